@@ -1,0 +1,1 @@
+"""Measurements: ratios to a baseline taken in the same run."""

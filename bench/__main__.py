@@ -1,0 +1,158 @@
+"""`make bench`: each figure beside its baseline and its limit. Ends with 1 when one is over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from clawkit.agent.assemble import _assemble, assemble
+from clawkit.config.load import loads
+from clawkit.config.modelref import ModelRef
+from clawkit.core.context import Scope, Sender
+from clawkit.core.result import Result
+from clawkit.core.tool import tool
+from clawkit.policy.pipeline import Subject, apply_policy
+from clawkit.testing import open_kit
+
+
+class Figure(NamedTuple):
+    """One measurement."""
+
+    name: str
+    value: float
+    unit: str
+    limit: float
+    note: str = ""
+
+    @property
+    def over(self) -> bool:
+        return self.value > self.limit
+
+
+def fastest(work: Callable[[], object], rounds: int) -> float:
+    """The least disturbed of several rounds, in seconds."""
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def spawn(*args: str) -> Callable[[], object]:
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    env["CLAWKIT_HOME"] = tempfile.gettempdir() + "/clawkit-bench-no-home"
+    return lambda: subprocess.run(args, env=env, stdout=subprocess.DEVNULL, check=True)
+
+
+def start_up() -> list[Figure]:
+    clawkit = os.path.join(os.path.dirname(sys.executable), "clawkit")
+    base, help_, list_ = [], [], []
+    # Interleaved, so that whatever else the machine does falls on all of them alike.
+    for _ in range(15):
+        base.append(fastest(spawn(sys.executable, "-c", "pass"), 1))
+        help_.append(fastest(spawn(clawkit, "--help"), 1))
+        list_.append(fastest(spawn(clawkit, "tools", "list"), 1))
+    pass_s = min(base)
+    note = f"python -c pass: {pass_s * 1e3:.1f} ms"
+    return [
+        Figure("clawkit --help", min(help_) / pass_s, "x python -c pass", 6, note),
+        Figure("clawkit tools list", min(list_) / pass_s, "x python -c pass", 15, note),
+    ]
+
+
+@tool(effects=())
+async def nothing(text: str, count: int = 1) -> Result:
+    """Do nothing.
+
+    Args:
+        text: Anything.
+        count: Any number.
+    """
+    return Result.text("ok")
+
+
+def call_path() -> Figure:
+    payload = {f"key{i}": {"text": "x" * 60, "list": list(range(8))} for i in range(95)}
+    size = len(json.dumps(payload))
+    rounds = 2000
+
+    async def calls() -> tuple[float, float]:
+        async with open_kit(tempfile.gettempdir(), nothing) as kit:
+            await kit.call("nothing", {"text": "warm", "count": 2})
+            ours, base = [], []
+            for _ in range(rounds):
+                start = time.perf_counter()
+                await kit.call("nothing", {"text": "hello", "count": 2})
+                ours.append(time.perf_counter() - start)
+                start = time.perf_counter()
+                json.loads(json.dumps(payload))
+                base.append(time.perf_counter() - start)
+            return statistics.median(ours), statistics.median(base)
+
+    ours, base = asyncio.run(calls())
+    note = f"{ours * 1e6:.0f} us against {base * 1e6:.0f} us for {size / 1000:.1f} kB of JSON"
+    return Figure("a do-nothing call, whole path", ours / base, "x json round trip", 1, note)
+
+
+FULL_POLICY = """{
+  tools: {
+    profile: "coding", alsoAllow: ["plugin_*", "extra-9*"], deny: ["*_99", "group:ui"],
+    byProvider: {"openai/gpt-5.2": {profile: "full", allow: ["*"], deny: ["plugin_1*"]}},
+    sandbox: {tools: {allow: ["*"], deny: ["plugin_2*"]}},
+    subagents: {tools: {allow: ["*"]}},
+    toolsBySender: {"id:42": {deny: ["plugin_3*"]}},
+  },
+  agents: {list: [{id: "a", tools: {
+    allow: ["plugin_*", "read", "group:fs"],
+    byProvider: {openai: {deny: ["plugin_4*"]}},
+  }}]},
+  channels: {telegram: {groups: {g: {tools: {deny: ["plugin_5*"]}}}}},
+}"""
+FULL_SCOPE = Scope(
+    agent="a",
+    model=ModelRef("openai", "gpt-5.2"),
+    channel="telegram",
+    group="g",
+    sender=Sender(owner=True, id="42"),
+    sandboxed=True,
+    depth=1,
+    allow=("*",),
+)
+
+
+def policy() -> list[Figure]:
+    config = loads(FULL_POLICY).config
+    subjects = [Subject(f"plugin_{i}", "plugin:big") for i in range(1000)]
+    judged = fastest(lambda: apply_policy(config, FULL_SCOPE, subjects), 30)
+    assemble(config, FULL_SCOPE)
+    cached = fastest(lambda: assemble(config, FULL_SCOPE), 200)
+    fresh = fastest(lambda: _assemble(config, FULL_SCOPE, ()), 30)
+    note = f"{fresh * 1e3:.2f} ms when not remembered"
+    return [
+        Figure("policy, 1,000 tools, all steps", judged * 1e3, "ms", 10),
+        Figure("assembly, remembered", cached * 1e3, "ms", 1, note),
+    ]
+
+
+def main() -> int:
+    figures = [*start_up(), call_path(), *policy()]
+    for each in figures:
+        mark = "OVER" if each.over else "ok"
+        print(
+            f"{each.name:<32} {each.value:8.2f} {each.unit:<18} limit {each.limit:<5g} {mark:<5}"
+            f" {each.note}"
+        )
+    return int(any(each.over for each in figures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

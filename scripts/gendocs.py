@@ -1,0 +1,395 @@
+"""Writes the parts of the documentation that repeat what the code says.
+
+Between `<!-- generated: name -->` and `<!-- end generated -->` a page holds what the generator of
+that name gives. Without arguments the pages are brought up to date; `--check` only says which are
+not, and ends with 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import msgspec
+
+from clawkit.cli.main import main as cli
+from clawkit.config.model import Config
+from clawkit.config.section import Partial, Section
+from clawkit.config.shape import Shape, describe, layout_of
+from clawkit.core.catalog import CATALOG, GROUPS, PROFILES, Entry
+from clawkit.core.tool import Tool
+from clawkit.policy.steps import SANDBOX_ALLOW, SANDBOX_DENY
+
+ROOT = Path(__file__).resolve().parent.parent
+HELP_WIDTH = 80
+SMALL = 8
+"""Objects of up to this many settings need no heading and may be told in several places."""
+
+_PART = re.compile(r"(<!-- generated: ([^>]+?) -->\n)(.*?)(<!-- end generated -->)", re.DOTALL)
+_TOLD_DEFAULT = re.compile(r"[;,] default [^;,.()]+(?: \([^)]*\))?\.$")
+
+
+def pages() -> list[Path]:
+    """Every page of the documentation."""
+    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def renewed(text: str) -> str:
+    """A page with its generated parts as they should be. Raises KeyError for an unknown part."""
+
+    def renew(part: re.Match[str]) -> str:
+        name, _, argument = part[2].partition(" ")
+        make = GENERATORS[name]
+        return f"{part[1]}\n{make(argument).strip()}\n\n{part[4]}"
+
+    return _PART.sub(renew, text)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(
+        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines
+    )
+
+
+def code(items: Iterable[str]) -> str:
+    return ", ".join(f"`{item}`" for item in items)
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading, as hosts of Markdown make it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def catalog(_: str) -> str:
+    """Every tool of the catalog."""
+    head = (
+        "Tool,What it does,Section,Profiles,Groups,Also called,Owner only,Sub-agents,In this build"
+    )
+    return table(head.split(","), map(_catalog_row, CATALOG.values()))
+
+
+def _catalog_row(entry: Entry) -> tuple[str, ...]:
+    return (
+        f"[`{entry.id}`](../tools/{entry.id}.md)" if entry.available else f"`{entry.id}`",
+        entry.description,
+        entry.section,
+        ", ".join((*entry.profiles, "full")),
+        code(f"group:{group}" for group in entry.groups),
+        code(entry.aliases),
+        "yes" if entry.owner_only else "",
+        entry.sub_agent,
+        "yes" if entry.available else "not yet",
+    )
+
+
+def groups(_: str) -> str:
+    """Every group of tools."""
+    return table(("Group", "Tools"), ((f"`{name}`", code(ids)) for name, ids in GROUPS.items()))
+
+
+def profiles(_: str) -> str:
+    """Every profile."""
+    rows = (
+        (f"`{name}`", "every tool; the same as no profile" if ids == ("*",) else code(ids))
+        for name, ids in PROFILES.items()
+    )
+    return table(("Profile", "Tools"), rows)
+
+
+def sandbox_lists(_: str) -> str:
+    """What sandboxed sessions have when nothing else is configured."""
+    return table(
+        ("List", "Entries when it is not set"),
+        (
+            ("`tools.sandbox.tools.allow`", code(SANDBOX_ALLOW)),
+            ("`tools.sandbox.tools.deny`", code(SANDBOX_DENY)),
+        ),
+    )
+
+
+def parameters(name: str) -> str:
+    """The parameters of one tool."""
+    tool: Tool = importlib.import_module(CATALOG[name].module).TOOL
+    required = tool.schema.get("required", ())
+    rows = [
+        (
+            f"`{key}`",
+            _schema_type(schema),
+            "required" if key in required else f"`{json.dumps(schema.get('default'))}`",
+            schema["description"],
+            code(other for other, meant in tool.aliases.items() if meant == key),
+        )
+        for key, schema in tool.schema["properties"].items()
+    ]
+    return table(("Parameter", "Type", "Default", "What it is", "Also accepted"), rows)
+
+
+def _schema_type(schema: dict[str, Any]) -> str:
+    low, high = schema.get("minimum"), schema.get("maximum")
+    kind = {"integer": "whole number", "boolean": "true or false"}.get(
+        schema["type"], schema["type"]
+    )
+    if low is not None and high is not None:
+        return f"{kind} from {low} to {high}"
+    return f"{kind} of at least {low}" if low is not None else str(kind)
+
+
+def command_help(name: str) -> str:
+    """The help of a command and of everything below it."""
+    parent = click.Context(cli, info_name="clawkit", **_help_settings())
+    if name == "clawkit":
+        return _help(cli, parent)
+    command = cli.get_command(parent, name)
+    if command is None:
+        raise KeyError(name)
+    return "\n\n".join(_help_tree(command, _below(command, name, parent)))
+
+
+def _help_settings() -> dict[str, Any]:
+    width = {"terminal_width": HELP_WIDTH, "max_content_width": HELP_WIDTH}
+    return {**cli.context_settings, **width}
+
+
+def _below(command: click.Command, name: str, parent: click.Context) -> click.Context:
+    return click.Context(command, info_name=name, parent=parent, **_help_settings())
+
+
+def _help_tree(command: click.Command, context: click.Context) -> Iterator[str]:
+    yield f"### {context.command_path}\n\n{_help(command, context)}"
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            if found is not None:
+                yield from _help_tree(found, _below(found, name, context))
+
+
+def _help(command: click.Command, context: click.Context) -> str:
+    lines = (line.rstrip() for line in command.get_help(context).splitlines())
+    return "```text\n" + "\n".join(lines) + "\n```"
+
+
+class Setting(NamedTuple):
+    """One line of the reference."""
+
+    path: str
+    type: str
+    default: str
+    text: str
+
+
+class Part(NamedTuple):
+    """A heading of the reference and what stands below it."""
+
+    heading: str
+    intro: str
+    settings: list[Setting]
+    level: int = 3
+
+
+class Reference:
+    """Walks the sections of the configuration and sorts their settings under headings."""
+
+    def __init__(self) -> None:
+        self.parts: list[Part] = []
+        self.shared: dict[type[Section], None] = {}
+        self.homes: dict[type[Section], str] = {}
+        self._find_homes()
+        for key, shape in layout_of(Config).shapes.items():
+            self._top(key, shape)
+        self._shared()
+
+    def _find_homes(self) -> None:
+        """The shortest path to each section: where it is told, and where links lead."""
+        queue: list[tuple[str, type[Section]]] = [("", Config)]
+        while queue:
+            path, cls = queue.pop(0)
+            for key, shape in layout_of(cls).shapes.items():
+                inner, where = _object(shape, _join(path, key))
+                if inner is None or inner in self.homes:
+                    continue
+                if _has_plain_form(shape):
+                    self.shared.setdefault(inner)
+                    where = inner.__name__
+                self.homes[inner] = where
+                queue.append((where, inner))
+
+    def _top(self, key: str, shape: Shape) -> None:
+        inner, where = _object(shape, key)
+        if inner is None:
+            text = Config.descriptions()[layout_of(Config).fields[key]]
+            row = Setting(key, _type(shape), _default(Config, key), text)
+            self.parts.append(Part(f"`{key}`", "", [row], 2))
+        else:
+            self._open(inner, where, 2)
+
+    def _open(self, cls: type[Section], path: str, level: int = 3) -> None:
+        """A section under a heading of its own."""
+        part = Part(f"`{path}`" if path else cls.__name__, _intro(cls), [], level)
+        self.parts.append(part)
+        for inner, below in self._tell(cls, path, part):
+            self._open(inner, below)
+
+    def _tell(
+        self, cls: type[Section], path: str, part: Part
+    ) -> Iterator[tuple[type[Section], str]]:
+        """Add the settings of a section; gives those sections in it that need a heading."""
+        layout, texts = layout_of(cls), cls.descriptions()
+        for key, shape in layout.shapes.items():
+            where = _join(path, key)
+            inner, below = _object(shape, where)
+            text = _plain(texts[layout.fields[key]], cls, key)
+            link = self._link(inner, below, shape) if inner is not None else ""
+            big = inner is not None and not link and _size(inner) > SMALL
+            if big:
+                link = f"See [`{below}`](#{slug(below)})."
+            words = f"{text} {link}".strip()
+            part.settings.append(Setting(where, _type(shape), _default(cls, key), words))
+            if inner is not None and big:
+                yield inner, below
+            elif inner is not None and not link:
+                yield from self._tell(inner, below, part)
+
+    def _link(self, cls: type[Section], path: str, shape: Shape) -> str:
+        """Where the keys of an object are told, when that is not here."""
+        if _has_plain_form(shape):
+            return f"As an object: [{cls.__name__}](#{slug(cls.__name__)})."
+        if issubclass(cls, Partial):
+            home = self.homes.get(_whole(cls), "")
+            rest = "; those left out keep the general value."
+        else:
+            home = "" if _size(cls) <= SMALL else self.homes[cls]
+            rest = "."
+        return f"The keys of [`{home}`](#{slug(home)}){rest}" if home not in ("", path) else ""
+
+    def _shared(self) -> None:
+        intro = "Settings that are a plain value or an object take these objects."
+        self.parts.append(Part("Values that may be objects", intro, [], 2))
+        for cls in self.shared:
+            self._open(cls, "")
+
+
+def _intro(cls: type[Section]) -> str:
+    return " ".join((cls.__doc__ or "").partition("\n\n")[0].split())
+
+
+def _object(shape: Shape, path: str) -> tuple[type[Section] | None, str]:
+    """The section that a value is, or that is in its lists and maps, and the path there."""
+    while not shape.sections:
+        if shape.items is not None:
+            shape, path = shape.items, f"{path}[]"
+        elif shape.values is not None:
+            shape, path = shape.values, f"{path}.<name>"
+        else:
+            return None, path
+    return shape.sections[0], path
+
+
+def _has_plain_form(shape: Shape) -> bool:
+    while not shape.sections and (inner := shape.items or shape.values) is not None:
+        shape = inner
+    return bool(shape.text or shape.words or shape.whole or shape.number)
+
+
+def _whole(cls: type[Section]) -> type[Section]:
+    """The section that an override changes."""
+    found: type[Section] = getattr(
+        sys.modules[cls.__module__], cls.__name__.removesuffix("Override")
+    )
+    return found
+
+
+def _size(cls: type[Section]) -> int:
+    """How many settings there are in a section, those of inner ones included."""
+    total = 0
+    for shape in layout_of(cls).shapes.values():
+        inner, _ = _object(shape, "")
+        total += 1 + (_size(inner) if inner and not _has_plain_form(shape) else 0)
+    return total
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def _type(shape: Shape) -> str:
+    words = describe(shape) or "anything"
+    if shape.values is not None and not shape.sections:
+        words = words.replace("an object", "a map")
+    words = words.replace(" of at least 1 character", "")
+    return re.sub(r"(^|, or )an? ", r"\1", words)
+
+
+def _default(cls: type[Section], key: str) -> str:
+    if issubclass(cls, Partial):
+        cls = _whole(cls)
+    name = layout_of(cls).fields[key]
+    field = next(each for each in msgspec.structs.fields(cls) if each.name == name)
+    if field.required:
+        return "required"
+    value = field.default
+    if field.default_factory is not msgspec.NODEFAULT:
+        value = field.default_factory()
+    if value is None or isinstance(value, Section):
+        return ""
+    return f"`{json.dumps(value)}`"
+
+
+def _plain(text: str, cls: type[Section], key: str) -> str:
+    """A description without its default, which has a column of its own, but with older names."""
+    if _default(cls, key):
+        text = _TOLD_DEFAULT.sub(".", text)
+    others = [other for other, documented in cls.ALIASES.items() if documented == key]
+    return f"{text} Also {code(others)}." if others else text
+
+
+def settings(_: str) -> str:
+    """Every setting."""
+    told = []
+    for part in Reference().parts:
+        rows = [(f"`{row.path}`", row.type, row.default, row.text) for row in part.settings]
+        body = table(("Setting", "Type", "Default", "What it is for"), rows) if rows else ""
+        told += [f"{'#' * part.level} {part.heading}", part.intro, body]
+    return "\n\n".join(text for text in told if text)
+
+
+GENERATORS: dict[str, Callable[[str], str]] = {
+    "catalog": catalog,
+    "groups": groups,
+    "profiles": profiles,
+    "sandbox": sandbox_lists,
+    "parameters": parameters,
+    "help": command_help,
+    "settings": settings,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 on drift")
+    check = parser.parse_args().check
+    stale = 0
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        new = renewed(text)
+        if new == text:
+            continue
+        stale += 1
+        print(f"{page.relative_to(ROOT)} {'is out of date' if check else 'brought up to date'}")
+        if not check:
+            page.write_text(new, encoding="utf-8")
+    if check and stale:
+        print("run `make docs`")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

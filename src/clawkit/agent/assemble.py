@@ -1,0 +1,172 @@
+"""The tool set of one run, in five steps: base, execution and native tools; permissions; wrapping.
+
+Done once per configuration and scope and remembered by content: the same settings in another
+object, or read again from the same file, give the same assembly.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from clawkit.config.model import Config
+from clawkit.core.approval import Ask, Block
+from clawkit.core.catalog import CATALOG, Entry, canonical
+from clawkit.core.context import Context, Scope
+from clawkit.core.params import advertised
+from clawkit.core.registry import CORE, Registered, Registry
+from clawkit.core.tool import Tool
+from clawkit.core.wrap import action_values, without_actions
+from clawkit.errors import ConfigError, Issue
+from clawkit.policy.match import Universe
+from clawkit.policy.paths import Pattern
+from clawkit.policy.pipeline import Decision, Subject, Trace, Verdict, apply_policy
+from clawkit.policy.rules import Rule, compile_rules, judge
+from clawkit.schema.declare import check_schema
+
+_REMEMBERED = 64
+_Key = tuple[object, ...]
+_cache: OrderedDict[_Key, tuple[Assembly, tuple[Registered, ...]]] = OrderedDict()
+"""Holds on to the tools from outside: a key knows them by identity, which only lives as long."""
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """What a run may use, what was taken away and why."""
+
+    tools: Mapping[str, Tool]
+    """By canonical name, in catalog order."""
+    sources: Mapping[str, str]
+    """Every known tool, built or not, and where it comes from."""
+    decision: Decision
+    rules: tuple[Rule, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Why each removed tool may not be called."""
+        return {
+            name: self.decision.refusal(name)
+            for name, verdict in self.decision.verdicts.items()
+            if not verdict.kept
+        }
+
+    def judge(self, tool: Tool, params: Mapping[str, Any], ctx: Context) -> Block | Ask | None:
+        """What `tools.rules` says about one call."""
+        return judge(self.rules, tool, canonical(tool.name), params, ctx)
+
+
+def assemble(config: Config, scope: Scope, extra: Sequence[Registered] = ()) -> Assembly:
+    """The assembly for a configuration and scope; `extra` are tools from outside, with sources.
+
+    Raises `RegistryError` when one of them takes a name that is not free, `SchemaError` when no
+    model could be offered it, and `ConfigError` for settings that only show to be unusable here.
+    """
+    given = tuple(extra)
+    key = (_content(config), scope, *((e.source, e.optional, id(e.tool)) for e in given))
+    # Taken out and put back at the end, so that another thread can never find it half gone.
+    found = _cache.pop(key, None) or (_assemble(config, scope, given), given)
+    _cache[key] = found
+    while len(_cache) > _REMEMBERED:
+        _cache.popitem(last=False)
+    return found[0]
+
+
+def _content(config: Config) -> bytes:
+    try:
+        return msgspec.json.encode(config)
+    except UnicodeEncodeError as error:
+        broken = f"{error.object!r} cannot be encoded: a variable it comes from is not UTF-8"
+        raise ConfigError([Issue("", broken)]) from None
+
+
+def _assemble(config: Config, scope: Scope, extra: Sequence[Registered]) -> Assembly:
+    registry = Registry()
+    for entry in CATALOG.values():
+        if entry.available:
+            registry.add(_load(entry), CORE)
+    for each in extra:
+        check_schema(each.tool.schema, each.tool.name)
+        registry.add(each.tool, each.source, optional=each.optional)
+    registered = {canonical(each.tool.name): each for each in registry}
+    subjects = [_subject(name, registered.get(name)) for name in {**CATALOG, **registered}]
+    decision = apply_policy(config, scope, subjects)
+    sources = {subject.name: subject.source for subject in subjects}
+    rules, remarks = compile_rules(config.tools.rules, Universe.of(sources))
+    decision = _deny_by_rule(decision, rules)
+    tools = {
+        name: _switch_off(each.tool, name, rules)
+        for name, each in registered.items()
+        if decision.verdicts[name].kept
+    }
+    remarks += _remarks_on_rules(rules, registered)
+    warnings = (*decision.warnings, *remarks, *registry.conflicts)
+    return Assembly(tools, sources, decision, rules, warnings)
+
+
+def _load(entry: Entry) -> Tool:
+    tool: Tool = importlib.import_module(entry.module).TOOL
+    return tool
+
+
+def _subject(name: str, registered: Registered | None) -> Subject:
+    if registered is None:
+        return Subject(name)
+    return Subject(name, registered.source, registered.tool.owner_only, registered.optional)
+
+
+def _deny_by_rule(decision: Decision, rules: Sequence[Rule]) -> Decision:
+    """A deny rule without conditions takes the tool out of the list as well."""
+    verdicts = dict(decision.verdicts)
+    for rule in rules:
+        if rule.effect != "deny" or not rule.unconditional:
+            continue
+        for name, verdict in verdicts.items():
+            entry = rule.tools.find(name)
+            if verdict.kept and entry is not None:
+                trace = Trace(11, "tools.rules", "deny", f"tools.rules[{rule.number}]", entry)
+                verdicts[name] = Verdict(False, (*verdict.traces, trace))
+    return decision._replace(verdicts=verdicts)
+
+
+def _switch_off(tool: Tool, name: str, rules: Sequence[Rule]) -> Tool:
+    """Actions that a rule denies whatever the parameters are not even offered."""
+    for rule in rules:
+        if rule.effect != "deny" or rule.action is None or rule.params:
+            continue
+        if rule.tools.find(name) is not None:
+            off = frozenset(filter(rule.action.test, action_values(tool)))
+            if off:
+                tool = without_actions(tool, off, rule.reason or f"tools.rules[{rule.number}]")
+    return tool
+
+
+def _remarks_on_rules(rules: Sequence[Rule], registered: Mapping[str, Registered]) -> Iterator[str]:
+    """Rules about a parameter or an action that no tool they are about has: they never match."""
+    for rule in rules:
+        about = [each.tool for name, each in registered.items() if rule.tools.find(name)]
+        if not about:
+            continue  # nothing is known of a tool that is not built
+        key = f"tools.rules[{rule.number}]"
+        names = " and ".join(repr(tool.name) for tool in about[:3])
+        more = f" and {len(about) - 3} more" if len(about) > 3 else ""
+        for param in rule.params:
+            if not any(_takes(tool, param) for tool in about):
+                yield f"{key}.params.{param}: {names}{more} has no such parameter"
+        if rule.action is not None and not any(_acts(tool, rule.action) for tool in about):
+            yield f"{key}.action: {names}{more} has no such action"
+
+
+def _acts(tool: Tool, action: Pattern) -> bool:
+    values = action_values(tool)
+    return any(map(action.test, values)) if values else _takes(tool, "action")
+
+
+def _takes(tool: Tool, param: str) -> bool:
+    known = advertised(tool, param) or advertised(tool, param.partition(".")[0])
+    return known is not None or tool.schema.get("additionalProperties") is not False

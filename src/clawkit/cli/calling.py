@@ -1,0 +1,146 @@
+"""Calling tools from the command line: parameters in, results and exit codes out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from typing import IO, Any
+
+import click
+
+from clawkit.agent.assemble import assemble
+from clawkit.cli.options import Settings, is_terminal, print_json, warn
+from clawkit.cli.terminal import TerminalApprover
+from clawkit.core.approval import Approver
+from clawkit.core.call import CallRequest, Event, Run, call
+from clawkit.core.result import Result
+from clawkit.runtime import make_run, resolve_workspace
+from clawkit.text import printable
+
+MAX_LINE = 16 * 1024 * 1024
+
+
+def run_one(settings: Settings, name: str, params: str, *, text: bool) -> int:
+    """One call; its result on standard output; the exit code that goes with it."""
+    given = _read_params(params)
+    run = _prepare(settings)
+    result = asyncio.run(_interruptible(run, CallRequest(name, given)))
+    if text:
+        shown = str(result.details.get("error") or result.as_text())
+        stream = sys.stderr if result.is_error else sys.stdout
+        click.echo(printable(shown) if is_terminal(stream) else shown, file=stream)
+    else:
+        print_json(result.to_json())
+    return exit_code(result)
+
+
+def run_many(settings: Settings, file: str) -> int:
+    """One result line per call; the worst exit code. A bad line is an answer, not an end."""
+    run = _prepare(settings)
+    with _open_lines(file) as stream:
+        return asyncio.run(_answer_all(run, stream))
+
+
+async def _answer_all(run: Run, stream: IO[bytes]) -> int:
+    worst, number = 0, 0
+    # By newline only: other line separators may stand inside JSON strings.
+    while line := stream.readline(MAX_LINE + 1):
+        number += 1
+        if not line.strip():
+            continue
+        result, given_id = await _answer(run, line, number)
+        answer = {"id": given_id, **result.to_json()} if given_id is not None else result.to_json()
+        click.echo(json.dumps(answer, ensure_ascii=False))
+        sys.stdout.flush()
+        worst = max(worst, exit_code(result))
+        if len(line) > MAX_LINE:
+            break  # where the next line begins is anybody's guess
+    return worst
+
+
+async def _answer(run: Run, line: bytes, number: int) -> tuple[Result, Any]:
+    if len(line) > MAX_LINE:
+        return Result.error("", f"line {number} is longer than {MAX_LINE} bytes", code=400), None
+    try:
+        request = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return Result.error("", f"line {number} is not JSON: {error}", code=400), None
+    if not isinstance(request, dict) or not isinstance(request.get("tool"), str):
+        problem = f'line {number} must be an object like {{"tool": "ls", "params": {{}}}}'
+        return Result.error("", problem, code=400), None
+    given_id = request.get("id")
+    unknown = sorted(set(request) - {"tool", "params", "id"})
+    if unknown:
+        problem = f"line {number} has unknown keys: {', '.join(unknown)}"
+        return Result.error(request["tool"], problem, code=400), given_id
+    call_id = "" if given_id is None else str(given_id)
+    asked = CallRequest(request["tool"], request.get("params"), call_id)
+    return await _interruptible(run, asked), given_id
+
+
+def _open_lines(file: str) -> IO[bytes]:
+    if file == "-" and sys.stdin is not None:
+        return os.fdopen(os.dup(sys.stdin.fileno()), "rb")
+    try:
+        return open(file, "rb")
+    except OSError as error:
+        raise click.UsageError(f"cannot read {file!r}: {error.strerror}") from None
+
+
+def _read_params(text: str) -> object:
+    if text == "-":
+        text = sys.stdin.read(MAX_LINE) if sys.stdin is not None else ""
+    if not text.strip():
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise click.UsageError(
+            f"the parameters are not JSON: {error}\n"
+            "Give them as an object, in single quotes for the shell: "
+            """'{"path": "README.md"}'"""
+        ) from None
+
+
+def _prepare(settings: Settings) -> Run:
+    loaded, scope = settings.loaded, settings.scope
+    assembly = assemble(loaded.config, scope)
+    warn([*map(str, loaded.warnings), *assembly.warnings])
+    workspace = resolve_workspace(loaded.config, scope.agent, settings.workspace)
+    on_terminal = is_terminal(sys.stdin) and is_terminal(sys.stderr)
+    approver: Approver | None = TerminalApprover() if on_terminal else None
+    return make_run(loaded, assembly, scope, workspace, approver=approver)
+
+
+async def _interruptible(run: Run, request: CallRequest) -> Result:
+    """The call, stopped cleanly by Ctrl-C or a polite kill."""
+    task = asyncio.ensure_future(
+        call(run, request, _show_progress if is_terminal(sys.stderr) else None)
+    )
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(each, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+    finally:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(each)
+
+
+def _show_progress(event: Event) -> None:
+    if event["type"] == "update":
+        for block in event.get("content", ()):
+            text = printable(block.get("text", "[image]"))
+            click.secho(f"… {text}", fg="bright_black", err=True)
+
+
+def exit_code(result: Result) -> int:
+    """0 ok, 1 the tool failed, 3 refused."""
+    if result.details.get("status") == "blocked":
+        return 3
+    return 1 if result.is_error else 0

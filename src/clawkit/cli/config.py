@@ -1,0 +1,360 @@
+"""`clawkit config`: read, change and check the configuration file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+import msgspec
+
+from clawkit.cli.options import config_option, json_option, print_json, warn
+from clawkit.config.alter import patch_settings, patched_paths, set_setting, unset_setting
+from clawkit.config.change import Change, change
+from clawkit.config.include import ReadError, Source, Tree, read_text
+from clawkit.config.json5 import Json5Error, PathError, parse, parse_path
+from clawkit.config.known import ANYTHING, Path, find, in_force, spelled, value_at
+from clawkit.config.load import load
+from clawkit.config.paths import config_file as usual_file
+from clawkit.config.paths import expand, include_roots
+from clawkit.config.schema import json_schema
+from clawkit.config.section import Section
+from clawkit.config.shape import Shape
+from clawkit.config.shown import masked
+from clawkit.errors import ConfigError, EditError, Issue
+from clawkit.text import printable
+
+MAX_PATCH_FILE = 8 * 1024 * 1024
+MAX_PATCH_STDIN = 1024 * 1024
+
+_PATH = click.argument("path", metavar="PATH")
+_DRY_RUN = click.option("--dry-run", is_flag=True, help="Show and check the change, write nothing.")
+_REPLACE = click.option("--replace", is_flag=True, help="Let the change remove settings.")
+
+
+@click.group()
+def config() -> None:
+    """Read, change and check the configuration.
+
+    A PATH is written a.b.c, an entry of a list a.b[0], a key with dots in it a["b.c"].
+    """
+
+
+@config.command()
+@click.argument("path", metavar="[PATH]", default="")
+@json_option
+@config_option
+def get(path: str, as_json: bool, config_file: str | None) -> None:
+    """Print a setting as it stands in the file, or without PATH all of them.
+
+    Secrets are masked. The exit code is 1 when the setting is not there.
+    """
+    content = _content(config_file)
+    if not path:
+        print_json(masked(content))
+        return
+    steps = _parse_path(path)
+    # Masked as a whole: what makes a value a secret may be the name of something above it.
+    shown = value_at(masked(content), spelled(steps, content))
+    if shown is None:
+        click.echo(f"clawkit: {_why_absent(path, steps, config_file)}", err=True)
+        sys.exit(1)
+    if as_json or not isinstance(shown, str):
+        print_json(shown)
+    else:
+        click.echo(printable(shown) if sys.stdout.isatty() else shown)
+
+
+def _why_absent(path: str, steps: Path, config_file: str | None) -> str:
+    """Whether a setting that is not there could be, and what holds instead."""
+    found = find(steps)
+    if found.shape is None:
+        return f"there is no setting {path!r}. {found.hint}"
+    try:
+        value = in_force(load(config_file).config, found.path)
+    except ConfigError:
+        value = None
+    if value is None or isinstance(value, Section | dict):
+        return f"{path!r} is not set"
+    return f"{path!r} is not set; clawkit uses {msgspec.json.encode(value).decode()}"
+
+
+@config.command("set")
+@_PATH
+@click.argument("value", metavar="VALUE")
+@click.option("--strict-json", is_flag=True, help="VALUE must be JSON; without, text is text.")
+@click.option("--merge", is_flag=True, help="Add the settings of an object to those there.")
+@_REPLACE
+@_DRY_RUN
+@json_option
+@config_option
+def set_(
+    path: str,
+    value: str,
+    strict_json: bool,
+    merge: bool,
+    replace: bool,
+    dry_run: bool,
+    as_json: bool,
+    config_file: str | None,
+) -> None:
+    """Set a setting. VALUE is JSON5; what is not JSON5 is taken as text.
+
+    Comments in the file stay, and the file before is kept as a backup.
+
+    \b
+    clawkit config set tools.exec.ask always
+    clawkit config set tools.deny '["exec"]'
+    clawkit config set models.providers '{local: {baseUrl: "http://localhost:1234/v1"}}' --merge
+    """
+    if merge and replace:
+        raise click.UsageError("--merge and --replace do not go together")
+    steps = _parse_path(path)
+    new = _parse_value(value, find(steps).shape or ANYTHING, strict_json)
+
+    def edit(text: str) -> str:
+        return set_setting(text, steps, new, merge=merge, replace=replace)
+
+    _change(config_file, edit, [steps], replace, dry_run, as_json)
+
+
+@config.command()
+@_PATH
+@click.option("--force", is_flag=True, help="Also when most of the file goes with it.")
+@_DRY_RUN
+@json_option
+@config_option
+def unset(path: str, force: bool, dry_run: bool, as_json: bool, config_file: str | None) -> None:
+    """Remove a setting, so that its default holds again."""
+    steps = _parse_path(path)
+    known = find(steps)
+    if known.shape is None and value_at(_content(config_file), steps) is None:
+        raise EditError(f"there is no setting {path!r}. {known.hint}")
+    _change(config_file, lambda text: unset_setting(text, steps), [steps], force, dry_run, as_json)
+
+
+@config.command()
+@click.argument("source", metavar="[-]", type=click.Choice(["-"]), required=False)
+@click.option("--file", "patch_file", metavar="FILE", help="Read the patch from FILE.")
+@_REPLACE
+@_DRY_RUN
+@json_option
+@config_option
+def patch(
+    source: str | None,
+    patch_file: str | None,
+    replace: bool,
+    dry_run: bool,
+    as_json: bool,
+    config_file: str | None,
+) -> None:
+    """Change many settings at once, all or none.
+
+    The patch is a JSON5 object, read from standard input (`-`) or from --file. Objects are merged,
+    lists and values replaced, and null removes a setting.
+
+    \b
+    echo '{tools: {exec: {ask: "always", host: null}}}' | clawkit config patch -
+    """
+    if source and patch_file:
+        raise click.UsageError("give either - or --file, not both")
+    given = _parse_patch(_read_patch(source, patch_file))
+    _change(
+        config_file,
+        lambda text: patch_settings(text, given, replace=replace),
+        list(patched_paths(given)),
+        replace,
+        dry_run,
+        as_json,
+    )
+
+
+@config.command()
+def schema() -> None:
+    """Print the JSON Schema of the configuration, for editors."""
+    print_json(json_schema())
+
+
+@config.command()
+@json_option
+@config_option
+def validate(as_json: bool, config_file: str | None) -> None:
+    """Check the configuration. Prints everything that is wrong; exit code 2 if anything is."""
+    file = _file(config_file)
+    issues: list[Issue] = []
+    warnings: list[Issue] = []
+    files: tuple[str, ...] = ()
+    try:
+        loaded = load(config_file)
+        warnings, files = loaded.warnings, loaded.files
+    except ConfigError as error:
+        issues = list(error.issues)
+    if as_json:
+        print_json(
+            {
+                "ok": not issues,
+                "file": file,
+                "exists": os.path.lexists(file),
+                "files": files,
+                "issues": [each._asdict() for each in issues],
+                "warnings": [each._asdict() for each in warnings],
+            }
+        )
+    else:
+        _print_verdict(file, files, issues)
+        warn(map(str, warnings))
+    sys.exit(2 if issues else 0)
+
+
+def _print_verdict(file: str, files: tuple[str, ...], issues: list[Issue]) -> None:
+    for issue in issues:
+        click.echo(f"{click.style('error:', fg='red')} {printable(str(issue))}", err=True)
+    if issues:
+        return
+    if not files:
+        click.echo(f"{file}: there is no such file; the defaults apply")
+    else:
+        included = f", with {len(files) - 1} included" if len(files) > 1 else ""
+        click.echo(f"{file}: valid{included}")
+
+
+@config.command("file")
+@json_option
+@config_option
+def file_(as_json: bool, config_file: str | None) -> None:
+    """Print the path of the file in use."""
+    file = _file(config_file)
+    exists = os.path.lexists(file)
+    if as_json:
+        print_json({"file": file, "exists": exists})
+        return
+    click.echo(file)
+    if not exists:
+        click.echo("There is no such file yet; `clawkit config set` makes it.", err=True)
+
+
+def _file(given: str | None) -> str:
+    return usual_file(os.environ) if given is None else expand(given, os.environ)
+
+
+def _content(config_file: str | None) -> Any:
+    """What stands in the file and in those it includes, valid or not."""
+    file = _file(config_file)
+    if not os.path.lexists(file):
+        return load(config_file).raw
+    try:
+        tree = Tree(Source(file, read_text(file)), include_roots(os.environ))
+    except ReadError as error:
+        raise ConfigError([Issue("", str(error), file)]) from error
+    except Json5Error as error:
+        message = f"{error.message} (column {error.column})"
+        raise ConfigError([Issue("", message, file, error.line)]) from error
+    warn(map(str, tree.issues))
+    return tree.value
+
+
+def _parse_path(text: str) -> Path:
+    try:
+        return parse_path(text)
+    except PathError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _parse_value(text: str, shape: Shape, strict_json: bool) -> Any:
+    """VALUE as data. No message repeats it: it may be a secret."""
+    if strict_json:
+        try:
+            msgspec.json.decode(text)
+        except (msgspec.DecodeError, RecursionError):
+            raise click.UsageError("VALUE is not JSON; quote text as '\"text\"'") from None
+    try:
+        value = parse(text).value
+    except Json5Error as error:
+        takes_text = shape.text or shape.anything
+        if strict_json or (text.lstrip().startswith(("{", "[")) and not takes_text):
+            where = f"line {error.line}, column {error.column}"
+            raise click.UsageError(f"VALUE is not JSON5: {where}: {error.message}") from None
+        return text
+    if strict_json or shape.anything or not shape.text:
+        return value
+    if isinstance(value, bool):
+        return value if shape.boolean else text
+    if isinstance(value, int | float):
+        return value if shape.number or shape.whole else text
+    return value
+
+
+def _read_patch(source: str | None, patch_file: str | None) -> bytes:
+    limit = MAX_PATCH_FILE if patch_file else MAX_PATCH_STDIN
+    if patch_file:
+        try:
+            with open(patch_file, "rb") as stream:
+                data = stream.read(limit + 1)
+        except OSError as error:
+            raise click.UsageError(f"cannot read {patch_file!r}: {error.strerror}") from None
+    elif sys.stdin is None or (source is None and sys.stdin.isatty()):
+        raise click.UsageError("give --file FILE, or - to type the patch and end it with Ctrl-D")
+    else:
+        data = sys.stdin.buffer.read(limit + 1)
+    if len(data) > limit:
+        raise click.UsageError(f"the patch is larger than {limit // 1024 // 1024} MiB")
+    return data
+
+
+def _parse_patch(data: bytes) -> dict[str, Any]:
+    try:
+        given = parse(data.decode("utf-8-sig")).value
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"the patch is not UTF-8 text: byte {error.start}") from None
+    except Json5Error as error:
+        where = f"line {error.line}, column {error.column}"
+        raise click.UsageError(f"the patch is not JSON5: {where}: {error.message}") from None
+    if not isinstance(given, dict):
+        raise click.UsageError("the patch must be an object")
+    return given
+
+
+def _change(
+    config_file: str | None,
+    edit: Callable[[str], str],
+    paths: list[Path],
+    allow_shrink: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    done = change(_file(config_file), edit, paths=paths, allow_shrink=allow_shrink, dry_run=dry_run)
+    if as_json:
+        print_json(
+            {
+                "file": done.file,
+                "changed": done.before != done.after,
+                "written": done.written,
+                "backup": done.backup,
+                "diff": done.diff,
+                "issues": [each._asdict() for each in done.issues],
+                "warnings": [each._asdict() for each in done.warnings],
+            }
+        )
+        return
+    print_diff(done)
+    click.echo(_outcome(done, dry_run), err=True)
+    warn(f"still wrong: {issue}" for issue in map(str, done.issues))
+    warn(map(str, done.warnings))
+
+
+def _outcome(done: Change, dry_run: bool) -> str:
+    if done.before == done.after:
+        return f"{done.file} says so already; nothing was changed."
+    if dry_run:
+        return f"{done.file} would be changed like this; nothing was written."
+    return f"Wrote {done.file}" + (f"; the file before is {done.backup}" if done.backup else "")
+
+
+def print_diff(done: Change) -> None:
+    """The changed lines, coloured on a terminal."""
+    colours = {"-": "red", "+": "green", "@": "cyan"}
+    for line in done.diff:
+        head = line.startswith(("--- ", "+++ "))
+        click.secho(line, fg=None if head else colours.get(line[0]), bold=head or None)

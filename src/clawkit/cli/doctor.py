@@ -1,0 +1,160 @@
+"""`clawkit doctor`: what is missing or wrong, what to type, and with `--fix` doing it."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+
+import click
+
+from clawkit.cli.checks import Diagnosis, diagnose, open_files
+from clawkit.cli.config import print_diff
+from clawkit.cli.options import config_option, json_option, print_json
+from clawkit.config.alter import content
+from clawkit.config.change import Change, change
+from clawkit.config.migrate import apply_migrations, migrations
+from clawkit.config.paths import config_file as usual_file
+from clawkit.config.paths import expand, home
+from clawkit.errors import ConfigError, EditError
+from clawkit.text import printable
+
+_MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "error": ("error", "red")}
+
+
+@click.command()
+@click.option("--fix", is_flag=True, help="Do what can be done safely, after showing it.")
+@click.option("--dry-run", is_flag=True, help="Show what --fix would do, change nothing.")
+@click.option("--allow-exec", is_flag=True, help="Look up secrets that need a command to be run.")
+@json_option
+@config_option
+def doctor(
+    fix: bool, dry_run: bool, allow_exec: bool, as_json: bool, config_file: str | None
+) -> None:
+    """Say what is missing or wrong, and what to type.
+
+    With --fix, old spellings in the configuration are brought up to date (comments stay, the file
+    before is kept as a backup) and files that other users could read are closed to them.
+
+    Exit codes: 0 nothing is wrong, 1 something is, 2 the configuration cannot be used.
+    """
+    env = os.environ
+    file = usual_file(env) if config_file is None else expand(config_file, env)
+    repair = _Repair(file, env, dry_run=dry_run, quiet=as_json)
+    if fix or dry_run:
+        repair.run()
+    diagnosis = diagnose(file, config_file, env, allow_exec=allow_exec)
+    if as_json:
+        _print_json(diagnosis, repair)
+    else:
+        _print(diagnosis)
+    sys.exit(diagnosis.exit_code or (1 if repair.failed else 0))
+
+
+class _Repair:
+    """What `--fix` does, or with `dry_run` would do."""
+
+    def __init__(self, file: str, env: Mapping[str, str], *, dry_run: bool, quiet: bool) -> None:
+        self.file = file
+        self.env = env
+        self.dry_run = dry_run
+        self.quiet = quiet
+        self.done: list[str] = []
+        self.failed: list[str] = []
+        self.diff: list[str] = []
+
+    def run(self) -> None:
+        for path, mode in self._open_to_others():
+            self._close(path, mode)
+        self._update()
+        if not (self.done or self.failed or self.quiet):
+            click.echo("There is nothing to fix.")
+
+    def _say(self, text: str) -> None:
+        if not self.quiet:
+            click.echo(printable(text))
+
+    def _succeeded(self, what: str) -> None:
+        self.done.append(what)
+        self._say(f"would do: {what}" if self.dry_run else f"done: {what}")
+
+    def _failed(self, what: str) -> None:
+        self.failed.append(what)
+        self._say(f"not done: {what}")
+
+    def _open_to_others(self) -> Iterator[tuple[str, int]]:
+        place = home(self.env)
+        if os.path.isdir(place):
+            info = os.stat(place)
+            if info.st_uid == os.geteuid() and info.st_mode & 0o077:
+                yield place, 0o700
+        for name, _ in open_files(self.file, self.env):
+            yield name, 0o600
+
+    def _close(self, path: str, mode: int) -> None:
+        try:
+            if not self.dry_run:
+                os.chmod(path, mode & stat.S_IMODE(os.stat(path).st_mode))
+        except OSError as error:
+            self._failed(f"chmod {mode:o} {path}: {error.strerror}")
+        else:
+            self._succeeded(f"chmod {mode:o} {path}")
+
+    def _update(self) -> None:
+        """Bring old spellings up to date; the diff is shown before anything is written."""
+        if not os.path.lexists(self.file):
+            return
+        try:
+            preview = self._change(dry_run=True)
+            if preview.before == preview.after:
+                return
+            self.diff = preview.diff
+            if not self.quiet:
+                print_diff(preview)
+            result = preview if self.dry_run else self._change(dry_run=False)
+        except ConfigError:
+            return  # the findings say what is wrong with the file
+        except EditError as error:
+            self._failed(str(error))
+            return
+        kept = f"; the file before is {result.backup}" if result.backup else ""
+        self._succeeded(f"bring {self.file} up to date{kept}")
+
+    def _change(self, *, dry_run: bool) -> Change:
+        def edit(text: str) -> str:
+            return apply_migrations(text, migrations(content(text)))
+
+        return change(self.file, edit, dry_run=dry_run, env=self.env)
+
+
+def _print(diagnosis: Diagnosis) -> None:
+    section = ""
+    for each in diagnosis.findings:
+        if each.section != section:
+            section = each.section
+            click.secho(section, bold=True)
+        word, colour = _MARKS[each.level]
+        click.echo(f"  {click.style(f'{word:<5}', fg=colour)} {printable(each.what)}")
+        if each.do:
+            click.echo(f"        {click.style('→', fg='cyan')} {printable(each.do)}")
+    errors = sum(each.level == "error" for each in diagnosis.findings)
+    warnings = sum(each.level == "warn" for each in diagnosis.findings)
+    click.echo(f"{_count(errors, 'error')}, {_count(warnings, 'warning')}.")
+
+
+def _print_json(diagnosis: Diagnosis, repair: _Repair) -> None:
+    print_json(
+        {
+            "ok": diagnosis.exit_code == 0,
+            "configValid": diagnosis.config_valid,
+            "findings": [each._asdict() for each in diagnosis.findings],
+            "fixed": repair.done,
+            "notFixed": repair.failed,
+            "diff": repair.diff,
+        }
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,0 +1,142 @@
+"""`clawkit`: the commands, loaded on use.
+
+`--help` needs only this table; nothing else of clawkit is imported for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import sys
+from typing import Any
+
+import click
+
+from clawkit.version import __version__
+
+COMMANDS = {
+    "tools": ("clawkit.cli.tools:tools", "List, explain, describe and call tools."),
+    "config": ("clawkit.cli.config:config", "Read, change and check the configuration."),
+    "doctor": ("clawkit.cli.doctor:doctor", "Say what is missing or wrong, and what to type."),
+}
+
+# For those who leave out the first word.
+SUBCOMMANDS = {
+    "tools": ("list", "explain", "schema", "call", "run"),
+    "config": ("get", "set", "unset", "patch", "validate", "file"),
+}
+
+EPILOG = """\b
+Try:
+  clawkit tools list
+  clawkit tools explain exec
+  clawkit tools call ls
+  clawkit config validate
+"""
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and imports one only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from clawkit.text import nearest
+
+            known = {name: name for name in COMMANDS}
+            known |= {
+                word: f"{name} {word}" for name, words in SUBCOMMANDS.items() for word in words
+            }
+            close = nearest(args[0], tuple(known), 1)
+            hint = f" Did you mean 'clawkit {known[close[0]]}'?" if close else ""
+            ctx.fail(f"There is no command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=LazyGroup,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    no_args_is_help=True,
+)
+@click.version_option(__version__, "--version", prog_name="clawkit")
+@click.option("--debug", is_flag=True, help="Show Python tracebacks.")
+def main(debug: bool) -> None:
+    """The tool layer between an AI agent and a real machine.
+
+    Exit codes: 0 ok, 1 a tool failed, 2 wrong usage or configuration, 3 refused by policy or by a
+    person, 130 interrupted.
+    """
+
+
+def run(argv: list[str] | None = None) -> None:
+    """The entry point: errors in plain words, no traceback unless `--debug` is given."""
+    args = sys.argv[1:] if argv is None else argv
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # What the terminal's encoding lacks is spelled out; in JSON that is an escape.
+            stream.reconfigure(errors="backslashreplace")
+    debug = "--debug" in args[: _first_word(args)]
+    try:
+        code = main.main(args, prog_name="clawkit", standalone_mode=False)
+        _end(code if isinstance(code, int) else 0)
+    except click.ClickException as error:
+        error.show()
+        _end(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted", err=True)
+        _end(130)
+    except OSError as error:
+        click.echo(f"clawkit: {error.strerror or error}", err=True)
+        _end(1)
+    except Exception as error:  # the root of the program
+        if debug:
+            raise
+        _end(_report(error))
+
+
+def _first_word(args: list[str]) -> int:
+    return next((i for i, arg in enumerate(args) if not arg.startswith("-")), len(args))
+
+
+def _report(error: Exception) -> int:
+    """Say what went wrong; the exit code that goes with it."""
+    from clawkit.text import printable
+
+    exit_code: Any = getattr(error, "exit_code", None)
+    if isinstance(exit_code, int):
+        click.echo(f"clawkit: {printable(str(error))}", err=True)
+        return exit_code
+    click.echo(
+        f"clawkit: unexpected {type(error).__name__}: {printable(str(error))}\n"
+        "This is a bug in clawkit; `clawkit --debug …` shows where.",
+        err=True,
+    )
+    return 1
+
+
+def _end(code: int) -> None:
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        # Nobody takes what is left; the interpreter must not complain about it either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = code or 1
+    sys.exit(code)

@@ -1,0 +1,115 @@
+"""Options that several commands share, and what is made of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple, TextIO, TypeVar
+
+import click
+
+from clawkit.agent.window import context_window_of
+from clawkit.config.load import Loaded, load
+from clawkit.config.modelref import parse_ref
+from clawkit.core.context import Scope, Sender
+from clawkit.text import printable
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_CONFIG = click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    help="Configuration file. Default: CLAWKIT_CONFIG, else clawkit.json5 in ~/.clawkit.",
+)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+_SCOPE = (
+    _CONFIG,
+    click.option("--workspace", metavar="DIR", help="Directory to work in. Default: this one."),
+    click.option("--agent", help="Agent whose settings apply. Default: the default one, or main."),
+    click.option("--model", metavar="PROVIDER/ID", help="Model whose settings apply."),
+    click.option("--channel", default="", help="Channel the message came through."),
+    click.option("--group", default="", help="Group chat the message came from."),
+    click.option("--sender", default="", help="Id of the sender."),
+    click.option(
+        "--owner/--no-owner", default=True, help="Act as the owner, or not. Default: owner."
+    ),
+    click.option("--sandboxed/--no-sandboxed", default=False, help="As in a sandbox, or not."),
+    click.option(
+        "--depth",
+        type=click.IntRange(0, 32),
+        default=0,
+        show_default=True,
+        help="0 for a main session, 1 for a sub-agent, and so on.",
+    ),
+)
+
+
+class Settings(NamedTuple):
+    """What the shared options amount to."""
+
+    loaded: Loaded
+    scope: Scope
+    workspace: str | None
+
+
+def config_option(command: F) -> F:
+    """`--config`."""
+    return _CONFIG(command)
+
+
+def json_option(command: F) -> F:
+    """`--json`."""
+    return _JSON(command)
+
+
+def scope_options(command: F) -> F:
+    """`--config`, `--workspace` and everything policy looks at."""
+    for option in reversed(_SCOPE):
+        command = option(command)
+    return command
+
+
+def read_settings(options: dict[str, Any]) -> Settings:
+    """The configuration and the scope that the options ask for."""
+    loaded = load(options["config_file"])
+    model = _model(options["model"])
+    scope = Scope(
+        agent=options["agent"] or loaded.config.agents.default_id(),
+        model=model,
+        context_window=context_window_of(loaded.config, model),
+        channel=options["channel"],
+        group=options["group"],
+        sender=Sender(owner=options["owner"], id=options["sender"]),
+        sandboxed=options["sandboxed"],
+        depth=options["depth"],
+    )
+    return Settings(loaded, scope, options["workspace"])
+
+
+def _model(text: str | None) -> Any:
+    if not text:
+        return None
+    try:
+        return parse_ref(text)
+    except ValueError as error:
+        raise click.UsageError(f"--model: {error}") from None
+
+
+def print_json(value: Any) -> None:
+    """One JSON value, indented, on standard output; on a terminal nothing in it can deceive."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    plain = text.replace("\n", "").isprintable() or not is_terminal(sys.stdout)
+    click.echo(text if plain else json.dumps(value, indent=2))
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether somebody looks at a stream; one that was closed before we began is none."""
+    return stream is not None and stream.isatty()
+
+
+def warn(messages: Any) -> None:
+    """Remarks for the person, on standard error."""
+    for message in messages:
+        click.echo(f"{click.style('warning:', fg='yellow')} {printable(message)}", err=True)

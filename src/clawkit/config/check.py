@@ -1,0 +1,346 @@
+"""The configuration check: raw values in, typed `Config` out, every mistake reported at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from clawkit.config.env import FromEnv
+from clawkit.config.json5 import format_path
+from clawkit.config.model import Config
+from clawkit.config.reference import is_known
+from clawkit.config.section import Section
+from clawkit.config.shape import Layout, Shape, build, describe, layout_of, shape_of
+from clawkit.config.strays import is_tool_policy, meant
+from clawkit.errors import ConfigError, Issue
+from clawkit.text import nearest
+
+Path = tuple[str | int, ...]
+Locate = Callable[[Path], tuple[str, int]]
+
+MAX_SHOWN = 50
+_MAX_PLACED = 4 * MAX_SHOWN
+"""Errors beyond this many get no line: finding one costs a pass over the text."""
+_MAX_VALUE_CHARS = 80
+_MAX_REDACTED = 8192
+"""Enough to see the end of whatever begins within the characters that are shown."""
+_MAX_LISTED = 20
+
+_SECRET_NAME = re.compile(
+    r"(?i)key$|token|secret|passw|passphrase|credential|cookie|authorization|^(?:env|vars|headers)$"
+)
+_NUMERAL = re.compile(r"[+-]?[0-9]{1,400}(\.[0-9]{1,400})?")
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+_BAD: Any = object()
+"""Stands in the cleaned tree for a value that was reported as wrong."""
+
+
+def check(raw: Any, locate: Locate, *, every_error: bool = False) -> tuple[Config, list[Issue]]:
+    """The typed configuration and the warnings; raises ConfigError with all that is wrong.
+
+    Of many errors it tells the first and how many more there are, or on request every one, those
+    far down without their lines. `locate` gives file and line of a path in `raw`. The paths it is asked for are spelled as
+    in `raw`, and exist there but for their last step.
+    """
+    walk = _Walk(every_error)
+    clean = walk.section(Config, raw, ()) if isinstance(raw, dict) else _BAD
+    if clean is _BAD:
+        walk.errors.append(_Found((), f"expected an object, found {_show(raw, ())}"))
+    if walk.errors:
+        issues = _placed_errors(walk, locate)
+        raise ConfigError(issues if every_error else cut_off(issues, walk.error_count))
+    return build(Config, clean), [_place(found, locate) for found in walk.all_warnings()]
+
+
+def cut_off(issues: Sequence[Issue], count: int) -> list[Issue]:
+    """As many issues as a person wants to see at once, and how many of `count` are left."""
+    more = count - MAX_SHOWN
+    rest = [Issue("", f"there are {more} more errors after these")] if more > 0 else []
+    return [*issues[:MAX_SHOWN], *rest]
+
+
+class _Found(NamedTuple):
+    path: Path
+    message: str
+    hint: str = ""
+
+
+class _WrongValueError(Exception):
+    """A section looked at a value that was reported."""
+
+
+class _Damaged(dict[str, Any]):
+    """An object with wrong values in it; looking at one of those, or at all keys, raises.
+
+    So sections can be asked for contradictions among the values that are right.
+    """
+
+    def __init__(self, clean: dict[str, Any], bad: set[str]) -> None:
+        super().__init__(clean)
+        self.bad = bad
+
+    def _look(self, key: str) -> None:
+        if key in self.bad:
+            raise _WrongValueError
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self._look(key)
+        return super().get(key, default)
+
+    def __getitem__(self, key: str) -> Any:
+        self._look(key)
+        return super().__getitem__(key)
+
+    def _all(self) -> Any:
+        raise _WrongValueError
+
+    __iter__ = keys = values = items = _all
+
+
+class _Walk:
+    """One pass over a configuration. Methods return the cleaned value, or _BAD."""
+
+    def __init__(self, every_error: bool) -> None:
+        self.most_errors = float("inf") if every_error else _MAX_PLACED
+        self.errors: list[_Found] = []
+        self.error_count = 0
+        self.warnings: list[_Found] = []
+        self.unread_policies: list[_Found] = []
+        self.unused: list[Path] = []
+
+    def all_warnings(self) -> list[_Found]:
+        found = [*self.unread_policies, *self.warnings]
+        if len(found) > MAX_SHOWN:
+            more = len(found) - MAX_SHOWN
+            found[MAX_SHOWN:] = [_Found((), f"there are {more} more warnings like these")]
+        if self.unused:
+            found.append(self.unused_warning())
+        return found
+
+    def unused_warning(self) -> _Found:
+        names = [_path_text(path) for path in self.unused[:_MAX_LISTED]]
+        more = len(self.unused) - len(names)
+        listed = ", ".join(names) + (f" and {more} more" if more else "")
+        return _Found(self.unused[0], f"clawkit does not use these settings: {listed}")
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.errors) >= self.most_errors
+
+    def error(self, path: Path, message: str, hint: str = "") -> None:
+        self.error_count += 1
+        if not self.is_full:
+            self.errors.append(_Found(path, message, hint))
+
+    def wrong(self, path: Path, shape: Shape, value: Any) -> Any:
+        if self.is_full:
+            self.error_count += 1
+        elif isinstance(value, FromEnv) and value.missing:
+            unset = " and ".join(value.missing)
+            self.error(
+                path,
+                f"expected {describe(shape)}, but the environment variable {unset} is not set",
+                f"Set {unset}, or write the value into the file",
+            )
+        else:
+            found = _show(value, path)
+            self.error(path, f"expected {describe(shape)}, found {found}", _advise(shape, value))
+        return _BAD
+
+    def section(self, cls: type[Section], raw: dict[str, Any], path: Path) -> Any:
+        layout = layout_of(cls)
+        spelled: dict[str, str] = {}
+        clean: dict[str, Any] = {}
+        for key, value in raw.items():
+            name = layout.names.get(key)
+            if name is None and cls.OPEN and not meant(key, value, layout):
+                clean[key] = self.value(_ANYTHING, value, (*path, key))
+            elif name is None:
+                self.unknown(layout, (*path, key))
+            elif name in spelled:
+                self.error(
+                    (*path, key),
+                    f"sets the same thing as {spelled[name]!r} in this object",
+                    f"Keep one of the two; {name!r} is the documented name",
+                )
+            else:
+                spelled[name] = key
+                clean[name] = self.value(layout.shapes[name], value, (*path, key))
+        bad = {name for name, value in clean.items() if value is _BAD}
+        for name in layout.required:
+            if name not in spelled:
+                bad.add(name)
+                expected = describe(layout.shapes[name])
+                self.error(path, f"the setting {name!r} is missing here, expected {expected}")
+        if bad:
+            clean = _Damaged(clean, bad)
+        with suppress(_WrongValueError):
+            for name, message, hint in cls.conflicts(clean):
+                self.error((*path, spelled.get(name, name)), message, hint)
+        return clean
+
+    def unknown(self, layout: Layout, path: Path) -> None:
+        if is_known(path):
+            self.unused.append(path)
+            return
+        names = () if self.is_full else tuple(layout.shapes)
+        self.error(path, "unknown setting", _suggest(str(path[-1]), names, "Settings here: "))
+
+    def value(self, shape: Shape, value: Any, path: Path) -> Any:
+        if isinstance(value, FromEnv) and value.missing and (shape.text or shape.anything):
+            self.warn_unset(value, path)
+        if shape.anything:
+            return self.free_form(value, path)
+        if isinstance(value, str):
+            return self.string(shape, value, path)
+        if isinstance(value, bool):
+            return value if shape.boolean else self.wrong(path, shape, value)
+        if isinstance(value, int | float):
+            return self.number(shape, value, path)
+        if isinstance(value, list) and shape.items is not None:
+            return self.items(shape, shape.items, value, path)
+        if isinstance(value, dict) and shape.is_object:
+            return self.mapping(shape, value, path)
+        return self.wrong(path, shape, value)
+
+    def string(self, shape: Shape, value: str, path: Path) -> Any:
+        plain = str(value)
+        if plain in shape.words or (shape.text and shape.text_limits.allow_length(len(plain))):
+            return plain
+        if isinstance(value, FromEnv) and not shape.text:
+            if shape.boolean and plain in _BOOLEANS:
+                return _BOOLEANS[plain]
+            if (shape.whole or shape.number) and _NUMERAL.fullmatch(plain):
+                number = float(plain) if "." in plain else int(plain)
+                return self.number(shape, number, path, shown=value)
+        return self.wrong(path, shape, value)
+
+    def number(self, shape: Shape, value: float, path: Path, shown: Any = None) -> Any:
+        number: float | None = None
+        if shape.whole and value % 1 == 0:
+            number = int(value)
+        elif shape.number and abs(value) <= _MAX_FLOAT:
+            number = float(value)
+        if number is None or not shape.number_limits.allow_number(number):
+            return self.wrong(path, shape, value if shown is None else shown)
+        return number
+
+    def items(self, shape: Shape, item: Shape, value: list[Any], path: Path) -> Any:
+        if not shape.item_limits.allow_length(len(value)):
+            return self.wrong(path, shape, value)
+        clean = [self.value(item, entry, (*path, index)) for index, entry in enumerate(value)]
+        return _BAD if _BAD in clean else clean
+
+    def mapping(self, shape: Shape, value: dict[str, Any], path: Path) -> Any:
+        if shape.sections:
+            return self.section(shape.sections[0], value, path)
+        inner = shape.values or _ANYTHING
+        clean = {key: self.value(inner, entry, (*path, key)) for key, entry in value.items()}
+        return _BAD if _BAD in clean.values() else clean
+
+    def free_form(self, value: Any, path: Path) -> Any:
+        if isinstance(value, FromEnv):
+            return str(value)
+        if isinstance(value, dict):
+            if path[0] == "channels" and is_tool_policy(path[-1], value):
+                self.warn_unread(path)
+            return {key: self.value(_ANYTHING, item, (*path, key)) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.value(_ANYTHING, item, (*path, i)) for i, item in enumerate(value)]
+        return value
+
+    def warn_unread(self, path: Path) -> None:
+        message = "clawkit applies no tool policy in this place"
+        hint = f"It applies those in {_path_text(path[:2])}.groups.<id>.tools and .toolsBySender"
+        self.unread_policies.append(_Found(path, message, hint))
+
+    def warn_unset(self, value: FromEnv, path: Path) -> None:
+        message = f"the environment variable {' and '.join(value.missing)} is not set"
+        self.warnings.append(_Found(path, message, "The setting fails where it is used"))
+
+
+_ANYTHING = shape_of(Any)
+_MAX_FLOAT = 1.7976931348623157e308
+
+
+def _placed_errors(walk: _Walk, locate: Locate) -> list[Issue]:
+    """Errors in file order: by file as first met, then by line; then those without a line."""
+    issues = [_place(found, locate) for found in walk.errors[:_MAX_PLACED]]
+    ranks: dict[str, int] = {}
+    for issue in issues:
+        ranks.setdefault(issue.file, len(ranks))
+    issues.sort(key=lambda issue: (ranks[issue.file], issue.line))
+    return issues + [_place(found, _nowhere) for found in walk.errors[_MAX_PLACED:]]
+
+
+def _nowhere(path: Path) -> tuple[str, int]:
+    return "", 0
+
+
+def _place(found: _Found, locate: Locate) -> Issue:
+    file, line = locate(found.path)
+    return Issue(_path_text(found.path), found.message, file, line, found.hint)
+
+
+def _path_text(path: Path) -> str:
+    return format_path([_shorten(step) if isinstance(step, str) else step for step in path])
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _MAX_VALUE_CHARS else f"{text[: _MAX_VALUE_CHARS - 3]}..."
+
+
+def _show(value: Any, path: Path) -> str:
+    """A value as an error may show it: short, one line, and nothing that may be a secret."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return "an empty list" if not value else "a list"
+    if isinstance(value, dict):
+        return "an object"
+    if any(isinstance(step, str) and _SECRET_NAME.search(step) for step in path):
+        return "a string" if isinstance(value, str) else "a number"
+    if isinstance(value, FromEnv):
+        return f"the value of {_without_secrets(value.template)!r}"
+    if isinstance(value, str):
+        return repr(_without_secrets(value))
+    if isinstance(value, int) and value.bit_length() > 256:
+        return "a number with too many digits"
+    return _shorten(repr(value))
+
+
+def _without_secrets(text: str) -> str:
+    # Most of a start, and only a wrong value needs it.
+    from clawkit.redact import Redactor
+
+    return _shorten(Redactor().strict(text[:_MAX_REDACTED]))
+
+
+def _advise(shape: Shape, value: Any) -> str:
+    if isinstance(value, FromEnv) or not isinstance(value, str):
+        return ""
+    bare = value.strip().lower()
+    if (shape.boolean and bare in ("true", "false")) or (
+        (shape.whole or shape.number) and _NUMERAL.fullmatch(bare) and len(bare) <= 20
+    ):
+        return f"Write {bare} without quotes"
+    if shape.words and not shape.text:
+        return _suggest(value, shape.words)
+    if shape.items is not None and shape.items.text:
+        return "Put it in square brackets"
+    return ""
+
+
+def _suggest(word: str, known: tuple[str, ...], otherwise: str = "") -> str:
+    """`Did you mean ...?` for the most similar known word; else, on request, what there is."""
+    close = nearest(word, known, 1)
+    if close:
+        return f"Did you mean {close[0]!r}?"
+    if not otherwise or not known:
+        return ""
+    more = ", ..." if len(known) > _MAX_LISTED else ""
+    return f"{otherwise}{', '.join(known[:_MAX_LISTED])}{more}"

@@ -1,0 +1,94 @@
+"""Loading: from a file, or nothing at all, to a typed configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from clawkit.config.check import check
+from clawkit.config.env import Environment, environment, parse_env_file, substitute
+from clawkit.config.include import MAX_FILE_BYTES, ReadError, Source, Tree, read_text
+from clawkit.config.json5 import Json5Error
+from clawkit.config.model import Config
+from clawkit.config.paths import config_file, expand, home, include_roots
+from clawkit.errors import ConfigError, Issue
+
+
+class Loaded(NamedTuple):
+    """A configuration and where it came from."""
+
+    config: Config
+    file: str | None
+    """The file that was read; None when there was none and the defaults apply."""
+    text: str
+    """The main file's text, without a byte order mark."""
+    raw: dict[str, Any]
+    """The settings as written, included files joined; `${NAME}` is not replaced."""
+    warnings: list[Issue]
+    files: tuple[str, ...]
+    """The main file and everything it includes."""
+    env: Environment = Environment()
+    """What `${NAME}` and secrets of the environment refer to."""
+
+
+def load(file: str | None = None, *, env: Mapping[str, str] | None = None) -> Loaded:
+    """The configuration in `file`, or in the usual place. Raises ConfigError.
+
+    Without a file in the usual place the defaults apply; a file that was named, here or in
+    `CLAWKIT_CONFIG`, must exist.
+    """
+    env = os.environ if env is None else env
+    named = file is not None or bool(env.get("CLAWKIT_CONFIG"))
+    path = config_file(env) if file is None else expand(file, env)
+    if not named and not os.path.lexists(path):
+        dotenv, warnings = _read_dotenv(env)
+        merged = environment(env, dotenv, {})
+        return Loaded(Config(), None, "", {}, warnings, (), merged)
+    try:
+        text = read_text(path)
+    except ReadError as error:
+        raise ConfigError([Issue("", str(error), path)]) from error
+    return loads(text, file=path, env=env)
+
+
+def loads(
+    text: str,
+    *,
+    file: str = "<config>",
+    env: Mapping[str, str] | None = None,
+    every_error: bool = False,
+) -> Loaded:
+    """The configuration in `text`, as if it stood in `file`. Raises ConfigError.
+
+    Included files are looked for beside `file`, so a name in angle brackets can have none. Of
+    very many errors the first are told, unless every one is asked for.
+    """
+    env = os.environ if env is None else env
+    if len(text) > MAX_FILE_BYTES:
+        raise ConfigError([Issue("", f"is larger than {MAX_FILE_BYTES} characters", file)])
+    try:
+        tree = Tree(Source(file, text), include_roots(env))
+    except Json5Error as error:
+        message = f"{error.message} (column {error.column})"
+        raise ConfigError([Issue("", message, file, error.line)]) from error
+    raw = tree.value
+    dotenv, warnings = _read_dotenv(env)
+    merged = environment(env, dotenv, raw.get("env") if isinstance(raw, dict) else None)
+    try:
+        config, found = check(substitute(raw, merged), tree.locate, every_error=every_error)
+    except ConfigError as error:
+        raise ConfigError([*tree.issues, *error.issues]) from None
+    if tree.issues:
+        raise ConfigError(tree.issues)
+    return Loaded(config, file, text, raw, [*warnings, *found], tuple(tree.files), merged)
+
+
+def _read_dotenv(env: Mapping[str, str]) -> tuple[dict[str, str], list[Issue]]:
+    path = os.path.join(home(env), ".env")
+    if not os.path.lexists(path):
+        return {}, []
+    try:
+        return parse_env_file(read_text(path)), []
+    except ReadError as error:
+        return {}, [Issue("", f"{error}; no variables were taken from it", path)]

@@ -1,0 +1,104 @@
+"""The whole configuration as one typed value."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from clawkit.config.section import Conflict, Section
+from clawkit.config.sections.agents import Agents
+from clawkit.config.sections.approvals import Approvals
+from clawkit.config.sections.automation import Commands, Cron, Hooks
+from clawkit.config.sections.browser import Browser
+from clawkit.config.sections.channels import Channel
+from clawkit.config.sections.env import Env, Logging, Secrets
+from clawkit.config.sections.gateway import Gateway
+from clawkit.config.sections.media import Tts
+from clawkit.config.sections.memory import Memory
+from clawkit.config.sections.models import Auth, Models
+from clawkit.config.sections.plugins import Mcp, Plugins
+from clawkit.config.sections.session import Binding, Messages, Session
+from clawkit.config.sections.tools import LoopDetection, Tools
+
+
+class Config(Section):
+    """Everything clawkit can be told. An empty file is a complete configuration."""
+
+    schema: str | None = msgspec.field(default=None, name="$schema")
+    """Address of the JSON Schema, for editors; not used otherwise."""
+    env: Env = Env()
+    """Environment variables for this configuration."""
+    secrets: Secrets = Secrets()
+    """Places in which secrets are kept."""
+    agents: Agents = Agents()
+    """Agents and what they have in common."""
+    bindings: list[Binding] = []
+    """Which agent answers which messages."""
+    models: Models = Models()
+    """Models beyond those clawkit knows."""
+    auth: Auth = Auth()
+    """Which stored credentials are used."""
+    tools: Tools = Tools()
+    """Tools and what limits them."""
+    plugins: Plugins = Plugins()
+    """Plugins and which of them are used."""
+    mcp: Mcp = Mcp()
+    """MCP servers whose tools are offered."""
+    approvals: Approvals = Approvals()
+    """Asking a person before something is done."""
+    gateway: Gateway = Gateway()
+    """The server others connect to."""
+    browser: Browser = Browser()
+    """The browser agents may drive."""
+    cron: Cron = Cron()
+    """Scheduled jobs."""
+    hooks: Hooks = Hooks()
+    """Web requests that start something."""
+    commands: Commands = Commands()
+    """Slash commands people may type in a chat."""
+    session: Session = Session()
+    """How messages are sorted into conversations."""
+    messages: Messages = Messages()
+    """How messages are received and sent."""
+    tts: Tts = Tts()
+    """Speech output."""
+    memory: Memory = Memory()
+    """Long-term memory."""
+    channels: dict[str, Channel] = {}
+    """Chat channels, by id."""
+    logging: Logging = Logging()
+    """Messages about what happens."""
+
+    @classmethod
+    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
+        yield from _shared_token(raw)
+        yield from _agent_thresholds(raw)
+
+
+def _shared_token(raw: dict[str, Any]) -> Iterable[Conflict]:
+    token = _at(raw, "hooks", "token")
+    if token and token == _at(raw, "gateway", "auth", "token"):
+        yield (
+            "hooks",
+            "its token is the same as gateway.auth.token",
+            "Use another token: whoever may send a hook may not control the gateway",
+        )
+
+
+def _agent_thresholds(raw: dict[str, Any]) -> Iterable[Conflict]:
+    """Loop thresholds of an agent that only contradict those it does not set itself."""
+    general = _at(raw, "tools", "loopDetection") or {}
+    agents = raw.get("agents") or {}
+    named = [(agent.get("id"), agent) for agent in agents.get("list") or ()]
+    for name, agent in [*named, *(agents.get("entries") or {}).items()]:
+        own = _at(agent, "tools", "loopDetection")
+        if own and not any(LoopDetection.partial_conflicts(own)):
+            for key, message, hint in LoopDetection.conflicts({**general, **own}):
+                yield "agents", f"{key} of agent {name!r} {message}", hint
+
+
+def _at(raw: dict[str, Any], *keys: str) -> Any:
+    found: Any = raw
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found

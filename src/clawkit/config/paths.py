@@ -1,0 +1,32 @@
+"""Where clawkit keeps its files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+CONFIG_NAME = "clawkit.json5"
+
+
+def expand(path: str, env: Mapping[str, str]) -> str:
+    """`path` as an absolute path; a leading `~` is the home directory that `env` names."""
+    if path == "~" or path.startswith("~/"):
+        path = (env.get("HOME") or os.path.expanduser("~")) + path[1:]
+    return os.path.abspath(path)
+
+
+def home(env: Mapping[str, str]) -> str:
+    """The state directory: `CLAWKIT_HOME`, or `~/.clawkit`."""
+    return expand(env.get("CLAWKIT_HOME") or "~/.clawkit", env)
+
+
+def config_file(env: Mapping[str, str]) -> str:
+    """The configuration file: `CLAWKIT_CONFIG`, or `clawkit.json5` in the state directory."""
+    named = env.get("CLAWKIT_CONFIG")
+    return expand(named, env) if named else os.path.join(home(env), CONFIG_NAME)
+
+
+def include_roots(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Directories outside the configuration's own that may be included from."""
+    given = env.get("CLAWKIT_INCLUDE_ROOTS", "").split(os.pathsep)
+    return tuple(expand(root, env) for root in given if root)

@@ -1,0 +1,1 @@
+"""The sections of the configuration, one module for each area."""

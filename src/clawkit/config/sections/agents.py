@@ -1,0 +1,254 @@
+"""Agents and what they are made of: `agents`."""
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+from msgspec import Meta
+
+from clawkit.config.section import Conflict, Count, Name, Override, Positive, Section
+from clawkit.config.sections.automation import Heartbeat
+from clawkit.config.sections.context import Compaction, ContextLimits, ContextPruning
+from clawkit.config.sections.memory import AgentMemory, MemorySearch
+from clawkit.config.sections.sandbox import Sandbox
+from clawkit.config.sections.session import GroupChat
+from clawkit.config.sections.shared import ModelInput, Thinking
+from clawkit.config.sections.tools import AgentTools
+
+MAIN = "main"
+
+
+class ModelEntry(Section):
+    """Settings of one model when agents use it."""
+
+    alias: str | None = None
+    """Short name for the model."""
+    params: dict[str, Any] = {}
+    """Further fields of requests, sent as they are."""
+    streaming: bool | None = None
+    """Ask for the answer as a stream."""
+
+
+class ModelPolicy(Section):
+    """Which models may be chosen."""
+
+    allow: list[str] | None = None
+    """Models that may be chosen, `*` patterns allowed; unset means all."""
+
+
+class EmbeddedPi(Section):
+    """How the agent loop behaves."""
+
+    execution_contract: Literal["default", "strict-agentic"] = "default"
+    """strict-agentic keeps GPT-5 models working until the task is done."""
+
+
+class Subagents(Section):
+    """Sub-agents an agent may start."""
+
+    allow_agents: list[str] | None = None
+    """Agents that may be started, `*` for any; unset means the agent itself only."""
+    require_agent_id: bool = False
+    """A task must name the agent it is for; default false."""
+    delegation_mode: Literal["suggest", "prefer"] = "suggest"
+    """How strongly the agent is told to delegate; default suggest."""
+    model: ModelInput | None = None
+    """Their model; unset is the caller's."""
+    thinking: Thinking | None = None
+    """How long they may think."""
+    max_concurrent: Positive = 8
+    """Most of them running at once; default 8."""
+    max_spawn_depth: Annotated[int, Meta(ge=1, le=5)] = 1
+    """How deep sub-agents may start further ones; default 1."""
+    max_children_per_agent: Annotated[int, Meta(ge=1, le=20)] = 5
+    """Most that one session may have running; default 5."""
+    run_timeout_seconds: Count = 0
+    """Seconds until a run is ended; 0 (default) is never."""
+    archive_after_minutes: Count = 60
+    """Minutes until a finished session is archived; 0 is never, default 60."""
+    announce_timeout_ms: Positive = 120_000
+    """Milliseconds to wait until a report is delivered; default 120000."""
+
+
+class MediaModels(Section):
+    """Models that produce media."""
+
+    image: ModelInput | None = None
+    """Model that draws."""
+    video: ModelInput | None = None
+    """Model that makes videos."""
+    music: ModelInput | None = None
+    """Model that makes music."""
+
+
+class Identity(Section):
+    """How an agent presents itself."""
+
+    name: str | None = None
+    """Its name."""
+    theme: str | None = None
+    """A line about its character."""
+    emoji: str | None = None
+    """Its sign."""
+    avatar: str | None = None
+    """Its picture, a path or address."""
+
+
+class AgentCommon(Section):
+    """What the defaults and each agent can both set; unset in an agent means the default."""
+
+    ALIASES: ClassVar[dict[str, str]] = {"embeddedAgent": "embeddedPi"}
+
+    workspace: str | None = None
+    """Directory the agent works in."""
+    model: ModelInput | None = None
+    """Model, or model with fallbacks."""
+    models: dict[str, ModelEntry] = {}
+    """Settings and aliases by `provider/model`."""
+    model_policy: ModelPolicy | None = None
+    """Which models may be chosen."""
+    params: dict[str, Any] = {}
+    """Further fields of requests, sent as they are."""
+    thinking_default: Thinking | Literal["adaptive"] | None = None
+    """How long the model thinks when a session begins."""
+    context_limits: Override[ContextLimits] | None = None
+    """How much text goes into the context."""
+    bootstrap_max_chars: Positive | None = None
+    """Most characters taken from one workspace file."""
+    bootstrap_total_max_chars: Positive | None = None
+    """Most characters taken from all workspace files."""
+    embedded_pi: Override[EmbeddedPi] | None = None
+    """How the agent loop behaves."""
+    memory_search: Override[MemorySearch] | None = None
+    """Changes to `memory.search`, in the older place."""
+
+
+class AgentDefaults(AgentCommon):
+    """What holds for every agent that does not say otherwise."""
+
+    image_model: ModelInput | None = None
+    """Model that looks at images."""
+    pdf_model: ModelInput | None = None
+    """Model that reads PDF files."""
+    image_generation_model: ModelInput | None = None
+    """Model that draws; older form of `mediaModels.image`."""
+    media_models: MediaModels = MediaModels()
+    """Models that produce media."""
+    elevated_default: Literal["off", "on", "ask", "full"] | None = None
+    """Elevated mode when a session begins; unset is on where allowed."""
+    timeout_seconds: Positive | None = None
+    """Seconds until a turn is ended."""
+    max_concurrent: Positive | None = None
+    """Most turns at once over all sessions."""
+    user_timezone: str | None = None
+    """The user's time zone, such as `Europe/Berlin`."""
+    image_max_dimension_px: Positive = 1200
+    """Longest side of images sent to models, in pixels; default 1200."""
+    media_max_mb: Annotated[float, Meta(gt=0)] | None = None
+    """Largest media file, in megabytes."""
+    pdf_max_mb: Annotated[float, Meta(gt=0)] | None = None
+    """Largest PDF file, in megabytes."""
+    pdf_max_pages: Positive | None = None
+    """Most pages of a PDF file."""
+    skip_bootstrap: bool = False
+    """Do not create the usual workspace files; default false."""
+    compaction: Compaction = Compaction()
+    """Shortening long conversations."""
+    context_pruning: ContextPruning = ContextPruning()
+    """Leaving out old tool results."""
+    heartbeat: Heartbeat = Heartbeat()
+    """A turn at regular times, to see whether something needs attention."""
+    sandbox: Sandbox = Sandbox()
+    """Isolation of commands and files."""
+    subagents: Subagents = Subagents()
+    """Sub-agents an agent may start."""
+
+
+class Agent(AgentCommon):
+    """One agent."""
+
+    id: Name | None = None
+    """Its id; needed in `list`, the key itself in `entries`."""
+    default: bool = False
+    """Use it where none is named; else the first is used."""
+    name: str | None = None
+    """Name for people."""
+    description: str | None = None
+    """What it is for."""
+    agent_dir: str | None = None
+    """Directory of its models and credentials."""
+    identity: Identity = Identity()
+    """How it presents itself."""
+    group_chat: GroupChat | None = None
+    """How it behaves in groups."""
+    tools: AgentTools = AgentTools()
+    """Its tools."""
+    sandbox: Override[Sandbox] | None = None
+    """Isolation of its commands."""
+    subagents: Override[Subagents] | None = None
+    """Sub-agents it may start."""
+    heartbeat: Override[Heartbeat] | None = None
+    """A turn at regular times, to see whether something needs attention."""
+    memory: AgentMemory | None = None
+    """Its long-term memory."""
+
+
+class Agents(Section):
+    """Agents, as a list or as a map by id, and what they have in common."""
+
+    defaults: AgentDefaults = AgentDefaults()
+    """What holds for every agent that does not say otherwise."""
+    listed: list[Agent] = msgspec.field(default_factory=list, name="list")
+    """Agents in order."""
+    entries: dict[str, Agent] = {}
+    """Agents by id, the newer form."""
+
+    @classmethod
+    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
+        seen: dict[str, str] = {}
+        for key, where, agent_id in _ids(raw):
+            if not agent_id:
+                yield key, f"the agent at {where} has no id", "Give it an id of its own"
+                continue
+            first = seen.setdefault(agent_id, where)
+            if first != where:
+                yield (
+                    key,
+                    f"agent {agent_id!r} is there twice, at {first} and at {where}",
+                    "Join the two, or rename one; upper and lower case are the same",
+                )
+        for name, agent in (raw.get("entries") or {}).items():
+            if _normal(agent.get("id") or name) != _normal(name):
+                yield (
+                    "entries",
+                    f"the agent under {name!r} calls itself {agent['id']!r}",
+                    "Remove its id: the key is the id",
+                )
+
+    def by_id(self) -> dict[str, Agent]:
+        """All agents by lower-case id, those of `list` first."""
+        named = [(agent.id or "", agent) for agent in self.listed] + list(self.entries.items())
+        return {
+            _normal(name): msgspec.structs.replace(agent, id=_normal(name)) for name, agent in named
+        }
+
+    def get(self, agent_id: str | None = None) -> Agent:
+        """The agent of that id, or the default one; one that is not configured is empty."""
+        name = self.default_id() if agent_id is None else _normal(agent_id)
+        return self.by_id().get(name) or Agent(id=name)
+
+    def default_id(self) -> str:
+        """The agent marked as the default one, else `main`."""
+        return next((name for name, agent in self.by_id().items() if agent.default), MAIN)
+
+
+def _normal(agent_id: str) -> str:
+    return agent_id.strip().lower()
+
+
+def _ids(raw: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Key, place and id of every agent."""
+    for index, agent in enumerate(raw.get("list") or ()):
+        yield "list", f"list[{index}]", _normal(agent.get("id") or "")
+    for name in raw.get("entries") or ():
+        yield "entries", f"entries.{name}", _normal(name)

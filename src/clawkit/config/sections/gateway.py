@@ -1,0 +1,209 @@
+"""The server other programs and devices connect to: `gateway`."""
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from clawkit.config.section import Conflict, Port, Positive, SecretInput, Section
+
+_OPEN_BINDS = ("lan", "tailnet")
+
+
+class RateLimit(Section):
+    """Limit on failed logins."""
+
+    max_attempts: Positive = 10
+    """Failures before a lockout; default 10."""
+    window_ms: Positive = 60_000
+    """Milliseconds in which they count; default 60000."""
+    lockout_ms: Positive = 300_000
+    """Milliseconds of lockout; default 300000."""
+    exempt_loopback: bool = True
+    """Do not count this machine; default true."""
+
+
+class TrustedProxy(Section):
+    """Login by a proxy in front of the gateway."""
+
+    user_header: str | None = None
+    """Header with the user's name."""
+    required_headers: list[str] = []
+    """Headers a request must have."""
+    allow_users: list[str] | None = None
+    """Users let in; unset means all."""
+    allow_loopback: bool = False
+    """Trust a proxy on this machine; default false."""
+
+
+class GatewayAuth(Section):
+    """Who may connect."""
+
+    mode: Literal["none", "token", "password", "trusted-proxy"] = "token"
+    """How clients prove who they are; default token."""
+    token: SecretInput | None = None
+    """The token; unset makes one at first start."""
+    password: SecretInput | None = None
+    """The password."""
+    allow_tailscale: bool = False
+    """Accept the identity Tailscale vouches for; default false."""
+    rate_limit: RateLimit = RateLimit()
+    """Limit on failed logins."""
+    trusted_proxy: TrustedProxy = TrustedProxy()
+    """Login by a proxy in front of the gateway."""
+
+    @classmethod
+    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
+        if raw.get("mode") == "password" and not raw.get("password"):
+            yield "password", "missing although mode is 'password'", "Set a password"
+        header = (raw.get("trustedProxy") or {}).get("userHeader")
+        if raw.get("mode") == "trusted-proxy" and not header:
+            yield (
+                "trustedProxy",
+                "has no userHeader although mode is 'trusted-proxy'",
+                "Name the header with the user's name",
+            )
+
+
+class GatewayTls(Section):
+    """Encryption of connections."""
+
+    enabled: bool = False
+    """Serve over TLS; default false."""
+    auto_generate: bool = True
+    """Make a certificate if there is none; default true."""
+    cert_path: str | None = None
+    """File of the certificate."""
+    key_path: str | None = None
+    """File of the private key."""
+    ca_path: str | None = None
+    """File of certificates to trust."""
+
+
+class GatewayRemote(Section):
+    """A gateway on another machine, for mode remote."""
+
+    url: str | None = None
+    """Its address, ws:// or wss://."""
+    token: SecretInput | None = None
+    """Its token."""
+    password: SecretInput | None = None
+    """Its password."""
+    tls_fingerprint: str | None = None
+    """SHA-256 fingerprint its certificate must have."""
+
+
+class GatewayReload(Section):
+    """What happens when the configuration file changes."""
+
+    mode: Literal["hybrid", "off", "hot", "restart"] = "hybrid"
+    """Apply what can be and restart for the rest (hybrid, default), or nothing (off)."""
+
+
+class GatewayTools(Section):
+    """Tools that may be called over HTTP."""
+
+    allow: list[str] = []
+    """Tools to take off the built-in deny list of HTTP calls."""
+    deny: list[str] = []
+    """Further tools that HTTP calls may not use."""
+
+
+class NodeCommands(Section):
+    """Commands that may be sent to nodes."""
+
+    allow: list[str] = []
+    """Commands beyond those allowed by platform."""
+    deny: list[str] = []
+    """Commands that are never sent."""
+
+
+class NodePairing(Section):
+    """How nodes are let in."""
+
+    auto_approve_local: bool = True
+    """Let nodes on this machine in without asking; default true."""
+    auto_approve_cidrs: list[str] = []
+    """Networks whose nodes are let in without asking."""
+
+
+class NodeBrowser(Section):
+    """Browsers on nodes."""
+
+    mode: Literal["auto", "manual", "off"] = "auto"
+    """Use them without being asked (auto, default), when asked, or never."""
+    node: str | None = None
+    """Node to use."""
+
+
+class GatewayNodes(Section):
+    """Devices that connect as nodes."""
+
+    commands: NodeCommands = NodeCommands()
+    """Commands that may be sent to nodes."""
+    allow_commands: list[str] = []
+    """Older form of `commands.allow`."""
+    deny_commands: list[str] = []
+    """Older form of `commands.deny`."""
+    pairing: NodePairing = NodePairing()
+    """How nodes are let in."""
+    browser: NodeBrowser = NodeBrowser()
+    """Browsers on nodes."""
+
+    def allowed(self) -> list[str]:
+        """Commands allowed by either spelling."""
+        return [*self.commands.allow, *self.allow_commands]
+
+    def denied(self) -> list[str]:
+        """Commands denied by either spelling."""
+        return [*self.commands.deny, *self.deny_commands]
+
+
+class ControlUi(Section):
+    """The page in the browser."""
+
+    enabled: bool = True
+    """Serve it; default true."""
+    base_path: str | None = None
+    """Path it is served at."""
+    allowed_origins: list[str] = []
+    """Web origins that may connect besides the gateway's own."""
+
+
+class Gateway(Section):
+    """The server other programs and devices connect to."""
+
+    mode: Literal["local", "remote"] = "local"
+    """Run it here (default), or use one elsewhere."""
+    port: Port = 18789
+    """Port for WebSocket and HTTP; default 18789."""
+    bind: Literal["loopback", "lan", "tailnet", "auto", "custom"] = "loopback"
+    """Who can reach it: this machine (default), the network, the tailnet, or custom."""
+    custom_bind_host: str | None = None
+    """Address to listen on for bind custom."""
+    auth: GatewayAuth = GatewayAuth()
+    """Who may connect."""
+    tls: GatewayTls = GatewayTls()
+    """Encryption of connections."""
+    trusted_proxies: list[str] = []
+    """Addresses of proxies whose forwarded addresses are believed."""
+    remote: GatewayRemote = GatewayRemote()
+    """The gateway of mode remote."""
+    reload: GatewayReload = GatewayReload()
+    """What happens when the configuration file changes."""
+    tools: GatewayTools = GatewayTools()
+    """Tools that may be called over HTTP."""
+    nodes: GatewayNodes = GatewayNodes()
+    """Devices that connect as nodes."""
+    control_ui: ControlUi = ControlUi()
+    """The page in the browser."""
+
+    @classmethod
+    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
+        bind, auth = raw.get("bind"), raw.get("auth") or {}
+        if bind in _OPEN_BINDS and auth.get("mode") == "none":
+            yield (
+                "bind",
+                f"{bind!r} lets others connect, and auth.mode is 'none'",
+                "Use loopback, or set auth.mode to token or password",
+            )
+        if bind == "custom" and not raw.get("customBindHost"):
+            yield "customBindHost", "missing although bind is 'custom'", "Set the address"

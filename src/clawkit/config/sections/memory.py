@@ -1,0 +1,164 @@
+"""Long-term memory: `memory`, and `memorySearch` of agents."""
+
+from typing import Annotated, Literal, Self
+
+import msgspec
+from msgspec import Meta
+
+from clawkit.config.section import Override, Positive, SecretInput, Section
+from clawkit.config.sections.shared import Headers
+
+
+class MemoryBatch(Section):
+    """Sending many texts in one request."""
+
+    enabled: bool = False
+    """Use the provider's batch requests; default false."""
+
+
+class MemoryRemote(Section):
+    """The embedding service."""
+
+    base_url: str | None = None
+    """Address of the service."""
+    api_key: SecretInput | None = None
+    """Key of the service."""
+    headers: Headers = {}
+    """Extra headers; values may be secret references."""
+    batch: MemoryBatch = MemoryBatch()
+    """Sending many texts in one request."""
+
+
+class MemoryLocal(Section):
+    """An embedding model on this machine."""
+
+    model_path: str | None = None
+    """File of the model."""
+
+
+class MemoryPath(Section):
+    """A further place with notes."""
+
+    path: str
+    """Directory or file."""
+    pattern: str | None = None
+    """Which files in it, such as `**/*.md`."""
+
+
+class Multimodal(Section):
+    """Remembering images and sound."""
+
+    enabled: bool = False
+    """Index media files too; default false."""
+    modalities: list[Literal["image", "audio"]] = []
+    """Kinds of media to index."""
+    max_file_bytes: Positive = 10_485_760
+    """Largest file to index, in bytes; default 10485760."""
+
+
+class MemoryFts(Section):
+    """The keyword index."""
+
+    tokenizer: Literal["unicode61", "trigram"] = "unicode61"
+    """How text is split: unicode61 (default), or trigram for Asian languages."""
+
+
+class MemoryVector(Section):
+    """The vector index."""
+
+    enabled: bool = True
+    """Use the SQLite vector extension if found; default true."""
+    extension_path: str | None = None
+    """File of the extension."""
+
+
+class MemoryStore(Section):
+    """How the index is stored."""
+
+    fts: MemoryFts = MemoryFts()
+    """The keyword index."""
+    vector: MemoryVector = MemoryVector()
+    """The vector index."""
+
+
+class MemoryQuery(Section):
+    """Defaults of a search."""
+
+    max_results: Positive = 6
+    """Results of a search; default 6."""
+    min_score: Annotated[float, Meta(ge=0, le=1)] = 0.35
+    """Lowest score of a result, 0 to 1; default 0.35."""
+
+
+class MemoryCache(Section):
+    """Embeddings that are kept."""
+
+    enabled: bool = True
+    """Keep embeddings of unchanged text; default true."""
+
+
+class MemoryExperimental(Section):
+    """Parts of memory that may still change."""
+
+    session_memory: bool = False
+    """Index past conversations too; default false."""
+
+
+class MemorySearch(Section):
+    """The memory tools and their index."""
+
+    enabled: bool = True
+    """Offer the memory tools; default true."""
+    provider: str | None = None
+    """Embedding service: `auto`, `none` for keywords only, or a name such as `openai`."""
+    model: str | None = None
+    """Embedding model."""
+    fallback: str = "none"
+    """Service to use when the first fails; default `none`."""
+    remote: MemoryRemote = MemoryRemote()
+    """The embedding service."""
+    local: MemoryLocal = MemoryLocal()
+    """An embedding model on this machine."""
+    input_type: str | None = None
+    """Input type told to the service."""
+    query_input_type: str | None = None
+    """Input type told to the service for questions."""
+    document_input_type: str | None = None
+    """Input type told to the service for notes."""
+    output_dimensionality: Positive | None = None
+    """Length of the vectors."""
+    sources: list[Literal["memory", "sessions"]] | None = None
+    """What is searched: notes (`memory`, the default) and past `sessions`."""
+    extra_paths: list[str | MemoryPath] = []
+    """Further places with notes; an agent's are added to the general ones."""
+    multimodal: Multimodal = Multimodal()
+    """Remembering images and sound."""
+    store: MemoryStore = MemoryStore()
+    """How the index is stored."""
+    query: MemoryQuery = MemoryQuery()
+    """Defaults of a search."""
+    cache: MemoryCache = MemoryCache()
+    """Embeddings that are kept."""
+    experimental: MemoryExperimental = MemoryExperimental()
+    """Parts that may still change."""
+
+    def merged(self, override: "Override[Self] | None") -> Self:
+        result = super().merged(override)
+        more = getattr(override, "extra_paths", None) or []
+        return msgspec.structs.replace(result, extra_paths=[*self.extra_paths, *more])
+
+
+class Memory(Section):
+    """Long-term memory."""
+
+    citations: Literal["auto", "on", "off"] = "auto"
+    """Name the source of what was remembered; auto (default) does in direct chats."""
+    search: MemorySearch = MemorySearch()
+    """The memory tools and their index."""
+
+
+class AgentMemory(Section):
+    """Memory of one agent."""
+
+    search: Override[MemorySearch] | None = None
+    """The memory tools and their index."""

@@ -1,0 +1,198 @@
+"""Where commands are isolated: `agents.defaults.sandbox` and `sandbox` of one agent."""
+
+from collections.abc import Iterable
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+from msgspec import Meta
+
+from clawkit.config.section import (
+    Conflict,
+    Count,
+    Name,
+    Port,
+    Positive,
+    SecretInput,
+    Section,
+)
+
+SandboxMode = Literal["off", "non-main", "all", "auto"]
+Backend = Literal["auto", "bwrap", "landlock", "docker", "podman", "ssh"]
+Access = Literal["none", "ro", "rw"]
+
+
+class Ulimit(Section):
+    """Soft and hard value of a process limit."""
+
+    soft: Count | None = None
+    """Soft limit."""
+    hard: Count | None = None
+    """Hard limit."""
+
+
+class Docker(Section):
+    """Containers of the docker and podman backends."""
+
+    image: Name = "clawkit-sandbox:bookworm-slim"
+    """Image to run; clawkit never pulls one by itself."""
+    container_prefix: Name = "clawkit-sbx-"
+    """Start of container names."""
+    workdir: str = "/workspace"
+    """Working directory in the container."""
+    read_only_root: bool = True
+    """Make the root file system read-only; default true."""
+    tmpfs: list[str] = msgspec.field(
+        default_factory=lambda: ["/tmp", "/var/tmp", "/run"]  # noqa: S108 - inside the container
+    )
+    """Directories kept in memory; default /tmp, /var/tmp and /run."""
+    network: str = "none"
+    """Network of the container; default none."""
+    user: str | None = None
+    """User and group as uid:gid; unset is the workspace's owner."""
+    cap_drop: list[str] = msgspec.field(default_factory=lambda: ["ALL"])
+    """Capabilities to drop; default ALL."""
+    env: dict[str, str] = msgspec.field(default_factory=lambda: {"LANG": "C.UTF-8"})
+    """Environment variables in the container."""
+    setup_command: str | list[str] | None = None
+    """Commands to run once in a new container."""
+    pids_limit: Positive | None = None
+    """Most processes in a container."""
+    memory: str | int | None = None
+    """Most memory, such as `1g`."""
+    memory_swap: str | int | None = None
+    """Most memory and swap together."""
+    cpus: float | None = None
+    """Processor share, such as 1.5."""
+    gpus: str | None = None
+    """Graphics processors, such as `all`."""
+    ulimits: dict[str, str | int | Ulimit] = {}
+    """Process limits by name, as a value or soft and hard."""
+    seccomp_profile: str | None = None
+    """File of a seccomp profile."""
+    apparmor_profile: str | None = None
+    """Name of an AppArmor profile."""
+    dns: list[str] = []
+    """Name servers."""
+    extra_hosts: list[str] = []
+    """Further host names, as name:address."""
+    binds: list[str] = []
+    """Directories to mount, as source:target or source:target:ro."""
+    dangerously_allow_external_bind_sources: bool = False
+    """Allow mounts from outside the workspace; default false."""
+    dangerously_allow_reserved_container_targets: bool = False
+    """Allow mounts over /workspace and /agent; default false."""
+    dangerously_allow_container_namespace_join: bool = False
+    """Allow sharing the network of another container; default false."""
+
+    @classmethod
+    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
+        network = raw.get("network") or ""
+        joins = raw.get("dangerouslyAllowContainerNamespaceJoin")
+        if network == "host" or (network.startswith("container:") and not joins):
+            yield "network", f"{network!r} would leave the sandbox", "Use none or a bridge network"
+        for key in ("seccompProfile", "apparmorProfile"):
+            if raw.get(key) == "unconfined":
+                yield key, "'unconfined' would leave the sandbox", f"Remove {key}"
+
+
+class Ssh(Section):
+    """The ssh backend: commands run on another machine."""
+
+    target: str | None = None
+    """Machine, as user@host or user@host:port."""
+    command: Name = "ssh"
+    """The ssh program; default ssh."""
+    workspace_root: str = "/tmp/clawkit-sandboxes"  # noqa: S108 - on the other machine
+    """Directory for workspaces on that machine."""
+    strict_host_key_checking: bool = True
+    """Refuse unknown host keys; default true."""
+    update_host_keys: bool = True
+    """Learn new keys of known hosts; default true."""
+    identity_file: str | None = None
+    """File of the private key."""
+    identity_data: SecretInput | None = None
+    """The private key itself."""
+    certificate_file: str | None = None
+    """File of the certificate."""
+    certificate_data: SecretInput | None = None
+    """The certificate itself."""
+    known_hosts_file: str | None = None
+    """File of known hosts."""
+    known_hosts_data: SecretInput | None = None
+    """The known hosts themselves."""
+
+
+class SandboxBrowser(Section):
+    """A browser in a container of its own."""
+
+    ALIASES: ClassVar[dict[str, str]] = {"enableNoVnc": "noVncEnabled"}
+
+    enabled: bool = False
+    """Offer a browser to sandboxed sessions; default false."""
+    image: Name = "clawkit-sandbox-browser:bookworm-slim"
+    """Image to run."""
+    container_prefix: Name = "clawkit-sbx-browser-"
+    """Start of container names."""
+    network: str = "clawkit-sandbox-browser"
+    """Network of the container."""
+    cdp_port: Port = 9222
+    """Port of the DevTools protocol; default 9222."""
+    cdp_source_range: str | None = None
+    """Addresses that may connect to that port, as a CIDR range."""
+    vnc_port: Port = 5900
+    """VNC port; default 5900."""
+    no_vnc_port: Port = 6080
+    """Port of the web view; default 6080."""
+    no_vnc_enabled: bool = True
+    """Offer the web view; default true."""
+    headless: bool = False
+    """Run without a screen; default false."""
+    allow_host_control: bool = False
+    """Let sandboxed sessions drive the host's browser; default false."""
+    allowed_control_urls: list[str] = []
+    """Control addresses sandboxed sessions may use."""
+    auto_start: bool = True
+    """Start it on first use; default true."""
+    auto_start_timeout_ms: Positive = 12_000
+    """Milliseconds to wait for the start; default 12000."""
+    binds: list[str] | None = None
+    """Mounts; unset uses those of `docker`."""
+
+
+class Prune(Section):
+    """When unused sandboxes are removed."""
+
+    idle_hours: Annotated[float, Meta(ge=0)] = 24
+    """Hours without use; 0 turns it off, default 24."""
+    max_age_days: Annotated[float, Meta(ge=0)] = 7
+    """Days of age; 0 turns it off, default 7."""
+
+
+class Sandbox(Section):
+    """Isolation of commands and files."""
+
+    mode: SandboxMode = "auto"
+    """Never, all but the main session, always, or whenever a local backend works (auto,
+    default)."""
+    backend: Backend = "auto"
+    """What isolates; auto (default) takes bwrap, then landlock."""
+    scope: Literal["session", "agent", "shared"] = "session"
+    """One sandbox for each session (default), for each agent, or one for all."""
+    workspace_access: Access | None = None
+    """The workspace inside: none, ro (read-only) or rw; unset is rw in mode auto, else none."""
+    workspace_root: str | None = None
+    """Directory for private workspaces; unset is in the state directory."""
+    session_tools_visibility: Literal["spawned", "all"] = "spawned"
+    """Sessions a sandboxed one may see: spawned ones only (default), or all."""
+    docker: Docker = Docker()
+    """Containers of the docker and podman backends."""
+    ssh: Ssh = Ssh()
+    """The ssh backend."""
+    browser: SandboxBrowser = SandboxBrowser()
+    """A browser in a container."""
+    prune: Prune = Prune()
+    """When unused sandboxes are removed."""
+
+    def access(self) -> Access:
+        """The workspace inside, with the default that belongs to the mode."""
+        return self.workspace_access or ("rw" if self.mode == "auto" else "none")

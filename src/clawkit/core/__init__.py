@@ -1,0 +1,1 @@
+"""Tools, results, and the one way a tool is called."""

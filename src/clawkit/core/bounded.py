@@ -1,0 +1,86 @@
+"""Awaiting code that is not ours: a tool or a hook may hang, ignore its cancellation, or block."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+GRACE_S = 5.0
+
+log = logging.getLogger(__name__)
+
+
+async def bounded(work: Awaitable[Any], timeout_s: float | None, grace_s: float = GRACE_S) -> Any:
+    """The work's result; `TimeoutError` after its time; cancelled when the caller is.
+
+    The work is then cancelled and given a short grace to clean up. Work that ignores even that is
+    left behind, so that the caller can go on.
+    """
+    task = asyncio.ensure_future(_contain(work))
+    try:
+        done, _ = await asyncio.wait({task}, timeout=timeout_s)
+    except asyncio.CancelledError:
+        await _stop(task, grace_s)
+        raise
+    if not done:
+        await _stop(task, grace_s)
+        raise TimeoutError
+    if task.cancelled():
+        raise RuntimeError("it cancelled itself")
+    return task.result()
+
+
+async def _contain(work: Awaitable[Any]) -> Any:
+    """The work, whose failure is an ordinary exception whatever it raises."""
+    try:
+        return await work
+    except (Exception, asyncio.CancelledError, KeyboardInterrupt):
+        raise
+    except SystemExit as exit_:
+        raise RuntimeError(f"it tried to end the program (exit {exit_.code})") from None
+    except BaseException as error:  # a task's root: nobody else may be torn along
+        raise RuntimeError(f"it raised {type(error).__name__}") from error
+
+
+async def _stop(task: asyncio.Future[Any], grace_s: float) -> None:
+    task.cancel()
+    done, _ = await asyncio.wait({task}, timeout=grace_s)
+    if not done:
+        log.warning("left behind: it ignored its cancellation for %s s: %r", grace_s, task)
+    elif not task.cancelled() and task.exception() is not None:
+        log.debug("failed while being cancelled: %r", task.exception())
+
+
+async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Run a blocking function in a daemon thread, which can never keep the program from ending."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+    def work() -> None:
+        result: Any = None
+        failure: BaseException | None = None
+        try:
+            result = function(*args, **kwargs)
+        except (StopIteration, KeyboardInterrupt) as error:
+            # A future cannot carry the one; the other is nobody's Ctrl-C, which comes elsewhere.
+            failure = RuntimeError(f"the function raised {type(error).__name__}")
+        except BaseException as error:  # noqa: BLE001  # a thread's root: handed to the waiter
+            failure = error
+        try:
+            loop.call_soon_threadsafe(settle, result, failure)
+        except RuntimeError:
+            log.debug("a thread ended after its event loop: %r", function)
+
+    threading.Thread(target=work, name=f"clawkit-{function!r:.40}", daemon=True).start()
+    return await future

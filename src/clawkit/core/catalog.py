@@ -1,0 +1,110 @@
+"""The one table of tools: what exists, what it is called, and which groups and profiles hold it.
+
+Profiles, groups, policy, the command line and the documentation all read this table. A tool whose
+`module` is empty is known by name but not part of this build: policy traces it like any other, and
+a call says that it is not there.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Profile = Literal["minimal", "coding", "messaging", "full"]
+SubAgent = Literal["yes", "orchestrator", "orchestrator-opt-in", "no", "never"]
+
+
+class Entry(NamedTuple):
+    """One tool as the outside world knows it."""
+
+    id: str
+    section: str
+    description: str
+    profiles: tuple[Profile, ...] = ()
+    """The limited profiles that hold the tool; `full` holds every tool."""
+    groups: tuple[str, ...] = ()
+    """Group names without `group:`; every built-in is also in `group:openclaw`."""
+    aliases: tuple[str, ...] = ()
+    owner_only: bool = False
+    sub_agent: SubAgent = "no"
+    """Default for sub-agents: `yes`; `orchestrator` (has it, but never at the deepest level);
+    `orchestrator-opt-in` (configuration may add it, but never at the deepest level); `no`
+    (configuration may add it); `never` (nothing can add it)."""
+    module: str = ""
+    """Where the tool is built; empty while this build does not have it."""
+
+    @property
+    def available(self) -> bool:
+        return bool(self.module)
+
+
+_C: tuple[Profile, ...] = ("coding",)
+_CM: tuple[Profile, ...] = ("coding", "messaging")
+_FS, _RUN, _WEB, _MEM, _SES = ("fs",), ("runtime",), ("web",), ("memory",), ("sessions",)
+
+# fmt: off
+_ENTRIES = (
+    Entry("read", "Files", "Read a file, page by page", _C, _FS, sub_agent="yes", module="clawkit.tools.read"),
+    Entry("write", "Files", "Create or overwrite a file", _C, _FS),
+    Entry("edit", "Files", "Replace exact pieces of a file", _C, _FS),
+    Entry("apply_patch", "Files", "Apply a patch over one or more files", _C, _FS, ("apply-patch",)),
+    Entry("grep", "Files", "Search file contents", _C, _FS, sub_agent="yes"),
+    Entry("find", "Files", "Find files by name pattern", _C, _FS, ("glob",), sub_agent="yes"),
+    Entry("ls", "Files", "List a directory", _C, _FS, sub_agent="yes", module="clawkit.tools.ls"),
+    Entry("exec", "Runtime", "Run shell commands", _C, _RUN, ("bash",)),
+    Entry("process", "Runtime", "Watch and steer background commands", _C, _RUN),
+    Entry("code_execution", "Runtime", "Run code in a provider's remote sandbox", _C, _RUN),
+    Entry("web_search", "Web", "Search the web", _C, _WEB),
+    Entry("x_search", "Web", "Search posts on X", _C, _WEB),
+    Entry("web_fetch", "Web", "Fetch a page as readable text", _C, _WEB),
+    Entry("memory_search", "Memory", "Search memory files by meaning", _C, _MEM),
+    Entry("memory_get", "Memory", "Read part of a memory file", _C, _MEM),
+    Entry("sessions_list", "Sessions", "List sessions", _CM, _SES, sub_agent="orchestrator"),
+    Entry("sessions_history", "Sessions", "Read a session's transcript", _CM, _SES, sub_agent="orchestrator"),
+    Entry("sessions_send", "Sessions", "Send a message to another session", _CM, _SES, sub_agent="never"),
+    Entry("sessions_spawn", "Sessions", "Start a sub-agent", _C, _SES, sub_agent="orchestrator"),
+    Entry("sessions_yield", "Sessions", "End the turn and wait for sub-agents", _C, _SES),
+    Entry("subagents", "Sessions", "List and steer sub-agent runs", _C, _SES, sub_agent="orchestrator-opt-in"),
+    Entry("session_status", "Sessions", "Show the state of the session", ("minimal", "coding", "messaging"), _SES,
+          sub_agent="never", module="clawkit.tools.session_status"),
+    Entry("browser", "UI", "Control a web browser", (), ("ui",)),
+    Entry("canvas", "UI", "Show and drive a canvas on a device", (), ("ui",)),
+    Entry("message", "Messaging", "Send messages and channel actions", ("messaging",), ("messaging",), sub_agent="never"),
+    Entry("whatsapp_login", "Messaging", "Link a WhatsApp account", owner_only=True),
+    Entry("heartbeat_respond", "Automation", "Answer a heartbeat check", (), ("automation",)),
+    Entry("cron", "Automation", "Schedule tasks and reminders", _C, ("automation",), ("automations",), True, "never"),
+    Entry("gateway", "Automation", "Restart, configure or update the gateway", (), ("automation",), (), True, "never"),
+    Entry("nodes", "Nodes", "List and control paired devices", (), ("nodes",), (), True),
+    Entry("agents_list", "Agents", "List the agents that may be started", (), ("agents",), sub_agent="never"),
+    Entry("update_plan", "Agents", "Keep a plan of steps", (), ("agents",), ("progress_card",), sub_agent="never"),
+    Entry("image", "Media", "Look at an image with a vision model", _C, ("media",), ("view_image",)),
+    Entry("image_generate", "Media", "Make or change images", _C, ("media",)),
+    Entry("music_generate", "Media", "Make music", (), ("media",)),
+    Entry("video_generate", "Media", "Make videos", _C, ("media",)),
+    Entry("tts", "Media", "Turn text into speech", (), ("media",)),
+)
+# fmt: on
+
+CATALOG: dict[str, Entry] = {entry.id: entry for entry in _ENTRIES}
+ALIASES: dict[str, str] = {alias: entry.id for entry in _ENTRIES for alias in entry.aliases}
+
+
+def _collect_groups() -> dict[str, tuple[str, ...]]:
+    groups: dict[str, list[str]] = {}
+    for entry in _ENTRIES:
+        for group in entry.groups:
+            groups.setdefault(f"group:{group}", []).append(entry.id)
+    groups["group:openclaw"] = [entry.id for entry in _ENTRIES]
+    return {name: tuple(ids) for name, ids in groups.items()}
+
+
+GROUPS: dict[str, tuple[str, ...]] = _collect_groups()
+PROFILES: dict[str, tuple[str, ...]] = {
+    profile: tuple(entry.id for entry in _ENTRIES if profile in entry.profiles)
+    for profile in ("minimal", "coding", "messaging")
+} | {"full": ("*",)}
+
+
+def canonical(name: str) -> str:
+    """The name a tool is registered and matched under: trimmed, lower-case, aliases resolved."""
+    name = name.strip().lower()
+    return ALIASES.get(name, name)

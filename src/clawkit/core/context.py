@@ -1,0 +1,97 @@
+"""Who runs, where, and with what: the facts a call is judged by and the handles a tool is given."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
+
+from clawkit.config.modelref import ModelRef
+from clawkit.core.result import Result
+from clawkit.errors import ToolError
+
+T = TypeVar("T")
+Update = Callable[[Result], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """The person or program whose message is being answered. Not the owner unless known to be."""
+
+    owner: bool = False
+    id: str = ""
+    e164: str = ""
+    username: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Everything policy looks at. Hashable, so that an assembly can be remembered by it."""
+
+    agent: str = "main"
+    session: str = "main"
+    model: ModelRef | None = None
+    channel: str = ""
+    account: str = ""
+    group: str = ""
+    sender: Sender = Sender()
+    sandboxed: bool = False
+    depth: int = 0
+    """0 for a main session, 1 for a sub-agent, 2 for its sub-agent."""
+    allow: tuple[str, ...] | None = None
+    """A list given for this run alone; an empty one leaves no tool."""
+    context_window: int | None = None
+    """Tokens the model can take in; None when not known."""
+
+
+class InForce(NamedTuple):
+    """The tools of the run, as a tool may want to tell them. Looked up like a service."""
+
+    tools: tuple[str, ...]
+    removed: int
+
+
+async def _drop(_update: Result) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a tool is handed along with its parameters."""
+
+    call_id: str
+    scope: Scope
+    workspace: str
+    """Absolute path of the directory the run works in."""
+    services: Mapping[type, object] = field(default_factory=lambda: MappingProxyType({}))
+    send_update: Update = _drop
+
+    @property
+    def agent(self) -> str:
+        return self.scope.agent
+
+    @property
+    def session(self) -> str:
+        return self.scope.session
+
+    @property
+    def sender(self) -> Sender:
+        return self.scope.sender
+
+    @property
+    def model(self) -> ModelRef | None:
+        return self.scope.model
+
+    def use(self, protocol: type[T]) -> T:
+        """The service that fills in a Protocol for this run."""
+        service: Any = self.services.get(protocol)
+        if service is None:
+            raise ToolError(f"no {protocol.__name__} service is set up for this run")
+        found: T = service
+        return found
+
+    async def update(self, progress: Result | str) -> None:
+        """Report progress to whoever watches the call. Nothing of it reaches the model."""
+        await self.send_update(Result.text(progress) if isinstance(progress, str) else progress)

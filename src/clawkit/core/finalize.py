@@ -1,0 +1,137 @@
+"""The last step of every call: no secrets, no more than the model can take, nothing malformed."""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from clawkit.content import Block, Image, Text
+from clawkit.core.result import Result, to_text
+from clawkit.redact import Redactor
+from clawkit.text import cut, fit, one_line, result_cap, weigh, weight_cap
+
+EVENT_TEXT = 8_000
+EVENT_DETAIL = 2_000
+EVENT_ERROR = 400
+
+
+def finalize(result: Result, *, redactor: Redactor, context_window: int | None) -> Result:
+    """The result as the model may read it; the same object when nothing had to change."""
+    details = redactor.data(result.details)
+    blocks = [_checked(block, redactor) for block in result.content]
+    if details is not result.details:
+        blocks = _told_again(blocks, result, details)
+    blocks = _fitted(blocks, context_window)
+    same = all(new is old for new, old in zip(blocks, result.content, strict=True))
+    if same and details is result.details:
+        return result
+    return Result(tuple(blocks), details)
+
+
+def for_event(result: Result, redactor: Redactor) -> dict[str, Any]:
+    """The result as those who watch may see it: short, without images, strictly redacted."""
+    details = _bounded(redactor.data(result.details, strict=True))
+    failed = result.is_error
+    event: dict[str, Any] = {
+        "content": [_event_block(block, redactor) for block in result.content],
+        "details": details,
+        "isError": failed,
+    }
+    if failed:
+        said = result.details.get("error")
+        message = redactor.strict(said if said and isinstance(said, str) else result.as_text())
+        event["error"] = one_line(message.strip().partition("\n")[0], EVENT_ERROR)
+    return event
+
+
+def params_for_event(params: Mapping[str, Any], redactor: Redactor) -> Any:
+    """A call's parameters as those who watch may see them: a copy, cut and strictly redacted."""
+    return _bounded(redactor.data(params, strict=True))
+
+
+def _checked(block: Block, redactor: Redactor) -> Block:
+    """The block redacted and well-formed."""
+    if isinstance(block, Image):
+        reason = _what_is_wrong(block)
+        return Text(f"[an image was left out: {reason}]") if reason else block
+    text = redactor.text(block.text)
+    if not text.isascii():
+        # Names of files can hold bytes that no encoder accepts.
+        encodable = text.encode("utf-8", "replace").decode()
+        text = text if encodable == text else encodable
+    return block if text is block.text else Text(text)
+
+
+def _what_is_wrong(image: Image) -> str:
+    if not image.mime_type.lower().startswith("image/"):
+        return f"its type is {one_line(image.mime_type, 60)!r}, which is not an image"
+    if not image.data:
+        return "it has no data"
+    try:
+        binascii.a2b_base64(image.data, strict_mode=True)
+    except ValueError:
+        return "its data is not base64"
+    return ""
+
+
+def _told_again(blocks: Sequence[Block], result: Result, details: Any) -> list[Block]:
+    """The blocks, those that repeat the details as JSON without the secrets masked there."""
+    try:
+        told = to_text(result.details)
+    except TypeError:
+        # Details that are not JSON were never told as JSON.
+        return list(blocks)
+    return [
+        Text(to_text(details)) if isinstance(old, Text) and old.text == told else new
+        for new, old in zip(blocks, result.content, strict=True)
+    ]
+
+
+def _fitted(blocks: list[Block], context_window: int | None) -> list[Block]:
+    """The blocks, their texts cut to share what one result may take."""
+    max_chars, max_weight = result_cap(context_window), weight_cap(context_window)
+    texts = [block.text for block in blocks if isinstance(block, Text)]
+    if sum(map(len, texts)) <= max_chars and sum(map(weigh, texts)) <= max_weight:
+        return blocks
+    chars = iter(_shares(list(map(len, texts)), max_chars))
+    weights = iter(_shares(list(map(weigh, texts)), max_weight))
+    return [
+        Text(fit(block.text, next(chars), next(weights))) if isinstance(block, Text) else block
+        for block in blocks
+    ]
+
+
+def _shares(sizes: Sequence[int], total: int) -> list[int]:
+    """A budget divided by size; a quarter of it is divided evenly, so that small parts survive."""
+    even = total // (4 * len(sizes))
+    floors = [min(size, even) for size in sizes]
+    left = max(0, min(sum(sizes), total) - sum(floors))
+    wanted = sum(sizes) - sum(floors)
+    return [
+        floor + (size - floor) * left // max(1, wanted)
+        for floor, size in zip(floors, sizes, strict=True)
+    ]
+
+
+def _event_block(block: Block, redactor: Redactor) -> dict[str, Any]:
+    if isinstance(block, Text):
+        return Text(cut(redactor.strict(block.text), EVENT_TEXT)).to_json()
+    size = len(block.data) * 3 // 4 - block.data[-2:].count("=")
+    return {
+        "type": "image",
+        "mimeType": one_line(block.mime_type, 60),
+        "bytes": size,
+        "omitted": True,
+    }
+
+
+def _bounded(value: Any) -> Any:
+    """A JSON value, long strings in it cut. Its depth is bounded by redaction."""
+    if isinstance(value, str):
+        return cut(value, EVENT_DETAIL)
+    if isinstance(value, (list, tuple)):
+        return [_bounded(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _bounded(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,193 @@
+"""Code that looks at a call before it runs and at its result afterwards.
+
+A before-hook may let the call pass (None), block it, rewrite its parameters, or have a person
+decide. Higher priority goes first; the first block ends it; parameters are frozen once a person
+is to decide about them. A before-hook that raises, or takes longer than its time, blocks.
+An after-hook may replace the result; if it fails, the result it was given stands.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from clawkit.core.approval import MAX_TIMEOUT_S, Ask, Block
+from clawkit.core.bounded import bounded, in_thread
+from clawkit.core.catalog import canonical
+from clawkit.core.context import Context
+from clawkit.core.result import Result
+from clawkit.core.tool import is_tool_name
+from clawkit.errors import RegistryError
+
+TIMEOUT_S = 15.0
+GRACE_S = 1.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A checked call on its way to the tool. Hooks get a copy of the parameters."""
+
+    tool: str
+    params: Mapping[str, Any]
+    ctx: Context
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Run the call with these parameters instead; they are checked again."""
+
+    params: Mapping[str, Any]
+
+
+Verdict = Block | Rewrite | Ask | None
+Before = Callable[[Call], Awaitable[Verdict] | Verdict]
+After = Callable[[Call, Result], Awaitable[Result | None] | Result | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Hook:
+    run: Callable[..., Any]
+    priority: int
+    tools: frozenset[str] | None
+    timeout_s: float
+
+    @property
+    def name(self) -> str:
+        return getattr(self.run, "__qualname__", type(self.run).__qualname__)
+
+    def wants(self, tool: str) -> bool:
+        return self.tools is None or canonical(tool) in self.tools
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the before-hooks made of a call."""
+
+    params: Mapping[str, Any]
+    rewritten: bool = False
+    ask: Ask | None = None
+    blocked: str | None = None
+    failed: bool = False
+    """Blocked because a hook failed, not because it said no."""
+
+
+@dataclass(slots=True)
+class Hooks:
+    """The hooks of one run."""
+
+    _before: list[_Hook] = field(default_factory=list)
+    _after: list[_Hook] = field(default_factory=list)
+
+    def before(
+        self,
+        hook: Before,
+        *,
+        priority: int = 0,
+        tools: str | Iterable[str] | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> Before:
+        """Add a before-hook, for all tools or those named. Equal priorities keep their order.
+
+        Raises `RegistryError` for what cannot name a tool: patterns and groups are not expanded.
+        """
+        _insert(self._before, _make(hook, priority, tools, timeout_s))
+        return hook
+
+    def after(
+        self,
+        hook: After,
+        *,
+        priority: int = 0,
+        tools: str | Iterable[str] | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> After:
+        """Add an after-hook, for all tools or for those named."""
+        _insert(self._after, _make(hook, priority, tools, timeout_s))
+        return hook
+
+    async def run_before(self, call: Call) -> Outcome:
+        outcome = Outcome(call.params)
+        for hook in self._before:
+            if not hook.wants(call.tool):
+                continue
+            try:
+                verdict = await _run(hook, _copy(call, outcome.params))
+                outcome = _apply(outcome, verdict, hook)
+            except Exception as error:  # noqa: BLE001  # whatever a hook does wrong, the call stops
+                log.warning("before-hook %s failed: %r", hook.name, error)
+                problem = "took too long" if isinstance(error, TimeoutError) else "failed"
+                reason = f"blocked because the hook {hook.name} {problem}"
+                return replace(outcome, blocked=reason, failed=True)
+            if outcome.blocked is not None:
+                return outcome
+        return outcome
+
+    async def run_after(self, call: Call, result: Result) -> Result:
+        for hook in self._after:
+            if not hook.wants(call.tool):
+                continue
+            try:
+                replaced = await _run(hook, _copy(call, call.params), result)
+                result = result if replaced is None else Result.of(replaced, call.tool)
+            except Exception as error:  # noqa: BLE001  # the call has happened: its result stands
+                log.warning("after-hook %s failed: %r", hook.name, error)
+        return result
+
+
+def _make(
+    run: Callable[..., Any], priority: int, tools: str | Iterable[str] | None, timeout_s: float
+) -> _Hook:
+    timeout_s = min(timeout_s, MAX_TIMEOUT_S)
+    if tools is None:
+        return _Hook(run, priority, None, timeout_s)
+    names = [tools] if isinstance(tools, str) else list(tools)
+    for name in names:
+        # A guard that silently never runs is worse than none.
+        if not is_tool_name(canonical(name)):
+            raise RegistryError(f"a hook is for tools by name: {name!r} cannot be one")
+    return _Hook(run, priority, frozenset(map(canonical, names)), timeout_s)
+
+
+def _copy(call: Call, params: Mapping[str, Any]) -> Call:
+    """The call for somebody who may keep its parameters, or change them, to no effect."""
+    return replace(call, params=copy.deepcopy(dict(params)))
+
+
+def _insert(hooks: list[_Hook], hook: _Hook) -> None:
+    hooks.append(hook)
+    hooks.sort(key=lambda each: -each.priority)
+
+
+def _apply(outcome: Outcome, verdict: object, hook: _Hook) -> Outcome:
+    match verdict:
+        case None:
+            return outcome
+        case Block(reason):
+            return replace(outcome, blocked=reason or f"blocked by the hook {hook.name}")
+        case Ask():
+            wish = verdict if verdict.asked_by else replace(verdict, asked_by=f"hook {hook.name}")
+            return outcome if outcome.ask is not None else replace(outcome, ask=wish)
+        case Rewrite(params):
+            if outcome.ask is not None:
+                return outcome
+            return replace(outcome, params=copy.deepcopy(dict(params)), rewritten=True)
+        case _:
+            raise TypeError(
+                f"a before-hook returns None, Block, Rewrite or Ask, not {type(verdict).__name__}"
+            )
+
+
+async def _run(hook: _Hook, *arguments: object) -> Any:
+    # A plain function goes to a thread, so that one that blocks cannot stop everything else.
+    is_async = inspect.iscoroutinefunction(hook.run)
+    work = hook.run(*arguments) if is_async else in_thread(hook.run, *arguments)
+    verdict = await bounded(work, hook.timeout_s, GRACE_S)
+    if inspect.isawaitable(verdict):
+        verdict = await bounded(verdict, hook.timeout_s, GRACE_S)
+    return verdict

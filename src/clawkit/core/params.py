@@ -1,0 +1,293 @@
+"""Parameters are read once, at the edge: names, repair, check, typed struct.
+
+Whatever a model sends becomes either the canonical, checked form or one error that lists
+everything that is missing or wrong. Nothing after this module sees another spelling.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from clawkit.core.paths import plain_path
+from clawkit.core.tool import Tool
+from clawkit.errors import ToolAuthorizationError, ToolInputError
+from clawkit.text import nearest, one_line
+
+MAX_DEPTH = 64
+MAX_NODES = 200_000
+
+_PLAIN = (str, bool, int, float, list, dict)
+_ONE_LINE_KEYS = frozenset({"path", "command", "workdir", "host", "ask", "node"})
+# Some models leak the closing tag of their own call format into the last string.
+_LEAKED_TAG = re.compile(r"(?<!\s)\s*+</arg_value>++\s*+\Z")
+# ... or invent an office extension.
+_OFFICE = re.compile(r"(?<=\.)(doc|ppt|xls)x?c?odex\Z", re.IGNORECASE)
+_INDEX = re.compile(r"\[\d+\]")
+_NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d{1,17})?([eE][+-]?\d{1,3})?\Z")
+
+
+def read_params(tool: Tool, raw: object) -> tuple[dict[str, Any], Any]:
+    """The canonical parameters and what `execute` is given: the struct, or the same dict."""
+    given = _as_object(tool, raw)
+    _bound(tool, given)
+    problems: list[str] = []
+    params = _canonical(given, tool.schema, tool, problems)
+    action = params.get("action")
+    if isinstance(action, str) and action in tool.off:
+        raise ToolAuthorizationError(tool.off[action], reason="rule")
+    refusal: list[str] = []
+    if tool.struct is not None and not problems:
+        # Both engines read one description; the fast one says yes, the thorough one says why not.
+        try:
+            return params, msgspec.convert(params, tool.struct)
+        except msgspec.ValidationError as error:
+            refusal = [str(error)]
+    problems += _explain(tool, params)
+    problems = problems or refusal
+    if problems:
+        raise ToolInputError(_complain(tool, problems, given))
+    return params, params
+
+
+def _as_object(tool: Tool, raw: object) -> dict[str, Any]:
+    if raw is None or raw == "":
+        return {}
+    if isinstance(raw, str):
+        try:
+            raw = json.loads(raw)
+        except (ValueError, RecursionError) as error:
+            raise ToolInputError(
+                f"{tool.name}: the parameters are not valid JSON ({error}); send a JSON object"
+            ) from None
+    if not isinstance(raw, Mapping):
+        raise ToolInputError(f"{tool.name}: the parameters must be a JSON object, got {_kind(raw)}")
+    return {str(key): value for key, value in raw.items()}
+
+
+def _bound(tool: Tool, given: object) -> None:
+    """Refuse what is not JSON, too deep or too large before anything recursive looks at it."""
+    level, depth, nodes = [given], 0, 0
+    while level:
+        nodes += len(level)
+        for node in level:
+            if not (node is None or isinstance(node, _PLAIN)):
+                raise ToolInputError(
+                    f"{tool.name}: the parameters are not plain JSON: they hold a {_kind(node)}"
+                )
+            if isinstance(node, float) and not math.isfinite(node):
+                raise ToolInputError(f"{tool.name}: the parameters hold {node}, which no JSON has")
+        if depth > MAX_DEPTH or nodes > MAX_NODES:
+            limit = f"{MAX_DEPTH} levels" if depth > MAX_DEPTH else f"{MAX_NODES} values"
+            raise ToolInputError(
+                f"{tool.name}: the parameters are nested too deeply or too large (over {limit})"
+            )
+        level = [
+            child
+            for node in level
+            if isinstance(node, (dict, list))
+            for child in (node.values() if isinstance(node, dict) else node)
+        ]
+        depth += 1
+
+
+def _canonical(
+    given: Mapping[str, Any],
+    schema: Mapping[str, Any],
+    tool: Tool,
+    problems: list[str],
+    at: str = "",
+) -> dict[str, Any]:
+    """Known names in their advertised spelling, values repaired where the repair is certain."""
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    spellings = _spellings(tuple(properties))
+    closed = schema.get("additionalProperties") is False
+    out: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    for key, value in given.items():
+        name = key if key in properties else _resolve(key, spellings, {} if at else tool.aliases)
+        if name is None:
+            if closed:
+                problems.append(_unknown(at + key, tuple(properties)))
+            else:
+                out[key] = value
+            continue
+        if name in out:
+            problems.append(f"{at}{name}: given twice, as {origin[name]!r} and {key!r}; send one")
+            continue
+        origin[name] = key
+        part = _follow(properties[name], tool.schema)
+        if value is None and not _takes_null(part) and name not in schema.get("required", ()):
+            continue
+        value = _repair(value, part, tool, problems, f"{at}{name}")
+        is_path = tool.paths and _INDEX.sub("", f"{at}{name}") in tool.paths
+        out[name] = _plain(value, problems, f"{at}{name}") if is_path else value
+    return out
+
+
+def advertised(tool: Tool, name: str) -> str | None:
+    """The parameter that a name stands for, in whatever spelling a call may use; None if none."""
+    properties = tool.schema.get("properties", {})
+    known = isinstance(properties, Mapping)
+    if not known or name in properties:
+        return name if known else None
+    return _resolve(name, _spellings(tuple(properties)), tool.aliases)
+
+
+def _resolve(key: str, spellings: Mapping[str, str], aliases: Mapping[str, str]) -> str | None:
+    """The advertised name that another spelling stands for."""
+    for candidate in (key, key.removeprefix("claude_")):
+        alias = aliases.get(candidate) or aliases.get(_snake(candidate))
+        found = spellings.get(_snake(alias or candidate))
+        if found is not None:
+            return found
+    return None
+
+
+@cache
+def _spellings(names: tuple[str, ...]) -> dict[str, str]:
+    return {_snake(name): name for name in names}
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).replace("-", "_").lower()
+
+
+def _repair(value: Any, schema: Mapping[str, Any], tool: Tool, problems: list[str], at: str) -> Any:
+    wanted = schema.get("type")
+    if isinstance(value, str):
+        value = _repair_string(value, wanted, schema, tool, problems, at)
+    elif wanted == "integer" and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, dict) and "properties" in schema:
+        return _canonical(value, schema, tool, problems, f"{at}.")
+    if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
+        items = _follow(schema["items"], tool.schema)
+        return [
+            _repair(item, items, tool, problems, f"{at}[{index}]")
+            for index, item in enumerate(value)
+        ]
+    return value
+
+
+def _repair_string(
+    value: str, wanted: Any, schema: Mapping[str, Any], tool: Tool, problems: list[str], at: str
+) -> Any:
+    if wanted in ("integer", "number") and _NUMBER.match(value.strip()):
+        number = json.loads(value.strip())
+        return int(number) if wanted == "integer" and float(number).is_integer() else number
+    if wanted == "boolean" and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    if wanted in ("array", "object") and value.strip()[:1] in ("[", "{"):
+        with contextlib.suppress(ValueError, RecursionError):
+            parsed = json.loads(value)
+            _bound(tool, parsed)
+            if isinstance(parsed, list if wanted == "array" else dict):
+                return parsed
+    if wanted == "array" and _follow(schema.get("items", {}), tool.schema).get("type") == "string":
+        return [value]
+    if at in _ONE_LINE_KEYS:
+        repaired = _LEAKED_TAG.sub("", value)
+        if at == "path":
+            repaired = _OFFICE.sub(r"\1x", repaired)
+        if value and not repaired.strip() and repaired != value:
+            problems.append(f"{at}: only a leaked closing tag was sent; send the real value")
+        return repaired
+    return value
+
+
+def _plain(value: Any, problems: list[str], at: str) -> Any:
+    """Paths in the one spelling that rules, effects and the file system read alike."""
+    if isinstance(value, list):
+        return [_plain(each, problems, at) for each in value]
+    if not isinstance(value, str):
+        return value
+    try:
+        return plain_path(value)
+    except ToolInputError as error:
+        problems.append(f"{at}: {error}")
+        return value
+
+
+def _follow(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A local `$ref` resolved; anything that is not a plain object schema becomes `{}`."""
+    for _ in range(8):
+        if not isinstance(schema, Mapping):
+            return {}
+        ref = schema.get("$ref")
+        if not isinstance(ref, str) or not ref.startswith("#/$defs/"):
+            return schema
+        schema = root.get("$defs", {}).get(ref.removeprefix("#/$defs/"))
+    return {}
+
+
+def _takes_null(schema: Mapping[str, Any]) -> bool:
+    kinds = schema.get("type")
+    if kinds is None:
+        return "const" not in schema or schema["const"] is None
+    return "null" in (kinds if isinstance(kinds, list) else [kinds])
+
+
+def _explain(tool: Tool, params: Mapping[str, Any]) -> list[str]:
+    """Everything that is wrong, one line each."""
+    try:
+        return [line for error in tool.validator.iter_errors(params) for line in _say(tool, error)]
+    except ValueError as error:
+        return [f"the parameters are not plain JSON ({error})"]
+
+
+def _say(tool: Tool, error: Any) -> Iterator[str]:
+    at = "".join(
+        f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path
+    ).lstrip(".")
+    if error.kind.name == "required":
+        name = f"{at}.{error.kind.property}" if at else error.kind.property
+        yield f"{name}: missing{_describe(tool, name)}"
+    else:
+        yield f"{at or 'parameters'}: {one_line(error.message, 200)}{_describe(tool, at)}"
+
+
+def _describe(tool: Tool, name: str) -> str:
+    part = _follow(tool.schema.get("properties", {}).get(name, {}), tool.schema)
+    words = [str(word) for word in (part.get("type"), part.get("description")) if word]
+    return f" ({': '.join(words)})" if words else ""
+
+
+def _unknown(name: str, known: tuple[str, ...]) -> str:
+    close = nearest(name, known, 1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known) or 'none'}"
+    return f"{name}: unknown parameter; {hint}"
+
+
+def _complain(tool: Tool, problems: list[str], given: Mapping[str, Any]) -> str:
+    if len(problems) == 1:
+        head = f"{tool.name}: invalid parameters: {problems[0]}"
+    else:
+        lines = "".join(f"\n- {problem}" for problem in problems[:20])
+        more = f"\n- and {len(problems) - 20} more" if len(problems) > 20 else ""
+        head = f"{tool.name}: invalid parameters:{lines}{more}"
+    received = ", ".join(f"{key}={_show(value)}" for key, value in list(given.items())[:20])
+    return f"{head}\nReceived: {received or 'nothing'}"
+
+
+def _show(value: object) -> str:
+    if value == "":
+        return "<empty string>"
+    if isinstance(value, int) and value.bit_length() > 1024:
+        return "<very large number>"
+    if isinstance(value, (str, int, float)) or value is None:
+        return one_line(json.dumps(value, ensure_ascii=False), 60)
+    return f"<{_kind(value)}>"
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "object"
+    return "array" if isinstance(value, (list, tuple)) else type(value).__name__

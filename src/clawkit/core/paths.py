@@ -1,0 +1,51 @@
+"""One reading per path: what a rule compares is what the file system opens."""
+
+from __future__ import annotations
+
+import os
+import re
+from urllib.parse import unquote
+
+from clawkit.errors import ToolInputError
+
+MAX_PATH = 4096
+
+
+def plain_path(path: str) -> str:
+    """A path as people and models write it, as the plain path it stands for.
+
+    A `file:` URL is taken apart, once. In what comes back only a leading `~` or `~/` still has a
+    meaning of its own. Raises `ToolInputError` for what cannot be a path.
+    """
+    if "\0" in path or len(path) > MAX_PATH or not _encodable(path):
+        raise ToolInputError(
+            f"{path[:80]!r} is not a usable path: it is too long, has NUL or cannot be encoded"
+        )
+    if _is_url(path):
+        path = _from_url(path)
+    # A name that would be read as something else a second time.
+    is_name = path.startswith("~") and path != "~" and not path.startswith("~/")
+    return f"./{path}" if is_name or _is_url(path) else path
+
+
+def _is_url(path: str) -> bool:
+    return path[:5].lower() == "file:"
+
+
+def _encodable(path: str) -> bool:
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _from_url(path: str) -> str:
+    rest, host = re.split("[?#]", path[5:], maxsplit=1)[0], ""
+    if rest.startswith("//"):
+        host, slash, tail = rest[2:].partition("/")
+        rest = slash + tail
+    lowered = rest.lower()
+    if host.lower() not in ("", "localhost") or "%2f" in lowered or "%00" in lowered:
+        raise ToolInputError(f"{path[:80]!r} is not a path to a local file")
+    return unquote(rest)

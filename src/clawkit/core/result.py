@@ -1,0 +1,153 @@
+"""What a call gives back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from clawkit.content import Block, Image, Text
+
+FAILED = frozenset(
+    (
+        *("error", "failed", "failure", "invalid", "timeout", "timed_out", "unavailable"),
+        *("approval-unavailable", "blocked", "denied", "forbidden", "disabled"),
+        *("aborted", "cancelled", "canceled", "killed"),
+    )
+)
+"""Values of `details["status"]` that mean failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Blocks for the model, and details (a JSON object) for programs.
+
+    Of the details, `status`, `ok`, `success`, `error`, `timedOut` and `exitCode` have a meaning of
+    their own: see `is_error`.
+    """
+
+    content: tuple[Block, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def text(cls, text: str, **details: Any) -> Result:
+        """One block of text."""
+        return cls((Text(text),), details)
+
+    @classmethod
+    def json(cls, payload: Mapping[str, Any]) -> Result:
+        """An object, both as text and as details. Raises TypeError when it is not JSON."""
+        return cls((Text(to_text(payload)),), payload)
+
+    @classmethod
+    def error(cls, tool: str, message: str, **details: Any) -> Result:
+        """A failed call."""
+        return cls.json({"status": "error", "tool": tool, "error": message, **details})
+
+    @classmethod
+    def of(cls, value: object, tool: str) -> Result:
+        """The result a tool meant by what it returned.
+
+        A result, text, blocks, `{"content": [blocks], "details": {…}}`, nothing at all, or any
+        other JSON value, which becomes its text. Raises TypeError for everything else.
+        """
+        if isinstance(value, str):
+            return cls.text(value)
+        if value is None:
+            return cls.json({"status": "ok", "tool": tool})
+        if isinstance(value, (Text, Image)):
+            return cls((value,))
+        try:
+            if isinstance(value, Result):
+                return _checked(value)
+            if isinstance(value, Mapping):
+                return _from_shape(value) or cls.json(value)
+            if blocks := _to_blocks(value):
+                return cls(blocks)
+            return cls((Text(to_text(value)),), {"value": value})
+        except TypeError as error:
+            raise TypeError(
+                f"the tool {tool!r} returned what cannot be a result: {error}"
+            ) from None
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the call failed, by what the details say. The first clear word wins."""
+        details = self.details
+        if not details:
+            return False
+        ok, success = details.get("ok"), details.get("success")
+        if ok is False or success is False:
+            return True
+        status = str(details.get("status", "")).strip().lower()
+        if status in FAILED and ok is not True and success is not True:
+            return True
+        if details.get("timedOut") is True or details.get("error"):
+            return True
+        code = details.get("exitCode")
+        return status != "completed" and isinstance(code, (int, float)) and code != 0
+
+    def as_text(self) -> str:
+        """The text blocks, one after the other."""
+        return "\n".join(block.text for block in self.content if isinstance(block, Text))
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"content": […], "details": {…}}`, as it is printed and sent."""
+        return {
+            "content": [block.to_json() for block in self.content],
+            "details": dict(self.details),
+        }
+
+
+def to_text(value: object) -> str:
+    """A JSON value as the model reads it. Raises TypeError when it is not JSON."""
+    plain = dict(value) if isinstance(value, Mapping) else value
+    try:
+        return json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TypeError(f"a {type(value).__name__} that is not JSON ({error})") from None
+
+
+def _checked(result: Result) -> Result:
+    for block in result.content:
+        if not isinstance(block, (Text, Image)):
+            raise TypeError(f"its content holds a {type(block).__name__}, not a block")
+    if not isinstance(result.details, Mapping):
+        raise TypeError(f"its details are a {type(result.details).__name__}, not an object")
+    return result
+
+
+def _from_shape(value: Mapping[str, Any]) -> Result | None:
+    """The result a mapping spells out, or None when it is just a mapping.
+
+    Whatever stands beside `content` and `details` is kept with the details.
+    """
+    blocks = _to_blocks(value.get("content"))
+    if blocks is None:
+        return None
+    details = value.get("details")
+    if details is not None and not isinstance(details, Mapping):
+        raise TypeError(f"its details are a {type(details).__name__}, not an object")
+    beside = {key: item for key, item in value.items() if key not in ("content", "details")}
+    details = {**beside, **(details or {})}
+    to_text(details)
+    return Result(blocks, details)
+
+
+def _to_blocks(content: object) -> tuple[Block, ...] | None:
+    """A list of blocks, as objects or as JSON, or None when it is something else."""
+    if not isinstance(content, Sequence) or isinstance(content, (str, bytes)):
+        return None
+    blocks: list[Block] = []
+    for item in content:
+        match item:
+            case Text() | Image():
+                blocks.append(item)
+            case {"type": "text", "text": str(text)}:
+                blocks.append(Text(text))
+            case {"type": "image", "data": str(data), "mimeType": str(mime_type)}:
+                blocks.append(Image(data, mime_type))
+            case _:
+                return None
+    return tuple(blocks)

@@ -1,0 +1,1 @@
+"""Files: the FileSystem Protocol, its local implementation, and containment to the workspace."""

@@ -1,0 +1,1 @@
+"""Which tools a run may see and which calls may go on: pure rules over configuration and scope."""

@@ -1,0 +1,108 @@
+"""Whom a setting is about: the model of the run, the sender, the group. Case never matters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from clawkit.config.modelref import ModelRef, normalize_provider
+from clawkit.core.context import Scope, Sender
+
+Found = tuple[str, Any]
+"""The configuration key of an entry, and the entry."""
+
+_KINDS = ("channel", "id", "e164", "username", "name")
+_SUFFIXES = (":sender:", ":thread:", ":topic:")
+
+
+def find_key(entries: Mapping[str, Any] | None, name: str) -> str | None:
+    """The key that is this name, as it is written."""
+    if not entries or not name:
+        return None
+    if name in entries:
+        return name
+    folded = name.casefold()
+    return next((key for key in entries if key.strip().casefold() == folded), None)
+
+
+def for_model(entries: Mapping[str, Any] | None, model: ModelRef | None, key: str) -> Found | None:
+    """The entry for `provider/model`, else for `provider`; a plain spelling before an alias.
+
+    A model that is known by its id alone takes the entry of any provider's model of that id.
+    """
+    if not entries or model is None:
+        return None
+    provider, model_id = normalize_provider(model.provider), model.id.lower()
+    for wanted in (f"{provider}/{model_id}", provider):
+        fitting = [each for each in entries if _fits(each, wanted)]
+        fitting.sort(key=lambda each: each.strip().lower() != wanted)
+        if fitting:
+            return f"{key}.{fitting[0]}", entries[fitting[0]]
+    return None
+
+
+def _fits(key: str, wanted: str) -> bool:
+    provider, slash, model = key.strip().lower().partition("/")
+    if wanted.startswith("/"):
+        return slash + model == wanted
+    return bool(wanted) and normalize_provider(provider) + slash + model == wanted
+
+
+def odd_providers(entries: Mapping[str, Any] | None, key: str) -> Iterator[str]:
+    """Remarks on keys that no model can ever fit."""
+    for written in entries or ():
+        if "*" in written or written.strip().endswith("/") or not written.strip():
+            yield f"{key}.{written} fits no model; a key is a provider or provider/model"
+
+
+def for_sender(entries: Mapping[str, Any] | None, scope: Scope, key: str) -> Found | None:
+    """The entry for this sender, the most particular kind of name first, `*` last."""
+    folded: dict[str, str] = {}
+    for written in entries or ():
+        folded.setdefault(_sender_key(written), written)
+    for wanted in _sender_names(scope.channel, scope.sender):
+        if entries and wanted in folded:
+            return f"{key}.{folded[wanted]}", entries[folded[wanted]]
+    return None
+
+
+def _sender_key(written: str) -> str:
+    """One spelling for a key: its kind, a colon, the name; a key without a kind is an id."""
+    text = written.strip().casefold()
+    kind, colon, name = text.partition(":")
+    if text == "*":
+        return text
+    if not colon or kind not in _KINDS:
+        return f"id:{text}"
+    name = name.strip()
+    return f"{kind}:{name.removeprefix('@') if kind == 'username' else name}"
+
+
+def odd_senders(entries: Mapping[str, Any] | None, key: str) -> Iterator[str]:
+    """Remarks on keys that look like a kind of name clawkit does not know."""
+    for written in entries or ():
+        kind, colon, name = written.strip().partition(":")
+        unknown = colon and kind.casefold() not in _KINDS
+        short = kind.casefold() == "channel" and ":" not in name
+        if unknown or short or written.strip().startswith("@"):
+            kinds = "id:, e164:, username:, name:, channel:<channel>:<id> or *"
+            yield f"{key}.{written} is read as a plain id; kinds of names are {kinds}"
+
+
+def _sender_names(channel: str, sender: Sender) -> Iterator[str]:
+    if channel and sender.id:
+        yield f"channel:{channel}:{sender.id}".casefold()
+    for kind in ("id", "e164", "username", "name"):
+        name = getattr(sender, kind).strip().casefold()
+        if name:
+            yield f"{kind}:{name.removeprefix('@') if kind == 'username' else name}"
+    yield "*"
+
+
+def group_ids(group: str) -> Iterator[str]:
+    """A group and what it is a part of: a topic or thread belongs to its group."""
+    yield group
+    for suffix in _SUFFIXES:
+        base, found, _ = group.partition(suffix)
+        if found and base:
+            yield base

@@ -1,0 +1,48 @@
+"""Which fields, headers, flags and variables hold secrets, judged by their names."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from clawkit.redact.masking import regex
+
+_WORD = (
+    r"secret|passw(?:or)?d|passphrase|authorization|credentials?|jwt|bearer|cookie|cvv|cvc"
+    r"|.*(?:token|secret|passw(?:or)?d|passphrase|authorization|apikey|secretkey|privatekey"
+    r"|accesskey|accountkey)"
+)
+# What a secret key opens: `private_key` is one, `primary_key` and `sessionKey` are not.
+_KEY_OF = (
+    r"access|account|admin|api|auth|deploy|encryption|functions|master|private|secret|service"
+    r"|shared|signing|ssh|storage|subscription"
+)
+# Tokens that are places in a list or marks in a vocabulary.
+_PLACE = (
+    r"bos|cls|continuation|cursor|end|eos|first|last|mask|next|page|pad|sep|special|start|stop|sync"
+    r"|unk"
+)
+_TRAILER = r"base|base64|current|dev|live|new|old|plain|prod|raw|staging|test|value|[0-9]+"
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether something of this name holds a secret: `apiKey`, `DB_PASSWORD`, `X-Auth-Token`."""
+    return _is_secret_name(name[-128:])
+
+
+@lru_cache(maxsize=4096)
+def _is_secret_name(name: str) -> bool:
+    spaced = regex(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])").sub("_", name)
+    words = [word for word in regex(r"[^a-z0-9]+").split(spaced.lower()) if word]
+    while len(words) > 1 and regex(_TRAILER).fullmatch(words[-1]):
+        words.pop()
+    if not words:
+        return False
+    last = words[-1].rstrip("0123456789")
+    previous = words[-2] if len(words) > 1 else ""
+    if last == "key":
+        return regex(_KEY_OF).fullmatch(previous) is not None
+    if last == "token":
+        return regex(_PLACE).fullmatch(previous) is None
+    if last == "pwd":
+        return previous not in ("", "old")
+    return (previous, last) == ("card", "number") or regex(_WORD).fullmatch(last) is not None

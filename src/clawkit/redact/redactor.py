@@ -1,0 +1,152 @@
+"""Masks secrets in texts and JSON values."""
+
+from __future__ import annotations
+
+import binascii
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from clawkit.redact.masking import MASK, conceal, mask, regex
+from clawkit.redact.names import is_secret_name
+from clawkit.redact.pattern import apply_pattern, compile_pattern
+from clawkit.redact.tokens import mask_shapes
+from clawkit.redact.values import mask_values
+
+MIN_VALUE = 8
+"""Registered values shorter than this would blot out ordinary words."""
+
+_MAX_DEPTH = 64
+_TOO_DEEP = "[left out: nested too deeply]"
+_PASSES = 4
+"""Masking can bring two pieces of text together; a few passes settle it."""
+
+# Characters that show nothing, and terminal colours: whoever puts them into a token must not gain
+# by it. NUL is not among them; it divides lists of names and of variables.
+_INVISIBLE = (
+    "[\x01-\x08\x0e-\x1f\x7f\u00ad\u034f\u061c\u115f\u1160\u17b4"
+    "\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
+    "\ufff9-\ufffb\U000e0000-\U000e0fff]"
+)
+_HIDDEN = f"\x1b\\[[0-9;:?]{{0,32}}[@-~]|{_INVISIBLE}"
+
+
+class Redactor:
+    """Masks everything with the shape of a secret, and the exact values it was given."""
+
+    def __init__(self, values: Iterable[str] = (), patterns: Iterable[str] = ()) -> None:
+        """`values` are resolved secrets, `patterns` expressions of the operator's.
+
+        Raises ValueError for a pattern that cannot be used.
+        """
+        forms = {form for value in values for form in _forms(value)}
+        self._forms = tuple(sorted(forms, key=lambda form: (-len(form), form)))
+        self._patterns = tuple(compile_pattern(pattern) for pattern in patterns)
+
+    def text(self, text: str) -> str:
+        """Text as a model may read it. Plain `NAME=value` stays, so that code remains readable.
+
+        The same object comes back when there is nothing to mask.
+        """
+        return self._masked(text, strict=False)
+
+    def strict(self, text: str) -> str:
+        """Text as a log, an event or a shown `.env` file may hold it: values of secret-looking
+        names are masked too."""
+        return self._masked(text, strict=True)
+
+    def data(self, value: Any, *, strict: bool = False) -> Any:
+        """A JSON value with secret-named fields, and secrets in its strings, masked.
+
+        The value itself is never changed, and comes back when there is nothing to mask. Whatever
+        is not JSON in it becomes text.
+        """
+        return self._walk(value, strict, hide=False, depth=0)
+
+    def _walk(self, value: Any, strict: bool, *, hide: bool, depth: int) -> Any:
+        if isinstance(value, str):
+            return conceal(value) if hide else self._masked(value, strict)
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, (int, float)):
+            return MASK if hide else value
+        if depth >= _MAX_DEPTH:
+            return _TOO_DEEP
+        if isinstance(value, Mapping):
+            hide = hide and not _is_secret_ref(value)
+            return self._walk_mapping(value, strict, hide=hide, depth=depth + 1)
+        if isinstance(value, (list, tuple)):
+            items = [self._walk(item, strict, hide=hide, depth=depth + 1) for item in value]
+            same = all(new is old for new, old in zip(items, value, strict=True))
+            return value if same else items
+        return MASK if hide else self._masked(str(value), strict)
+
+    def _walk_mapping(
+        self, value: Mapping[Any, Any], strict: bool, *, hide: bool, depth: int
+    ) -> Mapping[Any, Any]:
+        masked: dict[Any, Any] = {}
+        same = True
+        for key, item in value.items():
+            name = key if isinstance(key, str) else str(key)
+            shown = self._masked(name, strict)
+            new = self._walk(item, strict, hide=hide or is_secret_name(name), depth=depth)
+            same = same and new is item and shown is key
+            masked[shown] = new
+        return value if same else masked
+
+    def _masked(self, text: str, strict: bool) -> str:
+        if len(text) < MIN_VALUE:
+            return text
+        if regex(_INVISIBLE).search(text) is not None:
+            # Tokens first, for they may be told apart by nothing but what is taken away here.
+            bare = regex(_HIDDEN).sub("", self._mask_tokens(text))
+            masked = self._settled(bare, strict)
+            if masked != regex(_HIDDEN).sub("", text):
+                return masked
+        return self._settled(text, strict)
+
+    def _settled(self, text: str, strict: bool) -> str:
+        for _ in range(_PASSES):
+            masked = self._masked_once(text, strict)
+            if masked == text:
+                break
+            text = masked
+        return text
+
+    def _masked_once(self, text: str, strict: bool) -> str:
+        text = mask_values(self._mask_tokens(text), assignments=strict)
+        for pattern in self._patterns:
+            text = apply_pattern(pattern, text)
+        return text
+
+    def _mask_tokens(self, text: str) -> str:
+        for form in self._forms:
+            if form in text:
+                text = text.replace(form, mask(form))
+        return mask_shapes(text)
+
+
+def _is_secret_ref(value: Mapping[Any, Any]) -> bool:
+    """Whether an object only says where a secret is kept."""
+    return "source" in value and value.keys() <= {"source", "provider", "id"}
+
+
+def _forms(value: str) -> Iterator[str]:
+    """A secret value and the ways it is commonly written down."""
+    value = value.strip()
+    if len(value) < MIN_VALUE:
+        return
+    raw = value.encode("utf-8", "surrogatepass")
+    yield value
+    yield "".join(
+        chr(byte) if regex(r"[A-Za-z0-9_.~-]").match(chr(byte)) else f"%{byte:02X}" for byte in raw
+    )
+    yield json.dumps(value)[1:-1]
+    yield json.dumps(value, ensure_ascii=False)[1:-1]
+    # Inside a longer base64 text (`user:password`) the value may begin at any of three places; the
+    # characters at either end depend on its neighbours and are left away.
+    for shift, skip in ((0, 0), (1, 2), (2, 3)):
+        encoded = binascii.b2a_base64(b"\0" * shift + raw, newline=False).decode()
+        core = encoded[skip : (shift + len(raw)) * 8 // 6]
+        yield core
+        yield core.replace("+", "-").replace("/", "_")

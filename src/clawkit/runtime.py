@@ -1,0 +1,229 @@
+"""The composition root: configuration and scope in, a set of tools that can be called out."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from clawkit.agent.assemble import Assembly, assemble
+from clawkit.agent.window import context_window_of
+from clawkit.config.env import substitute
+from clawkit.config.load import Loaded, load, loads
+from clawkit.config.model import Config
+from clawkit.config.modelref import ModelRef, parse_ref
+from clawkit.core.approval import Approver
+from clawkit.core.call import CallRequest, OnEvent, Run, call, call_all
+from clawkit.core.context import InForce, Scope, Sender
+from clawkit.core.hooks import Hooks
+from clawkit.core.registry import Registered
+from clawkit.core.result import Result
+from clawkit.core.tool import Tool
+from clawkit.errors import ConfigError, Issue, SchemaError
+from clawkit.fs.base import FileSystem
+from clawkit.fs.local import LocalFileSystem
+from clawkit.redact import Redactor, is_secret_name
+from clawkit.schema.declare import PROVIDERS, Provider, declare
+
+
+class Toolkit:
+    """The tools of one run, for Python programs.
+
+    async with Toolkit.open(workspace=".") as kit:
+        result = await kit.call("read", {"path": "README.md"})
+    """
+
+    def __init__(
+        self, loaded: Loaded, assembly: Assembly, run: Run, on_event: OnEvent | None
+    ) -> None:
+        self.config = loaded.config
+        self.assembly = assembly
+        self.warnings = (*map(str, loaded.warnings), *assembly.warnings)
+        """What an operator should know about the configuration."""
+        self._run = run
+        self._on_event = on_event
+
+    @classmethod
+    def open(
+        cls,
+        config: Config | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+        *,
+        workspace: str | os.PathLike[str] | None = None,
+        agent: str | None = None,
+        session: str = "main",
+        model: str | ModelRef | None = None,
+        channel: str = "",
+        account: str = "",
+        group: str = "",
+        sender: Sender | None = None,
+        owner: bool = False,
+        sandboxed: bool = False,
+        depth: int = 0,
+        allow: Iterable[str] | None = None,
+        tools: Iterable[Tool] = (),
+        hooks: Hooks | None = None,
+        approver: Approver | None = None,
+        on_event: OnEvent | None = None,
+    ) -> Toolkit:
+        """Set up the tools for one run.
+
+        `config` is a file, a mapping or a loaded configuration; left out, the file clawkit finds.
+        Without an `agent`, the one that the configuration marks as the default, else `main`.
+        Unless `owner` is true (or the sender says so), the run has no owner's rights. Raises
+        `ConfigError` for a bad configuration, `RegistryError` for a tool whose name is taken.
+        """
+        loaded = _load(config)
+        agent = agent or loaded.config.agents.default_id()
+        ref = _model(model) if isinstance(model, str) else model
+        scope = Scope(
+            agent=agent,
+            session=session,
+            model=ref,
+            context_window=context_window_of(loaded.config, ref),
+            channel=channel,
+            account=account,
+            group=group,
+            sender=sender or Sender(owner=owner),
+            sandboxed=sandboxed,
+            depth=depth,
+            allow=None if allow is None else tuple(allow),
+        )
+        given = [Registered(tool, "caller") for tool in tools]
+        assembly = assemble(loaded.config, scope, given)
+        place = resolve_workspace(loaded.config, agent, workspace)
+        run = make_run(loaded, assembly, scope, place, hooks, approver)
+        return cls(loaded, assembly, run, on_event)
+
+    async def __aenter__(self) -> Toolkit:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return None
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools that policy left, in catalog order."""
+        return tuple(self._run.tools.values())
+
+    @property
+    def workspace(self) -> str:
+        return self._run.workspace
+
+    def schemas(self, provider: Provider, *, strict: bool = False) -> list[dict[str, Any]]:
+        """The tools as a model API takes them."""
+        if provider not in PROVIDERS:
+            raise SchemaError(f"{provider!r} is no model API; known: {', '.join(PROVIDERS)}")
+        return [
+            declare(tool.name, tool.description, tool.schema, provider, strict=strict)
+            for tool in self.tools
+        ]
+
+    async def call(self, tool: str, params: object = None, *, id: str = "") -> Result:  # noqa: A002
+        """Call a tool. A failure is a result with `is_error`; only cancellation is raised."""
+        return await call(self._run, CallRequest(tool, params, id), self._on_event)
+
+    async def call_all(self, calls: Iterable[CallRequest]) -> list[Result]:
+        """The calls of one message; those that cannot collide run side by side."""
+        return await call_all(self._run, calls, self._on_event)
+
+
+def _load(config: Config | Mapping[str, Any] | str | os.PathLike[str] | None) -> Loaded:
+    if isinstance(config, Config):
+        return Loaded(config, None, "", {}, [], ())
+    if not isinstance(config, Mapping):
+        return load(None if config is None else os.fspath(config))
+    try:
+        text = json.dumps(dict(config))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError([Issue("", f"is not plain JSON: {error}", "<mapping>")]) from None
+    return loads(text, file="<mapping>")
+
+
+def _model(text: str) -> ModelRef:
+    try:
+        return parse_ref(text)
+    except ValueError as error:
+        raise ConfigError([Issue("model", str(error))]) from None
+
+
+def resolve_workspace(
+    config: Config, agent: str, given: str | os.PathLike[str] | None = None
+) -> str:
+    """What was asked for, else the agent's configured place, else the current directory."""
+    ours = config.agents.by_id().get(agent.lower())
+    for place in (given, ours.workspace if ours else None, config.agents.defaults.workspace):
+        if place:
+            path = os.path.abspath(os.path.expanduser(os.fspath(place)))
+            if not os.path.isdir(path):
+                raise ConfigError([Issue("workspace", f"{path!r} is not a directory")])
+            return path
+    try:
+        return os.getcwd()
+    except OSError:
+        raise ConfigError([Issue("workspace", "the current directory is gone")]) from None
+
+
+def make_run(
+    loaded: Loaded,
+    assembly: Assembly,
+    scope: Scope,
+    workspace: str,
+    hooks: Hooks | None = None,
+    approver: Approver | None = None,
+) -> Run:
+    """Everything `core.call` needs, with the local services filled in."""
+    config = loaded.config
+    settings = config.tools.fs.merged(config.agents.get(scope.agent).tools.fs)
+    files = LocalFileSystem(
+        workspace,
+        workspace_only=settings.workspace_only,
+        read_roots=[*settings.read_roots, *settings.write_roots],
+    )
+    refused = assembly.refused
+    return Run(
+        tools=assembly.tools,
+        workspace=workspace,
+        scope=scope,
+        refused=refused,
+        rules=assembly.judge,
+        hooks=hooks or Hooks(),
+        approver=approver,
+        approval_timeout_s=config.approvals.timeout_seconds,
+        services={FileSystem: files, InForce: InForce(tuple(assembly.tools), len(refused))},
+        redactor=_redactor(loaded),
+    )
+
+
+def _redactor(loaded: Loaded) -> Redactor:
+    """Knows what must not show up in a result: secrets of the configuration and around us."""
+    raw = loaded.raw or msgspec.to_builtins(loaded.config)
+    env = {**os.environ, **loaded.env}
+    values = [value for name, value in env.items() if is_secret_name(name)]
+    try:
+        return Redactor(
+            [*values, *_secrets_in(substitute(raw, env))],
+            loaded.config.logging.redact_patterns or (),
+        )
+    except ValueError as error:
+        raise ConfigError([Issue("logging.redactPatterns", str(error))]) from None
+
+
+def _secrets_in(value: Any, *, secret: bool = False) -> Iterator[str]:
+    """Texts that stand under a name that says what they are."""
+    if isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _secrets_in(each, secret=is_secret_name(str(name)))
+    elif isinstance(value, list):
+        for each in value:
+            yield from _secrets_in(each, secret=secret)
+    elif secret and isinstance(value, str) and "${" not in value:
+        yield str(value)

@@ -1,0 +1,1 @@
+"""Parameter schemas in the form each model provider accepts."""

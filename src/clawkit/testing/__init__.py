@@ -1,0 +1,90 @@
+"""What tests of tools, hooks and plugins need. Real parts; nothing here stands in for clawkit.
+
+from clawkit.testing import ScriptedApprover, check_tool, open_kit
+
+async def test_my_tool(tmp_path):
+    assert check_tool(my_tool) == []
+    async with open_kit(tmp_path, my_tool) as kit:
+        result = await kit.call("my_tool", {"city": "Paris"})
+        assert result.as_text() == "18 degrees"
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from clawkit.core.approval import Answer, Request
+from clawkit.core.call import Event
+from clawkit.core.tool import Tool
+from clawkit.errors import ClawkitError
+from clawkit.runtime import Toolkit
+from clawkit.schema.declare import PROVIDERS, declare
+
+__all__ = ["Events", "ScriptedApprover", "check_tool", "open_kit"]
+
+
+def open_kit(
+    workspace: str | os.PathLike[str],
+    *tools: Tool,
+    config: Mapping[str, Any] | None = None,
+    owner: bool = True,
+    **options: Any,
+) -> Toolkit:
+    """A toolkit that knows nothing of the machine's own configuration."""
+    return Toolkit.open(config or {}, workspace=workspace, tools=tools, owner=owner, **options)
+
+
+class ScriptedApprover:
+    """Gives prepared answers in order, and keeps the questions. Out of answers, it says no."""
+
+    def __init__(self, *answers: Answer | str) -> None:
+        self._answers = [self._read(answer) for answer in answers]
+        self.requests: list[Request] = []
+
+    @staticmethod
+    def _read(answer: Answer | str) -> Answer:
+        if isinstance(answer, Answer):
+            return answer
+        return Answer("allow") if answer == "allow" else Answer("deny", answer)
+
+    async def ask(self, request: Request) -> Answer:
+        self.requests.append(request)
+        return self._answers.pop(0) if self._answers else Answer("deny", "no answer was prepared")
+
+
+class Events(list[Event]):
+    """A listener that keeps every event: `open_kit(..., on_event=events)`."""
+
+    def __call__(self, event: Event) -> None:
+        self.append(event)
+
+    def of(self, kind: str) -> list[Event]:
+        """The events of one kind: `start`, `update` or `end`."""
+        return [event for event in self if event["type"] == kind]
+
+
+def check_tool(tool: Tool, providers: Iterable[str] = PROVIDERS) -> list[str]:
+    """What a user or a model provider would object to, one sentence each; empty is good."""
+    problems = [] if tool.description.strip() else ["the tool has no description"]
+    try:
+        properties = tool.schema.get("properties", {})
+        tool.validator.is_valid({})
+        for provider in providers:
+            declare(tool.name, tool.description, tool.schema, provider)  # type: ignore[arg-type]
+    except ClawkitError as error:
+        return [*problems, str(error)]
+    problems += [
+        f"parameter {name!r} has no description"
+        for name, schema in properties.items()
+        if not (isinstance(schema, Mapping) and schema.get("description"))
+    ]
+    known = {*properties}
+    problems += [
+        f"alias {alias!r} leads to {name!r}, which is not a parameter"
+        for alias, name in tool.aliases.items()
+        if name not in known
+    ]
+    problems += [f"path {name!r} is not a parameter" for name in tool.paths if name not in known]
+    return problems

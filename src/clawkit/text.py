@@ -1,0 +1,203 @@
+"""Text made to fit: cutting results, one-line summaries, sizes, near misses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+
+UNKNOWN_WINDOW = 200_000
+"""Tokens assumed when nobody knows the model's context window."""
+
+TAIL_LOOK = 2_000
+"""Characters at the end of a text that decide whether its end is worth keeping."""
+TAIL_MAX = 4_000
+
+_MIDDLE = "\n[… {:,} characters left out here …]\n"
+_SUFFIX = (
+    "\n[… {:,} more characters left out. Ask for less: a narrower request, an offset, a limit.]"
+)
+_CLUSTER_MAX = 32
+"""Longest run of joined code points a cut steps over before it gives up and cuts."""
+
+
+@cache
+def _regex(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+def result_cap(context_window: int | None) -> int:
+    """How many characters one result may have for a model of that many tokens."""
+    window = _window(context_window)
+    cap = 64_000 if window >= 200_000 else 32_000 if window >= 100_000 else 16_000
+    return min(cap, window * 3 // 10 * 4)
+
+
+def weight_cap(context_window: int | None) -> int:
+    """What one result may weigh (see `weigh`) for a model of that many tokens."""
+    return max(1_024, _window(context_window))
+
+
+def _window(context_window: int | None) -> int:
+    return context_window if context_window is not None and context_window > 0 else UNKNOWN_WINDOW
+
+
+def weigh(text: str) -> int:
+    """Roughly what a text costs a model, in ASCII characters.
+
+    ASCII weighs 1, other alphabets below U+0800 weigh 2, the rest of the basic plane (Chinese,
+    Japanese, Korean) 4, everything beyond it 12.
+    """
+    if text.isascii():
+        return len(text)
+    # Encoders count at C speed: UTF-16 tells the characters beyond the basic plane, UTF-8 the rest.
+    rare = len(text.encode("utf-16-le", "surrogatepass")) // 2 - len(text)
+    plain = len(text.encode("ascii", "ignore"))
+    others = len(text) - plain - rare
+    wide = len(text.encode("utf-8", "surrogatepass")) - plain - 4 * rare - 2 * others
+    return plain + 2 * (others - wide) + 4 * wide + 12 * rare
+
+
+def fit(text: str, max_chars: int, max_weight: int) -> str:
+    """The text cut so that neither its length nor its weight exceeds its limit."""
+    kept = cut(text, max_chars)
+    while (weight := weigh(kept)) > max_weight:
+        max_chars = min(max_chars, len(kept)) * max_weight // weight
+        kept = cut(text, max_chars)
+    return kept
+
+
+def weighted_fit(text: str, context_window: int | None) -> str:
+    """The text cut to what one result may take of a model's context window."""
+    return fit(text, result_cap(context_window), weight_cap(context_window))
+
+
+def cut(text: str, max_chars: int) -> str:
+    """At most `max_chars` of a text, with a notice that says how much is missing.
+
+    The head is kept. When the end looks important (an error, a summary, a closing brace) some of
+    the end is kept too and the middle goes. Cuts fall on line ends where one is near.
+    """
+    if len(text) <= max_chars:
+        return text
+    suffix_room = len(_SUFFIX.format(len(text)))
+    if max_chars < 2 * suffix_room:
+        return f"{text[: _head_end(text, max_chars - 1)]}…" if max_chars > 0 else ""
+    if not _end_matters(text):
+        end = _head_end(text, max_chars - suffix_room)
+        return text[:end] + _SUFFIX.format(len(text) - end)
+    tail = min(max_chars * 3 // 10, TAIL_MAX)
+    end = _head_end(text, max_chars - tail - len(_MIDDLE.format(len(text))))
+    start = _tail_start(text, len(text) - tail)
+    return text[:end] + _MIDDLE.format(start - end) + text[start:]
+
+
+def _end_matters(text: str) -> bool:
+    end = text[-TAIL_LOOK:]
+    words = r"(?i)\b(?:error|exception|fail(?:ed|ures?)|fatal|traceback|panic|exit (?:code|status))"
+    closing = r"(?i)\b(?:total|summary|done)\b|[}\])]\s*\Z"
+    return bool(_regex(words).search(end) or _regex(closing).search(end))
+
+
+def _head_end(text: str, end: int) -> int:
+    """The best place to end a head of at most `end` characters."""
+    newline = text.rfind("\n", end - end // 5, end)
+    if newline > 0:
+        return newline - (text[newline - 1] == "\r")
+    for at in range(end, max(0, end - _CLUSTER_MAX), -1):
+        if not _joined(text, at):
+            return at
+    return end
+
+
+def _tail_start(text: str, start: int) -> int:
+    """The best place to begin a tail that may begin at `start` or later."""
+    newline = text.find("\n", start, start + (len(text) - start) // 5)
+    if newline >= 0:
+        return newline + 1
+    for at in range(start, min(len(text), start + _CLUSTER_MAX)):
+        if not _joined(text, at):
+            return at
+    return start
+
+
+def _joined(text: str, at: int) -> bool:
+    """Whether the characters on both sides of `at` are read as one."""
+    before, after = text[at - 1], text[at]
+    if before.isascii() and after.isascii():
+        return before == "\r" and after == "\n"
+    if "\u200d" in (before, after) or "\U0001f3fb" <= after <= "\U0001f3ff":
+        return True
+    if "\ud800" <= before <= "\udbff" and "\udc00" <= after <= "\udfff":
+        return True
+    if "\U0001f1e6" <= before <= "\U0001f1ff" and "\U0001f1e6" <= after <= "\U0001f1ff":
+        return True
+    # A megabyte of tables that only a cut through non-ASCII text needs.
+    import unicodedata
+
+    return unicodedata.category(after).startswith("M")
+
+
+def one_line(text: str, max_chars: int) -> str:
+    """The text on one line, without control or direction characters, ended by `…` if too long."""
+    text = text.lstrip()
+    # Whatever comes after this many characters cannot matter; hostile text may be endless.
+    head = text[: max_chars * 4 + 64]
+    controls = r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]+"
+    line = " ".join(_regex(controls).sub(" ", head).split())
+    if len(line) <= max_chars and len(head) == len(text):
+        return line
+    kept = line[: max(0, max_chars - 1)]
+    return f"{kept}…" if max_chars > 0 else ""
+
+
+def human_size(n: int) -> str:
+    """A number of bytes for people: `512 B`, `1.5 KB`, `20 MB`."""
+    size, unit = float(n), "B"
+    for larger in ("KB", "MB", "GB", "TB"):
+        # 1023.95 would be shown as 1024.0.
+        if size < 1023.95:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:.1f}".removesuffix(".0") + f" {unit}"
+
+
+def nearest(name: str, known: Iterable[str], n: int = 3) -> list[str]:
+    """The known names a person may have meant, best first; none when nothing is close."""
+    wanted = name[:64].casefold()
+    limit = max(1, len(wanted) // 3)
+    letters = set(wanted)
+    found: list[tuple[int, str]] = []
+    for candidate in known:
+        folded = candidate.casefold()
+        # Cheap bounds first: a directory may have thousands of names.
+        if abs(len(folded) - len(wanted)) > limit or len(letters ^ set(folded)) > 2 * limit:
+            continue
+        distance = _distance(wanted, folded)
+        if distance <= limit:
+            found.append((distance, candidate))
+    return [candidate for _, candidate in sorted(set(found))[:n]]
+
+
+def _distance(a: str, b: str) -> int:
+    """Edits between two short words; swapping two neighbours counts as one."""
+    before: list[int] = []
+    last = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        row = [i]
+        for j, y in enumerate(b, 1):
+            cost = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (x != y))
+            if i > 1 and j > 1 and x == b[j - 2] and a[i - 2] == y:
+                cost = min(cost, before[j - 2] + 1)
+            row.append(cost)
+        before, last = last, row
+    return last[-1]
+
+
+def printable(text: str, keep: str = "\n\t") -> str:
+    """Text for a terminal: control, invisible and direction characters spelled out."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in keep else f"\\u{{{ord(char):x}}}" for char in text
+    )

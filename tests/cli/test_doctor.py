@@ -1,0 +1,398 @@
+"""`clawkit doctor`: what is missing or wrong, and what to type."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from clawkit.cli.checks import MAX_AGENTS
+from clawkit.cli.main import run
+
+OLD = """\
+{
+  // senders
+  tools: { toolsBySender: { bob: { deny: ["exec"] } } },
+  browser: { profiles: { work: { driver: "clawd" } } }, // mine
+}
+"""
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    def found(self, section: str, level: str) -> list[dict[str, str]]:
+        wanted = (section, level)
+        return [
+            each for each in self.json["findings"] if (each["section"], each["level"]) == wanted
+        ]
+
+
+Doctor = Callable[..., Done]
+
+
+@pytest.fixture
+def home() -> Path:
+    return Path(os.environ["CLAWKIT_HOME"])
+
+
+@pytest.fixture
+def file(home: Path) -> Path:
+    return home / "clawkit.json5"
+
+
+@pytest.fixture
+def doctor(capsys: pytest.CaptureFixture[str]) -> Doctor:
+    def type_in(*args: str) -> Done:
+        with pytest.raises(SystemExit) as end:
+            run(["doctor", *args])
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        assert isinstance(end.value.code, int)
+        return Done(end.value.code, out, err)
+
+    return type_in
+
+
+def write(file: Path, text: str, mode: int = 0o600) -> None:
+    file.write_text(text, encoding="utf-8")
+    file.chmod(mode)
+
+
+def test_without_a_file_all_is_well(doctor: Doctor, file: Path) -> None:
+    done = doctor()
+    assert done.code == 0
+    assert "so the defaults apply" in done.out
+    assert "0 errors, 0 warnings." in done.out
+    assert not file.exists()
+
+
+def test_without_a_home_all_is_well(
+    doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAWKIT_HOME", str(tmp_path / "none"))
+    done = doctor("--fix")
+    assert done.code == 0
+    assert "it is made when it is needed" in done.out
+    assert "nothing to fix" in done.out
+    assert not (tmp_path / "none").exists()
+
+
+def test_errors_are_told_with_their_line_and_end_with_2(doctor: Doctor, file: Path) -> None:
+    write(file, "{\n  tolls: 1,\n  gateway: { port: 'x' },\n}")
+    done = doctor("--json")
+    assert done.code == 2
+    assert done.json["configValid"] is False
+    errors = done.found("config", "error")
+    assert [each["do"] for each in errors] == [f"edit {file}, line 2", f"edit {file}, line 3"]
+    assert "Did you mean 'tools'?" in errors[0]["what"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"{ tools: [ }", b"", b"\xff\xfe", b"[]", b"{ tools: { $include: './clawkit.json5' } }"],
+)
+def test_a_broken_file_is_no_reason_to_fail(doctor: Doctor, file: Path, data: bytes) -> None:
+    file.write_bytes(data)
+    file.chmod(0o600)
+    for args in ((), ("--fix",), ("--json",)):
+        done = doctor(*args)
+        assert done.code == 2
+        assert "unexpected" not in done.err
+    assert file.read_bytes() == data
+
+
+def test_a_directory_as_configuration(doctor: Doctor, file: Path) -> None:
+    file.mkdir()
+    done = doctor("--fix")
+    assert done.code == 2
+    assert "is a directory" in done.out
+
+
+def test_a_named_file_that_is_not_there_is_an_error(doctor: Doctor, tmp_path: Path) -> None:
+    done = doctor("--config", str(tmp_path / "none.json5"))
+    assert done.code == 2
+    assert "there is no such file" in done.out
+
+
+def test_warnings_of_the_file_are_passed_on(doctor: Doctor, file: Path) -> None:
+    write(file, '{ hooks: { token: "${NOT_SET}" } }')
+    done = doctor("--json")
+    assert "NOT_SET is not set" in done.found("config", "warn")[0]["what"]
+
+
+def test_old_spellings_are_told(doctor: Doctor, file: Path) -> None:
+    write(file, OLD)
+    done = doctor("--json")
+    assert done.code == 0
+    assert [each["do"] for each in done.found("config", "warn")] == ["clawkit doctor --fix"] * 2
+    assert file.read_text(encoding="utf-8") == OLD
+
+
+def test_fix_shows_the_diff_and_then_does_it(doctor: Doctor, file: Path) -> None:
+    write(file, OLD)
+    done = doctor("--fix")
+    assert done.code == 0
+    new = OLD.replace("bob", '"id:bob"').replace("clawd", "openclaw")
+    assert file.read_text(encoding="utf-8") == new
+    assert Path(f"{file}.bak").read_text(encoding="utf-8") == OLD
+    assert done.out.index('+  browser: { profiles: { work: { driver: "openclaw"') < done.out.index(
+        f"done: bring {file} up to date; the file before is {file}.bak"
+    )
+    assert "old spelling" not in done.out
+
+
+def test_fixing_twice_is_fixing_once(doctor: Doctor, file: Path) -> None:
+    write(file, OLD)
+    doctor("--fix")
+    before = file.stat().st_ino
+    done = doctor("--fix")
+    assert "There is nothing to fix." in done.out
+    assert file.stat().st_ino == before
+
+
+def test_a_dry_run_shows_what_fix_would_do(doctor: Doctor, file: Path) -> None:
+    write(file, OLD, 0o644)
+    done = doctor("--dry-run")
+    assert "would do: bring" in done.out
+    assert "would do: chmod 600" in done.out
+    assert file.read_text(encoding="utf-8") == OLD
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
+    assert [each.name for each in file.parent.iterdir()] == [file.name]
+
+
+def test_fix_as_json(doctor: Doctor, file: Path) -> None:
+    write(file, OLD)
+    done = doctor("--fix", "--json").json
+    assert done["fixed"] == [f"bring {file} up to date; the file before is {file}.bak"]
+    assert any(line.startswith("+") for line in done["diff"])
+    assert done["ok"] is True
+
+
+def test_fix_repairs_old_spellings_in_a_file_with_other_errors(doctor: Doctor, file: Path) -> None:
+    write(file, OLD.replace("{\n", "{\n  tolls: 1,\n", 1))
+    done = doctor("--fix")
+    assert done.code == 2
+    assert "openclaw" in file.read_text(encoding="utf-8")
+
+
+def test_fix_respects_a_read_only_configuration(
+    doctor: Doctor, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAWKIT_CONFIG_READONLY", "1")
+    write(file, OLD)
+    done = doctor("--fix")
+    assert done.code == 1
+    assert "not done: the configuration is read-only" in done.out
+    assert file.read_text(encoding="utf-8") == OLD
+
+
+def test_old_spellings_in_an_included_file_are_for_a_person(doctor: Doctor, file: Path) -> None:
+    included = file.parent / "browser.json5"
+    write(included, '{\n  profiles: { work: { driver: "clawd" } } }')
+    write(file, '{ browser: { $include: "./browser.json5" } }')
+    done = doctor("--fix", "--json")
+    assert [each["do"] for each in done.found("config", "warn")] == [f"edit {included}, line 2"]
+    assert "clawd" in included.read_text(encoding="utf-8")
+
+
+def test_many_old_spellings_are_counted(doctor: Doctor, file: Path) -> None:
+    senders = ", ".join(f'"{number}": {{}}' for number in range(50))
+    write(file, f"{{ tools: {{ toolsBySender: {{ {senders} }} }} }}")
+    assert "there are 30 more old spellings" in doctor().out
+
+
+@pytest.mark.parametrize(
+    ("mode", "level"), [(0o644, "warn"), (0o640, "warn"), (0o666, "error"), (0o620, "error")]
+)
+def test_files_that_others_get_at_are_closed(
+    doctor: Doctor, file: Path, mode: int, level: str
+) -> None:
+    write(file, "{}", mode)
+    env_file = file.parent / ".env"
+    write(env_file, "TOKEN=x\n", mode)
+    done = doctor("--json")
+    found = done.found("home", level)
+    assert [each["do"] for each in found] == [f"chmod 600 {file}", f"chmod 600 {env_file}"]
+    assert done.code == (1 if level == "error" else 0)
+    fixed = doctor("--fix")
+    assert fixed.code == 0
+    assert stat.S_IMODE(file.stat().st_mode) & 0o077 == 0
+    assert stat.S_IMODE(env_file.stat().st_mode) & 0o077 == 0
+
+
+@pytest.mark.parametrize(("mode", "level"), [(0o755, "warn"), (0o770, "error"), (0o700, "ok")])
+def test_a_home_that_others_get_at_is_closed(
+    doctor: Doctor, home: Path, mode: int, level: str
+) -> None:
+    home.chmod(mode)
+    assert doctor("--json").found("home", level)
+    assert doctor("--fix").code == 0
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+
+
+def test_a_home_that_is_a_file(
+    doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "home"
+    place.write_text("", encoding="utf-8")
+    monkeypatch.setenv("CLAWKIT_HOME", str(place))
+    done = doctor("--json")
+    assert done.code in (1, 2)
+    assert "is not a directory" in done.found("home", "error")[0]["what"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{ tools: { deny: ['exce'] } }", "tools.deny: 'exce' matches no tool"),
+        ("{ agents: { list: [{ id: 'a', tools: { allow: ['raed', 'ls'] } }] } }", "'raed'"),
+        ("{ tools: { sandbox: { tools: { deny: ['brwser'] } } } }", "'brwser'"),
+        ("{ tools: { subagents: { tools: { alsoAllow: ['grpe'] } } } }", "'grpe'"),
+        ("{ tools: { byProvider: { openai: { deny: ['exce'] } } } }", "tools.byProvider.openai"),
+        ("{ tools: { byProvider: { 'odd name': { deny: ['exce'] } } } }", "odd name"),
+        ("{ tools: { toolsBySender: { 'id:1': { deny: ['exce'] } } } }", "toolsBySender.id:1"),
+        ("{ tools: { toolsBySender: { 'channel:irc:1': { deny: ['exce'] } } } }", "irc:1"),
+        ("{ channels: { irc: { groups: { g: { tools: { deny: ['exce'] } } } } } }", "groups.g"),
+        (
+            "{ channels: { irc: { groups: { g: { toolsBySender: "
+            "{ 'name:x': { deny: ['exce'] } } } } } } }",
+            "name:x",
+        ),
+        (
+            "{ channels: { irc: { accounts: { a: { groups: { g: "
+            "{ tools: { deny: ['exce'] } } } } } } } }",
+            "accounts.a",
+        ),
+        ("{ tools: { rules: [{ tool: 'exce', effect: 'deny' }] } }", "exce"),
+        ("{ tools: { deny: ['${NOT_SET}'] } }", "NOT_SET"),
+    ],
+)
+def test_entries_that_mean_no_tool_are_told(
+    doctor: Doctor, file: Path, text: str, words: str
+) -> None:
+    write(file, text)
+    done = doctor("--json")
+    assert any(words in each["what"] for each in done.found("policy", "warn"))
+
+
+def test_a_policy_without_slips_is_said_to_be_one(doctor: Doctor, file: Path) -> None:
+    write(file, "{ agents: { list: [{ id: 'a' }, { id: 'b', tools: { deny: ['exec'] } }] } }")
+    assert doctor("--json").found("policy", "ok")[0]["what"].endswith("for a, b")
+
+
+def test_a_crowd_of_agents_is_looked_at_in_part(doctor: Doctor, file: Path) -> None:
+    agents = ", ".join(f"{{ id: 'a{number}' }}" for number in range(MAX_AGENTS + 1))
+    write(file, f"{{ agents: {{ list: [{agents}] }} }}")
+    assert f"only the first {MAX_AGENTS}" in doctor().out
+
+
+class TestSecrets:
+    def test_references_are_looked_up_and_never_shown(
+        self, doctor: Doctor, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("GOOD_ONE", "hunter2-hunter2")
+        vault = tmp_path / "vault.json"
+        write(vault, '{"a": {"b": "hunter3-hunter3"}}')
+        write(
+            file,
+            f"""{{
+              secrets: {{ providers: {{ vault: {{ source: "file", path: "{vault}" }} }} }},
+              gateway: {{ auth: {{ token: {{ source: "env", id: "GOOD_ONE" }} }} }},
+              hooks: {{ token: "$GOOD_ONE" }},
+              cron: {{ webhookToken: {{ source: "env", id: "BAD_ONE" }} }},
+              models: {{ providers: {{
+                a: {{ apiKey: {{ source: "file", provider: "vault", id: "/a/b" }} }},
+                b: {{ apiKey: {{ source: "file", provider: "vault", id: "/a/c" }} }},
+                c: {{ apiKey: {{ source: "file", provider: "none", id: "/a/c" }} }},
+                d: {{ headers: {{ X: "$BAD_TWO" }} }},
+                e: {{ apiKey: "plain-hunter4" }},
+              }} }},
+            }}""",
+        )
+        done = doctor("--json")
+        assert done.code == 1
+        good = [each["what"] for each in done.found("secrets", "ok")]
+        assert good == [
+            "gateway.auth.token: found",
+            "hooks.token: found",
+            "models.providers.a.apiKey: found",
+        ]
+        bad = [each["what"].partition(":")[0] for each in done.found("secrets", "error")]
+        assert bad == [
+            "cron.webhookToken",
+            "models.providers.b.apiKey",
+            "models.providers.c.apiKey",
+            "models.providers.d.headers.X",
+        ]
+        assert done.found("secrets", "error")[0]["do"].startswith("export BAD_ONE=")
+        assert "hunter" not in done.out + done.err
+
+    def test_commands_are_run_only_when_allowed(
+        self, doctor: Doctor, file: Path, tmp_path: Path
+    ) -> None:
+        command = file.parent / "vault.sh"
+        answer = '{"protocolVersion": 1, "values": {"x": "hunter2-hunter2"}}'
+        write(command, f"#!/bin/sh\n: > {tmp_path}/ran\necho '{answer}'\n", 0o700)
+        write(
+            file,
+            f"""{{
+              secrets: {{ providers: {{ vault: {{ source: "exec", command: "{command}" }} }} }},
+              hooks: {{ token: {{ source: "exec", provider: "vault", id: "x" }} }},
+            }}""",
+        )
+        done = doctor("--json")
+        assert done.found("secrets", "ok")[0]["do"] == "clawkit doctor --allow-exec"
+        assert not (tmp_path / "ran").exists()
+        allowed = doctor("--json", "--allow-exec")
+        assert [each["section"] for each in allowed.json["findings"]].count("secrets") == 1
+        assert "hunter" not in allowed.out
+
+
+def test_workspaces_that_are_not_there_are_told(doctor: Doctor, file: Path, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    write(
+        file,
+        f"""{{ agents: {{
+          defaults: {{ workspace: "{tmp_path}/there" }},
+          list: [{{ id: "a", workspace: "{tmp_path}/not there" }}, {{ id: "b" }}],
+        }} }}""",
+    )
+    done = doctor("--json")
+    assert done.code == 1
+    assert [each["do"] for each in done.found("workspace", "error")] == [
+        f"mkdir -p '{tmp_path}/not there'"
+    ]
+    assert len(done.found("workspace", "ok")) == 1
+
+
+def test_text_in_the_file_cannot_play_tricks_on_the_terminal(doctor: Doctor, file: Path) -> None:
+    write(file, '{ tools: { deny: ["\\u001b[2Jexce"] } }')
+    assert "\x1b[2J" not in doctor().out
+
+
+def test_a_real_process_ends_with_the_code(tmp_path: Path) -> None:
+    (tmp_path / "clawkit.json5").write_text("{ tolls: 1 }", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "clawkit", "doctor"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "CLAWKIT_HOME": str(tmp_path)},
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "unknown setting" in done.stdout
+    assert done.stderr == ""

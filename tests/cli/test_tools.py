@@ -1,0 +1,286 @@
+"""`clawkit tools` as a person or a program types it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def cli(workspace: Path) -> Cli:
+    """Run clawkit as a program in the workspace."""
+
+    def run(*args: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "clawkit", *args],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            cwd=workspace,
+            env={**os.environ, **env},
+            timeout=60,
+        )
+
+    return run
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Callable[[str], str]:
+    def write(text: str) -> str:
+        file = tmp_path / "clawkit.json5"
+        file.write_text(text, encoding="utf-8")
+        return str(file)
+
+    return write
+
+
+def test_version_and_help(cli: Cli) -> None:
+    assert cli("--version").stdout.startswith("clawkit, version 0.")
+    shown = cli("--help").stdout
+    assert all(word in shown for word in ("tools", "config", "doctor", "Exit codes"))
+
+
+def test_list_names_the_tools_in_force_and_what_to_try(cli: Cli) -> None:
+    done = cli("tools", "list")
+    assert done.returncode == 0
+    assert "read" in done.stdout
+    assert "3 in force" in done.stdout
+    assert "Try:" in done.stdout
+
+
+def test_list_as_json_has_a_token_cost_for_each_tool(cli: Cli) -> None:
+    rows = json.loads(cli("tools", "list", "--json").stdout)["tools"]
+    assert [row["tool"] for row in rows] == ["read", "ls", "session_status"]
+    assert all(20 < row["tokens"] < 400 for row in rows)
+
+
+def test_list_all_shows_what_is_not_built_as_not_available(cli: Cli) -> None:
+    rows = json.loads(cli("tools", "list", "--all", "--json").stdout)["tools"]
+    exec_ = next(row for row in rows if row["tool"] == "exec")
+    assert (exec_["available"], exec_["allowed"], exec_["inForce"]) == (False, True, False)
+
+
+def test_explain_names_step_key_and_entry(cli: Cli, config: Callable[[str], str]) -> None:
+    file = config(
+        '{tools: {profile: "coding", byProvider: {"google-antigravity": {profile: "minimal"}}},'
+        ' agents: {list: [{id: "support", tools: {profile: "messaging", allow: ["slack"]}}]}}'
+    )
+    args = ("--agent", "support", "--model", "google-antigravity/x", "--json", "--config", file)
+    exec_ = json.loads(cli("tools", "explain", "exec", *args).stdout)
+    assert exec_["allowed"] is False
+    assert exec_["removedBy"]["number"] == 1
+    assert exec_["removedBy"]["key"] == "agents.support.tools.profile"
+    assert exec_["removedBy"]["entry"] == "messaging"
+    message = json.loads(cli("tools", "explain", "message", *args).stdout)
+    assert message["removedBy"]["number"] == 2
+    assert message["removedBy"]["step"] == "tools.byProvider.profile"
+    assert message["removedBy"]["key"] == "tools.byProvider.google-antigravity.profile"
+    assert message["removedBy"]["entry"] == "minimal"
+
+
+def test_explain_in_words(cli: Cli, config: Callable[[str], str]) -> None:
+    file = config('{tools: {deny: ["group:runtime"]}}')
+    done = cli("tools", "explain", "bash", "--config", file)
+    assert "exec" in done.stdout
+    assert "tools.deny denies it with 'group:runtime'" in done.stdout
+
+
+def test_explain_of_an_unknown_tool_suggests_names(cli: Cli) -> None:
+    done = cli("tools", "explain", "exce")
+    assert done.returncode == 1
+    assert "did you mean 'exec'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("provider", "key"),
+    [("anthropic", "input_schema"), ("google", "parameters"), ("openai-responses", "parameters")],
+)
+def test_schema_prints_declarations_for_a_provider(cli: Cli, provider: str, key: str) -> None:
+    declared = json.loads(cli("tools", "schema", "read", "--provider", provider).stdout)
+    assert declared[0]["name"] == "read"
+    assert declared[0][key]["properties"]["path"]["type"] == "string"
+
+
+def test_schema_strict_makes_every_parameter_required(cli: Cli) -> None:
+    done = cli("tools", "schema", "read", "--provider", "openai", "--strict")
+    function = json.loads(done.stdout)[0]["function"]
+    assert function["strict"] is True
+    assert set(function["parameters"]["required"]) == {"path", "offset", "limit"}
+    assert cli("tools", "schema", "--strict", "--provider", "google").returncode == 2
+
+
+def test_call_prints_the_result_as_json(cli: Cli) -> None:
+    done = cli("tools", "call", "read", '{"path": "a.txt"}')
+    assert done.returncode == 0
+    result = json.loads(done.stdout)
+    assert result["content"] == [{"type": "text", "text": "alpha\nbeta"}]
+    assert result["details"]["truncation"]["totalLines"] == 2
+
+
+def test_call_takes_parameters_from_standard_input(cli: Cli) -> None:
+    done = cli("tools", "call", "read", "-", "--text", stdin='{"path": "a.txt", "limit": 1}')
+    assert done.stdout.startswith("alpha\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (("read", '{"path": "nope.txt"}'), 1, "does not exist"),
+        (("read", '{"pth": "a.txt"}'), 1, "did you mean"),
+        (("read", "{}"), 1, "path: missing"),
+        (("read", '{"path": "../../etc/passwd"}'), 3, "outside the workspace"),
+        (("nosuch", "{}"), 1, "no tool called"),
+        (("exec", '{"command": "id"}'), 1, "not available in this build"),
+        (("read", "{path"), 2, "not JSON"),
+        (("read", '{"path":' + "[" * 50_000 + "]" * 50_000 + "}"), 2, "not JSON"),
+        (("read", '{"path":' + "[" * 200 + "]" * 200 + "}"), 1, "nested too deeply"),
+    ],
+)
+def test_bad_calls_are_told_plainly(cli: Cli, args: tuple[str, ...], code: int, words: str) -> None:
+    done = cli("tools", "call", *args)
+    assert done.returncode == code
+    assert words in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_denied_tool_is_refused_with_exit_code_3(cli: Cli, config: Callable[[str], str]) -> None:
+    file = config('{tools: {deny: ["READ"]}}')
+    done = cli("tools", "call", "Read", '{"path": "a.txt"}', "--config", file)
+    assert done.returncode == 3
+    assert json.loads(done.stdout)["details"]["deniedReason"] == "policy"
+
+
+def test_an_ask_rule_is_refused_at_once_where_nobody_can_answer(
+    cli: Cli, config: Callable[[str], str]
+) -> None:
+    file = config('{tools: {rules: [{tool: "read", params: {path: "*.txt"}, effect: "ask"}]}}')
+    done = cli("tools", "call", "read", '{"path": "a.txt"}', "--config", file)
+    assert done.returncode == 3
+    assert "clawkit config set" in done.stdout
+
+
+def test_run_answers_line_by_line_and_goes_on_after_a_bad_line(cli: Cli, workspace: Path) -> None:
+    calls: list[Any] = [
+        {"tool": "ls", "id": 1},
+        {"tool": "read", "params": {"path": "a.txt"}, "id": "two"},
+        {"tool": "read", "params": {"path": "zzz"}},
+        {"tool": "read", "x": 1, "id": 4},
+    ]
+    lines = [json.dumps(each) for each in calls]
+    lines.insert(2, "{broken")
+    done = cli("tools", "run", "-", stdin="\n".join(lines) + "\n")
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [answer.get("id") for answer in answers] == [1, "two", None, None, 4]
+    assert answers[1]["content"][0]["text"] == "alpha\nbeta"
+    assert "line 3 is not JSON" in answers[2]["details"]["error"]
+    assert done.returncode == 1
+    assert cli("tools", "run", str(workspace / "missing.jsonl")).returncode == 2
+
+
+def test_a_broken_configuration_ends_with_2_and_says_where(
+    cli: Cli, config: Callable[[str], str]
+) -> None:
+    file = config('{\n  tools: {\n    dney: ["exec"],\n    profile: "codign",\n  },\n}')
+    done = cli("tools", "list", "--config", file)
+    assert done.returncode == 2
+    assert f"{file}:3: tools.dney" in done.stderr
+    assert "deny" in done.stderr
+    assert f"{file}:4: tools.profile" in done.stderr
+
+
+def test_output_into_a_closed_pipe_is_no_error(cli: Cli, workspace: Path) -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m clawkit tools list --all --json | head -c 10",
+        shell=True,
+        capture_output=True,
+        text=True,
+        cwd=workspace,
+        timeout=60,
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_calls_show_the_remarks_on_the_policy(cli: Cli, config: Callable[[str], str]) -> None:
+    file = config('{tools: {deny: ["raed"]}}')
+    done = cli("tools", "call", "ls", "--text", "--config", file)
+    assert done.returncode == 0
+    assert "tools.deny: 'raed' matches no tool" in done.stderr
+
+
+def test_the_agent_marked_as_default_is_the_default(cli: Cli, config: Callable[[str], str]) -> None:
+    file = config('{agents: {list: [{id: "home", default: true, tools: {deny: ["read"]}}]}}')
+    assert cli("tools", "call", "read", '{"path": "a.txt"}', "--config", file).returncode == 3
+    args = ("tools", "call", "read", '{"path": "a.txt"}', "--config", file, "--agent", "main")
+    assert cli(*args).returncode == 0
+
+
+def test_text_of_a_failure_is_its_message(cli: Cli) -> None:
+    done = cli("tools", "call", "read", '{"path": "a.tx"}', "--text")
+    assert done.stderr == "'a.tx' does not exist; near names: 'a.txt'\n"
+
+
+def test_text_that_cannot_be_encoded_is_spelled_out(cli: Cli) -> None:
+    lines = '{"tool": "read", "params": {"path": "\\ud800"}, "id": "\\ud800"}\n{"tool": "ls"}\n'
+    done = cli("tools", "run", "-", stdin=lines)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert answers[0]["id"] == "\ud800"
+    assert answers[1]["details"]["total"] == 2
+    done = cli("tools", "call", "read", '{"path": "é"}', PYTHONIOENCODING="ascii")
+    assert "does not exist" in done.stdout
+
+
+def test_line_numbers_count_empty_lines_and_a_line_too_long_ends_it(cli: Cli) -> None:
+    done = cli("tools", "run", "-", stdin="\n\n{bad\n")
+    assert "line 3 is not JSON" in done.stdout
+    done = cli("tools", "run", "-", stdin="[" * (16 * 1024 * 1024 + 5) + '\n{"tool": "ls"}\n')
+    assert done.stdout.count("\n") == 1
+    assert "is longer than" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "words"),
+    [
+        ("tools list > /dev/full", 1, "No space left"),
+        ("tools list >&-", 0, ""),
+        ("tools call ls <&- > /dev/null", 0, ""),
+        ("tools run - <&-", 2, ""),
+        ("explain exec", 2, "Did you mean 'clawkit tools explain'?"),
+        ("tolls list", 2, "Did you mean 'clawkit tools'?"),
+        ("zzzzzz", 2, "There is no command 'zzzzzz'."),
+        ("tools call read notes.txt", 2, "Give them as an object"),
+    ],
+)
+def test_odd_streams_and_words_get_a_plain_answer(
+    command: str, code: int, words: str, workspace: Path
+) -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m clawkit {command}",
+        shell=True,
+        capture_output=True,
+        text=True,
+        cwd=workspace,
+        timeout=60,
+    )
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "bug" not in done.stderr
+
+
+def test_a_rule_about_a_directory_holds_however_it_is_spelled(
+    cli: Cli, config: Callable[[str], str]
+) -> None:
+    file = config('{tools: {rules: [{tool: "ls", params: {path: "src/"}, effect: "deny"}]}}')
+    done = cli("tools", "call", "ls", '{"path": "./src"}', "--config", file)
+    assert done.returncode == 3
+    explained = cli("tools", "explain", "ls", "--config", file).stdout
+    assert 'tools.rules[0]: deny when {"path": "src/"}' in explained

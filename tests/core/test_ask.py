@@ -1,0 +1,191 @@
+"""Rules, and a person who decides."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tests.core.parts import (
+    QUESTION,
+    SECRET,
+    Answering,
+    always,
+    echo,
+    make,
+    once,
+    run_of,
+)
+
+from clawkit.core.approval import MAX_TIMEOUT_S, Answer, Ask, Block, Request
+from clawkit.core.call import CallRequest, call
+from clawkit.core.context import Context
+from clawkit.core.hooks import Hooks, Rewrite
+from clawkit.core.tool import Tool
+from clawkit.redact import Redactor
+
+
+async def test_cancelling_while_a_person_is_asked_asks_no_longer() -> None:
+    asked, stopped = asyncio.Event(), asyncio.Event()
+
+    class Slow:
+        async def ask(self, _request: Request) -> Answer:
+            asked.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                stopped.set()
+            return Answer("allow")
+
+    rules = always(Ask("May it?"))
+    task = asyncio.create_task(once(echo, rules=rules, approver=Slow()))
+    await asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert stopped.is_set()
+
+
+async def test_a_person_who_allows_lets_the_call_go_on_once() -> None:
+    person = Answering(Answer("allow"))
+    run = run_of(make("probe", echo), rules=always(QUESTION), approver=person)
+    for _ in range(2):
+        assert not (await call(run, CallRequest("probe", {"path": "a"}))).is_error
+    assert person.requests[0] == Request(
+        tool="probe",
+        params={"path": "a"},
+        title="Pay 5?",
+        description="It is much",
+        asked_by="tools.rules[3]",
+        to_allow="clawkit config set x",
+    )
+    assert len(person.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (Answer("deny"), "Pay 5?: refused. This is final"),
+        (Answer("deny", "too much"), "refused (too much)"),
+        (KeyError("oops"), "asking for approval failed"),
+        (SystemExit(1), "asking for approval failed"),
+        (asyncio.CancelledError(), "asking for approval failed"),
+        (None, "refused"),
+        (True, "refused"),
+        ("allow", "refused"),
+        (Answer("ALLOW"), "refused"),  # type: ignore[arg-type]
+    ],
+)
+async def test_everything_but_a_clear_yes_is_a_no(answer: object, words: str) -> None:
+    ran: list[object] = []
+
+    async def note(params: Any, _ctx: Context) -> None:
+        ran.append(params)
+
+    result = await once(note, rules=always(QUESTION), approver=Answering(answer))
+    assert words in result.as_text()
+    assert result.details["deniedReason"] == "approval"
+    assert ran == []
+
+
+async def test_no_answer_in_time_is_a_no() -> None:
+    class Silent:
+        async def ask(self, _request: Request) -> Answer:
+            await asyncio.Event().wait()
+            return Answer("allow")
+
+    rules = always(Ask("May it?", timeout_s=0.01))
+    result = await once(echo, rules=rules, approver=Silent())
+    assert "nobody answered within 0.01 s" in result.as_text()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given"), [(1e9, MAX_TIMEOUT_S), (-1.0, 0.0), (float("inf"), MAX_TIMEOUT_S)]
+)
+async def test_the_time_to_answer_is_bounded(wanted: float, given: float) -> None:
+    person = Answering(Answer("allow"))
+    await once(echo, rules=always(Ask("May it?", timeout_s=wanted)), approver=person)
+    if given:
+        assert [request.timeout_s for request in person.requests] == [given]
+    else:
+        assert all(request.timeout_s == 0 for request in person.requests)
+
+
+async def test_where_nobody_can_be_asked_the_call_is_refused_with_what_would_allow_it() -> None:
+    result = await once(echo, rules=always(QUESTION))
+    assert result.details["deniedReason"] == "approval-unavailable"
+    assert "nobody can be asked here. To allow it: clawkit config set x" in result.as_text()
+    assert "To allow" not in (await once(echo, rules=always(Ask("May it?")))).as_text()
+
+
+async def test_the_person_is_not_shown_known_secrets_and_cannot_change_the_call() -> None:
+    class Meddling(Answering):
+        async def ask(self, request: Request) -> Answer:
+            request.params["env"]["A"] = "changed"
+            return await super().ask(request)
+
+    person = Meddling(Answer("allow"))
+    given = {"path": SECRET, "env": {"A": "1"}}
+    redactor = Redactor([SECRET])
+    run = run_of(make("probe", echo), rules=always(QUESTION), approver=person, redactor=redactor)
+    result = await call(run, CallRequest("probe", given))
+    assert SECRET not in repr(person.requests)
+    assert result.details["params"]["env"] == {"A": "1"}
+
+
+async def test_a_hook_and_a_rule_may_both_want_to_ask() -> None:
+    person = Answering(Answer("allow"))
+    hooks = Hooks()
+    hooks.before(lambda _call: Ask("The hook asks"))
+    await once(echo, rules=always(Ask("The rule asks")), hooks=hooks, approver=person)
+    assert [request.title for request in person.requests] == ["The hook asks", "The rule asks"]
+
+
+def deny_outside(_tool: Tool, params: Mapping[str, Any], _ctx: Context) -> Block | None:
+    return Block("outside") if str(params.get("path")).startswith("/") else None
+
+
+async def test_rules_come_after_hooks_so_that_none_can_rewrite_a_call_past_them() -> None:
+    hooks = Hooks()
+    hooks.before(lambda _call: Rewrite({"path": "/etc/passwd"}))
+    result = await once(echo, {"path": "a"}, hooks=hooks, rules=deny_outside)
+    assert result.as_text() == "outside"
+    assert result.details["deniedReason"] == "rule"
+
+
+async def test_a_rule_that_blocks_is_not_overruled_by_a_person() -> None:
+    person = Answering(Answer("allow"))
+    hooks = Hooks()
+    hooks.before(lambda _call: Ask("May it?"))
+    result = await once(echo, {"path": "/etc"}, hooks=hooks, rules=deny_outside, approver=person)
+    assert result.details["deniedReason"] == "rule"
+    assert person.requests == []
+
+
+async def test_leaving_a_parameter_out_does_not_pass_a_rule_about_its_default() -> None:
+    def rule(_tool: Tool, params: Mapping[str, Any], _ctx: Context) -> Block | None:
+        return Block("ten is too much") if params.get("size") == 10 else None
+
+    assert (await once(echo, {}, rules=rule)).as_text() == "ten is too much"
+    assert (await once(echo, {"size": 9}, rules=rule)).details == {"params": {"size": 9}}
+
+
+async def test_a_rule_that_fails_stops_the_call() -> None:
+    def rule(_tool: Tool, _params: Mapping[str, Any], _ctx: Context) -> None:
+        raise KeyError("oops")
+
+    result = await once(echo, rules=rule)
+    assert result.details["error"] == "KeyError: 'oops'"
+
+
+async def test_a_call_whose_meaning_changed_while_a_person_decided_does_not_run() -> None:
+    verdicts: list[Ask | None] = [QUESTION, Ask("Something else?")]
+    run = run_of(
+        make("probe", echo),
+        rules=lambda _tool, _params, _ctx: verdicts.pop(0),
+        approver=Answering(Answer("allow")),
+    )
+    result = await call(run, CallRequest("probe"))
+    assert "changed while a person was deciding" in result.as_text()
+    assert result.details["deniedReason"] == "rule"

@@ -1,0 +1,56 @@
+"""The one table of tools."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from clawkit.core.catalog import ALIASES, CATALOG, GROUPS, PROFILES, Entry, canonical
+from clawkit.core.tool import Tool, is_tool_name
+
+ENTRIES = list(CATALOG.values())
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.id)
+def test_every_entry_is_a_usable_canonical_name_with_a_description(entry: Entry) -> None:
+    assert is_tool_name(entry.id)
+    assert canonical(entry.id) == entry.id
+    assert entry.description
+    assert not entry.description.endswith(".")
+    for alias in entry.aliases:
+        assert alias not in CATALOG
+        assert canonical(f" {alias.upper()} ") == entry.id
+
+
+@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry.available])
+def test_every_available_entry_leads_to_the_tool_of_that_name(entry: Entry) -> None:
+    tool = importlib.import_module(entry.module).TOOL
+    assert isinstance(tool, Tool)
+    assert tool.name == entry.id
+    assert tool.owner_only <= entry.owner_only
+
+
+def test_no_alias_belongs_to_two_tools() -> None:
+    assert len(ALIASES) == sum(len(entry.aliases) for entry in ENTRIES)
+
+
+def test_groups_and_profiles_hold_known_tools_only() -> None:
+    for names in GROUPS.values():
+        assert set(names) <= set(CATALOG)
+    for profile in ("minimal", "coding", "messaging"):
+        assert set(PROFILES[profile]) <= set(CATALOG)
+    assert PROFILES["minimal"] == ("session_status",)
+    assert PROFILES["full"] == ("*",)
+
+
+def test_one_group_holds_every_built_in_tool() -> None:
+    assert GROUPS["group:openclaw"] == tuple(CATALOG)
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [("Read", "read"), (" BASH\n", "exec"), ("apply-patch", "apply_patch"), ("My_Tool", "my_tool")],
+)
+def test_names_are_compared_without_case_space_and_aliases(written: str, name: str) -> None:
+    assert canonical(written) == name

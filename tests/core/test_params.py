@@ -1,0 +1,225 @@
+"""Parameters: names, repair, and one error that lists everything."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Meta
+
+from clawkit.core.context import Context
+from clawkit.core.params import read_params
+from clawkit.core.tool import Tool
+from clawkit.errors import SchemaError, ToolInputError
+
+
+async def nothing(_params: Any, _ctx: Context) -> None:
+    return None
+
+
+class Item(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    old_text: str
+    new_text: str = ""
+
+
+class Params(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    path: Annotated[str, Meta(description="The file", min_length=1)]
+    max_lines: Annotated[int, Meta(ge=1)] = 10
+    ratio: float = 0.5
+    deep: bool = False
+    tags: list[str] = []
+    edits: list[Item] = []
+    mode: Literal["fast", "slow"] = "fast"
+    env: dict[str, str] = {}
+    note: str | None = None
+
+
+STRUCT = Tool(
+    "probe",
+    "Probe.",
+    Params,
+    nothing,
+    aliases={"file_path": "path", "old": "edits"},
+)
+SCHEMA = Tool(
+    "probe",
+    "Probe.",
+    {
+        "properties": {
+            "path": {"type": "string", "minLength": 1, "description": "The file"},
+            "maxLines": {"type": "integer", "minimum": 1},
+            "any": {},
+            "fixed": {"const": 1},
+            "maybe": {"type": ["string", "null"]},
+            "list": {"type": "array"},
+        },
+        "required": ["path"],
+        "additionalProperties": False,
+    },
+    nothing,
+)
+
+
+def read(tool: Tool, raw: object) -> dict[str, Any]:
+    return read_params(tool, raw)[0]
+
+
+@pytest.mark.parametrize(
+    ("given_params", "expected"),
+    [
+        ({"path": "a", "maxLines": 3}, {"path": "a", "maxLines": 3}),
+        ({"path": "a", "max_lines": 3}, {"path": "a", "maxLines": 3}),
+        ({"path": "a", "max-lines": 3}, {"path": "a", "maxLines": 3}),
+        ({"file_path": "a"}, {"path": "a"}),
+        ({"filePath": "a"}, {"path": "a"}),
+        ({"claude_path": "a"}, {"path": "a"}),
+        ({"claude_file_path": "a", "claude_maxLines": 2}, {"path": "a", "maxLines": 2}),
+        ({"path": "a", "maxLines": "3"}, {"path": "a", "maxLines": 3}),
+        ({"path": "a", "maxLines": 3.0}, {"path": "a", "maxLines": 3}),
+        ({"path": "a", "maxLines": "3.0"}, {"path": "a", "maxLines": 3}),
+        ({"path": "a", "ratio": "0.25"}, {"path": "a", "ratio": 0.25}),
+        ({"path": "a", "ratio": "1e-2"}, {"path": "a", "ratio": 0.01}),
+        ({"path": "a", "deep": "True"}, {"path": "a", "deep": True}),
+        ({"path": "a", "tags": "x"}, {"path": "a", "tags": ["x"]}),
+        ({"path": "a", "tags": '["x", "y"]'}, {"path": "a", "tags": ["x", "y"]}),
+        ({"path": "a", "tags": "[not json"}, {"path": "a", "tags": ["[not json"]}),
+        ({"path": "a", "env": '{"K": "v"}'}, {"path": "a", "env": {"K": "v"}}),
+        ({"path": "a", "maxLines": None}, {"path": "a"}),
+        ({"path": "a", "note": None}, {"path": "a", "note": None}),
+        (
+            {"path": "a", "edits": [{"old_text": "x", "newText": "y"}]},
+            {"path": "a", "edits": [{"oldText": "x", "newText": "y"}]},
+        ),
+        ({"path": "a.docxodex"}, {"path": "a.docx"}),
+        ({"path": "a.xlsodex"}, {"path": "a.xlsx"}),
+        ({"path": "a.txt</arg_value>"}, {"path": "a.txt"}),
+        ({"path": "a.txt</arg_value>>\n"}, {"path": "a.txt"}),
+        ('{"path": "a"}', {"path": "a"}),
+    ],
+)
+def test_other_spellings_and_certain_repairs_become_the_advertised_form(
+    given_params: object, expected: dict[str, Any]
+) -> None:
+    params, typed = read_params(STRUCT, given_params)
+    assert params == expected
+    assert isinstance(typed, Params)
+
+
+def test_a_schema_tool_is_given_the_checked_dict() -> None:
+    params, given_to_tool = read_params(SCHEMA, {"path": "a", "max_lines": "2", "any": [1]})
+    assert params == given_to_tool == {"path": "a", "maxLines": 2, "any": [1]}
+    assert read(SCHEMA, {"path": "a", "any": None, "maybe": None, "fixed": None}) == {
+        "path": "a",
+        "any": None,
+        "maybe": None,
+    }
+    assert read(SCHEMA, {"path": "a", "list": "[1]"}) == {"path": "a", "list": [1]}
+
+
+@pytest.mark.parametrize("raw", [None, "", {}])
+def test_nothing_at_all_is_an_empty_object(raw: object) -> None:
+    tool = Tool("free", "Free.", {"properties": {"x": {"type": "string"}}}, nothing)
+    assert read(tool, raw) == {}
+    assert read(tool, {"other": 1}) == {"other": 1}
+
+
+@pytest.mark.parametrize("tool", [STRUCT, SCHEMA])
+def test_one_error_lists_everything_that_is_missing_or_wrong(tool: Tool) -> None:
+    with pytest.raises(ToolInputError) as caught:
+        read(tool, {"maxLines": "many", "pth": "a", "zzz": {}})
+    text = str(caught.value)
+    assert "path: missing (string: The file)" in text
+    assert "maxLines" in text
+    assert "pth: unknown parameter; did you mean 'path'?" in text
+    assert "zzz: unknown parameter" in text
+    assert 'Received: maxLines="many", pth="a", zzz=<object>' in text
+    assert caught.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        ({"path": "a", "file_path": "b"}, "given twice, as 'path' and 'file_path'"),
+        ({"path": "a", "filePath": "/etc/passwd"}, "given twice"),
+        ({"maxLines": 1, "max_lines": 2, "path": "a"}, "given twice"),
+        ({"path": ""}, "path"),
+        ({"path": "</arg_value>"}, "leaked closing tag"),
+        ({"path": "a", "maxLines": 0}, "maxLines"),
+        ({"path": "a", "mode": "quick"}, "mode"),
+        ({"path": "a", "edits": [{"old": 1}]}, "edits[0].old: unknown parameter"),
+        ({"path": "a", "edits": [{}]}, "edits[0].oldText: missing"),
+        ({"path": None}, "path"),
+        ([1], "must be a JSON object, got array"),
+        (5, "must be a JSON object, got int"),
+        ("{broken", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
+        ({"path": {1, 2}}, "not plain JSON: they hold a set"),
+        ({"path": "a", "ratio": 10**400}, "ratio"),
+    ],
+)
+def test_bad_parameters_are_refused_in_plain_words(raw: object, words: str) -> None:
+    with pytest.raises(ToolInputError) as caught:
+        read(STRUCT, raw)
+    assert words in str(caught.value)
+
+
+def test_a_schema_tool_refuses_what_is_not_json() -> None:
+    with pytest.raises(ToolInputError, match="not plain JSON"):
+        read(SCHEMA, {"path": "a", "any": {1, 2}})
+
+
+def test_only_the_first_twenty_problems_are_shown() -> None:
+    with pytest.raises(ToolInputError, match="and 11 more"):
+        read(SCHEMA, {f"k{i}": 1 for i in range(30)})
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_deep_or_huge_parameters_are_refused_before_anything_recursive() -> None:
+    for raw in ({"any": nested(5_000)}, {"any": [[1] * 1000] * 300}):
+        with pytest.raises(ToolInputError, match="too deeply or too large"):
+            read(SCHEMA, {"path": "a", **raw})
+    with pytest.raises(ToolInputError, match="too deeply"):
+        read(STRUCT, {"path": "a", "tags": "[" * 500 + "]" * 500})
+
+
+def test_a_string_too_deep_for_the_json_reader_stays_a_string() -> None:
+    assert read(STRUCT, {"path": "a", "tags": "[" * 100_000})["tags"] == ["[" * 100_000]
+
+
+def test_a_reference_cycle_in_a_schema_does_not_hang() -> None:
+    loop = {"$ref": "#/$defs/a"}
+    tool = Tool("loop", "Loop.", {"properties": {"x": loop}, "$defs": {"a": loop}}, nothing)
+    assert read(tool, {"x": {"y": 1}}) == {"x": {"y": 1}}
+    odd = Tool("odd", "Odd.", {"properties": {"x": {"$ref": "#/$defs/no"}, "y": True}}, nothing)
+    with pytest.raises(SchemaError):
+        read(odd, {"x": 1, "y": None})
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+KEYS = st.sampled_from(["path", "file_path", "maxLines", "max_lines", "tags", "edits", "x", "env"])
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(KEYS, JSON, max_size=5))
+def test_whatever_comes_in_is_either_typed_or_refused(raw: dict[str, Any]) -> None:
+    try:
+        params, typed = read_params(STRUCT, raw)
+    except ToolInputError:
+        return
+    assert isinstance(typed, Params)
+    assert read(STRUCT, params) == params

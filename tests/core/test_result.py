@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import json
+import math
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clawkit.content import Image, Text
+from clawkit.core.result import Result
+
+PNG = Image("aGk=", "image/png")
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+def test_text_with_details() -> None:
+    result = Result.text("hello", path="a.txt")
+    assert result == Result((Text("hello"),), {"path": "a.txt"})
+
+
+def test_an_object_is_told_as_indented_json_and_kept_as_details() -> None:
+    result = Result.json({"name": "字", "n": 1})
+    assert result.as_text() == '{\n  "name": "字",\n  "n": 1\n}'
+    assert result.details == {"name": "字", "n": 1}
+
+
+def test_an_error_says_which_tool_failed_and_why() -> None:
+    result = Result.error("read", "no such file", code=404)
+    assert result.details == {
+        "status": "error",
+        "tool": "read",
+        "error": "no such file",
+        "code": 404,
+    }
+    assert json.loads(result.as_text()) == result.details
+    assert result.is_error
+
+
+def test_a_result_is_written_as_content_and_details() -> None:
+    result = Result((Text("a"), PNG, Text("b")), MappingProxyType({"n": 1}))
+    assert result.to_json() == {
+        "content": [
+            {"type": "text", "text": "a"},
+            {"type": "image", "data": "aGk=", "mimeType": "image/png"},
+            {"type": "text", "text": "b"},
+        ],
+        "details": {"n": 1},
+    }
+    assert result.as_text() == "a\nb"
+
+
+@pytest.mark.parametrize(
+    ("details", "failed"),
+    [
+        ({}, False),
+        ({"status": "ok"}, False),
+        ({"ok": False}, True),
+        ({"success": False, "status": "completed"}, True),
+        ({"ok": True, "success": False}, True),
+        *[
+            ({"status": status}, True)
+            for status in (
+                *("error", "failed", "failure", "timeout", "timed_out", "blocked", "denied"),
+                *("forbidden", "unavailable", "approval-unavailable", "disabled", "aborted"),
+                *("cancelled", "canceled", "killed", "invalid"),
+            )
+        ],
+        ({"status": " Failed "}, True),
+        ({"status": "failed", "ok": True}, False),
+        ({"status": "failed", "success": True}, False),
+        ({"status": "failed", "ok": 1}, True),
+        ({"status": "failed", "ok": True, "timedOut": True}, True),
+        ({"timedOut": True}, True),
+        ({"timedOut": "no"}, False),
+        ({"error": "boom", "status": "completed"}, True),
+        ({"error": ""}, False),
+        ({"error": None}, False),
+        ({"status": "completed", "exitCode": 1}, False),
+        ({"status": "running", "exitCode": 1}, True),
+        ({"exitCode": 0}, False),
+        ({"exitCode": 137}, True),
+        ({"exitCode": None}, False),
+        ({"exitCode": "1"}, False),
+        ({"status": 5}, False),
+    ],
+)
+def test_the_details_decide_whether_a_call_failed(details: dict[str, Any], failed: bool) -> None:
+    assert Result((), details).is_error is failed
+
+
+@pytest.mark.parametrize(
+    ("value", "result"),
+    [
+        (Result.text("a"), Result.text("a")),
+        ("plain", Result.text("plain")),
+        ("", Result.text("")),
+        (None, Result.json({"status": "ok", "tool": "demo"})),
+        (Text("a"), Result((Text("a"),))),
+        (PNG, Result((PNG,))),
+        ([Text("a"), PNG], Result((Text("a"), PNG))),
+        ((PNG,), Result((PNG,))),
+        ([{"type": "text", "text": "a"}], Result((Text("a"),))),
+        ({"n": 1}, Result.json({"n": 1})),
+        (MappingProxyType({"n": 1}), Result.json({"n": 1})),
+        ({}, Result.json({})),
+        ([1, "a"], Result((Text('[\n  1,\n  "a"\n]'),), {"value": [1, "a"]})),
+        ([], Result((Text("[]"),), {"value": []})),
+        (True, Result((Text("true"),), {"value": True})),
+        (4.5, Result((Text("4.5"),), {"value": 4.5})),
+        ({"content": []}, Result()),
+        ({"content": [Text("a"), PNG]}, Result((Text("a"), PNG))),
+        (
+            {
+                "content": [
+                    {"type": "text", "text": "a"},
+                    {"type": "image", "data": "aGk=", "mimeType": "image/png"},
+                ],
+                "details": {"n": 1},
+            },
+            Result((Text("a"), PNG), {"n": 1}),
+        ),
+        (
+            {"content": [Text("a")], "details": None, "isError": True},
+            Result((Text("a"),), {"isError": True}),
+        ),
+        ({"content": "a file's text"}, Result.json({"content": "a file's text"})),
+        ({"content": [1, 2]}, Result.json({"content": [1, 2]})),
+        ({"content": [{"type": "text"}]}, Result.json({"content": [{"type": "text"}]})),
+        ({"content": None}, Result.json({"content": None})),
+    ],
+)
+def test_what_a_tool_returns_becomes_a_result(value: object, result: Result) -> None:
+    assert Result.of(value, "demo") == result
+
+
+def test_a_result_is_taken_as_it_is() -> None:
+    result = Result.text("a")
+    assert Result.of(result, "demo") is result
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ({1, 2}, "set"),
+        (b"bytes", "bytes"),
+        (object(), "object"),
+        ({"when": {1}}, "set"),
+        ([Text("a"), "b"], "Text"),
+        ({"content": [Text("a")], "details": [1]}, "list"),
+        ({"content": [Text("a")], "details": {"x": {1}}}, "set"),
+        (math.nan, "float"),
+        ({("a", "b"): 1}, "tuple"),
+        (Result(("text",)), "str"),  # type: ignore[arg-type]
+        (Result((), ["a"]), "list"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_not_json_is_refused_by_name(value: object, named: str) -> None:
+    with pytest.raises(TypeError, match=f"'demo' returned what cannot be a result: .*{named}"):
+        Result.of(value, "demo")
+
+
+def test_endless_values_are_refused() -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+    deep: Any = 1
+    for _ in range(200_000):
+        deep = [deep]
+    for value in (loop, deep):
+        with pytest.raises(TypeError, match="list that is not JSON"):
+            Result.of(value, "demo")
+
+
+@given(JSON)
+@settings(deadline=None, max_examples=100)
+def test_every_json_value_becomes_a_result_that_can_be_printed(value: Any) -> None:
+    result = Result.of(value, "demo")
+    assert json.loads(json.dumps(result.to_json())) == result.to_json()
+    if value is not None:
+        assert json.loads(result.as_text()) == value

@@ -1,0 +1,290 @@
+"""Rules over arguments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clawkit.config.load import loads
+from clawkit.core.approval import Ask, Block
+from clawkit.core.context import Context, Scope
+from clawkit.core.tool import Tool
+from clawkit.errors import ConfigError
+from clawkit.policy.match import Glob, Universe
+from clawkit.policy.rules import compile_rules, judge
+
+
+async def nothing(_params: Any, _ctx: Context) -> None:
+    return None
+
+
+READ = Tool(
+    "read",
+    "Read.",
+    {"properties": {"path": {}}},
+    nothing,
+    paths=("path",),
+    aliases={"file_path": "path"},
+)
+EXEC = Tool("exec", "Run.", {"properties": {"command": {}}}, nothing)
+UNIVERSE = Universe.of({})
+
+
+def ask_rules(
+    rules: list[dict[str, Any]],
+    tool: Tool,
+    params: Mapping[str, Any],
+    workspace: Path | str = "/ws",
+) -> str:
+    config = loads(json.dumps({"tools": {"rules": rules}})).config
+    compiled, _ = compile_rules(config.tools.rules, UNIVERSE)
+    ctx = Context("1", Scope(), str(workspace))
+    match judge(compiled, tool, tool.name, params, ctx):
+        case Block():
+            return "deny"
+        case Ask():
+            return "ask"
+        case _:
+            return "allow"
+
+
+def rule(effect: str, tool: str = "exec", **keys: Any) -> dict[str, Any]:
+    return {"tool": tool, "effect": effect, **keys}
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ([], "allow"),
+        ([rule("deny")], "deny"),
+        ([rule("deny", "bash")], "deny"),
+        ([rule("deny", "group:runtime")], "deny"),
+        ([rule("deny", "ex*")], "deny"),
+        ([rule("deny", "read")], "allow"),
+        ([rule("ask")], "ask"),
+        ([rule("allow"), rule("deny")], "deny"),
+        ([rule("ask"), rule("allow")], "ask"),
+        ([rule("allow"), rule("ask")], "allow"),
+        ([rule("deny", params={"command": "rm *"})], "deny"),
+        ([rule("deny", params={"command": "rm"})], "allow"),
+        ([rule("deny", params={"command": "*RM*"})], "allow"),
+        ([rule("deny", params={"command": "/^rm\\b/"})], "deny"),
+        ([rule("deny", params={"command": "/^RM/"})], "allow"),
+        ([rule("deny", params={"command": "/^RM/i"})], "deny"),
+        ([rule("deny", params={"command": "rm *", "workdir": "*"})], "allow"),
+        ([rule("deny", params={"env.HOME": "/x"})], "deny"),
+        ([rule("deny", params={"args": "b"})], "deny"),
+        ([rule("ask"), rule("allow", params={"args": "?"})], "ask"),
+        ([rule("allow", params={"args": "/[ab]/"}), rule("ask")], "allow"),
+        ([rule("allow", params={"args": "a"}), rule("ask")], "ask"),
+        ([rule("deny", params={"count": "3"})], "deny"),
+        ([rule("deny", params={"flag": "true"})], "deny"),
+        ([rule("deny", params={"command": "//"})], "allow"),
+        ([rule("deny", action="ki*")], "deny"),
+        ([rule("deny", action="stop")], "allow"),
+        ([rule("deny", action="kill", params={"command": "ls"})], "allow"),
+        ([rule("deny", params={"missing": "*"})], "allow"),
+        ([rule("deny", params={"ratio": "5"})], "deny"),
+        ([rule("deny", params={"files.path": "*.env"})], "deny"),
+        ([rule("deny", params={"a.b": "evil"})], "deny"),
+        ([rule("deny", params={"a.b": "fine"})], "deny"),
+        ([rule("deny", params={"nothing": "null"})], "allow"),
+        ([rule("allow", params={"missing": "*"}), rule("ask")], "ask"),
+    ],
+)
+def test_rules_decide(rules: list[dict[str, Any]], expected: str) -> None:
+    params = {
+        "command": "rm -rf x",
+        "action": "kill",
+        "env": {"HOME": "/x"},
+        "args": ["a", "b"],
+        "count": 3,
+        "flag": True,
+        "ratio": 5.0,
+        "files": [{"path": "x.txt"}, {"path": "x.env"}],
+        "a.b": "fine",
+        "a": {"b": "evil"},
+        "nothing": None,
+    }
+    assert ask_rules(rules, EXEC, params) == expected
+
+
+SECRET = [rule("deny", "read", params={"path": "secrets/*"})]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "secrets/key",
+        "./secrets/key",
+        "secrets//key",
+        "src/../secrets/key",
+        "{ws}/secrets/key",
+        "{ws}/./secrets/../secrets/key",
+        "link/key",
+        "deep/link2/key",
+    ],
+)
+def test_a_rule_about_a_path_sees_through_every_spelling_of_it(path: str, workspace: Path) -> None:
+    (workspace / "secrets").mkdir()
+    (workspace / "secrets" / "key").write_text("k")
+    (workspace / "deep").mkdir()
+    (workspace / "link").symlink_to("secrets")
+    (workspace / "deep" / "link2").symlink_to(workspace / "secrets")
+    params = {"path": path.format(ws=workspace)}
+    assert ask_rules(SECRET, READ, params, workspace) == "deny"
+    assert ask_rules(SECRET, READ, {"path": "src/main.py"}, workspace) == "allow"
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "secret/*",
+        "./secret/*",
+        "secret//*",
+        "secret/",
+        "src/../secret/*",
+        "{ws}/secret/*",
+        "{link}/secret/*",
+        "lnk/*",
+        "~/secret/*",
+        "*secret*",
+        "/^secret/",
+        "/SECRET/i",
+    ],
+)
+@pytest.mark.parametrize(
+    "path", ["secret/a.txt", "./secret//a.txt", "{ws}/secret/a.txt", "lnk/a.txt"]
+)
+def test_however_the_operator_spelled_the_pattern_it_protects(
+    pattern: str, path: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(workspace))
+    (workspace / "secret").mkdir()
+    (workspace / "lnk").symlink_to("secret")
+    (tmp_path / "wl").symlink_to(workspace)
+    fill = {"ws": workspace, "link": tmp_path / "wl"}
+    rules = [rule("deny", "read", params={"file_path": pattern.format(**fill)})]
+    assert ask_rules(rules, READ, {"path": path.format(**fill)}, workspace) == "deny"
+    assert ask_rules(rules, READ, {"path": "a.txt"}, workspace) == "allow"
+    if pattern.endswith(("/", "/*")):
+        assert ask_rules(rules, READ, {"path": "secret"}, workspace) == "deny"
+
+
+def test_a_pattern_without_a_slash_at_its_end_is_a_beginning_of_a_name(workspace: Path) -> None:
+    rules = [rule("deny", "read", params={"path": "./se*"})]
+    assert ask_rules(rules, READ, {"path": "secret.txt"}, workspace) == "deny"
+    assert ask_rules(rules, READ, {"path": "src/secret.txt"}, workspace) == "allow"
+
+
+def test_the_directories_above_the_workspace_play_no_part_in_a_pattern(tmp_path: Path) -> None:
+    workspace = tmp_path / "secret" / "ws"
+    workspace.mkdir(parents=True)
+    rules = [rule("allow", "read", params={"path": "/secret/"}), rule("ask", "read")]
+    assert ask_rules(rules, READ, {"path": "a.txt"}, workspace) == "ask"
+    assert ask_rules(rules, READ, {"path": "secret.txt"}, workspace) == "allow"
+    assert (
+        ask_rules(
+            [rule("deny", "read", params={"path": "/secret/"})], READ, {"path": "a"}, workspace
+        )
+        == "allow"
+    )
+    whole = [rule("deny", "read", params={"path": f"/^{workspace}/"})]
+    assert ask_rules(whole, READ, {"path": "a.txt"}, workspace) == "deny"
+    assert ask_rules(whole, READ, {"path": "/etc/passwd"}, workspace) == "allow"
+    assert (
+        ask_rules(
+            [rule("deny", "read", params={"path": "/passwd/"})],
+            READ,
+            {"path": "/etc/passwd"},
+            workspace,
+        )
+        == "deny"
+    )
+    assert (
+        ask_rules(
+            [rule("deny", "read", params={"path": "."})], READ, {"path": str(workspace)}, workspace
+        )
+        == "deny"
+    )
+
+
+def test_an_exception_for_a_path_looks_at_where_it_really_leads(workspace: Path) -> None:
+    rules = [rule("allow", "read", params={"path": "docs/*"}), rule("ask", "read")]
+    (workspace / "docs").mkdir()
+    (workspace / "docs" / "out").symlink_to("/etc")
+    assert ask_rules(rules, READ, {"path": "docs/a.md"}, workspace) == "allow"
+    assert ask_rules(rules, READ, {"path": f"{workspace}/docs/a.md"}, workspace) == "allow"
+    assert ask_rules(rules, READ, {"path": "docs/../a.txt"}, workspace) == "ask"
+    assert ask_rules(rules, READ, {"path": "docs/out/passwd"}, workspace) == "ask"
+
+
+def test_the_answer_names_the_rule_and_its_reason() -> None:
+    config = loads(
+        '{tools: {rules: [{tool: "read", effect: "allow"},'
+        ' {tool: "exec", effect: "ask", reason: "costs money"}]}}'
+    ).config
+    compiled, _ = compile_rules(config.tools.rules, UNIVERSE)
+    verdict = judge(compiled, EXEC, "exec", {"command": "x"}, Context("1", Scope(), "/"))
+    assert isinstance(verdict, Ask)
+    assert verdict.description == "costs money"
+    assert verdict.asked_by == "tools.rules[1]"
+    assert "tools.rules[1].effect" in verdict.to_allow
+    refused, _ = compile_rules(
+        loads(
+            '{tools: {rules: [{tool: "exec", effect: "deny", reason: "no"}]}}'
+        ).config.tools.rules,
+        UNIVERSE,
+    )
+    denied = judge(refused, EXEC, "exec", {}, Context("1", Scope(), "/"))
+    assert denied == Block("tools.rules[0] denies this call of 'exec': no")
+
+
+def test_bad_patterns_are_reported_all_at_once_and_unknown_tools_are_remarked_on() -> None:
+    rules = [
+        rule("deny", params={"command": "/(a/"}),
+        rule("deny", action="/(?=x)/"),
+        rule("deny", params={"command": "*${SURELY_NOT_SET_ANYWHERE}*"}),
+        rule("deny", params={"command": "/rm/g"}),
+        rule("deny", " "),
+        rule("deny", "exce"),
+    ]
+    config = loads(json.dumps({"tools": {"rules": rules[:5]}})).config
+    with pytest.raises(ConfigError) as caught:
+        compile_rules(config.tools.rules, UNIVERSE)
+    assert [issue.path for issue in caught.value.issues] == [
+        "tools.rules[0].params.command",
+        "tools.rules[1].action",
+        "tools.rules[2].params.command",
+        "tools.rules[3].params.command",
+        "tools.rules[4].tool",
+    ]
+    config = loads(json.dumps({"tools": {"rules": rules[5:]}})).config
+    assert "did you mean 'exec'" in compile_rules(config.tools.rules, UNIVERSE)[1][0]
+
+
+def test_patterns_that_would_blow_up_elsewhere_are_answered_at_once() -> None:
+    evil = [
+        rule("deny", params={"command": "/^(a+)+$/"}),
+        rule("deny", params={"command": "*a" * 40 + "b"}),
+    ]
+    assert ask_rules(evil, EXEC, {"command": "a" * 100_000 + "!"}) == "allow"
+
+
+@settings(max_examples=300, deadline=None)
+@given(pattern=st.text("ab*", max_size=8), text=st.text("ab", max_size=8))
+def test_globs_mean_what_the_simplest_matcher_says(pattern: str, text: str) -> None:
+    def simple(p: str, t: str) -> bool:
+        if not p:
+            return not t
+        if p[0] == "*":
+            return any(simple(p[1:], t[i:]) for i in range(len(t) + 1))
+        return bool(t) and p[0] == t[0] and simple(p[1:], t[1:])
+
+    assert Glob(pattern).match(text) == simple(pattern, text)

@@ -1,0 +1,1 @@
+"""Parameter schemas: provider rules, generated schemas and the real ones of public MCP servers."""

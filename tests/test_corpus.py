@@ -1,0 +1,198 @@
+"""The safety cases: every one is run, or waits for a tool that is not part of this build."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clawkit.agent.assemble import assemble
+from clawkit.config.load import loads
+from clawkit.config.modelref import parse_ref
+from clawkit.core.catalog import CATALOG, canonical
+from clawkit.core.context import Scope, Sender
+from clawkit.core.result import Result
+from clawkit.core.tool import Tool
+from clawkit.errors import ConfigError
+from clawkit.policy.match import Glob
+from clawkit.redact import Redactor
+from clawkit.testing import Events, open_kit
+
+HERE = Path(__file__).parent / "corpus"
+CASES: dict[str, dict[str, Any]] = {
+    case["id"]: case
+    for line in (HERE / "safety.jsonl").read_text(encoding="ascii").split("\n")
+    if line
+    for case in [json.loads(line)]
+}
+# Areas that need what this build does not have.
+WAITING_AREAS = {
+    "allowlist": "exec",
+    "approval": "exec",
+    "gateway": "gateway",
+    "session": "sessions_list",
+    "ssrf": "web_fetch",
+}
+# Cases that look at what the tool does with its parameters, not at policy.
+WAITING = {
+    *(name for name in CASES if name.startswith(("policy/env-", "policy/elev-", "policy/host-"))),
+    "policy/sub-proto-agent",
+    "secret/perm-state",
+    "path/sbx-alias-dotdot",
+    "path/toctou-read",  # a race: tests/fs/test_inside.py runs it for real
+    *("dos/cmd-5mb", "dos/argpat-redos", "dos/zip-bomb"),
+}
+
+
+def is_waiting(case: dict[str, Any]) -> bool:
+    """Whether a case needs something this build does not have."""
+    if case["area"] in WAITING_AREAS:
+        assert not CATALOG[WAITING_AREAS[case["area"]]].available
+        return True
+    if case["id"] in WAITING:
+        return True
+    tool = case["input"].get("tool")
+    if case["area"] not in ("path", "dos") or "policy" in case["input"]:
+        return False
+    return tool is None or tool not in CATALOG or not CATALOG[tool].available
+
+
+def cases(area: str) -> list[str]:
+    return [name for name, case in CASES.items() if case["area"] == area and not is_waiting(case)]
+
+
+@pytest.mark.parametrize("case_id", cases("policy"))
+async def test_policy(case_id: str, workspace: Path) -> None:
+    case = CASES[case_id]
+    given, context = case["input"], case["input"].get("context", {})
+    call = given["call"]
+    try:
+        config = loads(json.dumps(given["config"])).config
+    except ConfigError:
+        assert case["expected"] == "deny"
+        return
+    model = context.get("fellBackTo") or (context.get("provider") and context["provider"] + "/x")
+    extra = [_dummy(call["tool"])] if canonical(call["tool"]) not in CATALOG else []
+    scope = {
+        "agent": context.get("agentId") or call.get("job", {}).get("agentId", "main"),
+        "model": model,
+        "owner": context.get("senderIsOwner", True),
+        "depth": context.get("subagentDepth", 0),
+        "allow": call.get("job", {}).get("payload", {}).get("toolsAllow"),
+    }
+    kit = open_kit(workspace, *extra, config=given["config"], **scope)
+    result = await kit.call(call["tool"], call["params"])
+    assembly = assemble(
+        config,
+        Scope(
+            agent=scope["agent"],
+            model=parse_ref(model) if model else None,
+            sender=Sender(owner=scope["owner"]),
+            depth=scope["depth"],
+            allow=scope["allow"] and tuple(scope["allow"]),
+        ),
+    )
+    name = canonical(call["tool"])
+    if case["expected"] == "allow":
+        kept = assembly.decision.verdicts.get(name)
+        assert kept is None or kept.kept
+        assert result.details.get("status") != "blocked"
+    else:
+        assert result.is_error
+        assert (
+            name not in {canonical(tool.name) for tool in kit.tools}
+            or "given twice" in result.as_text()
+        )
+
+
+def _dummy(name: str) -> Tool:
+    async def execute(_params: Any, _ctx: Any) -> str:
+        return "ran"
+
+    return Tool(name, "Stands in for a server's tool.", {"properties": {}}, execute)
+
+
+@pytest.mark.parametrize("case_id", cases("path"))
+async def test_path(case_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = CASES[case_id]
+    ws, out, home = tmp_path / "ws", tmp_path / "out", tmp_path / "homedir"
+    link = tmp_path / "wslink"
+    ws.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    fill: Callable[[str], str] = lambda text: (  # noqa: E731
+        text.replace("$WSLINK", str(link))
+        .replace("$WS_UPPER", str(ws).upper())
+        .replace("$WS", str(ws))
+        .replace("$OUT", str(out))
+        .replace("$HOME_DIR", str(home))
+    )
+    setup = fill(case["setup"]).removeprefix("sh:").partition("race:")[0]
+    setup, _, root_is_link = setup.partition("workspace root configured as")
+    subprocess.run(["bash", "-c", setup.rstrip(" ;")], check=True, cwd=ws)
+    params = json.loads(fill(json.dumps(case["input"]["params"])))
+    monkeypatch.chdir(ws)
+    root = link if root_is_link else ws
+    async with open_kit(root, config=case["input"]["config"]) as kit:
+        result = await kit.call(case["input"]["tool"], params)
+    if case["expected"] == "allow":
+        assert not result.is_error, result.as_text()
+    else:
+        assert result.is_error
+        assert "CANARY-7f3a" not in json.dumps(result.to_json())
+        assert "root:" not in result.as_text()
+
+
+@pytest.mark.parametrize("case_id", cases("secret"))
+async def test_secret(case_id: str, workspace: Path) -> None:
+    case = CASES[case_id]
+    given = case["input"]
+    literal = given.get("output") or given.get("error") or given["params"]["command"]
+
+    async def execute(_params: Any, _ctx: Any) -> Result:
+        if "error" in given:
+            raise RuntimeError(literal)
+        return Result.text(literal, output=literal)
+
+    tool = Tool("echo", "Say it.", {"properties": {"command": {"type": "string"}}}, execute)
+    events = Events()
+    async with open_kit(workspace, tool, on_event=events) as kit:
+        result = await kit.call("echo", {"command": literal})
+    seen = json.dumps([result.to_json(), *events])
+    if case["expected"] == "allow":
+        assert result.as_text() == literal == Redactor().strict(literal)
+    else:
+        assert "CANARY7f3aCANARY" not in seen
+        assert "CANARY7F3ACANARY" not in seen
+
+
+def _generate(part: Any) -> str:
+    return part if isinstance(part, str) else part["$repeat"][0] * part["$repeat"][1]
+
+
+@pytest.mark.parametrize("case_id", cases("dos"))
+async def test_dos(case_id: str, workspace: Path) -> None:
+    given = CASES[case_id]["input"]
+    if "policy" in given:
+        assert Glob(given["policy"]["deny"][0]).match(given["tool"]) is False
+        return
+    if "fs" in given:
+        subprocess.run(["bash", "-c", given["fs"].replace("$WS", str(workspace))], check=True)
+    raw = given.get("rawParams")
+    params = raw and "".join(
+        part if isinstance(part, str) else part["$repeat"][0] * part["$repeat"][1]
+        for part in raw["$concat"]
+    )
+    async with open_kit(workspace) as kit:
+        result = await kit.call(given["tool"], params or given["params"])
+    assert len(result.as_text()) <= 64_000
+
+
+def test_every_case_is_run_or_waits_for_its_tool() -> None:
+    run = {name for area in ("policy", "path", "secret", "dos") for name in cases(area)}
+    waiting = {name for name, case in CASES.items() if is_waiting(case)}
+    assert run | waiting == set(CASES)
+    assert len(run) >= 50

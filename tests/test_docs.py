@@ -1,0 +1,309 @@
+"""The documentation is true: generated parts are current, links lead somewhere, examples run.
+
+Every fenced block is checked by its language. All `console` and `sh` blocks of a page are typed
+into one shell, in an empty directory with a home of its own; all `python` blocks of a page share
+their names. A comment above a block says what is special about it:
+
+    <!-- not run: why -->     the block is only shown
+    <!-- fails: words -->     the configuration is refused, and these words say why
+    <!-- file: name -->       the block is written to that file for the shell
+    <!-- prints: -->          the text is what the Python block before it prints
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import inspect
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import pytest
+from scripts.gendocs import ROOT, pages, renewed, slug
+
+import clawkit
+import clawkit.testing
+from clawkit.cli.main import main as cli
+from clawkit.config.json5 import parse_path
+from clawkit.config.known import find
+from clawkit.config.load import loads
+from clawkit.config.schema import all_sections
+from clawkit.config.section import Partial, Section
+from clawkit.config.shape import layout_of
+from clawkit.core.catalog import CATALOG, GROUPS, PROFILES
+from clawkit.errors import ConfigError
+
+LANGUAGES = {"python", "console", "sh", "json5", "json", "text"}
+END = "\x1e"
+
+_NOTE = re.compile(r"<!-- ([a-z ]+):(.*) -->\n")
+_FENCE = re.compile(rf"^((?:{_NOTE.pattern})*)```(\w*)\n((?:(?!```).*\n)*)```$", re.M)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.M)
+_ROW = re.compile(r"^\| `([^`]+)` \|", re.M)
+
+
+class Fence(NamedTuple):
+    """A fenced block and the comments above it."""
+
+    notes: dict[str, str]
+    language: str
+    text: str
+    line: int
+
+
+def fences(page: Path) -> list[Fence]:
+    text = page.read_text(encoding="utf-8")
+    return [
+        Fence(
+            {kind: words.strip() for kind, words in _NOTE.findall(found[1])},
+            language=found[4],
+            text=found[5],
+            line=text.count("\n", 0, found.start(4)) + 1,
+        )
+        for found in _FENCE.finditer(text)
+    ]
+
+
+def prose(page: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
+def anchors(page: Path) -> set[str]:
+    return {slug(heading) for heading in _HEADING.findall(prose(page))}
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def with_blocks(*languages: str) -> list[Path]:
+    return [
+        page
+        for page in pages()
+        if any(each.language in languages and "not run" not in each.notes for each in fences(page))
+    ]
+
+
+every_page = pytest.mark.parametrize("page", pages(), ids=name)
+
+
+@every_page
+def test_generated_parts_are_current(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert renewed(text) == text, "run `make docs`"
+
+
+@every_page
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for link in _LINK.findall(prose(page)):
+        if link.startswith(("https://", "http://")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{link}: no such file"
+        assert target.is_relative_to(ROOT), f"{link}: outside the project"
+        if anchor:
+            assert anchor in anchors(target), f"{link}: no such heading"
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    seen: set[Path] = set()
+    todo = [ROOT / "README.md"]
+    while todo:
+        page = todo.pop()
+        if page in seen or page.suffix != ".md":
+            continue
+        seen.add(page)
+        links = (link.partition("#")[0] for link in _LINK.findall(prose(page)))
+        todo += [(page.parent / link).resolve() for link in links if link and ":" not in link]
+    assert set(pages()) - seen == set()
+
+
+@every_page
+def test_every_block_says_what_language_it_is_in(page: Path) -> None:
+    assert {each.language for each in fences(page)} <= LANGUAGES
+
+
+@pytest.mark.parametrize("page", with_blocks("json5", "json"), ids=name)
+def test_configuration_examples_load(page: Path) -> None:
+    for each in fences(page):
+        if each.language == "json":
+            json.loads(each.text)
+        if each.language != "json5" or "not run" in each.notes or "$include" in each.text:
+            continue
+        if "fails" in each.notes:
+            with pytest.raises(ConfigError) as caught:
+                loads(each.text, env={})
+            assert each.notes["fails"] in str(caught.value), f"line {each.line}"
+        else:
+            loads(each.text, env={})
+
+
+@pytest.mark.parametrize("page", with_blocks("python"), ids=name)
+def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    printed = ""
+    with asyncio.Runner() as runner:
+        for each in fences(page):
+            if each.language == "python" and "file" in each.notes:
+                (tmp_path / each.notes["file"]).write_text(each.text, encoding="utf-8")
+            if each.language == "python" and "not run" not in each.notes:
+                printed = run_python(each, page, names, runner)
+            if "prints" in each.notes:
+                assert_output(each.text, printed, f"{name(page)}:{each.line}")
+
+
+def run_python(fence: Fence, page: Path, names: dict[str, Any], runner: asyncio.Runner) -> str:
+    """What a block prints. It may await at its top, as it would inside a coroutine."""
+    place = f"{name(page)}:{fence.line}"
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    program = compile(fence.text, place, "exec", flags=flags, dont_inherit=True)
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        if program.co_flags & inspect.CO_COROUTINE:
+            runner.run(eval(program, names))
+        else:
+            exec(program, names)
+    return output.getvalue()
+
+
+@pytest.mark.parametrize("page", with_blocks("console", "sh"), ids=name)
+def test_shell_examples_print_what_is_shown(page: Path, tmp_path: Path) -> None:
+    typed = [step for each in fences(page) for step in steps(each)]
+    script = tmp_path / "session.sh"
+    script.write_text("".join(map(spell, typed)), encoding="utf-8")
+    work, home = tmp_path / "work", tmp_path / "home"
+    work.mkdir()
+    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+    plain = {"HOME": home, "TMPDIR": tmp_path, "CLAWKIT_HOME": home / ".clawkit"}
+    env = {key: str(value) for key, value in plain.items()}
+    env |= {"PATH": path, "LANG": "C.UTF-8", "COLUMNS": "80", "TZ": "UTC"}
+    done = subprocess.run(
+        ["bash", script], cwd=work, env=env, stdin=subprocess.DEVNULL, capture_output=True
+    )
+    outputs = done.stdout.decode().split(f"\n{END}")
+    assert len(outputs) == len(typed) + 1, done.stderr.decode()
+    for step, output, after in zip(typed, outputs, outputs[1:], strict=False):
+        shown = output.partition("\n")[2] if output is not outputs[0] else output
+        where = f"{name(page)}:{step.line}: {step.command}"
+        if step.expected is None:
+            assert after.startswith("0"), f"{where}\n{shown}"
+        else:
+            assert_output(step.expected, shown, where)
+
+
+class Step(NamedTuple):
+    """Something typed into the shell, and what it prints; None: it need only succeed."""
+
+    command: str
+    expected: str | None
+    line: int
+
+
+def steps(fence: Fence) -> Iterator[Step]:
+    if "file" in fence.notes:
+        text = f"cat > {fence.notes['file']} <<'{END}'\n{fence.text}{END}"
+        yield Step(text, None, fence.line)
+    elif "not run" in fence.notes:
+        return
+    elif fence.language == "sh":
+        yield Step(fence.text, None, fence.line)
+    elif fence.language == "console":
+        typed = re.split(r"^\$ ", fence.text, flags=re.M)
+        assert typed[0] == "", f"line {fence.line}: a console block begins with a command"
+        for each in typed[1:]:
+            command, _, expected = each.partition("\n")
+            yield Step(command, expected, fence.line)
+
+
+def spell(step: Step) -> str:
+    """A command and a mark after its output; `$?` is still the command's for the next one."""
+    return f"{{\n{step.command}\n}} 2>&1\n__=$?; printf '\\n{END}%d\\n' $__; (exit $__)\n"
+
+
+def assert_output(expected: str, output: str, where: str) -> None:
+    """Compare line by line; `…` stands for the rest of a line or, alone, for any lines."""
+    __tracebackhide__ = True
+    pattern = ""
+    for line in expected.strip("\n").splitlines():
+        if line.strip() == "…":
+            pattern += r"(?:.*\n)*?"
+        else:
+            pattern += ".*".join(map(re.escape, line.rstrip().split("…"))) + "\n"
+    lines = (line.rstrip() for line in output.strip("\n").splitlines())
+    text = "".join(f"{line}\n" for line in lines)
+    if not re.fullmatch(pattern, text):
+        pytest.fail(f"{where}\n--- shown\n{expected.strip()}\n--- printed\n{text.strip()}")
+
+
+def commands(command: click.Command, path: str) -> Iterator[str]:
+    yield path
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for each in command.list_commands(context):
+            found = command.get_command(context, each)
+            assert found is not None
+            yield from commands(found, f"{path} {each}")
+
+
+def test_every_command_has_a_heading() -> None:
+    headings = set(_HEADING.findall(prose(ROOT / "docs" / "cli.md")))
+    assert set(commands(cli, "clawkit")) - headings == set()
+
+
+def test_every_tool_group_and_profile_has_a_row() -> None:
+    page = ROOT / "docs" / "reference" / "tools.md"
+    rows = set(re.findall(r"^\| \[?`([^`]+)`", page.read_text(encoding="utf-8"), re.M))
+    assert {*CATALOG, *GROUPS, *PROFILES} - rows == set()
+
+
+@pytest.mark.parametrize("tool", [each.id for each in CATALOG.values() if each.available])
+def test_every_tool_of_this_build_has_a_page(tool: str) -> None:
+    text = (ROOT / "docs" / "tools" / f"{tool}.md").read_text(encoding="utf-8")
+    assert f"<!-- generated: parameters {tool} -->" in text
+
+
+def test_every_setting_has_a_row() -> None:
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
+    told: set[tuple[str, str]] = set()
+    for part in re.split(r"^#+ ", page, flags=re.M)[1:]:
+        heading = part.partition("\n")[0].strip("`")
+        rows = _ROW.findall(part)
+        told |= {owner_of(heading, row) for row in rows} | {("Config", heading.split(".")[0])}
+    told = {(cls, key.rstrip("[]")) for cls, key in told}
+    assert {(cls.__name__, key) for cls in sections() for key in layout_of(cls).shapes} <= told
+
+
+def sections() -> Iterator[type[Section]]:
+    """All of them but those that only repeat another with nothing set."""
+    whole = {cls.__name__ for cls in all_sections()}
+    for cls in all_sections():
+        if not (issubclass(cls, Partial) and cls.__name__.removesuffix("Override") in whole):
+            yield cls
+
+
+def owner_of(heading: str, row: str) -> tuple[str, str]:
+    """Class and key of the setting that a row of the reference is about."""
+    if heading[0].isupper():
+        return heading, row
+    path = parse_path(re.sub(r"<\w+>", "x", row).replace("[]", "[0]"))
+    parent, setting = find(path[:-1]), find(path)
+    assert parent.shape is not None, f"{row}: there is no such setting"
+    assert setting.shape is not None, f"{row}: there is no such setting"
+    return parent.shape.sections[0].__name__, str(path[-1])
+
+
+def test_every_public_name_is_explained() -> None:
+    text = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
+    public = {*clawkit.__all__, *clawkit.testing.__all__} - {"__version__"}
+    assert {each for each in public if f"`{each}" not in text} == set()

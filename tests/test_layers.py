@@ -1,0 +1,117 @@
+"""An import may only point downward, and every module is reached from an entry point."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from clawkit.cli.main import COMMANDS
+from clawkit.core.catalog import CATALOG
+
+SRC = Path(__file__).parent.parent / "src"
+
+LAYERS = {
+    0: "errors content version config text redact store net",
+    1: "core",
+    2: "policy schema guard plugins",
+    3: "fs lsp process approvals sandbox models sessions cron nodes canvas browser web channels "
+    "memory media",
+    4: "tools",
+    5: "agent",
+    6: "runtime gateway",
+    7: "cli mcp ui testing",
+    8: "__main__",
+}
+LAYER = {name: level for level, names in LAYERS.items() for name in names.split()}
+# Within a layer a package may import itself; these may import each other.
+SIDEWAYS = {
+    0: {(a, b) for a in LAYERS[0].split() for b in LAYERS[0].split()},
+    3: {
+        *(("sandbox", other) for other in ("fs", "process")),
+        *((one, "process") for one in ("fs", "lsp", "approvals", "nodes")),
+        ("canvas", "nodes"),
+        *((one, "models") for one in ("memory", "media")),
+    },
+}
+# Modules that are named in tables and imported on use.
+BY_NAME = {path.partition(":")[0] for path, _ in COMMANDS.values()} | {
+    entry.module for entry in CATALOG.values() if entry.module
+}
+ENTRY_POINTS = {"clawkit", "clawkit.__main__", "clawkit.cli.main", "clawkit.testing"}
+
+
+def module_files() -> dict[str, Path]:
+    files = {}
+    for path in sorted((SRC / "clawkit").rglob("*.py")):
+        parts = path.relative_to(SRC).with_suffix("").parts
+        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return files
+
+
+def imports_of(path: Path) -> set[str]:
+    """Every clawkit module a file imports, also inside functions and under TYPE_CHECKING."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            module = node.module or ""
+            found |= {module} | {f"{module}.{alias.name}" for alias in node.names}
+    return {name for name in found if name.split(".")[0] == "clawkit"} & set(module_files())
+
+
+def package_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+@pytest.mark.parametrize("module", [name for name in module_files() if "." in name])
+def test_imports_point_downward(module: str) -> None:
+    mine = package_of(module)
+    assert mine in LAYER, f"{mine} has no layer"
+    for other in imports_of(module_files()[module]):
+        theirs = package_of(other)
+        if not theirs or theirs == mine:
+            continue
+        level = LAYER[mine]
+        sideways = LAYER[theirs] == level and (mine, theirs) in SIDEWAYS.get(level, set())
+        assert LAYER[theirs] < level or sideways, f"{module} must not import {other}"
+
+
+def test_every_module_is_reached_from_an_entry_point() -> None:
+    files = module_files()
+    lazy = {"clawkit": BY_NAME | set(lazily_exported())}
+    reached: set[str] = set()
+    todo = set(ENTRY_POINTS) | BY_NAME
+    while todo:
+        module = todo.pop()
+        if module in reached or module not in files:
+            continue
+        reached.add(module)
+        todo |= imports_of(files[module]) | lazy.get(module, set())
+        todo.add(module.rpartition(".")[0])
+    assert set(files) - reached == set()
+
+
+def lazily_exported() -> list[str]:
+    import clawkit
+
+    return list(clawkit._HOME.values())
+
+
+def test_no_module_is_too_long_to_hold_in_the_head() -> None:
+    long = {
+        name: lines
+        for name, path in module_files().items()
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > 400
+    }
+    assert long == {}
+
+
+def test_every_public_name_can_be_imported() -> None:
+    import clawkit
+
+    for name in clawkit.__all__:
+        assert getattr(clawkit, name) is not None

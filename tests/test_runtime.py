@@ -1,0 +1,360 @@
+"""The toolkit, as a Python program uses it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+import clawkit
+from clawkit import CallRequest, Context, Hooks, Sender, Tool, Toolkit, tool
+from clawkit.config.load import loads
+from clawkit.config.model import Config
+from clawkit.config.modelref import ModelRef
+from clawkit.core.hooks import Call
+from clawkit.errors import ConfigError, RegistryError, SchemaError
+from clawkit.runtime import resolve_workspace
+from clawkit.schema.declare import PROVIDERS
+from clawkit.testing import Events
+
+
+@tool
+async def weather(city: str) -> str:
+    """Tell the weather.
+
+    Args:
+        city: Where.
+    """
+    return f"18 degrees in {city}"
+
+
+def names(kit: Toolkit) -> list[str]:
+    return [each.name for each in kit.tools]
+
+
+async def test_the_readme_of_a_toolkit(workspace: Path) -> None:
+    async with Toolkit.open(workspace=workspace, tools=[weather]) as kit:
+        assert names(kit) == ["read", "ls", "session_status", "weather"]
+        assert kit.workspace == str(workspace)
+        assert (await kit.call("read", {"path": "a.txt"})).as_text() == "alpha\nbeta"
+        assert (await kit.call("weather", {"city": "Oslo"})).as_text() == "18 degrees in Oslo"
+        assert (await kit.call("exec", {"command": "ls"})).is_error
+
+
+async def test_several_calls_and_their_events(workspace: Path) -> None:
+    events = Events()
+    async with Toolkit.open({}, workspace=workspace, on_event=events) as kit:
+        results = await kit.call_all(
+            [CallRequest("ls", id="1"), CallRequest("read", {"path": "a.txt"}, "2")]
+        )
+        await kit.call("ls", id="3")
+    assert [result.is_error for result in results] == [False, False]
+    assert sorted(event["callId"] for event in events.of("end")) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_schemas_for_each_model_api(workspace: Path, provider: Any) -> None:
+    kit = Toolkit.open({}, workspace=workspace)
+    declared = kit.schemas(provider)
+    assert len(declared) == 3
+    first: dict[str, Any] = declared[0].get("function", declared[0])
+    assert first["name"] == "read"
+    schema = first.get("input_schema") or first["parameters"]
+    assert list(schema["properties"]) == ["path", "offset", "limit"]
+    assert json.dumps(declared)
+
+
+def test_strict_schemas_and_unknown_apis(workspace: Path) -> None:
+    kit = Toolkit.open({}, workspace=workspace)
+    assert kit.schemas("openai", strict=True)[0]["function"]["strict"] is True
+    with pytest.raises(SchemaError, match="'mistral' is no model API; known: anthropic"):
+        kit.schemas("mistral")  # type: ignore[arg-type]
+
+
+DENY_LS = {"tools": {"deny": ["ls"]}}
+
+
+def test_settings_come_from_a_mapping_a_file_or_an_object(workspace: Path, tmp_path: Path) -> None:
+    file = tmp_path / "my.json5"
+    file.write_text("{tools: {deny: ['ls']}} // mine")
+    for config in (
+        DENY_LS,
+        MappingProxyType(DENY_LS),
+        loads(json.dumps(DENY_LS)).config,
+        str(file),
+        file,
+    ):
+        kit = Toolkit.open(config, workspace=workspace)
+        assert names(kit) == ["read", "session_status"]
+        assert kit.config.tools.deny == ["ls"]
+
+
+def test_settings_left_out_come_from_the_usual_place(workspace: Path) -> None:
+    assert names(Toolkit.open(workspace=workspace)) == ["read", "ls", "session_status"]
+    home = Path(os.environ["CLAWKIT_HOME"])
+    (home / "clawkit.json5").write_text(json.dumps(DENY_LS))
+    assert names(Toolkit.open(workspace=workspace)) == ["read", "session_status"]
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"toolz": {}}, "toolz"),
+        ({"tools": {"deny": {1, 2}}}, "is not plain JSON"),
+        ({"tools": {"deny": [Path("/")]}}, "is not plain JSON"),
+        ({"logging": {"redactPatterns": ["("]}}, "redactPatterns"),
+        ("/no/such/file.json5", "/no/such/file.json5"),
+        (
+            {"tools": {"rules": [{"tool": "read", "effect": "deny", "params": {"path": "/(/"}}]}},
+            "/(/",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_used_are_a_configuration_error(
+    workspace: Path, config: Any, words: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Toolkit.open(config, workspace=workspace)
+    assert words in str(caught.value)
+
+
+def test_a_mapping_that_holds_itself_is_a_configuration_error(workspace: Path) -> None:
+    loop: dict[str, Any] = {}
+    loop["tools"] = loop
+    with pytest.raises(ConfigError, match="not plain JSON"):
+        Toolkit.open(loop, workspace=workspace)
+
+
+def test_what_an_operator_should_know_is_told(workspace: Path) -> None:
+    config = {
+        "tools": {
+            "deny": ["raed"],
+            "rules": [{"tool": "read", "effect": "deny", "params": {"pth": "x"}}],
+        }
+    }
+    warnings = Toolkit.open(config, workspace=workspace).warnings
+    assert any("raed" in warning for warning in warnings)
+    assert any("params.pth" in warning for warning in warnings)
+
+
+def test_a_run_has_no_owners_rights_unless_told(workspace: Path) -> None:
+    async def nothing(_params: Any, _ctx: Context) -> None:
+        return None
+
+    danger = Tool("danger", "Danger.", {}, nothing, owner_only=True)
+
+    def offered(**options: Any) -> bool:
+        return "danger" in names(Toolkit.open({}, workspace=workspace, tools=[danger], **options))
+
+    assert not offered()
+    assert offered(owner=True)
+    assert offered(sender=Sender(owner=True))
+    assert not offered(sender=Sender(id="7"), owner=True)
+
+
+def test_every_option_of_the_scope_has_an_effect(workspace: Path) -> None:
+    config = {
+        "tools": {"byProvider": {"openai/gpt-5": {"deny": ["ls"]}}},
+        "agents": {"list": [{"id": "support", "tools": {"deny": ["read"]}}]},
+        "channels": {"telegram": {"groups": {"g1": {"tools": {"deny": ["session_status"]}}}}},
+    }
+
+    def offered(**options: Any) -> list[str]:
+        return names(Toolkit.open(config, workspace=workspace, **options))
+
+    everything = ["read", "ls", "session_status"]
+    assert offered() == everything
+    assert offered(agent="Support") == ["ls", "session_status"]
+    assert offered(model="openai/gpt-5") == ["read", "session_status"]
+    assert offered(model=ModelRef("openai", "gpt-5")) == ["read", "session_status"]
+    assert offered(channel="telegram", group="g1") == ["read", "ls"]
+    assert offered(depth=1) == ["read", "ls"]
+    assert offered(allow=["ls"]) == ["ls"]
+    assert offered(allow=[]) == []
+    assert offered(sandboxed=True) == everything
+
+
+async def test_a_sandboxed_run_knows_it(workspace: Path) -> None:
+    kit = Toolkit.open({}, workspace=workspace, sandboxed=True)
+    assert (await kit.call("session_status")).details["sandboxed"] is True
+
+
+def test_a_model_that_cannot_be_one_is_a_configuration_error(workspace: Path) -> None:
+    with pytest.raises(ConfigError, match="model"):
+        Toolkit.open({}, workspace=workspace, model="a b")
+
+
+@pytest.mark.parametrize("name", ["exec", "EXEC", "Bash", "read"])
+def test_no_tool_of_the_caller_stands_in_front_of_a_built_in_one(
+    workspace: Path, name: str
+) -> None:
+    with pytest.raises(RegistryError):
+        Toolkit.open({}, workspace=workspace, tools=[tool(name=name)(weather_function)])
+
+
+def weather_function(city: str) -> str:
+    """Tell the weather."""
+    return city
+
+
+async def test_hooks_of_the_caller_are_in_force(workspace: Path) -> None:
+    seen: list[Call] = []
+    hooks = Hooks()
+    hooks.before(seen.append)
+    async with Toolkit.open({}, workspace=workspace, hooks=hooks) as kit:
+        await kit.call("ls")
+    assert len(seen) == 1
+
+
+def test_the_workspace_is_the_one_given_else_the_agents_else_the_common_one_else_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("given", "agents", "common", "here"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    both = {
+        "agents": {
+            "defaults": {"workspace": "~/common"},
+            "list": [{"id": "support", "workspace": str(tmp_path / "agents")}],
+        }
+    }
+    config = loads(json.dumps(both)).config
+    empty = loads("{}").config
+    assert resolve_workspace(config, "support", tmp_path / "given") == str(tmp_path / "given")
+    assert resolve_workspace(config, "Support", "../given") == str(tmp_path / "given")
+    assert resolve_workspace(config, "Support") == str(tmp_path / "agents")
+    assert resolve_workspace(config, "main") == str(tmp_path / "common")
+    assert resolve_workspace(config, "main", "") == str(tmp_path / "common")
+    assert resolve_workspace(empty, "main") == str(tmp_path / "here")
+
+
+@pytest.mark.parametrize("place", ["missing", "a.txt", "a\0b"])
+def test_a_workspace_that_is_no_directory_is_a_configuration_error(
+    workspace: Path, place: str
+) -> None:
+    with pytest.raises(ConfigError, match=r"workspace: .* is not a directory"):
+        Toolkit.open({}, workspace=workspace / place)
+
+
+def test_a_current_directory_that_is_gone_is_a_configuration_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(ConfigError, match="the current directory is gone"):
+        resolve_workspace(Config(), "main")
+
+
+async def test_the_file_tools_are_held_to_the_workspace_unless_told_otherwise(
+    workspace: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "f").write_text("other")
+    path = str(tmp_path / "other" / "f")
+
+    async def reached(config: dict[str, Any], **options: Any) -> bool:
+        kit = Toolkit.open(config, workspace=workspace, **options)
+        return not (await kit.call("read", {"path": path})).is_error
+
+    support = {"id": "support", "tools": {"fs": {"workspaceOnly": False}}}
+    assert not await reached({})
+    assert await reached({"tools": {"fs": {"workspaceOnly": False}}})
+    assert await reached({"tools": {"fs": {"readRoots": ["../other"]}}})
+    assert await reached({"tools": {"fs": {"writeRoots": [str(tmp_path / "other")]}}})
+    assert await reached({"agents": {"list": [support]}}, agent="support")
+    assert not await reached({"agents": {"list": [support]}})
+
+
+async def test_a_rule_about_a_path_cannot_be_passed_by_another_spelling(workspace: Path) -> None:
+    (workspace / "secrets").mkdir()
+    (workspace / "secrets" / "key").write_text("the key")
+    (workspace / "~root").symlink_to("secrets")
+    rules = [{"tool": "group:fs", "effect": "deny", "params": {"path": "secrets*"}}]
+    kit = Toolkit.open({"tools": {"rules": rules}}, workspace=workspace)
+    for path in (
+        "secrets/key",
+        f"file://{workspace}/secrets/key",
+        f"file://localhost{workspace}/s%65crets/key",
+        f"FILE:{workspace}/secrets/key",
+        "file:secrets/key",
+        "file:./secrets/key",
+        "~root/key",
+        "./~root/key",
+        "file:~root/key",
+        "a/../secrets/key",
+    ):
+        result = await kit.call("read", {"path": path})
+        assert "the key" not in result.as_text(), path
+        assert result.details["status"] == "blocked", path
+    assert (await kit.call("ls", {"path": "file:secrets"})).details["status"] == "blocked"
+
+
+async def test_leaving_the_path_out_does_not_pass_a_rule_about_it(workspace: Path) -> None:
+    rules = [{"tool": "ls", "effect": "deny", "params": {"path": str(workspace)}}]
+    kit = Toolkit.open({"tools": {"rules": rules}}, workspace=workspace)
+    for params in ({}, {"path": "."}, {"path": str(workspace)}, {"path": None}):
+        assert (await kit.call("ls", params)).details["status"] == "blocked"
+
+
+async def test_secrets_of_our_own_environment_do_not_show_up(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_API_KEY", "correct-horse-battery-staple")
+    (workspace / "notes").write_text("it is correct-horse-battery-staple\nORDER-123456789\n")
+    config = {"logging": {"redactPatterns": [r"ORDER-\d+"]}}
+    kit = Toolkit.open(config, workspace=workspace)
+    text = (await kit.call("read", {"path": "notes"})).as_text()
+    assert "correct-horse-battery-staple" not in text
+    assert "ORDER-123456789" not in text
+    assert text.startswith("it is ")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"gateway": {"auth": {"token": "velvet-otter-monsoon-42"}}},
+        loads('{gateway: {auth: {token: "velvet-otter-monsoon-42"}}}').config,
+    ],
+)
+async def test_secrets_of_the_settings_do_not_show_up(workspace: Path, config: Any) -> None:
+    (workspace / "notes").write_text("it is velvet-otter-monsoon-42\n")
+    kit = Toolkit.open(config, workspace=workspace)
+    text = (await kit.call("read", {"path": "notes"})).as_text()
+    assert text.startswith("it is ")
+    assert "velvet-otter-monsoon-42" not in text
+
+
+async def test_only_cancellation_is_raised(workspace: Path) -> None:
+    started = asyncio.Event()
+
+    async def hang(_params: Any, _ctx: Context) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    kit = Toolkit.open({}, workspace=workspace, tools=[Tool("hang", "Hang.", {}, hang)])
+    task = asyncio.create_task(kit.call("hang"))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def test_the_public_names_are_there_and_loaded_on_use() -> None:
+    for name in clawkit.__all__:
+        assert getattr(clawkit, name) is not None
+    assert dir(clawkit) == sorted(clawkit.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = clawkit.nothing
+    code = "import sys, clawkit; print('clawkit.runtime' in sys.modules, 'asyncio' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]

@@ -1,0 +1,312 @@
+"""Atomic files, with failures made by the system and not by stand-ins."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from clawkit.store import private_dir, rotate_backups, write_atomic
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def run_child(code: str, *args: str) -> str:
+    """Runs code in a process of its own, so that limits and a changed user stay there."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args], capture_output=True, text=True, check=False, timeout=30
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_new_file_is_readable_by_the_owner_alone(tmp_path: Path) -> None:
+    target = tmp_path / "a.json5"
+    old = os.umask(0)
+    try:
+        write_atomic(target, b"{}")
+    finally:
+        os.umask(old)
+    assert (target.read_bytes(), mode_of(target)) == (b"{}", 0o600)
+    assert os.listdir(tmp_path) == ["a.json5"]
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00\xff", b"x" * 3_000_000])
+def test_the_bytes_arrive_whole(tmp_path: Path, data: bytes) -> None:
+    write_atomic(tmp_path / "a", b"before")
+    write_atomic(str(tmp_path / "a"), data)
+    assert (tmp_path / "a").read_bytes() == data
+
+
+@pytest.mark.parametrize(
+    ("before", "asked", "after"),
+    [
+        (0o400, 0o600, 0o400),
+        (0o644, 0o600, 0o600),
+        (0o600, 0o644, 0o600),
+        (0o664, 0o644, 0o644),
+        (0o4755, 0o755, 0o755),
+    ],
+)
+def test_the_stricter_mode_wins(tmp_path: Path, before: int, asked: int, after: int) -> None:
+    target = tmp_path / "a"
+    target.write_bytes(b"old")
+    target.chmod(before)
+    write_atomic(target, b"new", mode=asked)
+    assert (target.read_bytes(), mode_of(target)) == (b"new", after)
+
+
+def test_a_relative_path_is_taken_from_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_atomic("a", b"1")
+    assert (tmp_path / "a").read_bytes() == b"1"
+
+
+def test_a_name_of_the_greatest_length_is_fine(tmp_path: Path) -> None:
+    write_atomic(tmp_path / ("n" * 255), b"1")
+    assert os.listdir(tmp_path) == ["n" * 255]
+
+
+def test_a_symbolic_link_is_refused_and_what_it_points_to_is_kept(tmp_path: Path) -> None:
+    real = tmp_path / "real"
+    real.write_bytes(b"precious")
+    (tmp_path / "link").symlink_to(real)
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for name in ("link", "dangling"):
+        with pytest.raises(OSError, match="symbolic link"):
+            write_atomic(tmp_path / name, b"new")
+    assert real.read_bytes() == b"precious"
+    assert sorted(os.listdir(tmp_path)) == ["dangling", "link", "real"]
+
+
+def test_a_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError, match="is a directory"):
+        write_atomic(tmp_path / "folder", b"new")
+    with pytest.raises(OSError, match="No such file"):
+        write_atomic(f"{tmp_path}/folder/", b"new")
+    assert os.listdir(tmp_path) == ["folder"]
+    assert os.listdir(tmp_path / "folder") == []
+
+
+def test_a_pipe_is_refused_without_waiting_for_a_reader(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for act in (lambda path: write_atomic(path, b"new"), rotate_backups):
+        with pytest.raises(OSError, match="not a regular file"):
+            act(tmp_path / "pipe")
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
+def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        write_atomic(tmp_path / "no" / "a", b"new")
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(NotADirectoryError):
+        write_atomic(tmp_path / "file" / "a", b"new")
+
+
+def test_data_of_the_wrong_type_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+    with pytest.raises(TypeError):
+        write_atomic(tmp_path / "a", "text")  # type: ignore[arg-type]
+    assert (tmp_path / "a").read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+WRITE_AS_NOBODY = """
+import os, sys
+from clawkit.store import write_atomic
+os.chdir(sys.argv[1])
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+try:
+    write_atomic("a", b"new")
+except PermissionError as error:
+    print("refused", error.errno)
+"""
+
+
+def test_a_read_only_directory_keeps_the_old_file(tmp_path: Path) -> None:
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    target = folder / "a"
+    target.write_bytes(b"old")
+    folder.chmod(0o555)
+    assert run_child(WRITE_AS_NOBODY, str(folder)) == "refused 13"
+    assert target.read_bytes() == b"old"
+    assert os.listdir(folder) == ["a"]
+    folder.chmod(0o755)
+
+
+WRITE_TOO_MUCH = """
+import resource, signal, sys
+from clawkit.store import write_atomic
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    write_atomic(sys.argv[1], b"x" * 1_000_000)
+except OSError as error:
+    print("failed", error.errno)
+"""
+
+
+def test_a_disk_that_takes_only_part_keeps_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "a"
+    target.write_bytes(b"old")
+    assert run_child(WRITE_TOO_MUCH, str(target)) == "failed 27"
+    assert target.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+WRITE_INTERRUPTED = """
+import os, signal, sys, threading
+from clawkit.store import write_atomic
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    while True:
+        write_atomic(sys.argv[1], b"y" * 2_000_000)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_leaves_a_whole_file_and_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "a"
+    target.write_bytes(b"old")
+    assert run_child(WRITE_INTERRUPTED, str(target)) == "interrupted"
+    assert target.read_bytes() in (b"old", b"y" * 2_000_000)
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_readers_and_writers_at_once_only_ever_see_whole_files(tmp_path: Path) -> None:
+    target = tmp_path / "a"
+    versions = [bytes([letter]) * 50_000 for letter in b"abcd"]
+    write_atomic(target, versions[0])
+
+    def write(data: bytes) -> None:
+        for _ in range(20):
+            write_atomic(target, data)
+
+    writers = [threading.Thread(target=write, args=(data,)) for data in versions]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        assert target.read_bytes() in versions
+    assert os.listdir(tmp_path) == ["a"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_root_leaves_the_file_to_its_owner(tmp_path: Path) -> None:
+    target = tmp_path / "a"
+    target.write_bytes(b"old")
+    os.chown(target, 12345, 12346)
+    write_atomic(target, b"new")
+    assert (target.stat().st_uid, target.stat().st_gid) == (12345, 12346)
+
+
+def test_a_private_directory_and_its_missing_parents_are_closed_to_others(tmp_path: Path) -> None:
+    private_dir(tmp_path / "a" / "b")
+    private_dir(str(tmp_path / "a" / "b"))
+    assert [mode_of(tmp_path / "a"), mode_of(tmp_path / "a" / "b")] == [0o700, 0o700]
+
+
+def test_an_existing_directory_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir(mode=0o755)
+    (tmp_path / "mine").chmod(0o755)
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    private_dir(tmp_path / "mine")
+    private_dir(tmp_path / "link")
+    assert mode_of(tmp_path / "mine") == 0o755
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770, 0o702])
+def test_a_directory_that_others_can_change_is_refused(tmp_path: Path, mode: int) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(mode)
+    with pytest.raises(PermissionError, match="chmod go-w"):
+        private_dir(tmp_path / "shared")
+    assert mode_of(tmp_path / "shared") == mode
+
+
+PRIVATE_DIR_AS_NOBODY = """
+import os, sys
+from clawkit.store import private_dir
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+try:
+    private_dir(sys.argv[1])
+except PermissionError as error:
+    print(error.strerror)
+"""
+
+
+def test_a_directory_of_another_user_is_refused() -> None:
+    assert run_child(PRIVATE_DIR_AS_NOBODY, "/usr") == "belongs to another user"
+
+
+def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(NotADirectoryError):
+            private_dir(path)
+
+
+def test_backups_move_up_one_place_and_the_oldest_goes(tmp_path: Path) -> None:
+    target = tmp_path / "a"
+    for version in range(8):
+        rotate_backups(target)
+        write_atomic(target, b"%d" % version)
+    found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert found == {
+        "a": b"7",
+        "a.bak": b"6",
+        "a.bak.1": b"5",
+        "a.bak.2": b"4",
+        "a.bak.3": b"3",
+        "a.bak.4": b"2",
+    }
+
+
+def test_fewer_backups_can_be_kept(tmp_path: Path) -> None:
+    for version in range(4):
+        rotate_backups(tmp_path / "a", keep=1)
+        write_atomic(tmp_path / "a", b"%d" % version)
+    assert sorted(os.listdir(tmp_path)) == ["a", "a.bak"]
+    assert (tmp_path / "a.bak").read_bytes() == b"2"
+
+
+def test_a_backup_is_never_more_open_than_the_file(tmp_path: Path) -> None:
+    target = tmp_path / "a"
+    target.write_bytes(b"1")
+    for mode in (0o644, 0o400):
+        target.chmod(mode)
+        rotate_backups(target)
+        assert mode_of(tmp_path / "a.bak") == mode & 0o600
+
+
+def test_a_link_planted_as_a_backup_is_moved_and_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    (tmp_path / "a").write_bytes(b"1")
+    (tmp_path / "a.bak").symlink_to(victim)
+    rotate_backups(tmp_path / "a")
+    assert victim.read_bytes() == b"precious"
+    assert (tmp_path / "a.bak").read_bytes() == b"1"
+    assert (tmp_path / "a.bak.1").is_symlink()
+
+
+def test_a_link_is_not_backed_up(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"s")
+    (tmp_path / "a").symlink_to(tmp_path / "secret")
+    with pytest.raises(OSError, match="symbolic link"):
+        rotate_backups(tmp_path / "a")
+    assert sorted(os.listdir(tmp_path)) == ["a", "secret"]

@@ -1,0 +1,109 @@
+"""The test kit for authors of tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clawkit import Context, Hooks, Tool, tool
+from clawkit.core.approval import Answer, Ask, Request
+from clawkit.testing import Events, ScriptedApprover, check_tool, open_kit
+
+
+@tool
+async def weather(city: str, ctx: Context) -> str:
+    """Tell the weather.
+
+    Args:
+        city: Where.
+    """
+    await ctx.update(f"looking at {city}")
+    return "18 degrees"
+
+
+async def nothing(_params: Any, _ctx: Context) -> None:
+    return None
+
+
+async def test_a_kit_runs_a_tool_as_its_owner_and_knows_nothing_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "broken.json5"
+    broken.write_text("{")
+    monkeypatch.setenv("CLAWKIT_CONFIG", str(broken))
+    events = Events()
+    async with open_kit(tmp_path, weather, on_event=events) as kit:
+        assert (await kit.call("weather", {"city": "Paris"})).as_text() == "18 degrees"
+        assert (await kit.call("session_status")).details["senderIsOwner"] is True
+    assert events.of("update")[0]["content"][0]["text"] == "looking at Paris"
+    assert [event["type"] for event in events[:3]] == ["start", "update", "end"]
+    assert events.of("other") == []
+
+
+async def test_a_kit_takes_settings_and_options(tmp_path: Path) -> None:
+    config = {"tools": {"deny": ["weather"]}}
+    async with open_kit(tmp_path, weather, config=config, owner=False) as kit:
+        assert (await kit.call("weather", {"city": "Paris"})).details["status"] == "blocked"
+        assert (await kit.call("session_status")).details["senderIsOwner"] is False
+
+
+async def test_a_scripted_approver_answers_in_order_and_then_says_no() -> None:
+    approver = ScriptedApprover("allow", "too late", Answer("deny", "never"))
+    request = Request("weather", {}, "May it?")
+    answers = [await approver.ask(request) for _ in range(4)]
+    assert answers == [
+        Answer("allow"),
+        Answer("deny", "too late"),
+        Answer("deny", "never"),
+        Answer("deny", "no answer was prepared"),
+    ]
+    assert approver.requests == [request] * 4
+
+
+async def test_a_scripted_approver_works_in_a_kit(tmp_path: Path) -> None:
+    hooks = Hooks()
+    hooks.before(lambda _call: Ask("May it?"))
+    approver = ScriptedApprover("allow", "no")
+    async with open_kit(tmp_path, weather, hooks=hooks, approver=approver) as kit:
+        assert not (await kit.call("weather", {"city": "Paris"})).is_error
+        assert "refused (no)" in (await kit.call("weather", {"city": "Paris"})).as_text()
+
+
+def test_a_good_tool_has_no_problems() -> None:
+    assert check_tool(weather) == []
+    assert check_tool(weather, ["anthropic"]) == []
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (Tool("a", " ", {}, nothing), ["no description"]),
+        (
+            Tool("a", "A.", {"properties": {"x": {}, "y": True}}, nothing),
+            ["parameter 'x' has no description", "parameter 'y' has no description"],
+        ),
+        (Tool("a", "A.", {}, nothing, aliases={"p": "path"}), ["alias 'p' leads to 'path'"]),
+        (Tool("a", "A.", {}, nothing, paths=("path",)), ["path 'path' is not a parameter"]),
+        (Tool("a", "", {"type": "array"}, nothing), ["no description", "must be an object"]),
+        (Tool("a", "A.", {"properties": {"x": {"type": "odd"}}}, nothing), ["cannot be used"]),
+        (
+            Tool(
+                "a",
+                "A.",
+                {
+                    "properties": {"x": {"$ref": "#/$defs/x", "description": "X."}},
+                    "$defs": {"x": {"properties": {"x": {"$ref": "#/$defs/x"}}}},
+                },
+                nothing,
+            ),
+            ["a: "],
+        ),
+    ],
+)
+def test_problems_are_told_one_by_one(made: Tool, words: list[str]) -> None:
+    problems = check_tool(made)
+    assert len(problems) == len(words)
+    for problem, expected in zip(problems, words, strict=True):
+        assert expected in problem
