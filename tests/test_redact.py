@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from clawkit.redact import MASK, Redactor, compile_pattern, is_secret_name, mask
+from clawkit.redact import MASK, Redactor, compile_pattern, is_secret_name, is_secret_setting, mask
 
 PLAIN = Redactor()
 CANARY = "CANARY7f3aCANARY7f3aCANARY"
@@ -61,6 +61,8 @@ TOKENS = [
     "ATATT3" + "CANARY7f3aCANARY7f3aCANARY",
     "shpat_" + "CANARY7f3aCANARY7f3aCANARY",
     "hvs." + "CANARY7f3aCANARY7f3aCANARY",
+    "tskey-auth-" + "kCANARY7f3aCNTRL-CANARY7f3aCANARY7f3a",
+    "tskey-api-" + "kCANARY7f3aCNTRL-CANARY7f3aCANARY7f3a",
     "AGE-SECRET-KEY-1" + "CANARY7F3ACANARY7F3ACANARY",
     "key-" + "0123456789abcdef0123456789abcdef",
 ]
@@ -96,6 +98,9 @@ def test_tokens_of_known_vendors_are_masked_wherever_they_stand(token: str, arou
         ("PRIVATE-TOKEN: hunter22", "PRIVATE-TOKEN: ***"),
         ("Set-Cookie: sid=1a2b; Path=/", "Set-Cookie: ***"),
         ("Cookie: a=b; c=d\nnext", "Cookie: ***\nnext"),
+        ('{"Cookie": "sid=1a2b"}', '{"Cookie": "***"}'),
+        ("curl -H Cookie:'sid=1a2b'", "curl -H Cookie:'***'"),
+        ("Cookie: __Host-sid=1a2b", "Cookie: ***"),
         ("postgres://bob:hunter2@db/x", "postgres://bob:***@db/x"),
         ("redis://:hunter2@db", "redis://:***@db"),
         ("ftp://bob:p@ss:word@host/", "ftp://bob:***@host/"),
@@ -119,6 +124,12 @@ def test_tokens_of_known_vendors_are_masked_wherever_they_stand(token: str, arou
         ("tool --pass hunter2", "tool --pass ***"),
         ("curl -u bob:hunter2 https://x", "curl -u bob:*** https://x"),
         ("curl --user bob:hunter2 https://x", "curl --user bob:*** https://x"),
+        ("sshpass -p hunter2 ssh bob@host", "sshpass -p *** ssh bob@host"),
+        ("sshpass -phunter2 ssh bob@host", "sshpass -p*** ssh bob@host"),
+        ("sshpass -p 'two words' ssh bob@host", "sshpass -p '***' ssh bob@host"),
+        ("bob:hunter2@tcp(db:3306)/x", "bob:***@tcp(db:3306)/x"),
+        ('{"auths": {"r": {"auth": "Ym9iOmh1bnRlcjI="}}}', '{"auths": {"r": {"auth": "***"}}}'),
+        ('\\"auth\\":\\"Ym9iOmh1bnRlcjI=\\"', '\\"auth\\":\\"***\\"'),
         ("//registry/:_authToken=hunter2", "//registry/:_authToken=***"),
         ("machine host login bob password hunter2", "machine host login bob password ***"),
         (f"aws_secret_access_key = {AWS_SECRET}", "aws_secret_access_key = wJalrX…7f3a"),
@@ -162,6 +173,13 @@ def test_values_that_only_a_credential_can_have_are_masked(text: str, shown: str
         "git@example.com:team/project.git",
         "docker run -u 1000:1000 image",
         "Cookie: a small file the browser keeps",
+        'def output(self, header="Set-Cookie:", sep="\\015\\012"):',
+        'print("Set-Cookie:" + name, end="")',
+        "sshpass -p $PASSWORD ssh bob@host",
+        "sshpass -p PASSWORD ssh bob@host",
+        "mkdir -p hunter2",
+        '"auth": "oauth2token1", "auth": "none", "auth": "c2VjcmV0"',
+        "see bob:hunter2@tcp and later",
         "cache-key: users/42",
         "sk-learn-contrib-packages-for-everyone",
         "risk-assessment-2024-final-version-7",
@@ -206,7 +224,7 @@ def test_logs_hide_the_values_of_secret_names_too(text: str, shown: str) -> None
     [
         "the tokenizer emitted 42 tokens; password prompt shown",
         "tokens: 42, max_tokens=100, PWD=/home/bob, sessionKey: main",
-        "TOKEN=$OTHER PASSWORD=${PW} SECRET=$(pass show x)",
+        "TOKEN=$OTHER PASSWORD=${PW} SECRET=$(pass show x) PASSWD=${A}${B}",
         "token=null, password: none",
         '{"credentials": {"user": "bob"}}',
         "token: {source: env}",
@@ -259,6 +277,7 @@ def test_invisible_characters_do_not_protect_a_token(hidden: str) -> None:
         *("privateKey", "AWS_SECRET_ACCESS_KEY", "secretKey", "SECRET_KEY_BASE", "authorization"),
         *("Proxy-Authorization", "credentials", "botToken", "gatewayToken", "authtoken"),
         *("_authToken", "refresh_token", "session_token", "set-cookie", "jwt", "MYSQL_PWD"),
+        *("creds", "db_creds"),
         *("encryption_key", "token2", "API_KEY_2", "cvv", "cardNumber", "gateway.auth.token"),
     ],
 )
@@ -278,6 +297,16 @@ def test_names_of_secrets_are_known_in_every_spelling(name: str) -> None:
 )
 def test_names_that_only_look_like_secrets_are_left_alone(name: str) -> None:
     assert not is_secret_name(name)
+
+
+@pytest.mark.parametrize("name", ["auth", "pass", "PWD", "cred", "smtpPass", "proxy_auth", "token"])
+def test_in_a_configuration_shorter_names_are_secret_too(name: str) -> None:
+    assert is_secret_setting(name)
+
+
+@pytest.mark.parametrize("name", ["author", "authMode", "bypass", "passed", "passes", "key", ""])
+def test_but_not_names_that_only_contain_them(name: str) -> None:
+    assert not is_secret_setting(name)
 
 
 def test_the_end_of_a_very_long_name_decides() -> None:
@@ -402,6 +431,7 @@ def test_secret_fields_of_objects_are_masked_and_the_object_is_not_changed() -> 
         "credentials": {"user": "bob", "more": ["x", 2, False]},
         f"sk-{CANARY}": 1,
         "passphrase": object,
+        "auth": "Ym9iOmh1bnRlcjI=",
     }
     before = copy.deepcopy(data)
     shown = PLAIN.data(data)
@@ -414,6 +444,7 @@ def test_secret_fields_of_objects_are_masked_and_the_object_is_not_changed() -> 
         "credentials": {"user": MASK, "more": [MASK, MASK, False]},
         "sk-CAN…NARY": 1,
         "passphrase": MASK,
+        "auth": MASK,
     }
 
 

@@ -20,7 +20,7 @@ from clawkit.core.approval import Approver
 from clawkit.core.call import CallRequest, OnEvent, Run, call, call_all
 from clawkit.core.context import InForce, Scope, Sender
 from clawkit.core.hooks import Hooks
-from clawkit.core.registry import Registered
+from clawkit.core.registry import CALLER, Registered
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.errors import ConfigError, Issue, SchemaError
@@ -92,7 +92,7 @@ class Toolkit:
             depth=depth,
             allow=None if allow is None else tuple(allow),
         )
-        given = [Registered(tool, "caller") for tool in tools]
+        given = [Registered(tool, CALLER) for tool in tools]
         assembly = assemble(loaded.config, scope, given)
         place = resolve_workspace(loaded.config, agent, workspace)
         run = make_run(loaded, assembly, scope, place, hooks, approver)

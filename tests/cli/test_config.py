@@ -181,6 +181,25 @@ def test_set_shows_the_changed_lines_and_the_backup(config: Config, file: Path) 
     assert "// how careful to be" in file.read_text(encoding="utf-8")
 
 
+def test_what_is_shown_of_arguments_comments_and_mistakes_holds_no_secret(
+    config: Config, file: Path
+) -> None:
+    file.write_text(
+        "{\n  // old password: hunter2\n  gateway: { port: 1 },\n"
+        '  mcp: { servers: { x: { command: "y", args: ["--token", "hunter2"] } } },\n}\n',
+        encoding="utf-8",
+    )
+    assert config("get", "mcp.servers.x.args").json == ["--token", "***"]
+    done = config("set", "gateway.port", "2")
+    assert "old password: ***" in done.out
+    assert "hunter2" not in done.out + done.err
+    file.write_text("{ gateway: { auth: { token: hunter2 } } }", encoding="utf-8")
+    done = config("validate")
+    assert done.code == 2
+    assert "this is not a value: text needs quotes" in done.err
+    assert "hunter2" not in done.out + done.err
+
+
 def test_set_never_shows_a_secret(config: Config, file: Path) -> None:
     for arguments in (
         ("gateway.auth.token", "s3cret-words"),

@@ -284,3 +284,53 @@ def test_a_rule_about_a_directory_holds_however_it_is_spelled(
     assert done.returncode == 3
     explained = cli("tools", "explain", "ls", "--config", file).stdout
     assert 'tools.rules[0]: deny when {"path": "src/"}' in explained
+
+
+def test_list_all_says_why_each_tool_is_absent(cli: Cli, config: Callable[[str], str]) -> None:
+    file = config('{tools: {deny: ["ls"]}}')
+    shown = cli("tools", "list", "--all", "--config", file).stdout
+    assert "removed: tools.deny denies it with 'ls'" in shown
+    assert "not available in this build" in shown
+    assert "2 in force, 1 removed by policy" in shown
+
+
+def test_explain_without_a_name_explains_every_tool(cli: Cli) -> None:
+    rows = json.loads(cli("tools", "explain", "--json").stdout)["tools"]
+    assert len(rows) == len({row["tool"] for row in rows}) > 30
+    assert "no step restricts it" in cli("tools", "explain", "read").stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "words"),
+    [("ls", 3, "is not allowed here"), ("exec", 1, "not available"), ("nope", 1, "no tool called")],
+)
+def test_schema_of_a_tool_that_is_not_in_force(
+    cli: Cli, config: Callable[[str], str], name: str, code: int, words: str
+) -> None:
+    file = config('{tools: {deny: ["ls"]}}')
+    done = cli("tools", "schema", name, "--config", file)
+    assert done.returncode == code
+    assert words in done.stderr
+
+
+def test_a_model_that_cannot_be_one_is_wrong_usage(cli: Cli) -> None:
+    done = cli("tools", "list", "--model", "/x")
+    assert done.returncode == 2
+    assert "--model" in done.stderr
+
+
+def test_debug_shows_where_it_happened(cli: Cli, config: Callable[[str], str]) -> None:
+    file = config("{tools: {nope: 1}}")
+    assert "Traceback" in cli("--debug", "tools", "list", "--config", file).stderr
+
+
+def test_lines_that_are_no_calls_are_answered(cli: Cli) -> None:
+    done = cli("tools", "run", "-", stdin='[1]\n{"tool": 5}\n{"params": {}}\n')
+    assert done.stdout.count("must be an object like") == 6
+    assert done.returncode == 1
+
+
+def test_a_workspace_that_is_not_there_is_wrong_configuration(cli: Cli) -> None:
+    done = cli("tools", "call", "ls", "--workspace", "/surely/not/there")
+    assert done.returncode == 2
+    assert "is not a directory" in done.stderr

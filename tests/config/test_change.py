@@ -121,28 +121,6 @@ def test_what_would_be_invalid_is_refused(file: Path, path: str, value: Any, wor
     assert files_in(file.parent) | {f"{file.name}.lock": b""} == before | {f"{file.name}.lock": b""}
 
 
-def test_a_file_with_errors_can_be_repaired_step_by_step(file: Path) -> None:
-    file.write_text('{ tools: { exce: {}, exec: { ask: "x" } } }', encoding="utf-8")
-    first = change(str(file), unsetting("tools.exce"))
-    assert [issue.path for issue in first.issues] == ["tools.exec.ask"]
-    assert change(str(file), setting("tools.exec.ask", "off")).issues == ()
-
-
-def test_a_file_with_errors_gets_no_further_ones(file: Path) -> None:
-    file.write_text("{ tools: { exce: {} } }", encoding="utf-8")
-    with pytest.raises(EditError, match=r"gateway\.port"):
-        change(str(file), setting("gateway.port", "x"))
-    assert change(str(file), setting("gateway.port", 80)).written
-
-
-def test_a_file_with_more_errors_than_are_told_can_be_repaired(file: Path) -> None:
-    unknown = "\n".join(f"  wrong{number}: 1," for number in range(80))
-    file.write_text(f"{{\n{unknown}\n}}", encoding="utf-8")
-    assert change(str(file), unsetting("wrong3")).written
-    with pytest.raises(EditError, match="there is no setting"):
-        change(str(file), setting("wrong99", 1))
-
-
 def test_what_is_not_json5_is_left_for_a_text_editor(file: Path) -> None:
     file.write_text("{\n  tools: {\n", encoding="utf-8")
     with pytest.raises(ConfigError) as refusal:
@@ -156,6 +134,24 @@ def test_an_empty_file_can_be_filled(file: Path) -> None:
     file.write_text("// nothing yet\n", encoding="utf-8")
     change(str(file), setting("tools.profile", "full"))
     assert file.read_text(encoding="utf-8").startswith("// nothing yet\n{")
+
+
+@pytest.mark.parametrize("text", [COMMENTED, ""])
+def test_a_byte_order_mark_stays(file: Path, text: str) -> None:
+    mark = b"\xef\xbb\xbf"
+    file.write_bytes(mark + text.encode())
+    done = change(str(file), setting("tools.profile", "full"))
+    assert file.read_bytes() == mark + done.after.encode()
+    assert Path(f"{file}.bak").read_bytes() == mark + text.encode()
+    assert not any("feff" in line for line in done.diff)
+
+
+def test_a_file_that_is_put_back_has_its_byte_order_mark_again(file: Path) -> None:
+    before = b"\xef\xbb\xbf" + COMMENTED.encode()
+    file.write_bytes(before)
+    with pytest.raises(EditError, match="is as it was before"):
+        change(str(file), setting("gateway.port", "${PORT}"), env=Fickle(file))
+    assert file.read_bytes() == before
 
 
 def test_most_of_a_file_does_not_go_unasked(file: Path) -> None:

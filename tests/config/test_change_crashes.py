@@ -111,6 +111,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(file: Path) -> None:
     done = clawkit(
         *("config", "set", "messages.responsePrefix", "x" * 200, "--config", str(file)),
         preexec_fn=no_room,
+        env={**os.environ, "COVERAGE_PROCESS_CONFIG": ""},  # which would write files of its own
     )
     assert done.returncode == 2
     assert "was not changed" in done.stderr

@@ -375,7 +375,16 @@ def test_a_thousand_unset_variables_are_fifty_warnings_and_a_number() -> None:
     raw = {"tools": {"deny": ["${GONE}"] * 1000}}
     warnings = loads(json.dumps(raw), env={}).warnings
     assert len(warnings) == 51
-    assert warnings[50].message == "950 more settings have variables that are not set"
+    assert warnings[50].message == "there are 950 more warnings like these"
+
+
+def test_every_error_is_told_on_request() -> None:
+    raw = {"tools": {"deny": [5] * 1000}}
+    with pytest.raises(ConfigError) as caught:
+        loads(json.dumps(raw), env={}, every_error=True)
+    assert [issue.path for issue in caught.value.issues] == [
+        f"tools.deny[{i}]" for i in range(1000)
+    ]
 
 
 def test_long_values_and_keys_are_shortened() -> None:
@@ -394,6 +403,10 @@ def test_long_values_and_keys_are_shortened() -> None:
         '{secrets: {providers: {x: {source: "exec", command: "/x", env: {A: ["hunter2"]}}}}}',
         '{tools: {web: {search: {apiKey: {source: "hunter2", id: "X"}}}}}',
         '{env: {vars: {A: {x: "hunter2"}}}}',
+        '{tools: {profile: "http://bob:hunter2@host/"}}',
+        '{tools: {profile: "PASSWORD=hunter2"}}',
+        '{gateway: {port: "${PORT}, password: hunter2"}}',
+        json.dumps({"tools": {"profile": f"http://bob:hunter2{'x' * 4000}@host/"}}),
     ],
 )
 def test_secrets_are_never_shown(text: str) -> None:

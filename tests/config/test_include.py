@@ -223,6 +223,11 @@ def test_what_cannot_be_included_is_reported_where_it_is_named(
     assert len(text) < 400
 
 
+def test_what_is_no_file_name_is_not_repeated(tmp_path: Path) -> None:
+    main = write(tmp_path, main='{$include: {token: "hunter2"}}')
+    assert "hunter2" not in complaint(main)
+
+
 def test_keys_beside_an_include_need_an_object(tmp_path: Path) -> None:
     main = write(tmp_path, main='{a: {$include: "part.json5", b: 1}}', part="[1]")
     assert complaint(main).endswith("the included file must hold an object here")

@@ -217,9 +217,34 @@ def test_long_words_are_cut_in_messages() -> None:
 
 def test_a_secret_without_quotes_is_not_repeated() -> None:
     secret = "sk-live-0123456789abcdefghij"
-    for text in (f"{{apiKey: {secret}}}", f'{{apiKey: "" {secret}}}', f"{{}} {secret}"):
+    for text in (f"{{note: {secret}}}", f'{{note: "" {secret}}}', f"{{}} {secret}"):
         assert "sk-liv…" in complaint(text)
         assert secret[:10] not in complaint(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{gateway:{auth:{token: hunter2hunter2x}}}",
+        "{token:\n  hunter2hunter2x}",
+        "{'api-key' : hunter2}",
+        '{"password":hunter2,}',
+        "{pass: /* mine */ hunter2}",
+        "{credentials: [hunter2]}",
+        "{token hunter2}",
+        "{secret = hunter2}",
+        '{password: "abc"hunter2"}',
+        '{password: "a:b,c"hunter2"}',
+    ],
+)
+def test_a_word_after_the_name_of_a_secret_is_not_repeated_at_all(text: str) -> None:
+    assert "unter2" not in complaint(text)
+
+
+def test_a_word_elsewhere_is_repeated() -> None:
+    assert complaint('{auth: {token: "x"}, port: eighty}').endswith(
+        "'eighty' is not a value: text needs quotes"
+    )
 
 
 def test_the_error_carries_its_parts() -> None:

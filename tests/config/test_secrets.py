@@ -15,7 +15,7 @@ from clawkit.config.load import loads
 from clawkit.config.secret_command import require_private, trusted_command
 from clawkit.config.secrets import resolve
 from clawkit.config.section import SecretRef
-from clawkit.errors import SecretError
+from clawkit.errors import ConfigError, SecretError
 
 SECRET = "hunter2"
 
@@ -109,6 +109,29 @@ class TestEnvironment:
     )
     def test_ids_that_no_place_can_have_are_refused(self, ref: dict[str, str]) -> None:
         assert "secret reference" in refusal(ref, {"A": SECRET, "lower": SECRET})
+
+
+class TestStore:
+    """An existing openclaw.json may name a kind of place that clawkit does not have."""
+
+    def test_a_file_that_names_one_loads(self) -> None:
+        token = {"source": "store", "provider": "default", "id": "TOKEN"}
+        providers = {"mine": {"source": "store", "path": "~/x", "timeoutMs": 5}}
+        raw = {"gateway": {"auth": {"token": token}}, "secrets": {"providers": providers}}
+        config = loads(json.dumps(raw), env={}).config
+        assert config.gateway.auth.token == SecretRef(**token)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("provider", ["default", "mine"])
+    def test_resolving_it_says_what_to_use_instead(self, provider: str) -> None:
+        ref = {"source": "store", "id": "TOKEN", "provider": provider}
+        reason = refusal(ref, {"TOKEN": SECRET}, mine={"source": "store"})
+        assert "'TOKEN'" in reason
+        assert "clawkit has no secret store. Use source env, file or exec" in reason
+
+    def test_its_ids_are_names_of_variables(self) -> None:
+        text = '{gateway: {auth: {token: {source: "store", id: "a/b"}}}}'
+        with pytest.raises(ConfigError, match="not an id for source 'store'"):
+            loads(text, env={})
 
 
 class TestFile:

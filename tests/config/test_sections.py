@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import typing
@@ -268,6 +269,10 @@ def test_importing_the_model_loads_nothing_heavy() -> None:
     heavy = {"asyncio", "click", "difflib", "jsonschema_rs", "pathlib", "subprocess"}
     code = f"import sys, clawkit.config.model; print(sorted({heavy} & set(sys.modules)))"
     result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "COVERAGE_PROCESS_CONFIG": ""},  # which would load modules of its own
     )
     assert result.stdout.strip() == "[]"

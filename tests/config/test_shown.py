@@ -30,6 +30,13 @@ SECRET = "hunter2"
         {"plugins": {"entries": {"x": {"config": {"credentials": {"deep": [SECRET]}}}}}},
         {"channels": {"telegram": {"botToken": SECRET}}},
         {"unknown": {"clientSecret": SECRET}},
+        {"plugins": {"entries": {"x": {"config": {"auth": SECRET}}}}},
+        {"plugins": {"entries": {"x": {"config": {"creds": {"deep": SECRET}}}}}},
+        {"channels": {"irc": {"pass": SECRET}}},
+        {"channels": {"irc": {"nickserv": {"smtpPass": [SECRET]}}}},
+        {"channels": {"irc": {"pass": 1234, "auth": SECRET}}},
+        {"mcp": {"servers": {"x": {"args": ["run", "--token", SECRET]}}}},
+        {"mcp": {"servers": {"x": {"args": ["-pass", SECRET, "--verbose"]}}}},
     ],
 )
 def test_secrets_are_masked_wherever_they_stand(config: dict[str, Any]) -> None:
@@ -39,6 +46,45 @@ def test_secrets_are_masked_wherever_they_stand(config: dict[str, Any]) -> None:
     text = json.dumps(config, indent=1)
     assert SECRET not in "\n".join(diff("{}", text, "f"))
     assert SECRET not in "\n".join(diff(text, "{}", "f"))
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        f"postgres://bob:{SECRET}@db/x",
+        f"bob:{SECRET}@tcp(db:3306)/x",
+        f"host=db password={SECRET} user=bob",
+        f"Server=db;Password={SECRET}",
+    ],
+)
+def test_a_password_inside_a_text_is_masked_and_the_rest_is_shown(dsn: str) -> None:
+    config = {"plugins": {"entries": {"x": {"config": {"dsn": dsn}}}}}
+    shown = masked(config)["plugins"]["entries"]["x"]["config"]["dsn"]
+    assert shown == dsn.replace(SECRET, "***")
+    assert SECRET not in "\n".join(diff("{}", json.dumps(config), "f"))
+
+
+def test_flags_and_their_neighbours_stay_as_they_are() -> None:
+    args = ["--token", "--verbose", "--max-tokens", "100", "-p", "80", 5, "--token"]
+    config = {"mcp": {"servers": {"x": {"args": args}}}}
+    assert masked(config) == config
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        f"// old password: {SECRET}",
+        f'// apiKey: "{SECRET}"',
+        f"/* TOKEN={SECRET} */",
+        f"// was postgres://bob:{SECRET}@db/x",
+    ],
+)
+def test_a_comment_beside_a_change_shows_no_secret(comment: str) -> None:
+    old = f"{{\n  {comment}\n  gateway: {{ port: 1 }},\n}}\n"
+    lines = diff(old, old.replace("1", "2"), "f")
+    assert "***" in lines[4]
+    assert SECRET not in "\n".join(lines)
+    assert lines[5:7] == ["-  gateway: { port: 1 },", "+  gateway: { port: 2 },"]
 
 
 def test_a_token_is_masked_by_its_shape_even_in_a_comment() -> None:
@@ -75,6 +121,8 @@ def test_what_is_no_secret_is_shown_as_it_is() -> None:
         "env": {"shellEnv": {"enabled": True, "timeoutMs": 5}},
         "secrets": {"defaults": {"env": "default"}},
         "agents": {"list": [{"id": "a", "compaction": None}]},
+        "channels": {"x": {"auth": {"mode": "basic"}, "pass": True, "passed": "yes"}},
+        "models": {"providers": {"x": {"auth": "api-key"}}},
     }
     assert masked(config) == config
 

@@ -19,10 +19,10 @@ from clawkit.core.approval import Ask, Block
 from clawkit.core.catalog import CATALOG, Entry, canonical
 from clawkit.core.context import Context, Scope
 from clawkit.core.params import advertised
-from clawkit.core.registry import CORE, Registered, Registry
+from clawkit.core.registry import CALLER, CORE, Registered, Registry
 from clawkit.core.tool import Tool
 from clawkit.core.wrap import action_values, without_actions
-from clawkit.errors import ConfigError, Issue
+from clawkit.errors import ConfigError, Issue, SchemaError
 from clawkit.policy.match import Universe
 from clawkit.policy.paths import Pattern
 from clawkit.policy.pipeline import Decision, Subject, Trace, Verdict, apply_policy
@@ -91,8 +91,7 @@ def _assemble(config: Config, scope: Scope, extra: Sequence[Registered]) -> Asse
         if entry.available:
             registry.add(_load(entry), CORE)
     for each in extra:
-        check_schema(each.tool.schema, each.tool.name)
-        registry.add(each.tool, each.source, optional=each.optional)
+        _register(registry, each)
     registered = {canonical(each.tool.name): each for each in registry}
     subjects = [_subject(name, registered.get(name)) for name in {**CATALOG, **registered}]
     decision = apply_policy(config, scope, subjects)
@@ -105,8 +104,23 @@ def _assemble(config: Config, scope: Scope, extra: Sequence[Registered]) -> Asse
         if decision.verdicts[name].kept
     }
     remarks += _remarks_on_rules(rules, registered)
-    warnings = (*decision.warnings, *remarks, *registry.conflicts)
+    warnings = (*decision.warnings, *remarks, *dict.fromkeys(registry.conflicts))
     return Assembly(tools, sources, decision, rules, warnings)
+
+
+def _register(registry: Registry, given: Registered) -> None:
+    """A tool from the caller must fit; one from a plugin or server that does not is left out."""
+    try:
+        check_schema(given.tool.schema, given.tool.name)
+    except SchemaError as error:
+        if given.source == CALLER:
+            raise
+        registry.conflicts.append(str(error))
+        return
+    if given.source == CALLER:
+        registry.add(given.tool, given.source, optional=given.optional)
+    else:
+        registry.add_all([given.tool], given.source, optional=given.optional)
 
 
 def _load(entry: Entry) -> Tool:

@@ -22,7 +22,7 @@ Locate = Callable[[Path], tuple[str, int]]
 
 MAX_SHOWN = 50
 _MAX_PLACED = 4 * MAX_SHOWN
-"""Errors beyond this many get no line: finding one costs a pass over the text."""
+"""Errors beyond this many get no line and no near miss: either costs too much for so many."""
 _MAX_VALUE_CHARS = 80
 _MAX_REDACTED = 8192
 """Enough to see the end of whatever begins within the characters that are shown."""
@@ -41,13 +41,15 @@ def check(raw: Any, locate: Locate, *, every_error: bool = False) -> tuple[Confi
     """The typed configuration and the warnings; raises ConfigError with all that is wrong.
 
     Of many errors it tells the first and how many more there are, or on request every one, those
-    far down without their lines. `locate` gives file and line of a path in `raw`. The paths it is asked for are spelled as
+    far down without their lines.
+
+    `locate` gives file and line of a path in `raw`. The paths it is asked for are spelled as
     in `raw`, and exist there but for their last step.
     """
     walk = _Walk(every_error)
     clean = walk.section(Config, raw, ()) if isinstance(raw, dict) else _BAD
     if clean is _BAD:
-        walk.errors.append(_Found((), f"expected an object, found {_show(raw, ())}"))
+        walk.error((), f"expected an object, found {_show(raw, ())}")
     if walk.errors:
         issues = _placed_errors(walk, locate)
         raise ConfigError(issues if every_error else cut_off(issues, walk.error_count))
@@ -185,7 +187,7 @@ class _Walk:
         if is_known(path):
             self.unused.append(path)
             return
-        names = () if self.is_full else tuple(layout.shapes)
+        names = () if len(self.errors) >= _MAX_PLACED else tuple(layout.shapes)
         self.error(path, "unknown setting", _suggest(str(path[-1]), names, "Settings here: "))
 
     def value(self, shape: Shape, value: Any, path: Path) -> Any:

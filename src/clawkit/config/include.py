@@ -253,5 +253,6 @@ def _array(like: Node, items: list[Node]) -> Node:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    """A file name for a message. What is none may hold anything, secrets too."""
+    text = repr(value) if isinstance(value, str) else "this"
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -21,6 +21,8 @@ WORD = re.compile(r"[+\-.$\w]++")
 # Plain texts and not patterns: compiling them would cost every start, for errors only.
 _KEY_RUN = rf"[^{SPACE}:=,{{}}\[\]\"']++"
 _THEN_COLON = rf"[{SPACE}]*+[:=]"
+_KEY_BEFORE = rf"(?:^|[{{,{SPACE}])(?P<quote>[\"']?)(?P<key>[$\w.\-]+)(?P=quote){_THEN_COLON}"
+_KEY_LOOK = 256
 _MAX_INDENT = 200
 _SPELLED = {"True": "true", "False": "false", "None": "null", "undefined": "null"}
 _BETWEEN_BRACES = "keys must stand between '{' and '}'"
@@ -67,10 +69,22 @@ def brief(word: str) -> str:
     return repr(word if len(word) <= 20 else f"{word[:6]}…")
 
 
-def _found(text: str, pos: int) -> str:
+def _found(text: str, pos: int, key: str | None = None) -> str:
     word = WORD.match(text, pos)
+    if word:
+        return f"found {'another word' if _is_secret(text, pos, key) else brief(word[0])}"
     hint = f": {_MISTAKES[text[pos]]}" if text[pos] in _MISTAKES else ""
-    return f"found {brief(word[0] if word else text[pos])}{hint}"
+    return f"found {text[pos]!r}{hint}"
+
+
+def _is_secret(text: str, pos: int, key: str | None = None) -> bool:
+    """Whether a word at `pos` may be part of a secret, by `key` or else by the last key before."""
+    # Most of a start, and only a broken text needs it.
+    from clawkit.redact import is_secret_setting
+
+    before = text[max(0, pos - _KEY_LOOK) : pos]
+    keys = [key] if key else [found["key"] for found in re.finditer(_KEY_BEFORE, before)]
+    return bool(keys) and is_secret_setting(keys[-1])
 
 
 def missing_comma(
@@ -102,8 +116,9 @@ def missing_colon(text: str, start: int, key_end: int, pos: int) -> Json5Error:
     """The key written in `[start, key_end)` is followed by something else than ':'."""
     if pos == key_end and text[pos] not in "=,;{}[]\"'" and text[start] not in "\"'":
         return unquoted_key(text, start)
-    key = short(text[start:key_end].strip("\"'"))
-    return fault(text, pos, f"expected ':' after the key {key}, {_found(text, pos)}")
+    key = text[start:key_end].strip("\"'")
+    expected = f"expected ':' after the key {short(key)}"
+    return fault(text, pos, f"{expected}, {_found(text, pos, key)}")
 
 
 def missing_value(text: str, pos: int, key: str | None) -> Json5Error:
@@ -123,7 +138,8 @@ def not_a_value(text: str, pos: int, word: str, *, outermost: bool) -> Json5Erro
         hint = "a number cannot begin with 0, and text needs quotes"
     else:
         hint = "text needs quotes"
-    return fault(text, pos, f"{brief(word)} is not a value: {hint}")
+    shown = "this" if _is_secret(text, pos) else brief(word)
+    return fault(text, pos, f"{shown} is not a value: {hint}")
 
 
 def not_the_end(text: str, pos: int) -> Json5Error:

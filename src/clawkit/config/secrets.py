@@ -38,6 +38,11 @@ def resolve(ref: SecretRef | str, config: Config, env: Mapping[str, str]) -> str
         ref = SecretRef(source="env", id=shorthand[1])
     for key, problem, hint in SecretRef.conflicts(msgspec.to_builtins(ref)):
         raise SecretError(f"secret reference: {key} is {problem}. {hint}")
+    if ref.source == "store":
+        raise SecretError(
+            f"secret {ref.id!r} (source store): clawkit has no secret store. "
+            "Use source env, file or exec"
+        )
     name, provider = _provider(ref, config)
     where = f"secret {ref.id!r} of provider {name!r} (source {ref.source})"
     try:

@@ -165,8 +165,10 @@ def _optional(hint: Any) -> Any:
 
 
 _PROVIDER = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+_VARIABLE = (re.compile(r"[A-Z][A-Z0-9_]{0,127}"), "a variable name in capitals")
 _SECRET_IDS = {
-    "env": (re.compile(r"[A-Z][A-Z0-9_]{0,127}"), "a variable name in capitals"),
+    "env": _VARIABLE,
+    "store": _VARIABLE,
     "file": (re.compile(r"value|/.*", re.DOTALL), "`value` or a JSON pointer such as /a/b"),
     "exec": (
         re.compile(r"(?!.*(?:^|/)\.{1,2}(?:/|$))[A-Za-z0-9][A-Za-z0-9._:/#-]{0,255}"),
@@ -178,8 +180,8 @@ _SECRET_IDS = {
 class SecretRef(Section):
     """Where to find a secret, instead of the secret itself."""
 
-    source: Literal["env", "file", "exec"]
-    """Kind of place: an environment variable, a file, or a command."""
+    source: Literal["env", "file", "exec", "store"]
+    """Kind of place: an environment variable, a file, or a command. `store` fails when used."""
     id: Name
     """What to ask for: a variable name, a JSON pointer into the file, or the command's id."""
     provider: str = "default"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 from clawkit.config.edit_layout import Edit, apply
 from clawkit.config.json5 import Json5Error, Node, parse, quote
 from clawkit.config.known import ROOT, below, is_secret
 from clawkit.config.shape import Shape
-from clawkit.redact import MASK, Redactor, is_secret_name
+from clawkit.redact import MASK, Redactor, is_secret_name, is_secret_setting
 from clawkit.text import printable
 
 CONTEXT_LINES = 2
@@ -20,6 +21,7 @@ _BAGS = ("env", "vars", "headers")
 """Maps whose values are often secrets, whatever their names."""
 _REFERENCE = re.compile(r"\$[A-Z][A-Z0-9_]{0,127}|(?:\$\{[A-Z_][A-Z0-9_]{0,127}\})+|")
 _REFERENCE_KEYS = {"source", "provider", "id"}
+_FLAG = re.compile(r"--?([A-Za-z][A-Za-z0-9_-]*)")
 
 
 def masked(value: Any, shape: Shape = ROOT, *, hide: bool = False) -> Any:
@@ -41,13 +43,14 @@ class _Mask:
                 for key, item in value.items()
             }
         if isinstance(value, list):
-            return [self.value(item, shape.items or shape, hide) for item in value]
+            inner, flagged = shape.items or shape, _flagged(value)
+            return [self.value(item, inner, hide or at in flagged) for at, item in enumerate(value)]
         return self.scalar(value, shape, hide)
 
     def scalar(self, value: Any, shape: Shape, hide: bool) -> Any:
         if isinstance(value, str):
             if not hide:
-                return self.redactor.text(value)
+                return self.redactor.strict(value)
             return value if value in shape.words or _REFERENCE.fullmatch(value) else MASK
         if isinstance(value, bool) or value is None:
             return value
@@ -64,8 +67,9 @@ class _Mask:
                     inner, hidden = _inside(key, member.node.value, shape, hide)
                     yield from self.edits(text, member.node, inner, hidden, part)
         elif isinstance(node.value, list):
-            for item in node.items:
-                yield from self.edits(text, item, shape.items or shape, hide, part)
+            inner, flagged = shape.items or shape, _flagged(node.value)
+            for at, item in enumerate(node.items):
+                yield from self.edits(text, item, inner, hide or at in flagged, part)
         elif (shown := self.scalar(node.value, shape, hide)) != node.value:
             lines = text.count("\n", node.start, node.end)
             yield node.start, node.end, quote(str(shown)) + "\n" * lines
@@ -77,8 +81,26 @@ def _is_reference(value: dict[str, Any]) -> bool:
 
 def _inside(key: str, value: Any, shape: Shape, hide: bool) -> tuple[Shape, bool]:
     """Shape of a member, and whether what is in it is to be hidden."""
-    bag = key in _BAGS and isinstance(value, dict)
-    return below(shape, key)[1], hide or bag or is_secret_name(key)
+    inner = below(shape, key)[1]
+    if isinstance(value, dict):
+        return inner, hide or key in _BAGS or is_secret_name(key)
+    # Where anybody may add settings, more names are worth hiding than in our own.
+    secret = is_secret_setting(key) if inner.anything else is_secret_name(key)
+    return inner, hide or secret
+
+
+def _flagged(items: list[Any]) -> set[int]:
+    """The places in a list of arguments that hold the value of a flag such as `--token`."""
+    found: set[int] = set()
+    for at, (item, following) in enumerate(pairwise(items), 1):
+        flag = _FLAG.fullmatch(item) if isinstance(item, str) else None
+        if flag and is_secret_setting(flag[1]) and not _is_flag(following):
+            found.add(at)
+    return found
+
+
+def _is_flag(item: Any) -> bool:
+    return isinstance(item, str) and _FLAG.fullmatch(item) is not None
 
 
 def diff(before: str, after: str, name: str) -> list[str]:
@@ -101,7 +123,7 @@ def diff(before: str, after: str, name: str) -> list[str]:
             lines += ((" " if tag == "equal" else "-") + line for line in shown_old[a:b])
             if tag != "equal":
                 lines += (f"+{line}" for line in shown_new[c:d])
-    return [printable(mask.redactor.text(line)) for line in lines]
+    return [printable(mask.redactor.strict(line)) for line in lines]
 
 
 def _lines(text: str) -> list[str]:

@@ -52,9 +52,15 @@ def read_params(tool: Tool, raw: object) -> tuple[dict[str, Any], Any]:
             refusal = [str(error)]
     problems += _explain(tool, params)
     problems = problems or refusal
+    typed: Any = params
+    if tool.model is not None and not problems:
+        try:
+            typed = tool.model.model_validate(params)
+        except ValueError as error:
+            problems = [str(error)]
     if problems:
         raise ToolInputError(_complain(tool, problems, given))
-    return params, params
+    return params, typed
 
 
 def _as_object(tool: Tool, raw: object) -> dict[str, Any]:

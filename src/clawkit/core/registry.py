@@ -10,6 +10,7 @@ from clawkit.core.tool import Tool
 from clawkit.errors import RegistryError
 
 CORE = "core"
+CALLER = "caller"
 
 
 class Registered(NamedTuple):

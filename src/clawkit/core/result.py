@@ -9,6 +9,8 @@ from typing import Any
 
 from clawkit.content import Block, Image, Text
 
+MAX_DETAILS = 100_000
+
 FAILED = frozenset(
     (
         *("error", "failed", "failure", "invalid", "timeout", "timed_out", "unavailable"),
@@ -115,7 +117,24 @@ def _checked(result: Result) -> Result:
             raise TypeError(f"its content holds a {type(block).__name__}, not a block")
     if not isinstance(result.details, Mapping):
         raise TypeError(f"its details are a {type(result.details).__name__}, not an object")
+    _bound(result.details)
     return result
+
+
+def _bound(details: Mapping[str, Any]) -> None:
+    """Refuse details that go in circles or on for ever, before anything walks through them."""
+    level: list[Any] = [details]
+    nodes = 0
+    while level:
+        nodes += len(level)
+        if nodes > MAX_DETAILS:
+            raise TypeError(f"its details go in circles or hold more than {MAX_DETAILS} values")
+        level = [
+            child
+            for node in level
+            if isinstance(node, (Mapping, list, tuple))
+            for child in (node.values() if isinstance(node, Mapping) else node)
+        ]
 
 
 def _from_shape(value: Mapping[str, Any]) -> Result | None:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Annotated, Any, get_type_hints, overload
+from typing import Annotated, Any, Protocol, cast, get_type_hints, overload
 
 import msgspec
 
@@ -33,17 +33,26 @@ def _anything(_params: object, _ctx: Context) -> tuple[Effect, ...]:
     return ANYTHING
 
 
+class Model(Protocol):
+    """What clawkit needs of a pydantic model; it does not import pydantic for that."""
+
+    @classmethod
+    def model_json_schema(cls) -> dict[str, Any]: ...
+    @classmethod
+    def model_validate(cls, obj: Any) -> Any: ...
+
+
 @dataclass(frozen=True)
 class Tool:
     """One tool. Wrapping is Tool -> Tool: `replace(tool, execute=...)`.
 
-    `execute(params, ctx)` gets the struct when `parameters` is one, else the checked dict; it
+    `execute(params, ctx)` gets the struct or model when `parameters` is one, else a dict; it
     returns a `Result`, text, blocks or any JSON value, and raises for every failure.
     """
 
     name: str
     description: str
-    parameters: type[msgspec.Struct] | Mapping[str, Any]
+    parameters: type[msgspec.Struct] | type[Model] | Mapping[str, Any]
     execute: Execute
     label: str = ""
     owner_only: bool = False
@@ -65,8 +74,16 @@ class Tool:
 
     @cached_property
     def struct(self) -> type[msgspec.Struct] | None:
-        """The type that checked parameters are turned into, when there is one."""
-        return self.parameters if isinstance(self.parameters, type) else None
+        """The struct that checked parameters are turned into, when there is one."""
+        kind = self.parameters
+        return kind if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else None
+
+    @cached_property
+    def model(self) -> type[Model] | None:
+        """The pydantic model that checked parameters are turned into, when there is one."""
+        kind = self.parameters
+        is_model = isinstance(kind, type) and hasattr(kind, "model_validate")
+        return cast("type[Model]", kind) if is_model else None
 
     @cached_property
     def schema(self) -> dict[str, Any]:
@@ -78,7 +95,12 @@ class Tool:
                 raise SchemaError(
                     f"{self.name}: the parameters cannot be described: {one_line(str(error), 200)}"
                 ) from None
-        schema = dict(self.parameters)  # type: ignore[arg-type]  # struct is None: a mapping
+        if self.model is not None:
+            schema = self.model.model_json_schema()
+        elif isinstance(self.parameters, Mapping):
+            schema = dict(self.parameters)
+        else:
+            raise SchemaError(f"{self.name}: the parameters are neither a struct nor a schema")
         if schema.get("type", "object") != "object":
             raise SchemaError(f"{self.name}: the parameters must be an object")
         return schema | {"type": "object"}

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from clawkit.core.catalog import CATALOG, GROUPS, canonical
+from clawkit.core.registry import CALLER
 from clawkit.errors import ConfigError, Issue
 from clawkit.text import nearest
 
@@ -72,7 +73,7 @@ class Universe(NamedTuple):
                 plugins.setdefault(source.removeprefix("plugin:").lower(), []).append(name)
             elif source.startswith("mcp:"):
                 plugins.setdefault(source.lower(), []).append(name)
-        given = (name for name, source in sources.items() if source == "caller")
+        given = (name for name, source in sources.items() if source == CALLER)
         return cls(
             frozenset(CATALOG) | frozenset(sources),
             frozenset(CATALOG) | frozenset(given),

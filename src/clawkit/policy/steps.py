@@ -75,7 +75,7 @@ class _Builder:
         self.config = config
         self.scope = scope
         self.universe = universe
-        self.agent = config.agents.by_id().get(scope.agent.lower())
+        self.agent = config.agents.by_id().get(scope.agent.strip().lower())
         self.warnings: list[str] = []
         self.opt_in: list[Matcher] = []
 

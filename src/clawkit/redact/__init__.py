@@ -15,8 +15,15 @@ match is not masked after all, what it looked at is bounded too.
 """
 
 from clawkit.redact.masking import MASK, mask
-from clawkit.redact.names import is_secret_name
+from clawkit.redact.names import is_secret_name, is_secret_setting
 from clawkit.redact.pattern import compile_pattern
 from clawkit.redact.redactor import Redactor
 
-__all__ = ["MASK", "Redactor", "compile_pattern", "is_secret_name", "mask"]
+__all__ = [
+    "MASK",
+    "Redactor",
+    "compile_pattern",
+    "is_secret_name",
+    "is_secret_setting",
+    "mask",
+]

@@ -7,7 +7,7 @@ from functools import lru_cache
 from clawkit.redact.masking import regex
 
 _WORD = (
-    r"secret|passw(?:or)?d|passphrase|authorization|credentials?|jwt|bearer|cookie|cvv|cvc"
+    r"secret|passw(?:or)?d|passphrase|authorization|creds|credentials?|jwt|bearer|cookie|cvv|cvc"
     r"|.*(?:token|secret|passw(?:or)?d|passphrase|authorization|apikey|secretkey|privatekey"
     r"|accesskey|accountkey)"
 )
@@ -21,6 +21,8 @@ _PLACE = (
     r"bos|cls|continuation|cursor|end|eos|first|last|mask|next|page|pad|sep|special|start|stop|sync"
     r"|unk"
 )
+# Passwords and logins in a configuration; in programs often a function, a path or a mode.
+_SHORT = r"auth|cred|pass|pwd"
 _TRAILER = r"base|base64|current|dev|live|new|old|plain|prod|raw|staging|test|value|[0-9]+"
 
 
@@ -29,16 +31,14 @@ def is_secret_name(name: str) -> bool:
     return _is_secret_name(name[-128:])
 
 
+def is_secret_setting(name: str) -> bool:
+    """Whether a plain value of this name in a configuration may be a secret: `pass`, `smtpAuth`."""
+    return is_secret_name(name) or regex(_SHORT).fullmatch(_last_words(name[-128:])[1]) is not None
+
+
 @lru_cache(maxsize=4096)
 def _is_secret_name(name: str) -> bool:
-    spaced = regex(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])").sub("_", name)
-    words = [word for word in regex(r"[^a-z0-9]+").split(spaced.lower()) if word]
-    while len(words) > 1 and regex(_TRAILER).fullmatch(words[-1]):
-        words.pop()
-    if not words:
-        return False
-    last = words[-1].rstrip("0123456789")
-    previous = words[-2] if len(words) > 1 else ""
+    previous, last = _last_words(name)
     if last == "key":
         return regex(_KEY_OF).fullmatch(previous) is not None
     if last == "token":
@@ -46,3 +46,13 @@ def _is_secret_name(name: str) -> bool:
     if last == "pwd":
         return previous not in ("", "old")
     return (previous, last) == ("card", "number") or regex(_WORD).fullmatch(last) is not None
+
+
+def _last_words(name: str) -> tuple[str, str]:
+    """The last two words of a name, lower-case, numbers and remarks after them left away."""
+    spaced = regex(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])").sub("_", name)
+    words = [word for word in regex(r"[^a-z0-9]+").split(spaced.lower()) if word]
+    while len(words) > 1 and regex(_TRAILER).fullmatch(words[-1]):
+        words.pop()
+    previous, last = ["", "", *words][-2:]
+    return previous, last.rstrip("0123456789")

@@ -10,7 +10,7 @@ from typing import Any
 from clawkit.redact.masking import MASK, conceal, mask, regex
 from clawkit.redact.names import is_secret_name
 from clawkit.redact.pattern import apply_pattern, compile_pattern
-from clawkit.redact.tokens import mask_shapes
+from clawkit.redact.tokens import is_login, mask_shapes
 from clawkit.redact.values import mask_values
 
 MIN_VALUE = 8
@@ -89,7 +89,8 @@ class Redactor:
         for key, item in value.items():
             name = key if isinstance(key, str) else str(key)
             shown = self._masked(name, strict)
-            new = self._walk(item, strict, hide=hide or is_secret_name(name), depth=depth)
+            secret = is_secret_name(name) or (name == "auth" and _is_docker_login(item))
+            new = self._walk(item, strict, hide=hide or secret, depth=depth)
             same = same and new is item and shown is key
             masked[shown] = new
         return value if same else masked
@@ -129,6 +130,10 @@ class Redactor:
 def _is_secret_ref(value: Mapping[Any, Any]) -> bool:
     """Whether an object only says where a secret is kept."""
     return "source" in value and value.keys() <= {"source", "provider", "id"}
+
+
+def _is_docker_login(value: Any) -> bool:
+    return isinstance(value, str) and is_login(value)
 
 
 def _forms(value: str) -> Iterator[str]:

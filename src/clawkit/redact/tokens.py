@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 import re
 
 from clawkit.redact.masking import MASK, mask, mask_group, regex
@@ -39,6 +40,7 @@ _VENDOR = rf"""(?x)(?<![A-Za-z0-9])(?:
   | sb_secret_{_W}{{16,}} | shp(?:at|ca|pa|ss)_[A-Za-z0-9]{{20,}} | sntry[su]_{_W}{{20,}}
   | sq0(?:csp|atp)-{_W}{{16,}} | lin_api_[A-Za-z0-9]{{20,}} | (?:PMAK|NRAK)-{_W}{{16,}}
   | pscale_(?:tkn|pw|oauth)_{_W}{{16,}} | hv[sbr]\.{_W}{{20,}} | figd_{_W}{{20,}}
+  | tskey-[a-z]{{3,12}}-{_W}{{16,}}                                 # Tailscale
   | AGE-SECRET-KEY-1[A-Z0-9]{{20,}} | SK[0-9a-f]{{32}}(?![A-Za-z0-9])
   | (?<![_\-])key-[0-9a-f]{{32}}(?![A-Za-z0-9])                      # Mailgun
 ){_W}*+"""
@@ -47,6 +49,9 @@ _PEM = r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)([^-]*+(?:-(?!--
 _PEM_LINE = r"[A-Za-z0-9+/=]{16,}+"
 
 _URL_LOGIN = r"://(?:[^\s/?#:@\"'<>]{0,128}:([^\s/?#\"'<>]{1,4096})@|([^\s/?#:@\"'<>]{20,4096})@)"
+_DSN_LOGIN = r"(?<![^\s\"'=])[\w.\-]{1,64}:([^\s\"']{1,256})@(?:tcp|unix)\("
+# What `docker login` writes: user and password in base64.
+_DOCKER_AUTH = r"\"auth\\?\"[ \t]{0,4}:[ \t]{0,4}\\?\"([A-Za-z0-9+/=]{4,4096})\\?\""
 _NETRC = r"\blogin[ \t]+[^\s]{1,128}\s{1,8}password[ \t]+([^\s]+)"
 
 
@@ -58,6 +63,10 @@ def mask_shapes(text: str) -> str:
     text = regex(_RUN).sub(_mask_run, f"\n{text}")[1:]
     if "://" in text:
         text = regex(_URL_LOGIN).sub(_mask_login, text)
+    if "@tcp(" in text or "@unix(" in text:
+        text = regex(_DSN_LOGIN).sub(mask_group, text)
+    if '"auth' in text:
+        text = regex(_DOCKER_AUTH).sub(_mask_docker, text)
     if "machine " in text:
         text = regex(_NETRC).sub(mask_group, text)
     return text
@@ -70,6 +79,19 @@ def _mask_run(run: re.Match[str]) -> str:
 def _mask_token(token: re.Match[str]) -> str:
     # `sk-learn-contrib-packages`: no vendor issues tokens without a digit or a capital.
     return token[0] if regex(r"[a-z_.\-/:]+").fullmatch(token[0]) else mask(token[0])
+
+
+def is_login(value: str) -> bool:
+    """Whether this is `user:password` in base64."""
+    try:
+        user, _, password = binascii.a2b_base64(value, strict_mode=True).decode().partition(":")
+    except ValueError:
+        return False
+    return bool(user and password) and user.isprintable()
+
+
+def _mask_docker(found: re.Match[str]) -> str:
+    return mask_group(found) if is_login(found[1]) else found[0]
 
 
 def _mask_key(key: re.Match[str]) -> str:

@@ -16,12 +16,14 @@ Span = tuple[int, int, str]
 _LEAD = r"""(?x)[=\-BbKkZz](?:
     (?<=(?i:ken|ret|ord|swd|ase|key|pwd|ass|sig|ure|uth|jwt|ial|als|ion|rer|cvv|cvc)=)(?P<param>)
   | (?<=-)(?<![A-Za-z0-9_\-].)(?:-(?P<flag>[A-Za-z0-9][A-Za-z0-9_\-]{0,60}+)(?:=|[ \t]{1,4})
-                                |(?P<user>u)[ \t]{0,4})
+                                |(?P<user>u)[ \t]{0,4}
+                                |(?<=(?i:sshpass)[ \t]-)(?P<sshpass>p)[ \t]{0,4})
   | (?:(?<=-)(?i:auth|key|password|secret|token) | (?<=(?i:authoriz))(?i:ation)
       |(?<=(?i:cook))(?i:ie) | (?<=(?i:accessk|ccess_k|ccountk|count_k))(?i:ey)
     )(?P<header>(?:\\?["'`])?[ \t]{0,4}[:=])
   | (?<=[Bb])(?<![A-Za-z0-9_].)(?P<bearer>(?i:earer)[ \t]{1,4})
 )"""
+_NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 # A first parameter is one only if others follow; elsewhere `name=value` is an assignment.
 _MORE_PARAMS = r"[^\s&\"'<>]{1,128}&[A-Za-z0-9_.\-]{1,60}="
 # A name and the sign that gives it a value.
@@ -44,7 +46,8 @@ _HEADER_VALUE = _GAP + r"([^\s\"'`<>\\,;]{6,4096})"
 _SCHEME_THEN = _GAP + r"(?:([A-Za-z][A-Za-z0-9_\-]{1,30})[ \t]{1,4})?"
 _AUTH_VALUE = _SCHEME_THEN + r"([^\s\"'`<>\\,;]{6,4096}|\*{3})"
 _AUTH_RANDOM_VALUE = _SCHEME_THEN + _DIGIT + r"([^\s\"'`<>\\,;]{6,4096})"
-_COOKIE_VALUE = _GAP + r"((?=[^=\r\n\"'`]{1,200}=)[^\r\n\"'`\\]{3,4096})"
+# It begins with a name: after the quote that closes `"Cookie:"` comes a comma, a sign or nothing.
+_COOKIE_VALUE = _GAP + r"((?=[\w!#$%&*.^|~\-][^=\r\n\"'`]{0,199}=)[^\r\n\"'`\\]{3,4096})"
 _FIELD_VALUE = rf"[ \t]{{0,4}}\[?[ \t]{{0,4}}(?:{_QUOTED}|([^\s\x00\"'`]{{1,4096}}))"
 _CLOUD_VALUE = _GAP + r"([A-Za-z0-9/+]{40,88}={0,2})(?![A-Za-z0-9/+])"
 
@@ -91,6 +94,8 @@ def _lead_value(text: str, lead: re.Match[str]) -> Span | None:
             return _flag_value(text, lead, lead["flag"])
         case "user":
             return _user_value(text, lead)
+        case "sshpass":
+            return _flag_value(text, lead, "password")
         case "header":
             return _header_value(text, lead, _name_before(text, lead.end())[1])
         case _:
@@ -100,8 +105,8 @@ def _lead_value(text: str, lead: re.Match[str]) -> Span | None:
 def _name_before(text: str, end: int) -> tuple[str, str]:
     """The name whose value begins at `end`, and the character before the name."""
     before = text[max(0, end - 80) : end].rstrip(" \t:=\\\"'`")
-    name = regex(r"[^A-Za-z0-9_.\-]").split(before)[-1]
-    return before[: len(before) - len(name)][-1:], name
+    rest = before.rstrip(_NAME_CHARS)
+    return rest[-1:], before[len(rest) :]
 
 
 def _param_value(text: str, lead: re.Match[str]) -> Span | None:
@@ -147,7 +152,7 @@ def _header_value(text: str, lead: re.Match[str], name: str) -> Span | None:
         return _span(_CLOUD_VALUE, text, lead)
     if lead[0][-1] != ":" or "_" in name or not is_secret_name(name):
         return None
-    if regex(r"(?i:.*(?:authorization|cookie))").fullmatch(name):
+    if name.lower().endswith(("authorization", "cookie")):
         return _auth_or_cookie(text, lead, name, strict=False)
     return _span(_HEADER_VALUE, text, lead)
 
@@ -156,7 +161,7 @@ def _assigned_value(text: str, lead: re.Match[str]) -> Span | None:
     name = lead[1]
     if not is_secret_name(name):
         return None
-    if regex(r"(?i:.*(?:authorization|cookie))").fullmatch(name):
+    if name.lower().endswith(("authorization", "cookie")):
         return _auth_or_cookie(text, lead, name, strict=True)
     return _span(_FIELD_VALUE, text, lead, show=False)
 

@@ -56,10 +56,10 @@ _NEEDED = {"file": "path", "exec": "command"}
 class SecretProvider(Section):
     """How one place with secrets is reached; which keys apply depends on `source`."""
 
-    source: Literal["env", "file", "exec"]
-    """Kind of place: environment variables, a file, or a command."""
+    source: Literal["env", "file", "exec", "store"]
+    """Kind of place: environment variables, a file, or a command. `store` fails when used."""
     allowlist: list[str] | None = None
-    """env: variables that may be read; unset means all."""
+    """env: variables that may be read; unset means all, empty means none."""
     path: str | None = None
     """file: the file, an absolute path or one with ~."""
     mode: Literal["json", "singleValue"] = "json"
@@ -75,7 +75,7 @@ class SecretProvider(Section):
     pass_env: Annotated[list[str], Meta(max_length=128)] = []
     """exec: variables handed on to the program; it gets no others."""
     timeout_ms: Positive = 5_000
-    """file and exec: milliseconds until it fails; default 5000."""
+    """exec: milliseconds until it fails; default 5000. Allowed for file, without effect."""
     no_output_timeout_ms: Annotated[int, Meta(ge=1, le=120_000)] | None = None
     """exec: milliseconds without output until it fails."""
     max_output_bytes: Positive = 1_048_576
@@ -88,6 +88,8 @@ class SecretProvider(Section):
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
         source = raw["source"]
+        if source == "store":
+            return
         for key in sorted(raw.keys() - _KEYS_OF[source] - {"source"}):
             yield key, f"not for source {source!r}", f"Remove {key}, or change source"
         needed = _NEEDED.get(source)
