@@ -148,7 +148,7 @@ def main() -> int:
     for each in figures:
         mark = "OVER" if each.over else "ok"
         print(
-            f"{each.name:<32} {each.value:8.2f} {each.unit:<18} limit {each.limit:<5g} {mark:<5}"
+            f"{each.name:<32} {each.value:8.3g} {each.unit:<18} limit {each.limit:<5g} {mark:<5}"
             f" {each.note}"
         )
     return int(any(each.over for each in figures))
