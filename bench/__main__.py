@@ -17,9 +17,11 @@ from clawkit.agent.assemble import _assemble, assemble
 from clawkit.config.load import loads
 from clawkit.config.modelref import ModelRef
 from clawkit.core.context import Scope, Sender
+from clawkit.core.hooks import Call, Hooks
 from clawkit.core.result import Result
 from clawkit.core.tool import tool
 from clawkit.policy.pipeline import Subject, apply_policy
+from clawkit.runtime import Toolkit
 from clawkit.testing import open_kit
 
 
@@ -80,27 +82,50 @@ async def nothing(text: str, count: int = 1) -> Result:
     return Result.text("ok")
 
 
-def call_path() -> Figure:
+RULES = [
+    {"tool": "nothing", "params": {"text": "*secret*"}, "effect": "deny"},
+    {"tool": "nothing", "params": {"text": "/^(a+)+$/"}, "effect": "ask"},
+    {"tool": "group:fs", "params": {"path": "*.env"}, "effect": "deny"},
+    {"tool": "nothing", "params": {"count": "9*"}, "effect": "ask"},
+    {"tool": "*", "params": {"command": "rm *"}, "effect": "deny"},
+]
+
+
+async def pass_by(_call: Call) -> None:
+    return None
+
+
+async def pass_by_after(_call: Call, _result: Result) -> None:
+    return None
+
+
+def call_path() -> list[Figure]:
     payload = {f"key{i}": {"text": "x" * 60, "list": list(range(8))} for i in range(95)}
-    size = len(json.dumps(payload))
-    rounds = 2000
+    hooks = Hooks()
+    hooks.before(pass_by)
+    hooks.after(pass_by_after)
+    with_rules = {"tools": {"rules": RULES}}
+    plain = open_kit(tempfile.gettempdir(), nothing)
+    full = open_kit(tempfile.gettempdir(), nothing, config=with_rules, hooks=hooks)
 
-    async def calls() -> tuple[float, float]:
-        async with open_kit(tempfile.gettempdir(), nothing) as kit:
-            await kit.call("nothing", {"text": "warm", "count": 2})
-            ours, base = [], []
-            for _ in range(rounds):
-                start = time.perf_counter()
-                await kit.call("nothing", {"text": "hello", "count": 2})
-                ours.append(time.perf_counter() - start)
-                start = time.perf_counter()
-                json.loads(json.dumps(payload))
-                base.append(time.perf_counter() - start)
-            return statistics.median(ours), statistics.median(base)
+    async def calls(kit: Toolkit) -> tuple[float, float]:
+        ours, base = [], []
+        for _ in range(2000):
+            start = time.perf_counter()
+            await kit.call("nothing", {"text": "hello", "count": 2})
+            ours.append(time.perf_counter() - start)
+            start = time.perf_counter()
+            json.loads(json.dumps(payload))
+            base.append(time.perf_counter() - start)
+        return statistics.median(ours), statistics.median(base)
 
-    ours, base = asyncio.run(calls())
-    note = f"{ours * 1e6:.0f} us against {base * 1e6:.0f} us for {size / 1000:.1f} kB of JSON"
-    return Figure("a do-nothing call, whole path", ours / base, "x json round trip", 1, note)
+    figures = []
+    for name, kit in (("a do-nothing call", plain), ("the same, 2 hooks and 5 rules", full)):
+        ours, base = asyncio.run(calls(kit))
+        size = len(json.dumps(payload)) / 1000
+        note = f"{ours * 1e6:.0f} us against {base * 1e6:.0f} us for {size:.1f} kB of JSON"
+        figures.append(Figure(name, ours / base, "x json round trip", 1, note))
+    return figures
 
 
 FULL_POLICY = """{
@@ -144,7 +169,7 @@ def policy() -> list[Figure]:
 
 
 def main() -> int:
-    figures = [*start_up(), call_path(), *policy()]
+    figures = [*start_up(), *call_path(), *policy()]
     for each in figures:
         mark = "OVER" if each.over else "ok"
         print(

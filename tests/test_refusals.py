@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from pydantic import BaseModel, Field
 
-from clawkit import Answer, Request, Result, tool
+from clawkit import Answer, CallRequest, Question, Result, tool
 from clawkit.agent.assemble import assemble
 from clawkit.config.load import loads
 from clawkit.core.context import Context, Scope
@@ -52,7 +54,7 @@ class Swapping:
     def __init__(self, workspace: Path) -> None:
         self.workspace = workspace
 
-    async def ask(self, request: Request) -> Answer:
+    async def ask(self, request: Question) -> Answer:
         os.unlink(self.workspace / "docs.txt")
         os.symlink("prod.env", self.workspace / "docs.txt")
         return Answer("allow")
@@ -111,20 +113,26 @@ async def test_secrets_of_the_configuration_do_not_show_up_in_results(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PLAIN_NAME", "value-from-the-environment")
-    (workspace / "a.txt").write_text("hunter2hunter2 value-from-the-environment\n")
+    secrets = "hunter2hunter2 value-from-the-environment swordfish-swordfish custom-header-value"
+    (workspace / "a.txt").write_text(f"{secrets}\n")
     config = {
         "gateway": {"auth": {"token": "hunter2hunter2"}},
         "models": {
             "providers": {
-                "x": {"baseUrl": "http://localhost/v1", "apiKey": "${PLAIN_NAME}", "models": []}
+                "x": {
+                    "baseUrl": "http://localhost/v1",
+                    "apiKey": "${PLAIN_NAME}",
+                    "headers": {"X-Custom": "custom-header-value"},
+                    "models": [],
+                }
             }
         },
-        "channels": {"slack": {"accounts": {"a": {"botTokens": ["ignored"]}}}},
+        "mcp": {"servers": {"m": {"command": "m", "env": {"FOO": "swordfish-swordfish"}}}},
     }
     async with open_kit(workspace, config=config) as kit:
         text = (await kit.call("read", {"path": "a.txt"})).as_text()
-    assert "hunter2hunter2" not in text
-    assert "value-from-the-environment" not in text
+    for secret in secrets.split():
+        assert secret not in text
 
 
 def circle() -> dict[str, Any]:
@@ -188,3 +196,52 @@ def test_tools_of_plugins_that_take_a_name_are_left_out_with_a_remark() -> None:
     pattern = Tool("big", "Big.", {"properties": {"a": {"pattern": r"(\w{500}){100}"}}}, nothing)
     with pytest.raises(SchemaError, match="cannot be used"):
         _ = pattern.validator
+
+
+class Choice(BaseModel):
+    action: Literal["list", "delete"] = Field(description="What to do.")
+
+
+async def test_switching_off_an_action_leaves_a_model_typed_tool_its_model(workspace: Path) -> None:
+    async def execute(choice: Choice, _ctx: Context) -> str:
+        return choice.action
+
+    choose = Tool("choose", "Choose.", Choice, execute)
+    config = rules({"tool": "choose", "action": "delete", "effect": "deny"})
+    async with open_kit(workspace, choose, config=config) as kit:
+        assert (await kit.call("choose", {"action": "list"})).as_text() == "list"
+        assert (await kit.call("choose", {"action": "delete"})).details["code"] == 403
+
+
+class Slow:
+    """Answers only when told to."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.may_answer = asyncio.Event()
+
+    async def ask(self, request: Question) -> Answer:
+        self.asked.set()
+        await self.may_answer.wait()
+        return Answer("allow")
+
+
+async def test_a_question_holds_back_only_what_could_collide(workspace: Path) -> None:
+    approver = Slow()
+    config = rules({"tool": "read", "params": {"path": "a.txt"}, "effect": "ask"})
+    ended: list[str] = []
+
+    def note(event: Any) -> None:
+        if event["type"] == "end":
+            ended.append(event["callId"])
+            approver.may_answer.set()
+
+    async with open_kit(workspace, config=config, approver=approver, on_event=note) as kit:
+        results = await kit.call_all(
+            [
+                CallRequest("read", {"path": "a.txt"}, "asked"),
+                CallRequest("read", {"path": "src/main.py"}, "free"),
+            ]
+        )
+    assert ended == ["free", "asked"]
+    assert not any(result.is_error for result in results)

@@ -156,7 +156,8 @@ def test_a_run_has_no_owners_rights_unless_told(workspace: Path) -> None:
     assert not offered()
     assert offered(owner=True)
     assert offered(sender=Sender(owner=True))
-    assert not offered(sender=Sender(id="7"), owner=True)
+    assert offered(sender=Sender(id="7"), owner=True)
+    assert not offered(sender=Sender(id="7"))
 
 
 def test_every_option_of_the_scope_has_an_effect(workspace: Path) -> None:

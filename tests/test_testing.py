@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clawkit import Context, Hooks, Tool, tool
-from clawkit.core.approval import Answer, Ask, Request
+from clawkit.core.approval import Answer, Ask, Question
 from clawkit.testing import Events, ScriptedApprover, check_tool, open_kit
 
 
@@ -51,7 +51,7 @@ async def test_a_kit_takes_settings_and_options(tmp_path: Path) -> None:
 
 async def test_a_scripted_approver_answers_in_order_and_then_says_no() -> None:
     approver = ScriptedApprover("allow", "too late", Answer("deny", "never"))
-    request = Request("weather", {}, "May it?")
+    request = Question("weather", {}, "May it?")
     answers = [await approver.ask(request) for _ in range(4)]
     assert answers == [
         Answer("allow"),

@@ -14,7 +14,6 @@ from clawkit.text import (
     result_cap,
     weigh,
     weight_cap,
-    weighted_fit,
 )
 
 LINES = "".join(f"line {n} of the listing\n" for n in range(2_000))
@@ -197,7 +196,9 @@ def test_weights_add_up(text: str) -> None:
 
 def test_chinese_text_is_cut_earlier_than_english() -> None:
     english, chinese, rare = "a" * 99_000, "字" * 99_000, "\U00020000" * 99_000
-    sizes = [len(weighted_fit(text, 32_000)) for text in (english, chinese, rare)]
+    sizes = [
+        len(fit(text, result_cap(32_000), weight_cap(32_000))) for text in (english, chinese, rare)
+    ]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] == 16_000
     assert 7_000 < sizes[1] <= 8_100

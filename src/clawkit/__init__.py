@@ -8,48 +8,62 @@ from typing import TYPE_CHECKING, Any
 from clawkit.version import __version__
 
 if TYPE_CHECKING:
-    from clawkit.core.approval import Answer, Ask, Block, Request
+    from clawkit.content import Image, Text
+    from clawkit.core.approval import Answer, Approver, Ask, Deny, Question
     from clawkit.core.call import CallRequest
     from clawkit.core.context import Context, Sender
     from clawkit.core.effects import Effect
     from clawkit.core.hooks import Call, Hooks, Rewrite
     from clawkit.core.result import Result
     from clawkit.core.tool import Tool, tool
+    from clawkit.errors import ToolAuthorizationError, ToolError, ToolInputError
     from clawkit.runtime import Toolkit
 
 # Loaded on first use: `import clawkit` costs next to nothing.
 _HOME = {
     "Answer": "clawkit.core.approval",
+    "Approver": "clawkit.core.approval",
     "Ask": "clawkit.core.approval",
-    "Block": "clawkit.core.approval",
     "Call": "clawkit.core.hooks",
     "CallRequest": "clawkit.core.call",
     "Context": "clawkit.core.context",
+    "Deny": "clawkit.core.approval",
     "Effect": "clawkit.core.effects",
     "Hooks": "clawkit.core.hooks",
-    "Request": "clawkit.core.approval",
+    "Image": "clawkit.content",
+    "Question": "clawkit.core.approval",
     "Result": "clawkit.core.result",
     "Rewrite": "clawkit.core.hooks",
     "Sender": "clawkit.core.context",
+    "Text": "clawkit.content",
     "Tool": "clawkit.core.tool",
+    "ToolAuthorizationError": "clawkit.errors",
+    "ToolError": "clawkit.errors",
+    "ToolInputError": "clawkit.errors",
     "Toolkit": "clawkit.runtime",
     "tool": "clawkit.core.tool",
 }
 
 __all__ = [
     "Answer",
+    "Approver",
     "Ask",
-    "Block",
     "Call",
     "CallRequest",
     "Context",
+    "Deny",
     "Effect",
     "Hooks",
-    "Request",
+    "Image",
+    "Question",
     "Result",
     "Rewrite",
     "Sender",
+    "Text",
     "Tool",
+    "ToolAuthorizationError",
+    "ToolError",
+    "ToolInputError",
     "Toolkit",
     "__version__",
     "tool",

@@ -1,6 +1,6 @@
 """Everything clawkit raises on purpose.
 
-    ClawkitError                       code, exit_code
+    ClawkitError                       exit_code
     ├── ConfigError                    the configuration cannot be used; carries every issue found
     ├── EditError                      a configuration edit was refused; nothing was written
     ├── SecretError                    a secret reference could not be resolved
@@ -91,7 +91,7 @@ class ToolInputError(ToolError):
 
 
 class ToolAuthorizationError(ToolInputError):
-    """Policy, a hook or a person refused the call. `reason` is one of a closed set of words."""
+    """Policy, a rule, a hook or a person refused the call. `reason` is a word that says which."""
 
     exit_code = 3
     status = 403

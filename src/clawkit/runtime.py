@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -16,6 +17,7 @@ from clawkit.config.env import substitute
 from clawkit.config.load import Loaded, load, loads
 from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef, parse_ref
+from clawkit.config.shown import secrets_of
 from clawkit.core.approval import Approver
 from clawkit.core.call import CallRequest, OnEvent, Run, call, call_all
 from clawkit.core.context import InForce, Scope, Sender
@@ -27,6 +29,7 @@ from clawkit.errors import ConfigError, Issue, SchemaError
 from clawkit.fs.base import FileSystem
 from clawkit.fs.local import LocalFileSystem
 from clawkit.redact import Redactor, is_secret_name
+from clawkit.schema.choose import target_for
 from clawkit.schema.declare import PROVIDERS, Provider, declare
 
 
@@ -87,7 +90,7 @@ class Toolkit:
             channel=channel,
             account=account,
             group=group,
-            sender=sender or Sender(owner=owner),
+            sender=replace(sender or Sender(), owner=owner or bool(sender and sender.owner)),
             sandboxed=sandboxed,
             depth=depth,
             allow=None if allow is None else tuple(allow),
@@ -118,8 +121,13 @@ class Toolkit:
     def workspace(self) -> str:
         return self._run.workspace
 
-    def schemas(self, provider: Provider, *, strict: bool = False) -> list[dict[str, Any]]:
-        """The tools as a model API takes them."""
+    def schemas(
+        self, provider: Provider | None = None, *, strict: bool = False
+    ) -> list[dict[str, Any]]:
+        """The tools as a model API takes them; without a provider, as that of the run's model."""
+        if provider is None:
+            model = self._run.scope.model
+            provider = target_for(model.provider, model.id) if model else "anthropic"
         if provider not in PROVIDERS:
             raise SchemaError(f"{provider!r} is no model API; known: {', '.join(PROVIDERS)}")
         return [
@@ -207,23 +215,9 @@ def _redactor(loaded: Loaded) -> Redactor:
     """Knows what must not show up in a result: secrets of the configuration and around us."""
     raw = loaded.raw or msgspec.to_builtins(loaded.config)
     env = {**os.environ, **loaded.env}
-    values = [value for name, value in env.items() if is_secret_name(name)]
+    around = [value for name, value in env.items() if is_secret_name(name)]
+    ours = [str(each) for each in secrets_of(substitute(raw, env))]
     try:
-        return Redactor(
-            [*values, *_secrets_in(substitute(raw, env))],
-            loaded.config.logging.redact_patterns or (),
-        )
+        return Redactor([*around, *ours], loaded.config.logging.redact_patterns or ())
     except ValueError as error:
         raise ConfigError([Issue("logging.redactPatterns", str(error))]) from None
-
-
-def _secrets_in(value: Any, *, secret: bool = False) -> Iterator[str]:
-    """Texts that stand under a name that says what they are."""
-    if isinstance(value, Mapping):
-        for name, each in value.items():
-            yield from _secrets_in(each, secret=is_secret_name(str(name)))
-    elif isinstance(value, list):
-        for each in value:
-            yield from _secrets_in(each, secret=secret)
-    elif secret and isinstance(value, str) and "${" not in value:
-        yield str(value)

@@ -67,11 +67,6 @@ def fit(text: str, max_chars: int, max_weight: int) -> str:
     return kept
 
 
-def weighted_fit(text: str, context_window: int | None) -> str:
-    """The text cut to what one result may take of a model's context window."""
-    return fit(text, result_cap(context_window), weight_cap(context_window))
-
-
 def cut(text: str, max_chars: int) -> str:
     """At most `max_chars` of a text, with a notice that says how much is missing.
 

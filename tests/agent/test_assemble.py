@@ -12,7 +12,7 @@ import pytest
 from clawkit.agent.assemble import _REMEMBERED, _cache, assemble
 from clawkit.config.load import loads
 from clawkit.config.model import Config
-from clawkit.core.approval import Ask, Block
+from clawkit.core.approval import Ask, Deny
 from clawkit.core.catalog import CATALOG
 from clawkit.core.context import Context, Scope, Sender
 from clawkit.core.registry import Registered
@@ -125,7 +125,7 @@ def test_rules_judge_single_calls(workspace: Path) -> None:
     assembly = assemble(config_of(rules=rules), OWNER)
     ctx = Context("1", OWNER, str(workspace))
     read = assembly.tools["read"]
-    assert isinstance(assembly.judge(read, {"path": "secrets/key"}, ctx), Block)
+    assert isinstance(assembly.judge(read, {"path": "secrets/key"}, ctx), Deny)
     assert isinstance(assembly.judge(read, {"path": "src/main.py"}, ctx), Ask)
     assert assembly.judge(read, {"path": "a.txt"}, ctx) is None
 
@@ -247,11 +247,16 @@ def test_a_failed_assembly_is_not_remembered() -> None:
 
 
 def test_only_the_latest_assemblies_are_remembered() -> None:
-    first = assemble(Config(), Scope(session="first"))
+    first = assemble(Config(), Scope(group="first"))
     for number in range(_REMEMBERED):
-        assemble(Config(), Scope(session=str(number)))
+        assemble(Config(), Scope(group=str(number)))
     assert len(_cache) == _REMEMBERED
-    assert assemble(Config(), Scope(session="first")) is not first
+    assert assemble(Config(), Scope(group="first")) is not first
+
+
+def test_neither_the_session_nor_the_window_makes_another_assembly() -> None:
+    first = assemble(Config(), Scope(session="one"))
+    assert assemble(Config(), Scope(session="two", context_window=8000)) is first
 
 
 def test_threads_may_assemble_at_the_same_time() -> None:
@@ -260,7 +265,7 @@ def test_threads_may_assemble_at_the_same_time() -> None:
     def work(seed: int) -> None:
         try:
             for number in range(150):
-                scope = Scope(session=str((number * seed) % (_REMEMBERED + 5)))
+                scope = Scope(group=str((number * seed) % (_REMEMBERED + 5)))
                 assert list(assemble(Config(), scope).tools) == BUILT
         except BaseException as error:  # noqa: BLE001  # a thread's root
             failures.append(error)

@@ -126,6 +126,11 @@ def test_call_prints_the_result_as_json(cli: Cli) -> None:
     assert result["details"]["truncation"]["totalLines"] == 2
 
 
+@pytest.mark.parametrize("args", [("call", "ls"), ("schema", "ls"), ("list",), ("explain", "ls")])
+def test_programs_can_always_ask_for_json(cli: Cli, args: tuple[str, ...]) -> None:
+    assert json.loads(cli("tools", *args, "--json").stdout)
+
+
 def test_call_takes_parameters_from_standard_input(cli: Cli) -> None:
     done = cli("tools", "call", "read", "-", "--text", stdin='{"path": "a.txt", "limit": 1}')
     assert done.stdout.startswith("alpha\n")
@@ -141,7 +146,7 @@ def test_call_takes_parameters_from_standard_input(cli: Cli) -> None:
         (("nosuch", "{}"), 1, "no tool called"),
         (("exec", '{"command": "id"}'), 1, "not available in this build"),
         (("read", "{path"), 2, "not JSON"),
-        (("read", '{"path":' + "[" * 50_000 + "]" * 50_000 + "}"), 2, "not JSON"),
+        (("read", '{"path":' + "[" * 50_000 + "]" * 50_000 + "}"), 2, "nested too deeply"),
         (("read", '{"path":' + "[" * 200 + "]" * 200 + "}"), 1, "nested too deeply"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from clawkit.core.approval import Answer, Ask, Block, Request
+from clawkit.core.approval import Answer, Ask, Deny, Question
 from clawkit.core.call import CallRequest, Event, Run, call
 from clawkit.core.context import Context
 from clawkit.core.result import Result
@@ -49,7 +49,7 @@ async def once(execute: Execute, params: object = None, **options: Any) -> Resul
     return await call(run_of(make("probe", execute), **options), CallRequest("probe", params))
 
 
-def always(verdict: Block | Ask | None) -> Callable[..., Block | Ask | None]:
+def always(verdict: Deny | Ask | None) -> Callable[..., Deny | Ask | None]:
     return lambda _tool, _params, _ctx: verdict
 
 
@@ -58,9 +58,9 @@ class Answering:
 
     def __init__(self, answer: object) -> None:
         self.answer = answer
-        self.requests: list[Request] = []
+        self.requests: list[Question] = []
 
-    async def ask(self, request: Request) -> Answer:
+    async def ask(self, request: Question) -> Answer:
         self.requests.append(request)
         if isinstance(self.answer, BaseException):
             raise self.answer

@@ -18,7 +18,7 @@ from tests.core.parts import (
     run_of,
 )
 
-from clawkit.core.approval import MAX_TIMEOUT_S, Answer, Ask, Block, Request
+from clawkit.core.approval import MAX_TIMEOUT_S, Answer, Ask, Deny, Question
 from clawkit.core.call import CallRequest, call
 from clawkit.core.context import Context
 from clawkit.core.hooks import Hooks, Rewrite
@@ -30,7 +30,7 @@ async def test_cancelling_while_a_person_is_asked_asks_no_longer() -> None:
     asked, stopped = asyncio.Event(), asyncio.Event()
 
     class Slow:
-        async def ask(self, _request: Request) -> Answer:
+        async def ask(self, _request: Question) -> Answer:
             asked.set()
             try:
                 await asyncio.Event().wait()
@@ -52,7 +52,7 @@ async def test_a_person_who_allows_lets_the_call_go_on_once() -> None:
     run = run_of(make("probe", echo), rules=always(QUESTION), approver=person)
     for _ in range(2):
         assert not (await call(run, CallRequest("probe", {"path": "a"}))).is_error
-    assert person.requests[0] == Request(
+    assert person.requests[0] == Question(
         tool="probe",
         params={"path": "a"},
         title="Pay 5?",
@@ -91,7 +91,7 @@ async def test_everything_but_a_clear_yes_is_a_no(answer: object, words: str) ->
 
 async def test_no_answer_in_time_is_a_no() -> None:
     class Silent:
-        async def ask(self, _request: Request) -> Answer:
+        async def ask(self, _request: Question) -> Answer:
             await asyncio.Event().wait()
             return Answer("allow")
 
@@ -121,7 +121,7 @@ async def test_where_nobody_can_be_asked_the_call_is_refused_with_what_would_all
 
 async def test_the_person_is_not_shown_known_secrets_and_cannot_change_the_call() -> None:
     class Meddling(Answering):
-        async def ask(self, request: Request) -> Answer:
+        async def ask(self, request: Question) -> Answer:
             request.params["env"]["A"] = "changed"
             return await super().ask(request)
 
@@ -142,8 +142,8 @@ async def test_a_hook_and_a_rule_may_both_want_to_ask() -> None:
     assert [request.title for request in person.requests] == ["The hook asks", "The rule asks"]
 
 
-def deny_outside(_tool: Tool, params: Mapping[str, Any], _ctx: Context) -> Block | None:
-    return Block("outside") if str(params.get("path")).startswith("/") else None
+def deny_outside(_tool: Tool, params: Mapping[str, Any], _ctx: Context) -> Deny | None:
+    return Deny("outside") if str(params.get("path")).startswith("/") else None
 
 
 async def test_rules_come_after_hooks_so_that_none_can_rewrite_a_call_past_them() -> None:
@@ -164,8 +164,8 @@ async def test_a_rule_that_blocks_is_not_overruled_by_a_person() -> None:
 
 
 async def test_leaving_a_parameter_out_does_not_pass_a_rule_about_its_default() -> None:
-    def rule(_tool: Tool, params: Mapping[str, Any], _ctx: Context) -> Block | None:
-        return Block("ten is too much") if params.get("size") == 10 else None
+    def rule(_tool: Tool, params: Mapping[str, Any], _ctx: Context) -> Deny | None:
+        return Deny("ten is too much") if params.get("size") == 10 else None
 
     assert (await once(echo, {}, rules=rule)).as_text() == "ten is too much"
     assert (await once(echo, {"size": 9}, rules=rule)).details == {"params": {"size": 9}}

@@ -78,6 +78,7 @@ async def test_a_tool_that_policy_took_away_is_refused_with_the_reason() -> None
         "tool": "exec",
         "deniedReason": "policy",
         "reason": "the tool 'exec' is not allowed here",
+        "code": 403,
     }
 
 

@@ -22,7 +22,7 @@ from tests.core.parts import (
     run_of,
 )
 
-from clawkit.core.approval import Answer, Ask, Block
+from clawkit.core.approval import Answer, Ask, Deny
 from clawkit.core.call import CallRequest, Run, call_all
 from clawkit.core.context import Context
 from clawkit.core.effects import Effect
@@ -192,10 +192,10 @@ async def test_cancelling_a_message_stops_all_its_calls_and_starts_no_more() -> 
     assert started == stopped == {"a", "b"}
 
 
-def by_target(verdict: Block | Ask) -> Callable[..., Block | Ask | None]:
+def by_target(verdict: Deny | Ask) -> Callable[..., Deny | Ask | None]:
     """A rule about where a path really leads, as the argument rules have it."""
 
-    def rule(tool: Tool, params: Mapping[str, Any], ctx: Context) -> Block | Ask | None:
+    def rule(tool: Tool, params: Mapping[str, Any], ctx: Context) -> Deny | Ask | None:
         if tool.name != "show":
             return None
         real = os.path.realpath(os.path.join(ctx.workspace, params["path"]))
@@ -227,7 +227,7 @@ async def test_a_call_cannot_open_a_way_past_a_rule_for_the_next_one(
     linking: Callable[..., Run],
 ) -> None:
     listener = Listener()
-    run = linking(rules=by_target(Block("no secrets")))
+    run = linking(rules=by_target(Deny("no secrets")))
     results = await in_time(call_all(run, LINK_AND_SHOW, listener))
     assert [result.is_error for result in results] == [False, True]
     assert results[1].as_text() == "no secrets"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from clawkit.core.approval import MAX_TIMEOUT_S, Answer, Ask, Block, Request
+from clawkit.core.approval import MAX_TIMEOUT_S, Answer, Ask, Deny, Question
 from clawkit.core.call import CallRequest, Run, call
 from clawkit.core.context import Context
 from clawkit.core.hooks import Call, Hooks, Rewrite
@@ -39,9 +39,9 @@ class Yes:
     """Somebody who allows everything, and keeps the questions."""
 
     def __init__(self) -> None:
-        self.requests: list[Request] = []
+        self.requests: list[Question] = []
 
-    async def ask(self, request: Request) -> Answer:
+    async def ask(self, request: Question) -> Answer:
         self.requests.append(request)
         return Answer("allow")
 
@@ -87,7 +87,7 @@ async def test_higher_priority_goes_first_and_equal_ones_keep_their_order(probe:
 
 async def test_the_first_block_ends_it_with_its_reason(probe: Probe) -> None:
     later: list[Call] = []
-    hooks = with_before(lambda _call: Block("not on Sundays"), later.append)
+    hooks = with_before(lambda _call: Deny("not on Sundays"), later.append)
     result = await run_probe(probe, hooks)
     assert result.as_text() == "not on Sundays"
     assert result.details["status"] == "blocked"
@@ -97,8 +97,8 @@ async def test_the_first_block_ends_it_with_its_reason(probe: Probe) -> None:
 
 
 async def test_a_block_without_a_reason_names_the_hook(probe: Probe) -> None:
-    async def guard(_call: Call) -> Block:
-        return Block("")
+    async def guard(_call: Call) -> Deny:
+        return Deny("")
 
     result = await run_probe(probe, with_before(guard))
     assert "blocked by the hook" in result.as_text()
@@ -118,7 +118,7 @@ async def test_parameters_rewritten_by_one_hook_reach_the_next_and_the_tool(prob
 
 
 async def test_a_block_after_a_rewrite_still_blocks(probe: Probe) -> None:
-    hooks = with_before(lambda _call: Rewrite({"path": "b"}), lambda _call: Block("no"))
+    hooks = with_before(lambda _call: Rewrite({"path": "b"}), lambda _call: Deny("no"))
     assert (await run_probe(probe, hooks)).details["status"] == "blocked"
     assert probe.ran == []
 
@@ -180,7 +180,7 @@ async def test_the_one_who_asks_may_name_itself(probe: Probe) -> None:
 
 async def test_a_block_after_a_question_blocks_without_asking(probe: Probe) -> None:
     yes = Yes()
-    hooks = with_before(lambda _call: Ask("May it?"), lambda _call: Block("no"))
+    hooks = with_before(lambda _call: Ask("May it?"), lambda _call: Deny("no"))
     assert (await run_probe(probe, hooks, approver=yes)).as_text() == "no"
     assert yes.requests == []
     assert probe.ran == []
@@ -341,8 +341,8 @@ def test_no_hook_may_take_longer_than_anybody_would_wait() -> None:
 class Guard:
     """A hook with a state."""
 
-    async def __call__(self, _call: Call) -> Block:
-        return Block("")
+    async def __call__(self, _call: Call) -> Deny:
+        return Deny("")
 
 
 async def test_an_object_can_be_a_hook(probe: Probe) -> None:

@@ -539,7 +539,8 @@ def test_a_step_that_fails_removes_what_it_should_have_judged() -> None:
     rule = Rule("tools.deny", BrokenMatcher([], "tools.deny", Universe.of({})))
     said: dict[str, list[Trace]] = {"read": [], "exec": []}
     assert _sift(Step(3, "tools.allow", None, (rule,)), ["read", "exec"], said) == []
-    assert said["read"] == [Trace(3, "tools.allow", "deny", "tools.allow", "error: boom")]
+    why = "tools.allow failed: boom"
+    assert said["read"] == [Trace(3, "tools.allow", "deny", "tools.allow", "error: boom", why)]
 
 
 NAMES = st.sampled_from([*CATALOG, *GROUPS, "*", "web_*", "lost", "Bash", "slack", "e.ec", ""])

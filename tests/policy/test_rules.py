@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawkit.config.load import loads
-from clawkit.core.approval import Ask, Block
+from clawkit.core.approval import Ask, Deny
 from clawkit.core.context import Context, Scope
 from clawkit.core.tool import Tool
 from clawkit.errors import ConfigError
@@ -46,7 +46,7 @@ def ask_rules(
     compiled, _ = compile_rules(config.tools.rules, UNIVERSE)
     ctx = Context("1", Scope(), str(workspace))
     match judge(compiled, tool, tool.name, params, ctx):
-        case Block():
+        case Deny():
             return "deny"
         case Ask():
             return "ask"
@@ -243,7 +243,7 @@ def test_the_answer_names_the_rule_and_its_reason() -> None:
         UNIVERSE,
     )
     denied = judge(refused, EXEC, "exec", {}, Context("1", Scope(), "/"))
-    assert denied == Block("tools.rules[0] denies this call of 'exec': no")
+    assert denied == Deny("tools.rules[0] denies this call of 'exec': no")
 
 
 def test_bad_patterns_are_reported_all_at_once_and_unknown_tools_are_remarked_on() -> None:

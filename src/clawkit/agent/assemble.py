@@ -9,13 +9,13 @@ from __future__ import annotations
 import importlib
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
 from clawkit.config.model import Config
-from clawkit.core.approval import Ask, Block
+from clawkit.core.approval import Ask, Deny
 from clawkit.core.catalog import CATALOG, Entry, canonical
 from clawkit.core.context import Context, Scope
 from clawkit.core.params import advertised
@@ -56,7 +56,7 @@ class Assembly:
             if not verdict.kept
         }
 
-    def judge(self, tool: Tool, params: Mapping[str, Any], ctx: Context) -> Block | Ask | None:
+    def judge(self, tool: Tool, params: Mapping[str, Any], ctx: Context) -> Deny | Ask | None:
         """What `tools.rules` says about one call."""
         return judge(self.rules, tool, canonical(tool.name), params, ctx)
 
@@ -68,7 +68,9 @@ def assemble(config: Config, scope: Scope, extra: Sequence[Registered] = ()) -> 
     model could be offered it, and `ConfigError` for settings that only show to be unusable here.
     """
     given = tuple(extra)
-    key = (_content(config), scope, *((e.source, e.optional, id(e.tool)) for e in given))
+    # The session and the model's window play no part in what may be used.
+    seen = replace(scope, session="", context_window=None)
+    key = (_content(config), seen, *((e.source, e.optional, id(e.tool)) for e in given))
     # Taken out and put back at the end, so that another thread can never find it half gone.
     found = _cache.pop(key, None) or (_assemble(config, scope, given), given)
     _cache[key] = found
@@ -143,8 +145,10 @@ def _deny_by_rule(decision: Decision, rules: Sequence[Rule]) -> Decision:
         for name, verdict in verdicts.items():
             entry = rule.tools.find(name)
             if verdict.kept and entry is not None:
-                trace = Trace(11, "tools.rules", "deny", f"tools.rules[{rule.number}]", entry)
-                verdicts[name] = Verdict(False, (*verdict.traces, trace))
+                key = f"tools.rules[{rule.number}]"
+                why = f"{key} denies it with {entry!r}"
+                said = Trace(11, "tools.rules", "deny", key, entry, why)
+                verdicts[name] = Verdict(False, (*verdict.traces, said))
     return decision._replace(verdicts=verdicts)
 
 

@@ -97,7 +97,9 @@ def _read_params(text: str) -> object:
         return None
     try:
         return json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise click.UsageError("the parameters are nested too deeply") from None
+    except ValueError as error:
         raise click.UsageError(
             f"the parameters are not JSON: {error}\n"
             "Give them as an object, in single quotes for the shell: "

@@ -64,6 +64,11 @@ def json_option(command: F) -> F:
     return _JSON(command)
 
 
+def always_json(command: F) -> F:
+    """`--json` for commands that print nothing else, so that programs can always say it."""
+    return click.option("--json", is_flag=True, expose_value=False, help="The default.")(command)
+
+
 def scope_options(command: F) -> F:
     """`--config`, `--workspace` and everything policy looks at."""
     for option in reversed(_SCOPE):

@@ -9,14 +9,21 @@ import termios
 
 import click
 
-from clawkit.core.approval import Answer, Request
+from clawkit.core.approval import Answer, Question
 from clawkit.text import printable
 
 
 class TerminalApprover:
     """Asks on standard error and reads the answer from standard input. Only `y` means yes."""
 
-    async def ask(self, request: Request) -> Answer:
+    def __init__(self) -> None:
+        self._one_at_a_time = asyncio.Lock()
+
+    async def ask(self, request: Question) -> Answer:
+        async with self._one_at_a_time:
+            return await self._ask(request)
+
+    async def _ask(self, request: Question) -> Answer:
         # What was typed before the question was not an answer to it.
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
         click.secho(f"\n{printable(request.title, '')}", bold=True, err=True)

@@ -11,6 +11,7 @@ import click
 from clawkit.agent.assemble import Assembly, assemble
 from clawkit.cli.options import (
     Settings,
+    always_json,
     json_option,
     print_json,
     read_settings,
@@ -67,7 +68,7 @@ def _row(name: str, assembly: Assembly, provider: Provider) -> dict[str, Any]:
 
 
 def _trace(trace: Trace) -> dict[str, Any]:
-    return {**trace._asdict(), "why": str(trace)}
+    return trace._asdict()
 
 
 @tools.command("list")
@@ -208,6 +209,7 @@ def _print_explanation(row: dict[str, Any]) -> None:
     help="Model API to adapt to. Default: that of --model, else anthropic.",
 )
 @click.option("--strict", is_flag=True, help="OpenAI strict mode.")
+@always_json
 @scope_options
 def schema(names: tuple[str, ...], provider: Provider | None, strict: bool, **options: Any) -> None:
     """Print the declarations of the tools in force as JSON, as a model API takes them."""
@@ -237,6 +239,7 @@ def _in_force(name: str, assembly: Assembly) -> Any:
 @click.argument("name")
 @click.argument("params", default="", metavar="[JSON]")
 @click.option("--text", is_flag=True, help="Print only the text of the result.")
+@always_json
 @scope_options
 def call(name: str, params: str, text: bool, **options: Any) -> None:
     """Call a tool and print its result as JSON: {"content": […], "details": {…}}.
@@ -255,6 +258,7 @@ def call(name: str, params: str, text: bool, **options: Any) -> None:
 
 @tools.command()
 @click.argument("file", metavar="FILE")
+@always_json
 @scope_options
 def run(file: str, **options: Any) -> None:
     """Carry out the calls in a JSONL file (`-`: standard input), one after the other.

@@ -29,6 +29,26 @@ def masked(value: Any, shape: Shape = ROOT, *, hide: bool = False) -> Any:
     return _Mask().value(value, shape, hide)
 
 
+def secrets_of(value: Any, shape: Shape = ROOT, *, hide: bool = False) -> Iterator[str]:
+    """The texts in a value that `masked` would not show."""
+    hide = hide or is_secret(shape)
+    if isinstance(value, dict):
+        if not _is_reference(value):
+            for key, item in value.items():
+                inner, hidden = _inside(key, item, shape, hide)
+                yield from secrets_of(item, inner, hide=hidden)
+    elif isinstance(value, list):
+        inner, flagged = shape.items or shape, _flagged(value)
+        for at, item in enumerate(value):
+            yield from secrets_of(item, inner, hide=hide or at in flagged)
+    elif (
+        hide
+        and isinstance(value, str)
+        and not (value in shape.words or _REFERENCE.fullmatch(value))
+    ):
+        yield value
+
+
 class _Mask:
     def __init__(self) -> None:
         self.redactor = Redactor()

@@ -11,7 +11,7 @@ MAX_TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class Question:
     """One question to a person."""
 
     tool: str
@@ -38,7 +38,7 @@ class Answer:
 class Approver(Protocol):
     """Somebody who can be asked. Must answer or raise; silence is cut off and means no."""
 
-    async def ask(self, request: Request) -> Answer: ...
+    async def ask(self, request: Question) -> Answer: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class Deny:
     """A hook's or a rule's no. The model is told the reason."""
 
     reason: str

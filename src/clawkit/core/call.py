@@ -21,8 +21,8 @@ from clawkit.core.approval import (
     Answer,
     Approver,
     Ask,
-    Block,
-    Request,
+    Deny,
+    Question,
 )
 from clawkit.core.bounded import GRACE_S, bounded
 from clawkit.core.catalog import CATALOG, canonical
@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 Event = Mapping[str, Any]
 OnEvent = Callable[[Event], None]
-Rules = Callable[[Tool, Mapping[str, Any], Context], Block | Ask | None]
+Rules = Callable[[Tool, Mapping[str, Any], Context], Deny | Ask | None]
 
 
 def _no_rules(_tool: Tool, _params: Mapping[str, Any], _ctx: Context) -> None:
@@ -87,14 +87,14 @@ class CallRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A call that may run."""
+    """A call that is understood, and that no hook blocked."""
 
     tool: Tool
     call: Call
     arguments: Any
     effects: tuple[Effect, ...]
-    asked: Ask | None
-    """What a rule had a person decide."""
+    ask: Ask | None
+    """What a hook wants a person to decide."""
 
 
 async def call(run: Run, request: CallRequest, on_event: OnEvent | None = None) -> Result:
@@ -102,7 +102,7 @@ async def call(run: Run, request: CallRequest, on_event: OnEvent | None = None) 
     prepared = await _prepare(run, request, on_event)
     if isinstance(prepared, Result):
         return prepared
-    return await _execute(run, prepared, on_event)
+    return await _carry_out((), run, prepared, on_event)
 
 
 async def call_all(
@@ -123,24 +123,21 @@ async def call_all(
                 and isinstance(task, asyncio.Task)
                 and collide(each.effects, other.effects)
             ]
-            started.append(group.create_task(_execute_after(earlier, run, each, on_event)))
+            started.append(group.create_task(_carry_out(earlier, run, each, on_event)))
     return [each if isinstance(each, Result) else each.result() for each in started]
 
 
-async def _execute_after(
+async def _carry_out(
     earlier: Sequence[Awaitable[Result]], run: Run, prepared: _Prepared, on_event: OnEvent | None
 ) -> Result:
+    """When the calls it could collide with are done: rules, a person, the tool itself."""
     for task in earlier:
         await task
-    if earlier:
-        # What ran meanwhile may have changed where a path leads: the rules look again.
-        try:
-            wish = _check_rules(run, prepared.tool, prepared.call)
-            if wish is not None and wish != prepared.asked:
-                await _ask(run, prepared.call, wish)
-        except Exception as error:  # noqa: BLE001  # as in _prepare
-            result = _failure(prepared.tool.name, error)
-            return _finish(run, result, prepared.tool.name, prepared.call.ctx.call_id, on_event)
+    try:
+        await _decide(run, prepared)
+    except Exception as error:  # noqa: BLE001  # as in _prepare
+        name, call_id = prepared.tool.name, prepared.call.ctx.call_id
+        return _finish(run, _failure(name, error), name, call_id, on_event)
     return await _execute(run, prepared, on_event)
 
 
@@ -186,9 +183,15 @@ async def _admit(run: Run, tool: Tool, raw: object, ctx: Context) -> _Prepared:
     if outcome.rewritten:
         params, arguments = read_params(tool, outcome.params)
         call = replace(call, params=params)
-    # Rules come last, so that no hook can rewrite a call past them.
+    return _Prepared(tool, call, arguments, _effects(tool, arguments, ctx), outcome.ask)
+
+
+async def _decide(run: Run, prepared: _Prepared) -> None:
+    """Return when the call may run. Rules come last: no hook can rewrite a call past them, and no
+    earlier call can change where a path leads after they looked."""
+    tool, call = prepared.tool, prepared.call
     asked = _check_rules(run, tool, call)
-    wishes = [wish for wish in (outcome.ask, asked) if wish is not None]
+    wishes = [wish for wish in (prepared.ask, asked) if wish is not None]
     for wish in wishes:
         await _ask(run, call, wish)
     if wishes and _check_rules(run, tool, call) != asked:
@@ -196,7 +199,6 @@ async def _admit(run: Run, tool: Tool, raw: object, ctx: Context) -> _Prepared:
             "what the call would reach changed while a person was deciding; send it again",
             reason="rule",
         )
-    return _Prepared(tool, call, arguments, _effects(tool, arguments, ctx), asked)
 
 
 def _check_rules(run: Run, tool: Tool, call: Call) -> Ask | None:
@@ -204,7 +206,7 @@ def _check_rules(run: Run, tool: Tool, call: Call) -> Ask | None:
     left_out = {key: tool.defaults[key] for key in tool.defaults if key not in call.params}
     # A rule about a value must not be passed by leaving the value out.
     verdict = run.rules(tool, {**call.params, **left_out}, call.ctx)
-    if isinstance(verdict, Block):
+    if isinstance(verdict, Deny):
         raise ToolAuthorizationError(verdict.reason, reason="rule")
     return verdict
 
@@ -232,7 +234,7 @@ async def _ask(run: Run, call: Call, wish: Ask) -> None:
     timeout_s = run.approval_timeout_s
     if wish.timeout_s is not None:
         timeout_s = min(max(wish.timeout_s, 0.0), MAX_TIMEOUT_S)
-    request = Request(
+    request = Question(
         tool=call.tool,
         params=copy.deepcopy(run.redactor.data(dict(call.params))),
         title=wish.title,
@@ -289,9 +291,9 @@ def _failure(tool: str, error: Exception) -> Result:
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     if isinstance(error, ToolAuthorizationError):
-        return Result.text(
-            str(error), status="blocked", tool=tool, deniedReason=error.reason, reason=str(error)
-        )
+        reason, code = str(error), error.status
+        denied = {"deniedReason": error.reason, "reason": reason, "code": code}
+        return Result.text(reason, status="blocked", tool=tool, **denied)
     if isinstance(error, ClawkitError):
         code = error.status if isinstance(error, ToolError) else 500
         return Result.error(tool, str(error), code=code)

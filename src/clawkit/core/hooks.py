@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from clawkit.core.approval import MAX_TIMEOUT_S, Ask, Block
+from clawkit.core.approval import MAX_TIMEOUT_S, Ask, Deny
 from clawkit.core.bounded import bounded, in_thread
 from clawkit.core.catalog import canonical
 from clawkit.core.context import Context
@@ -45,7 +45,7 @@ class Rewrite:
     params: Mapping[str, Any]
 
 
-Verdict = Block | Rewrite | Ask | None
+Verdict = Deny | Rewrite | Ask | None
 Before = Callable[[Call], Awaitable[Verdict] | Verdict]
 After = Callable[[Call, Result], Awaitable[Result | None] | Result | None]
 
@@ -168,7 +168,7 @@ def _apply(outcome: Outcome, verdict: object, hook: _Hook) -> Outcome:
     match verdict:
         case None:
             return outcome
-        case Block(reason):
+        case Deny(reason):
             return replace(outcome, blocked=reason or f"blocked by the hook {hook.name}")
         case Ask():
             wish = verdict if verdict.asked_by else replace(verdict, asked_by=f"hook {hook.name}")
@@ -179,7 +179,7 @@ def _apply(outcome: Outcome, verdict: object, hook: _Hook) -> Outcome:
             return replace(outcome, params=copy.deepcopy(dict(params)), rewritten=True)
         case _:
             raise TypeError(
-                f"a before-hook returns None, Block, Rewrite or Ask, not {type(verdict).__name__}"
+                f"a before-hook returns None, Deny, Rewrite or Ask, not {type(verdict).__name__}"
             )
 
 

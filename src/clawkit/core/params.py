@@ -14,8 +14,6 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-import msgspec
-
 from clawkit.core.paths import plain_path
 from clawkit.core.tool import Tool
 from clawkit.errors import ToolAuthorizationError, ToolInputError
@@ -44,23 +42,18 @@ def read_params(tool: Tool, raw: object) -> tuple[dict[str, Any], Any]:
     if isinstance(action, str) and action in tool.off:
         raise ToolAuthorizationError(tool.off[action], reason="rule")
     refusal: list[str] = []
-    if tool.struct is not None and not problems:
-        # Both engines read one description; the fast one says yes, the thorough one says why not.
+    if tool.struct is None:
+        problems += _explain(tool, params)
+    if not problems:
+        # Of two engines that read one description the struct is the fast one: it says yes, and
+        # the thorough one says why not.
         try:
-            return params, msgspec.convert(params, tool.struct)
-        except msgspec.ValidationError as error:
-            refusal = [str(error)]
-    problems += _explain(tool, params)
-    problems = problems or refusal
-    typed: Any = params
-    if tool.model is not None and not problems:
-        try:
-            typed = tool.model.model_validate(params)
+            return params, tool.typed(params)
         except ValueError as error:
-            problems = [str(error)]
-    if problems:
-        raise ToolInputError(_complain(tool, problems, given))
-    return params, typed
+            refusal = [str(error)]
+    if tool.struct is not None:
+        problems += _explain(tool, params)
+    raise ToolInputError(_complain(tool, problems or refusal, given))
 
 
 def _as_object(tool: Tool, raw: object) -> dict[str, Any]:

@@ -85,6 +85,12 @@ class Tool:
         is_model = isinstance(kind, type) and hasattr(kind, "model_validate")
         return cast("type[Model]", kind) if is_model else None
 
+    def typed(self, params: Mapping[str, Any]) -> Any:
+        """Parameters as `execute` takes them. Raises ValueError when they do not fit."""
+        if self.struct is not None:
+            return msgspec.convert(params, self.struct)
+        return params if self.model is None else self.model.model_validate(params)
+
     @cached_property
     def schema(self) -> dict[str, Any]:
         """The JSON Schema of the parameters: the one description that calls are checked against."""

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import Any
 
-import msgspec
-
 from clawkit.core.context import Context
 from clawkit.core.tool import Tool
 from clawkit.errors import ToolAuthorizationError
@@ -39,13 +37,10 @@ def without_actions(tool: Tool, actions: Set[str], reason: str) -> Tool:
         asked = params.get("action", default)
         if asked in actions:
             raise ToolAuthorizationError(why[asked], reason="rule")
-        given = params if tool.struct is None else msgspec.convert(params, tool.struct)
-        return await tool.execute(given, ctx)
+        return await tool.execute(tool.typed(params), ctx)
 
     def effects(params: Any, ctx: Context) -> Any:
-        return tool.effects(
-            params if tool.struct is None else msgspec.convert(params, tool.struct), ctx
-        )
+        return tool.effects(tool.typed(params), ctx)
 
     off = {**tool.off, **why}
     return replace(tool, parameters=schema, execute=execute, effects=effects, off=off)

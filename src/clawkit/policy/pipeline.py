@@ -31,31 +31,54 @@ class Trace(NamedTuple):
     step: str
     effect: Effect
     key: str
-    entry: str | None = None
+    entry: str | None
     """The entry as written (the profile's name for a profile), when there is one."""
+    why: str
+    """The same for people."""
 
     def __str__(self) -> str:
-        if self.entry is None:
-            keys = self.key.split(" and ")
-            return (
-                f"neither {' nor '.join(keys)} lists it"
-                if len(keys) > 1
-                else _ALONE[self.effect] % self.key
-            )
-        if self.entry.startswith("("):
-            return _BUILT_IN[self.effect] % f"{self.key} {self.entry}"
-        return _WORDS[self.effect] % (self.key, self.entry)
+        return self.why
 
 
-_WORDS = {
-    "allow": "%s has %r",
-    "deny": "%s denies it with %r",
-    "not-allowed": "%s is %r, which does not hold it",
+OWNER_ONLY = Trace(
+    *(0, "owner-only", "deny", "owner-only", None),
+    "it is owner-only, and the sender is not known to be the owner",
+)
+OPTIONAL = Trace(
+    *(12, "optional", "not-allowed", "tools.alsoAllow", None),
+    "it is optional, and neither tools.alsoAllow nor another list asks for it",
+)
+_WORDS: dict[Effect, str] = {
+    "allow": "{key} has {entry!r}",
+    "deny": "{key} denies it with {entry!r}",
+    "not-allowed": "{key} is {entry!r}, which does not hold it",
 }
-_BUILT_IN = {"allow": "%s lists it", "deny": "%s removes it", "not-allowed": "%s does not list it"}
-_ALONE = _BUILT_IN | {"deny": "it is %s, and the sender is not known to be the owner"}
-OWNER_ONLY = Trace(0, "owner-only", "deny", "owner-only")
-OPTIONAL = Trace(11, "optional", "not-allowed", "tools.alsoAllow")
+_BUILT_IN: dict[Effect, str] = {
+    "allow": "{key} {entry} lists it",
+    "deny": "{key} {entry} removes it",
+    "not-allowed": "{key} {entry} does not list it",
+}
+
+
+def trace(step: Step, effect: Effect, rule: Rule, entry: str) -> Trace:
+    """What a rule of a step said."""
+    words = _BUILT_IN if rule.built_in else _WORDS
+    shown = rule.shown or entry
+    why = words[effect].format(key=rule.key, entry=shown)
+    return Trace(step.number, step.name, effect, rule.key, shown, why)
+
+
+def _missing(step: Step, rules: tuple[Rule, ...]) -> Trace:
+    """What a step says about tools that none of its lists holds."""
+    if len(rules) == 1 and rules[0].shown is not None:
+        return trace(step, "not-allowed", rules[0], "")
+    keys = [rule.key for rule in rules] or [step.name]
+    why = (
+        f"{keys[0]} does not list it"
+        if len(keys) == 1
+        else f"neither {' nor '.join(keys)} lists it"
+    )
+    return Trace(step.number, step.name, "not-allowed", " and ".join(keys), None, why)
 
 
 class Verdict(NamedTuple):
@@ -112,10 +135,13 @@ def _sift(step: Step, names: list[str], said: Mapping[str, list[Trace]]) -> list
     try:
         spoken = _judge(step, names)
     except Exception as error:  # noqa: BLE001  # fail closed: what cannot be judged is removed
-        failed = Trace(step.number, step.name, "deny", step.name, f"error: {error}")
+        why = f"error: {error}"
+        failed = Trace(
+            step.number, step.name, "deny", step.name, why, f"{step.name} failed: {error}"
+        )
         spoken = dict.fromkeys(names, failed)
-    for name, trace in spoken.items():
-        said[name].append(trace)
+    for name, said_now in spoken.items():
+        said[name].append(said_now)
     return [name for name in names if name not in spoken or spoken[name].effect == "allow"]
 
 
@@ -130,17 +156,11 @@ def _judge(step: Step, names: list[str]) -> dict[str, Trace]:
             found = rule.matcher.find_all(left)
             if effect == "allow":
                 _add_courtesy(found, rule, left)
-            traces = {
-                entry: Trace(step.number, step.name, effect, rule.key, rule.shown or entry)
-                for entry in set(found.values())
-            }
+            traces = {entry: trace(step, effect, rule, entry) for entry in set(found.values())}
             spoken |= {name: traces[entry] for name, entry in found.items()}
             left = [name for name in left if name not in found]
     if step.allow is not None:
-        keys = " and ".join(rule.key for rule in step.allow) or step.name
-        shown = step.allow[0].shown if len(step.allow) == 1 else None
-        missing = Trace(step.number, step.name, "not-allowed", keys, shown)
-        spoken |= dict.fromkeys(left, missing)
+        spoken |= dict.fromkeys(left, _missing(step, step.allow))
     return spoken
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from clawkit.core.approval import Ask, Block
+from clawkit.core.approval import Ask, Deny
 from clawkit.core.context import Context
 from clawkit.core.params import advertised
 from clawkit.core.tool import Tool
@@ -110,7 +110,7 @@ def compile_pattern(text: str) -> Pattern:
 
 def judge(
     rules: Sequence[Rule], tool: Tool, name: str, params: Mapping[str, Any], ctx: Context
-) -> Block | Ask | None:
+) -> Deny | Ask | None:
     """What the rules say about one checked call."""
     first: Rule | None = None
     for rule in rules:
@@ -118,7 +118,7 @@ def judge(
             continue
         if rule.effect == "deny":
             why = f": {rule.reason}" if rule.reason else ""
-            return Block(f"tools.rules[{rule.number}] denies this call of {name!r}{why}")
+            return Deny(f"tools.rules[{rule.number}] denies this call of {name!r}{why}")
         first = first or rule
     if first is None or first.effect == "allow":
         return None

@@ -49,6 +49,11 @@ class Rule(NamedTuple):
     shown: str | None = None
     """What to name instead of the matching entry: the profile, for a profile's list."""
 
+    @property
+    def built_in(self) -> bool:
+        """Whether the list is clawkit's own, not the operator's."""
+        return self.shown is not None and self.shown.startswith("(")
+
 
 class Step(NamedTuple):
     """One step. `allow` None restricts nothing; an empty tuple lets nothing through."""

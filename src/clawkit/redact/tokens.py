@@ -78,7 +78,11 @@ def _mask_run(run: re.Match[str]) -> str:
 
 def _mask_token(token: re.Match[str]) -> str:
     # `sk-learn-contrib-packages`: no vendor issues tokens without a digit or a capital.
-    return token[0] if regex(r"[a-z_.\-/:]+").fullmatch(token[0]) else mask(token[0])
+    if regex(r"[a-z_.\-/:]+").fullmatch(token[0]):
+        return token[0]
+    # The end of one token, left in sight, could be the beginning of what follows it.
+    glued = token.end() < len(token.string)
+    return f"{token[0][:6]}…{MASK}" if glued else mask(token[0])
 
 
 def is_login(value: str) -> bool:

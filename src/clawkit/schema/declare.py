@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from clawkit.errors import SchemaError
-from clawkit.schema.choose import Target, adapt
+from clawkit.schema.choose import Target, adapt, is_strict_ready
 from clawkit.schema.inline import inline
 
 Provider = Literal["anthropic", "openai", "openai-responses", "google"]
@@ -35,8 +35,8 @@ def declare(
         if not adapted["properties"]:
             del function["parameters"]  # an object without properties is refused
         return function
-    if strict:
-        function["strict"] = True
+    if strict and is_strict_ready(adapted):
+        function["strict"] = True  # else the API would refuse it: too large, too deep
     if provider == "openai-responses":
         return {"type": "function", **function}
     return {"type": "function", "function": function}

@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from clawkit.core.approval import Answer, Request
+from clawkit.core.approval import Answer, Question
 from clawkit.core.call import Event
 from clawkit.core.tool import Tool
 from clawkit.errors import ClawkitError
@@ -41,7 +41,7 @@ class ScriptedApprover:
 
     def __init__(self, *answers: Answer | str) -> None:
         self._answers = [self._read(answer) for answer in answers]
-        self.requests: list[Request] = []
+        self.requests: list[Question] = []
 
     @staticmethod
     def _read(answer: Answer | str) -> Answer:
@@ -49,7 +49,7 @@ class ScriptedApprover:
             return answer
         return Answer("allow") if answer == "allow" else Answer("deny", answer)
 
-    async def ask(self, request: Request) -> Answer:
+    async def ask(self, request: Question) -> Answer:
         self.requests.append(request)
         return self._answers.pop(0) if self._answers else Answer("deny", "no answer was prepared")
 
@@ -86,5 +86,9 @@ def check_tool(tool: Tool, providers: Iterable[str] = PROVIDERS) -> list[str]:
         for alias, name in tool.aliases.items()
         if name not in known
     ]
-    problems += [f"path {name!r} is not a parameter" for name in tool.paths if name not in known]
+    problems += [
+        f"path {name!r} is not a parameter"
+        for name in tool.paths
+        if name.partition(".")[0] not in known
+    ]
     return problems
