@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -113,8 +114,10 @@ async def test_secrets_of_the_configuration_do_not_show_up_in_results(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PLAIN_NAME", "value-from-the-environment")
-    secrets = "hunter2hunter2 value-from-the-environment swordfish-swordfish custom-header-value"
-    (workspace / "a.txt").write_text(f"{secrets}\n")
+    secrets = (
+        "hunter2hunter2 value-from-the-environment swordfish-sw0rdfish-7 custom-header-value-1"
+    )
+    (workspace / "a.txt").write_text(f"{secrets} production application/json\n")
     config = {
         "gateway": {"auth": {"token": "hunter2hunter2"}},
         "models": {
@@ -122,17 +125,25 @@ async def test_secrets_of_the_configuration_do_not_show_up_in_results(
                 "x": {
                     "baseUrl": "http://localhost/v1",
                     "apiKey": "${PLAIN_NAME}",
-                    "headers": {"X-Custom": "custom-header-value"},
+                    "headers": {"X-Custom": "custom-header-value-1", "Accept": "application/json"},
                     "models": [],
                 }
             }
         },
-        "mcp": {"servers": {"m": {"command": "m", "env": {"FOO": "swordfish-swordfish"}}}},
+        "mcp": {
+            "servers": {
+                "m": {
+                    "command": "m",
+                    "env": {"FOO": "swordfish-sw0rdfish-7", "NODE_ENV": "production"},
+                }
+            }
+        },
     }
     async with open_kit(workspace, config=config) as kit:
         text = (await kit.call("read", {"path": "a.txt"})).as_text()
     for secret in secrets.split():
         assert secret not in text
+    assert "production application/json" in text
 
 
 def circle() -> dict[str, Any]:
@@ -245,3 +256,63 @@ async def test_a_question_holds_back_only_what_could_collide(workspace: Path) ->
         )
     assert ended == ["free", "asked"]
     assert not any(result.is_error for result in results)
+
+
+async def test_a_yes_is_not_for_another_file_that_the_same_rule_asks_about(workspace: Path) -> None:
+    (workspace / "private").mkdir()
+    (workspace / "private" / "harmless").write_text("fine")
+    (workspace / "private" / "payroll").write_text("CANARY")
+    (workspace / "p").symlink_to("private/harmless")
+    seen: list[str] = []
+
+    class Relinking:
+        async def ask(self, request: Question) -> Answer:
+            seen.append(request.description)
+            (workspace / "p").unlink()
+            (workspace / "p").symlink_to("private/payroll")
+            return Answer("allow")
+
+    config = rules({"tool": "read", "params": {"path": "private/*"}, "effect": "ask"})
+    async with open_kit(workspace, config=config, approver=Relinking()) as kit:
+        result = await kit.call("read", {"path": "p"})
+    assert "CANARY" not in result.as_text()
+    assert seen == [f"'p' leads to '{os.path.realpath(workspace)}/private/harmless'."]
+
+
+@tool(paths=["opt.file_path"])
+async def nested(opt: dict[str, str] | None = None) -> str:
+    """Open something.
+
+    Args:
+        opt: Where.
+    """
+    return "ran"
+
+
+@pytest.mark.parametrize("key", ["opt.file_path", "opt.filePath"])
+@pytest.mark.parametrize("path", ["secret/key", "file:secret/key", "./secret//key"])
+async def test_a_declared_path_is_understood_wherever_it_stands(
+    workspace: Path, key: str, path: str
+) -> None:
+    config = rules({"tool": "nested", "params": {key: "secret/*"}, "effect": "deny"})
+    async with open_kit(workspace, nested, config=config) as kit:
+        result = await kit.call("nested", {"opt": {"file_path": path}})
+        assert result.details["status"] == "blocked"
+        assert (await kit.call("nested", {"opt": {"file_path": "other"}})).as_text() == "ran"
+
+
+def test_a_declared_path_must_be_a_parameter(workspace: Path) -> None:
+    with pytest.raises(SchemaError, match="'filePath' is not a parameter"):
+        open_kit(workspace, replace(nested, paths=("filePath",)))
+
+
+async def test_open_files_of_the_process_are_no_way_around_a_rule(workspace: Path) -> None:
+    (workspace / "secret").mkdir()
+    (workspace / "secret" / "key").write_text("CANARY")
+    config = rules({"tool": "read", "params": {"path": "secret/*"}, "effect": "deny"})
+    config["tools"]["fs"] = {"workspaceOnly": False}
+    async with open_kit(workspace, config=config) as kit:
+        for number in range(40):
+            path = f"/proc/self/fd/{number}{workspace}/secret/key"
+            assert "CANARY" not in (await kit.call("read", {"path": path})).as_text()
+        assert not (await kit.call("read", {"path": f"{workspace}/a.txt"})).is_error

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from clawkit.agent.assemble import Assembly, assemble
-from clawkit.agent.window import context_window_of
+from clawkit.agent.model import context_window_of, default_model
 from clawkit.config.env import substitute
 from clawkit.config.load import Loaded, load, loads
 from clawkit.config.model import Config
@@ -82,6 +82,7 @@ class Toolkit:
         loaded = _load(config)
         agent = agent or loaded.config.agents.default_id()
         ref = _model(model) if isinstance(model, str) else model
+        ref = ref or default_model(loaded.config, agent)
         scope = Scope(
             agent=agent,
             session=session,
@@ -167,8 +168,7 @@ def resolve_workspace(
     config: Config, agent: str, given: str | os.PathLike[str] | None = None
 ) -> str:
     """What was asked for, else the agent's configured place, else the current directory."""
-    ours = config.agents.by_id().get(agent.lower())
-    for place in (given, ours.workspace if ours else None, config.agents.defaults.workspace):
+    for place in (given, config.agents.get(agent).workspace, config.agents.defaults.workspace):
         if place:
             path = os.path.abspath(os.path.expanduser(os.fspath(place)))
             if not os.path.isdir(path):

@@ -212,6 +212,23 @@ def test_other_systems_do_without_it(tree: Path, monkeypatch: pytest.MonkeyPatch
         read_inside(tree, "to-file")
 
 
+@pytest.mark.usefixtures("forgotten")
+@pytest.mark.parametrize("system", ["Linux", "Darwin"])
+def test_open_files_of_the_process_are_never_gone_through(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, system: str
+) -> None:
+    monkeypatch.setattr(platform, "system", lambda: system)
+    root = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fd = inside.open_anywhere(str(tree / "to-file"), os.O_RDONLY)
+        os.close(fd)
+        for path in (f"/proc/self/fd/{root}{tree}/dir/f", "/proc/self/environ/../root/etc/passwd"):
+            with pytest.raises(OSError, match=r"link|directory|files"):
+                inside.open_anywhere(path, os.O_RDONLY)
+    finally:
+        os.close(root)
+
+
 def test_a_path_that_keeps_changing_is_given_up(tree: Path) -> None:
     assert inside._has_openat2()
     with pytest.raises(ToolAuthorizationError):

@@ -157,6 +157,16 @@ def test_a_rule_about_a_path_sees_through_every_spelling_of_it(path: str, worksp
         "*secret*",
         "/^secret/",
         "/SECRET/i",
+        "secret/**",
+        "./secret/**",
+        "**/secret/**",
+        "*/secret/*",
+        "*/secret/",
+        "secret/**/*",
+        "*/./secret/*",
+        "{ws}/secret/",
+        "/\\/secret\\//",
+        "/^({ws}|/nowhere)/secret/",
     ],
 )
 @pytest.mark.parametrize(
@@ -173,7 +183,7 @@ def test_however_the_operator_spelled_the_pattern_it_protects(
     rules = [rule("deny", "read", params={"file_path": pattern.format(**fill)})]
     assert ask_rules(rules, READ, {"path": path.format(**fill)}, workspace) == "deny"
     assert ask_rules(rules, READ, {"path": "a.txt"}, workspace) == "allow"
-    if pattern.endswith(("/", "/*")):
+    if pattern.endswith(("/", "/*", "/**")) and not pattern.startswith("/\\"):
         assert ask_rules(rules, READ, {"path": "secret"}, workspace) == "deny"
 
 
@@ -288,3 +298,16 @@ def test_globs_mean_what_the_simplest_matcher_says(pattern: str, text: str) -> N
         return bool(t) and p[0] == t[0] and simple(p[1:], t[1:])
 
     assert Glob(pattern).match(text) == simple(pattern, text)
+
+
+@pytest.mark.parametrize("path", ["a\0b", "file://elsewhere/x", "x" * 5000])
+def test_what_cannot_be_a_path_is_restricted_and_never_excepted(path: str, workspace: Path) -> None:
+    assert (
+        ask_rules([rule("deny", "read", params={"path": "docs/*"})], READ, {"path": path}) == "deny"
+    )
+    allowed = [rule("allow", "read", params={"path": "*"}), rule("ask", "read")]
+    assert ask_rules(allowed, READ, {"path": path}, workspace) == "ask"
+
+
+def test_a_step_into_what_is_no_object_matches_nothing() -> None:
+    assert ask_rules([rule("deny", params={"command.x": "*"})], EXEC, {"command": "ls"}) == "allow"

@@ -72,6 +72,10 @@ async def _answer(run: Run, line: bytes, number: int) -> tuple[Result, Any]:
         problem = f'line {number} must be an object like {{"tool": "ls", "params": {{}}}}'
         return Result.error("", problem, code=400), None
     given_id = request.get("id")
+    if not (given_id is None or isinstance(given_id, (str, int))):
+        return Result.error(
+            "", f"line {number}: the id must be text or a whole number", code=400
+        ), None
     unknown = sorted(set(request) - {"tool", "params", "id"})
     if unknown:
         problem = f"line {number} has unknown keys: {', '.join(unknown)}"

@@ -257,7 +257,10 @@ def _content(config_file: str | None) -> Any:
 
 def _parse_path(text: str) -> Path:
     try:
+        text.encode()
         return parse_path(text)
+    except UnicodeEncodeError:
+        raise click.UsageError("PATH is not valid text in this terminal's encoding") from None
     except PathError as error:
         raise click.UsageError(str(error)) from None
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TextIO, TypeVar
 
 import click
 
-from clawkit.agent.window import context_window_of
+from clawkit.agent.model import context_window_of, default_model
 from clawkit.config.load import Loaded, load
 from clawkit.config.modelref import parse_ref
 from clawkit.core.context import Scope, Sender
@@ -28,7 +28,9 @@ _SCOPE = (
     _CONFIG,
     click.option("--workspace", metavar="DIR", help="Directory to work in. Default: this one."),
     click.option("--agent", help="Agent whose settings apply. Default: the default one, or main."),
-    click.option("--model", metavar="PROVIDER/ID", help="Model whose settings apply."),
+    click.option(
+        "--model", metavar="PROVIDER/ID", help="Model whose settings apply. Default: the agent's."
+    ),
     click.option("--channel", default="", help="Channel the message came through."),
     click.option("--group", default="", help="Group chat the message came from."),
     click.option("--sender", default="", help="Id of the sender."),
@@ -79,9 +81,10 @@ def scope_options(command: F) -> F:
 def read_settings(options: dict[str, Any]) -> Settings:
     """The configuration and the scope that the options ask for."""
     loaded = load(options["config_file"])
-    model = _model(options["model"])
+    agent = options["agent"] or loaded.config.agents.default_id()
+    model = _model(options["model"]) or default_model(loaded.config, agent)
     scope = Scope(
-        agent=options["agent"] or loaded.config.agents.default_id(),
+        agent=agent,
         model=model,
         context_window=context_window_of(loaded.config, model),
         channel=options["channel"],

@@ -21,6 +21,7 @@ _BAGS = ("env", "vars", "headers")
 """Maps whose values are often secrets, whatever their names."""
 _REFERENCE = re.compile(r"\$[A-Z][A-Z0-9_]{0,127}|(?:\$\{[A-Z_][A-Z0-9_]{0,127}\})+|")
 _REFERENCE_KEYS = {"source", "provider", "id"}
+_RANDOM = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9_+=-]+")
 _FLAG = re.compile(r"--?([A-Za-z][A-Za-z0-9_-]*)")
 
 
@@ -29,14 +30,19 @@ def masked(value: Any, shape: Shape = ROOT, *, hide: bool = False) -> Any:
     return _Mask().value(value, shape, hide)
 
 
-def secrets_of(value: Any, shape: Shape = ROOT, *, hide: bool = False) -> Iterator[str]:
-    """The texts in a value that `masked` would not show."""
+def secrets_of(
+    value: Any, shape: Shape = ROOT, *, hide: bool = False, bag: bool = False
+) -> Iterator[str]:
+    """The texts in a value that `masked` would not show and that are worth looking for elsewhere:
+    what a bag holds under any name is often an ordinary word, such as `production`."""
     hide = hide or is_secret(shape)
+    if bag and isinstance(value, dict):
+        value = {key: item for key, item in value.items() if _is_telling(key, item)}
     if isinstance(value, dict):
         if not _is_reference(value):
             for key, item in value.items():
                 inner, hidden = _inside(key, item, shape, hide)
-                yield from secrets_of(item, inner, hide=hidden)
+                yield from secrets_of(item, inner, hide=hidden, bag=key in _BAGS)
     elif isinstance(value, list):
         inner, flagged = shape.items or shape, _flagged(value)
         for at, item in enumerate(value):
@@ -47,6 +53,12 @@ def secrets_of(value: Any, shape: Shape = ROOT, *, hide: bool = False) -> Iterat
         and not (value in shape.words or _REFERENCE.fullmatch(value))
     ):
         yield value
+
+
+def _is_telling(key: str, value: Any) -> bool:
+    """Whether a member of a bag is a secret by its name, or looks as random as one."""
+    random = isinstance(value, str) and len(value) >= 16 and _RANDOM.fullmatch(value) is not None
+    return is_secret_setting(key) or isinstance(value, dict) or random
 
 
 class _Mask:

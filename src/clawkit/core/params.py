@@ -155,6 +155,11 @@ def _spellings(names: tuple[str, ...]) -> dict[str, str]:
     return {_snake(name): name for name in names}
 
 
+def same_name(first: str, second: str) -> bool:
+    """Whether two names are one parameter in different spellings."""
+    return first == second or _snake(first) == _snake(second)
+
+
 def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).replace("-", "_").lower()
 

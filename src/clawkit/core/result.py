@@ -126,13 +126,13 @@ def _bound(details: Mapping[str, Any]) -> None:
     level: list[Any] = [details]
     nodes = 0
     while level:
-        nodes += len(level)
+        inner = [node for node in level if isinstance(node, (Mapping, list, tuple))]
+        nodes += sum(map(len, inner))
         if nodes > MAX_DETAILS:
             raise TypeError(f"its details go in circles or hold more than {MAX_DETAILS} values")
         level = [
             child
-            for node in level
-            if isinstance(node, (Mapping, list, tuple))
+            for node in inner
             for child in (node.values() if isinstance(node, Mapping) else node)
         ]
 

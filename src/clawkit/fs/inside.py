@@ -18,6 +18,8 @@ from clawkit.errors import ToolAuthorizationError, ToolInputError
 _SYS_OPENAT2 = 437  # the same number on every architecture
 _RESOLVE_NO_MAGICLINKS = 0x02
 _RESOLVE_BENEATH = 0x08
+_HELD = _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS
+_AT_FDCWD = -100
 O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY)
 """A handle that only marks a place, where the system has such a thing."""
 
@@ -76,8 +78,20 @@ def open_inside(root_fd: int, root: str, path: str, flags: int) -> int:
         raise
 
 
-def _openat2(root_fd: int, path: str, flags: int) -> int:
-    how = _OpenHow(flags, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
+def open_anywhere(path: str, flags: int) -> int:
+    """A handle for an absolute path. Links of `/proc` into open files are not followed: what they
+    lead to cannot be told before they are opened."""
+    flags |= os.O_CLOEXEC
+    if _has_openat2():
+        return _openat2(_AT_FDCWD, path, flags, _RESOLVE_NO_MAGICLINKS)
+    real = os.path.realpath(path)
+    if any(each.startswith(("/proc/", "/dev/fd/")) for each in (os.path.abspath(path), real)):
+        raise OSError(errno.ELOOP, "leads through open files", path)
+    return os.open(real, flags)
+
+
+def _openat2(root_fd: int, path: str, flags: int, resolve: int = _HELD) -> int:
+    how = _OpenHow(flags, 0, resolve)
     for _ in range(64):
         fd = int(
             _libc().syscall(

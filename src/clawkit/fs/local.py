@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from clawkit.core.paths import plain_path
 from clawkit.errors import ToolAuthorizationError, ToolInputError
 from clawkit.fs.base import DirEntry, File, Kind
-from clawkit.fs.inside import O_PATH, open_inside, relative_path
+from clawkit.fs.inside import O_PATH, open_anywhere, open_inside, relative_path
 from clawkit.text import nearest
 
 # Opening a FIFO must not wait for a writer, and a terminal must not become ours.
@@ -21,6 +21,7 @@ _KINDS = {
     errno.ENOTDIR: "does not exist: a part of the path is not a directory",
     errno.EACCES: "may not be read",
     errno.EPERM: "may not be read",
+    errno.ELOOP: "leads through a link that is not followed",
     errno.ENAMETOOLONG: "has a name that is too long",
 }
 
@@ -86,7 +87,7 @@ class LocalFileSystem:
             raise ToolInputError(f"{root!r} cannot be opened: {error.strerror}") from None
         try:
             if not self._held:
-                return os.open(relative, flags | os.O_CLOEXEC, dir_fd=root_fd)
+                return open_anywhere(os.path.join(root, relative), flags)
             return open_inside(root_fd, root, relative, flags)
         except OSError as error:
             hint = _near(root_fd, root, relative) if error.errno == errno.ENOENT else ""

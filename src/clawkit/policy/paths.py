@@ -1,19 +1,24 @@
 """Rules about files: a pattern and a path are compared by what they mean, not how they are spelled.
 
 A restriction must hold whatever spelling, link or detour the caller chose, and however the operator
-wrote the pattern (`./a`, `a//b`, `~/a`, through a link). An exception to a restriction counts only
-for where the path really leads.
+wrote the pattern (`./a`, `a//b`, `a/**`, `~/a`, through a link). An exception to a restriction
+counts only for where the path really leads.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from clawkit.core.paths import plain_path
+from clawkit.errors import ToolInputError
 from clawkit.policy.match import Glob
 
 Test = Callable[[str], bool]
+
+_META = re.compile(r"[\\^$.|?*+()\[\]{}]")
 
 
 class Pattern(NamedTuple):
@@ -24,43 +29,72 @@ class Pattern(NamedTuple):
     is_regex: bool
 
 
-def restricts(pattern: Pattern, path: str, workspace: str) -> bool:
-    """Whether a deny or ask rule is about this path, in any spelling of either."""
-    written = os.path.join(workspace, os.path.expanduser(path))
+class Places(NamedTuple):
+    """Where a path may be said to lead."""
+
+    written: str
+    real: str
+    """With every link followed."""
+    absolute: tuple[str, ...]
+    """Every absolute spelling, also through other names of the workspace."""
+    inside: tuple[str, ...]
+    """The same from the workspace, for what lies in it."""
+    roots: tuple[str, ...]
+
+
+def places_of(path: str, workspace: str) -> Places | None:
+    """None for what cannot be a path at all."""
+    try:
+        plain = plain_path(path)
+    except ToolInputError:
+        return None
+    whole = os.path.join(workspace, os.path.expanduser(plain))
     # Links are followed before `..` is, as the kernel does: `link/..` is not where `link` stands.
-    places = tuple(dict.fromkeys((os.path.normpath(written), os.path.realpath(written))))
-    if pattern.is_regex:
-        return any(map(pattern.test, _shown(pattern, places, _roots(workspace))))
-    forms = (path, *places, *_relative(places, _roots(workspace)))
-    if any(map(pattern.test, forms)):
+    real = os.path.realpath(whole)
+    roots = tuple(dict.fromkeys((workspace, os.path.realpath(workspace))))
+    found = (os.path.normpath(whole), real)
+    inside = tuple(dict.fromkeys(_relative(found, roots)))
+    again = (os.path.normpath(os.path.join(root, each)) for root in roots for each in inside)
+    return Places(path, real, tuple(dict.fromkeys((*found, *again))), inside, roots)
+
+
+def restricts(pattern: Pattern, places: Places | None) -> bool:
+    """Whether a deny or ask rule is about a path, in any spelling of either."""
+    if places is None:
         return True
-    return any(
-        Glob(glob).match(place)
-        for base in _roots(workspace)
-        for glob in _absolute(pattern.text, base)
-        for place in places
-    )
-
-
-def excepts(pattern: Pattern, path: str, workspace: str) -> bool:
-    """Whether an allow rule is about the place this path really leads to."""
-    root = os.path.realpath(workspace)
-    real = os.path.realpath(os.path.join(workspace, os.path.expanduser(path)))
     if pattern.is_regex:
-        return any(map(pattern.test, _shown(pattern, (real,), (root,))))
-    return any(map(pattern.test, (real, *_relative((real,), (root,)))))
+        slashed = (f"/{each}" for each in places.inside)
+        forms = (*_shown(pattern, places), *slashed)
+        return any(map(pattern.test, forms)) or _restricts_folder(pattern, places)
+    return any(_covers(glob, places) for glob in _variants(pattern.text))
 
 
-def _roots(workspace: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((workspace, os.path.realpath(workspace))))
+def excepts(pattern: Pattern, places: Places | None) -> bool:
+    """Whether an allow rule is about the place a path really leads to."""
+    if places is None:
+        return False
+    root = os.path.realpath(places.roots[0])
+    real = places._replace(
+        absolute=(places.real,), inside=tuple(_relative((places.real,), (root,)))
+    )
+    if pattern.is_regex:
+        return any(map(pattern.test, _shown(pattern, real)))
+    return any(map(pattern.test, (*real.absolute, *real.inside)))
 
 
-def _shown(pattern: Pattern, places: tuple[str, ...], roots: tuple[str, ...]) -> tuple[str, ...]:
+def _restricts_folder(pattern: Pattern, places: Places) -> bool:
+    """`/abs/dir/` reads as a regular expression, but may well be meant as a directory."""
+    meant = not _META.search(pattern.text) and "/" in pattern.text.strip("/")
+    return meant and any(_covers(glob, places) for glob in _variants(pattern.text))
+
+
+def _shown(pattern: Pattern, places: Places) -> tuple[str, ...]:
     """What a regular expression looks at: below the workspace the path from there, so that the
-    names of the directories above it play no part; the whole path elsewhere, or when asked for."""
-    inside = tuple(_relative(places, roots))
-    whole = pattern.text.startswith(("/^/", "/^\\/"))
-    return places if whole or not inside else inside
+    names of the directories above it play no part; the whole path elsewhere, or when anchored."""
+    anchored = "^" in pattern.text or "\\A" in pattern.text
+    if anchored:
+        return (*places.inside, *places.absolute)
+    return places.inside or places.absolute
 
 
 def _relative(places: tuple[str, ...], roots: tuple[str, ...]) -> Iterator[str]:
@@ -72,17 +106,36 @@ def _relative(places: tuple[str, ...], roots: tuple[str, ...]) -> Iterator[str]:
                 yield os.path.relpath(place, root)
 
 
-def _absolute(text: str, base: str) -> Iterator[str]:
-    """The glob from the root of the file system, with what comes before its first `*` tidied up,
-    and once more with links followed. `a/` and `a/*` mean the directory and all that is in it."""
-    head, star, tail = text.partition("*")
+def _variants(text: str) -> tuple[str, ...]:
+    """Everything a glob means: `a/` and `a/*` are the directory and all that is in it, `*/a` may
+    stand at the top, and `/**/` may be nothing."""
+    tidy = re.sub(r"/(?:\./)+|/{2,}", "/", re.sub(r"\*+", "*", text))
+    found = [tidy if not tidy.endswith("/") else f"{tidy}*"]
+    found += [each.replace("/*/", "/") for each in found if "/*/" in each]
+    found += [each[2:] for each in found if each.startswith("*/") and len(each) > 2]
+    found += [re.sub(r"(?:/\*)+\Z", "", each) for each in found if each.endswith("/*")]
+    return tuple(dict.fromkeys(filter(None, found)))
+
+
+def _covers(glob: str, places: Places) -> bool:
+    forms = (places.written, *places.absolute, *places.inside)
+    if any(map(Glob(glob).match, forms)):
+        return True
+    return any(
+        Glob(each).match(place)
+        for root in places.roots
+        for each in _absolute(glob, root)
+        for place in places.absolute
+    )
+
+
+def _absolute(glob: str, root: str) -> Iterator[str]:
+    """The glob from the root of the file system: what comes before its first `*` as it stands, and
+    once more with links followed."""
+    head, star, tail = glob.partition("*")
     if not head:
         return
-    folder = head.endswith("/")
-    written = os.path.join(base, os.path.expanduser(head))
+    written = os.path.join(root, os.path.expanduser(head))
     for start in dict.fromkeys((os.path.normpath(written), os.path.realpath(written))):
-        if folder and tail == "":
-            yield start
-            yield f"{start.rstrip('/')}/*"
-        else:
-            yield f"{start.rstrip('/')}/{star}{tail}" if folder else f"{start}{star}{tail}"
+        slash = "/" if head.endswith("/") and start != "/" else ""
+        yield f"{start}{slash}{star}{tail}"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from clawkit.core.approval import Ask, Deny
 from clawkit.core.context import Context
-from clawkit.core.params import advertised
+from clawkit.core.params import advertised, same_name
 from clawkit.core.tool import Tool
 from clawkit.core.validator import make_pattern
 from clawkit.errors import ConfigError, Issue, SchemaError
@@ -24,7 +24,7 @@ from clawkit.policy.match import (
     explain_unmatched,
     unset_variable,
 )
-from clawkit.policy.paths import Pattern, excepts, restricts
+from clawkit.policy.paths import Pattern, Places, excepts, places_of, restricts
 
 # Letters that people put behind a regular expression: `/a/gi` is one with unknown flags, `/etc/ssh`
 # is a path.
@@ -112,9 +112,10 @@ def judge(
     rules: Sequence[Rule], tool: Tool, name: str, params: Mapping[str, Any], ctx: Context
 ) -> Deny | Ask | None:
     """What the rules say about one checked call."""
+    paths = _Paths(tool, params, ctx.workspace)
     first: Rule | None = None
     for rule in rules:
-        if rule.tools.find(name) is None or not _matches(rule, tool, params, ctx.workspace):
+        if rule.tools.find(name) is None or not _matches(rule, paths):
             continue
         if rule.effect == "deny":
             why = f": {rule.reason}" if rule.reason else ""
@@ -124,33 +125,52 @@ def judge(
         return None
     return Ask(
         title=f"a call of {name!r}",
-        description=first.reason,
+        description=" ".join(filter(None, (first.reason, paths.detours()))),
         asked_by=f"tools.rules[{first.number}]",
         to_allow=f"clawkit config set 'tools.rules[{first.number}].effect' allow",
     )
 
 
-def _matches(rule: Rule, tool: Tool, params: Mapping[str, Any], workspace: str) -> bool:
-    if rule.action is not None and not rule.action.test(str(params.get("action", ""))):
+class _Paths:
+    """The parameters of one call, and where those that are paths lead; looked up once."""
+
+    def __init__(self, tool: Tool, params: Mapping[str, Any], workspace: str) -> None:
+        self.tool = tool
+        self.params = params
+        self.workspace = workspace
+        self._known: dict[str, Places | None] = {}
+
+    def of(self, path: str) -> Places | None:
+        if path not in self._known:
+            self._known[path] = places_of(path, self.workspace)
+        return self._known[path]
+
+    def detours(self) -> str:
+        """What a person should know about paths that lead elsewhere than they say."""
+        found = (self.of(part) for name in self.tool.paths for part in _parts(self.params, name))
+        return " ".join(
+            f"{each.written!r} leads to {each.real!r}."
+            for each in found
+            if each is not None and each.real not in each.absolute[:1]
+        )
+
+
+def _matches(rule: Rule, paths: _Paths) -> bool:
+    if rule.action is not None and not rule.action.test(str(paths.params.get("action", ""))):
         return False
-    return all(
-        _holds(rule.effect, pattern, tool, params, name, workspace)
-        for name, pattern in rule.params.items()
-    )
+    return all(_holds(rule.effect, pattern, paths, name) for name, pattern in rule.params.items())
 
 
-def _holds(
-    effect: str, pattern: Pattern, tool: Tool, params: Mapping[str, Any], name: str, workspace: str
-) -> bool:
+def _holds(effect: str, pattern: Pattern, paths: _Paths, name: str) -> bool:
     """A restriction holds when any part of the value matches, an exception when every part does."""
     first, dot, rest = name.partition(".")
-    name = (advertised(tool, first) or first) + dot + rest
-    parts = list(_parts(params, name))
-    if name not in tool.paths:
-        found = [pattern.test(part) for part in parts]
-    else:
+    name = (advertised(paths.tool, first) or first) + dot + rest
+    parts = list(_parts(paths.params, name))
+    if any(same_name(name, each) for each in paths.tool.paths):
         about = excepts if effect == "allow" else restricts
-        found = [about(pattern, part, workspace) for part in parts]
+        found = [about(pattern, paths.of(part)) for part in parts]
+    else:
+        found = [pattern.test(part) for part in parts]
     return bool(found) and (all(found) if effect == "allow" else any(found))
 
 
@@ -174,5 +194,7 @@ def _reach(value: Any, steps: Sequence[str]) -> Iterator[Any]:
     elif not steps:
         if value is not None:
             yield value
-    elif isinstance(value, Mapping) and steps[0] in value:
-        yield from _reach(value[steps[0]], steps[1:])
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            if same_name(key, steps[0]):
+                yield from _reach(each, steps[1:])

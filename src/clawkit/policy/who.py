@@ -17,11 +17,11 @@ _SUFFIXES = (":sender:", ":thread:", ":topic:")
 
 def find_key(entries: Mapping[str, Any] | None, name: str) -> str | None:
     """The key that is this name, as it is written."""
-    if not entries or not name:
+    if not entries or not name.strip():
         return None
     if name in entries:
         return name
-    folded = name.casefold()
+    folded = name.strip().casefold()
     return next((key for key in entries if key.strip().casefold() == folded), None)
 
 
@@ -74,8 +74,16 @@ def _sender_key(written: str) -> str:
         return text
     if not colon or kind not in _KINDS:
         return f"id:{text}"
+    return f"{kind}:{_plain_name(kind, name)}"
+
+
+def _plain_name(kind: str, name: str) -> str:
     name = name.strip()
-    return f"{kind}:{name.removeprefix('@') if kind == 'username' else name}"
+    if kind == "username":
+        return name.removeprefix("@")
+    if kind == "e164":
+        return "+" + "".join(filter(str.isdigit, name))
+    return name
 
 
 def odd_senders(entries: Mapping[str, Any] | None, key: str) -> Iterator[str]:
@@ -91,11 +99,11 @@ def odd_senders(entries: Mapping[str, Any] | None, key: str) -> Iterator[str]:
 
 def _sender_names(channel: str, sender: Sender) -> Iterator[str]:
     if channel and sender.id:
-        yield f"channel:{channel}:{sender.id}".casefold()
+        yield f"channel:{channel.strip()}:{sender.id.strip()}".casefold()
     for kind in ("id", "e164", "username", "name"):
         name = getattr(sender, kind).strip().casefold()
         if name:
-            yield f"{kind}:{name.removeprefix('@') if kind == 'username' else name}"
+            yield f"{kind}:{_plain_name(kind, name)}"
     yield "*"
 
 
@@ -103,6 +111,6 @@ def group_ids(group: str) -> Iterator[str]:
     """A group and what it is a part of: a topic or thread belongs to its group."""
     yield group
     for suffix in _SUFFIXES:
-        base, found, _ = group.partition(suffix)
-        if found and base:
-            yield base
+        at = group.casefold().find(suffix)
+        if at > 0:
+            yield group[:at]

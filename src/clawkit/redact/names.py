@@ -13,8 +13,8 @@ _WORD = (
 )
 # What a secret key opens: `private_key` is one, `primary_key` and `sessionKey` are not.
 _KEY_OF = (
-    r"access|account|admin|api|auth|deploy|encryption|functions|master|private|secret|service"
-    r"|shared|signing|ssh|storage|subscription"
+    r"access|account|admin|api|auth|deploy|encrypt|encryption|functions|master|private|recovery"
+    r"|secret|service|shared|signing|ssh|storage|subscription"
 )
 # Tokens that are places in a list or marks in a vocabulary.
 _PLACE = (

@@ -1,0 +1,35 @@
+"""The model of a run: which one it is, and how much it can take in."""
+
+from __future__ import annotations
+
+from clawkit.config.model import Config
+from clawkit.config.modelref import ModelRef, normalize_provider, parse_ref
+from clawkit.config.sections.shared import ModelChoice
+from clawkit.errors import ConfigError, Issue
+
+
+def default_model(config: Config, agent: str) -> ModelRef | None:
+    """The model a run of this agent has when none is named: the agent's, else everyone's."""
+    for choice in (config.agents.get(agent).model, config.agents.defaults.model):
+        name = choice.primary if isinstance(choice, ModelChoice) else choice
+        if name:
+            try:
+                return parse_ref(name)
+            except ValueError as error:
+                raise ConfigError([Issue("agents.defaults.model", str(error))]) from None
+    return None
+
+
+def context_window_of(config: Config, model: ModelRef | None) -> int | None:
+    """How many tokens the model takes in, as far as the configuration says; a cap comes first."""
+    if model is None:
+        return None
+    names = (name for name in config.models.providers if normalize_provider(name) == model.provider)
+    provider = config.models.providers.get(next(names, ""))
+    if provider is None:
+        return None
+    entry = next((each for each in provider.models or () if each.id == model.id), None)
+    for place in (entry, provider):
+        if place is not None and (tokens := place.context_tokens or place.context_window):
+            return tokens
+    return None
