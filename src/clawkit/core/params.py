@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from clawkit.core.paths import plain_path
@@ -150,7 +150,7 @@ def _resolve(key: str, spellings: Mapping[str, str], aliases: Mapping[str, str])
     return None
 
 
-@cache
+@lru_cache(1024)
 def _spellings(names: tuple[str, ...]) -> dict[str, str]:
     return {_snake(name): name for name in names}
 
@@ -160,6 +160,7 @@ def same_name(first: str, second: str) -> bool:
     return first == second or _snake(first) == _snake(second)
 
 
+@lru_cache(4096)
 def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).replace("-", "_").lower()
 
