@@ -128,6 +128,14 @@ def test_contradictions_and_unknown_words_are_errors(text: str, paths: list[str]
     assert [issue.path for issue in caught.value.issues] == paths
 
 
+def test_an_older_openclaw_json_loads_with_one_warning_too() -> None:
+    loaded = example("openclaw-older.json")
+    assert len(loaded.warnings) == 1
+    assert "cron.maxConcurrentRuns" in loaded.warnings[0].message
+    assert loaded.config.agents.get("main").tools.profile == "full"
+    assert loaded.config.gateway.nodes.denied() == ["camera.snap"]
+
+
 def test_an_existing_openclaw_json_loads_with_one_warning() -> None:
     loaded = example("openclaw.json")
     (warning,) = loaded.warnings

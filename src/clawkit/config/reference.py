@@ -45,6 +45,7 @@ def parse_tree(text: str) -> Tree:
         depth = len(line) - len(line.lstrip(" "))
         del open_trees[depth + 1 :]
         tree = open_trees[depth].setdefault(name, {}) if name else root
-        tree.update((leaf, {}) for leaf in leaves.split())
+        for leaf in leaves.split():
+            tree.setdefault(leaf, {})
         open_trees.append(tree)
     return root
