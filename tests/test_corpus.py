@@ -97,16 +97,18 @@ async def test_policy(case_id: str, workspace: Path) -> None:
         ),
     )
     name = canonical(call["tool"])
+    verdict = assembly.decision.verdicts.get(name)
     if case["expected"] == "allow":
-        kept = assembly.decision.verdicts.get(name)
-        assert kept is None or kept.kept
+        assert verdict is None or verdict.kept
         assert result.details.get("status") != "blocked"
+    elif "given twice" in result.as_text():
+        assert result.details["code"] == 400
     else:
-        assert result.is_error
-        assert (
-            name not in {canonical(tool.name) for tool in kit.tools}
-            or "given twice" in result.as_text()
-        )
+        # Not being part of this build is no refusal: policy itself must have said no.
+        assert verdict is not None
+        assert not verdict.kept
+        assert result.details["status"] == "blocked"
+        assert result.details["deniedReason"] == "policy"
 
 
 def _dummy(name: str) -> Tool:
