@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from clawkit.agent.assemble import Assembly, assemble
-from clawkit.agent.model import context_window_of, default_model
+from clawkit.agent.model import context_window_of, default_model, target_of
 from clawkit.config.env import substitute
 from clawkit.config.load import Loaded, load, loads
 from clawkit.config.model import Config
@@ -29,7 +29,6 @@ from clawkit.errors import ConfigError, Issue, SchemaError
 from clawkit.fs.base import FileSystem
 from clawkit.fs.local import LocalFileSystem
 from clawkit.redact import Redactor, is_secret_name
-from clawkit.schema.choose import target_for
 from clawkit.schema.declare import PROVIDERS, Provider, declare
 
 
@@ -126,9 +125,7 @@ class Toolkit:
         self, provider: Provider | None = None, *, strict: bool = False
     ) -> list[dict[str, Any]]:
         """The tools as a model API takes them; without a provider, as that of the run's model."""
-        if provider is None:
-            model = self._run.scope.model
-            provider = target_for(model.provider, model.id) if model else "anthropic"
+        provider = provider or target_of(self._run.scope.model)
         if provider not in PROVIDERS:
             raise SchemaError(f"{provider!r} is no model API; known: {', '.join(PROVIDERS)}")
         return [

@@ -61,8 +61,10 @@ def test_a_run_without_a_model_has_the_configured_one(
 
 
 def test_a_default_that_cannot_be_a_model_is_an_error_where_it_is_used() -> None:
-    with pytest.raises(ConfigError, match="must look like"):
+    with pytest.raises(ConfigError, match=r"agents\.defaults\.model: .* must look like"):
         default_model(loads('{agents: {defaults: {model: "/x"}}}').config, "main")
+    with pytest.raises(ConfigError, match=r"agents\.a\.model: .* must look like"):
+        default_model(loads('{agents: {list: [{id: "a", model: "/x"}]}}').config, "a")
 
 
 async def test_settings_for_a_provider_hold_for_the_default_model_too(workspace: Path) -> None:

@@ -129,6 +129,7 @@ def test_call_prints_the_result_as_json(cli: Cli) -> None:
 @pytest.mark.parametrize("args", [("call", "ls"), ("schema", "ls"), ("list",), ("explain", "ls")])
 def test_programs_can_always_ask_for_json(cli: Cli, args: tuple[str, ...]) -> None:
     assert json.loads(cli("tools", *args, "--json").stdout)
+    assert json.loads(cli("tools", "run", "-", "--json", stdin='{"tool": "ls"}').stdout)
 
 
 def test_call_takes_parameters_from_standard_input(cli: Cli) -> None:

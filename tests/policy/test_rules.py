@@ -225,6 +225,38 @@ def test_the_directories_above_the_workspace_play_no_part_in_a_pattern(tmp_path:
     )
 
 
+@pytest.mark.parametrize("pattern", ["/[^x]*secret/", "/^docs|secret/", "/\\^|secret/"])
+def test_an_exception_never_sees_the_directories_above_the_workspace(
+    pattern: str, tmp_path: Path
+) -> None:
+    workspace = tmp_path / "secret" / "ws"
+    workspace.mkdir(parents=True)
+    rules = [rule("allow", "read", params={"path": pattern}), rule("ask", "read")]
+    assert ask_rules(rules, READ, {"path": "a.txt"}, workspace) == "ask"
+    assert ask_rules(rules, READ, {"path": "my-secret"}, workspace) == "allow"
+    denied = [rule("deny", "read", params={"path": "/[^x]*secret/"})]
+    assert ask_rules(denied, READ, {"path": "a.txt"}, workspace) == "allow"
+
+
+@pytest.mark.parametrize("pattern", ["docs/", "docs/*", "./docs/*", "{ws}/docs/*", "docs/**"])
+def test_an_exception_for_a_directory_may_be_spelled_in_any_way(
+    pattern: str, workspace: Path
+) -> None:
+    (workspace / "docs").mkdir()
+    (workspace / "docs" / "out").symlink_to("/etc")
+    allow = rule("allow", "read", params={"path": pattern.format(ws=workspace)})
+    rules = [allow, rule("ask", "read")]
+    assert ask_rules(rules, READ, {"path": "docs/a.md"}, workspace) == "allow"
+    for path in ("a.txt", "docs/../a.txt", "docs/out/passwd", "docsx/a"):
+        assert ask_rules(rules, READ, {"path": path}, workspace) == "ask"
+
+
+def test_an_exception_does_not_follow_a_link_in_its_own_pattern(workspace: Path) -> None:
+    (workspace / "docs").symlink_to("/etc")
+    rules = [rule("allow", "read", params={"path": "docs/*"}), rule("ask", "read")]
+    assert ask_rules(rules, READ, {"path": "docs/passwd"}, workspace) == "ask"
+
+
 def test_an_exception_for_a_path_looks_at_where_it_really_leads(workspace: Path) -> None:
     rules = [rule("allow", "read", params={"path": "docs/*"}), rule("ask", "read")]
     (workspace / "docs").mkdir()

@@ -114,7 +114,8 @@ def _register(registry: Registry, given: Registered) -> None:
     """A tool from the caller must fit; one from a plugin or server that does not is left out."""
     try:
         check_schema(given.tool.schema, given.tool.name)
-        _check_paths(given.tool)
+        for name in given.tool.stray_paths:
+            raise SchemaError(f"{given.tool.name}: the path {name!r} is not a parameter")
     except SchemaError as error:
         if given.source == CALLER:
             raise
@@ -124,13 +125,6 @@ def _register(registry: Registry, given: Registered) -> None:
         registry.add(given.tool, given.source, optional=given.optional)
     else:
         registry.add_all([given.tool], given.source, optional=given.optional)
-
-
-def _check_paths(tool: Tool) -> None:
-    """A path that is declared under a wrong name would be guarded by no rule."""
-    for name in tool.paths:
-        if name.partition(".")[0] not in tool.schema.get("properties", {}):
-            raise SchemaError(f"{tool.name}: the path {name!r} is not a parameter")
 
 
 def _load(entry: Entry) -> Tool:

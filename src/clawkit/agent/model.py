@@ -6,18 +6,27 @@ from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef, normalize_provider, parse_ref
 from clawkit.config.sections.shared import ModelChoice
 from clawkit.errors import ConfigError, Issue
+from clawkit.schema.choose import Target, target_for
 
 
 def default_model(config: Config, agent: str) -> ModelRef | None:
     """The model a run of this agent has when none is named: the agent's, else everyone's."""
-    for choice in (config.agents.get(agent).model, config.agents.defaults.model):
+    for key, choice in (
+        (f"agents.{agent}.model", config.agents.get(agent).model),
+        ("agents.defaults.model", config.agents.defaults.model),
+    ):
         name = choice.primary if isinstance(choice, ModelChoice) else choice
         if name:
             try:
                 return parse_ref(name)
             except ValueError as error:
-                raise ConfigError([Issue("agents.defaults.model", str(error))]) from None
+                raise ConfigError([Issue(key, str(error))]) from None
     return None
+
+
+def target_of(model: ModelRef | None) -> Target:
+    """Whose form of schemas a run's model takes; Anthropic's where no model is known."""
+    return target_for(model.provider, model.id) if model else "anthropic"
 
 
 def context_window_of(config: Config, model: ModelRef | None) -> int | None:

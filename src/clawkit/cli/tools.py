@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from clawkit.agent.assemble import Assembly, assemble
+from clawkit.agent.model import target_of
 from clawkit.cli.options import (
     Settings,
     always_json,
@@ -21,7 +22,6 @@ from clawkit.cli.options import (
 from clawkit.core.catalog import CATALOG, canonical
 from clawkit.errors import ToolAuthorizationError, UnknownToolError
 from clawkit.policy.pipeline import Trace
-from clawkit.schema.choose import target_for
 from clawkit.schema.declare import PROVIDERS, Provider, declare, token_cost
 from clawkit.text import nearest, printable
 
@@ -39,11 +39,6 @@ def _open(options: dict[str, Any]) -> tuple[Settings, Assembly]:
 
 def _remarks(settings: Settings, assembly: Assembly) -> list[str]:
     return [*map(str, settings.loaded.warnings), *assembly.warnings]
-
-
-def _provider(settings: Settings) -> Provider:
-    model = settings.scope.model
-    return target_for(model.provider, model.id) if model else "anthropic"
 
 
 def _row(name: str, assembly: Assembly, provider: Provider) -> dict[str, Any]:
@@ -78,7 +73,7 @@ def _trace(trace: Trace) -> dict[str, Any]:
 def list_tools(everything: bool, as_json: bool, **options: Any) -> None:
     """List the tools in force, and how many tokens each costs per request."""
     settings, assembly = _open(options)
-    provider = _provider(settings)
+    provider = target_of(settings.scope.model)
     rows = [_row(name, assembly, provider) for name in assembly.sources]
     remarks = _remarks(settings, assembly)
     if as_json:
@@ -132,7 +127,7 @@ def explain(names: tuple[str, ...], as_json: bool, **options: Any) -> None:
     clawkit tools explain exec --agent support --model google/gemini-3-pro
     """
     settings, assembly = _open(options)
-    provider = _provider(settings)
+    provider = target_of(settings.scope.model)
     wanted = [_known(name, assembly) for name in names] or list(assembly.sources)
     rows = [
         _row(name, assembly, provider)
@@ -214,7 +209,7 @@ def _print_explanation(row: dict[str, Any]) -> None:
 def schema(names: tuple[str, ...], provider: Provider | None, strict: bool, **options: Any) -> None:
     """Print the declarations of the tools in force as JSON, as a model API takes them."""
     settings, assembly = _open(options)
-    target = provider or _provider(settings)
+    target = provider or target_of(settings.scope.model)
     if strict and not target.startswith("openai"):
         raise click.UsageError("--strict goes with --provider openai or openai-responses")
     chosen = [_in_force(name, assembly) for name in names] or list(assembly.tools.values())

@@ -123,6 +123,12 @@ class Tool:
         }
 
     @cached_property
+    def stray_paths(self) -> tuple[str, ...]:
+        """Declared paths that are no parameters: no rule would guard them."""
+        known = self.schema.get("properties", {})
+        return tuple(name for name in self.paths if name.partition(".")[0] not in known)
+
+    @cached_property
     def validator(self) -> Any:
         """Checks parameters against the schema; raises `SchemaError` if the schema is no good."""
         return make_validator(self.schema, self.name)

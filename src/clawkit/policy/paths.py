@@ -18,6 +18,8 @@ from clawkit.policy.match import Glob
 
 Test = Callable[[str], bool]
 
+# Not the `^` of `[^a]`, nor an escaped one.
+_ANCHOR = re.compile(r"(?<![\\\[])\^|\\A")
 _META = re.compile(r"[\\^$.|?*+()\[\]{}]")
 
 
@@ -63,23 +65,25 @@ def restricts(pattern: Pattern, places: Places | None) -> bool:
     if places is None:
         return True
     if pattern.is_regex:
-        slashed = (f"/{each}" for each in places.inside)
-        forms = (*_shown(pattern, places), *slashed)
-        return any(map(pattern.test, forms)) or _restricts_folder(pattern, places)
+        return any(map(pattern.test, _shown(pattern, places))) or _restricts_folder(pattern, places)
     return any(_covers(glob, places) for glob in _variants(pattern.text))
 
 
 def excepts(pattern: Pattern, places: Places | None) -> bool:
-    """Whether an allow rule is about the place a path really leads to."""
+    """Whether an allow rule is about the place a path really leads to.
+
+    Links in the pattern are not followed, and a regular expression never sees the directories
+    above the workspace: both could make an exception wider than it reads.
+    """
     if places is None:
         return False
-    root = os.path.realpath(places.roots[0])
-    real = places._replace(
-        absolute=(places.real,), inside=tuple(_relative((places.real,), (root,)))
-    )
+    root = places.roots[-1]
+    inside = tuple(_relative((places.real,), (root,)))
     if pattern.is_regex:
-        return any(map(pattern.test, _shown(pattern, real)))
-    return any(map(pattern.test, (*real.absolute, *real.inside)))
+        return any(map(pattern.test, inside or (places.real,)))
+    glob = f"{pattern.text}*" if pattern.text.endswith("/") else pattern.text
+    globs = (glob, *_absolute(glob, root, follow=False))
+    return any(Glob(each).match(form) for each in globs for form in (places.real, *inside))
 
 
 def _restricts_folder(pattern: Pattern, places: Places) -> bool:
@@ -89,12 +93,13 @@ def _restricts_folder(pattern: Pattern, places: Places) -> bool:
 
 
 def _shown(pattern: Pattern, places: Places) -> tuple[str, ...]:
-    """What a regular expression looks at: below the workspace the path from there, so that the
-    names of the directories above it play no part; the whole path elsewhere, or when anchored."""
-    anchored = "^" in pattern.text or "\\A" in pattern.text
-    if anchored:
-        return (*places.inside, *places.absolute)
-    return places.inside or places.absolute
+    """What the regular expression of a restriction looks at: below the workspace the path from
+    there, so that the names of the directories above it play no part; the whole path elsewhere, or
+    when anchored."""
+    if not places.inside:
+        return places.absolute
+    inside = (*places.inside, *(f"/{each}" for each in places.inside))
+    return (*inside, *places.absolute) if _ANCHOR.search(pattern.text) else inside
 
 
 def _relative(places: tuple[str, ...], roots: tuple[str, ...]) -> Iterator[str]:
@@ -124,18 +129,19 @@ def _covers(glob: str, places: Places) -> bool:
     return any(
         Glob(each).match(place)
         for root in places.roots
-        for each in _absolute(glob, root)
+        for each in _absolute(glob, root, follow=True)
         for place in places.absolute
     )
 
 
-def _absolute(glob: str, root: str) -> Iterator[str]:
+def _absolute(glob: str, root: str, *, follow: bool) -> Iterator[str]:
     """The glob from the root of the file system: what comes before its first `*` as it stands, and
-    once more with links followed."""
+    if wanted once more with links followed."""
     head, star, tail = glob.partition("*")
     if not head:
         return
     written = os.path.join(root, os.path.expanduser(head))
-    for start in dict.fromkeys((os.path.normpath(written), os.path.realpath(written))):
+    starts = (os.path.normpath(written), *([os.path.realpath(written)] if follow else []))
+    for start in dict.fromkeys(starts):
         slash = "/" if head.endswith("/") and start != "/" else ""
         yield f"{start}{slash}{star}{tail}"

@@ -151,7 +151,7 @@ class _Paths:
         return " ".join(
             f"{each.written!r} leads to {each.real!r}."
             for each in found
-            if each is not None and each.real not in each.absolute[:1]
+            if each is not None and each.real != each.absolute[0]
         )
 
 

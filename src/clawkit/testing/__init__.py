@@ -86,9 +86,5 @@ def check_tool(tool: Tool, providers: Iterable[str] = PROVIDERS) -> list[str]:
         for alias, name in tool.aliases.items()
         if name not in known
     ]
-    problems += [
-        f"path {name!r} is not a parameter"
-        for name in tool.paths
-        if name.partition(".")[0] not in known
-    ]
+    problems += [f"path {name!r} is not a parameter" for name in tool.stray_paths]
     return problems
