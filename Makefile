@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 help:  ## show this help
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
 
-$(READY): requirements/base.txt requirements/dev.txt pyproject.toml scripts/setup
+$(READY): requirements/base.txt requirements/dev.txt requirements/npm.txt pyproject.toml scripts/setup
 	@scripts/setup $(VENV)
 	@touch $@
 

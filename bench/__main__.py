@@ -11,8 +11,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
+from bench import files, races
+from bench.figure import Figure, fastest
 from clawkit.agent.assemble import _assemble, assemble
 from clawkit.config.load import loads
 from clawkit.config.modelref import ModelRef
@@ -23,30 +24,6 @@ from clawkit.core.tool import tool
 from clawkit.policy.pipeline import Subject, apply_policy
 from clawkit.runtime import Toolkit
 from clawkit.testing import open_kit
-
-
-class Figure(NamedTuple):
-    """One measurement."""
-
-    name: str
-    value: float
-    unit: str
-    limit: float
-    note: str = ""
-
-    @property
-    def over(self) -> bool:
-        return self.value > self.limit
-
-
-def fastest(work: Callable[[], object], rounds: int) -> float:
-    """The least disturbed of several rounds, in seconds."""
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return min(times)
 
 
 def spawn(*args: str) -> Callable[[], object]:
@@ -169,14 +146,24 @@ def policy() -> list[Figure]:
 
 
 def main() -> int:
-    figures = [*start_up(), *call_path(), *policy()]
-    for each in figures:
-        mark = "OVER" if each.over else "ok"
-        print(
-            f"{each.name:<32} {each.value:8.3g} {each.unit:<18} limit {each.limit:<5g} {mark:<5}"
-            f" {each.note}"
-        )
-    return int(any(each.over for each in figures))
+    parts = {
+        "start": start_up,
+        "call": call_path,
+        "policy": policy,
+        "files": files.measure,
+        "races": races.measure,
+    }
+    over = False
+    for name in sys.argv[1:] or parts:
+        for each in parts[name]():
+            mark = "OVER" if each.over else "ok"
+            print(
+                f"{each.name:<36} {each.value:8.3g} {each.unit:<22} limit {each.limit:<5g} "
+                f"{mark:<5} {each.note}",
+                flush=True,
+            )
+            over = over or each.over
+    return int(over)
 
 
 if __name__ == "__main__":

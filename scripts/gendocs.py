@@ -8,7 +8,6 @@ not, and ends with 1.
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import re
 import sys
@@ -19,11 +18,13 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
+from clawkit.agent.assemble import load_tool
 from clawkit.cli.main import main as cli
 from clawkit.config.model import Config
 from clawkit.config.section import Partial, Section
 from clawkit.config.shape import Shape, describe, layout_of
 from clawkit.core.catalog import CATALOG, GROUPS, PROFILES, Entry
+from clawkit.core.context import Scope
 from clawkit.core.tool import Tool
 from clawkit.policy.steps import SANDBOX_ALLOW, SANDBOX_DENY
 
@@ -118,13 +119,15 @@ def sandbox_lists(_: str) -> str:
 
 def parameters(name: str) -> str:
     """The parameters of one tool."""
-    tool: Tool = importlib.import_module(CATALOG[name].module).TOOL
+    tool = load_tool(CATALOG[name], Config(), Scope())
+    if not isinstance(tool, Tool):
+        raise KeyError(f"{name} is not offered without settings: {tool}")
     required = tool.schema.get("required", ())
     rows = [
         (
             f"`{key}`",
             _schema_type(schema),
-            "required" if key in required else f"`{json.dumps(schema.get('default'))}`",
+            "required" if key in required else _schema_default(schema),
             schema["description"],
             code(other for other, meant in tool.aliases.items() if meant == key),
         )
@@ -133,7 +136,15 @@ def parameters(name: str) -> str:
     return table(("Parameter", "Type", "Default", "What it is", "Also accepted"), rows)
 
 
+def _schema_default(schema: dict[str, Any]) -> str:
+    return f"`{json.dumps(schema['default'])}`" if "default" in schema else "none"
+
+
 def _schema_type(schema: dict[str, Any]) -> str:
+    if "enum" in schema:
+        return " or ".join(f"`{each}`" for each in schema["enum"])
+    if "anyOf" in schema:
+        return " or ".join(map(_schema_type, schema["anyOf"]))
     low, high = schema.get("minimum"), schema.get("maximum")
     kind = {"integer": "whole number", "boolean": "true or false"}.get(
         schema["type"], schema["type"]

@@ -20,7 +20,7 @@ LAYERS = {
     "memory media",
     4: "tools",
     5: "agent",
-    6: "runtime gateway",
+    6: "runtime services gateway",
     7: "cli mcp ui testing",
     8: "__main__",
 }
@@ -28,9 +28,10 @@ LAYER = {name: level for level, names in LAYERS.items() for name in names.split(
 # Within a layer a package may import itself; these may import each other.
 SIDEWAYS = {
     0: {(a, b) for a in LAYERS[0].split() for b in LAYERS[0].split()},
+    6: {("runtime", "services"), ("gateway", "runtime")},
     3: {
         *(("sandbox", other) for other in ("fs", "process")),
-        *((one, "process") for one in ("fs", "lsp", "approvals", "nodes")),
+        *((one, "process") for one in ("fs", "lsp", "media", "approvals", "nodes")),
         ("canvas", "nodes"),
         *((one, "models") for one in ("memory", "media")),
     },
@@ -39,6 +40,8 @@ SIDEWAYS = {
 BY_NAME = {path.partition(":")[0] for path, _ in COMMANDS.values()} | {
     entry.module for entry in CATALOG.values() if entry.module
 }
+# Programs of their own, started by path or by name.
+BY_NAME |= {"clawkit.fs.pysearch", "clawkit.media.child"}
 ENTRY_POINTS = {"clawkit", "clawkit.__main__", "clawkit.cli.main", "clawkit.testing"}
 
 

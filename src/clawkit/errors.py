@@ -9,7 +9,10 @@
     └── ToolError                      a call failed
         ├── UnknownToolError           no such tool, or not in this build
         └── ToolInputError             400: the caller can fix the call
+            ├── NotFoundError          404: there is no such file
+            ├── ConflictError          409: the file is not as the call takes it to be
             └── ToolAuthorizationError 403: policy, a hook or a person said no
+                └── ProtectedError     a file that only a person may have changed
 
 Messages are written for the person at the terminal, and for the model that made the call:
 what was wrong, where, and what to do about it.
@@ -90,6 +93,22 @@ class ToolInputError(ToolError):
     status = 400
 
 
+class NotFoundError(ToolInputError):
+    """There is no such file. `alike` are the paths beside it that read the same."""
+
+    status = 404
+
+    def __init__(self, message: str, *, alike: Sequence[str] = ()) -> None:
+        self.alike = tuple(alike)
+        super().__init__(message)
+
+
+class ConflictError(ToolInputError):
+    """A file exists that must not, or was changed by somebody else meanwhile."""
+
+    status = 409
+
+
 class ToolAuthorizationError(ToolInputError):
     """Policy, a rule, a hook or a person refused the call. `reason` is a word that says which."""
 
@@ -99,3 +118,11 @@ class ToolAuthorizationError(ToolInputError):
     def __init__(self, message: str, *, reason: str = "policy") -> None:
         self.reason = reason
         super().__init__(message)
+
+
+class ProtectedError(ToolAuthorizationError):
+    """Files that a person has to release before they are changed. Nothing was changed."""
+
+    def __init__(self, message: str, *, places: Sequence[str]) -> None:
+        self.places = frozenset(places)
+        super().__init__(message, reason="protected")

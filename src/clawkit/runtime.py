@@ -26,10 +26,9 @@ from clawkit.core.registry import CALLER, Registered
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.errors import ConfigError, Issue, SchemaError
-from clawkit.fs.base import FileSystem
-from clawkit.fs.local import LocalFileSystem
 from clawkit.redact import Redactor, is_secret_name
 from clawkit.schema.declare import PROVIDERS, Provider, declare
+from clawkit.services import Services
 
 
 class Toolkit:
@@ -110,7 +109,11 @@ class Toolkit:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        return None
+        await self.close()
+
+    async def close(self) -> None:
+        """End what the calls started and kept running, such as language servers."""
+        await close_run(self._run)
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -186,14 +189,11 @@ def make_run(
     approver: Approver | None = None,
 ) -> Run:
     """Everything `core.call` needs, with the local services filled in."""
-    config = loaded.config
-    settings = config.tools.fs.merged(config.agents.get(scope.agent).tools.fs)
-    files = LocalFileSystem(
-        workspace,
-        workspace_only=settings.workspace_only,
-        read_roots=[*settings.read_roots, *settings.write_roots],
-    )
     refused = assembly.refused
+    redactor = _redactor(loaded)
+    services = Services(loaded, scope, workspace)
+    services.fill(InForce, lambda: InForce(tuple(assembly.tools), len(refused)))
+    services.fill(Redactor, lambda: redactor)
     return Run(
         tools=assembly.tools,
         workspace=workspace,
@@ -202,10 +202,16 @@ def make_run(
         rules=assembly.judge,
         hooks=hooks or Hooks(),
         approver=approver,
-        approval_timeout_s=config.approvals.timeout_seconds,
-        services={FileSystem: files, InForce: InForce(tuple(assembly.tools), len(refused))},
-        redactor=_redactor(loaded),
+        approval_timeout_s=loaded.config.approvals.timeout_seconds,
+        services=services,
+        redactor=redactor,
     )
+
+
+async def close_run(run: Run) -> None:
+    """End what the run's services started."""
+    if isinstance(run.services, Services):
+        await run.services.close()
 
 
 def _redactor(loaded: Loaded) -> Redactor:

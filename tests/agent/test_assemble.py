@@ -20,7 +20,7 @@ from clawkit.core.tool import Tool
 from clawkit.errors import ConfigError, RegistryError
 
 OWNER = Scope(sender=Sender(owner=True))
-BUILT = ["read", "ls", "session_status"]
+BUILT = ["read", "write", "edit", "apply_patch", "grep", "find", "ls", "session_status"]
 
 
 async def nothing(_params: Any, _ctx: Context) -> None:
@@ -76,7 +76,7 @@ def test_two_tools_of_one_name_are_refused() -> None:
 
 def test_policy_takes_tools_away_and_says_why() -> None:
     assembly = assemble(config_of(deny=["read", "exec"]), OWNER)
-    assert list(assembly.tools) == ["ls", "session_status"]
+    assert list(assembly.tools) == BUILT[1:]
     assert "tools.deny denies it with 'read'" in assembly.refused["read"]
     assert "exec" in assembly.refused
 
@@ -151,7 +151,7 @@ def test_text_that_is_not_utf8_is_a_configuration_error() -> None:
         ({"tool": "jobs", "action": "start"}, "action: 'jobs' has no such action"),
         (
             {"tool": "*", "params": {"pth": "x"}},
-            "params.pth: 'read' and 'ls' and 'session_status' and 1 more has no such parameter",
+            "params.pth: 'read' and 'write' and 'edit' and 6 more has no such parameter",
         ),
         ({"tool": "read", "params": {"path": "x", "offset": "1"}}, None),
         ({"tool": "read", "params": {"file_path": "x"}}, None),

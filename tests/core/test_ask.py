@@ -20,9 +20,10 @@ from tests.core.parts import (
 
 from clawkit.core.approval import MAX_TIMEOUT_S, Answer, Ask, Deny, Question
 from clawkit.core.call import CallRequest, call
-from clawkit.core.context import Context
+from clawkit.core.context import Context, Scope
 from clawkit.core.hooks import Hooks, Rewrite
 from clawkit.core.tool import Tool
+from clawkit.errors import ToolAuthorizationError
 from clawkit.redact import Redactor
 
 
@@ -189,3 +190,39 @@ async def test_a_call_whose_meaning_changed_while_a_person_decided_does_not_run(
     result = await call(run, CallRequest("probe"))
     assert "changed while a person was deciding" in result.as_text()
     assert result.details["deniedReason"] == "rule"
+
+
+async def ask_in_the_middle(_params: object, ctx: Context) -> str:
+    await ctx.ask(QUESTION)
+    return "done"
+
+
+async def test_a_tool_can_have_a_person_decide_in_the_middle_of_a_call() -> None:
+    person = Answering(Answer("allow"))
+    result = await once(ask_in_the_middle, {"path": "a"}, approver=person)
+    assert result.as_text() == "done"
+    assert person.requests[0].title == "Pay 5?"
+    assert person.requests[0].params == {"path": "a"}
+    no = await once(ask_in_the_middle, {}, approver=Answering(Answer("deny", "not now")))
+    assert (no.details["status"], no.details["deniedReason"]) == ("blocked", "approval")
+    assert "not now" in no.as_text()
+
+
+async def test_a_tool_that_asks_where_nobody_is_gets_a_no() -> None:
+    result = await once(ask_in_the_middle)
+    assert result.details["deniedReason"] == "approval-unavailable"
+    with pytest.raises(ToolAuthorizationError, match="nobody can be asked"):
+        await Context("1", Scope(), "/ws").ask(QUESTION)
+
+
+async def test_a_tool_can_ask_the_rules_about_paths_it_comes_upon() -> None:
+    def rules(_tool: Tool, params: Mapping[str, Any], _ctx: Context) -> Deny | Ask | None:
+        path = params.get("path")
+        return Deny("no") if path == "b" else Ask("?") if path == "c" else None
+
+    async def look(_params: object, ctx: Context) -> str:
+        return " ".join(each for each in "abcd" if ctx.permits(each))
+
+    run = run_of(make("probe", look, paths=("path",)), rules=rules)
+    assert (await call(run, CallRequest("probe", {"path": "a"}))).as_text() == "a d"
+    assert Context("1", Scope(), "/ws").permits("b")

@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Awaitable
 
 import pytest
 
-from clawkit.core.bounded import bounded, in_thread
+from clawkit.core.bounded import _Threads, bounded, in_thread, unbroken
 
 
 class OwnError(BaseException):
@@ -157,6 +158,43 @@ async def test_a_second_cancellation_does_not_wait_for_the_grace() -> None:
     await ended.wait()
 
 
+async def test_unbroken_work_gives_its_result_or_its_exception() -> None:
+    assert await unbroken(value()) == "done"
+    with pytest.raises(KeyError, match="x"):
+        await unbroken(fail(KeyError("x")))
+
+
+@pytest.mark.parametrize("error", [None, OSError("failed late")])
+async def test_unbroken_work_is_finished_before_a_cancellation_is_raised(
+    error: OSError | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    started, release, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        started.set()
+        await release.wait()
+        ended.set()
+        if error:
+            raise error
+
+    task = asyncio.create_task(unbroken(work()))
+    await started.wait()
+    task.cancel()
+    await asyncio.sleep(0.01)
+    assert not task.done()
+    release.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended.is_set()
+    assert ("failed late" in caplog.text) is (error is not None)
+
+
+async def test_unbroken_work_that_cancels_itself_is_cancelled() -> None:
+    with pytest.raises(asyncio.CancelledError):
+        await unbroken(fail(asyncio.CancelledError()))
+
+
 async def test_a_blocking_function_runs_in_a_thread_that_cannot_hold_the_program() -> None:
     def look(a: int, *, b: int) -> tuple[int, bool, bool]:
         here = threading.current_thread()
@@ -216,7 +254,66 @@ def test_a_thread_that_outlives_its_loop_is_noted_and_no_trouble(
             await bounded(in_thread(outlive), 0.01)
 
     asyncio.run(leave_it())
-    (left,) = [each for each in threading.enumerate() if "outlive" in each.name]
     release.set()
-    left.join(5)
+    for _ in range(500):
+        if "ended after its event loop" in caplog.text:
+            break
+        time.sleep(0.01)
     assert "ended after its event loop" in caplog.text
+    assert "outlive" in caplog.text
+
+
+def test_threads_are_used_again() -> None:
+    threads, used = _Threads(), set()
+    for _ in range(5):
+        done = threading.Event()
+
+        def note(done: threading.Event = done) -> None:
+            used.add(threading.current_thread())
+            done.set()
+
+        threads.run(note)
+        assert done.wait(5)
+        while threads._idle == 0:
+            time.sleep(0.001)
+    assert len(used) == 1
+
+
+async def test_blocking_functions_run_side_by_side() -> None:
+    barrier = threading.Barrier(20, timeout=10)
+    await asyncio.gather(*(in_thread(barrier.wait) for _ in range(20)))
+
+
+async def test_threads_that_wait_for_work_are_few_and_go_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads = _Threads()
+    monkeypatch.setattr(threads, "MAX_IDLE", 2)
+    monkeypatch.setattr(threads, "IDLE_S", 0.05)
+    barrier = threading.Barrier(6, timeout=10)
+
+    def meet() -> None:
+        barrier.wait()
+
+    for _ in range(6):
+        threads.run(meet)
+    done = threading.Event()
+    await asyncio.sleep(0.02)
+    threads.run(done.set)
+    assert done.wait(5)
+    for _ in range(500):
+        if threads._idle == 0:
+            break
+        await asyncio.sleep(0.01)
+    assert threads._idle == 0
+
+
+def test_a_thread_about_to_leave_takes_the_job_that_counts_on_it() -> None:
+    threads = _Threads()
+    threads.IDLE_S = 0.0
+    done = threading.Event()
+    threads._idle = -1  # as if somebody had counted on the thread that is about to wait
+    threads.run(lambda: None)
+    time.sleep(0.05)
+    threads._jobs.put(done.set)
+    assert done.wait(5)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawkit.core.paths import MAX_PATH, plain_path
+from clawkit.core.paths import MAX_PATH, plain_path, real_path, unmark
 from clawkit.errors import ToolInputError
 
 
@@ -75,3 +80,42 @@ def test_a_plain_path_is_never_read_a_second_time(path: str) -> None:
     except ToolInputError:
         return
     assert plain_path(plain) == plain
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("a", "a"),
+        ("@a", "a"),
+        ("@src/a.py", "src/a.py"),
+        ("@../a", "../a"),
+        ("@/etc/passwd", "/etc/passwd"),
+        ("@~/a", "~/a"),
+        ("@file:///a", "file:///a"),
+        ("@@a", "./@a"),
+        ("@scope/a", "./@scope/a"),
+        ("@scope", "./@scope"),
+        ("@dangling/a", "./@dangling/a"),
+        ("./@a", "./@a"),
+        ("@", ""),
+        ("@a\0b", "a\0b"),
+    ],
+)
+def test_the_mark_before_a_file_is_no_part_of_its_name(
+    tmp_path: Path, written: str, meant: str
+) -> None:
+    (tmp_path / "@scope").mkdir()
+    (tmp_path / "@dangling").symlink_to("nowhere")
+    assert unmark(written, str(tmp_path)) == meant
+
+
+def test_a_path_that_cannot_be_followed_is_an_error_not_a_crash(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("f")
+    assert real_path(str(tmp_path / "link")) == str(tmp_path.resolve() / "f")
+    # The link of an ended process is there, but leads nowhere that could be told.
+    with subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE) as ended:
+        assert ended.stdout is not None
+        ended.stdout.read()
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(ToolInputError, match="keeps changing"):
+            real_path(f"/proc/{ended.pid}/exe")

@@ -6,16 +6,22 @@ import contextlib
 import errno
 import os
 import platform
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.fs.tricks import swapping, with_failing_openat2
+from tests.fs.tricks import (
+    open_handles,
+    swapping,
+    with_failing_openat2,
+    without_privileges,
+)
 
 from clawkit.errors import ToolAuthorizationError, ToolInputError
 from clawkit.fs import inside
-from clawkit.fs.inside import open_inside, relative_path
+from clawkit.fs.inside import O_PATH, open_inside, open_root, relative_path
 
 Opener = Callable[[int, str, int], int]
 
@@ -108,6 +114,30 @@ def test_links_that_stay_inside_are_followed_by_the_kernel_and_refused_by_hand(
 
 
 @BOTH
+@pytest.mark.parametrize("path", ["dir/f/", "dir/f/.", "dir/f/x"])
+def test_a_file_is_no_directory(tree: Path, opener: Opener, path: str) -> None:
+    with pytest.raises(NotADirectoryError):
+        read_by(opener, tree, path)
+
+
+@BOTH
+def test_a_link_is_opened_itself_only_when_that_is_asked_for(tree: Path, opener: Opener) -> None:
+    with handle(tree) as fd:
+        for flags in (O_PATH, os.O_DIRECTORY, O_PATH | os.O_DIRECTORY, os.O_RDONLY):
+            with pytest.raises(OSError):  # noqa: PT011
+                os.close(opener(fd, "out-file", flags))
+        found = opener(fd, "out-file", O_PATH | os.O_NOFOLLOW)
+        assert stat.S_ISLNK(os.fstat(found).st_mode)
+        os.close(found)
+
+
+@BOTH
+def test_directories_that_may_only_be_passed_through_are(tree: Path, opener: Opener) -> None:
+    (tree / "dir").chmod(0o111)
+    assert without_privileges(lambda: read_by(opener, tree, "dir/f")) == "inside"
+
+
+@BOTH
 def test_absolute_paths_mean_nothing_below_a_root(tree: Path, opener: Opener) -> None:
     with pytest.raises(OSError):  # noqa: PT011
         read_by(opener, tree, "/etc/passwd")
@@ -137,12 +167,12 @@ def test_other_failures_stay_what_they_are(tree: Path) -> None:
 
 @BOTH
 def test_no_handle_is_left_open(tree: Path, opener: Opener) -> None:
-    before = len(os.listdir("/proc/self/fd"))
-    for path in ("dir/f", "missing/x", "out/f", "dir/f/g", "..", "dir/deep/none"):
+    before = open_handles()
+    for path in ("dir/f", "missing/x", "out/f", "dir/f/g", "..", "dir/deep/none", "to-dir/f"):
         for _ in range(20):
             with contextlib.suppress(OSError):
                 read_by(opener, tree, path)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_handles() == before
 
 
 @BOTH
@@ -191,12 +221,31 @@ def forgotten() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("forgotten")
+@pytest.mark.parametrize("system", ["Linux", "Darwin"])
+def test_a_root_is_opened_by_its_real_path_alone(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, system: str
+) -> None:
+    monkeypatch.setattr(platform, "system", lambda: system)
+    for place in ("/", str(tree.resolve()), str(tree.resolve() / "dir" / "deep")):
+        fd = open_root(place)
+        assert os.readlink(f"/proc/self/fd/{fd}") == place
+        os.close(fd)
+    for link in ("to-dir", "out", "to-dir/deep", "loop"):
+        with pytest.raises(OSError) as caught:  # noqa: PT011
+            open_root(f"{tree}/{link}")
+        assert caught.value.errno == errno.ELOOP
+    for wrong in ("dir/f", "missing"):
+        with pytest.raises((NotADirectoryError, FileNotFoundError)):
+            open_root(f"{tree}/{wrong}")
+
+
+@pytest.mark.usefixtures("forgotten")
 @pytest.mark.parametrize("error", [errno.ENOSYS, errno.EPERM])
 def test_without_the_kernels_help_every_link_is_refused(tree: Path, error: int) -> None:
     def look() -> list[str]:
         found = [read_inside(tree, "dir/f")]
         for path in ("out/f", "to-file", "to-dir/f", "dir/../dir/f", "../outside/f"):
-            with pytest.raises((ToolAuthorizationError, OSError)):
+            with pytest.raises(ToolAuthorizationError):
                 read_inside(tree, path)
         return found
 

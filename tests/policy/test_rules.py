@@ -15,7 +15,7 @@ from clawkit.config.load import loads
 from clawkit.core.approval import Ask, Deny
 from clawkit.core.context import Context, Scope
 from clawkit.core.tool import Tool
-from clawkit.errors import ConfigError
+from clawkit.errors import ConfigError, ToolInputError
 from clawkit.policy.match import Glob, Universe
 from clawkit.policy.rules import compile_rules, judge
 
@@ -343,3 +343,42 @@ def test_what_cannot_be_a_path_is_restricted_and_never_excepted(path: str, works
 
 def test_a_step_into_what_is_no_object_matches_nothing() -> None:
     assert ask_rules([rule("deny", params={"command.x": "*"})], EXEC, {"command": "ls"}) == "allow"
+
+
+def lines(params: Mapping[str, Any]) -> list[str]:
+    if not params.get("input"):
+        raise ToolInputError("no patch")
+    return str(params["input"]).split()
+
+
+PATCH = Tool("apply_patch", "Patch.", {"properties": {"input": {}}}, nothing, touches=lines)
+
+
+def test_rules_about_paths_hold_for_files_that_a_text_names(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("secret")
+    deny = [rule("deny", "apply_patch", params={"path": "secret/*"})]
+    for text in ("secret/a", "b secret/a", "./x/../secret/a", "link/a"):
+        assert ask_rules(deny, PATCH, {"input": text}, tmp_path) == "deny"
+    assert ask_rules(deny, PATCH, {"input": "a b"}, tmp_path) == "allow"
+
+
+def test_an_exception_must_cover_every_file_that_a_text_names(tmp_path: Path) -> None:
+    rules = [rule("allow", "*", params={"path": "docs/*"}), rule("ask", "*")]
+    assert ask_rules(rules, PATCH, {"input": "docs/a docs/b"}, tmp_path) == "allow"
+    assert ask_rules(rules, PATCH, {"input": "docs/a b"}, tmp_path) == "ask"
+    assert ask_rules(rules, PATCH, {"input": ""}, tmp_path) == "ask"
+
+
+def test_a_text_whose_files_cannot_be_told_is_restricted(tmp_path: Path) -> None:
+    deny = [rule("deny", "apply_patch", params={"path": "secret/*"})]
+    assert ask_rules(deny, PATCH, {"input": ""}, tmp_path) == "deny"
+
+
+def test_a_person_is_told_where_files_that_a_text_names_lead(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("secret")
+    config = loads(json.dumps({"tools": {"rules": [rule("ask", "*")]}})).config
+    compiled, _ = compile_rules(config.tools.rules, UNIVERSE)
+    ctx = Context("1", Scope(), str(tmp_path))
+    asked = judge(compiled, PATCH, "apply_patch", {"input": "link/a b"}, ctx)
+    assert isinstance(asked, Ask)
+    assert "'link/a' leads to" in asked.description

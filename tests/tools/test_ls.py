@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ from clawkit.core.call import CallRequest, Run, call
 from clawkit.core.context import Context, Scope
 from clawkit.core.effects import Effect
 from clawkit.core.result import Result
-from clawkit.fs.base import FileSystem
+from clawkit.fs.base import DirEntry, FileSystem, Info
 from clawkit.fs.local import LocalFileSystem
-from clawkit.tools.ls import TOOL, Params
+from clawkit.tools.ls import TOOL, Params, show
 
 
 async def ls(place: Path, window: int | None = None, **params: Any) -> Result:
@@ -105,6 +106,68 @@ async def test_names_that_are_not_utf8_can_be_told_and_gone_on_from(tmp_path: Pa
     first.as_text().encode()
     after = json.loads(first.as_text().rpartition("after=")[2].rstrip("]"))
     assert names(await ls(tmp_path, after=after)) == ["a\udcff", "b"]
+
+
+async def test_details_show_mode_size_time_and_where_links_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    (tmp_path / "tool").write_bytes(b"x" * 1536)
+    (tmp_path / "tool").chmod(0o755)
+    (tmp_path / "dir").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to('to "it"\n')
+    for name in ("tool", "dir", "link"):
+        os.utime(tmp_path / name, (0, 1_000_000_000), follow_symlinks=False)
+    result = await ls(tmp_path, details=True)
+    monkeypatch.undo()
+    time.tzset()
+    assert result.as_text().split("\n") == [
+        'drwx------        - 2001-09-09 01:46 "dir/"',
+        'lrwxrwxrwx        - 2001-09-09 01:46 "link" -> "to \\"it\\"\\n"',
+        '-rwxr-xr-x   1.5 KB 2001-09-09 01:46 "tool"',
+    ]
+    facts = {each.pop("name"): each for each in result.details["entries"]}
+    assert facts["tool"] == {"kind": "file", "size": 1536, "mtimeMs": 10**12, "mode": "0755"}
+    assert facts["dir"]["kind"] == "directory"
+    assert facts["link"]["target"] == 'to "it"\n'
+    assert {"path": ".", "shown": 3, "total": 3}.items() <= result.details.items()
+
+
+async def test_without_details_none_are_told(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    result = await ls(tmp_path)
+    assert result.as_text() == '"a"'
+    assert "entries" not in result.details
+
+
+async def test_the_details_of_a_page_are_those_of_its_names(tmp_path: Path) -> None:
+    for number in range(5):
+        (tmp_path / f"n{number}").touch()
+    result = await ls(tmp_path, details=True, limit=2, after="n1")
+    assert [each["name"] for each in result.details["entries"]] == ["n2", "n3"]
+    assert result.details["nextAfter"] == "n3"
+    assert result.as_text().endswith('"n3"\n\n[1 more; go on with after="n3"]')
+
+
+async def test_links_that_point_outside_are_told_but_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to("/etc/passwd")
+    (tmp_path / os.fsdecode(b"odd\xff")).symlink_to(os.fsdecode(b"\xfe"))
+    lines = (await ls(tmp_path, details=True)).as_text().split("\n")
+    assert [line[0] for line in lines] == ["l", "l"]
+    assert lines[0].endswith('"odd\\udcff" -> "\\udcfe"')
+    assert lines[1].endswith('"out" -> "/etc/passwd"')
+
+
+@pytest.mark.parametrize("mtime_ns", [2**55 * 10**9, -(10**20), 0])
+def test_any_time_can_be_shown(mtime_ns: int) -> None:
+    entry = DirEntry("f", "file", Info("file", 1, mtime_ns, 0o100644, "1"))
+    assert show(entry).startswith("-rw-r--r--      1 B ")
+    assert show(entry).endswith('"f"')
+
+
+def test_a_file_that_went_away_has_no_details() -> None:
+    assert show(DirEntry("f", "file")) == '? "f"'
 
 
 @pytest.mark.parametrize(

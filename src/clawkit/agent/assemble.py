@@ -89,9 +89,14 @@ def _content(config: Config) -> bytes:
 
 def _assemble(config: Config, scope: Scope, extra: Sequence[Registered]) -> Assembly:
     registry = Registry()
+    withheld: dict[str, str] = {}
     for entry in CATALOG.values():
         if entry.available:
-            registry.add(_load(entry), CORE)
+            built = _withhold(entry, config, scope) or load_tool(entry, config, scope)
+            if isinstance(built, Tool):
+                registry.add(built, CORE)
+            else:
+                withheld[entry.id] = built
     for each in extra:
         _register(registry, each)
     registered = {canonical(each.tool.name): each for each in registry}
@@ -99,7 +104,7 @@ def _assemble(config: Config, scope: Scope, extra: Sequence[Registered]) -> Asse
     decision = apply_policy(config, scope, subjects)
     sources = {subject.name: subject.source for subject in subjects}
     rules, remarks = compile_rules(config.tools.rules, Universe.of(sources))
-    decision = _deny_by_rule(decision, rules)
+    decision = _deny_by_rule(_take_away(decision, withheld), rules)
     tools = {
         name: _switch_off(each.tool, name, rules)
         for name, each in registered.items()
@@ -127,9 +132,32 @@ def _register(registry: Registry, given: Registered) -> None:
         registry.add_all([given.tool], given.source, optional=given.optional)
 
 
-def _load(entry: Entry) -> Tool:
-    tool: Tool = importlib.import_module(entry.module).TOOL
-    return tool
+def load_tool(entry: Entry, config: Config, scope: Scope) -> Tool | str:
+    """The tool of a module, or why this run has none: its `TOOL`, or what its
+    `make_tool(config, scope)` says."""
+    module = importlib.import_module(entry.module)
+    make_tool = getattr(module, "make_tool", None)
+    built: Tool | str = make_tool(config, scope) if make_tool else module.TOOL
+    return built
+
+
+def _withhold(entry: Entry, config: Config, scope: Scope) -> str:
+    """Why a tool that changes files is not offered; empty when it is."""
+    if entry.id not in ("write", "edit", "apply_patch") or not scope.sandboxed:
+        return ""
+    agents = config.agents
+    if agents.defaults.sandbox.merged(agents.get(scope.agent).sandbox).access() != "ro":
+        return ""
+    return "the sandbox has the workspace read-only (sandbox.workspaceAccess is 'ro')"
+
+
+def _take_away(decision: Decision, withheld: Mapping[str, str]) -> Decision:
+    """Tools that settings, not lists, keep from this run are removed like the others."""
+    verdicts = dict(decision.verdicts)
+    for name, why in withheld.items():
+        said = Trace(10, "settings", "deny", "settings", None, why)
+        verdicts[name] = Verdict(False, (*verdicts[name].traces, said))
+    return decision._replace(verdicts=verdicts)
 
 
 def _subject(name: str, registered: Registered | None) -> Subject:
@@ -188,5 +216,7 @@ def _acts(tool: Tool, action: Pattern) -> bool:
 
 
 def _takes(tool: Tool, param: str) -> bool:
+    if tool.touches is not None and param == "path":
+        return True
     known = advertised(tool, param) or advertised(tool, param.partition(".")[0])
     return known is not None or tool.schema.get("additionalProperties") is not False

@@ -7,7 +7,8 @@ import json
 import os
 import signal
 import sys
-from typing import IO, Any
+from collections.abc import Coroutine
+from typing import IO, Any, TypeVar
 
 import click
 
@@ -17,8 +18,10 @@ from clawkit.cli.terminal import TerminalApprover
 from clawkit.core.approval import Approver
 from clawkit.core.call import CallRequest, Event, Run, call
 from clawkit.core.result import Result
-from clawkit.runtime import make_run, resolve_workspace
+from clawkit.runtime import close_run, make_run, resolve_workspace
 from clawkit.text import printable
+
+T = TypeVar("T")
 
 MAX_LINE = 16 * 1024 * 1024
 
@@ -27,7 +30,7 @@ def run_one(settings: Settings, name: str, params: str, *, text: bool) -> int:
     """One call; its result on standard output; the exit code that goes with it."""
     given = _read_params(params)
     run = _prepare(settings)
-    result = asyncio.run(_interruptible(run, CallRequest(name, given)))
+    result = asyncio.run(_closing(run, _interruptible(run, CallRequest(name, given))))
     if text:
         shown = str(result.details.get("error") or result.as_text())
         stream = sys.stderr if result.is_error else sys.stdout
@@ -41,7 +44,15 @@ def run_many(settings: Settings, file: str) -> int:
     """One result line per call; the worst exit code. A bad line is an answer, not an end."""
     run = _prepare(settings)
     with _open_lines(file) as stream:
-        return asyncio.run(_answer_all(run, stream))
+        return asyncio.run(_closing(run, _answer_all(run, stream)))
+
+
+async def _closing(run: Run, work: Coroutine[Any, Any, T]) -> T:
+    """The work, and then the end of whatever it left running."""
+    try:
+        return await work
+    finally:
+        await close_run(run)
 
 
 async def _answer_all(run: Run, stream: IO[bytes]) -> int:

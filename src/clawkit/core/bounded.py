@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import queue
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -54,6 +55,18 @@ async def _stop(task: asyncio.Future[Any], grace_s: float) -> None:
         log.debug("failed while being cancelled: %r", task.exception())
 
 
+async def unbroken(work: Awaitable[Any]) -> Any:
+    """The work's result. A cancellation is raised only when the work is done."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        if not task.cancelled() and task.exception() is not None:
+            log.debug("failed while being cancelled: %r", task.exception())
+        raise
+
+
 async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Run a blocking function in a daemon thread, which can never keep the program from ending."""
     loop = asyncio.get_running_loop()
@@ -82,5 +95,52 @@ async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
         except RuntimeError:
             log.debug("a thread ended after its event loop: %r", function)
 
-    threading.Thread(target=work, name=f"clawkit-{function!r:.40}", daemon=True).start()
+    _threads.run(work)
     return await future
+
+
+class _Threads:
+    """Threads that wait a while for more work: starting one costs more than most of the work."""
+
+    MAX_IDLE = 8
+    IDLE_S = 10.0
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
+        """Threads that wait and for which no job is on its way."""
+
+    def run(self, job: Callable[[], None]) -> None:
+        """Have a job done at once; it must not raise."""
+        with self._lock:
+            waiting = self._idle > 0
+            self._idle -= waiting
+        if waiting:
+            self._jobs.put(job)
+        else:
+            threading.Thread(target=self._work, args=(job,), name="clawkit", daemon=True).start()
+
+    def _work(self, job: Callable[[], None] | None) -> None:
+        while job is not None:
+            job()
+            job = None  # what it holds on to must not live on while the thread waits
+            job = self._wait()
+
+    def _wait(self) -> Callable[[], None] | None:
+        with self._lock:
+            if self._idle >= self.MAX_IDLE:
+                return None
+            self._idle += 1
+        try:
+            return self._jobs.get(timeout=self.IDLE_S)
+        except queue.Empty:
+            with self._lock:
+                if self._idle > 0:
+                    self._idle -= 1
+                    return None
+            # Somebody counted on this thread just now: their job is on its way.
+            return self._jobs.get()
+
+
+_threads = _Threads()

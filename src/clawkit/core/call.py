@@ -174,16 +174,31 @@ def _context(run: Run, tool: Tool, call_id: str, on_event: OnEvent | None) -> Co
 
 
 async def _admit(run: Run, tool: Tool, raw: object, ctx: Context) -> _Prepared:
-    params, arguments = read_params(tool, raw)
+    params, arguments = read_params(tool, raw, run.workspace)
     call = Call(tool.name, params, ctx)
     outcome = await run.hooks.run_before(call)
     if outcome.blocked is not None:
         reason = "hook-failed" if outcome.failed else "hook"
         raise ToolAuthorizationError(outcome.blocked, reason=reason)
     if outcome.rewritten:
-        params, arguments = read_params(tool, outcome.params)
+        params, arguments = read_params(tool, outcome.params, run.workspace)
         call = replace(call, params=params)
+    ctx = _with_questions(run, tool, call)
+    call = replace(call, ctx=ctx)
     return _Prepared(tool, call, arguments, _effects(tool, arguments, ctx), outcome.ask)
+
+
+def _with_questions(run: Run, tool: Tool, call: Call) -> Context:
+    """The context, able to ask a person and the rules about this call."""
+
+    async def ask(wish: Ask) -> None:
+        await _ask(run, call, wish)
+
+    def permits(path: str) -> bool:
+        named = dict.fromkeys(tool.paths, path)
+        return run.rules(tool, {**call.params, **named}, call.ctx) is None
+
+    return replace(call.ctx, ask=ask, permits=permits)
 
 
 async def _decide(run: Run, prepared: _Prepared) -> None:

@@ -44,11 +44,11 @@ _FS, _RUN, _WEB, _MEM, _SES = ("fs",), ("runtime",), ("web",), ("memory",), ("se
 # fmt: off
 _ENTRIES = (
     Entry("read", "Files", "Read a file, page by page", _C, _FS, sub_agent="yes", module="clawkit.tools.read"),
-    Entry("write", "Files", "Create or overwrite a file", _C, _FS),
-    Entry("edit", "Files", "Replace exact pieces of a file", _C, _FS),
-    Entry("apply_patch", "Files", "Apply a patch over one or more files", _C, _FS, ("apply-patch",)),
-    Entry("grep", "Files", "Search file contents", _C, _FS, sub_agent="yes"),
-    Entry("find", "Files", "Find files by name pattern", _C, _FS, ("glob",), sub_agent="yes"),
+    Entry("write", "Files", "Create or overwrite a file", _C, _FS, module="clawkit.tools.write"),
+    Entry("edit", "Files", "Replace exact pieces of a file", _C, _FS, module="clawkit.tools.edit"),
+    Entry("apply_patch", "Files", "Apply a patch over one or more files", _C, _FS, ("apply-patch",), module="clawkit.tools.apply_patch"),
+    Entry("grep", "Files", "Search file contents", _C, _FS, sub_agent="yes", module="clawkit.tools.grep"),
+    Entry("find", "Files", "Find files by name pattern", _C, _FS, ("glob",), sub_agent="yes", module="clawkit.tools.find"),
     Entry("ls", "Files", "List a directory", _C, _FS, sub_agent="yes", module="clawkit.tools.ls"),
     Entry("exec", "Runtime", "Run shell commands", _C, _RUN, ("bash",)),
     Entry("process", "Runtime", "Watch and steer background commands", _C, _RUN),

@@ -8,11 +8,13 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from clawkit.config.modelref import ModelRef
+from clawkit.core.approval import Ask
 from clawkit.core.result import Result
-from clawkit.errors import ToolError
+from clawkit.errors import ToolAuthorizationError, ToolError
 
 T = TypeVar("T")
 Update = Callable[[Result], Awaitable[None]]
+AskPerson = Callable[[Ask], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,16 @@ async def _drop(_update: Result) -> None:
     return None
 
 
+async def _nobody(wish: Ask) -> None:
+    raise ToolAuthorizationError(
+        f"{wish.title}: nobody can be asked", reason="approval-unavailable"
+    )
+
+
+def _any_path(_path: str) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """What a tool is handed along with its parameters."""
@@ -67,6 +79,11 @@ class Context:
     """Absolute path of the directory the run works in."""
     services: Mapping[type, object] = field(default_factory=lambda: MappingProxyType({}))
     send_update: Update = _drop
+    ask: AskPerson = _nobody
+    """Has a person decide in the middle of a call: returns after a yes, raises after a no."""
+    permits: Callable[[str], bool] = _any_path
+    """Whether rules let this very call name a path instead of the one it has: for tools that come
+    upon files by themselves. What a person would have to be asked about is not permitted."""
 
     @property
     def agent(self) -> str:

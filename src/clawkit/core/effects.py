@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
+from clawkit.core.paths import real_path
+
 Kind = Literal["read", "write", "exec", "network", "send"]
 
 
@@ -22,7 +24,7 @@ ANYTHING: tuple[Effect, ...] = (Effect("write"),)
 
 def file_resource(workspace: str, path: str) -> str:
     """One name per file, however it was spelled: links followed, `..` and doubled slashes gone."""
-    return "file:" + os.path.realpath(os.path.join(workspace, os.path.expanduser(path)))
+    return "file:" + real_path(os.path.join(workspace, os.path.expanduser(path)))
 
 
 def collide(first: Iterable[Effect], second: Iterable[Effect]) -> bool:

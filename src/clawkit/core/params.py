@@ -12,9 +12,9 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from clawkit.core.paths import plain_path
+from clawkit.core.paths import plain_path, unmark
 from clawkit.core.tool import Tool
 from clawkit.errors import ToolAuthorizationError, ToolInputError
 from clawkit.text import nearest, one_line
@@ -32,12 +32,23 @@ _INDEX = re.compile(r"\[\d+\]")
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d{1,17})?([eE][+-]?\d{1,3})?\Z")
 
 
-def read_params(tool: Tool, raw: object) -> tuple[dict[str, Any], Any]:
-    """The canonical parameters and what `execute` is given: the struct, or the same dict."""
+class _Reading(NamedTuple):
+    """One set of parameters being read."""
+
+    tool: Tool
+    workspace: str
+    problems: list[str]
+
+
+def read_params(tool: Tool, raw: object, workspace: str = "") -> tuple[dict[str, Any], Any]:
+    """The canonical parameters and what `execute` is given: the struct, or the same dict.
+
+    In the workspace it is looked up whether a path that begins with `@` is meant literally.
+    """
     given = _as_object(tool, raw)
     _bound(tool, given)
     problems: list[str] = []
-    params = _canonical(given, tool.schema, tool, problems)
+    params = _canonical(given, tool.schema, _Reading(tool, workspace, problems))
     action = params.get("action")
     if isinstance(action, str) and action in tool.off:
         raise ToolAuthorizationError(tool.off[action], reason="rule")
@@ -100,18 +111,18 @@ def _bound(tool: Tool, given: object) -> None:
 def _canonical(
     given: Mapping[str, Any],
     schema: Mapping[str, Any],
-    tool: Tool,
-    problems: list[str],
+    reading: _Reading,
     at: str = "",
 ) -> dict[str, Any]:
     """Known names in their advertised spelling, values repaired where the repair is certain."""
+    tool, problems = reading.tool, reading.problems
     properties: Mapping[str, Any] = schema.get("properties", {})
     spellings = _spellings(tuple(properties))
     closed = schema.get("additionalProperties") is False
     out: dict[str, Any] = {}
     origin: dict[str, str] = {}
     for key, value in given.items():
-        name = key if key in properties else _resolve(key, spellings, {} if at else tool.aliases)
+        name = key if key in properties else _resolve(key, spellings, tool.aliases)
         if name is None:
             if closed:
                 problems.append(_unknown(at + key, tuple(properties)))
@@ -125,9 +136,9 @@ def _canonical(
         part = _follow(properties[name], tool.schema)
         if value is None and not _takes_null(part) and name not in schema.get("required", ()):
             continue
-        value = _repair(value, part, tool, problems, f"{at}{name}")
+        value = _repair(value, part, reading, f"{at}{name}")
         is_path = tool.paths and _INDEX.sub("", f"{at}{name}") in tool.paths
-        out[name] = _plain(value, problems, f"{at}{name}") if is_path else value
+        out[name] = _plain(value, reading, f"{at}{name}") if is_path else value
     return out
 
 
@@ -165,25 +176,22 @@ def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).replace("-", "_").lower()
 
 
-def _repair(value: Any, schema: Mapping[str, Any], tool: Tool, problems: list[str], at: str) -> Any:
+def _repair(value: Any, schema: Mapping[str, Any], reading: _Reading, at: str) -> Any:
     wanted = schema.get("type")
     if isinstance(value, str):
-        value = _repair_string(value, wanted, schema, tool, problems, at)
+        value = _repair_string(value, wanted, schema, reading, at)
     elif wanted == "integer" and isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, dict) and "properties" in schema:
-        return _canonical(value, schema, tool, problems, f"{at}.")
+        return _canonical(value, schema, reading, f"{at}.")
     if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
-        items = _follow(schema["items"], tool.schema)
-        return [
-            _repair(item, items, tool, problems, f"{at}[{index}]")
-            for index, item in enumerate(value)
-        ]
+        items = _follow(schema["items"], reading.tool.schema)
+        return [_repair(item, items, reading, f"{at}[{index}]") for index, item in enumerate(value)]
     return value
 
 
 def _repair_string(
-    value: str, wanted: Any, schema: Mapping[str, Any], tool: Tool, problems: list[str], at: str
+    value: str, wanted: Any, schema: Mapping[str, Any], reading: _Reading, at: str
 ) -> Any:
     if wanted in ("integer", "number") and _NUMBER.match(value.strip()):
         number = json.loads(value.strip())
@@ -193,31 +201,34 @@ def _repair_string(
     if wanted in ("array", "object") and value.strip()[:1] in ("[", "{"):
         with contextlib.suppress(ValueError, RecursionError):
             parsed = json.loads(value)
-            _bound(tool, parsed)
+            _bound(reading.tool, parsed)
             if isinstance(parsed, list if wanted == "array" else dict):
                 return parsed
-    if wanted == "array" and _follow(schema.get("items", {}), tool.schema).get("type") == "string":
+    items = _follow(schema.get("items", {}), reading.tool.schema) if wanted == "array" else {}
+    if items.get("type") == "string":
         return [value]
     if at in _ONE_LINE_KEYS:
         repaired = _LEAKED_TAG.sub("", value)
         if at == "path":
             repaired = _OFFICE.sub(r"\1x", repaired)
         if value and not repaired.strip() and repaired != value:
-            problems.append(f"{at}: only a leaked closing tag was sent; send the real value")
+            reading.problems.append(
+                f"{at}: only a leaked closing tag was sent; send the real value"
+            )
         return repaired
     return value
 
 
-def _plain(value: Any, problems: list[str], at: str) -> Any:
+def _plain(value: Any, reading: _Reading, at: str) -> Any:
     """Paths in the one spelling that rules, effects and the file system read alike."""
     if isinstance(value, list):
-        return [_plain(each, problems, at) for each in value]
+        return [_plain(each, reading, at) for each in value]
     if not isinstance(value, str):
         return value
     try:
-        return plain_path(value)
+        return plain_path(unmark(value, reading.workspace))
     except ToolInputError as error:
-        problems.append(f"{at}: {error}")
+        reading.problems.append(f"{at}: {error}")
         return value
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from urllib.parse import unquote
 
 from clawkit.errors import ToolInputError
@@ -26,6 +27,28 @@ def plain_path(path: str) -> str:
     # A name that would be read as something else a second time.
     is_name = path.startswith("~") and path != "~" and not path.startswith("~/")
     return f"./{path}" if is_name or _is_url(path) else path
+
+
+def unmark(path: str, workspace: str) -> str:
+    """A path without the `@` that people put before a file they mention.
+
+    The `@` stays where the workspace has such a name, and one of two stays: `@@a` is `@a`.
+    """
+    if not path.startswith("@"):
+        return path
+    first = path.partition("/")[0]
+    if "\0" not in first and os.path.lexists(os.path.join(workspace, first)):
+        return f"./{path}"
+    return f"./{path[1:]}" if path.startswith("@@") else path[1:]
+
+
+def real_path(path: str) -> str:
+    """Where a path leads, links followed. Raises `ToolInputError` when it changes all the time."""
+    for _ in range(16):
+        # A link that is replaced while it is looked at cannot be read.
+        with suppress(OSError):
+            return os.path.realpath(path)
+    raise ToolInputError(f"{path!r} keeps changing; try again when nobody changes it")
 
 
 def _is_url(path: str) -> bool:

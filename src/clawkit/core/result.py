@@ -10,6 +10,7 @@ from typing import Any
 from clawkit.content import Block, Image, Text
 
 MAX_DETAILS = 100_000
+_PLAIN = frozenset((str, int, float, bool, type(None)))
 
 FAILED = frozenset(
     (
@@ -126,14 +127,18 @@ def _bound(details: Mapping[str, Any]) -> None:
     level: list[Any] = [details]
     nodes = 0
     while level:
-        inner = [node for node in level if isinstance(node, (Mapping, list, tuple))]
+        inner = [
+            node
+            for node in level
+            if type(node) not in _PLAIN and isinstance(node, (dict, list, tuple, Mapping))
+        ]
         nodes += sum(map(len, inner))
         if nodes > MAX_DETAILS:
             raise TypeError(f"its details go in circles or hold more than {MAX_DETAILS} values")
         level = [
             child
             for node in inner
-            for child in (node.values() if isinstance(node, Mapping) else node)
+            for child in (node if isinstance(node, (list, tuple)) else node.values())
         ]
 
 

@@ -64,6 +64,8 @@ class Tool:
     """Actions that are switched off, and why: a call of one is refused, not merely wrong."""
     paths: tuple[str, ...] = ()
     """Parameters that name files: rules compare them resolved, not as they were spelled."""
+    touches: Callable[[Any], Iterable[str]] | None = None
+    """Files that a call names in another way, inside a text: rules about `path` hold for each."""
 
     def __post_init__(self) -> None:
         if not is_tool_name(self.name):

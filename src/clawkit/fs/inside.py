@@ -1,7 +1,7 @@
 """Opening files below a root, so that the check and the use are one act.
 
 The kernel resolves the path from an open directory handle and refuses to leave it (`openat2` with
-RESOLVE_BENEATH); where it cannot, every component is opened by hand and links are refused.
+RESOLVE_BENEATH); where it cannot, every component is opened by hand and links and `..` are refused.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ import errno
 import functools
 import os
 import platform
+import stat
 
 from clawkit.core.paths import plain_path
 from clawkit.errors import ToolAuthorizationError, ToolInputError
 
 _SYS_OPENAT2 = 437  # the same number on every architecture
+_RESOLVE_NO_XDEV = 0x01
 _RESOLVE_NO_MAGICLINKS = 0x02
+_RESOLVE_NO_SYMLINKS = 0x04
 _RESOLVE_BENEATH = 0x08
 _HELD = _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS
 _AT_FDCWD = -100
-O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY)
+O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
 """A handle that only marks a place, where the system has such a thing."""
 
 
@@ -65,17 +68,41 @@ def outside(path: str, root: str) -> ToolAuthorizationError:
     )
 
 
-def open_inside(root_fd: int, root: str, path: str, flags: int) -> int:
-    """A handle for a path below the root, whatever links and races say."""
+def open_inside(root_fd: int, root: str, path: str, flags: int, *, links: bool = True) -> int:
+    """A handle for a path below the root, whatever links and races say.
+
+    Without `links`, none is followed: the path is then the one the file really has. What leads
+    outside, and what cannot be told not to, raises `ToolAuthorizationError`.
+    """
     flags |= os.O_CLOEXEC
     try:
         if _has_openat2():
-            return _openat2(root_fd, path, flags)
+            return _openat2(root_fd, path, flags, _HELD if links else _HELD | _RESOLVE_NO_SYMLINKS)
         return _open_by_hand(root_fd, path, flags)
     except OSError as error:
         if error.errno in (errno.EXDEV, errno.ELOOP):
             raise outside(path, root) from None
         raise
+
+
+def open_near(root_fd: int, path: str, flags: int) -> int:
+    """A handle for a path below the root and on the file system that the root is on. Raises OSError
+    for every other, and where the kernel cannot tell."""
+    if not _has_openat2():
+        raise OSError(errno.ENOSYS, "the kernel does not hold paths", path)
+    return _openat2(root_fd, path, flags | os.O_CLOEXEC, _HELD | _RESOLVE_NO_XDEV)
+
+
+def open_root(path: str) -> int:
+    """A mark of a directory by its real path: nobody can make it lead elsewhere by a link."""
+    flags = O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+    if _has_openat2():
+        return _openat2(_AT_FDCWD, path, flags, _RESOLVE_NO_SYMLINKS)
+    top = os.open("/", flags)
+    try:
+        return _open_by_hand(top, path, flags)
+    finally:
+        os.close(top)
 
 
 def open_anywhere(path: str, flags: int) -> int:
@@ -91,13 +118,9 @@ def open_anywhere(path: str, flags: int) -> int:
 
 
 def _openat2(root_fd: int, path: str, flags: int, resolve: int = _HELD) -> int:
-    how = _OpenHow(flags, 0, resolve)
+    how, name = ctypes.byref(_how(flags, resolve)), os.fsencode(path)
     for _ in range(64):
-        fd = int(
-            _libc().syscall(
-                _SYS_OPENAT2, root_fd, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)
-            )
-        )
+        fd: int = libc().syscall(_SYS_OPENAT2, root_fd, name, how, ctypes.sizeof(_OpenHow))
         if fd >= 0:
             return fd
         code = ctypes.get_errno()
@@ -107,23 +130,47 @@ def _openat2(root_fd: int, path: str, flags: int, resolve: int = _HELD) -> int:
     raise OSError(errno.EXDEV, "the path keeps changing", path)
 
 
+@functools.cache
+def _how(flags: int, resolve: int) -> _OpenHow:
+    return _OpenHow(flags, 0, resolve)
+
+
 def _open_by_hand(root_fd: int, path: str, flags: int) -> int:
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise OSError(errno.EXDEV, "goes up", path)
+    if path.endswith(("/", "/.")):
+        flags |= os.O_DIRECTORY
     here = os.dup(root_fd)
     try:
         for part in parts[:-1]:
-            below = os.open(part, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+            below = _open_one(here, part, O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             os.close(here)
             here = below
-        return os.open(parts[-1] if parts else ".", flags | os.O_NOFOLLOW, dir_fd=here)
+        return _open_one(here, parts[-1] if parts else ".", flags)
     finally:
         os.close(here)
 
 
+def _open_one(folder: int, name: str, flags: int) -> int:
+    """A handle for a name in a directory. A link is refused, or opened itself with O_NOFOLLOW."""
+    try:
+        fd = os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
+    except NotADirectoryError:
+        now = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        # What is a directory now was a link just before.
+        if stat.S_ISLNK(now) or stat.S_ISDIR(now):
+            raise OSError(errno.ELOOP, "is a link", name) from None
+        raise
+    if not flags & os.O_NOFOLLOW and stat.S_ISLNK(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.ELOOP, "is a link", name)
+    return fd
+
+
 @functools.cache
-def _libc() -> ctypes.CDLL:
+def libc() -> ctypes.CDLL:
+    """The system's own library, for the calls that Python does not know."""
     return ctypes.CDLL(None, use_errno=True)
 
 

@@ -1,129 +1,267 @@
-"""Files on this machine."""
+"""Files on this machine. Everything that may block runs in a thread."""
 
 from __future__ import annotations
 
-import errno
+import heapq
 import os
 import stat
+import threading
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from operator import itemgetter
 
-from clawkit.core.paths import plain_path
-from clawkit.errors import ToolAuthorizationError, ToolInputError
-from clawkit.fs.base import DirEntry, File, Kind
-from clawkit.fs.inside import O_PATH, open_anywhere, open_inside, relative_path
-from clawkit.text import nearest
+from clawkit.config.paths import home
+from clawkit.core.bounded import in_thread, unbroken
+from clawkit.errors import ToolAuthorizationError, ToolError, ToolInputError
+from clawkit.fs.base import Change, Changed, DirEntry, File, Info, Kind, Listing
+from clawkit.fs.commit import Committer, info_of
+from clawkit.fs.inside import O_PATH
+from clawkit.fs.journal import recover
+from clawkit.fs.protect import Protection
+from clawkit.fs.query import Start
+from clawkit.fs.reach import Reach, place_of, reopen
 
-# Opening a FIFO must not wait for a writer, and a terminal must not become ours.
+# Only marks are opened until it is known what is there: opening a device can set it off.
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
-_KINDS = {
-    errno.ENOENT: "does not exist",
-    errno.ENOTDIR: "does not exist: a part of the path is not a directory",
-    errno.EACCES: "may not be read",
-    errno.EPERM: "may not be read",
-    errno.ELOOP: "leads through a link that is not followed",
-    errno.ENAMETOOLONG: "has a name that is too long",
-}
+_AHEAD = 64 * 1024
+"""Bytes that are read along with opening a file, which is all of most files."""
 
 
 class LocalFile:
-    """An open file on this machine."""
+    """An open file on this machine. Closed at the latest when nobody holds it any more."""
 
-    def __init__(self, fd: int, size: int) -> None:
+    def __init__(self, fd: int, place: str, info: Info, ahead: bytes) -> None:
+        """`ahead` is the beginning of the file. The handle is the file's own from now on."""
         self._fd = fd
-        self.size = size
+        self.place = place
+        self.info = info
+        self._ahead = ahead
 
-    async def read(self, size: int) -> bytes:
-        return os.read(self._fd, size)
+    async def read(self, size: int, at: int) -> bytes:
+        ahead = self._ahead
+        if at + size <= len(ahead) or (len(ahead) < _AHEAD and len(ahead) == self.info.size):
+            return ahead[at : at + size]
+        data: bytes = await in_thread(self._pread, size, at)
+        return data
+
+    def _pread(self, size: int, at: int) -> bytes:
+        try:
+            data = os.pread(self._fd, size, at)
+            while len(data) < size:
+                more = os.pread(self._fd, size - len(data), at + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise ToolInputError(f"{self.place!r} cannot be read: {error.strerror}") from None
+        return data
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        with suppress(OSError):
+            self.close()
 
 
 class LocalFileSystem:
     """This machine's files, held to the workspace and further roots unless that is switched off."""
 
     def __init__(
-        self, workspace: str, *, workspace_only: bool = True, read_roots: Sequence[str] = ()
+        self,
+        workspace: str,
+        *,
+        workspace_only: bool = True,
+        read_roots: Sequence[str] = (),
+        write_roots: Sequence[str] = (),
+        hard_links: bool = False,
+        protection: Protection = Protection(),  # noqa: B008  # a tuple of tuples
+        ask: bool = True,
+        journals: str = "",
     ) -> None:
-        self.workspace = os.path.abspath(workspace)
-        self._held = workspace_only
-        self._roots = (
-            self.workspace,
-            *(os.path.join(self.workspace, os.path.expanduser(root)) for root in read_roots),
+        """`hard_links` lets files with several names be used; `ask` has a person decide about
+        protected files, which are refused otherwise; `journals` is where changes of several files
+        are noted while they are made."""
+        self._reach = Reach(
+            workspace, held=workspace_only, read_roots=read_roots, write_roots=write_roots
         )
+        self.workspace = self._reach.workspace
+        self._one_name = workspace_only and not hard_links
+        self._journals = journals or os.path.join(home(os.environ), "changes")
+        self._committer = Committer(
+            self._reach,
+            protection=protection,
+            ask=ask,
+            hard_links=hard_links,
+            journals=self._journals,
+        )
+        self._recovering = threading.Lock()
+        self._is_recovered = False
+        self._is_local = False
 
     @asynccontextmanager
     async def open(self, path: str) -> AsyncIterator[File]:
-        fd = self._open(path, _FLAGS)
+        file = self._open_near(path)
+        if file is None:
+            file = await in_thread(self._open_file, path)
         try:
-            info = os.fstat(fd)
-            if not stat.S_ISREG(info.st_mode):
-                raise ToolInputError(f"{path!r} is {_say_kind(info.st_mode)}, not a file")
-            if self._held and info.st_nlink > 1:
-                raise ToolAuthorizationError(
-                    f"{path!r} has {info.st_nlink} names (hard links), so it may be a file from "
-                    "outside the workspace; copy it to read it",
-                    reason="hard-link",
-                )
-            yield LocalFile(fd, info.st_size)
+            yield file
         finally:
-            os.close(fd)
+            file.close()
 
-    async def list(self, path: str) -> Sequence[DirEntry]:
-        fd = self._open(path, _FLAGS)
+    async def list(
+        self, path: str, *, after: str = "", limit: int = 1_000, details: bool = False
+    ) -> Listing:
+        listing: Listing = await in_thread(self._list, path, after, limit, details)
+        return listing
+
+    async def change(
+        self, changes: Sequence[Change], *, allowed: frozenset[str] = frozenset()
+    ) -> tuple[Changed, ...]:
+        # Half of a change is worse than a late cancellation.
+        done: tuple[Changed, ...] = await unbroken(in_thread(self._change, changes, allowed))
+        return done
+
+    @property
+    def readable(self) -> tuple[str, ...] | None:
+        """The directories that may be read, links resolved; None for the whole machine."""
+        return self._reach.readable
+
+    def start(self, path: str) -> Start:
+        """Where a search begins. Blocks. The caller closes the handle."""
+        self._recover()
+        fd = self._reach.open(path, O_PATH)
         try:
-            mode = os.fstat(fd).st_mode
+            info, place = os.fstat(fd), place_of(fd)
+            if stat.S_ISDIR(info.st_mode):
+                start, fd = Start(fd, place, ""), -1
+                return start
+            self._check_file(path, info)
+            folder = self._reach.open(os.path.dirname(place), O_PATH | os.O_DIRECTORY)
+            return Start(folder, os.path.dirname(place), os.path.basename(place))
+        except OSError as error:
+            raise _unreadable(path, error) from None
+        finally:
+            if fd >= 0:
+                os.close(fd)
+
+    def _recover(self) -> None:
+        """What a killed program left behind is settled before anything is looked at."""
+        if not self._is_recovered:
+            with self._recovering:
+                if not self._is_recovered:
+                    recover(self._journals)
+                    with suppress(OSError):
+                        self._is_local = self._reach.is_local
+                    self._is_recovered = True
+
+    def _open_near(self, path: str) -> LocalFile | None:
+        """The file, when it is certain that nobody has to wait for it; a thread costs more than
+        the rest. Whatever is not plain is left to the other way."""
+        if not self._is_local:
+            return None
+        try:
+            mark = self._reach.open_near(path, O_PATH)
+        except (OSError, ToolInputError):
+            return None
+        return self._open_marked(path, mark)
+
+    def _open_file(self, path: str) -> LocalFile:
+        self._recover()
+        return self._open_marked(path, self._reach.open(path, O_PATH))
+
+    def _open_marked(self, path: str, mark: int) -> LocalFile:
+        fd = -1
+        try:
+            self._check_file(path, os.fstat(mark))
+            fd = reopen(mark, _FLAGS)
+            info = info_of(os.fstat(fd))
+            file, fd = LocalFile(fd, place_of(fd), info, os.pread(fd, _AHEAD, 0)), -1
+            return file
+        except OSError as error:
+            raise _unreadable(path, error) from None
+        finally:
+            os.close(mark)
+            if fd >= 0:
+                os.close(fd)
+
+    def _check_file(self, path: str, info: os.stat_result) -> None:
+        if not stat.S_ISREG(info.st_mode):
+            raise ToolInputError(f"{path!r} is {_say_kind(info.st_mode)}, not a file")
+        if self._one_name and info.st_nlink > 1:
+            raise ToolAuthorizationError(
+                f"{path!r} has {info.st_nlink} names (hard links), so it may be a file from "
+                "outside the workspace; use a copy, or have tools.fs.hardLinks set to 'allow'",
+                reason="hard-link",
+            )
+
+    def _list(self, path: str, after: str, limit: int, details: bool) -> Listing:
+        self._recover()
+        fd = -1
+        mark = self._reach.open(path, O_PATH)
+        try:
+            mode = os.fstat(mark).st_mode
             if not stat.S_ISDIR(mode):
                 raise ToolInputError(f"{path!r} is {_say_kind(mode)}, not a directory; use read")
-            with os.scandir(fd) as entries:
-                found = [DirEntry(entry.name, _kind(entry)) for entry in entries]
-        finally:
-            os.close(fd)
-        return sorted(found, key=lambda entry: os.fsencode(entry.name))
-
-    def _open(self, path: str, flags: int) -> int:
-        root, relative = self._place(path) if self._held else self._anywhere(path)
-        try:
-            root_fd = os.open(root, O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            fd = reopen(mark, _FLAGS | os.O_DIRECTORY)
+            listing = _scan(fd, os.fsencode(after), limit)
+            if details:
+                entries = tuple(_look(fd, entry) for entry in listing.entries)
+                listing = listing._replace(entries=entries)
+            return listing
         except OSError as error:
-            raise ToolInputError(f"{root!r} cannot be opened: {error.strerror}") from None
-        try:
-            if not self._held:
-                return open_anywhere(os.path.join(root, relative), flags)
-            return open_inside(root_fd, root, relative, flags)
-        except OSError as error:
-            hint = _near(root_fd, root, relative) if error.errno == errno.ENOENT else ""
-            what = _KINDS.get(error.errno or 0, os.strerror(error.errno or 0))
-            raise ToolInputError(f"{path!r} {what}{hint}") from None
+            raise _unreadable(path, error) from None
         finally:
-            os.close(root_fd)
+            os.close(mark)
+            if fd >= 0:
+                os.close(fd)
 
-    def _anywhere(self, path: str) -> tuple[str, str]:
-        """Nothing is out of reach; a relative path still starts at the workspace."""
-        place = os.path.join(self.workspace, os.path.expanduser(plain_path(path)))
-        return "/", relative_path(place, "/")
-
-    def _place(self, path: str) -> tuple[str, str]:
-        """The root a path lies below, and the way from there. The workspace comes first."""
-        refusal: ToolAuthorizationError | None = None
-        for root in self._roots:
-            try:
-                return root, relative_path(path, root)
-            except ToolAuthorizationError as error:
-                refusal = refusal or error
-        raise refusal or ToolInputError(f"{path!r} cannot be reached")
+    def _change(self, changes: Sequence[Change], allowed: frozenset[str]) -> tuple[Changed, ...]:
+        self._recover()
+        try:
+            return self._committer.commit(changes, allowed)
+        except ToolError:
+            # Something may have been left to be put back.
+            self._is_recovered = False
+            raise
 
 
-def _near(root_fd: int, root: str, relative: str) -> str:
-    """Names beside a missing file that look like it."""
-    folder, name = os.path.split(relative)
-    try:
-        fd = open_inside(root_fd, root, folder or ".", os.O_RDONLY | os.O_DIRECTORY)
-    except (OSError, ToolInputError):
-        return ""
-    try:
-        close = nearest(name, os.listdir(fd)[:10_000], 3)
-    finally:
-        os.close(fd)
-    return "; near names: " + ", ".join(map(repr, close)) if close else ""
+def _unreadable(path: str, error: OSError) -> ToolInputError:
+    return ToolInputError(f"{path!r} cannot be read: {(error.strerror or '').lower()}")
+
+
+def _scan(fd: int, after: bytes, limit: int) -> Listing:
+    """Only the entries that are asked for are kept, however large the directory is."""
+    total = later = 0
+    batch: list[tuple[bytes, os.DirEntry[str]]] = []
+    last = b""
+    """No entry after this one can be among those asked for, once there are enough."""
+    with os.scandir(fd) as entries:
+        for entry in entries:
+            total += 1
+            key = os.fsencode(entry.name)
+            if key <= after:
+                continue
+            later += 1
+            if last and key > last:
+                continue
+            batch.append((key, entry))
+            if len(batch) >= 2 * limit + 5_000:
+                batch = heapq.nsmallest(limit, batch, key=itemgetter(0))
+                last = batch[-1][0] if batch else last
+    batch.sort(key=itemgetter(0))
+    best = tuple(DirEntry(entry.name, _kind(entry)) for _, entry in batch[:limit])
+    return Listing(best, total, later - len(best))
+
+
+def _look(fd: int, entry: DirEntry) -> DirEntry:
+    with suppress(OSError):
+        info = info_of(os.stat(entry.name, dir_fd=fd, follow_symlinks=False))
+        target = os.readlink(entry.name, dir_fd=fd) if info.kind == "link" else ""
+        return entry._replace(kind=info.kind, info=info, target=target)
+    return entry
 
 
 def _kind(entry: os.DirEntry[str]) -> Kind:

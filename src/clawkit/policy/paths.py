@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from clawkit.core.paths import plain_path
+from clawkit.core.paths import plain_path, real_path
 from clawkit.errors import ToolInputError
 from clawkit.policy.match import Glob
 
@@ -47,12 +47,11 @@ class Places(NamedTuple):
 def places_of(path: str, workspace: str) -> Places | None:
     """None for what cannot be a path at all."""
     try:
-        plain = plain_path(path)
+        whole = os.path.join(workspace, os.path.expanduser(plain_path(path)))
+        # Links are followed before `..` is, as the kernel does: `link/..` is not where it stands.
+        real = real_path(whole)
     except ToolInputError:
         return None
-    whole = os.path.join(workspace, os.path.expanduser(plain))
-    # Links are followed before `..` is, as the kernel does: `link/..` is not where `link` stands.
-    real = os.path.realpath(whole)
     roots = tuple(dict.fromkeys((workspace, os.path.realpath(workspace))))
     found = (os.path.normpath(whole), real)
     inside = tuple(dict.fromkeys(_relative(found, roots)))
@@ -141,7 +140,7 @@ def _absolute(glob: str, root: str, *, follow: bool) -> Iterator[str]:
     if not head:
         return
     written = os.path.join(root, os.path.expanduser(head))
-    starts = (os.path.normpath(written), *([os.path.realpath(written)] if follow else []))
+    starts = (os.path.normpath(written), *([real_path(written)] if follow else []))
     for start in dict.fromkeys(starts):
         slash = "/" if head.endswith("/") and start != "/" else ""
         yield f"{start}{slash}{star}{tail}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from clawkit.core.approval import Ask, Deny
@@ -16,7 +17,7 @@ from clawkit.core.context import Context
 from clawkit.core.params import advertised, same_name
 from clawkit.core.tool import Tool
 from clawkit.core.validator import make_pattern
-from clawkit.errors import ConfigError, Issue, SchemaError
+from clawkit.errors import ConfigError, Issue, SchemaError, ToolInputError
 from clawkit.policy.match import (
     Glob,
     Matcher,
@@ -140,6 +141,17 @@ class _Paths:
         self.workspace = workspace
         self._known: dict[str, Places | None] = {}
 
+    @cached_property
+    def touched(self) -> tuple[str, ...]:
+        """What the call names inside a text. Where that cannot be told, nothing that a restriction
+        would not be about: `\0` cannot be a path."""
+        if self.tool.touches is None:
+            return ()
+        try:
+            return tuple(self.tool.touches(self.params))
+        except (ToolInputError, ValueError, TypeError):
+            return ("\0",)
+
     def of(self, path: str) -> Places | None:
         if path not in self._known:
             self._known[path] = places_of(path, self.workspace)
@@ -147,7 +159,8 @@ class _Paths:
 
     def detours(self) -> str:
         """What a person should know about paths that lead elsewhere than they say."""
-        found = (self.of(part) for name in self.tool.paths for part in _parts(self.params, name))
+        named = (part for name in self.tool.paths for part in _parts(self.params, name))
+        found = map(self.of, (*named, *self.touched))
         return " ".join(
             f"{each.written!r} leads to {each.real!r}."
             for each in found
@@ -165,8 +178,9 @@ def _holds(effect: str, pattern: Pattern, paths: _Paths, name: str) -> bool:
     """A restriction holds when any part of the value matches, an exception when every part does."""
     first, dot, rest = name.partition(".")
     name = (advertised(paths.tool, first) or first) + dot + rest
-    parts = list(_parts(paths.params, name))
-    if any(same_name(name, each) for each in paths.tool.paths):
+    inside_text = name == "path" and paths.tool.touches is not None
+    parts = list(paths.touched if inside_text else _parts(paths.params, name))
+    if inside_text or any(same_name(name, each) for each in paths.tool.paths):
         about = excepts if effect == "allow" else restricts
         found = [about(pattern, paths.of(part)) for part in parts]
     else:

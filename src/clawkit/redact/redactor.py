@@ -16,6 +16,8 @@ from clawkit.redact.values import mask_values
 MIN_VALUE = 8
 """Registered values shorter than this would blot out ordinary words."""
 
+_SHORT = 64
+_MAX_CLEAN = 4_096
 _MAX_DEPTH = 64
 _TOO_DEEP = "[left out: nested too deeply]"
 _PASSES = 4
@@ -42,6 +44,8 @@ class Redactor:
         forms = {form for value in values for form in _forms(value)}
         self._forms = tuple(sorted(forms, key=lambda form: (-len(form), form)))
         self._patterns = tuple(compile_pattern(pattern) for pattern in patterns)
+        self._clean: set[tuple[str, bool]] = set()
+        """Short texts without a secret, such as the names of details: they come again and again."""
 
     def text(self, text: str) -> str:
         """Text as a model may read it. Plain `NAME=value` stays, so that code remains readable.
@@ -96,8 +100,16 @@ class Redactor:
         return value if same else masked
 
     def _masked(self, text: str, strict: bool) -> str:
-        if len(text) < MIN_VALUE:
+        if len(text) < MIN_VALUE or (text, strict) in self._clean:
             return text
+        masked = self._masked_anew(text, strict)
+        if masked == text and len(text) <= _SHORT:
+            if len(self._clean) >= _MAX_CLEAN:
+                self._clean.clear()
+            self._clean.add((text, strict))
+        return masked
+
+    def _masked_anew(self, text: str, strict: bool) -> str:
         if regex(_INVISIBLE).search(text) is not None:
             # Tokens first, for they may be told apart by nothing but what is taken away here.
             bare = regex(_HIDDEN).sub("", self._mask_tokens(text))

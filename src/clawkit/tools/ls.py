@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-from typing import Annotated
+import stat
+import time
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -14,8 +15,8 @@ from clawkit.core.effects import Effect, file_resource
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.errors import ToolInputError
-from clawkit.fs.base import DirEntry, FileSystem
-from clawkit.text import result_cap, weigh, weight_cap
+from clawkit.fs.base import DirEntry, FileSystem, Info
+from clawkit.text import human_size, result_cap, weigh, weight_cap
 
 MAX_BYTES = 50 * 1024
 NOTICE_ROOM = 1_600
@@ -32,45 +33,82 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     after: Annotated[
         str, Meta(description="Show only names that come after this one, to go on with a long list")
     ] = ""
+    details: Annotated[
+        bool, Meta(description="Show mode, size and time of each name too, and where links point")
+    ] = False
 
 
 async def execute(params: Params, ctx: Context) -> Result:
-    entries = await ctx.use(FileSystem).list(params.path)
-    after = _as_bytes(params.after)
-    left = [entry for entry in entries if os.fsencode(entry.name) > after]
-    details: dict[str, object] = {"path": params.path, "shown": 0, "total": len(entries)}
-    if not left:
+    _check_name(params.after)
+    after = params.after.removesuffix("/")
+    listing = await ctx.use(FileSystem).list(
+        params.path, after=after, limit=params.limit, details=params.details
+    )
+    details: dict[str, object] = {"path": params.path, "shown": 0, "total": listing.total}
+    if not listing.entries:
         return Result.text("[no more names]" if params.after else "[empty directory]", **details)
     window = ctx.scope.context_window
     budget = min(MAX_BYTES, min(result_cap(window), weight_cap(window)) - NOTICE_ROOM)
     shown: list[str] = []
-    for entry in left[: params.limit]:
-        line = quote(entry)
+    for entry in listing.entries:
+        line = show(entry) if params.details else quote(entry)
         budget -= weigh(line) + 1
         if budget < 0 and shown:
             break
         shown.append(line)
     details["shown"] = len(shown)
+    if params.details:
+        details["entries"] = [_to_json(entry) for entry in listing.entries[: len(shown)]]
     text = "\n".join(shown)
-    if len(shown) < len(left):
-        last = left[len(shown) - 1].name
+    left = listing.left + len(listing.entries) - len(shown)
+    if left:
+        last = listing.entries[len(shown) - 1].name
         details["nextAfter"] = last
-        text += f"\n\n[{len(left) - len(shown)} more; go on with after={json.dumps(last)}]"
+        text += f"\n\n[{left} more; go on with after={json.dumps(last)}]"
     return Result.text(text, **details)
 
 
-def _as_bytes(after: str) -> bytes:
-    """The name to go on after, as it is called or as it is listed (with a slash)."""
+def _check_name(after: str) -> None:
     try:
-        return os.fsencode(after.removesuffix("/"))
+        after.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         raise ToolInputError(f"after={after!r} cannot be a name; send it as listed") from None
 
 
 def quote(entry: DirEntry) -> str:
     """The name as a JSON string, so that none can pose as two; `/` marks directories."""
-    suffix = "/" if entry.kind == "directory" else ""
-    return json.dumps(entry.name + suffix, ensure_ascii=not entry.name.isprintable())
+    return _quote(entry.name + ("/" if entry.kind == "directory" else ""))
+
+
+def _quote(name: str) -> str:
+    return json.dumps(name, ensure_ascii=not name.isprintable())
+
+
+def show(entry: DirEntry) -> str:
+    """One line: mode, size, time, name; links with where they point."""
+    facts = "?" if entry.info is None else _facts(entry.info)
+    arrow = f" -> {_quote(entry.target)}" if entry.kind == "link" else ""
+    return f"{facts} {quote(entry)}{arrow}"
+
+
+def _facts(info: Info) -> str:
+    size = human_size(info.size) if info.kind == "file" else "-"
+    return f"{stat.filemode(info.mode)} {size:>8} {_time(info)}"
+
+
+def _time(info: Info) -> str:
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(info.mtime_ns // 1_000_000_000))
+    except (OSError, OverflowError, ValueError):
+        return "?"  # a file can have any time, also one that no calendar has
+
+
+def _to_json(entry: DirEntry) -> dict[str, Any]:
+    facts: dict[str, Any] = {"name": entry.name, "kind": entry.kind}
+    if entry.info is not None:
+        facts |= {"size": entry.info.size, "mtimeMs": entry.info.mtime_ns // 1_000_000}
+        facts |= {"mode": f"{stat.S_IMODE(entry.info.mode):04o}"}
+    return facts | ({"target": entry.target} if entry.target else {})
 
 
 def effects(params: Params, ctx: Context) -> tuple[Effect, ...]:
@@ -87,6 +125,6 @@ TOOL = Tool(
     parameters=Params,
     execute=execute,
     effects=effects,
-    aliases={"directory": "path", "dir": "path", "file_path": "path"},
+    aliases={"directory": "path", "dir": "path", "file_path": "path", "long": "details"},
     paths=("path",),
 )

@@ -1,31 +1,34 @@
-"""read: a file's text, page by page."""
+"""read: what is in a file, page by page: text, pictures, documents, notebooks, or bare bytes."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Annotated
+import re
+from collections.abc import Callable
+from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from clawkit.core.context import Context
 from clawkit.core.effects import Effect, file_resource
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
-from clawkit.errors import ToolInputError
-from clawkit.fs.base import File, FileSystem
-from clawkit.text import human_size, result_cap, weigh, weight_cap
+from clawkit.errors import NotFoundError, ToolInputError
+from clawkit.fs.base import CHUNK, File, FileSystem, read_all
+from clawkit.fs.decode import UTF8, detect, find_codec, settle
+from clawkit.fs.kinds import FileKind, identify
+from clawkit.fs.masks import is_env_file
+from clawkit.fs.seen import Seen
+from clawkit.redact import Redactor
+from clawkit.text import human_size
+from clawkit.tools.show_media import show_document, show_picture
+from clawkit.tools.show_text import Wish, show_hex, show_made, show_text
 
-PAGE_LINES = 2000
-PAGE_BYTES = 50 * 1024
-MAX_PAGE_BYTES = 512 * 1024
-CONTEXT_SHARE = 0.2
-CHARS_PER_TOKEN = 4
-COUNT_BELOW_BYTES = 16 * 1024 * 1024
-MIN_PAGE_BYTES = 200
-"""Even for the smallest of models: a page must hold something."""
-NOTICE_ROOM = 400
-CHUNK = 256 * 1024
+KEY = "PRIVATE KEY-----"
+MAX_ALIKE = 5
+"""Names that are told when nobody can say which one was meant."""
+MAX_MASKED_BYTES = 1024 * 1024
+"""Files whose values are masked are masked as a whole, or a page could begin behind a name."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,118 +38,139 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str, Meta(description="File to read, relative to the workspace or absolute", min_length=1)
     ]
     offset: Annotated[int, Meta(description="First line to show, counted from 1", ge=1)] = 1
-    limit: Annotated[int, Meta(description="How many lines to show at most", ge=1, le=100_000)] = (
-        PAGE_LINES
-    )
-
-
-class _Page(msgspec.Struct):
-    """What was taken from the file."""
-
-    lines: list[str] = []
-    size: int = 0
-    seen: int = 0
-    more: bool = False
-    cut_line: bool = False
-    counted: bool = True
+    limit: (
+        Annotated[
+            int,
+            Meta(
+                description="How many lines to show; as many as fit if left out", ge=1, le=100_000
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    cursor: Annotated[
+        int, Meta(description="Characters to leave out at the beginning of the first line", ge=0)
+    ] = 0
+    encoding: Annotated[
+        str, Meta(description="Read as text in this encoding; found out if left out")
+    ] = ""
+    format: Annotated[
+        Literal["auto", "raw", "hex"],
+        Meta(
+            description=(
+                "auto: pictures, PDFs and notebooks are shown as what they are; raw: as plain "
+                "text; hex: any file as a hex dump, 16 bytes per line"
+            )
+        ),
+    ] = "auto"
+    pages: Annotated[str, Meta(description="Pages of a PDF: '3', '1-5' or '7-'")] = ""
+    optional: Annotated[
+        bool, Meta(description="A missing file is no error but an ordinary answer")
+    ] = False
 
 
 async def execute(params: Params, ctx: Context) -> Result:
-    budget = page_bytes(ctx.scope.context_window)
-    async with ctx.use(FileSystem).open(params.path) as file:
-        page = await _take(file, params, budget)
-        return _render(params, page, file.size)
+    try:
+        return await _read(params.path, params, ctx)
+    except NotFoundError as missing:
+        return await _read_other(missing, params, ctx)
 
 
-def page_bytes(context_window: int | None) -> int:
-    """A fifth of the model's window, within bounds, and never more than a result holds."""
-    share = int((context_window or 0) * CHARS_PER_TOKEN * CONTEXT_SHARE)
-    page = max(PAGE_BYTES, min(share, MAX_PAGE_BYTES))
-    room = min(result_cap(context_window), weight_cap(context_window)) - NOTICE_ROOM
-    return max(MIN_PAGE_BYTES, min(page, room))
+async def _read(path: str, params: Params, ctx: Context, *notes: str) -> Result:
+    async with ctx.use(FileSystem).open(path) as file:
+        head = await file.read(CHUNK, 0)
+        ctx.use(Seen).note(file.place, file.info, head if len(head) < CHUNK else None)
+        wish = Wish(
+            path, params.offset, params.limit, params.cursor, ctx.scope.context_window, notes
+        )
+        if is_env_file(path) or is_env_file(file.place):
+            return await _show_settings(file, wish, params, ctx)
+        if params.format == "hex":
+            return await show_hex(file, head, wish)
+        return await _show(file, head, wish, params, ctx)
 
 
-async def _take(file: File, params: Params, budget: int) -> _Page:
-    """The wanted lines, in constant memory; lines after them are counted in small files only."""
-    page = _Page(lines=[])
-    last = params.offset + params.limit - 1
-    async for line, whole in _lines(file, budget):
-        page.seen += 1
-        if page.more or page.seen < params.offset:
-            continue
-        text = line.decode("utf-8", "replace").removesuffix("\r")
-        # By what it costs the model, or the result would be cut where no notice says so.
-        size = max(len(line), weigh(text)) + 1
-        if page.seen > last or (page.lines and page.size + size > budget):
-            page.more = True
-            page.counted = file.size <= COUNT_BELOW_BYTES
-            if not page.counted:
-                break
-            continue
-        page.lines.append(text)
-        page.size += size
-        page.cut_line = page.cut_line or not whole
-    return page
+async def _read_other(missing: NotFoundError, params: Params, ctx: Context) -> Result:
+    """The file that may have been meant. Rules are asked: they only know the path as written."""
+    path = params.path
+    if len(missing.alike) == 1 and ctx.permits(missing.alike[0]):
+        other = missing.alike[0]
+        return await _read(other, params, ctx, f"{path!r} -> {other!r}, which looks alike")
+    if len(missing.alike) > 1:
+        names = ", ".join(map(repr, missing.alike[:MAX_ALIKE]))
+        raise NotFoundError(f"{path!r} does not exist, but several names that look alike: {names}")
+    if params.optional or _is_diary(path):
+        details = {"kind": "not_found", "status": "not_found", "path": path, "optional": True}
+        return Result.text(f"[there is no file {path!r}]", **details)
+    raise missing
 
 
-async def _lines(file: File, max_line: int) -> AsyncIterator[tuple[bytes, bool]]:
-    """Each line without its newline, long ones cut; False with a line that was cut."""
-    rest, cut, first = b"", False, True
-    while chunk := await file.read(CHUNK):
-        if first and b"\0" in chunk[:8192]:
-            raise ToolInputError(f"this is a binary file ({human_size(file.size)}), not text")
-        if first:
-            chunk, first = chunk.removeprefix(b"\xef\xbb\xbf"), False
-        head, *others = chunk.split(b"\n")
-        rest, cut = rest + head[: max_line - len(rest)], cut or len(rest) + len(head) > max_line
-        for line in others:
-            yield rest, not cut
-            rest, cut = line[:max_line], len(line) > max_line
-        await _breathe()
-    if rest or cut:
-        yield rest, not cut
+def _is_diary(path: str) -> bool:
+    """Whether a file is a day's notes, which are looked for before they are begun."""
+    return re.fullmatch(r"(?:\./)*memory/\d{4}-\d\d-\d\d\.md", path) is not None
 
 
-async def _breathe() -> None:
-    """Let others run, and a cancellation come through, while a large file is read."""
-    import asyncio
+async def _show(file: File, head: bytes, wish: Wish, params: Params, ctx: Context) -> Result:
+    is_auto = params.format == "auto" and not params.encoding
+    kind = identify(head) if is_auto else None
+    if params.pages and (kind is None or kind.family != "document"):
+        raise ToolInputError(f"{wish.path!r} has no pages: 'pages' is for PDFs; use 'offset'")
+    if kind is not None and kind.family == "image":
+        return await show_picture(file, wish, ctx)
+    if kind is not None and kind.family == "document":
+        return await show_document(file, wish, params.pages, ctx)
+    encoding = settle(find_codec(params.encoding), head) if params.encoding else detect(head)
+    if kind is not None or (encoding is None and is_auto):
+        return _refuse(wish.path, max(file.info.size, len(head)), kind)
+    if is_auto and (wish.path.endswith(".ipynb") or file.place.endswith(".ipynb")):
+        from clawkit.fs.notebook import MAX_BYTES, notebook_text
 
-    await asyncio.sleep(0)
-
-
-def _render(params: Params, page: _Page, size: int) -> Result:
-    shown = len(page.lines)
-    end = params.offset + shown - 1
-    truncation = {
-        "truncated": page.more or page.cut_line,
-        "outputLines": shown,
-        "firstLineExceedsLimit": page.cut_line and shown == 1,
-        "totalBytes": size,
-    }
-    if page.counted:
-        truncation["totalLines"] = page.seen
-    if not shown:
-        notes = [_nothing(params, page, size)]
-    else:
-        notes = []
-        if page.cut_line:
-            notes.append("a line was too long and is shown in part")
-        if page.more:
-            total = f"of {page.seen}" if page.counted else f"of a file of {human_size(size)}"
-            notes.append(f"lines {params.offset}-{end} {total}; go on with offset={end + 1}")
-    text = "\n".join(page.lines)
-    if notes:
-        text += ("\n\n" if text else "") + f"[{'; '.join(notes)}]"
-    details: dict[str, object] = {"path": params.path, "truncation": truncation}
-    if page.more:
-        details["continuation"] = {"kind": "line", "offset": end + 1}
-    return Result.text(text, **details)
+        if file.info.size <= MAX_BYTES and (text := notebook_text(await read_all(file, MAX_BYTES))):
+            return await _show_made(text, wish, ctx, kind="notebook")
+    encoding = encoding or UTF8
+    if KEY.encode() in head and len(head) < CHUNK:
+        text = head[len(encoding.mark) :].decode(encoding.name, "replace")
+        return await _show_made(text, wish, ctx)
+    return await show_text(file, head, encoding, wish, tell_encoding=not params.encoding)
 
 
-def _nothing(params: Params, page: _Page, size: int) -> str:
-    if size == 0 or page.seen == 0:
-        return f"the file is empty ({size} bytes)"
-    return f"nothing at offset={params.offset}: the file has {page.seen} lines"
+def _refuse(path: str, size: int, kind: FileKind | None) -> Result:
+    what = f"{kind.name}, {human_size(size)}" if kind else human_size(size)
+    message = f'{path!r} is a binary file ({what}), not text; format="hex" shows its bytes'
+    return Result.error("read", message, code=400, kind="binary")
+
+
+async def _show_settings(file: File, wish: Wish, params: Params, ctx: Context) -> Result:
+    """A file full of secrets: there is no way to see it but masked."""
+    if params.format == "hex" or params.encoding:
+        raise ToolInputError(
+            f"secrets in {wish.path!r} are masked, so it is only shown as plain text: leave out "
+            "'format' and 'encoding'"
+        )
+    data = await read_all(file, MAX_MASKED_BYTES)
+    encoding = detect(data)
+    if encoding is None:
+        return _refuse(wish.path, len(data), identify(data))
+    text = data[len(encoding.mark) :].decode(encoding.name, "replace")
+    return await _show_masked(text, wish, ctx.use(Redactor).strict)
+
+
+async def _show_made(text: str, wish: Wish, ctx: Context, kind: str = "text") -> Result:
+    """Pages of a text. One that begins inside a key would not be known for what it is."""
+    if KEY in text:
+        return await _show_masked(text, wish, ctx.use(Redactor).text, kind)
+    return await show_made(text, wish, kind=kind)
+
+
+async def _show_masked(
+    text: str, wish: Wish, mask: Callable[[str], str], kind: str = "text"
+) -> Result:
+    """Pages of a text that is masked as a whole before any of it is shown."""
+    masked = mask(text)
+    if masked == text:
+        return await show_made(text, wish, kind=kind)
+    note = "secrets are masked; do not write the masks back"
+    wish = wish._replace(notes=(*wish.notes, note))
+    return await show_made(masked, wish, kind=kind, redacted=True)
 
 
 def effects(params: Params, ctx: Context) -> tuple[Effect, ...]:
@@ -157,8 +181,8 @@ TOOL = Tool(
     name="read",
     label="Read",
     description=(
-        "Read a text file. Long files come in pages of up to 2000 lines or 50 KB; a notice at the "
-        "end says how to go on."
+        "Read a file: text, pictures, PDFs, notebooks. Long files come in pages; a notice at the "
+        "end says how to go on. Other binary files can be shown with format=hex."
     ),
     parameters=Params,
     execute=execute,

@@ -34,7 +34,7 @@ class ApplyPatch(Section):
     workspace_only: bool = True
     """Keep patches inside the workspace; default true."""
     allow_models: list[str] = []
-    """Further models that get the tool, as `model` or `provider/model`."""
+    """Models that get the tool, as `model` or `provider/model`; with enabled true, only these."""
 
 
 class SafeBinProfile(Section):

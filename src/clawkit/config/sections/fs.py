@@ -38,6 +38,8 @@ class Fs(Section):
     """Directories outside the workspace that may be read and written."""
     protected: Literal["ask", "deny"] = "ask"
     """Writing protected files such as .git/hooks: ask a person (default) or refuse."""
+    hard_links: Literal["refuse", "allow"] = "refuse"
+    """Files with several names, which may lie outside: refuse (default) or allow."""
     lsp: Lsp = Lsp()
     """Problems reported by language servers after a change."""
     ripgrep: str | None = None

@@ -1,0 +1,310 @@
+"""The difference of two texts by lines, in the form of `diff -u` without its file names."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from clawkit.fs.masks import hide_keys
+
+CONTEXT = 3
+MAX_CHARS = 1024 * 1024
+"""Most characters that two texts may have together to be compared."""
+MAX_LINES = 20_000
+MAX_CHANGED = 2_000
+"""Most changed lines that are worth telling."""
+MAX_SHOWN = 100_000
+_MAX_DEPTH = 16
+_KEY_LINE = re.compile(r"[A-Za-z0-9+/=]+|.*PRIVATE KEY.*")
+
+Show = Callable[[str], str]
+"""Makes some lines of text fit to be seen; the lines must stay lines."""
+
+
+class Diff(NamedTuple):
+    """A difference, or why it is not told."""
+
+    text: str = ""
+    first_line: int = 0
+    """The first line of the new text that is not as it was, from 1; 0 when there is none."""
+    left_out: str = ""
+
+    def to_details(self) -> dict[str, object]:
+        """The difference as programs are told it."""
+        told = {"diffOmitted": self.left_out} if self.left_out else {"diff": self.text}
+        return {**told, "firstChangedLine": self.first_line} if self.first_line else {**told}
+
+
+class Piece(NamedTuple):
+    """A part of a text and what is put in its place."""
+
+    start: int
+    end: int
+    new: str
+
+
+class _Range(NamedTuple):
+    """Lines of the old text, from `a` to before `a_end`, and of the new one."""
+
+    a: int
+    a_end: int
+    b: int
+    b_end: int
+
+
+class _Part(NamedTuple):
+    """Lines to be compared, and how many come before them on either side."""
+
+    old: Sequence[str]
+    new: Sequence[str]
+    skipped: int
+    new_skipped: int
+
+
+def diff_texts(before: str, after: str, show: Show = str) -> Diff:
+    """How `after` differs from `before`. Private keys are not shown."""
+    if len(before) + len(after) > MAX_CHARS:
+        return Diff(left_out="the file is too large")
+    if "\0" in before or "\0" in after:
+        return Diff(left_out="the file is binary")
+    old, new = split_lines(hide_keys(before)), split_lines(hide_keys(after))
+    if len(old) + len(new) > MAX_LINES:
+        return Diff(left_out="the file has too many lines")
+    return _assemble([_Part(old, new, 0, 0)], show)
+
+
+def diff_pieces(before: str, after: str, pieces: Sequence[Piece], show: Show = str) -> Diff:
+    """The same where it is known what was replaced: only the lines around it are looked at.
+
+    The pieces are in order and do not overlap.
+    """
+    if not pieces:
+        return Diff()
+    parts: list[_Part] = []
+    line = done = moved = shift = 0
+    left_out = "too many places were changed" if len(pieces) > MAX_CHANGED else ""
+    for start, end, grown in _regions(before, pieces[:MAX_CHANGED]):
+        line += before.count("\n", done, start)
+        done = start
+        if end - start > MAX_SHOWN or end - start + grown > MAX_SHOWN:
+            left_out = "the changed lines are too long"
+        if left_out:
+            break
+        old = split_lines(before[start:end])
+        new = split_lines(after[start + shift : end + shift + grown])
+        parts.append(_Part(old, new, line, line + moved))
+        moved += len(new) - len(old)
+        shift += grown
+    first = parts[0].skipped if parts else line
+    first += before.count("\n", _around(before, pieces[0])[0], pieces[0].start) + 1
+    if left_out:
+        return Diff(first_line=first, left_out=left_out)
+    # A part of a key does not look like one.
+    hidden = any(map(_may_be_key, parts)) and ("PRIVATE KEY" in before or "PRIVATE KEY" in after)
+    diff = diff_texts(before, after, show) if hidden else _assemble(parts, show)
+    return diff if diff.first_line else diff._replace(first_line=first)
+
+
+def split_lines(text: str) -> list[str]:
+    r"""The lines with their ends. Only `\n` ends a line."""
+    lines = text.split("\n")
+    last = lines.pop()
+    ended = [f"{line}\n" for line in lines]
+    return [*ended, last] if last else ended
+
+
+def match_lines(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int, int]]:
+    """Runs of lines that both have, in order: where in `old`, where in `new`, how many.
+
+    Lines that occur once on either side are the anchors. That takes near-linear time whatever the
+    lines are, and the result is a true difference, if not always the shortest.
+    """
+    found: list[tuple[int, int, int]] = []
+    work = [(_Range(0, len(old), 0, len(new)), 0)]
+    while work:
+        (a, a_end, b, b_end), depth = work.pop()
+        start = a
+        while a < a_end and b < b_end and old[a] == new[b]:
+            a, b = a + 1, b + 1
+        if a > start:
+            found.append((start, b - (a - start), a - start))
+        end = a_end
+        while a_end > a and b_end > b and old[a_end - 1] == new[b_end - 1]:
+            a_end, b_end = a_end - 1, b_end - 1
+        if end > a_end:
+            found.append((a_end, b_end, end - a_end))
+        if a == a_end or b == b_end or depth == _MAX_DEPTH:
+            continue
+        anchors = _anchors(old, new, _Range(a, a_end, b, b_end))
+        for i, j in anchors:
+            found.append((i, j, 1))
+            work.append((_Range(a, i, b, j), depth + 1))
+            a, b = i + 1, j + 1
+        if anchors:
+            work.append((_Range(a, a_end, b, b_end), depth + 1))
+    return _joined(sorted(found))
+
+
+def _anchors(old: Sequence[str], new: Sequence[str], part: _Range) -> list[tuple[int, int]]:
+    """The most pairs of lines, each the only one of its kind on its side, that are in order."""
+    theirs = _only_ones(new, part.b, part.b_end)
+    ours = _only_ones(old, part.a, part.a_end)
+    pairs = [(i, j) for line, i in ours.items() if i >= 0 and (j := theirs.get(line, -1)) >= 0]
+    lasts: list[int] = []
+    chains: list[tuple[int, int]] = []
+    before: list[int] = []
+    ends: list[int] = []
+    for at, (i, j) in enumerate(pairs):
+        length = bisect_left(lasts, j)
+        before.append(ends[length - 1] if length else -1)
+        chains.append((i, j))
+        lasts[length : length + 1] = [j]
+        ends[length : length + 1] = [at]
+    rising: list[tuple[int, int]] = []
+    at = ends[-1] if ends else -1
+    while at >= 0:
+        rising.append(chains[at])
+        at = before[at]
+    return rising[::-1]
+
+
+def _only_ones(lines: Sequence[str], start: int, end: int) -> dict[str, int]:
+    """Where each line is; -1 when it is there more than once."""
+    places: dict[str, int] = {}
+    for at in range(start, end):
+        line = lines[at]
+        places[line] = -1 if line in places else at
+    return places
+
+
+def _joined(runs: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    joined: list[tuple[int, int, int]] = []
+    for a, b, length in runs:
+        if joined and (joined[-1][0] + joined[-1][2], joined[-1][1] + joined[-1][2]) == (a, b):
+            a, b, length = joined[-1][0], joined[-1][1], joined.pop()[2] + length
+        joined.append((a, b, length))
+    return joined
+
+
+def _regions(text: str, pieces: Sequence[Piece]) -> Iterator[tuple[int, int, int]]:
+    """Whole lines around the pieces: start, end, and by how much they grow."""
+    start, end, grown = _around(text, pieces[0])
+    for piece in pieces[1:]:
+        next_start, next_end, growth = _around(text, piece)
+        if next_start <= end:
+            end, grown = max(end, next_end), grown + growth
+            continue
+        yield start, end, grown
+        start, end, grown = next_start, next_end, growth
+    yield start, end, grown
+
+
+def _around(text: str, piece: Piece) -> tuple[int, int, int]:
+    start, end = piece.start, piece.end
+    # Lines are not followed for ever: where they go on for too long there is no diff.
+    for _ in range(CONTEXT + 1):
+        start = text.rfind("\n", max(0, start - MAX_SHOWN), start)
+        if start < 0:
+            start = max(0, piece.start - MAX_SHOWN - 1)
+            break
+    else:
+        start += 1
+    for _ in range(CONTEXT + 1):
+        found = text.find("\n", end, end + MAX_SHOWN)
+        if found < 0:
+            end = min(len(text), end + MAX_SHOWN + 1)
+            break
+        end = found + 1
+    return start, end, len(piece.new) - (piece.end - piece.start)
+
+
+def _may_be_key(part: _Part) -> bool:
+    lines = (*part.old, *part.new)
+    return any(len(line) > 16 and _KEY_LINE.fullmatch(line.strip()) for line in lines)
+
+
+def _assemble(parts: Sequence[_Part], show: Show) -> Diff:
+    first = changed = size = 0
+    told: list[str] = []
+    for old, new, skipped, new_skipped in parts:
+        changes = _changes(old, new)
+        changed += sum(each.a_end - each.a + each.b_end - each.b for each in changes)
+        if changes and not first:
+            first = new_skipped + changes[0].b + 1
+        if changed > MAX_CHANGED:
+            return Diff(first_line=first, left_out="too much was changed")
+        for hunk in _hunks(changes, len(old), len(new)):
+            a, b = hunk[0].a, hunk[0].b
+            lines, counts = _render(hunk, old, new, show)
+            head = f"@@ -{_span(a + skipped, counts[0])} +{_span(b + new_skipped, counts[1])} @@"
+            told += (head, *lines)
+            size += sum(map(len, lines))
+        if size > MAX_SHOWN:
+            return Diff(first_line=first, left_out="the changed lines are too long")
+    return Diff("\n".join(told), first)
+
+
+def _span(skipped: int, count: int) -> str:
+    at = skipped + 1 if count else skipped
+    return str(at) if count == 1 else f"{at},{count}"
+
+
+def _changes(old: Sequence[str], new: Sequence[str]) -> list[_Range]:
+    changes: list[_Range] = []
+    a = b = 0
+    for i, j, length in (*match_lines(old, new), (len(old), len(new), 0)):
+        if a < i or b < j:
+            changes.append(_Range(a, i, b, j))
+        a, b = i + length, j + length
+    return changes
+
+
+def _hunks(changes: Sequence[_Range], old_end: int, new_end: int) -> Iterator[list[_Range]]:
+    """Changes that are near each other, between two empty ones that say where the context is."""
+    group: list[_Range] = []
+    for change in changes:
+        if group and change.a - group[-1].a_end > 2 * CONTEXT:
+            yield _framed(group, old_end, new_end)
+            group = []
+        group.append(change)
+    if group:
+        yield _framed(group, old_end, new_end)
+
+
+def _framed(group: Sequence[_Range], old_end: int, new_end: int) -> list[_Range]:
+    first, last = group[0], group[-1]
+    lead = min(CONTEXT, first.a, first.b)
+    trail = min(CONTEXT, old_end - last.a_end, new_end - last.b_end)
+    a, b, a_end, b_end = first.a - lead, first.b - lead, last.a_end + trail, last.b_end + trail
+    return [_Range(a, a, b, b), *group, _Range(a_end, a_end, b_end, b_end)]
+
+
+def _render(
+    hunk: Sequence[_Range], old: Sequence[str], new: Sequence[str], show: Show
+) -> tuple[list[str], tuple[int, int]]:
+    a, b = hunk[0].a, hunk[0].b
+    ours, theirs = old[a : hunk[-1].a], new[b : hunk[-1].b]
+    ended = [line for line in (*ours, *theirs) if line.endswith("\n")]
+    end = "\r\n" if all(line.endswith("\r\n") for line in ended) else "\n"
+    # Before the signs are put on: a sign can hide a secret from what masks it.
+    shown_old, shown_new = _shown(ours, end, show), _shown(theirs, end, show)
+    lines: list[str] = []
+    at = b
+    for change in hunk:
+        lines += (f" {line}" for line in shown_new[at - b : change.b - b])
+        lines += (f"-{line}" for line in shown_old[change.a - a : change.a_end - a])
+        lines += (f"+{line}" for line in shown_new[change.b - b : change.b_end - b])
+        at = change.b_end
+    return lines, (len(ours), len(theirs))
+
+
+def _shown(lines: Sequence[str], end: str, show: Show) -> list[str]:
+    shown = split_lines(show("".join(lines)))
+    if len(shown) != len(lines):
+        shown = [show(line) for line in lines]
+    return [
+        line.removesuffix(end) if line.endswith("\n") else f"{line}\n\\ no newline at the end"
+        for line in shown
+    ]

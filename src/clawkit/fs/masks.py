@@ -1,0 +1,143 @@
+"""Secrets in files: what is shown of them, and that what is shown never takes their place."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import NamedTuple
+
+from clawkit.errors import ToolInputError
+from clawkit.redact import MASK, Redactor, is_secret_name
+
+MAX_TOLD = 5
+_LOOK = 64
+"""Characters before a mask that tell what it is the value of."""
+
+# `***`, or the ends of a long secret around an ellipsis.
+_MASK = r"(?<!\*)\*{3}(?!\*)|.{6}…(?:\*{3}|.{4})"
+_KEY = r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)([^-]*+(?:-(?!----)[^-]*+)*+)"
+_VALUE_END = r"[\"'`,;\s})\]]|\Z"
+_NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
+_SIGNS = " \t\r\n\"'`=:>@(){}[],;|"
+
+
+class Masked(NamedTuple):
+    """A mask where a secret should be."""
+
+    mask: str
+    name: str
+    """What it is the value of, as far as that can be told."""
+    line: int
+
+
+class _Sighting(NamedTuple):
+    """A mask in a text. The ends of a secret speak for themselves; asterisks are known by what
+    stands before them."""
+
+    mask: str
+    lead: str
+
+
+@cache
+def _regex(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+def is_env_file(path: str) -> bool:
+    """Whether a file of this name holds settings, most of which are secrets: `.env`, `.env.local`,
+    `prod.env`, `.envrc`."""
+    name = os.path.basename(path).casefold()
+    return name.startswith((".env.", ".env-", ".env_")) or name.rstrip("~").endswith(
+        (".env", ".envrc")
+    )
+
+
+def hide_keys(text: str) -> str:
+    """The text without the bodies of private keys. Every line stays where it is."""
+    if "PRIVATE KEY" not in text:
+        return text
+    return _regex(_KEY).sub(lambda key: key[1] + _regex(r"[^\s]+").sub(MASK, key[2]), text)
+
+
+def may_have_masks(text: str) -> bool:
+    """Whether a text is worth a look by `find_masks`."""
+    return MASK in text or "…" in text
+
+
+def first_mask(text: str) -> str:
+    """The first thing in a text that looks like a mask; empty when there is none."""
+    found = _regex(_MASK).search(text) if may_have_masks(text) else None
+    return found[0] if found else ""
+
+
+def find_masks(
+    before: str | None, after: str, redactor: Redactor, *, env: bool = False
+) -> list[Masked]:
+    """The masks in `after` that came there from what was shown of `before`.
+
+    Those are masks that redacting `before` makes and that it does not hold itself. The ends of a
+    long secret are also found as the value of a secret-looking name. Asterisks in prose pass.
+    """
+    if not may_have_masks(after):
+        return []
+    literal: frozenset[_Sighting] = frozenset()
+    made: frozenset[_Sighting] = frozenset()
+    if before is not None:
+        literal = frozenset(each for each, _ in _sightings(before))
+        shown = {redactor.text(before), redactor.strict(before)} if env else {redactor.text(before)}
+        made = frozenset(each for text in shown for each, _ in _sightings(text)) - literal
+    # Whoever saw masks in this file may write them in another form, or behind another name.
+    fields = bool(made)
+    found: list[Masked] = []
+    line, done = 1, 0
+    for sighting, match in _sightings(after):
+        if sighting in literal:
+            continue
+        in_field = (fields or sighting.mask != MASK) and _is_field(after, match)
+        if in_field or sighting in made:
+            line += after.count("\n", done, match.start())
+            done = match.start()
+            name, sign = _name_before(after, done)
+            found.append(Masked(sighting.mask, name if sign else "", line))
+            if len(found) == MAX_TOLD:
+                break
+    return found
+
+
+def refuse_masks(found: list[Masked], path: str) -> None:
+    """Raises `ToolInputError` when there are masks."""
+    if not found:
+        return
+    places = ", ".join(
+        f"line {each.line} ({each.mask!r}{f' for {each.name!r}' if each.name else ''})"
+        for each in found
+    )
+    raise ToolInputError(
+        f"{path!r} would get masks in place of secrets: {places}. Secrets are shown masked, and "
+        "writing the mask would destroy them; nothing was written. Leave those parts as they are "
+        "and change only the others, with edit"
+    )
+
+
+def _sightings(text: str) -> Iterator[tuple[_Sighting, re.Match[str]]]:
+    for match in _regex(_MASK).finditer(text):
+        lead = "".join(_name_before(text, match.start())) if match[0] == MASK else ""
+        yield _Sighting(match[0], lead), match
+
+
+def _name_before(text: str, end: int) -> tuple[str, str]:
+    """The name whose value begins at `end`, and the sign between them."""
+    window = text[max(0, end - _LOOK) : end]
+    bare = window.rstrip(_SIGNS)
+    sign = "".join(window[len(bare) :].replace('"', "").replace("'", "").split())
+    return bare[len(bare.rstrip(_NAME_CHARS)) :], sign
+
+
+def _is_field(text: str, match: re.Match[str]) -> bool:
+    """Whether a mask is all of the value of a secret-looking name."""
+    if _regex(_VALUE_END).match(text, match.end()) is None:
+        return False
+    name, sign = _name_before(text, match.start())
+    return sign.endswith(("=", ":", "=>")) and is_secret_name(name)

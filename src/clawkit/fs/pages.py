@@ -1,0 +1,331 @@
+"""Text in pages: files of any size in little memory, in any encoding, exact to the character."""
+
+from __future__ import annotations
+
+import codecs
+from typing import AnyStr, NamedTuple
+
+from clawkit.fs.base import CHUNK, File, Info
+from clawkit.fs.decode import LOOK, Encoding
+from clawkit.text import weigh
+
+COUNT_BELOW_BYTES = 16 * 1024 * 1024
+"""Lines and characters of larger files are not counted beyond what is shown."""
+SCAN = 4 * CHUNK
+"""Bytes that are looked through at once for newlines."""
+_BYTE_LINES = frozenset({"utf-8", "ascii", "cp1252", "latin-1", "iso8859-1"})
+"""Encodings whose lines end where the byte of a newline stands, and begin in no special state."""
+
+
+class Want(NamedTuple):
+    """Which part of a text to take."""
+
+    line: int
+    """The first line, counted from 1."""
+    cursor: int
+    """Characters of that line to leave out."""
+    max_lines: int
+    max_weight: int
+    """What the part may weigh; see `clawkit.text.weigh`."""
+
+
+class Page(NamedTuple):
+    """A part of a text: whole lines, or a piece of one line that is too long for a page.
+
+    Pages follow each other without a gap: a newline stands between them unless the next one begins
+    inside a line.
+    """
+
+    text: str
+    """Without the newline at its end. Line ends are `\\n`, whatever the file has."""
+    lines: int
+    """Lines in the text; 0 when there is nothing where the page should begin."""
+    next: tuple[int, int] | None = None
+    """Line and cursor where the text goes on; None at its end."""
+    total_lines: int | None = None
+    line_chars: int | None = None
+    """Characters of the line that is shown in part, or that ends before the cursor."""
+    endings: str = "lf"
+    """What ends the lines, as far as they were looked at: `lf`, `crlf`, `cr` or `mixed`."""
+    final_newline: bool = True
+    """False when the text is shown to its end and no newline stands there."""
+    damaged: bool = False
+    """Whether bytes that mean nothing in the encoding are shown as U+FFFD."""
+    shrank: bool = False
+    """Whether the file had become shorter by the time its end was reached."""
+
+
+class HeldFile:
+    """Bytes in memory that can be paged like a file."""
+
+    def __init__(self, data: bytes, place: str = "") -> None:
+        self.place = place
+        self.info = Info("file", len(data), 0, 0, "")
+        self._data = data
+
+    async def read(self, size: int, at: int) -> bytes:
+        return self._data[at : at + size]
+
+
+async def take_page(file: File, encoding: Encoding, head: bytes, want: Want) -> Page:
+    """The wanted part of a file that begins with `head`: its first `CHUNK` bytes, or all of it."""
+    text = _Text(file, encoding, head)
+    before = await text.skip_lines(want.line - 1)
+    if not await text.has_more():
+        return Page("", 0, total_lines=before, shrank=text.shrank)
+    if want.cursor and (length := await text.skip_characters(want.cursor)) is not None:
+        after = (want.line + 1, 0) if await text.has_more() else None
+        return Page("", 0, after, line_chars=length, endings=text.endings)
+    while len(text.held) <= want.max_weight and await text.more():
+        pass
+    return await _cut(text, want)
+
+
+async def _cut(text: _Text, want: Want) -> Page:
+    held = text.held
+    room = fitting(held, want.max_weight)
+    is_whole = text.ended and room >= len(held) - held.endswith("\n")
+    end = len(held) - held.endswith("\n") if is_whole else held.rfind("\n", 0, room + 1)
+    if end < 0:
+        return await _cut_line(text, want, room)
+    if held.count("\n", 0, end) >= want.max_lines:
+        end = find_nth(held, "\n", want.max_lines)
+    lines = held.count("\n", 0, end) + 1
+    is_end = not await text.has_more(beyond=end + 1)
+    return Page(
+        held[:end],
+        lines,
+        None if is_end else (want.line + lines, 0),
+        _sum(want.line - 1, lines if is_end else await text.count_lines()),
+        endings=text.endings,
+        final_newline=not is_end or held.endswith("\n"),
+        damaged=text.damaged and "\ufffd" in held[:end],
+        shrank=text.shrank,
+    )
+
+
+async def _cut_line(text: _Text, want: Want, room: int) -> Page:
+    """As much of a line as there is room for."""
+    shown = text.held[:room]
+    length: int | None = None
+    after: int | None = None
+    if text.is_countable:
+        length, has_end = await text.skip_line()
+        after = await text.count_lines() if has_end else 0
+    return Page(
+        shown,
+        1,
+        (want.line, want.cursor + room),
+        _sum(want.line, after),
+        _sum(want.cursor, length),
+        endings=text.endings,
+        damaged=text.damaged and "\ufffd" in shown,
+        shrank=text.shrank,
+    )
+
+
+def _sum(known: int, more: int | None) -> int | None:
+    return None if more is None else known + more
+
+
+class _Text:
+    """The text of a file from its beginning on, a chunk at a time."""
+
+    def __init__(self, file: File, encoding: Encoding, head: bytes) -> None:
+        self.held = ""
+        """Decoded, with line ends as `\\n`, and not skipped."""
+        self.ended = False
+        """Whether nothing comes after what is held."""
+        self.damaged = False
+        self.shrank = False
+        self._file = file
+        self._raw: bytes | None = head[len(encoding.mark) :]
+        """Read and not decoded."""
+        self._last = self._raw[-1:]
+        self._at = len(head)
+        self._read_all = len(head) < CHUNK
+        self._decoder = codecs.getincrementaldecoder(encoding.name)()
+        self._pending = ""
+        """A carriage return whose line feed may come with the next chunk."""
+        self._seen: set[str] = set()
+        look = head[:LOOK]
+        # Before there was Mac OS X. Elsewhere a carriage return alone is a character of its line.
+        self._is_old = b"\n" not in look and b"\r" in look
+        self._byte_lines = encoding.name in _BYTE_LINES and not self._is_old
+
+    @property
+    def endings(self) -> str:
+        return "mixed" if len(self._seen) > 1 else next(iter(self._seen), "lf")
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether the last of the raw bytes is of a line without an end."""
+        return self._last not in (b"", b"\n")
+
+    @property
+    def is_countable(self) -> bool:
+        # A file may grow faster than it is counted.
+        return max(self._file.info.size, self._at) <= COUNT_BELOW_BYTES
+
+    async def _chunk(self, size: int = CHUNK) -> bytes:
+        """The next raw bytes; `_read_all` then says whether they are the last."""
+        if self._raw is not None:
+            chunk, self._raw = self._raw, None
+            return chunk
+        if self._read_all:
+            return b""
+        import asyncio
+
+        # Others may run, and a cancellation come through, while a large file is read.
+        await asyncio.sleep(0)
+        chunk = await self._file.read(size, self._at)
+        self._at += len(chunk)
+        self._read_all = len(chunk) < size
+        self._last = chunk[-1:] or self._last
+        return chunk
+
+    async def more(self) -> bool:
+        """Decode some more; False at the end."""
+        before = len(self.held)
+        while len(self.held) == before and not self.ended:
+            chunk = await self._chunk()
+            self.ended = self._read_all
+            self.shrank = self.ended and self._at < self._file.info.size
+            self.held += self._unify(self._decode(chunk))
+        return len(self.held) > before
+
+    def _decode(self, chunk: bytes) -> str:
+        decoder = self._decoder
+        state = decoder.getstate()
+        try:
+            return decoder.decode(chunk, self.ended)
+        except UnicodeError:
+            self.damaged = True
+            decoder.errors = "replace"
+            decoder.setstate(state)
+            return decoder.decode(chunk, self.ended)
+
+    def _unify(self, text: str) -> str:
+        """The text with its line ends as `\\n`."""
+        if self._pending:
+            text, self._pending = self._pending + text, ""
+        if "\r" not in text:
+            if "\n" in text:
+                self._seen.add("lf")
+            return text
+        if text.endswith("\r") and not self.ended:
+            text, self._pending = text[:-1], "\r"
+        if pairs := text.count("\r\n"):
+            self._seen.add("crlf")
+        if text.count("\n") > pairs:
+            self._seen.add("lf")
+        text = text.replace("\r\n", "\n")
+        if self._is_old and "\r" in text:
+            self._seen.add("cr")
+            text = text.replace("\r", "\n")
+        return text
+
+    async def has_more(self, beyond: int = 0) -> bool:
+        """Whether there is text after so many characters of what is held."""
+        return len(self.held) > beyond or await self.more()
+
+    async def skip_lines(self, count: int) -> int:
+        """Leave out lines; how many there were."""
+        if self._byte_lines and count:
+            return await self._skip_byte_lines(count)
+        skipped = 0
+        while skipped < count and await self.has_more():
+            found = self.held.count("\n")
+            if skipped + found >= count:
+                self.held = self.held[find_nth(self.held, "\n", count - skipped) + 1 :]
+                return count
+            skipped += found
+            is_open = not self.held.endswith("\n")
+            self.held = ""
+            if is_open and not await self.has_more():
+                return skipped + 1
+        return skipped
+
+    async def _skip_byte_lines(self, count: int) -> int:
+        skipped = 0
+        while chunk := await self._chunk(SCAN):
+            found = chunk.count(b"\n")
+            if skipped + found >= count:
+                self._raw = chunk[find_nth(chunk, b"\n", count - skipped) + 1 :]
+                return count
+            skipped += found
+        return skipped + self._is_open
+
+    async def skip_characters(self, count: int) -> int | None:
+        """Leave out that many characters of the line; its length when it ends before, or there,
+        and is left out altogether."""
+        left = count
+        while await self.has_more():
+            end = self.held.find("\n", 0, left + 1)
+            if end >= 0:
+                self.held = self.held[end + 1 :]
+                return count - left + end
+            if len(self.held) > left:
+                self.held = self.held[left:]
+                return None
+            left -= len(self.held)
+            self.held = ""
+        return count - left
+
+    async def skip_line(self) -> tuple[int, bool]:
+        """Leave out the rest of the line; the characters that it had, and whether it ended."""
+        length = 0
+        while await self.has_more():
+            end = self.held.find("\n")
+            if end >= 0:
+                self.held = self.held[end + 1 :]
+                return length + end, True
+            length += len(self.held)
+            self.held = ""
+        return length, False
+
+    async def count_lines(self) -> int | None:
+        """Lines of what is held and of all that comes; None when that is too much to count."""
+        count = self.held.count("\n")
+        is_open = self.held != "" and not self.held.endswith("\n")
+        while self.is_countable:
+            if self._byte_lines:
+                chunk = await self._chunk(SCAN)
+                count += chunk.count(b"\n")
+                if not chunk:
+                    return count + self._is_open
+            else:
+                self.held = ""
+                if not await self.more():
+                    return count + is_open
+                count += self.held.count("\n")
+                is_open = not self.held.endswith("\n")
+        return None
+
+
+def find_nth(text: AnyStr, part: AnyStr, n: int) -> int:
+    """Where a single character or byte stands for the n-th time; it must stand there as often."""
+    low, high = 0, len(text)
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = text.count(part, low, middle)
+        if n <= found:
+            high = middle
+        else:
+            low, n = middle, n - found
+    return low
+
+
+def fitting(text: str, max_weight: int) -> int:
+    """How many characters of a text weigh no more than that, but one at least: pages move on."""
+    low, high = 0, min(len(text), max(1, max_weight))
+    if text.isascii() or weigh(text[:high]) <= max_weight:
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        weight = weigh(text[low:middle])
+        if weight <= max_weight:
+            low, max_weight = middle, max_weight - weight
+        else:
+            high = middle
+    return max(1, low)

@@ -1,0 +1,1 @@
+"""Language servers: problems that an edit brings into a file."""

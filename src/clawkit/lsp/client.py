@@ -1,0 +1,294 @@
+"""One language server for one project, from its start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import msgspec
+
+from clawkit.lsp.base import Edited, Problem
+from clawkit.lsp.compare import State, new_problems
+from clawkit.lsp.documents import Capabilities, Documents, Published
+from clawkit.lsp.known import Launch
+from clawkit.lsp.servers import Server
+from clawkit.lsp.uri import to_uri
+from clawkit.lsp.watch import CREATED, DELETED
+from clawkit.lsp.wire import NOT_OFFERED, ServerError, Wire
+from clawkit.process.start import start
+
+GOODBYE_S = 0.5
+MAX_NOTED = 5_000
+_POLL_S = 0.005
+
+log = logging.getLogger(__name__)
+
+
+class _Item(msgspec.Struct):
+    section: str | None = None
+
+
+class _Asked(msgspec.Struct):
+    items: list[_Item]
+
+
+class _Initialized(msgspec.Struct):
+    capabilities: Capabilities
+
+
+class _Status(msgspec.Struct):
+    quiescent: bool
+
+
+class _Waiting(NamedTuple):
+    turn: int
+    before: str | None
+
+
+class Session:
+    """A server that is started on first use.
+
+    It is given up when it does not answer for `patience_s`. `on_end` is called once, when it is
+    gone.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        root: str,
+        launch: Launch,
+        *,
+        patience_s: float,
+        on_end: Callable[[Session], None],
+    ) -> None:
+        self.server = server
+        self.last_used = time.monotonic()
+        self._root = root
+        self._launch = launch
+        self._patience_s = patience_s
+        self._on_end = on_end
+        self._process: subprocess.Popen[bytes] | None = None
+        self._wire: Wire | None = None
+        self._documents: Documents | None = None
+        self._ready = asyncio.Event()
+        self._lock = asyncio.Lock()
+        self._turn = 0
+        self._waiting: dict[str, _Waiting] = {}
+        self._untold: dict[str, State] = {}
+        self._noted: dict[str, int] = {}
+
+    @property
+    def is_busy(self) -> bool:
+        return self._lock.locked()
+
+    def note(self, changes: Mapping[str, int]) -> None:
+        """Files that were changed, to be told to the server before it is asked again."""
+        if self._wire is None:
+            return  # it will see them as they are
+        self._noted |= changes
+        if len(self._noted) > MAX_NOTED:
+            self._wire.end("too much has changed")
+
+    async def compare(self, edits: Sequence[Edited]) -> list[Problem] | None:
+        """The problems that edits brought; None when later edits of the same files overtook them.
+
+        Until `deliver` says that somebody heard of them, they count as new the next time too.
+        Raises `ServerError` or OSError when the server cannot be asked.
+        """
+        self._turn += 1
+        turn = self._turn
+        for each in edits:
+            overtaken = self._waiting.get(each.place)
+            before = overtaken.before if overtaken else each.before
+            self._waiting[each.place] = _Waiting(turn, before)
+        async with self._lock:
+            current = [
+                Edited(each.place, self._waiting.pop(each.place).before, each.after)
+                for each in edits
+                if each.place in self._waiting and self._waiting[each.place].turn == turn
+            ]
+            self.last_used = time.monotonic()
+            try:
+                async with asyncio.timeout(self._patience_s):
+                    return await self._compare(current) if current else None
+            except TimeoutError:
+                if self._wire is not None:
+                    self._wire.end("it does not answer")
+                raise ServerError("it does not answer") from None
+
+    def deliver(self, edits: Sequence[Edited]) -> None:
+        """Somebody was told of the problems that these edits brought."""
+        for each in edits:
+            self._untold.pop(each.place, None)
+
+    async def _compare(self, edits: Sequence[Edited]) -> list[Problem]:
+        """All files are shown as they were, then all as they are: a change over several files is
+        judged as one."""
+        documents = self._documents or await self._open()
+        self._tell_noted(documents, {each.place for each in edits})
+        for each in edits:
+            if each.before is not None:
+                documents.show(each.place, each.before)
+        kept = [each.place for each in edits if None not in (each.before, each.after)]
+        old = await documents.look(kept)
+        for each in edits:
+            if each.after is None:
+                documents.forget(each.place)
+            else:
+                documents.show(each.place, each.after)
+                documents.save(each.place)
+        documents.tell({each.place: CREATED for each in edits if each.before is None})
+        documents.tell({each.place: DELETED for each in edits if each.after is None})
+        new = await documents.look([each.place for each in edits if each.after is not None])
+        documents.forget_oldest(keep=len(new))
+        found: list[Problem] = []
+        for place, state in new.items():
+            before = self._untold.setdefault(place, old.get(place, State("", ())))
+            found += new_problems(place, self.server.name, before, state, utf16=documents.utf16)
+        return found
+
+    def _tell_noted(self, documents: Documents, edited: set[str]) -> None:
+        """Tell of changes by others; texts of such files are read anew from the disk."""
+        noted, self._noted = self._noted, {}
+        others = {place: kind for place, kind in noted.items() if place not in edited}
+        for place in others:
+            documents.forget(place)
+        documents.tell(others)
+
+    async def _open(self) -> Documents:
+        if self._wire is not None:
+            raise ServerError(self._wire.ended)
+        self._process = start(
+            self._launch.argv,
+            cwd=self._root,
+            env=self._launch.env,
+            hold=self._launch.hold,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        wire = self._wire = Wire(self._process, self._answer, self._take_notice, self._take_end)
+        answer = await wire.request("initialize", self._introduction())
+        try:
+            capabilities = msgspec.json.decode(answer, type=_Initialized).capabilities
+        except msgspec.MsgspecError:
+            wire.end("it did not say what it offers")
+            raise ServerError(wire.ended) from None
+        wire.notify("initialized", {})
+        if self.server.tells_ready:
+            await self._ready.wait()
+        self._documents = Documents(wire, capabilities)
+        return self._documents
+
+    def _introduction(self) -> dict[str, Any]:
+        return {
+            "processId": os.getpid(),
+            "clientInfo": {"name": "clawkit"},
+            "rootUri": to_uri(self._root),
+            "workspaceFolders": self._folders(),
+            "initializationOptions": self.server.options,
+            "capabilities": {
+                "general": {"positionEncodings": ["utf-32", "utf-16"]},
+                "textDocument": {
+                    "synchronization": {"didSave": True},
+                    "diagnostic": {"dynamicRegistration": False},
+                    "publishDiagnostics": {"versionSupport": True},
+                },
+                "workspace": {
+                    "configuration": True,
+                    "workspaceFolders": True,
+                    "didChangeWatchedFiles": {"dynamicRegistration": True},
+                },
+                "experimental": {"serverStatusNotification": True},
+            },
+        }
+
+    def _folders(self) -> list[dict[str, str]]:
+        return [{"uri": to_uri(self._root), "name": os.path.basename(self._root) or "/"}]
+
+    def _answer(self, method: str, params: msgspec.Raw) -> object:
+        """What a server may ask of us. Everything else is not offered, edits above all."""
+        match method:
+            case "workspace/configuration":
+                items = msgspec.json.decode(params, type=_Asked).items
+                return [self.server.settings.get(item.section or "") for item in items]
+            case "workspace/workspaceFolders":
+                return self._folders()
+            case "client/registerCapability" | "client/unregisterCapability":
+                return None
+        return NOT_OFFERED
+
+    def _take_notice(self, method: str, params: msgspec.Raw) -> None:
+        try:
+            if method == "textDocument/publishDiagnostics" and self._documents:
+                self._documents.take(msgspec.json.decode(params, type=Published))
+            elif method == "experimental/serverStatus":
+                status = msgspec.json.decode(params, type=_Status)
+                if status.quiescent:
+                    self._ready.set()
+        except msgspec.MsgspecError:
+            log.debug("%s: %s cannot be read", self.server.name, method)
+
+    def _take_end(self) -> None:
+        self._ready.set()
+        if self._documents:
+            self._documents.wake()
+        self._on_end(self)
+
+    async def close(self) -> None:
+        """End the server, politely if it listens. Returns when it is gone, in about a second."""
+        wire, process = self._wire, self._process
+        if wire is None or process is None:
+            return
+        try:
+            if not wire.ended:
+                with suppress(ServerError, TimeoutError):
+                    async with asyncio.timeout(GOODBYE_S):
+                        await wire.request("shutdown")
+                    wire.notify("exit")
+                wire.end("closed")
+                await _wait(process, GOODBYE_S)
+        finally:
+            self._kill()
+        await _wait(process, GOODBYE_S)
+        process.poll()
+        with suppress(OSError):
+            os.rmdir(self._launch.cache)  # unless something is kept there
+
+    def abandon(self) -> None:
+        """End the server without an event loop. Blocks until it is gone, for a moment at most."""
+        self._kill()
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(GOODBYE_S)
+
+    def _kill(self) -> None:
+        """End the server and every program that it started."""
+        if self._wire is None or self._process is None:
+            return
+        self._wire.end("closed")
+        # Its number stands for the group until it is waited for, and may be another's afterwards.
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+
+async def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> None:
+    """Waits for a program to end, but leaves its number in use."""
+    for _ in range(round(timeout_s / _POLL_S)):
+        if _has_ended(process):
+            return
+        await asyncio.sleep(_POLL_S)
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    try:
+        return bool(os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT))
+    except ChildProcessError:
+        return True

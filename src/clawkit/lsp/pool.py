@@ -1,0 +1,291 @@
+"""Language servers that are kept warm, one for each project that needs it."""
+
+from __future__ import annotations
+
+import asyncio
+import glob
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Coroutine, Iterable, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
+
+from clawkit.core.bounded import in_thread
+from clawkit.lsp.base import Edited, Problem, Problems
+from clawkit.lsp.client import Session
+from clawkit.lsp.known import Known
+from clawkit.lsp.programs import is_within
+from clawkit.lsp.servers import Server
+from clawkit.lsp.watch import CHANGED, CREATED, DELETED, Tree
+from clawkit.lsp.wire import ServerError
+
+MAX_SESSIONS = 8
+MAX_RESTARTS = 3
+RESTARTS_WITHIN_S = 300.0
+MAX_TEXT = 2 * 1024 * 1024
+MAX_TEXTS = 24 * 1024 * 1024
+"""Bytes of one check; files beyond that are not looked at."""
+MAX_PROBLEMS = 200
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class Limits(NamedTuple):
+    """How long things may take."""
+
+    check_s: float
+    """A check returns after that time, with what was found."""
+    patience_s: float
+    """A server that does not answer for that time is given up."""
+    idle_s: float
+    """A server that was not used for that time is ended."""
+
+
+class _Key(NamedTuple):
+    server: str
+    root: str
+
+
+class _Answer(NamedTuple):
+    session: Session
+    problems: list[Problem]
+
+
+class Pool:
+    """The servers for some directories. Belongs to one event loop."""
+
+    def __init__(self, folders: Sequence[str], known: Known, limits: Limits) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._folders = tuple(folders)
+        self._known = known
+        self._limits = limits
+        self._sessions: dict[_Key, Session] = {}
+        self._stamps: dict[_Key, tuple[object, ...]] = {}
+        self._ends: dict[_Key, deque[float]] = {}
+        self._trees = [Tree(folder, known.is_watched) for folder in folders]
+        self._noticing = asyncio.Lock()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._closing: set[asyncio.Task[Any]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def check(self, edits: Sequence[Edited]) -> Problems:
+        """The new problems, as far as they are found in time. Must not raise.
+
+        What comes too late goes on, so that the next check is quicker.
+        """
+        edits = _merge(edits)
+        by_server = self._sort(edits)
+        if not by_server and not self._sessions:
+            return Problems()
+        noticed = self._spawn(self._notice(edits), self._tasks)
+        work = {
+            self._spawn(self._compare(noticed, server, root, theirs), self._tasks): server.name
+            for (server, root), theirs in by_server.items()
+        }
+        if not work:
+            return Problems()
+        done, late = await asyncio.wait(work, timeout=self._limits.check_s)
+        found: list[Problem] = []
+        answered: set[str] = set()
+        for task in done:
+            answer = None if task.cancelled() or task.exception() else task.result()
+            if answer is not None:
+                answered.add(work[task])
+                found += answer.problems
+                answer.session.deliver(edits)
+        return Problems(
+            _in_order(found), tuple(sorted(answered)), tuple(sorted({work[each] for each in late}))
+        )
+
+    async def close(self) -> None:
+        """End all servers. Nothing of them is left afterwards."""
+        if self.loop is not asyncio.get_running_loop():
+            self.abandon()
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for key in list(self._sessions):
+            self._retire(key)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def abandon(self) -> None:
+        """End all servers at once: their event loop has ended, so that nobody can wait."""
+        sessions, self._sessions = self._sessions, {}
+        for session in sessions.values():
+            session.abandon()
+
+    def _sort(self, edits: Sequence[Edited]) -> dict[tuple[Server, str], list[Edited]]:
+        """The edits by who is to look at them: a server, and the project that it looks at."""
+        work: dict[tuple[Server, str], list[Edited]] = {}
+        room = MAX_TEXTS
+        for edit in edits:
+            within = [each for each in self._folders if is_within(edit.place, each)]
+            size = _size(edit)
+            if not within or size is None or size > room:
+                continue
+            room -= size
+            for server in self._known.servers_for(edit.place):
+                root = _find_root(edit.place, max(within, key=len), server.root_markers)
+                work.setdefault((server, root), []).append(edit)
+        return work
+
+    async def _notice(self, edits: Sequence[Edited]) -> None:
+        """Have every server told what has changed, by these edits or by others."""
+        async with self._noticing:
+            for tree in self._trees:
+                changes: dict[str, int] = await in_thread(tree.changes)
+                for session in list(self._sessions.values()):
+                    session.note(changes)
+        changes = {edit.place: _kind(edit) for edit in edits}
+        for session in list(self._sessions.values()):
+            session.note(changes)
+
+    async def _compare(
+        self, noticed: asyncio.Task[None], server: Server, root: str, edits: Sequence[Edited]
+    ) -> _Answer | None:
+        """The problems that one server finds; None when it could not be asked."""
+        await asyncio.wait({noticed}, timeout=self._limits.patience_s)
+        session: Session | None = None
+        try:
+            session = self._session(server, root)
+            problems = await session.compare(edits) if session else None
+            return _Answer(session, problems) if session and problems is not None else None
+        except ServerError as error:
+            log.debug("%s: %s", server.name, error)
+        except OSError as error:
+            log.debug("%s cannot be started: %s", server.name, error)
+            if session is not None:
+                self._note_end(session)
+        return None
+
+    def _session(self, server: Server, root: str) -> Session | None:
+        key = _Key(server.name, root)
+        stamp = _stamp(server, root)
+        session = self._sessions.get(key)
+        if session is not None and stamp != self._stamps[key] and not session.is_busy:
+            self._retire(key)
+            session = None
+        if session is None:
+            if not self._may_start(key) or not self._make_room():
+                return None
+            launch = self._known.launch(server, root, self._folders)
+            patience_s = self._limits.patience_s
+            session = Session(server, root, launch, patience_s=patience_s, on_end=self._note_end)
+            self._sessions[key], self._stamps[key] = session, stamp
+            if self._timer is None:
+                self._timer = self.loop.call_later(self._limits.idle_s, self._retire_idle)
+        return session
+
+    def _may_start(self, key: _Key) -> bool:
+        ends = self._ends.get(key, ())
+        recent = [at for at in ends if at > time.monotonic() - RESTARTS_WITHIN_S]
+        return len(recent) <= MAX_RESTARTS
+
+    def _make_room(self) -> bool:
+        if len(self._sessions) < MAX_SESSIONS:
+            return True
+        idle = [key for key, session in self._sessions.items() if not session.is_busy]
+        if idle:
+            self._retire(min(idle, key=lambda key: self._sessions[key].last_used))
+        return bool(idle)
+
+    def _note_end(self, session: Session) -> None:
+        """A server ended by itself, or had to be given up."""
+        for key, each in self._sessions.items():
+            if each is session:
+                ends = self._ends.setdefault(key, deque(maxlen=MAX_RESTARTS + 1))
+                ends.append(time.monotonic())
+                self._retire(key)
+                return
+
+    def _retire(self, key: _Key) -> None:
+        self._spawn(self._sessions.pop(key).close(), self._closing)
+
+    def _retire_idle(self) -> None:
+        before = time.monotonic() - self._limits.idle_s
+        for key, session in list(self._sessions.items()):
+            if session.last_used <= before and not session.is_busy:
+                self._retire(key)
+        again = (
+            self.loop.call_later(self._limits.idle_s, self._retire_idle) if self._sessions else None
+        )
+        self._timer = again
+
+    def _spawn(
+        self, work: Coroutine[Any, Any, T], among: set[asyncio.Task[Any]]
+    ) -> asyncio.Task[T]:
+        def take_leave(task: asyncio.Task[T]) -> None:
+            among.discard(task)
+            if not task.cancelled() and (error := task.exception()):
+                log.warning("problems could not be looked for", exc_info=error)
+
+        task = self.loop.create_task(work)
+        among.add(task)
+        task.add_done_callback(take_leave)
+        return task
+
+
+def _merge(edits: Sequence[Edited]) -> Sequence[Edited]:
+    """The edits with one for each file."""
+    merged: dict[str, Edited] = {}
+    for edit in edits:
+        first = merged.get(edit.place, edit)
+        merged[edit.place] = edit._replace(before=first.before)
+    return tuple(merged.values())
+
+
+def _size(edit: Edited) -> int | None:
+    """Bytes of the texts of an edit; None when a server cannot be shown them."""
+    texts = [text for text in (edit.before, edit.after) if text is not None]
+    if any(len(text) > MAX_TEXT for text in texts):
+        return None
+    try:
+        edit.place.encode()
+        sizes = [len(text.encode()) for text in texts]
+    except UnicodeEncodeError:
+        return None
+    return sum(sizes) if max(sizes, default=0) <= MAX_TEXT else None
+
+
+def _kind(edit: Edited) -> int:
+    return CREATED if edit.before is None else DELETED if edit.after is None else CHANGED
+
+
+def _find_root(place: str, folder: str, markers: Sequence[str]) -> str:
+    """The nearest directory above a file, up to `folder`, that has one of the markers."""
+    at = os.path.dirname(place)
+    while markers and is_within(at, folder):
+        if any(os.path.lexists(os.path.join(at, marker)) for marker in markers):
+            return at
+        if at == folder:
+            break
+        at = os.path.dirname(at)
+    return folder
+
+
+def _stamp(server: Server, root: str) -> tuple[object, ...]:
+    """Changes when packages are installed or removed."""
+    stamps: list[object] = []
+    for pattern in server.environment:
+        for path in sorted(glob.glob(os.path.join(glob.escape(root), pattern))):
+            with suppress(OSError):
+                stamps.append((path, os.stat(path).st_mtime_ns))
+    return tuple(stamps)
+
+
+def _in_order(found: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Errors first, then by place; what two servers word alike is told once."""
+    unique: dict[tuple[object, ...], Problem] = {}
+    for each in sorted(
+        found, key=lambda each: (each.severity, *each[:3], each.message, each.server)
+    ):
+        unique.setdefault((*each[:3], each.message), each)
+    return tuple(islice(unique.values(), MAX_PROBLEMS))

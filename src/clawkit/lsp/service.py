@@ -1,0 +1,82 @@
+"""Problems that language servers see in files after they were changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from clawkit.config.sections.fs import Lsp
+from clawkit.lsp.base import Edited, Problems
+
+if TYPE_CHECKING:
+    from clawkit.lsp.pool import Pool
+
+IDLE_S = 600.0
+PATIENCE_S = 30.0
+
+
+class LanguageServers:
+    """Implements `Diagnostics`: servers are found on this machine and kept warm.
+
+    `workspace` and `roots` are the directories that an agent works in: servers look at files in
+    them, named without links, may read all of them, and are never taken from them. `cache_dir` is
+    for what servers keep. Servers that were not used for `idle_s`, or that do not answer for
+    `patience_s`, are ended.
+    """
+
+    def __init__(
+        self,
+        workspace: str,
+        roots: Sequence[str],
+        settings: Lsp,
+        *,
+        cache_dir: str,
+        idle_s: float = IDLE_S,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._folders = tuple(dict.fromkeys(map(os.path.realpath, (workspace, *roots))))
+        self._settings = settings
+        self._cache_dir = cache_dir
+        self._idle_s = idle_s
+        self._patience_s = patience_s
+        self._pool: Pool | None = None
+        self._closed = False
+
+    async def check(self, edits: Sequence[Edited]) -> Problems:
+        if not self._settings.enabled or not edits or self._closed:
+            return Problems()
+        pool = self._find_pool()
+        return await pool.check(edits) if pool else Problems()
+
+    async def close(self) -> None:
+        """End all servers; later checks find nothing."""
+        self._closed = True
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
+
+    def _find_pool(self) -> Pool | None:
+        """The servers of this event loop; None while those of another one are in use."""
+        import asyncio
+
+        if self._pool is not None and self._pool.loop is not asyncio.get_running_loop():
+            if self._pool.loop.is_running():
+                return None
+            self._pool.abandon()
+            self._pool = None
+        if self._pool is None:
+            self._pool = self._make_pool()
+        return self._pool
+
+    def _make_pool(self) -> Pool:
+        # Most runs change no file; only those that do pay for these.
+        from clawkit.lsp.known import Known
+        from clawkit.lsp.pool import Limits, Pool
+        from clawkit.lsp.programs import Programs
+        from clawkit.process.landlock import available
+
+        programs = Programs(self._folders, dict(os.environ))
+        known = Known(self._settings, programs, self._cache_dir, can_hold=available())
+        check_s = self._settings.timeout_ms / 1000
+        return Pool(self._folders, known, Limits(check_s, self._patience_s, self._idle_s))

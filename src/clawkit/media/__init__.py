@@ -1,0 +1,1 @@
+"""Pictures and documents: decoded in a process of their own."""

@@ -1,0 +1,316 @@
+"""The program that decodes one picture, or some pages of a document, and ends.
+
+It runs by itself, with none of clawkit in reach. What it decodes may be made to take it over, so it
+gives up memory, time and files before it looks at the first byte.
+
+Standard input brings a line of JSON, `op` and its parameters with the `size` of the data, then the
+data. Standard output gets a line of JSON, then the texts and pictures that the line gives the sizes
+of, one after the other. A line with `reason` says why there are none, one with `missing` which
+library is not installed.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import resource
+import sys
+import warnings
+from collections.abc import Callable
+from contextlib import closing
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from PIL.ImageFile import ImageFile
+
+MAX_MEMORY = 1536 * 1024 * 1024
+MAX_CPU_S = 20
+MAX_PIXELS = 25_000_000
+MAX_PAGES = 50
+MAX_PAGE_CHARS = 200_000
+MAX_PAGE_PICTURES = 5
+PAGE_SIDE = 1_200
+PAGE_BYTES = 4 * 1024 * 1024
+
+FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "ICO")
+# A multi-picture JPEG is its first picture to everybody who does not know better.
+_MIME_TYPES = {"ICO": "image/x-icon", "MPO": "image/jpeg"} | {
+    name: f"image/{name.lower()}" for name in FORMATS if name != "ICO"
+}
+# Types that model APIs take as they are.
+_TAKEN = ("image/png", "image/jpeg", "image/gif", "image/webp")
+# The plugins of the formats, and what these import only for some files.
+_PILLOW = (
+    *(f"PIL.{name}ImagePlugin" for name in ("Png", "Jpeg", "Gif", "WebP", "Bmp", "Tiff", "Ico")),
+    *("PIL.MpoImagePlugin", "PIL.PpmImagePlugin", "PIL.ImageCms", "PIL.ImageColor", "PIL.ImageOps"),
+    *("copy", "encodings.latin_1"),
+)
+_PDFIUM = ("pypdfium2", *_PILLOW, "encodings.utf_16_le")
+
+_SIDES = (1_800, 1_600, 1_400, 1_200, 1_000, 800, 600, 400, 200)
+_QUALITIES = (85, 75, 65, 55, 45, 35)
+_FEW_COLOURS = 1_024
+_SAMPLE_SIDE = 512
+_ORIENTATION = 0x0112
+_WRONG_PASSWORD = 4
+
+Answer = tuple[dict[str, Any], list[bytes]]
+
+
+class RefusedError(Exception):
+    """The data will not be decoded. The message is for the caller of the tool."""
+
+
+def main() -> None:
+    limit_self()
+    sys.path += sys.argv[1:]
+    request = json.loads(sys.stdin.buffer.readline())
+    data = sys.stdin.buffer.read(request.pop("size"))
+    what, op = _OPS[request.pop("op")]
+    parts: list[bytes] = []
+    try:
+        head, parts = op(data, **request)
+    except RefusedError as error:
+        head = {"reason": str(error)}
+    except ImportError as error:
+        head = {"missing": error.name or str(error)}
+    except MemoryError:
+        head = {"reason": f"{what} cannot be decoded: it takes too much memory"}
+    except Exception as error:  # noqa: BLE001  # the root of the process, and any error means this
+        head = {"reason": f"{what} cannot be decoded: {error or type(error).__name__}"}
+    sys.stdout.buffer.write(json.dumps(head).encode() + b"\n")
+    for part in parts:
+        sys.stdout.buffer.write(part)
+    sys.stdout.buffer.flush()
+    # Nothing is left to be done, and the libraries could still fail at tidying up.
+    os._exit(0)
+
+
+def limit_self() -> None:
+    """Bounds memory and time; rules out files that grow, core dumps and further processes."""
+    _limit(resource.RLIMIT_AS, MAX_MEMORY)
+    # The first is a signal that tells why, the second the end.
+    _limit(resource.RLIMIT_CPU, MAX_CPU_S, MAX_CPU_S + 1)
+    _limit(resource.RLIMIT_FSIZE, 0)
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_NPROC, 0)
+
+
+def shut(*modules: str) -> None:
+    """Imports what decoding takes. From then on no file and no socket can be opened."""
+    for module in modules:
+        import_module(module)
+    _limit(resource.RLIMIT_NOFILE, 3)
+
+
+def _limit(what: int, soft: int, hard: int | None = None) -> None:
+    most = resource.getrlimit(what)[1]
+    most = sys.maxsize if most == resource.RLIM_INFINITY else most
+    resource.setrlimit(what, (min(soft, most), min(soft if hard is None else hard, most)))
+
+
+def fit_picture(data: bytes, max_side: int, max_bytes: int) -> Answer:
+    """The picture made to fit; without bytes when the data is as good as it is."""
+    shut(*_PILLOW)
+    image = _open(data)
+    width, height = image.size
+    mime_type = _MIME_TYPES[image.format or ""]
+    fits = max(width, height) <= max_side and len(data) <= max_bytes and mime_type in _TAKEN
+    if not fits:
+        # A JPEG can be decoded at a half, a quarter or an eighth of its size right away.
+        image.draft(None, _scaled(image.size, max_side))
+    image.load()
+    turn = image.getexif().get(_ORIENTATION, 1)
+    original = (height, width) if turn in (5, 6, 7, 8) else (width, height)
+    # Few programs agree on how the four inks of a CMYK picture look.
+    if fits and turn not in range(2, 9) and image.mode != "CMYK":
+        return {"picture": _describe(original, mime_type, original, mime_type, 0)}, []
+    plain = _plain(image)
+    lossless = mime_type != "image/jpeg" and _has_few_colours(plain)
+    upright = _upright(_shrunk(plain, max_side), turn)
+    fitted, shown_type, size = _encode(upright, max_bytes, lossless)
+    return {"picture": _describe(size, shown_type, original, mime_type, len(fitted))}, [fitted]
+
+
+def _open(data: bytes) -> ImageFile:
+    """The picture by its header; not decoded yet, except for an ICO."""
+    from PIL import Image, UnidentifiedImageError
+
+    Image.MAX_IMAGE_PIXELS = MAX_PIXELS
+    warnings.simplefilter("error", Image.DecompressionBombWarning)
+    try:
+        return Image.open(io.BytesIO(data), formats=FORMATS)
+    except UnidentifiedImageError:
+        known = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+        raise RefusedError(f"the picture cannot be decoded: it is broken, or not {known}") from None
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+        found = re.search(r"(\d+) pixels", str(error))
+        count = f"{int(found[1]):,}" if found else "too many"
+        raise RefusedError(
+            f"the picture has {count} pixels, more than the {MAX_PIXELS:,} that are decoded; make "
+            "it smaller first"
+        ) from None
+
+
+def read_pages(data: bytes, first: int, last: int) -> Answer:
+    """The text of pages, counted from 1, and pictures of those that have none."""
+    shut(*_PDFIUM)
+    pdfium: Any = import_module("pypdfium2")
+    try:
+        document = pdfium.PdfDocument(data)
+    except pdfium.PdfiumError as error:
+        if error.err_code == _WRONG_PASSWORD:
+            raise RefusedError("the PDF is encrypted: it opens with a password only") from None
+        raise RefusedError("the PDF cannot be decoded: it is broken, or not a PDF") from None
+    total = len(document)
+    if first > total:
+        raise RefusedError(f"the PDF has no page {first}: it has {total} page{'s' * (total != 1)}")
+    pages: list[dict[str, Any]] = []
+    parts: list[bytes] = []
+    pictures = MAX_PAGE_PICTURES
+    for number in range(first, min(last, total, first + MAX_PAGES - 1) + 1):
+        text, picture = _read_page(pdfium, document, number, pictures > 0)
+        parts.append(text.encode("utf-8", "replace"))
+        page: dict[str, Any] = {"number": number, "text": len(parts[-1]), "picture": None}
+        if picture is not None:
+            pictures -= 1
+            fitted, mime_type, size = _encode(picture, PAGE_BYTES, _has_few_colours(picture))
+            page["picture"] = _describe(size, mime_type, size, "application/pdf", len(fitted))
+            parts.append(fitted)
+        pages.append(page)
+    return {"total": total, "pages": pages}, parts
+
+
+def _read_page(pdfium: Any, document: Any, number: int, may_draw: bool) -> tuple[str, Image | None]:
+    raw = pdfium.raw
+    try:
+        with closing(document[number - 1]) as page:
+            text = _tidy(page.get_textpage().get_text_bounded())
+            drawn = raw.FPDFPage_CountObjects(page) or raw.FPDFPage_GetAnnotCount(page)
+            if text.strip() or not drawn or not may_draw:
+                return text, None
+            return text, page.render(scale=PAGE_SIDE / max(page.get_size())).to_pil()
+    except pdfium.PdfiumError as error:
+        return f"[this page cannot be decoded: {error}]", None
+
+
+def _tidy(text: str) -> str:
+    # A word that a hyphen breaks at the end of a line comes with \x02 for both.
+    text = text.replace("\r\n", "\n").replace("\x02", "-\n").replace("\0", "")
+    if len(text) <= MAX_PAGE_CHARS:
+        return text
+    notice = "\n[… the rest of this page is left out …]"
+    return text[: MAX_PAGE_CHARS - len(notice)] + notice
+
+
+def _describe(
+    size: tuple[int, int], mime_type: str, original: tuple[int, int], original_type: str, n: int
+) -> dict[str, Any]:
+    return {
+        "size": n,
+        "width": size[0],
+        "height": size[1],
+        "mime_type": mime_type,
+        "original": original,
+        "original_type": original_type,
+    }
+
+
+def _has_few_colours(image: Image) -> bool:
+    """Whether it looks like a screenshot or a drawing, which JPEG would smear."""
+    from PIL.Image import Resampling
+
+    width, height = image.size
+    sample = (min(width, _SAMPLE_SIDE), min(height, _SAMPLE_SIDE))
+    return image.resize(sample, Resampling.NEAREST).getcolors(_FEW_COLOURS) is not None
+
+
+def _plain(image: Image) -> Image:
+    """8 bits of grey or RGB, with alpha only when something shows through."""
+    if image.mode.startswith(("I", "F")):
+        # Nobody knows what is white in 16 bits or more, so that the brightest is.
+        image = image.convert("F")
+        low, high = cast("tuple[float, float]", image.getextrema())
+        scale = 255 / (high - low) if high > low else 0.0
+        return image.point(lambda value: value * scale - low * scale).convert("L")
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        if image.getchannel("A").getextrema() != (255, 255):
+            return image
+    return image.convert("L" if image.mode in ("1", "L") else "RGB")
+
+
+def _scaled(size: tuple[int, int], side: int) -> tuple[int, int]:
+    """The size whose longer side is `side`."""
+    longer = max(size)
+    return max(1, round(size[0] * side / longer)), max(1, round(size[1] * side / longer))
+
+
+def _shrunk(image: Image, side: int) -> Image:
+    from PIL.Image import Resampling
+
+    if max(image.size) <= side:
+        return image
+    return image.resize(_scaled(image.size, side), Resampling.LANCZOS, reducing_gap=3.0)
+
+
+def _upright(image: Image, turn: int) -> Image:
+    from PIL.Image import Transpose
+
+    methods = {
+        2: Transpose.FLIP_LEFT_RIGHT,
+        3: Transpose.ROTATE_180,
+        4: Transpose.FLIP_TOP_BOTTOM,
+        5: Transpose.TRANSPOSE,
+        6: Transpose.ROTATE_270,
+        7: Transpose.TRANSVERSE,
+        8: Transpose.ROTATE_90,
+    }
+    return image.transpose(methods[turn]) if turn in methods else image
+
+
+def _encode(image: Image, max_bytes: int, lossless: bool) -> tuple[bytes, str, tuple[int, int]]:
+    """The best that has at most `max_bytes`, with its type and size."""
+    # Comments, colour profiles and places are not for the model.
+    image.info.clear()
+    longest = max(image.size)
+    for side in (longest, *(side for side in _SIDES if side < longest)):
+        image = _shrunk(image, side)
+        if lossless or image.mode == "RGBA":
+            data = _save(image, "PNG")
+            if len(data) <= max_bytes:
+                return data, "image/png", image.size
+        opaque = _on_white(image)
+        for quality in _QUALITIES:
+            data = _save(opaque, "JPEG", quality=quality)
+            if len(data) <= max_bytes:
+                return data, "image/jpeg", image.size
+    raise RefusedError(f"the picture cannot be made to fit {max_bytes:,} bytes")
+
+
+def _on_white(image: Image) -> Image:
+    from PIL.Image import alpha_composite, new
+
+    if image.mode != "RGBA":
+        return image
+    white = new("RGBA", image.size, (255, 255, 255, 255))
+    return alpha_composite(white, image).convert("RGB")
+
+
+def _save(image: Image, name: str, **options: int) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, name, **options)
+    return buffer.getvalue()
+
+
+_OPS: dict[str, tuple[str, Callable[..., Answer]]] = {
+    "picture": ("the picture", fit_picture),
+    "pages": ("the PDF", read_pages),
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Starting other programs, and holding them to what they need."""

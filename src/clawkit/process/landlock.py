@@ -1,0 +1,121 @@
+"""Landlock: the kernel keeps a thread, and every program it starts, to a list of directories."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import platform
+import stat
+from collections.abc import Iterable
+from typing import NamedTuple
+
+# The same numbers on every architecture.
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_VERSION = 1
+_PATH_BENEATH = 1
+_PR_SET_NO_NEW_PRIVS = 38
+
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = (1 << bit for bit in range(4))
+_ALL_ACCESS = (1 << 13) - 1
+_REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
+_FILE_ACCESS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE
+_READ = _READ_FILE | _READ_DIR
+_TCP = 0b11
+_SCOPES = 0b11
+"""Abstract sockets of, and signals to, programs outside."""
+
+SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache")
+"""What a program from the system needs to start: itself, its libraries, other programs."""
+_HARMLESS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+
+
+class Hold(NamedTuple):
+    """What a program may reach. Whatever is not named is out of reach; missing paths are skipped.
+
+    A name covers the file or the whole directory that it leads to at the start. Landlock does not
+    know about modes, owners and times of files, and before Linux 6.2 not about cutting them.
+    """
+
+    read: tuple[str, ...] = ()
+    """May be read, not started as a program."""
+    run: tuple[str, ...] = ()
+    """May be read and started."""
+    write: tuple[str, ...] = ()
+    """May be read and changed, not started."""
+    network: bool = False
+    """Sockets of any kind; hosts cannot be told apart here."""
+
+
+class _Ruleset(ctypes.Structure):
+    _fields_ = (("fs", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
+
+
+class _Beneath(ctypes.Structure):
+    _pack_ = 1
+    _layout_ = "ms"
+    _fields_ = (("access", ctypes.c_uint64), ("fd", ctypes.c_int32))
+
+
+@functools.cache
+def abi() -> int:
+    """Which version of Landlock the kernel has; 0 for none."""
+    if platform.system() != "Linux":
+        return 0
+    return max(0, int(_libc().syscall(_CREATE_RULESET, None, 0, _VERSION)))
+
+
+def available() -> bool:
+    return abi() > 0
+
+
+def restrict_thread(hold: Hold, *, truncate: bool = True) -> None:
+    """Hold the calling thread, for good, and every program that it starts from now on.
+
+    Without `truncate`, cutting files by their names is left to somebody else to stop, and so is
+    steering devices. Raises OSError when the kernel cannot.
+    """
+    version = abi()
+    if not version:
+        raise OSError("this kernel has no Landlock")
+    handled = _ALL_ACCESS
+    for since, access in ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEV)):
+        handled |= access if version >= since and (truncate or access == _REFER) else 0
+    rules = _Ruleset(handled, 0 if hold.network else _TCP, _SCOPES)
+    size = 24 if version >= 6 else 16 if version >= 4 else 8
+    ruleset = _check(_libc().syscall(_CREATE_RULESET, ctypes.byref(rules), size, 0))
+    try:
+        _allow(ruleset, hold.read, _READ, handled)
+        _allow(ruleset, hold.run, _READ | _EXECUTE, handled)
+        _allow(ruleset, hold.write, handled & ~_EXECUTE & ~_IOCTL_DEV, handled)
+        _allow(ruleset, _HARMLESS, _READ_FILE | _WRITE_FILE, handled)
+        _check(_libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+        _check(_libc().syscall(_RESTRICT_SELF, ruleset, 0))
+    finally:
+        os.close(ruleset)
+
+
+def _allow(ruleset: int, paths: Iterable[str], access: int, handled: int) -> None:
+    for path in paths:
+        try:
+            fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        try:
+            is_dir = stat.S_ISDIR(os.fstat(fd).st_mode)
+            rule = _Beneath(access & handled if is_dir else access & handled & _FILE_ACCESS, fd)
+            _check(_libc().syscall(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(rule), 0))
+        finally:
+            os.close(fd)
+
+
+def _check(code: int) -> int:
+    if code < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"Landlock: {os.strerror(error)}")
+    return code
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)

@@ -1,0 +1,106 @@
+"""The services of one run, made from the configuration when somebody first asks for one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from clawkit.config.load import Loaded
+from clawkit.config.paths import home
+from clawkit.config.sections.fs import Fs
+from clawkit.core.context import Scope
+from clawkit.fs.base import FileSystem, WorkspaceFiles
+from clawkit.fs.kinds import ImageLimits
+from clawkit.fs.query import Search
+from clawkit.fs.seen import Seen
+from clawkit.lsp.base import Diagnostics
+from clawkit.media.base import Media
+
+Factory = Callable[[], object]
+
+
+class Services(Mapping[type, object]):
+    """By Protocol. What nobody asks for is neither made nor imported."""
+
+    def __init__(self, loaded: Loaded, scope: Scope, workspace: str) -> None:
+        self._loaded = loaded
+        self._workspace = workspace
+        config = loaded.config
+        self._agent = config.agents.get(scope.agent)
+        self._fs: Fs = config.tools.fs.merged(self._agent.tools.fs)
+        self._made: dict[type, object] = {}
+        self._factories: dict[type, Factory] = {
+            FileSystem: lambda: self._files(self._fs.workspace_only),
+            WorkspaceFiles: lambda: self._files(held=True, roots=False),
+            Seen: Seen,
+            Search: self._search,
+            Diagnostics: self._diagnostics,
+            Media: self._media,
+            ImageLimits: lambda: ImageLimits(config.agents.defaults.image_max_dimension_px),
+        }
+
+    def fill(self, kind: type, factory: Factory) -> None:
+        """Add a service."""
+        self._factories[kind] = factory
+
+    def __getitem__(self, kind: type) -> object:
+        if kind not in self._made:
+            self._made[kind] = self._factories[kind]()
+        return self._made[kind]
+
+    def __iter__(self) -> Iterator[type]:
+        return iter(self._factories)
+
+    def __len__(self) -> int:
+        return len(self._factories)
+
+    async def close(self) -> None:
+        """End what the services started. They can be asked for again."""
+        made, self._made = self._made, {}
+        for service in made.values():
+            close = getattr(service, "close", None)
+            if close is not None:
+                await close()
+
+    def _files(self, held: bool, roots: bool = True) -> Any:
+        from clawkit.fs.local import LocalFileSystem
+        from clawkit.fs.protect import Protection
+
+        state = os.path.realpath(home(os.environ))
+        files = (os.path.realpath(file) for file in self._loaded.files)
+        place = os.path.realpath(self._workspace)
+        return LocalFileSystem(
+            self._workspace,
+            workspace_only=held,
+            read_roots=self._fs.read_roots if roots else (),
+            write_roots=self._fs.write_roots if roots else (),
+            hard_links=self._fs.hard_links == "allow",
+            protection=Protection(
+                own=(state, *files),
+                # A workspace that lies in the state directory is an ordinary place.
+                open=(place,) if place != state and place.startswith(f"{state}/") else (),
+            ),
+            ask=self._fs.protected == "ask",
+            journals=os.path.join(state, "changes"),
+        )
+
+    def _search(self) -> Any:
+        from clawkit.fs.search import LocalSearch
+
+        files: Any = self[FileSystem]
+        allowed = self._fs.hard_links == "allow"
+        return LocalSearch(files, self._workspace, ripgrep=self._fs.ripgrep, hard_links=allowed)
+
+    def _diagnostics(self) -> Any:
+        from clawkit.lsp.service import LanguageServers
+
+        cache = os.path.join(home(os.environ), "cache", "lsp")
+        here = self._workspace
+        roots = [os.path.join(here, os.path.expanduser(root)) for root in self._fs.write_roots]
+        return LanguageServers(self._workspace, roots, self._fs.lsp, cache_dir=cache)
+
+    def _media(self) -> Any:
+        from clawkit.media.convert import LocalMedia
+
+        return LocalMedia()

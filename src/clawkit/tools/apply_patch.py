@@ -1,0 +1,179 @@
+"""apply_patch: changes to any number of files, all of them or none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from clawkit.config.model import Config
+from clawkit.config.modelref import ModelRef
+from clawkit.config.sections.exec import ApplyPatch
+from clawkit.core.context import Context, Scope
+from clawkit.core.effects import Effect, file_resource
+from clawkit.core.result import Result
+from clawkit.core.tool import Tool
+from clawkit.errors import ToolInputError
+from clawkit.fs.base import FileSystem, WorkspaceFiles
+from clawkit.fs.edit import check_characters
+from clawkit.fs.patch import parse, paths_of
+from clawkit.fs.patch_draft import Draft, Drafts
+from clawkit.fs.seen import Seen
+from clawkit.redact import Redactor
+from clawkit.text import printable
+from clawkit.tools.changing import Update, commit, describe, to_details
+
+MAX_SHOWN = 100
+MAX_NOTES = 5
+_KEY = "tools.exec.applyPatch"
+# Models that were taught this format. Relays put the maker in front: `openai/gpt-5.2`.
+_OPENAI = re.compile(r"(?:^|[/._:-])(?:(?:chat)?gpt-|codex|o[134](?:-|$))", re.IGNORECASE)
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Parameters of apply_patch."""
+
+    input: Annotated[
+        str,
+        Meta(
+            description="The whole patch, from '*** Begin Patch' to '*** End Patch'", min_length=1
+        ),
+    ]
+
+
+async def execute(params: Params, ctx: Context, reach: type[FileSystem] = WorkspaceFiles) -> Result:
+    check_characters(params.input, "input")
+    sections = parse(params.input)
+    files = ctx.use(reach)
+    drafts = await Drafts(files, ctx.use(Seen), ctx.use(Redactor), ctx.workspace).run(sections)
+    summary = _summarize(drafts)
+    if not drafts:
+        return Result.text(
+            "Nothing to change: the files are as the patch would leave them.",
+            summary=summary,
+            changed=False,
+        )
+    updates = [Update(each.change(), *each.texts()) for each in drafts]
+    _, problems = await commit(ctx, files, updates)
+    told = [_tell(drafts), describe(ctx, problems)]
+    return Result.text(
+        "\n\n".join(filter(None, told)),
+        summary=summary,
+        changed=True,
+        **to_details(ctx, problems),
+    )
+
+
+def _summarize(drafts: Sequence[Draft]) -> dict[str, list[str]]:
+    return {
+        name: [each.path for each in drafts if mark in each.marks]
+        for name, mark in (("added", "A"), ("modified", "M"), ("deleted", "D"))
+    }
+
+
+def _tell(drafts: Sequence[Draft]) -> str:
+    lines = [
+        f"{mark} {printable(each.path)}{_tell_more(each) if mark != 'D' else ''}"
+        for each in drafts
+        for mark in each.marks
+    ]
+    shown = ["Applied the patch:", *lines[:MAX_SHOWN]]
+    if (more := len(lines) - MAX_SHOWN) > 0:
+        shown.append(f"and {more} more")
+    for each in [draft for draft in drafts if draft.inexact][:MAX_NOTES]:
+        chunks = ", ".join(map(str, each.inexact[:MAX_NOTES]))
+        chunks += ", …" if len(each.inexact) > MAX_NOTES else ""
+        shown.append(
+            f"[{printable(each.path)}: chunk {chunks} differs from the file in indentation or in "
+            "characters that look alike; what was added is indented as the file is]"
+        )
+    return "\n".join(shown)
+
+
+def _tell_more(draft: Draft) -> str:
+    """How many lines came and went, and from where the file did."""
+    counts = [f"+{draft.added}"] if draft.added else []
+    counts += [f"-{draft.removed}"] if draft.removed else []
+    parts = [" ".join(counts)] if counts else []
+    parts += [f"moved from {printable(draft.moved_from)}"] if draft.moved_from else []
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def touches(params: Mapping[str, Any]) -> tuple[str, ...]:
+    """Every path in the patch. Raises `ToolInputError` when it cannot be read."""
+    text = params.get("input")
+    if not isinstance(text, str):
+        raise ToolInputError("there is no patch to look at")
+    return paths_of(parse(text))
+
+
+def effects(params: Params, ctx: Context) -> tuple[Effect, ...]:
+    try:
+        paths = paths_of(parse(params.input))
+    except ToolInputError:
+        return ()  # it will be refused for the same reason
+    return tuple(Effect("write", file_resource(ctx.workspace, path)) for path in paths)
+
+
+TOOL = Tool(
+    name="apply_patch",
+    label="Patch",
+    description=(
+        "Apply a patch to one or more files: all of it or, if any part does not fit, nothing. "
+        "Between '*** Begin Patch' and '*** End Patch' come sections: '*** Add File: path' with "
+        "every line after '+'; '*** Delete File: path'; '*** Update File: path', optionally "
+        "'*** Move to: path', then chunks. A chunk is '@@' (or '@@ ' and a line above the place, "
+        "such as a class or function; several in a row lead inward), then its lines after ' ' "
+        "(stays), '-' (goes) or '+' (comes). Give about 3 lines that stay around each change, so "
+        "that the place is the only one, and the chunks in the order of the file. "
+        "'*** End of File' after a chunk ties it to the end."
+    ),
+    parameters=Params,
+    execute=execute,
+    effects=effects,
+    aliases={"patch": "input", "diff": "input"},
+    touches=touches,
+)
+
+
+def make_tool(config: Config, scope: Scope) -> Tool | str:
+    """The tool as this run has it, or why it has none."""
+    override = config.agents.get(scope.agent).tools.exec
+    settings = config.tools.exec.merged(override).apply_patch
+    if refusal := _withhold(settings, scope.model):
+        return refusal
+    if settings.workspace_only:
+        return TOOL
+    return replace(TOOL, execute=partial(execute, reach=FileSystem))
+
+
+def _withhold(settings: ApplyPatch, model: ModelRef | None) -> str:
+    """Why a model is not offered the tool; empty when it is."""
+    if settings.enabled is False:
+        return f"{_KEY}.enabled is false"
+    listed = model is not None and _is_listed(settings.allow_models, model)
+    if settings.enabled:
+        if settings.allow_models and not listed:
+            return f"{_KEY}.allowModels does not name the model {str(model or 'of this run')!r}"
+        return ""
+    if model is None or listed or _knows_patches(model):
+        return ""
+    return (
+        f"{_KEY} is for OpenAI models unless {_KEY}.enabled is true or {_KEY}.allowModels names "
+        f"{str(model)!r}"
+    )
+
+
+def _is_listed(names: Sequence[str], model: ModelRef) -> bool:
+    wanted = {str(model).casefold(), model.id.casefold()}
+    return any(name.strip().casefold() in wanted for name in names)
+
+
+def _knows_patches(model: ModelRef) -> bool:
+    maker = model.provider.startswith(("openai", "azure-openai"))
+    return maker or _OPENAI.search(model.id) is not None

@@ -1,0 +1,200 @@
+"""edit: replace texts in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from clawkit.core.context import Context
+from clawkit.core.effects import Effect, file_resource
+from clawkit.core.result import Result
+from clawkit.core.tool import Tool
+from clawkit.errors import NotFoundError, ToolInputError
+from clawkit.fs.base import Change, FileSystem, Info, read_all
+from clawkit.fs.decode import decode_whole, encode
+from clawkit.fs.diff import Diff, diff_pieces
+from clawkit.fs.edit import (
+    Outcome,
+    Replacement,
+    apply,
+    apply_exact,
+    check_characters,
+    tell_lines,
+)
+from clawkit.fs.masks import find_masks, is_env_file, may_have_masks, refuse_masks
+from clawkit.fs.seen import Seen
+from clawkit.lsp.base import Problems
+from clawkit.redact import Redactor
+from clawkit.text import cut, human_size
+from clawkit.tools.changing import Update, commit, describe, to_details
+
+MAX_BYTES = 32 * 1024 * 1024
+MAX_EDITS = 1_000
+QUICK_CHARS = 4 * 1024 * 1024
+"""Work on longer texts must not hold up everything else."""
+MAX_DIFF = 4_000
+"""Characters of a difference that the model is shown."""
+
+Old = Annotated[str, Meta(description="Text to replace, exactly as it is in the file")]
+New = Annotated[str, Meta(description="Text to put in its place; empty to delete")]
+Every = Annotated[bool, Meta(description="Replace all places, not the only one")]
+
+
+class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """One replacement."""
+
+    old_text: Old
+    new_text: New
+    replace_all: Every = False
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of edit."""
+
+    path: Annotated[str, Meta(description="File to change", min_length=1)]
+    edits: Annotated[
+        tuple[Edit, ...],
+        Meta(
+            description="Replacements, each found in the file as it is now; they must not overlap",
+            max_length=MAX_EDITS,
+        ),
+    ] = ()
+    old_text: Annotated[
+        str | UnsetType, Meta(description="For a single replacement, instead of edits")
+    ] = UNSET
+    new_text: Annotated[str | UnsetType, Meta(description="Goes with oldText")] = UNSET
+    replace_all: Annotated[bool, Meta(description="Goes with oldText: replace all places")] = False
+
+
+class _Original(NamedTuple):
+    place: str
+    info: Info
+    data: bytes
+
+
+async def execute(params: Params, ctx: Context) -> Result:
+    edits = _read_edits(params)
+    files = ctx.use(FileSystem)
+    original = await _read(files, params.path, edits)
+    ctx.use(Seen).check(*original)
+    text, encoding = decode_whole(original.data, params.path)
+    redactor = ctx.use(Redactor)
+    env = is_env_file(params.path) or is_env_file(original.place)
+    show = redactor.strict if env else redactor.text
+    outcome = apply_exact(text, edits) if len(text) <= QUICK_CHARS else None
+    if outcome is None:
+        from clawkit.core.bounded import in_thread  # asyncio is not needed to describe a tool
+
+        outcome = await in_thread(partial(apply, text, edits, path=params.path, show=show))
+    if not outcome.found:
+        return Result.text(
+            f"{params.path!r} already is as it would be after this; nothing was written",
+            changed=False,
+            path=params.path,
+            edits=len(edits),
+        )
+    if any(may_have_masks(edit.new) for edit in edits):
+        refuse_masks(find_masks(text, outcome.text, redactor, env=env), params.path)
+    diff = diff_pieces(text, outcome.text, [each.piece for each in outcome.found], show)
+    change = Change(params.path, encode(outcome.text, encoding), expect=original.info.version)
+    _, problems = await commit(ctx, files, [Update(change, text, outcome.text)])
+    return _report(params.path, edits, outcome, diff, ctx, problems)
+
+
+def _read_edits(params: Params) -> list[Replacement]:
+    """The replacements, in whichever of the two forms they came."""
+    old, new = params.old_text, params.new_text
+    if params.edits:
+        # Some models fill in every parameter.
+        if old or new or params.replace_all:
+            raise ToolInputError(
+                "edit: give either edits, or oldText and newText for a single replacement, not both"
+            )
+        edits = [
+            Replacement(each.old_text, each.new_text, each.replace_all) for each in params.edits
+        ]
+    elif isinstance(old, str) and isinstance(new, str):
+        edits = [Replacement(old, new, params.replace_all)]
+    else:
+        raise ToolInputError(
+            "edit: there is nothing to replace; give edits as a list of {oldText, newText}, or "
+            "oldText and newText for a single replacement"
+        )
+    for number, edit in enumerate(edits):
+        check_characters(edit.new, f"edits[{number}].newText" if params.edits else "newText")
+    return edits
+
+
+async def _read(files: FileSystem, path: str, edits: Sequence[Replacement]) -> _Original:
+    try:
+        async with files.open(path) as file:
+            if file.info.size > MAX_BYTES:
+                raise ToolInputError(
+                    f"{path!r} has {human_size(file.info.size)}, too much for edit (at most "
+                    f"{human_size(MAX_BYTES)}); change it with a program"
+                )
+            return _Original(file.place, file.info, await read_all(file, MAX_BYTES))
+    except NotFoundError as error:
+        if any(edit.old for edit in edits):
+            raise
+        raise NotFoundError(
+            f"{path!r} does not exist; use write to make a new file", alike=error.alike
+        ) from None
+
+
+def _report(
+    path: str,
+    edits: Sequence[Replacement],
+    outcome: Outcome,
+    diff: Diff,
+    ctx: Context,
+    problems: Problems,
+) -> Result:
+    count = len(outcome.found)
+    told = [f"replaced {count} place{'s' if count > 1 else ''} in {path!r} ({tell_lines(outcome)})"]
+    details: dict[str, Any] = {"changed": True, "path": path, "edits": len(edits), "places": count}
+    overlooked = {each.edit: each.overlooked for each in outcome.found if each.overlooked}
+    if overlooked:
+        details["overlooked"] = [{"edit": n, "what": what} for n, what in overlooked.items()]
+        told += (
+            f"{'oldText' if len(edits) == 1 else f'edits[{number}].oldText'} is not in the file as "
+            f"given; it was found apart from {what}"
+            for number, what in overlooked.items()
+        )
+        told.append(f"Changed:\n{cut(diff.text, MAX_DIFF)}" if diff.text else "")
+    details |= diff.to_details()
+    told.append(describe(ctx, problems))
+    return Result.text("\n".join(filter(None, told)), **details, **to_details(ctx, problems))
+
+
+def effects(params: Params, ctx: Context) -> tuple[Effect, ...]:
+    return (Effect("write", file_resource(ctx.workspace, params.path)),)
+
+
+TOOL = Tool(
+    name="edit",
+    label="Edit",
+    description=(
+        "Replace texts in a file. Each oldText must be in the file exactly once, unless replaceAll "
+        "is set; take it from what read shows, with enough lines around it to be unique. Several "
+        "edits of a file belong in one call. Nothing is written unless all of them fit."
+    ),
+    parameters=Params,
+    execute=execute,
+    effects=effects,
+    aliases={
+        "file_path": "path",
+        "file": "path",
+        "filename": "path",
+        "filepath": "path",
+        "old_string": "oldText",
+        "new_string": "newText",
+        "old_str": "oldText",
+        "new_str": "newText",
+    },
+    paths=("path",),
+)

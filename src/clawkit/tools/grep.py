@@ -1,0 +1,232 @@
+"""grep: lines of files that match a pattern."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from clawkit.core.context import Context
+from clawkit.core.effects import Effect, file_resource
+from clawkit.core.result import Result
+from clawkit.core.tool import Tool
+from clawkit.fs.masks import is_env_file
+from clawkit.fs.query import Found, Grep, Hits, Line, Output, Search
+from clawkit.redact import Redactor
+from clawkit.tools.searching import fit, quote, render, tell_trouble
+
+MAX_CHARS = 500
+"""Of one line."""
+CUT = "… [cut]"
+GAP = "--"
+"""Between lines that do not follow each other."""
+
+# What would break a line in two, or move the cursor. Tabs are part of code.
+_CONTROL = re.compile("[\x00-\x08\n-\x1f\x7f\x85\u2028\u2029]")
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of grep."""
+
+    pattern: Annotated[
+        str,
+        Meta(
+            description="Regular expression to search for, in Rust's syntax",
+            min_length=1,
+            max_length=10_000,
+        ),
+    ]
+    path: Annotated[
+        str,
+        Meta(description="File or directory to search; the workspace if left out", min_length=1),
+    ] = "."
+    glob: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, max_length=1_000)], ...],
+        Meta(
+            description="Search only files that fit one of these: *.py, src/**/*.ts; a ! in front "
+            "leaves files out: !*.min.js",
+            max_length=50,
+        ),
+    ] = ()
+    type: Annotated[
+        str, Meta(description="Search only files of a type: py, js, ts, rust, go…", max_length=50)
+    ] = ""
+    ignore_case: Annotated[bool, Meta(description="Treat small and capital letters alike")] = False
+    literal: Annotated[
+        bool, Meta(description="Search for the text as it stands, not as a regular expression")
+    ] = False
+    multiline: Annotated[
+        bool, Meta(description="Let a match go over several lines; a dot matches line breaks too")
+    ] = False
+    context: Annotated[
+        int, Meta(description="Lines to show before and after each match", ge=0, le=50)
+    ] = 0
+    output: Annotated[
+        Output,
+        Meta(
+            description="content: matching lines; files: only which files; count: how many "
+            "matching lines in each file"
+        ),
+    ] = "content"
+    limit: Annotated[
+        int, Meta(description="How many matching lines, or files, to show at most", ge=1, le=10_000)
+    ] = 100
+    ignored: Annotated[
+        bool, Meta(description="Search files too that .gitignore and the like leave out")
+    ] = False
+
+
+async def execute(params: Params, ctx: Context) -> Result:
+    query = Grep(
+        pattern=params.pattern,
+        path=params.path,
+        globs=params.glob,
+        type=params.type.strip(),
+        ignore_case=params.ignore_case,
+        literal=params.literal,
+        multiline=params.multiline,
+        context=params.context if params.output == "content" else 0,
+        output=params.output,
+        limit=params.limit,
+        ignored=params.ignored,
+    )
+    found = await ctx.use(Search).grep(query, ctx.permits)
+    page = _Page(query, ctx)
+    lines = fit(page.lines(found.hits), ctx)
+    shown = sum(page.matches[: len(lines)])
+    details: dict[str, object] = {"path": params.path, "output": params.output, "shown": shown}
+    if not found.stopped:
+        details["total"] = found.total
+    if params.output == "count":
+        details["matches"] = sum(each.matches for each in found.hits[:shown])
+    details["limitReached"] = shown < found.total or found.stopped == "enough"
+    facts = {"stopped": found.stopped, "unread": found.unread, "linesCut": page.cut}
+    details |= {name: fact for name, fact in facts.items() if fact}
+    if found.engine != "ripgrep":
+        details["note"] = "searched without ripgrep"
+    while lines[-1:] == [GAP]:
+        lines.pop()
+    return Result.text(render(lines, _notes(query, found, shown)), **details)
+
+
+class _Page:
+    """Hits as lines. Which of those are matches, or files, is noted in `matches`."""
+
+    def __init__(self, query: Grep, ctx: Context) -> None:
+        self._query = query
+        self._ctx = ctx
+        self.matches: list[bool] = []
+        self.cut = 0
+
+    def lines(self, hits: Iterable[Hits]) -> Iterator[str]:
+        if self._query.output == "content":
+            yield from self._content(hits)
+            return
+        for each in hits:
+            self.matches.append(True)
+            count = f":{each.matches}" if self._query.output == "count" else ""
+            yield quote(each.path) + count
+
+    def _content(self, hits: Iterable[Hits]) -> Iterator[str]:
+        for number, each in enumerate(hits):
+            path, secret = quote(each.path), is_env_file(each.path)
+            # Another file never goes on where the last one ended.
+            last = -1 if number else each.lines[0].number - 1
+            for line in each.lines:
+                if self._query.context and line.number != last + 1:
+                    self.matches.append(False)
+                    yield GAP
+                last = line.number
+                sign = ":" if line.is_match else "-"
+                self.matches.append(line.is_match)
+                yield f"{path}{sign}{line.number}{sign} {self._text(line, secret)}"
+
+    def _text(self, line: Line, secret: bool) -> str:
+        text = line.text.decode("utf-8", "replace").removesuffix("\r")
+        if secret:
+            text = self._ctx.use(Redactor).strict(text)
+        if len(text) > MAX_CHARS:
+            self.cut += 1
+            # Before it is cut: half of a token may not look like one.
+            text = self._ctx.use(Redactor).text(text)[:MAX_CHARS] + CUT
+        return _CONTROL.sub(lambda char: f"\\u{{{ord(char[0]):x}}}", text)
+
+
+def _notes(query: Grep, found: Found, shown: int) -> Iterator[str]:
+    what = "matching lines" if query.output == "content" else "files"
+    if found.binary:
+        left = "not all of its matches are" if found.hits else "its match is not"
+        yield f"the file is not text, so {left} shown"
+    elif not found.hits and not found.stopped:
+        yield f"no matches{_reason(query, found)}"
+    elif found.stopped == "enough":
+        yield (
+            f"{shown:,} of the first {found.total:,} {what} that were found; the search was "
+            "stopped there: narrow it with path, glob or type"
+        )
+    elif shown < min(query.limit, found.total):
+        other = ", or ask for output=files" if query.output == "content" else ""
+        yield (
+            f"{shown:,} of {found.total:,} {what}, which is all that fits; narrow the search{other}"
+        )
+    elif shown < found.total:
+        yield (
+            f"{shown:,} of {found.total:,} {what}; raise limit, or narrow the search with path, "
+            "glob or type"
+        )
+    yield from tell_trouble(found.stopped, found.unread)
+
+
+def _reason(query: Grep, found: Found) -> str:
+    """Why there may be none, as far as names tell."""
+    searched = found.searched
+    if searched is None:
+        return ""
+    if not searched.files:
+        which = "no file here is of that type or glob" if query.globs or query.type else "no files"
+        also = "" if query.ignored else " (ignored=true includes ignored ones)"
+        return f": {which}{also}"
+    some = "" if searched.whole else "at least "
+    left_out = (
+        (searched.linked, "with several names (hard links)"),
+        (searched.refused, "that rules deny"),
+    )
+    return "".join(
+        f"; {some}{number:,} {'file' if number == 1 else 'files'} {why} not searched"
+        for number, why in left_out
+        if number
+    )
+
+
+def effects(params: Params, ctx: Context) -> tuple[Effect, ...]:
+    return (Effect("read", file_resource(ctx.workspace, params.path)),)
+
+
+TOOL = Tool(
+    name="grep",
+    label="Search",
+    description=(
+        "Search the contents of files with ripgrep. Gives path:line: text for each matching line, "
+        "or only files or counts. Hidden files are searched; .git, binary files and what ignore "
+        "files name are not."
+    ),
+    parameters=Params,
+    execute=execute,
+    effects=effects,
+    aliases={
+        **dict.fromkeys(("query", "regex", "search"), "pattern"),
+        **dict.fromkeys(("file_path", "directory", "dir"), "path"),
+        **dict.fromkeys(("include", "globs", "file_pattern"), "glob"),
+        **dict.fromkeys(("-i", "case_insensitive"), "ignoreCase"),
+        **dict.fromkeys(("-F", "fixed_strings"), "literal"),
+        **dict.fromkeys(("-C", "-A", "-B", "context_lines"), "context"),
+        **dict.fromkeys(("head_limit", "max_results"), "limit"),
+        **dict.fromkeys(("no_ignore", "include_ignored"), "ignored"),
+        "output_mode": "output",
+        "file_type": "type",
+    },
+    paths=("path",),
+)

@@ -1,0 +1,195 @@
+"""write: make a file, or replace all of its content."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from clawkit.core.context import Context
+from clawkit.core.effects import Effect, file_resource
+from clawkit.core.result import Result
+from clawkit.core.tool import Tool
+from clawkit.errors import NotFoundError, ToolError, ToolInputError
+from clawkit.fs.base import ABSENT, Change, Changed, FileSystem, Info, read_all
+from clawkit.fs.decode import LOOK, Encoding, decode_whole, detect, encode
+from clawkit.fs.diff import Diff, Show, diff_texts
+from clawkit.fs.edit import check_characters
+from clawkit.fs.masks import find_masks, is_env_file, refuse_masks
+from clawkit.fs.seen import Seen
+from clawkit.redact import Redactor
+from clawkit.text import human_size
+from clawkit.tools.changing import Update, commit, describe, to_details
+
+MAX_COMPARED = 32 * 1024 * 1024
+"""A larger file is replaced without looking at what is in it."""
+UTF8 = Encoding("utf-8")
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Parameters of write."""
+
+    path: Annotated[
+        str, Meta(description="File to write; missing directories are made", min_length=1)
+    ]
+    content: Annotated[str, Meta(description="All that the file shall hold; may be empty")]
+
+
+class _Old(NamedTuple):
+    """The file that is there."""
+
+    place: str
+    info: Info
+    data: bytes | None
+    """Its content; None when that is too large."""
+    text: str | None
+    """None when it is not text, or too large."""
+    encoding: Encoding
+
+
+class _New(NamedTuple):
+    """What is to be there."""
+
+    data: bytes
+    text: str
+    encoding: Encoding
+    notes: tuple[str, ...]
+
+
+async def execute(params: Params, ctx: Context) -> Result:
+    check_characters(params.content, "content")
+    path, files, redactor = params.path, ctx.use(FileSystem), ctx.use(Redactor)
+    old = await _read_old(files, path)
+    new = _fit(params.content, old)
+    if old is not None:
+        ctx.use(Seen).check(old.place, old.info, old.data)
+        if old.data == new.data:
+            ctx.use(Seen).note(old.place, old.info, old.data)
+            same = f"{path!r} already has this content; nothing was written"
+            return Result.text(same, **_facts(path, "unchanged", new))
+    before = old.text if old is not None else None
+    env = is_env_file(path) or (old is not None and is_env_file(old.place))
+    refuse_masks(find_masks(before, new.text, redactor, env=env), path)
+    change = Change(path, new.data, expect=ABSENT if old is None else old.info.version)
+    (done,), problems = await commit(ctx, files, [Update(change, before, new.text)])
+    moved_on = await _verify(files, path, done, new.data)
+    details = _facts(path, "created" if old is None else "changed", new)
+    told = [_say(path, new, created=old is None), *new.notes, moved_on, describe(ctx, problems)]
+    if old is not None:
+        diff = _compare(old, new, redactor.strict if env else redactor.text)
+        details |= diff.to_details()
+    return Result.text("\n".join(filter(None, told)), **details, **to_details(ctx, problems))
+
+
+async def _read_old(files: FileSystem, path: str) -> _Old | None:
+    try:
+        async with files.open(path) as file:
+            place, info = file.place, file.info
+            if info.size > MAX_COMPARED:
+                head = await file.read(LOOK, 0)
+                return _Old(place, info, None, None, detect(head) or UTF8)
+            data = await read_all(file, MAX_COMPARED)
+    except NotFoundError:
+        return None
+    try:
+        text, encoding = decode_whole(data, path)
+    except ToolInputError:
+        return _Old(place, info, data, None, UTF8)
+    return _Old(place, info, data, text, encoding)
+
+
+def _fit(content: str, old: _Old | None) -> _New:
+    """The content as the file will hold it: in its encoding, with its line ends."""
+    if old is None:
+        return _New(content.encode(), content, UTF8, ())
+    notes: list[str] = []
+    encoding, before = old.encoding, old.text or ""
+    if encoding.mark:
+        content = content.removeprefix("\ufeff")
+    if "\n" in content and "\r" not in content and _has_only_crlf(before):
+        content = content.replace("\n", "\r\n")
+        notes.append("its lines end in CRLF, as they did before")
+    try:
+        data = encode(content, encoding)
+    except ToolInputError:
+        # An old code page lacks most characters.
+        notes.append(f"it is UTF-8 now: {encoding.name} cannot hold all of the characters")
+        encoding = UTF8
+        data = content.encode()
+    if encoding != UTF8:
+        kept = f"{encoding.name}{' with a byte order mark' if encoding.mark else ''}"
+        notes.append(f"its encoding is {kept}, as it was before")
+    return _New(data, content, encoding, tuple(notes))
+
+
+def _has_only_crlf(text: str) -> bool:
+    return 0 < text.count("\n") == text.count("\r\n")
+
+
+def _compare(old: _Old, new: _New, show: Show) -> Diff:
+    if old.data is None:
+        return Diff(left_out="the file was too large")
+    return (
+        Diff(left_out="the file was binary")
+        if old.text is None
+        else diff_texts(old.text, new.text, show)
+    )
+
+
+async def _verify(files: FileSystem, path: str, done: Changed, data: bytes) -> str:
+    """Raises `ToolError` when the file does not hold what was written; what the model should know
+    when somebody else already wrote to it again."""
+    async with files.open(path) as file:
+        if done.info is None or file.info.version != done.info.version:
+            return "somebody else changed it right afterwards; read it before you rely on it"
+        if file.info.size == len(data) and await read_all(file, len(data)) == data:
+            return ""
+    raise ToolError(f"{path!r} does not hold what was written to it; the disk may be damaged")
+
+
+def _facts(path: str, change: str, new: _New) -> dict[str, Any]:
+    ended = not new.text or new.text.endswith("\n")
+    facts: dict[str, Any] = {
+        "path": path,
+        "change": change,
+        "changed": change != "unchanged",
+        "bytes": len(new.data),
+        "lines": new.text.count("\n") + (0 if ended else 1),
+    }
+    if change == "created":
+        facts["created"] = True
+    return facts if new.encoding == UTF8 else {**facts, "encoding": new.encoding.name}
+
+
+def _say(path: str, new: _New, *, created: bool) -> str:
+    facts = _facts(path, "", new)
+    size = f"{facts['lines']} line{'' if facts['lines'] == 1 else 's'}, {human_size(len(new.data))}"
+    return f"{'created' if created else 'replaced the content of'} {path!r} ({size})"
+
+
+def effects(params: Params, ctx: Context) -> tuple[Effect, ...]:
+    return (Effect("write", file_resource(ctx.workspace, params.path)),)
+
+
+TOOL = Tool(
+    name="write",
+    label="Write",
+    description=(
+        "Make a file, or replace all of its content. To change a part of a file use edit. An "
+        "existing file keeps its encoding and, when all of its lines end in CRLF, its line ends."
+    ),
+    parameters=Params,
+    execute=execute,
+    effects=effects,
+    aliases={
+        "file_path": "path",
+        "file": "path",
+        "filename": "path",
+        "filepath": "path",
+        "contents": "content",
+        "text": "content",
+        "file_text": "content",
+    },
+    paths=("path",),
+)

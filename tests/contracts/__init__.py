@@ -1,0 +1,1 @@
+"""One suite per Protocol, to be run on every implementation."""

@@ -1,0 +1,141 @@
+"""Masks must not take the place of the secrets that they stand for."""
+
+from __future__ import annotations
+
+import pytest
+
+from clawkit.errors import ToolInputError
+from clawkit.fs.masks import (
+    Masked,
+    find_masks,
+    first_mask,
+    hide_keys,
+    is_env_file,
+    refuse_masks,
+)
+from clawkit.redact import Redactor
+
+TOKEN = "ghp_abcdefghijklmnopqrstuvwx1234"
+ENV = f"A=1\nAPI_KEY=supersecret\nexport DB_PASSWORD='x y'\nTOKEN={TOKEN}\n"
+KEY = (
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA1234\nabcdefghijklmnopqrst\n"
+    "-----END RSA PRIVATE KEY-----\n"
+)
+REDACTOR = Redactor(["registered-secret-value"])
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".env",
+        "a/.env",
+        ".env.local",
+        "/x/prod.env",
+        ".ENV",
+        ".Env.Production",
+        ".envrc",
+        ".env~",
+        ".env-prod",
+    ],
+)
+def test_files_of_settings_are_known_by_name(path: str) -> None:
+    assert is_env_file(path)
+
+
+@pytest.mark.parametrize("path", ["env", "environment.py", ".environment", "a.env.py", ".env/a"])
+def test_other_files_are_not(path: str) -> None:
+    assert not is_env_file(path)
+
+
+def test_everything_that_was_masked_in_what_was_shown_is_found() -> None:
+    shown = REDACTOR.strict(ENV)
+    assert find_masks(ENV, shown, REDACTOR, env=True) == [
+        Masked("***", "API_KEY", 2),
+        Masked("***", "DB_PASSWORD", 3),
+        Masked("ghp_ab…1234", "TOKEN", 4),
+    ]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "use registered-secret-value here\n",
+        "curl -H 'Authorization: Bearer abcdefgh12345678901234' x\n",
+        "url = https://user:hunter2@example.com/\n",
+        KEY,
+        f"text {TOKEN}, more\n",
+        f"{TOKEN}:{TOKEN}\n",
+    ],
+)
+def test_masks_of_any_file_are_found(before: str) -> None:
+    shown = REDACTOR.text(before)
+    assert shown != before
+    assert find_masks(before, f"new first line\n{shown}", REDACTOR)
+    assert not find_masks(before, f"new first line\n{before}", REDACTOR)
+
+
+def test_masks_behind_another_name_are_found() -> None:
+    assert find_masks(ENV, "NEW_API_KEY=***\n", REDACTOR, env=True) == [
+        Masked("***", "NEW_API_KEY", 1)
+    ]
+
+
+def test_masks_in_another_form_than_they_were_shown_are_found() -> None:
+    before = f"TOKEN={TOKEN}\nDEBUG=1\n"
+    assert find_masks(before, "TOKEN=***\nDEBUG=0\n", REDACTOR, env=True) == [
+        Masked("***", "TOKEN", 1)
+    ]
+
+
+def test_the_ends_of_a_secret_are_found_without_the_file() -> None:
+    assert find_masks(None, 'x = {"apiKey": "sk-abc…wxyz"}', REDACTOR) == [
+        Masked("sk-abc…wxyz", "apiKey", 1)
+    ]
+    assert not find_masks(None, "he said: wait a…minute, please", REDACTOR)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# Title\n\n***\n\nand ***bold*** text\n",
+        "password = '***'  # shown to users\n",
+        "wait… what\n",
+        "a ** b *** c\n",
+    ],
+)
+@pytest.mark.parametrize("before", [None, "", "# Title\nsome text\n"])
+def test_asterisks_and_ellipses_that_stand_for_nothing_pass(text: str, before: str | None) -> None:
+    assert not find_masks(before, text, REDACTOR)
+
+
+def test_masks_that_the_file_holds_itself_pass() -> None:
+    before = f"password=***\nkey: abcdef…wxyz\nTOKEN={TOKEN}\n"
+    assert not find_masks(before, before.replace("TOKEN", "KEY_TOKEN"), REDACTOR)
+
+
+def test_only_the_first_few_are_told() -> None:
+    before = "".join(f"K{n}_TOKEN=secret{n}\n" for n in range(50))
+    assert len(find_masks(before, REDACTOR.strict(before), REDACTOR, env=True)) == 5
+
+
+def test_the_refusal_names_the_lines_and_what_to_do() -> None:
+    with pytest.raises(ToolInputError, match=r"line 2 \('\*\*\*' for 'API_KEY'\).*with edit"):
+        refuse_masks([Masked("***", "API_KEY", 2)], ".env")
+    refuse_masks([], ".env")
+
+
+def test_private_keys_are_hidden_and_lines_stay_where_they_are() -> None:
+    text = f"before\n{KEY}after\n"
+    hidden = hide_keys(text)
+    assert hidden.split("\n")[2:4] == ["***", "***"]
+    assert hidden.count("\n") == text.count("\n")
+    assert "MII" not in hidden
+    unended = text.partition("-----END")[0]
+    assert "MII" not in hide_keys(unended)
+    assert hide_keys("no PRIVATE KEY here") == "no PRIVATE KEY here"
+
+
+def test_the_first_mask_of_a_text_is_told() -> None:
+    assert first_mask("a=*** b=abcdef…wxyz") == "***"
+    assert first_mask("b=abcdef…wxyz") == "abcdef…wxyz"
+    assert first_mask("b=**** …") == ""

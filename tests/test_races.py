@@ -1,0 +1,19 @@
+"""Nothing outside is reached by any tool, whatever is swapped meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.races_tools import changing, looking, race, searching
+
+
+@pytest.mark.parametrize(
+    ("calls", "count"), [(looking, 10_000), (changing, 1_000), (searching, 200)]
+)
+@pytest.mark.timeout(300)
+async def test_no_tool_is_led_outside(tmp_path: Path, calls: object, count: int) -> None:
+    tally = await race(tmp_path, count, calls)
+    # Both sides of the race were seen: otherwise it shows nothing.
+    assert tally.done > count // 100
+    assert tally.refused > count // 100
