@@ -12,7 +12,7 @@ from clawkit.config.sections.fs import Fs
 from clawkit.core.context import Scope
 from clawkit.fs.base import FileSystem, WorkspaceFiles
 from clawkit.fs.kinds import ImageLimits
-from clawkit.fs.query import Search
+from clawkit.fs.search.query import Search
 from clawkit.fs.seen import Seen
 from clawkit.lsp.base import Diagnostics
 from clawkit.media.base import Media
@@ -86,7 +86,7 @@ class Services(Mapping[type, object]):
         )
 
     def _search(self) -> Any:
-        from clawkit.fs.search import LocalSearch
+        from clawkit.fs.search.local import LocalSearch
 
         files: Any = self[FileSystem]
         allowed = self._fs.hard_links == "allow"

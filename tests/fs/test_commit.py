@@ -248,6 +248,37 @@ def test_the_access_list_is_kept(ws: Path, more: tuple[Change, ...]) -> None:
     assert os.getxattr(ws / "a.txt", "system.posix_acl_access") == rights
 
 
+@EITHER
+def test_a_file_whose_access_list_cannot_be_kept_is_not_replaced(
+    ws: Path, more: tuple[Change, ...]
+) -> None:
+    """It could be open to more people than before."""
+    anyone = 0xFFFFFFFF
+    rights = acl((1, 6, anyone), (2, 6, NOBODY), (4, 0, anyone), (16, 6, anyone), (32, 0, anyone))
+    try:
+        os.setxattr(ws / "a.txt", "system.posix_acl_access", rights)
+    except OSError:
+        pytest.skip("this file system has no access lists")
+    before = snapshot(ws)
+    with (
+        just_before("os.setxattr", "system.posix_acl_access", fail(errno.ENOTSUP)),
+        pytest.raises(ToolInputError, match="nothing was changed"),
+    ):
+        commit(ws, *more, Change("a.txt", b"new"))
+    assert snapshot(ws) == before
+
+
+def test_other_attributes_are_kept_as_far_as_they_can_be(ws: Path) -> None:
+    for name in ("user.one", "user.two"):
+        os.setxattr(ws / "a.txt", name, b"mine")
+    with just_before("os.setxattr", "user.one", fail(errno.ENOSPC)):
+        commit(ws, Change("a.txt", b"new"))
+    assert os.listxattr(ws / "a.txt") == ["user.two"]
+    with just_before("os.listxattr", "", fail(errno.ENOTSUP)):
+        commit(ws, Change("a.txt", b"newer"))
+    assert (ws / "a.txt").read_bytes() == b"newer"
+
+
 @is_root
 @EITHER
 def test_somebody_elses_file_is_not_taken_over(ws: Path, more: tuple[Change, ...]) -> None:

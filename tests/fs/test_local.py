@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import threading
@@ -11,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.fs.tricks import open_handles, swapping, without_privileges
+from tests.fs.tricks import just_before, open_handles, small_disk, swapping, without_privileges
 
-from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolInputError
+from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolError, ToolInputError
 from clawkit.fs.base import Change, DirEntry
 from clawkit.fs.local import LocalFileSystem
 
@@ -308,6 +309,35 @@ async def test_a_workspace_that_is_gone_says_so(tmp_path: Path) -> None:
     with pytest.raises(ToolInputError, match="cannot be opened"):
         await files.change([Change("a", b"")])
     assert not (tmp_path / "gone").exists()
+
+
+async def test_a_disk_mounted_inside_is_a_part_of_the_workspace(place: Path) -> None:
+    files = LocalFileSystem(str(place))
+    await files.list(".")
+    with small_disk(place / "disk") as disk:
+        (disk / "f").write_text("mounted")
+        assert await read(files, "disk/f") == "mounted"
+        await files.change([Change("disk/f", b"new"), Change("beside", b"")])
+        assert await names(files, "disk") == ["f"]
+        assert await read(files, "disk/f") == "new"
+
+
+async def test_what_could_not_be_put_back_is_tried_again_before_a_file_is_read(
+    place: Path, tmp_path: Path
+) -> None:
+    files = LocalFileSystem(str(place), journals=str(tmp_path / "journals"))
+    (place / "z").write_text("z")
+
+    def swap() -> None:
+        (place / "dir").rename(place / "away")
+        (place / "dir").symlink_to("away")
+        raise OSError(errno.EIO, "failed")
+
+    with just_before("os.rename", "-1.old", swap), pytest.raises(ToolError, match="put back yet"):
+        await files.change([Change("dir/f", b"new"), Change("z", None)])
+    (place / "dir").unlink()
+    (place / "away").rename(place / "dir")
+    assert await read(files, "dir/f") == "inside"
 
 
 async def test_no_race_ever_shows_what_is_outside(place: Path) -> None:

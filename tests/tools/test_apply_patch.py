@@ -18,7 +18,7 @@ from clawkit.core.effects import Effect
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.errors import ToolInputError
-from clawkit.fs.patch_draft import MAX_FILE_BYTES
+from clawkit.fs.patch.draft import MAX_FILE_BYTES
 from clawkit.runtime import Toolkit
 from clawkit.testing import ScriptedApprover, check_tool, open_kit
 from clawkit.tools.apply_patch import TOOL, Params, effects, make_tool, touches

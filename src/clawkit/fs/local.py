@@ -18,8 +18,8 @@ from clawkit.fs.commit import Committer, info_of
 from clawkit.fs.inside import O_PATH
 from clawkit.fs.journal import recover
 from clawkit.fs.protect import Protection
-from clawkit.fs.query import Start
 from clawkit.fs.reach import Reach, place_of, reopen
+from clawkit.fs.search.query import Start
 
 # Only marks are opened until it is known what is there: opening a device can set it off.
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
@@ -160,7 +160,7 @@ class LocalFileSystem:
     def _open_near(self, path: str) -> LocalFile | None:
         """The file, when it is certain that nobody has to wait for it; a thread costs more than
         the rest. Whatever is not plain is left to the other way."""
-        if not self._is_local:
+        if not (self._is_local and self._is_recovered):
             return None
         try:
             mark = self._reach.open_near(path, O_PATH)

@@ -20,9 +20,9 @@ from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.errors import ToolInputError
 from clawkit.fs.base import FileSystem, WorkspaceFiles
-from clawkit.fs.edit import check_characters
-from clawkit.fs.patch import parse, paths_of
-from clawkit.fs.patch_draft import Draft, Drafts
+from clawkit.fs.edit.replace import check_characters
+from clawkit.fs.patch.draft import Draft, Drafts
+from clawkit.fs.patch.parse import parse, paths_of
 from clawkit.fs.seen import Seen
 from clawkit.redact import Redactor
 from clawkit.text import printable

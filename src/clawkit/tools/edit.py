@@ -16,8 +16,8 @@ from clawkit.core.tool import Tool
 from clawkit.errors import NotFoundError, ToolInputError
 from clawkit.fs.base import Change, FileSystem, Info, read_all
 from clawkit.fs.decode import decode_whole, encode
-from clawkit.fs.diff import Diff, diff_pieces
-from clawkit.fs.edit import (
+from clawkit.fs.edit.diff import Diff, diff_pieces
+from clawkit.fs.edit.replace import (
     Outcome,
     Replacement,
     apply,

@@ -12,7 +12,7 @@ from clawkit.core.context import Context
 from clawkit.core.effects import Effect, file_resource
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
-from clawkit.fs.query import Find, Kind, Names, Search, Sort
+from clawkit.fs.search.query import Find, Kind, Names, Search, Sort
 from clawkit.tools.searching import MAX_BYTES, fit, quote, render, tell_trouble
 
 

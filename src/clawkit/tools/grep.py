@@ -14,7 +14,7 @@ from clawkit.core.effects import Effect, file_resource
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.fs.masks import is_env_file
-from clawkit.fs.query import Found, Grep, Hits, Line, Output, Search
+from clawkit.fs.search.query import Found, Grep, Hits, Line, Output, Search
 from clawkit.redact import Redactor
 from clawkit.tools.searching import fit, quote, render, tell_trouble
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from clawkit.core.context import Context
-from clawkit.fs.query import Stopped
+from clawkit.fs.search.query import Stopped
 from clawkit.text import result_cap, weigh, weight_cap
 
 MAX_BYTES = 50 * 1024

@@ -14,8 +14,8 @@ from clawkit.core.tool import Tool
 from clawkit.errors import NotFoundError, ToolError, ToolInputError
 from clawkit.fs.base import ABSENT, Change, Changed, FileSystem, Info, read_all
 from clawkit.fs.decode import LOOK, Encoding, decode_whole, detect, encode
-from clawkit.fs.diff import Diff, Show, diff_texts
-from clawkit.fs.edit import check_characters
+from clawkit.fs.edit.diff import Diff, Show, diff_texts
+from clawkit.fs.edit.replace import check_characters
 from clawkit.fs.masks import find_masks, is_env_file, refuse_masks
 from clawkit.fs.seen import Seen
 from clawkit.redact import Redactor

@@ -1,0 +1,1 @@
+"""Replacing texts in a file: exactly, or tolerant where it is certain what is meant."""

@@ -1,0 +1,219 @@
+"""Replacements in a text: all of them are found in the text as it is, then made at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice, pairwise
+from typing import NamedTuple
+
+from clawkit.errors import ToolInputError
+from clawkit.fs.edit.diff import Piece
+from clawkit.fs.edit.tolerant import (
+    MAX_CHARS,
+    TOO_LARGE,
+    Haystack,
+    find_all,
+    find_almost,
+    line_end_at,
+)
+from clawkit.fs.masks import first_mask
+
+_QUICK_PLACES = 10_000
+_TOLD_LINES = 5
+_TOLD_MISSES, _TOLD_PROBLEMS = 3, 20
+_TOLD_RANGES = 10
+
+Show = Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A text to be replaced. It must be there once, unless `every` place is meant."""
+
+    old: str
+    new: str
+    every: bool = False
+
+    @cached_property
+    def new_lf(self) -> str:
+        return self.new.replace("\r\n", "\n")
+
+    @cached_property
+    def new_crlf(self) -> str:
+        return self.new_lf.replace("\n", "\r\n")
+
+
+class Found(NamedTuple):
+    """A place to be changed."""
+
+    piece: Piece
+    edit: int
+    """Which of the replacements it belongs to, from 0."""
+    overlooked: str = ""
+    """What was overlooked to find it; empty when it was there as given."""
+
+
+class Outcome(NamedTuple):
+    """The new text, and the places that are not as they were, in order."""
+
+    text: str
+    found: tuple[Found, ...]
+
+
+def apply_exact(text: str, edits: Sequence[Replacement]) -> Outcome | None:
+    """The quick way, for a few texts that are there as given. None when `apply` has to do it."""
+    found: list[Found] = []
+    for number, edit in enumerate(edits):
+        at = text.find(edit.old) if edit.old else -1
+        if at < 0 or (not edit.every and text.find(edit.old, at + 1) >= 0):
+            return None
+        if edit.every and text.count(edit.old) > _QUICK_PLACES:
+            return None
+        places = find_all(text, edit.old, every=True) if edit.every else (at,)
+        found += (Found(_fit(text, place, edit), number) for place in places)
+    return _make(text, found)
+
+
+def apply(text: str, edits: Sequence[Replacement], *, path: str, show: Show = str) -> Outcome:
+    """The outcome of all replacements; places are also found when they are almost as given.
+
+    Raises `ToolInputError` that tells all that keeps them from being made, within reason. What it
+    tells of the text goes through `show`, line by line.
+    """
+    haystack = Haystack(text)
+    found: list[Found] = []
+    problems: list[str] = []
+    for number, edit in enumerate(edits):
+        name = "oldText" if len(edits) == 1 else f"edits[{number}].oldText"
+        places = _locate(haystack, edit, number)
+        if not places:
+            near = show if len(problems) < _TOLD_MISSES else None
+            problems.append(_explain_missing(text, edit.old, name, path, near))
+        elif len(places) > 1 and not edit.every:
+            problems.append(_explain_several(text, edit, places, name, path))
+        if len(problems) == _TOLD_PROBLEMS:
+            break
+        found += places
+    if problems:
+        raise ToolInputError("\n".join(problems))
+    return _make(text, found)
+
+
+def check_characters(text: str, name: str) -> None:
+    """Raises `ToolInputError` for a text that no file can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ToolInputError(
+            f"{name} has half a character ({text[error.start]!r}) at position {error.start}; send "
+            "whole characters"
+        ) from None
+
+
+def tell_lines(outcome: Outcome) -> str:
+    """The lines that were replaced, as they are numbered now: `lines 3, 10-12`."""
+    ranges: list[str] = []
+    line, done, shift = 1, 0, 0
+    for (start, end, new), _, _ in outcome.found[:_TOLD_RANGES]:
+        line += outcome.text.count("\n", done, start + shift)
+        done = start + shift
+        shift += len(new) - (end - start)
+        last = line + new.count("\n", 0, max(0, len(new) - 1))
+        ranges.append(str(line) if last == line else f"{line}-{last}")
+    one = len(set(ranges)) == 1 and "-" not in ranges[0]
+    told = f"line{'' if one else 's'} {', '.join(dict.fromkeys(ranges))}"
+    more = len(outcome.found) - len(ranges)
+    return f"{told} and {more} more places" if more else told
+
+
+def _locate(haystack: Haystack, edit: Replacement, number: int) -> list[Found]:
+    text = haystack.text
+    if not edit.old:
+        return [Found(Piece(0, 0, edit.new), number)] if not text else []
+    places = find_all(text, edit.old, every=edit.every)
+    exact = list(places if edit.every else islice(places, 2))
+    if exact:
+        return [Found(_fit(text, at, edit), number) for at in exact]
+    almost = find_almost(haystack, edit.old, edit.new, every=edit.every)
+    if almost is None:
+        return []
+    return [Found(piece, number, almost.overlooked) for piece in almost.pieces]
+
+
+def _fit(text: str, at: int, edit: Replacement) -> Piece:
+    """The replacement at a place, with the line ends that are used there.
+
+    Whoever gives a `\\r` decides about line ends; the texts are then taken as they are.
+    """
+    start, end, new = at, at + len(edit.old), edit.new
+    if "\r" in edit.old:
+        return Piece(start, end, new)
+    if edit.old[0] == "\n" and text[start - 1 : start] == "\r":
+        start -= 1  # half a line end cannot be replaced
+    if "\n" in new and (usual := line_end_at(text, at)):
+        new = edit.new_crlf if usual == "\r\n" else edit.new_lf
+    return Piece(start, end, new)
+
+
+def _make(text: str, found: Iterable[Found]) -> Outcome:
+    changes = sorted(
+        each for each in found if text[each.piece.start : each.piece.end] != each.piece.new
+    )
+    for before, change in pairwise(changes):
+        if change.piece.start < before.piece.end:
+            raise ToolInputError(_explain_overlap(text, before, change))
+    if sum(len(each.piece.new) for each in changes) > MAX_CHARS:
+        raise ToolInputError(TOO_LARGE)
+    parts: list[str] = []
+    done = 0
+    for (start, end, new), _, _ in changes:
+        parts += (text[done:start], new)
+        done = end
+    return Outcome("".join((*parts, text[done:])), tuple(changes))
+
+
+def _explain_missing(text: str, old: str, name: str, path: str, show: Show | None) -> str:
+    if not old:
+        return f"{name} is empty, but {path!r} is not; give the text to replace, or use write"
+    told = f"{name} is not in {path!r}, so nothing was changed"
+    mask = first_mask(old)
+    if mask and mask not in text:
+        told += (
+            f". It has {mask!r} in it: that is how secrets are shown, not what the file holds, so "
+            "leave that part out of oldText"
+        )
+    if show is None:
+        return told
+    from clawkit.fs.edit.near import describe_near  # only where an edit fails
+
+    near = describe_near(text, old, show)
+    return f"{told}. {near}" if near else f"{told}. Nothing in it is like that; read it again"
+
+
+def _explain_several(
+    text: str, edit: Replacement, found: Sequence[Found], name: str, path: str
+) -> str:
+    if overlooked := found[0].overlooked:
+        starts = [each.piece.start for each in found]
+        count, how = len(starts), f" apart from {overlooked}"
+    else:
+        # Places that overlap are several, too.
+        starts = list(islice(find_all(text, edit.old, every=False), _TOLD_LINES + 1))
+        count, how = max(text.count(edit.old), 2), ""
+    lines = dict.fromkeys(text.count("\n", 0, start) + 1 for start in starts[:_TOLD_LINES])
+    told = ", ".join(map(str, lines)) + (", …" if len(starts) > _TOLD_LINES else "")
+    return (
+        f"{name} occurs {count} times in {path!r}{how} (line{'s' if len(lines) > 1 else ''} {told})"
+        ", so nothing was changed. Add more of the text around the right place, or set replaceAll"
+    )
+
+
+def _explain_overlap(text: str, first: Found, second: Found) -> str:
+    line = text.count("\n", 0, second.piece.start) + 1
+    one, other = sorted((first.edit, second.edit))
+    return (
+        f"edits[{one}] and edits[{other}] overlap in line {line}, so nothing was changed. Make one "
+        "edit of them"
+    )

@@ -1,0 +1,1 @@
+"""Patches over any number of files: read, found a place for, carried out in memory."""

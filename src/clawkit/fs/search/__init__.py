@@ -1,0 +1,1 @@
+"""Searching files: by their contents and by their names."""

@@ -1,0 +1,177 @@
+"""Searching this machine's files, with ripgrep where there is one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from clawkit.errors import ToolInputError
+from clawkit.fs.search.query import (
+    Admit,
+    Find,
+    Found,
+    Grep,
+    Names,
+    Places,
+    Searched,
+    Start,
+    admit_all,
+)
+
+if TYPE_CHECKING:
+    from clawkit.fs.search.child import Switch
+    from clawkit.fs.search.engine import Engine, Job
+    from clawkit.fs.search.gate import Gate
+    from clawkit.fs.search.select import Selection
+
+T = TypeVar("T")
+
+TIMEOUT_S = 30.0
+LOOK_S = 2.0
+LOOK_AT = 1_000
+"""Files that are looked at to tell why nothing was found."""
+MIN_GATHERED = 1_000
+"""Matches that are gathered at least before a search is stopped, so that the first ones in order
+are among them more often than not."""
+
+
+class LocalSearch:
+    """Searches files on this machine. The program that searches is held to the directories that
+    may be read, and ends with the search."""
+
+    def __init__(
+        self,
+        places: Places,
+        workspace: str,
+        *,
+        ripgrep: str | None = None,
+        use_landlock: bool = True,
+        hard_links: bool = False,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        """`ripgrep` is the program to use, looked for if left out. Without `use_landlock`, as
+        without Landlock, ripgrep is used only where everything may be read. `hard_links` lets
+        files with several names be searched."""
+        self._places = places
+        self._workspace = os.path.abspath(workspace)
+        self._real = os.path.realpath(workspace)
+        self._ripgrep = ripgrep
+        self._use_landlock = use_landlock
+        self._hard_links = hard_links
+        self._timeout_s = timeout_s
+
+    async def grep(self, query: Grep, admit: Admit = admit_all) -> Found:
+        return await _in_thread(lambda switch: self._grep(query, admit, switch))
+
+    async def find(self, query: Find, admit: Admit = admit_all) -> Names:
+        return await _in_thread(lambda switch: self._find(query, admit, switch))
+
+    def _grep(self, query: Grep, admit: Admit, switch: Switch) -> Found:
+        from clawkit.fs.search.engine import Job
+        from clawkit.fs.search.hits import Gathering
+        from clawkit.fs.search.select import select
+
+        _check_pattern(query.pattern)
+        start = self._places.start(query.path)
+        try:
+            selection = select(query.globs, self._bases(start), typed=bool(query.type))
+            gate = self._gate(start, selection, admit)
+            enough = max(10 * query.limit, MIN_GATHERED)
+            hits = Gathering(query.output, gate, enough)
+            until = time.monotonic() + self._timeout_s
+            job = Job(start, selection, query.ignored, hits.feed, until, switch, query.type)
+            engine = self._engine()
+            outcome = engine.grep(query, job, enough)
+            first = tuple(hits.first(query.limit))
+            found = Found(first, hits.total, outcome.stopped, outcome.engine, outcome.unread)
+            if start.name:
+                return found._replace(binary=hits.is_binary)
+            if found.hits or found.stopped:
+                return found
+            return found._replace(searched=_look(engine, job, gate, admit))
+        finally:
+            os.close(start.fd)
+
+    def _find(self, query: Find, admit: Admit, switch: Switch) -> Names:
+        from clawkit.fs.search.engine import Job
+        from clawkit.fs.search.listing import make_collector
+        from clawkit.fs.search.select import select
+
+        start = self._places.start(query.path)
+        try:
+            if start.name:
+                raise ToolInputError(f"{query.path!r} is a file; find looks into directories")
+            of_folders = query.kind == "directory"
+            pattern = (query.pattern.rstrip("/") or "/") if of_folders else query.pattern
+            # Directories are known by the files in them, whatever those are called.
+            selection = select([pattern], self._bases(start), typed=of_folders)
+            names = make_collector(query, start.fd, selection.accepts)
+            until = time.monotonic() + self._timeout_s
+            job = Job(start, selection, query.ignored, names.feed, until, switch)
+            outcome = self._engine().files(job)
+            gate = self._gate(start, selection, admit)
+            paths, total = names.first(query, lambda name: admit(gate.shown(name)))
+            shown = tuple(map(gate.shown, paths))
+            return Names(shown, total, outcome.stopped, outcome.engine, outcome.unread)
+        finally:
+            os.close(start.fd)
+
+    def _engine(self) -> Engine:
+        from clawkit.fs.search.engine import choose_engine
+
+        readable = self._places.readable
+        return choose_engine(self._ripgrep, self._real, readable, self._use_landlock)
+
+    def _gate(self, start: Start, selection: Selection, admit: Admit) -> Gate:
+        from clawkit.fs.search.gate import Gate
+
+        one_name = self._places.readable is not None and not self._hard_links
+        return Gate(start, self._real, accepts=selection.accepts, admit=admit, one_name=one_name)
+
+    def _bases(self, start: Start) -> Sequence[str]:
+        """What the directory that is searched may be called in an absolute pattern."""
+        way = os.path.relpath(start.place, self._real)
+        return start.place, os.path.normpath(os.path.join(self._workspace, way))
+
+
+async def _in_thread(work: Callable[[Switch], T]) -> T:
+    """The result of blocking work, whose program ends with whoever waits for it."""
+    from clawkit.core.bounded import in_thread
+    from clawkit.fs.search.child import Switch
+
+    switch = Switch()
+    try:
+        result: T = await in_thread(work, switch)
+    except BaseException:
+        switch.throw()
+        raise
+    return result
+
+
+def _check_pattern(pattern: str) -> None:
+    try:
+        pattern.encode()
+    except UnicodeEncodeError:
+        raise ToolInputError("the pattern is not valid Unicode; send it as text") from None
+    if "\0" in pattern:
+        raise ToolInputError("the pattern holds NUL, which no text has; \\x00 stands for it")
+
+
+def _look(engine: Engine, job: Job, gate: Gate, admit: Admit) -> Searched:
+    """Which files a search looked at. Only their names decide about it: a hint that came from what
+    is in a file would tell of files that may not be read."""
+    from dataclasses import replace
+
+    from clawkit.fs.search.listing import AsTheyCome
+
+    names = AsTheyCome(LOOK_AT, job.selection.accepts)
+    outcome = engine.files(replace(job, feed=names.feed, until=time.monotonic() + LOOK_S))
+    kept = names.names()
+    return Searched(
+        files=len(kept),
+        linked=sum(map(gate.leaves_out, kept)),
+        refused=sum(not admit(gate.shown(name)) for name in kept),
+        whole=not outcome.stopped,
+    )

@@ -1,0 +1,178 @@
+"""Diffs: true to the texts, in the form that `patch` takes, and bounded."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clawkit.fs.edit.diff import (
+    MAX_CHANGED,
+    MAX_CHARS,
+    MAX_LINES,
+    Diff,
+    Piece,
+    diff_pieces,
+    diff_texts,
+    match_lines,
+    split_lines,
+)
+
+NO_END = "\\ no newline at the end"
+LINES = st.lists(st.sampled_from(["a", "b", "c", "", "d d"]), max_size=30)
+TEXTS = st.builds(lambda lines, end: "\n".join(lines) + end, LINES, st.sampled_from(["", "\n"]))
+
+
+def patch(before: str, diff: str) -> str:
+    """What a strict reader of the diff makes of the old text."""
+    old, new, at = split_lines(before), list[str](), 0
+    lines = diff.split("\n") if diff else []
+    for number, line in enumerate(lines):
+        unended = lines[number + 1 : number + 2] == [NO_END]
+        if head := re.fullmatch(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", line):
+            start = int(head[1]) - (head[2] != "0")
+            new += old[at:start]
+            at = start
+            assert len(new) == int(head[3]) - (head[4] != "0")
+        elif line != NO_END:
+            text = line[1:] + ("" if unended else "\n")
+            if line[0] in " -":
+                assert old[at] == text
+                at += 1
+            if line[0] in " +":
+                new.append(text)
+    return "".join((*new, *old[at:]))
+
+
+@given(TEXTS, TEXTS)
+def test_a_diff_leads_from_one_text_to_the_other(before: str, after: str) -> None:
+    diff = diff_texts(before, after)
+    assert patch(before, diff.text) == after
+    assert (diff.first_line == 0) == (before == after)
+
+
+@given(TEXTS, st.lists(st.tuples(st.integers(0, 80), st.integers(0, 9), TEXTS), max_size=4))
+def test_a_diff_of_pieces_is_a_diff_of_the_texts(
+    before: str, wishes: list[tuple[int, int, str]]
+) -> None:
+    pieces: list[Piece] = []
+    parts: list[str] = []
+    done = 0
+    for start, length, new in sorted(wishes):
+        end = min(start + length, len(before))
+        if start >= done and start <= len(before) and before[start:end] != new:
+            pieces.append(Piece(start, end, new))
+            parts += (before[done:start], new)
+            done = end
+    after = "".join((*parts, before[done:]))
+    diff = diff_pieces(before, after, pieces)
+    assert patch(before, diff.text) == after
+
+
+def test_a_hunk_has_three_lines_of_context_and_its_numbers() -> None:
+    before = "".join(f"{n}\n" for n in range(1, 21))
+    after = before.replace("10\n", "ten\nand more\n")
+    assert diff_texts(before, after) == Diff(
+        "@@ -7,7 +7,8 @@\n 7\n 8\n 9\n-10\n+ten\n+and more\n 11\n 12\n 13", first_line=10
+    )
+
+
+def test_changes_far_from_each_other_are_told_apart() -> None:
+    before = "".join(f"{n}\n" for n in range(100))
+    after = before.replace("10\n", "x\n").replace("80\n", "y\n")
+    assert diff_texts(before, after).text.count("@@ -") == 2
+    pieces = [Piece(before.index("\n10\n") + 1, before.index("\n10\n") + 3, "x")]
+    pieces.append(Piece(before.index("\n80\n") + 1, before.index("\n80\n") + 3, "y"))
+    assert diff_pieces(before, after, pieces) == diff_texts(before, after)
+
+
+def test_a_missing_line_end_is_told() -> None:
+    assert diff_texts("a", "a\n").text == f"@@ -1 +1 @@\n-a\n{NO_END}\n+a"
+
+
+def test_line_ends_are_not_shown_unless_they_are_mixed() -> None:
+    assert diff_texts("a\r\nb\r\n", "a\r\nc\r\n").text == "@@ -1,2 +1,2 @@\n a\n-b\n+c"
+    assert "+a\r" in diff_texts("a\nb\n", "a\r\nb\n").text
+
+
+def test_moved_lines_are_anchored_on_those_that_are_unique() -> None:
+    old = ["}", "first", "}", "second", "}"]
+    new = ["}", "second", "}", "first", "}"]
+    kept = [line for a, _, length in match_lines(old, new) for line in old[a : a + length]]
+    assert "first" in kept or "second" in kept
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        ("x" * MAX_CHARS, "y", "too large"),
+        ("a\n" * MAX_LINES, "b\n", "too many lines"),
+        ("a\0b", "c", "binary"),
+        ("a\n", "".join(f"{n}\n" for n in range(MAX_CHANGED + 1)), "too much"),
+        ("a\n", "b" * 200_000, "too long"),
+    ],
+)
+def test_a_diff_that_would_be_of_no_use_is_left_out(before: str, after: str, reason: str) -> None:
+    diff = diff_texts(before, after)
+    assert diff.text == ""
+    assert reason in diff.left_out
+
+
+def test_pieces_in_endless_lines_are_not_shown_but_placed() -> None:
+    text = "a\n" + "x" * 1_000_000
+    diff = diff_pieces(text, text + "y", [Piece(len(text), len(text), "y")])
+    assert (diff.first_line, diff.text) == (2, "")
+    assert "too long" in diff.left_out
+
+
+def test_too_many_pieces_are_not_shown_but_placed() -> None:
+    text = "\na" * 10_000
+    pieces = [Piece(at, at + 1, "b") for at in range(1, len(text), 2)]
+    diff = diff_pieces(text, text.replace("a", "b"), pieces)
+    assert (diff.first_line, diff.text, diff.left_out) == (2, "", "too many places were changed")
+
+
+def test_what_is_shown_goes_through_the_filter_before_it_gets_its_sign() -> None:
+    seen: list[str] = []
+
+    def show(text: str) -> str:
+        seen.append(text)
+        return text.replace("secret", "***")
+
+    before, after = "a=secret\nb=1\n", "a=secret\nb=2\n"
+    assert diff_texts(before, after, show).text == "@@ -1,2 +1,2 @@\n a=***\n-b=1\n+b=2"
+    assert seen == [before, after]
+
+
+def test_a_filter_that_loses_lines_is_used_line_by_line() -> None:
+    diff = diff_texts("a\nb\n", "a\nc\n", lambda text: text.replace("a\nb\n", "both\n"))
+    assert diff.text == "@@ -1,2 +1,2 @@\n a\n-b\n+c"
+
+
+def test_private_keys_are_not_shown_in_part() -> None:
+    key = "\n".join(f"MIIEpAIBAAKCAQEA{n:020}" for n in range(30))
+    before = f"-----BEGIN RSA PRIVATE KEY-----\n{key}\n-----END RSA PRIVATE KEY-----\nnext\n"
+    at = before.index("next")
+    after = before.replace("next", "last")
+    diff = diff_pieces(before, after, [Piece(at, at + 4, "last")])
+    assert "-next\n+last" in diff.text
+    assert "MII" not in diff.text
+    inside = before.index("0025")
+    within = diff_pieces(before, before, [Piece(inside, inside + 4, "9999")])
+    assert (within.text, within.first_line) == ("", 27)
+
+
+@pytest.mark.parametrize("kinds", [1, 100, 10_000])
+def test_hostile_lines_are_compared_in_bounded_time(kinds: int) -> None:
+    rng = random.Random(kinds)
+    old = [str(rng.randrange(kinds)) for _ in range(10_000)]
+    new = [str(rng.randrange(kinds)) for _ in range(10_000)]
+    a = b = 0
+    for i, j, length in match_lines(old, new):
+        assert i >= a
+        assert j >= b
+        assert old[i : i + length] == new[j : j + length]
+        a, b = i + length, j + length
