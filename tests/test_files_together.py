@@ -265,3 +265,17 @@ def test_who_is_offered_patches(
     assert ("apply_patch" in {tool.name for tool in kit.tools}) is offered
     if not offered:
         assert "tools.exec.applyPatch" in kit.assembly.refused["apply_patch"]
+
+
+async def test_a_person_sees_every_protected_file_they_release(tmp_path: Path) -> None:
+    def sections(count: int, name: str) -> str:
+        return "\n".join(f"*** Add File: .git/hooks/{name}{n}\n+x" for n in range(count))
+
+    approver = ScriptedApprover("allow", "allow")
+    async with open_kit(tmp_path, approver=approver) as kit:
+        assert not (await kit.call("apply_patch", {"input": patch_of(sections(10, "h"))})).is_error
+        assert all(f"hooks/h{n}'" in approver.requests[0].title for n in range(10))
+        more = patch_of(sections(11, "i"))
+        refused = await kit.call("apply_patch", {"input": more})
+    assert refused.details["deniedReason"] == "protected"
+    assert len(approver.requests) == 1

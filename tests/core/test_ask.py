@@ -226,3 +226,31 @@ async def test_a_tool_can_ask_the_rules_about_paths_it_comes_upon() -> None:
     run = run_of(make("probe", look, paths=("path",)), rules=rules)
     assert (await call(run, CallRequest("probe", {"path": "a"}))).as_text() == "a d"
     assert Context("1", Scope(), "/ws").permits("b")
+
+
+async def test_paths_that_a_tool_comes_upon_are_judged_with_the_defaults_of_the_call() -> None:
+    def rules(_tool: Tool, params: Mapping[str, Any], _ctx: Context) -> Deny | Ask | None:
+        return Deny("no") if params.get("path") == "b" and params.get("size") == 10 else None
+
+    async def look(_params: object, ctx: Context) -> str:
+        return " ".join(each for each in "ab" if ctx.permits(each))
+
+    run = run_of(make("probe", look, paths=("path",)), rules=rules)
+    assert (await call(run, CallRequest("probe", {}))).as_text() == "a"
+    assert (await call(run, CallRequest("probe", {"size": 11}))).as_text() == "a b"
+
+
+async def test_what_a_person_agreed_to_covers_the_paths_of_the_same_rule() -> None:
+    def rules(_tool: Tool, params: Mapping[str, Any], _ctx: Context) -> Deny | Ask | None:
+        asks = {"a": "rules[0]", "a/b": "rules[0]", "c": "rules[1]"}
+        rule = asks.get(params.get("path", ""))
+        return Ask("?", asked_by=rule) if rule else None
+
+    async def look(_params: object, ctx: Context) -> str:
+        return " ".join(each for each in ("a", "a/b", "c", "d") if ctx.permits(each))
+
+    run = run_of(
+        make("probe", look, paths=("path",)), rules=rules, approver=Answering(Answer("allow"))
+    )
+    assert (await call(run, CallRequest("probe", {"path": "a"}))).as_text() == "a a/b d"
+    assert (await call(run, CallRequest("probe", {"path": "d"}))).as_text() == "d"

@@ -174,6 +174,7 @@ def at_every_point_with_the_watcher(ground: Ground, stride: int) -> None:
         point += stride
         ground.build()
         is_done = run(ground.commit, point, with_watcher=True)
+        ground.wait()
         recover(str(ground.journals))
         tell(ground, old, new, point=point)
 
@@ -189,6 +190,7 @@ def at_every_point_of_the_recovery(ground: Ground, stride: int) -> None:
             again += 2 * stride
             ground.build()
             is_done = run(ground.commit, point, with_watcher=True)
+            ground.wait()
             is_recovered = run(lambda: recover(str(ground.journals)), again)
             recover(str(ground.journals))
             tell(ground, old, new, point=point, again=again)
@@ -204,6 +206,7 @@ def with_a_change_of_the_user(ground: Ground, stride: int) -> None:
                 point += 3 * stride
                 ground.build()
                 is_done = run(ground.commit, point, with_watcher=True)
+                ground.wait()
                 file = ground.ws / name
                 if not file.exists():
                     continue

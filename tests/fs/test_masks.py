@@ -118,10 +118,11 @@ def test_only_the_first_few_are_told() -> None:
     assert len(find_masks(before, REDACTOR.strict(before), REDACTOR, env=True)) == 5
 
 
-def test_the_refusal_names_the_lines_and_what_to_do() -> None:
+async def test_the_refusal_names_the_lines_and_what_to_do() -> None:
+    before, after = "\nAPI_KEY=secret-1\n", "\nAPI_KEY=***\n"
     with pytest.raises(ToolInputError, match=r"line 2 \('\*\*\*' for 'API_KEY'\).*with edit"):
-        refuse_masks([Masked("***", "API_KEY", 2)], ".env")
-    refuse_masks([], ".env")
+        await refuse_masks(before, after, REDACTOR, path=".env", env=True)
+    await refuse_masks(after, after, REDACTOR, path=".env", env=True)
 
 
 def test_private_keys_are_hidden_and_lines_stay_where_they_are() -> None:

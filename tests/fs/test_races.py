@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.fs.races import Tally, race_changes, race_lists, race_reads
 from tests.fs.tricks import resolving_by_hand
+
+pytestmark = pytest.mark.timeout(300)
 
 
 def raced(tally: Tally, count: int) -> None:

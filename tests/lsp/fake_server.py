@@ -119,6 +119,10 @@ def serve(message: dict[str, Any]) -> None:
     match message.get("method"):
         case "initialize" if MODE == "mute":
             send(id=message["id"], result={"capabilities": "everything"})
+        case "initialize" if MODE == "mojibake":
+            body = b'{"id": 1, "result": {"capabilities": {"positionEncoding": "\xff"}}}'
+            sys.stdout.buffer.write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+            sys.stdout.buffer.flush()
         case "initialize":
             send(id=message["id"], result=initialize())
         case "initialized" if MODE == "loading":

@@ -46,14 +46,16 @@ async def test_a_server_that_never_answers_is_late(desk: Make, mode: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "mode", ["garbage", "endless header", "giant body", "deep", "flood", "crash", "mute"]
+    "mode",
+    ["garbage", "endless header", "giant body", "deep", "flood", "crash", "mute", "mojibake"],
 )
 async def test_a_server_that_breaks_the_rules_is_ended_and_says_nothing(
-    desk: Make, mode: str
+    desk: Make, mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = desk(fake=fake(mode))
     for number in range(6):  # more often than it is started again
         assert await made.write("a.fake", "bad\n" * (number + 1)) == Problems()
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize("mode", ["silent", "deaf"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import signal
 import socket
@@ -19,7 +20,7 @@ import pytest
 import clawkit
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.media import child
-from clawkit.media.convert import MAX_CHILDREN, LocalMedia, _Decoder, make_hold
+from clawkit.media.convert import MAX_CHILDREN, LocalMedia, _Decoder, _read_answer, make_hold
 from clawkit.process.landlock import available
 from clawkit.process.start import start
 
@@ -242,3 +243,24 @@ def test_a_library_that_is_not_installed_is_named(tmp_path: Path, call: str, mes
     argv = [str(tmp_path / "env" / "bin" / "python"), "-c", program]
     ended = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert message in ended.stderr.splitlines()[-1]
+
+
+def test_decoders_are_waited_for_in_one_event_loop_after_the_other() -> None:
+    media = LocalMedia()
+    data = save(photo(8, 8), "PNG")
+
+    async def decode() -> None:
+        some = (media.picture(data, max_side=8, max_bytes=MB) for _ in range(MAX_CHILDREN + 1))
+        await asyncio.gather(*some)
+
+    asyncio.run(decode())
+    asyncio.run(decode())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"{}}\n", b'{"reason": 7}\n', b'{"reason": "\xff"}\n', b'{"x": ' + b"[" * 60_000 + b"\n"],
+)
+def test_an_answer_that_cannot_be_read_is_an_ordinary_failure(line: bytes) -> None:
+    with pytest.raises(ToolError, match="makes no sense"):
+        _read_answer(io.BytesIO(line))

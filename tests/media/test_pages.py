@@ -8,9 +8,9 @@ import zlib
 import pytest
 
 from clawkit.errors import ToolInputError
-from clawkit.media.base import Document, Page
+from clawkit.media.base import MAX_DOCUMENT_BYTES, Document, Page
 from clawkit.media.child import MAX_PAGE_CHARS
-from clawkit.media.convert import MAX_DOCUMENT_BYTES, LocalMedia
+from clawkit.media.convert import LocalMedia
 
 from .files import bomb_pdf, drawing_pdf, opened, pdf, photo, pixel, save, stream, text_pdf
 

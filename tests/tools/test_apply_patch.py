@@ -338,6 +338,20 @@ async def test_a_link_and_its_file_are_one(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "lines",
+    [
+        ("*** Update File: link", "-alpha", "+x", "*** Delete File: a.txt"),
+        ("*** Update File: a.txt", "-alpha", "+x", "*** Delete File: link"),
+        ("*** Update File: link", "-alpha", "+x", "*** Update File: a.txt", "*** Move to: new"),
+    ],
+)
+async def test_what_shall_go_is_named_in_one_way(workspace: Path, lines: tuple[str, ...]) -> None:
+    (workspace / "link").symlink_to("a.txt")
+    assert "lead to the same file" in await refusal(workspace, *lines)
+    assert (workspace / "link").is_symlink()
+
+
+@pytest.mark.parametrize(
     ("lines", "words"),
     [
         (("*** Delete File: a.txt", "*** Update File: a.txt", "-x"), "deleted or moved by an"),
@@ -381,10 +395,20 @@ async def test_a_mask_is_not_written_in_place_of_a_secret(workspace: Path) -> No
     assert "masks in place of secrets" in await refusal(workspace, *lines)
     again = ("*** Delete File: .env", "*** Add File: .env", "+API_KEY=012345…mnop")
     assert "masks in place of secrets" in await refusal(workspace, *again)
-    moved = ("*** Update File: .env", "*** Move to: settings", "@@", "-A=1", "+API_KEY=***")
+    moved = ("*** Update File: .env", "*** Move to: .env.old", "@@", "-A=1", "+API_KEY=***")
     assert "masks in place of secrets" in await refusal(workspace, *moved)
     result = await patch(workspace, "*** Update File: .env", "@@", "-A=1", "+A=***")
     assert not result.is_error
+
+
+async def test_a_file_with_masked_secrets_keeps_a_name_that_has_them_masked(
+    workspace: Path,
+) -> None:
+    (workspace / ".env").write_text("API_KEY=0123456789abcdefghijklmnop\n")
+    words = await refusal(workspace, "*** Update File: .env", "*** Move to: notes.txt")
+    assert "Keep a name like .env" in words
+    moved = await patch(workspace, "*** Update File: .env", "*** Move to: .env.local")
+    assert not moved.is_error
 
 
 async def test_what_is_told_of_an_env_file_shows_no_secret(workspace: Path) -> None:

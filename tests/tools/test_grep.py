@@ -270,3 +270,27 @@ def test_a_call_says_what_it_reads(tmp_path: Path) -> None:
     ctx = Context("1", Scope(), str(tmp_path))
     effects = list(TOOL.effects(Params("x"), ctx))
     assert effects == [Effect("read", f"file:{tmp_path.resolve()}")]
+
+
+async def test_lines_of_private_keys_are_not_shown(place: Path) -> None:
+    body = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQ"
+    key = f"-----BEGIN OPENSSH PRIVATE KEY-----\n{body}\n-----END OPENSSH PRIVATE KEY-----\n"
+    (place / "id_key").write_text(key)
+    (place / "hashes").write_text(f"{body}\n")
+    shown = (await grep(place, pattern="^b3B")).as_text().splitlines()
+    assert shown == [f"hashes:1: {body}", "id_key:2: ***"]
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"pattern": "a\0b"},
+        {"pattern": "x", "glob": "\ud800"},
+        {"pattern": "x", "glob": ["*.py", "a\0"]},
+        {"pattern": "x", "type": "a\0b"},
+        {"pattern": "x", "type": "\ud800"},
+    ],
+)
+async def test_what_no_program_can_be_given_is_refused(place: Path, params: dict[str, Any]) -> None:
+    result = await grep(place, **params)
+    assert result.details["code"] == 400

@@ -708,10 +708,13 @@ async def test_settings_without_secrets_are_shown_as_they_are(tmp_path: Path) ->
     assert "is a binary file" in (await read(tmp_path, ".env")).details["error"]
 
 
-async def test_a_page_that_begins_inside_a_key_shows_none_of_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
+async def test_a_page_that_begins_inside_a_key_shows_none_of_it(
+    tmp_path: Path, encoding: str
+) -> None:
     body = "\n".join(f"MIIEowIBAAKCAQEAsecret{n:042}" for n in range(10))
     key = f"-----BEGIN RSA PRIVATE KEY-----\n{body}\n-----END RSA PRIVATE KEY-----\n"
-    (tmp_path / "f").write_text(f"before\n{key}after\n")
+    (tmp_path / "f").write_text(f"before\n{key}after\n", encoding=encoding)
     cases: list[dict[str, Any]] = [{}, {"offset": 4}, {"offset": 2, "cursor": 3}, {"limit": 3}]
     for params in cases:
         assert "secret" not in (await read(tmp_path, **params)).as_text().replace("secrets", "")

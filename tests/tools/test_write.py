@@ -194,7 +194,7 @@ async def test_values_of_settings_files_are_neither_lost_nor_shown(
     result = await write(tmp_path, "MODE=test\nDB_PASSWORD=hunter3\n", name)
     assert not result.is_error
     assert "hunter" not in str(result)
-    assert "-MODE=dev\n-DB_PASSWORD=***\n+MODE=test" in result.details["diff"]
+    assert result.details["diffOmitted"] == "the file holds secrets"
 
 
 class RottenDisk:

@@ -95,6 +95,8 @@ class _Prepared:
     effects: tuple[Effect, ...]
     ask: Ask | None
     """What a hook wants a person to decide."""
+    agreed: set[str]
+    """The rules whose questions a person answered with yes."""
 
 
 async def call(run: Run, request: CallRequest, on_event: OnEvent | None = None) -> Result:
@@ -183,12 +185,13 @@ async def _admit(run: Run, tool: Tool, raw: object, ctx: Context) -> _Prepared:
     if outcome.rewritten:
         params, arguments = read_params(tool, outcome.params, run.workspace)
         call = replace(call, params=params)
-    ctx = _with_questions(run, tool, call)
+    agreed: set[str] = set()
+    ctx = _with_questions(run, tool, call, agreed)
     call = replace(call, ctx=ctx)
-    return _Prepared(tool, call, arguments, _effects(tool, arguments, ctx), outcome.ask)
+    return _Prepared(tool, call, arguments, _effects(tool, arguments, ctx), outcome.ask, agreed)
 
 
-def _with_questions(run: Run, tool: Tool, call: Call) -> Context:
+def _with_questions(run: Run, tool: Tool, call: Call, agreed: set[str]) -> Context:
     """The context, able to ask a person and the rules about this call."""
 
     async def ask(wish: Ask) -> None:
@@ -196,7 +199,8 @@ def _with_questions(run: Run, tool: Tool, call: Call) -> Context:
 
     def permits(path: str) -> bool:
         named = dict.fromkeys(tool.paths, path)
-        return run.rules(tool, {**call.params, **named}, call.ctx) is None
+        verdict = run.rules(tool, {**_with_defaults(tool, call), **named}, call.ctx)
+        return verdict is None or (isinstance(verdict, Ask) and verdict.asked_by in agreed)
 
     return replace(call.ctx, ask=ask, permits=permits)
 
@@ -214,13 +218,19 @@ async def _decide(run: Run, prepared: _Prepared) -> None:
             "what the call would reach changed while a person was deciding; send it again",
             reason="rule",
         )
+    if asked is not None:
+        prepared.agreed.add(asked.asked_by)
+
+
+def _with_defaults(tool: Tool, call: Call) -> Mapping[str, Any]:
+    """The parameters as rules see them: one about a value must not be passed by leaving it out."""
+    left_out = {key: tool.defaults[key] for key in tool.defaults if key not in call.params}
+    return {**call.params, **left_out}
 
 
 def _check_rules(run: Run, tool: Tool, call: Call) -> Ask | None:
     """What a rule wants to have asked; raises when one says no."""
-    left_out = {key: tool.defaults[key] for key in tool.defaults if key not in call.params}
-    # A rule about a value must not be passed by leaving the value out.
-    verdict = run.rules(tool, {**call.params, **left_out}, call.ctx)
+    verdict = run.rules(tool, _with_defaults(tool, call), call.ctx)
     if isinstance(verdict, Deny):
         raise ToolAuthorizationError(verdict.reason, reason="rule")
     return verdict

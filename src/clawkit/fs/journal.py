@@ -28,7 +28,8 @@ _SUFFIX = ".patch"
 _MAX_BYTES = 256 * 1024 * 1024
 _MAX_AGE_S = 7 * 24 * 3600
 """After this time nobody waits any more for directories that could not be reached."""
-_PATIENCE_S = 2.0
+_PATIENCE_S = 5.0
+"""For somebody who is still at work; a busy machine takes its time to start a watcher."""
 _GONE = (errno.ENOENT, errno.ENOTDIR)
 # What is to become of the steps, as the first byte of a journal: to change it takes no space.
 _PREPARE, _READY, _UNDO, _DONE = b"p", b"r", b"u", b"d"

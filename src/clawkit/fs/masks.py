@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from functools import cache
 from typing import NamedTuple
 
 from clawkit.errors import ToolInputError
@@ -40,11 +39,6 @@ class _Sighting(NamedTuple):
     lead: str
 
 
-@cache
-def _regex(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
-
-
 def is_env_file(path: str) -> bool:
     """Whether a file of this name holds settings, most of which are secrets: `.env`, `.env.local`,
     `prod.env`, `.envrc`."""
@@ -58,7 +52,7 @@ def hide_keys(text: str) -> str:
     """The text without the bodies of private keys. Every line stays where it is."""
     if "PRIVATE KEY" not in text:
         return text
-    return _regex(_KEY).sub(lambda key: key[1] + _regex(r"[^\s]+").sub(MASK, key[2]), text)
+    return re.sub(_KEY, lambda key: key[1] + re.sub(r"\S+", MASK, key[2]), text)
 
 
 def may_have_masks(text: str) -> bool:
@@ -68,7 +62,7 @@ def may_have_masks(text: str) -> bool:
 
 def first_mask(text: str) -> str:
     """The first thing in a text that looks like a mask; empty when there is none."""
-    found = _regex(_MASK).search(text) if may_have_masks(text) else None
+    found = re.search(_MASK, text) if may_have_masks(text) else None
     return found[0] if found else ""
 
 
@@ -106,8 +100,15 @@ def find_masks(
     return found
 
 
-def refuse_masks(found: list[Masked], path: str) -> None:
-    """Raises `ToolInputError` when there are masks."""
+async def refuse_masks(
+    before: str | None, after: str, redactor: Redactor, *, path: str, env: bool
+) -> None:
+    """Raises `ToolInputError` when a file would get masks. Redacting a large one takes seconds."""
+    if not may_have_masks(after):
+        return
+    from clawkit.core.bounded import in_thread  # asyncio is not needed to describe a tool
+
+    found: list[Masked] = await in_thread(find_masks, before, after, redactor, env=env)
     if not found:
         return
     places = ", ".join(
@@ -122,7 +123,7 @@ def refuse_masks(found: list[Masked], path: str) -> None:
 
 
 def _sightings(text: str) -> Iterator[tuple[_Sighting, re.Match[str]]]:
-    for match in _regex(_MASK).finditer(text):
+    for match in re.finditer(_MASK, text):
         lead = "".join(_name_before(text, match.start())) if match[0] == MASK else ""
         yield _Sighting(match[0], lead), match
 
@@ -137,7 +138,7 @@ def _name_before(text: str, end: int) -> tuple[str, str]:
 
 def _is_field(text: str, match: re.Match[str]) -> bool:
     """Whether a mask is all of the value of a secret-looking name."""
-    if _regex(_VALUE_END).match(text, match.end()) is None:
+    if re.compile(_VALUE_END).match(text, match.end()) is None:
         return False
     name, sign = _name_before(text, match.start())
     return sign.endswith(("=", ":", "=>")) and is_secret_name(name)

@@ -58,8 +58,9 @@ class Page(NamedTuple):
 class HeldFile:
     """Bytes in memory that can be paged like a file."""
 
-    def __init__(self, data: bytes, place: str = "") -> None:
-        self.place = place
+    place = ""
+
+    def __init__(self, data: bytes) -> None:
         self.info = Info("file", len(data), 0, 0, "")
         self._data = data
 

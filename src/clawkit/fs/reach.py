@@ -33,6 +33,7 @@ _WHAT = {
 }
 _FOLDER = O_PATH | os.O_DIRECTORY
 _F_GETPATH = 50
+_ATTEMPTS = 16
 _LOCAL = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "tmpfs", "overlay"))
 _MAX_NAMES = 10_000
 """Names of a directory that are looked through for ones like a missing one."""
@@ -192,10 +193,15 @@ class Reach:
         if os.path.basename(written) in ("", ".", ".."):
             raise ToolInputError(f"{path!r} names a directory, not a file")
         roots = self._write_roots if self.held else ("/",)
-        try:
-            return self._locate(written, O_PATH if follow else O_PATH | os.O_NOFOLLOW, roots)
-        except OSError as error:
-            raise self._explain(error, path) from None
+        flags = O_PATH if follow else O_PATH | os.O_NOFOLLOW
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._locate(written, flags, roots)
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise self._explain(error, path) from None
+        raise ToolInputError(f"{path!r} keeps changing; try again when nobody changes it")
 
     def _locate(self, path: str, flags: int, roots: Sequence[str]) -> Target:
         try:
@@ -241,7 +247,7 @@ def _target_below(root: str, fd: int, missing: Sequence[str], path: str) -> Targ
             f"{path!r} leads through a link to nothing; name the file itself",
             reason="outside-workspace",
         )
-    raise ToolInputError(f"{path!r} is being changed by somebody else; try again")
+    raise FileExistsError(errno.EEXIST, "was made by somebody else meanwhile", path)
 
 
 def _target(root: str, place: str, info: os.stat_result | None, path: str) -> Target:

@@ -21,7 +21,7 @@ from clawkit.lsp.known import Launch
 from clawkit.lsp.servers import Server
 from clawkit.lsp.uri import to_uri
 from clawkit.lsp.watch import CREATED, DELETED
-from clawkit.lsp.wire import NOT_OFFERED, ServerError, Wire
+from clawkit.lsp.wire import NOT_OFFERED, UNREADABLE, ServerError, Wire
 from clawkit.process.start import start
 
 GOODBYE_S = 0.5
@@ -177,7 +177,7 @@ class Session:
         answer = await wire.request("initialize", self._introduction())
         try:
             capabilities = msgspec.json.decode(answer, type=_Initialized).capabilities
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             wire.end("it did not say what it offers")
             raise ServerError(wire.ended) from None
         wire.notify("initialized", {})
@@ -232,7 +232,7 @@ class Session:
                 status = msgspec.json.decode(params, type=_Status)
                 if status.quiescent:
                     self._ready.set()
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             log.debug("%s: %s cannot be read", self.server.name, method)
 
     def _take_end(self) -> None:

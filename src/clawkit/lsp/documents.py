@@ -11,7 +11,7 @@ import msgspec
 from clawkit.lsp.compare import Diagnostic, State
 from clawkit.lsp.servers import language_of
 from clawkit.lsp.uri import to_path, to_uri
-from clawkit.lsp.wire import ServerError, Wire
+from clawkit.lsp.wire import UNREADABLE, ServerError, Wire
 
 MAX_OPEN = 50
 """Texts that a server keeps in mind; the oldest goes for the next one."""
@@ -158,7 +158,7 @@ class Documents:
                     "textDocument/diagnostic", {"textDocument": {"uri": uri}}
                 )
                 return msgspec.json.decode(answer, type=_Report).items
-            except msgspec.MsgspecError:
+            except UNREADABLE:
                 raise ServerError("its report cannot be read") from None
             except ServerError as error:
                 # It was busy with something newer, such as a project that it still loads.

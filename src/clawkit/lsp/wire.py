@@ -23,6 +23,8 @@ _CHUNK = 256 * 1024
 _METHOD_NOT_FOUND = -32601
 _NULL = msgspec.Raw(b"null")
 
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What reading JSON that somebody else wrote may raise."""
 NOT_OFFERED = object()
 """The answer to a request that we do not serve."""
 
@@ -204,7 +206,7 @@ class Wire:
                     return
         except ServerError as error:
             self.end(str(error))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except UNREADABLE:
             self.end("it sent something that is no message")
 
     def _take(self, message: _Message) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+MAX_PICTURE_BYTES = 10 * 1024 * 1024
+MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
+
 
 class Picture(NamedTuple):
     """A picture made to fit."""

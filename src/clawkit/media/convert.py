@@ -14,6 +14,7 @@ import sys
 import threading
 from subprocess import PIPE, Popen
 from typing import IO, Annotated, Literal, NamedTuple, cast
+from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import Meta
@@ -21,13 +22,11 @@ from msgspec import Meta
 from clawkit.core.bounded import in_thread
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.media import child
-from clawkit.media.base import Document, Page, Picture
+from clawkit.media.base import MAX_DOCUMENT_BYTES, MAX_PICTURE_BYTES, Document, Page, Picture
 from clawkit.process.landlock import SYSTEM, Hold, available
 from clawkit.process.start import start
 from clawkit.text import human_size, one_line
 
-MAX_PICTURE_BYTES = 10 * 1024 * 1024
-MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
 TIMEOUT_S = 30.0
 MAX_CHILDREN = 2
 _MAX_HEAD = 64 * 1024
@@ -87,7 +86,9 @@ class LocalMedia:
 
     def __init__(self, *, timeout_s: float = TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
-        self._slots = asyncio.Semaphore(MAX_CHILDREN)
+        # One cannot be waited for in two event loops.
+        self._slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]
+        self._slots = WeakKeyDictionary()
 
     async def picture(self, data: bytes, *, max_side: int, max_bytes: int) -> Picture:
         """The picture with no side longer than `max_side`, in at most `max_bytes`.
@@ -125,7 +126,8 @@ class LocalMedia:
 
     async def _ask(self, data: bytes, **request: object) -> _Answer:
         line = msgspec.json.encode({**request, "size": len(data)}) + b"\n"
-        async with self._slots:
+        loop = asyncio.get_running_loop()
+        async with self._slots.setdefault(loop, asyncio.Semaphore(MAX_CHILDREN)):
             decoder = _Decoder()
             try:
                 async with asyncio.timeout(self._timeout_s):
@@ -221,7 +223,7 @@ def _read_answer(answers: IO[bytes]) -> _Answer | None:
         return None
     try:
         head = msgspec.json.decode(line, type=_Head)
-    except msgspec.DecodeError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _broken() from error
     sizes = head.sizes()
     if sum(sizes) > _MAX_PARTS:

@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 
 from clawkit.core.approval import Ask
 from clawkit.core.context import Context
-from clawkit.errors import ProtectedError
+from clawkit.errors import ProtectedError, ToolAuthorizationError
 from clawkit.fs.base import Change, Changed, FileSystem
 from clawkit.fs.seen import Seen
 from clawkit.lsp.base import Diagnostics, Edited, Problems
 
 MAX_PROBLEMS = 20
+MAX_PROTECTED = 10
+"""Files that one question may be about; nobody reads a longer list."""
 
 
 class Update(NamedTuple):
@@ -34,14 +36,7 @@ async def commit(
     try:
         done = await files.change(changes)
     except ProtectedError as error:
-        await ctx.ask(
-            Ask(
-                title=f"a change of {', '.join(map(repr, sorted(error.places)[:3]))}",
-                description=str(error),
-                asked_by="tools.fs.protected",
-                to_allow="change the file yourself, or call the tool where a person can answer",
-            )
-        )
+        await ctx.ask(_question(error))
         done = await files.change(changes, allowed=error.places)
     seen = ctx.use(Seen)
     for each, changed in zip(changes, done, strict=True):
@@ -53,6 +48,22 @@ async def commit(
     ]
     problems = await ctx.use(Diagnostics).check(edits) if edits else Problems()
     return done, problems
+
+
+def _question(error: ProtectedError) -> Ask:
+    """A yes is for what was shown, so every file is named."""
+    places = sorted(error.places)
+    if len(places) > MAX_PROTECTED:
+        raise ToolAuthorizationError(
+            f"{error}; more than {MAX_PROTECTED} such files at once are not released",
+            reason="protected",
+        )
+    return Ask(
+        title=f"a change of {', '.join(map(repr, places))}",
+        description=str(error),
+        asked_by="tools.fs.protected",
+        to_allow="change the file yourself, or call the tool where a person can answer",
+    )
 
 
 def describe(ctx: Context, problems: Problems) -> str:

@@ -25,7 +25,7 @@ from clawkit.fs.edit.replace import (
     check_characters,
     tell_lines,
 )
-from clawkit.fs.masks import find_masks, is_env_file, may_have_masks, refuse_masks
+from clawkit.fs.masks import is_env_file, may_have_masks, refuse_masks
 from clawkit.fs.seen import Seen
 from clawkit.lsp.base import Problems
 from clawkit.redact import Redactor
@@ -98,8 +98,11 @@ async def execute(params: Params, ctx: Context) -> Result:
             edits=len(edits),
         )
     if any(may_have_masks(edit.new) for edit in edits):
-        refuse_masks(find_masks(text, outcome.text, redactor, env=env), params.path)
+        await refuse_masks(text, outcome.text, redactor, path=params.path, env=env)
     diff = diff_pieces(text, outcome.text, [each.piece for each in outcome.found], show)
+    if env:
+        # A secret is known by its name, which the edit may have taken away.
+        diff = diff._replace(text="", left_out="the file holds secrets")
     change = Change(params.path, encode(outcome.text, encoding), expect=original.info.version)
     _, problems = await commit(ctx, files, [Update(change, text, outcome.text)])
     return _report(params.path, edits, outcome, diff, ctx, problems)

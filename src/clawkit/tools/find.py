@@ -13,7 +13,8 @@ from clawkit.core.effects import Effect, file_resource
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.fs.search.query import Find, Kind, Names, Search, Sort
-from clawkit.tools.searching import MAX_BYTES, fit, quote, render, tell_trouble
+from clawkit.tools.searching import MAX_BYTES, check_text, facts_of, fit, quote, tell_trouble
+from clawkit.tools.show_text import with_notes
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,6 +48,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def execute(params: Params, ctx: Context) -> Result:
+    check_text("pattern", params.pattern)
     query = Find(
         pattern=params.pattern,
         path=params.path,
@@ -59,15 +61,8 @@ async def execute(params: Params, ctx: Context) -> Result:
     found = await ctx.use(Search).find(query, ctx.permits)
     slash = "/" if params.type == "directory" else ""
     lines = fit((quote(path + slash) for path in found.paths), ctx)
-    details: dict[str, object] = {"path": params.path, "shown": len(lines)}
-    if not found.stopped:
-        details["total"] = found.total
-    details["limitReached"] = len(lines) < found.total or found.stopped == "enough"
-    facts = {"stopped": found.stopped, "unread": found.unread}
-    details |= {name: fact for name, fact in facts.items() if fact}
-    if found.engine != "ripgrep":
-        details["note"] = "searched without ripgrep"
-    return Result.text(render(lines, _notes(query, found, len(lines))), **details)
+    text = with_notes("\n".join(lines), [*_notes(query, found, len(lines))])
+    return Result.text(text, path=params.path, **facts_of(found, len(lines)))
 
 
 def _notes(query: Find, found: Names, shown: int) -> Iterator[str]:

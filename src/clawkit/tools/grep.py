@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated
 
 import msgspec
@@ -13,17 +14,24 @@ from clawkit.core.context import Context
 from clawkit.core.effects import Effect, file_resource
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
+from clawkit.errors import ToolInputError
+from clawkit.fs.base import CHUNK, FileSystem
 from clawkit.fs.masks import is_env_file
 from clawkit.fs.search.query import Found, Grep, Hits, Line, Output, Search
-from clawkit.redact import Redactor
-from clawkit.tools.searching import fit, quote, render, tell_trouble
+from clawkit.redact import MASK, Redactor
+from clawkit.tools.searching import check_text, facts_of, fit, quote, tell_trouble
+from clawkit.tools.show_text import with_notes
 
 MAX_CHARS = 500
 """Of one line."""
 CUT = "… [cut]"
+MAX_SUSPECT = 50
+"""Files that are looked into for private keys; what looks like one in others is masked."""
 GAP = "--"
 """Between lines that do not follow each other."""
 
+# Base64 and nothing else, as the lines of a key are.
+_KEY_LINE = re.compile(rb"\s*[A-Za-z0-9+/]{24,}={0,2}\s*\Z")
 # What would break a line in two, or move the cursor. Tabs are part of code.
 _CONTROL = re.compile("[\x00-\x08\n-\x1f\x7f\x85\u2028\u2029]")
 
@@ -80,6 +88,9 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 async def execute(params: Params, ctx: Context) -> Result:
+    check_text("pattern", params.pattern)
+    check_text("glob", *params.glob)
+    check_text("type", params.type)
     query = Grep(
         pattern=params.pattern,
         path=params.path,
@@ -94,30 +105,42 @@ async def execute(params: Params, ctx: Context) -> Result:
         ignored=params.ignored,
     )
     found = await ctx.use(Search).grep(query, ctx.permits)
-    page = _Page(query, ctx)
+    page = _Page(query, ctx, await _find_keys(found.hits, ctx))
     lines = fit(page.lines(found.hits), ctx)
     shown = sum(page.matches[: len(lines)])
-    details: dict[str, object] = {"path": params.path, "output": params.output, "shown": shown}
-    if not found.stopped:
-        details["total"] = found.total
+    details = {"path": params.path, "output": params.output, **facts_of(found, shown)}
     if params.output == "count":
         details["matches"] = sum(each.matches for each in found.hits[:shown])
-    details["limitReached"] = shown < found.total or found.stopped == "enough"
-    facts = {"stopped": found.stopped, "unread": found.unread, "linesCut": page.cut}
-    details |= {name: fact for name, fact in facts.items() if fact}
-    if found.engine != "ripgrep":
-        details["note"] = "searched without ripgrep"
+    if page.cut:
+        details["linesCut"] = page.cut
     while lines[-1:] == [GAP]:
         lines.pop()
-    return Result.text(render(lines, _notes(query, found, shown)), **details)
+    return Result.text(with_notes("\n".join(lines), [*_notes(query, found, shown)]), **details)
+
+
+async def _find_keys(hits: Sequence[Hits], ctx: Context) -> frozenset[str]:
+    """The files that hold private keys, of those with lines that look like a part of one: a line
+    alone does not give it away."""
+    suspect = [each.path for each in hits if any(_KEY_LINE.match(line.text) for line in each.lines)]
+    keys: set[str] = set()
+    for path in suspect[:MAX_SUSPECT]:
+        try:
+            async with ctx.use(FileSystem).open(os.path.join(ctx.workspace, path)) as file:
+                if b"PRIVATE KEY" in await file.read(CHUNK, 0):
+                    keys.add(path)
+        except ToolInputError:
+            keys.add(path)
+    return frozenset((*keys, *suspect[MAX_SUSPECT:]))
 
 
 class _Page:
     """Hits as lines. Which of those are matches, or files, is noted in `matches`."""
 
-    def __init__(self, query: Grep, ctx: Context) -> None:
+    def __init__(self, query: Grep, ctx: Context, keys: frozenset[str]) -> None:
+        """`keys` are files that hold private keys."""
         self._query = query
         self._ctx = ctx
+        self._keys = keys
         self.matches: list[bool] = []
         self.cut = 0
 
@@ -133,6 +156,7 @@ class _Page:
     def _content(self, hits: Iterable[Hits]) -> Iterator[str]:
         for number, each in enumerate(hits):
             path, secret = quote(each.path), is_env_file(each.path)
+            is_key = each.path in self._keys
             # Another file never goes on where the last one ended.
             last = -1 if number else each.lines[0].number - 1
             for line in each.lines:
@@ -142,10 +166,12 @@ class _Page:
                 last = line.number
                 sign = ":" if line.is_match else "-"
                 self.matches.append(line.is_match)
-                yield f"{path}{sign}{line.number}{sign} {self._text(line, secret)}"
+                yield f"{path}{sign}{line.number}{sign} {self._text(line, secret, is_key)}"
 
-    def _text(self, line: Line, secret: bool) -> str:
+    def _text(self, line: Line, secret: bool, is_key: bool) -> str:
         text = line.text.decode("utf-8", "replace").removesuffix("\r")
+        if is_key and _KEY_LINE.match(line.text):
+            return MASK
         if secret:
             text = self._ctx.use(Redactor).strict(text)
         if len(text) > MAX_CHARS:

@@ -16,9 +16,9 @@ from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.errors import ToolInputError
 from clawkit.fs.base import DirEntry, FileSystem, Info
-from clawkit.text import human_size, result_cap, weigh, weight_cap
+from clawkit.text import human_size
+from clawkit.tools.searching import fit
 
-MAX_BYTES = 50 * 1024
 NOTICE_ROOM = 1_600
 """The notice repeats a name: 255 bytes at most, each of which may have to be spelled out."""
 
@@ -47,15 +47,7 @@ async def execute(params: Params, ctx: Context) -> Result:
     details: dict[str, object] = {"path": params.path, "shown": 0, "total": listing.total}
     if not listing.entries:
         return Result.text("[no more names]" if params.after else "[empty directory]", **details)
-    window = ctx.scope.context_window
-    budget = min(MAX_BYTES, min(result_cap(window), weight_cap(window)) - NOTICE_ROOM)
-    shown: list[str] = []
-    for entry in listing.entries:
-        line = show(entry) if params.details else quote(entry)
-        budget -= weigh(line) + 1
-        if budget < 0 and shown:
-            break
-        shown.append(line)
+    shown = fit(map(show if params.details else quote, listing.entries), ctx, NOTICE_ROOM)
     details["shown"] = len(shown)
     if params.details:
         details["entries"] = [_to_json(entry) for entry in listing.entries[: len(shown)]]

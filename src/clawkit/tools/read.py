@@ -127,7 +127,7 @@ async def _show(file: File, head: bytes, wish: Wish, params: Params, ctx: Contex
         if file.info.size <= MAX_BYTES and (text := notebook_text(await read_all(file, MAX_BYTES))):
             return await _show_made(text, wish, ctx, kind="notebook")
     encoding = encoding or UTF8
-    if KEY.encode() in head and len(head) < CHUNK:
+    if KEY.encode(encoding.name, "ignore") in head and len(head) < CHUNK:
         text = head[len(encoding.mark) :].decode(encoding.name, "replace")
         return await _show_made(text, wish, ctx)
     return await show_text(file, head, encoding, wish, tell_encoding=not params.encoding)

@@ -1,13 +1,15 @@
-"""What the tools that search do in the same way."""
+"""What the tools that search and list do in the same way."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable
 
 from clawkit.core.context import Context
-from clawkit.fs.search.query import Stopped
+from clawkit.errors import ToolInputError
+from clawkit.fs.search.query import Found, Names, Stopped
 from clawkit.text import result_cap, weigh, weight_cap
 
 MAX_BYTES = 50 * 1024
@@ -17,6 +19,17 @@ NOTICE_ROOM = 1_000
 _ODD = re.compile(r"[\[\"\s]|.*[:-]\d+[:-] |.*\s\Z|--\Z", re.DOTALL)
 
 
+def check_text(name: str, *texts: str) -> None:
+    """Refuse what cannot be handed to a program, or be part of a name."""
+    for text in texts:
+        try:
+            if b"\0" not in os.fsencode(text):
+                continue
+        except UnicodeEncodeError:
+            pass
+        raise ToolInputError(f"{name}={text[:80]!r} has NUL or a character that is none")
+
+
 def quote(path: str) -> str:
     """The path as it is; as a JSON string where it could pose as something else."""
     if path.isprintable() and not _ODD.match(path):
@@ -24,26 +37,30 @@ def quote(path: str) -> str:
     return json.dumps(path, ensure_ascii=not path.isprintable())
 
 
-def fit(lines: Iterable[str], ctx: Context) -> list[str]:
+def fit(lines: Iterable[str], ctx: Context, notice_room: int = NOTICE_ROOM) -> list[str]:
     """As many whole lines as a result can hold together with a notice; always the first."""
     window = ctx.scope.context_window
-    budget = min(MAX_BYTES, min(result_cap(window), weight_cap(window)) - NOTICE_ROOM)
+    budget = min(MAX_BYTES, min(result_cap(window), weight_cap(window)) - notice_room)
     shown: list[str] = []
     for line in lines:
-        cost = len(line) if line.isascii() else max(weigh(line), len(line.encode(errors="replace")))
-        budget -= cost + 1
+        budget -= weigh(line) + 1
         if budget < 0 and shown:
             break
         shown.append(line)
     return shown
 
 
-def render(lines: list[str], notes: Iterable[str]) -> str:
-    """The lines, and what is to be said about them."""
-    text, said = "\n".join(lines), "; ".join(notes)
-    if not said:
-        return text
-    return f"{text}\n\n[{said}]" if text else f"[{said}]"
+def facts_of(found: Found | Names, shown: int) -> dict[str, object]:
+    """How a search went, for programs."""
+    facts: dict[str, object] = {"shown": shown}
+    if not found.stopped:
+        facts["total"] = found.total
+    facts["limitReached"] = shown < found.total or found.stopped == "enough"
+    troubles = {"stopped": found.stopped, "unread": found.unread}
+    facts |= {name: trouble for name, trouble in troubles.items() if trouble}
+    if found.engine != "ripgrep":
+        facts["note"] = "searched without ripgrep"
+    return facts
 
 
 def tell_trouble(stopped: Stopped, unread: int) -> Iterable[str]:

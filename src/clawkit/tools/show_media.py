@@ -15,12 +15,17 @@ from clawkit.errors import ToolInputError
 from clawkit.fs.base import File, read_all
 from clawkit.fs.kinds import ImageLimits
 from clawkit.fs.pages import fitting
-from clawkit.media.base import Document, Media, Page, Picture
+from clawkit.media.base import (
+    MAX_DOCUMENT_BYTES,
+    MAX_PICTURE_BYTES,
+    Document,
+    Media,
+    Page,
+    Picture,
+)
 from clawkit.text import human_size, weigh
 from clawkit.tools.show_text import Wish, with_notes
 
-MAX_PICTURE_BYTES = 10 * 1024 * 1024
-MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
 PAGES = 10
 """Pages of a document that are shown when nobody says how many."""
 MAX_PAGES = 20

@@ -13,10 +13,10 @@ from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.errors import NotFoundError, ToolError, ToolInputError
 from clawkit.fs.base import ABSENT, Change, Changed, FileSystem, Info, read_all
-from clawkit.fs.decode import LOOK, Encoding, decode_whole, detect, encode
+from clawkit.fs.decode import LOOK, UTF8, Encoding, decode_whole, detect, encode
 from clawkit.fs.edit.diff import Diff, Show, diff_texts
 from clawkit.fs.edit.replace import check_characters
-from clawkit.fs.masks import find_masks, is_env_file, refuse_masks
+from clawkit.fs.masks import is_env_file, refuse_masks
 from clawkit.fs.seen import Seen
 from clawkit.redact import Redactor
 from clawkit.text import human_size
@@ -24,7 +24,6 @@ from clawkit.tools.changing import Update, commit, describe, to_details
 
 MAX_COMPARED = 32 * 1024 * 1024
 """A larger file is replaced without looking at what is in it."""
-UTF8 = Encoding("utf-8")
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,14 +69,14 @@ async def execute(params: Params, ctx: Context) -> Result:
             return Result.text(same, **_facts(path, "unchanged", new))
     before = old.text if old is not None else None
     env = is_env_file(path) or (old is not None and is_env_file(old.place))
-    refuse_masks(find_masks(before, new.text, redactor, env=env), path)
+    await refuse_masks(before, new.text, redactor, path=path, env=env)
     change = Change(path, new.data, expect=ABSENT if old is None else old.info.version)
     (done,), problems = await commit(ctx, files, [Update(change, before, new.text)])
     moved_on = await _verify(files, path, done, new.data)
     details = _facts(path, "created" if old is None else "changed", new)
     told = [_say(path, new, created=old is None), *new.notes, moved_on, describe(ctx, problems)]
     if old is not None:
-        diff = _compare(old, new, redactor.strict if env else redactor.text)
+        diff = _compare(old, new, redactor.text, env=env)
         details |= diff.to_details()
     return Result.text("\n".join(filter(None, told)), **details, **to_details(ctx, problems))
 
@@ -127,7 +126,9 @@ def _has_only_crlf(text: str) -> bool:
     return 0 < text.count("\n") == text.count("\r\n")
 
 
-def _compare(old: _Old, new: _New, show: Show) -> Diff:
+def _compare(old: _Old, new: _New, show: Show, *, env: bool) -> Diff:
+    if env:
+        return Diff(left_out="the file holds secrets")
     if old.data is None:
         return Diff(left_out="the file was too large")
     return (

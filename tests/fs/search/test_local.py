@@ -529,3 +529,12 @@ async def test_searches_can_run_side_by_side(make: Make) -> None:
     queries = [Grep("beta"), Grep("gamma"), Grep("import")]
     found = await asyncio.gather(*(search.grep(query) for query in queries))
     assert [each.total for each in found] == [4, 1, 1]
+
+
+async def test_a_search_that_breaks_down_does_not_say_that_there_is_nothing(place: Path) -> None:
+    with (place / "a.txt").open("wb") as file:
+        # More lines than it has the memory for.
+        file.write(b"beta\n" + b"\n" * 60 * 1024 * 1024)
+    search = LocalSearch(LocalFileSystem(str(place)), str(place), use_landlock=False)
+    found = await search.grep(Grep(r"beta\n", path="a.txt", multiline=True))
+    assert (found.hits, found.engine, found.stopped) == ((), "python", "failed")

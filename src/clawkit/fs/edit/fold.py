@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Literal
 
 Fold = Literal["trailing", "lookalike", "indentation"]
@@ -43,7 +43,7 @@ class Folded:
     def _fold(self, original: str, fold: Fold) -> str:
         parts: list[str] = []
         done = size = 0
-        for found in _regex(_PATTERNS[fold]).finditer(original):
+        for found in re.finditer(_PATTERNS[fold], original):
             piece = found[0]
             instead = _alike(piece) if found.lastgroup else ""
             if instead == piece:
@@ -81,11 +81,6 @@ class Folded:
 def fold_text(text: str, fold: Fold) -> str:
     """The text after folding, when the way back is of no interest."""
     return Folded(text, fold).text
-
-
-@cache
-def _regex(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
 
 
 @lru_cache(4096)

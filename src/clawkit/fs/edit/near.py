@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, pairwise
 from typing import NamedTuple
 
+from clawkit.fs.edit.diff import Show
 from clawkit.fs.edit.fold import fold_text
 from clawkit.fs.masks import hide_keys
 from clawkit.text import printable
@@ -23,8 +24,6 @@ OLD_LINES, OLD_CHARS = 32, 4_096
 _LOOK = 4_096
 """Characters of a line that are looked at."""
 _RAREST, _HITS = 4, 12
-
-Show = Callable[[str], str]
 
 
 class Near(NamedTuple):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, pairwise
 from typing import NamedTuple
 
 from clawkit.errors import ToolInputError
-from clawkit.fs.edit.diff import Piece
+from clawkit.fs.edit.diff import Piece, Show
 from clawkit.fs.edit.tolerant import (
     MAX_CHARS,
     TOO_LARGE,
@@ -24,8 +24,6 @@ _QUICK_PLACES = 10_000
 _TOLD_LINES = 5
 _TOLD_MISSES, _TOLD_PROBLEMS = 3, 20
 _TOLD_RANGES = 10
-
-Show = Callable[[str], str]
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from itertools import chain
 from typing import NamedTuple
 
 from clawkit.errors import ToolInputError
+from clawkit.fs.edit.diff import Show
 from clawkit.fs.edit.indent import Shift, find_shift, indentation
-from clawkit.fs.patch.faults import Show, unclear_indent
+from clawkit.fs.patch.faults import unclear_indent
 from clawkit.fs.patch.find import Finder, Found
 from clawkit.fs.patch.parse import Chunk
 

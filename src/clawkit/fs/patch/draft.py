@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from clawkit.core.effects import file_resource
 from clawkit.errors import ConflictError, NotFoundError, ToolInputError
 from clawkit.fs.base import ABSENT, Change, File, FileSystem, Info, read_all
 from clawkit.fs.decode import UTF8, decode_whole, encode
-from clawkit.fs.masks import find_masks, is_env_file, may_have_masks, refuse_masks
+from clawkit.fs.masks import is_env_file, may_have_masks, refuse_masks
 from clawkit.fs.patch.apply import Applied, apply_chunks
 from clawkit.fs.patch.parse import Add, Delete, Section, Update, paths_of
 from clawkit.fs.seen import MAX_HASHED, Seen
@@ -125,7 +126,7 @@ class Drafts:
             raise ToolInputError("\n\n".join((*problems, "Nothing was changed.")))
         changed = tuple(each for each in self._by_place.values() if each.changes)
         for draft in changed:
-            self._refuse_masks(draft)
+            await self._refuse_masks(draft)
         return changed
 
     async def _carry_out(self, section: Section) -> None:
@@ -138,6 +139,8 @@ class Drafts:
             draft.suspect |= may_have_masks(section.content)
             return
         self._need(draft, section)
+        if isinstance(section, Delete) or section.move_to:
+            self._refuse_links(draft)
         if isinstance(section, Delete):
             draft.there, draft.now, draft.deleted = False, None, True
             return
@@ -145,6 +148,11 @@ class Drafts:
             await self._update(draft, section)
         if section.move_to:
             target = await self._open(section.move_to, whole=False)
+            if draft.is_env and not target.is_env:
+                raise ToolInputError(
+                    f"{section.path!r} (line {section.line} of the patch) is shown with its "
+                    f"secrets masked; as {section.move_to!r} it would not be. Keep a name like .env"
+                )
             if target is not draft:
                 if target.there:
                     raise _exists(section.move_to, section.line)
@@ -162,6 +170,20 @@ class Drafts:
             draft = self._by_place.get(place) or Draft(path, place, missing=error)
         self._by_name[path] = self._by_place[draft.place] = draft
         return draft
+
+    def _refuse_links(self, draft: Draft) -> None:
+        """A file and a link to it are one for what is in them, but two for what goes away."""
+        names = {
+            os.path.normpath(os.path.join(self._workspace, name)): name
+            for name, each in self._by_name.items()
+            if each is draft
+        }
+        if len(names) > 1:
+            one, other, *_ = names.values()
+            raise ToolInputError(
+                f"{one!r} and {other!r} lead to the same file, so it cannot be told which of them "
+                "shall go; name it in one way only"
+            )
 
     async def _take_in(self, path: str, file: File, whole: bool) -> Draft:
         data = None
@@ -206,12 +228,12 @@ class Drafts:
         added = (line[1:] for chunk in section.chunks for line in chunk.body if line[0] == "+")
         draft.suspect |= any(map(may_have_masks, added))
 
-    def _refuse_masks(self, draft: Draft) -> None:
+    async def _refuse_masks(self, draft: Draft) -> None:
         after = _text(draft.now) if draft.suspect else None
         if after is not None:
             before = _text(draft.before if draft.source is None else draft.source)
-            found = find_masks(before, after, self._redactor, env=draft.is_env)
-            refuse_masks(found, draft.path)
+            redactor, env = self._redactor, draft.is_env
+            await refuse_masks(before, after, redactor, path=draft.path, env=env)
 
 
 def _move(draft: Draft, target: Draft) -> None:

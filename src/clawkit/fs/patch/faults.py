@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from clawkit.errors import ToolInputError
+from clawkit.fs.edit.diff import Show
 from clawkit.fs.masks import first_mask
 from clawkit.fs.patch.parse import Chunk
 from clawkit.text import printable
-
-Show = Callable[[str], str]
 
 _SHOWN_LINES = 8
 _SHOWN_CHARS = 160

@@ -12,8 +12,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 from clawkit.errors import ToolInputError
+from clawkit.fs.edit.diff import Show
 from clawkit.fs.edit.fold import fold_text
-from clawkit.fs.patch.faults import Show, misfit, no_context, no_lines, quote, too_many
+from clawkit.fs.patch.faults import misfit, no_context, no_lines, quote, too_many
 from clawkit.fs.patch.parse import Chunk
 
 _COUNTED = 1_000

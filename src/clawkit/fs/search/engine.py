@@ -12,10 +12,9 @@ from typing import NamedTuple, Protocol
 
 import clawkit
 from clawkit.errors import ToolError, ToolInputError
-from clawkit.fs.search import query as wanted
 from clawkit.fs.search import ripgrep
 from clawkit.fs.search.child import Ended, Feed, Switch, run
-from clawkit.fs.search.query import MAX_LINE, Grep, Start, Stopped
+from clawkit.fs.search.query import MAX_LINE, EngineName, Grep, Start, Stopped
 from clawkit.fs.search.ripgrep import Ripgrep
 from clawkit.fs.search.select import Selection
 from clawkit.process import landlock
@@ -45,7 +44,7 @@ class Job:
 class Outcome(NamedTuple):
     """How a search went."""
 
-    engine: wanted.Engine
+    engine: EngineName
     stopped: Stopped
     unread: int = 0
 
@@ -125,17 +124,7 @@ class WithPython:
         )
 
     def files(self, job: Job) -> Outcome:
-        return self._run(
-            job,
-            op="files",
-            pattern="",
-            literal=True,
-            ignoreCase=False,
-            multiline=False,
-            before=0,
-            after=0,
-            output="files",
-        )
+        return self._run(job, op="files")
 
     def _run(self, job: Job, **asked: object) -> Outcome:
         from clawkit.fs.search.filetypes import names_of
@@ -146,7 +135,6 @@ class WithPython:
             "types": list(names_of(job.type)) if job.type else names and list(names),
             "globs": [*job.selection.excluded, "!.git"],
             "ignored": job.ignored,
-            "hidden": True,
             "maxColumns": MAX_LINE,
             "target": job.target,
         }
@@ -156,7 +144,9 @@ class WithPython:
         notes = [line for line in lines if line.startswith("note: ")]
         if ended.code == 2 and not ended.stopped:
             raise ToolInputError(one_line(" ".join(lines[len(notes) :]), 400))
-        return Outcome("python", _why(ended), len(notes))
+        # Whatever else it prints is how it broke down, with the status of a search without hits.
+        broken: Stopped = "failed" if len(notes) < len(lines) else ""
+        return Outcome("python", _why(ended) or broken, len(notes))
 
 
 def _start(argv: Sequence[str], job: Job, hold: Hold | None, stdin: bytes | None = None) -> Ended:

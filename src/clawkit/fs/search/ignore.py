@@ -127,7 +127,6 @@ class Choice(NamedTuple):
     """Relative to where the walk begins; directories that they fit are not entered."""
     types: tuple[re.Pattern[str], ...] = ()
     """Of which one has to match the base name, if there are any."""
-    hidden: bool = True
     ignored: bool = False
     """Ignore files are not looked at."""
 
@@ -179,12 +178,8 @@ class Walk:
         self._open: deque[_Level] = deque()
         self._path = "./"
 
-    def files(self, start: str = "") -> Iterator[Found]:
-        """Only those below the directory `start`, if it is given."""
+    def files(self) -> Iterator[Found]:
         self._enter(".", None)
-        if start and self._levels:
-            self._levels[0].left.clear()
-            self._enter(start, self._levels[0])
         while self._levels:
             level = self._levels[-1]
             if not level.left:
@@ -205,15 +200,12 @@ class Walk:
         directory = path.endswith("/")
         path = path.removesuffix("/")
         name = path[path.rfind("/") + 1 :]
-        excluded, types, hidden, _ = self._choice
+        excluded, types, _ = self._choice
         if name == ".git" or excluded.keeps(path, len("./"), directory=directory) is False:
             return False
-        kept = _is_kept(path, scopes, directory)
-        if kept is False:
+        if _is_kept(path, scopes, directory) is False:
             return False
-        if types and not directory:
-            return any(each.match(name) for each in types)
-        return kept or hidden or not name.startswith(".")
+        return directory or not types or any(each.match(name) for each in types)
 
     def _enter(self, name: str, above: _Level | None) -> None:
         path = f"{self._path}{name}/" if above else self._path

@@ -58,11 +58,10 @@ class Request(NamedTuple):
     globs: list[str] | None = None
     """Files and directories to leave out; each begins with `!`."""
     ignored: bool = False
-    hidden: bool = True
     max_columns: int = 0
     """Bytes of a line that are shown; 0 for all."""
     target: str = "."
-    """`.`, or `./name` for one file or directory in it, which is then wanted in any case."""
+    """`.`, or `./name` for one file in it, which is then wanted in any case."""
 
 
 class Output:
@@ -289,7 +288,7 @@ def _choose(request: Request) -> Choice:
             raise ToolInputError(f"{glob!r} says what to search, not what to leave out")
         rules.append(Rule(False, glob.endswith("/"), glob[1:].removesuffix("/")))
     types = tuple(map(compile_glob, request.types or ()))
-    return Choice(Rules(rules, from_file=False), types, request.hidden, request.ignored)
+    return Choice(Rules(rules, from_file=False), types, request.ignored)
 
 
 def _find(target: str, walk: Walk) -> Iterator[Found]:
@@ -303,12 +302,9 @@ def _find(target: str, walk: Walk) -> Iterator[Found]:
         mode = os.stat(name, follow_symlinks=False).st_mode
     except OSError as error:
         raise ToolInputError(f"{target!r} cannot be read: {error.strerror}") from None
-    if stat.S_ISDIR(mode):
-        yield from walk.files(name)
-    elif stat.S_ISREG(mode):
-        yield Found(target, None, name)
-    else:
-        raise ToolInputError(f"{target!r} is neither a file nor a directory")
+    if not stat.S_ISREG(mode):
+        raise ToolInputError(f"{target!r} is no file")
+    yield Found(target, None, name)
 
 
 def run(request: Request, out: Output, note: Callable[[str], None]) -> None:

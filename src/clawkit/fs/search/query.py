@@ -11,7 +11,7 @@ Kind = Literal["file", "directory"]
 Sort = Literal["path", "time", "none"]
 Stopped = Literal["", "enough", "time", "failed"]
 """Why a search ended before it was through: enough was found, its time was up, the program died."""
-Engine = Literal["ripgrep", "python"]
+EngineName = Literal["ripgrep", "python"]
 Admit = Callable[[str], bool]
 """Whether a file may be shown, by the path that it would be shown with. Called in a thread."""
 
@@ -118,7 +118,7 @@ class Found(NamedTuple):
     total: int
     """Matching lines, or files when only those are wanted; also those over the limit."""
     stopped: Stopped
-    engine: Engine
+    engine: EngineName
     unread: int = 0
     """Files that could not be opened."""
     binary: bool = False
@@ -133,7 +133,7 @@ class Names(NamedTuple):
     total: int
     """Also those over the limit, as far as they were counted."""
     stopped: Stopped
-    engine: Engine
+    engine: EngineName
     unread: int = 0
 
 
