@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from tests.lsp.parts import TSC, need, need_python_servers
 
+from clawkit import Toolkit
+from clawkit.core.approval import Answer, Question
 from clawkit.core.call import CallRequest
 from clawkit.core.result import Result
 from clawkit.testing import Events, ScriptedApprover, open_kit
@@ -173,8 +175,6 @@ async def test_the_configuration_in_use_and_the_state_are_protected(
     file = tmp_path / "mine.json5"
     file.write_text('{$include: "./more.json5"}')
     (tmp_path / "more.json5").write_text("{}")
-    from clawkit import Toolkit
-
     async with Toolkit.open(file, workspace=tmp_path, owner=True) as kit:
         for path in ("mine.json5", "more.json5", "state/exec-approvals.json", "state/new/x"):
             result = await kit.call("write", {"path": path, "content": "{ }"})
@@ -279,3 +279,59 @@ async def test_a_person_sees_every_protected_file_they_release(tmp_path: Path) -
         refused = await kit.call("apply_patch", {"input": more})
     assert refused.details["deniedReason"] == "protected"
     assert len(approver.requests) == 1
+
+
+@pytest.mark.parametrize("name", ["config", "hooks/pre-commit"])
+async def test_links_do_not_lead_around_the_protection(tmp_path: Path, name: str) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "shared" / "config").write_text("x")
+    (tmp_path / ".git" / "config").symlink_to("../shared/config")
+    (tmp_path / ".git" / "hooks").symlink_to("../shared")
+    (tmp_path / "to-git").symlink_to(".git")
+    (tmp_path / "to-hooks").symlink_to("to-git/hooks")
+    paths = [f".git/{name}", f"to-git/{name}", f"to-{name}".replace("to-config", "to-git/config")]
+    async with open_kit(tmp_path) as kit:
+        for path in paths:
+            result = await kit.call("write", {"path": path, "content": "y"})
+            assert result.details.get("deniedReason") == "approval-unavailable", path
+        assert not (await kit.call("write", {"path": "shared/other", "content": "y"})).is_error
+
+
+async def test_a_configuration_behind_a_link_is_protected_under_both_names(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "c.json5").write_text("{}")
+    (tmp_path / "mine.json5").symlink_to("real/c.json5")
+    async with Toolkit.open(tmp_path / "mine.json5", workspace=tmp_path, owner=True) as kit:
+        for path in ("mine.json5", "real/c.json5"):
+            result = await kit.call("write", {"path": path, "content": "{ }"})
+            assert result.details["deniedReason"] == "approval-unavailable"
+            gone = patch_of(f"*** Delete File: {path}")
+            result = await kit.call("apply_patch", {"input": gone})
+            assert result.details["deniedReason"] == "approval-unavailable"
+    assert (tmp_path / "mine.json5").is_symlink()
+
+
+class Swapping:
+    """Somebody who says yes, after a link was made to lead elsewhere."""
+
+    def __init__(self, link: Path, target: str) -> None:
+        self._link, self._target = link, target
+
+    async def ask(self, request: Question) -> Answer:
+        self._link.unlink()
+        self._link.symlink_to(self._target)
+        return Answer("allow")
+
+
+@pytest.mark.parametrize("target", ["closed", "open", ".git/info"])
+async def test_a_yes_is_for_the_file_that_was_shown(tmp_path: Path, target: str) -> None:
+    for folder in (".git/hooks", ".git/info", "closed", "open"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "d").symlink_to(".git/hooks")
+    rules = [{"tool": "write", "params": {"path": "closed/*"}, "effect": "deny"}]
+    approver = Swapping(tmp_path / "d", target)
+    async with open_kit(tmp_path, config={"tools": {"rules": rules}}, approver=approver) as kit:
+        result = await kit.call("write", {"path": "d/pre-commit", "content": "x"})
+    assert result.is_error
+    assert list(tmp_path.rglob("pre-commit")) == []

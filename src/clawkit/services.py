@@ -10,6 +10,7 @@ from clawkit.config.load import Loaded
 from clawkit.config.paths import home
 from clawkit.config.sections.fs import Fs
 from clawkit.core.context import Scope
+from clawkit.core.paths import ways_of
 from clawkit.fs.base import FileSystem, WorkspaceFiles
 from clawkit.fs.kinds import ImageLimits
 from clawkit.fs.search.query import Search
@@ -68,7 +69,7 @@ class Services(Mapping[type, object]):
         from clawkit.fs.protect import Protection
 
         state = os.path.realpath(home(os.environ))
-        files = (os.path.realpath(file) for file in self._loaded.files)
+        files = (way for file in self._loaded.files for way in ways_of(os.path.abspath(file)))
         place = os.path.realpath(self._workspace)
         return LocalFileSystem(
             self._workspace,
@@ -97,7 +98,8 @@ class Services(Mapping[type, object]):
 
         cache = os.path.join(home(os.environ), "cache", "lsp")
         here = self._workspace
-        roots = [os.path.join(here, os.path.expanduser(root)) for root in self._fs.write_roots]
+        given = (*self._fs.write_roots, *self._fs.read_roots)
+        roots = [os.path.join(here, os.path.expanduser(root)) for root in given]
         return LanguageServers(self._workspace, roots, self._fs.lsp, cache_dir=cache)
 
     def _media(self) -> Any:

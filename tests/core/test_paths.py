@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawkit.core.paths import MAX_PATH, plain_path, real_path, unmark
+from clawkit.core.paths import MAX_PATH, plain_path, real_path, unmark, ways_of
 from clawkit.errors import ToolInputError
 
 
@@ -119,3 +119,15 @@ def test_a_path_that_cannot_be_followed_is_an_error_not_a_crash(tmp_path: Path) 
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
         with pytest.raises(ToolInputError, match="keeps changing"):
             real_path(f"/proc/{ended.pid}/exe")
+
+
+def test_every_name_on_the_way_of_a_path_is_told(tmp_path: Path) -> None:
+    top = str(tmp_path.resolve())
+    (tmp_path / "real").mkdir()
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to(tmp_path / "real")
+    (tmp_path / "loop").symlink_to("loop")
+    assert ways_of(f"{top}/a/f") == (f"{top}/a/f", f"{top}/b/f", f"{top}/real/f")
+    assert ways_of(f"{top}/none/../f") == (f"{top}/f",)
+    with pytest.raises(ToolInputError, match="too many links"):
+        ways_of(f"{top}/loop/f")

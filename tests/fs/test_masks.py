@@ -11,6 +11,8 @@ from clawkit.fs.masks import (
     first_mask,
     hide_keys,
     is_env_file,
+    mask_env,
+    mask_settings,
     refuse_masks,
 )
 from clawkit.redact import Redactor
@@ -140,3 +142,25 @@ def test_the_first_mask_of_a_text_is_told() -> None:
     assert first_mask("a=*** b=abcdef…wxyz") == "***"
     assert first_mask("b=abcdef…wxyz") == "abcdef…wxyz"
     assert first_mask("b=**** …") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("PASSWORD=a b c d\nPORT=1", "PASSWORD=***\nPORT=1"),
+        ('DB_PASSWORD="one\ntwo\nthree"\nPORT=1', "DB_PASSWORD=***\n***\n***\nPORT=1"),
+        ("export API_KEY='it'\\''s here'", "export API_KEY=***"),
+        ("API_KEY=abc # a comment", "API_KEY=***"),
+        ("KEY=abc\nPASS=x\nPIN=1234\nAUTH=yes", "KEY=***\nPASS=***\nPIN=***\nAUTH=***"),
+        ("API_KEY=\nPORT=1", "API_KEY=\nPORT=1"),
+        ("# API_KEY is needed\n\nMODE=dev", "# API_KEY is needed\n\nMODE=dev"),
+        ("MONKEY=1\nKEYBOARD=us", "MONKEY=1\nKEYBOARD=us"),
+    ],
+)
+def test_whole_values_of_settings_are_masked_line_for_line(text: str, shown: str) -> None:
+    assert mask_env(text, Redactor()) == shown
+
+
+def test_of_a_part_of_a_file_of_settings_only_names_are_shown() -> None:
+    part = "rest of a secret\n# comment\n\nexport MODE=dev\nEMPTY="
+    assert mask_settings(part) == "***\n# comment\n\nexport MODE=***\nEMPTY="

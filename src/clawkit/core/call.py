@@ -198,7 +198,7 @@ def _with_questions(run: Run, tool: Tool, call: Call, agreed: set[str]) -> Conte
         await _ask(run, call, wish)
 
     def permits(path: str) -> bool:
-        named = dict.fromkeys(tool.paths, path)
+        named = dict.fromkeys(tool.paths or ("path",), path)
         verdict = run.rules(tool, {**_with_defaults(tool, call), **named}, call.ctx)
         return verdict is None or (isinstance(verdict, Ask) and verdict.asked_by in agreed)
 

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 from clawkit.errors import ToolInputError
 
 MAX_PATH = 4096
+_MAX_LINKS = 64
 
 
 def plain_path(path: str) -> str:
@@ -49,6 +50,29 @@ def real_path(path: str) -> str:
         with suppress(OSError):
             return os.path.realpath(path)
     raise ToolInputError(f"{path!r} keeps changing; try again when nobody changes it")
+
+
+def ways_of(path: str) -> tuple[str, ...]:
+    """Every name that an absolute path goes by on its way: as it is written, and after each link.
+    Raises `ToolInputError` when that has no end."""
+    ways: list[str] = []
+    for _ in range(_MAX_LINKS):
+        ways.append(os.path.normpath(path))
+        step = _follow_one(path)
+        if step is None:
+            return tuple(dict.fromkeys(ways))
+        path = step
+    raise ToolInputError(f"{path[:80]!r} leads through too many links")
+
+
+def _follow_one(path: str) -> str | None:
+    """The path after its first link; None when it has none."""
+    parts = path.split("/")
+    for end in range(2, len(parts) + 1):
+        link = "/".join(parts[:end])
+        with suppress(OSError):
+            return os.path.join(os.path.dirname(link), os.readlink(link), *parts[end:])
+    return None
 
 
 def _is_url(path: str) -> bool:

@@ -19,7 +19,7 @@ from clawkit.errors import (
 from clawkit.fs.base import ABSENT, Change, Changed, Info, Kind
 from clawkit.fs.inside import O_PATH
 from clawkit.fs.journal import Journal
-from clawkit.fs.protect import Protection, fold_path
+from clawkit.fs.protect import Exists, Protection, fold_path
 from clawkit.fs.reach import (
     Reach,
     Target,
@@ -65,7 +65,7 @@ class Committer:
         targets = [self._check(change) for change in changes]
         above = _folders_above(targets)
         _refuse_twice(targets, above)
-        self._protect(targets, above, allowed)
+        self._protect(changes, targets, above, allowed)
         if len(changes) == 1:
             return (self._one(changes[0], targets[0]),)
         return self._several(changes, targets)
@@ -109,7 +109,14 @@ class Committer:
                 reason="hard-link",
             )
 
-    def _protect(self, targets: Sequence[Target], above: Set[str], allowed: frozenset[str]) -> None:
+    def _protect(
+        self,
+        changes: Sequence[Change],
+        targets: Sequence[Target],
+        above: Set[str],
+        allowed: frozenset[str],
+    ) -> None:
+        """Refuse protected files, by whichever of their names they are reached."""
         # What one change makes decides about another: a repository can be made of several files.
         made = {fold_path(place) for place in (*above, *(target.place for target in targets))}
 
@@ -118,10 +125,13 @@ class Committer:
 
         found = {
             target.place: why
-            for target in targets
-            if target.place not in allowed
-            and (why := self._protection.explain(target.place, exists))
+            for change, target in zip(changes, targets, strict=True)
+            if target.place not in allowed and (why := self._explain(change, target, exists))
         }
+        if not found and not allowed <= {target.place for target in targets}:
+            raise ConflictError(
+                "what would be changed is not what a person released; nothing was changed"
+            )
         if not found:
             return
         place, why = next(iter(found.items()))
@@ -132,6 +142,13 @@ class Committer:
         raise ToolAuthorizationError(
             f"{message}. tools.fs.protected refuses such changes", reason="protected"
         )
+
+    def _explain(self, change: Change, target: Target, exists: Exists) -> str:
+        """Why a change is protected, by where it goes or by any name on the way."""
+        for place in (target.place, *self._reach.ways(change.path)):
+            if why := self._protection.explain(place, exists):
+                return why
+        return ""
 
     def _one(self, change: Change, target: Target) -> Changed:
         made: list[str] = []

@@ -62,8 +62,8 @@ def _same(path: str, root: str) -> bool:
 
 def outside(path: str, root: str) -> ToolAuthorizationError:
     return ToolAuthorizationError(
-        f"{path!r} is outside the workspace {root!r}; use a path below it, or have "
-        "tools.fs.workspaceOnly set to false",
+        f"{path!r} is outside the workspace {root!r}; use a path below it. To open more, the "
+        "operator can add directories to tools.fs.readRoots or writeRoots",
         reason="outside-workspace",
     )
 

@@ -12,7 +12,7 @@ from operator import itemgetter
 
 from clawkit.config.paths import home
 from clawkit.core.bounded import in_thread, unbroken
-from clawkit.errors import ToolAuthorizationError, ToolError, ToolInputError
+from clawkit.errors import ConflictError, ToolAuthorizationError, ToolError, ToolInputError
 from clawkit.fs.base import Change, Changed, DirEntry, File, Info, Kind, Listing
 from clawkit.fs.commit import Committer, info_of
 from clawkit.fs.inside import O_PATH
@@ -177,8 +177,9 @@ class LocalFileSystem:
         try:
             self._check_file(path, os.fstat(mark))
             fd = reopen(mark, _FLAGS)
-            info = info_of(os.fstat(fd))
-            file, fd = LocalFile(fd, place_of(fd), info, os.pread(fd, _AHEAD, 0)), -1
+            info, place = os.fstat(fd), place_of(fd)
+            self._check_name(path, place, info)
+            file, fd = LocalFile(fd, place, info_of(info), os.pread(fd, _AHEAD, 0)), -1
             return file
         except OSError as error:
             raise _unreadable(path, error) from None
@@ -196,6 +197,15 @@ class LocalFileSystem:
                 "outside the workspace; use a copy, or have tools.fs.hardLinks set to 'allow'",
                 reason="hard-link",
             )
+
+    def _check_name(self, path: str, place: str, info: os.stat_result) -> None:
+        """The open file is the one that goes by its name, and goes by no other: its other names
+        may have been taken away just before they were counted."""
+        if not self._one_name:
+            return
+        now = self._reach.look_at(place)
+        if now is None or now.st_nlink > 1 or not os.path.samestat(now, info):
+            raise ConflictError(f"{path!r} was replaced while it was opened; try again")
 
     def _list(self, path: str, after: str, limit: int, details: bool) -> Listing:
         self._recover()

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from clawkit.errors import ToolInputError
-from clawkit.redact import MASK, Redactor, is_secret_name
+from clawkit.redact import MASK, Redactor, is_secret_name, is_secret_setting
+from clawkit.redact.masking import conceal
 
 MAX_TOLD = 5
 _LOOK = 64
@@ -17,6 +18,13 @@ _LOOK = 64
 # `***`, or the ends of a long secret around an ellipsis.
 _MASK = r"(?<!\*)\*{3}(?!\*)|.{6}…(?:\*{3}|.{4})"
 _KEY = r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)([^-]*+(?:-(?!----)[^-]*+)*+)"
+_ENV_NAME = (
+    r"\.(?:env|envrc|flaskenv)(?:\d*|[._~-].*)"
+    r"|.+\.(?:env|envrc)(?:~|\.(?:bak|old|orig|save|local))?"
+)
+_SETTING = r"(?P<head>\s*(?:export\s+)?(?P<name>[\w.-]+)\s*[=:]\s*)(?P<value>.*)"
+_SHORT_NAME = r"(?i)(?:\A|_)(?:key|pin|pwd|pass|auth|signing|salt|cert|dsn)(?:_|\Z)"
+"""Words that mean a secret in such a file, though not elsewhere."""
 _VALUE_END = r"[\"'`,;\s})\]]|\Z"
 _NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 _SIGNS = " \t\r\n\"'`=:>@(){}[],;|"
@@ -42,10 +50,45 @@ class _Sighting(NamedTuple):
 def is_env_file(path: str) -> bool:
     """Whether a file of this name holds settings, most of which are secrets: `.env`, `.env.local`,
     `prod.env`, `.envrc`."""
-    name = os.path.basename(path).casefold()
-    return name.startswith((".env.", ".env-", ".env_")) or name.rstrip("~").endswith(
-        (".env", ".envrc")
-    )
+    return re.fullmatch(_ENV_NAME, os.path.basename(path).casefold()) is not None
+
+
+def mask_env(text: str, redactor: Redactor) -> str:
+    """A file of settings as it may be shown, line for line: whole values of secret-looking names,
+    also those of several words or lines."""
+    lines = text.split("\n")
+    closing = ""
+    for at, line in enumerate(lines):
+        if closing:
+            lines[at] = MASK
+            closing = "" if closing in line else closing
+            continue
+        setting = re.match(_SETTING, line)
+        if setting is None or not _is_secret_setting(setting["name"]):
+            continue
+        value = setting["value"].rstrip()
+        quote = value[:1] if value[:1] in ("'", '"', "`") else ""
+        if quote and quote not in value[1:]:
+            closing = quote
+        if closing or re.search(r"\s", value) or not is_secret_name(setting["name"]):
+            lines[at] = setting["head"] + (conceal(value) if not closing else MASK)
+    return redactor.strict("\n".join(lines))
+
+
+def mask_settings(text: str) -> str:
+    """A part of a file of settings, which may begin in the middle of a value: names only."""
+
+    def mask(line: str) -> str:
+        setting = re.match(_SETTING, line)
+        if setting is not None:
+            return setting["head"] + (MASK if setting["value"].strip() else "")
+        return line if not line.strip() or line.lstrip().startswith("#") else MASK
+
+    return "\n".join(map(mask, text.split("\n")))
+
+
+def _is_secret_setting(name: str) -> bool:
+    return is_secret_setting(name) or re.search(_SHORT_NAME, name) is not None
 
 
 def hide_keys(text: str) -> str:
@@ -80,7 +123,7 @@ def find_masks(
     made: frozenset[_Sighting] = frozenset()
     if before is not None:
         literal = frozenset(each for each, _ in _sightings(before))
-        shown = {redactor.text(before), redactor.strict(before)} if env else {redactor.text(before)}
+        shown = {redactor.text(before), *([mask_env(before, redactor)] if env else [])}
         made = frozenset(each for text in shown for each, _ in _sightings(text)) - literal
     # Whoever saw masks in this file may write them in another form, or behind another name.
     fields = bool(made)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from clawkit.core.paths import plain_path, real_path
+from clawkit.core.paths import plain_path, real_path, ways_of
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolInputError
 from clawkit.fs.inside import (
     O_PATH,
@@ -117,6 +117,23 @@ class Reach:
 
     def _anywhere(self, path: str) -> str:
         return os.path.join(self.workspace, os.path.expanduser(_plain(path)))
+
+    def look_at(self, place: str) -> os.stat_result | None:
+        """What is at a resolved path below a root, no link followed; None when nothing is there."""
+        for root in self._read_roots:
+            if is_below(place, root) and place != root:
+                folder, name = os.path.split(os.path.relpath(place, root))
+                with suppress(OSError, ToolInputError):
+                    fd = _open_below(root, folder or ".", _FOLDER, links=False)
+                    try:
+                        return os.stat(name, dir_fd=fd, follow_symlinks=False)
+                    finally:
+                        os.close(fd)
+        return None
+
+    def ways(self, path: str) -> tuple[str, ...]:
+        """Every name that a path goes by on its way to where it leads."""
+        return ways_of(os.path.abspath(self._anywhere(path)))
 
     def _open(self, path: str, flags: int, roots: Sequence[str]) -> tuple[str, int]:
         """The root, and a handle for a path below it. Raises OSError."""

@@ -37,6 +37,11 @@ async def commit(
         done = await files.change(changes)
     except ProtectedError as error:
         await ctx.ask(_question(error))
+        if not all(ctx.permits(each.path) for each in changes):
+            raise ToolAuthorizationError(
+                "what the call would reach changed while a person was deciding; send it again",
+                reason="rule",
+            ) from None
         done = await files.change(changes, allowed=error.places)
     seen = ctx.use(Seen)
     for each, changed in zip(changes, done, strict=True):

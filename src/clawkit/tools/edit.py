@@ -25,7 +25,7 @@ from clawkit.fs.edit.replace import (
     check_characters,
     tell_lines,
 )
-from clawkit.fs.masks import is_env_file, may_have_masks, refuse_masks
+from clawkit.fs.masks import is_env_file, mask_settings, may_have_masks, refuse_masks
 from clawkit.fs.seen import Seen
 from clawkit.lsp.base import Problems
 from clawkit.redact import Redactor
@@ -84,7 +84,7 @@ async def execute(params: Params, ctx: Context) -> Result:
     text, encoding = decode_whole(original.data, params.path)
     redactor = ctx.use(Redactor)
     env = is_env_file(params.path) or is_env_file(original.place)
-    show = redactor.strict if env else redactor.text
+    show = mask_settings if env else redactor.text
     outcome = apply_exact(text, edits) if len(text) <= QUICK_CHARS else None
     if outcome is None:
         from clawkit.core.bounded import in_thread  # asyncio is not needed to describe a tool

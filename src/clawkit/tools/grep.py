@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -15,8 +15,9 @@ from clawkit.core.effects import Effect, file_resource
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.errors import ToolInputError
-from clawkit.fs.base import CHUNK, FileSystem
-from clawkit.fs.masks import is_env_file
+from clawkit.fs.base import FileSystem, read_all
+from clawkit.fs.decode import decode_whole
+from clawkit.fs.masks import hide_keys, is_env_file, mask_env
 from clawkit.fs.search.query import Found, Grep, Hits, Line, Output, Search
 from clawkit.redact import MASK, Redactor
 from clawkit.tools.searching import check_text, facts_of, fit, quote, tell_trouble
@@ -26,7 +27,8 @@ MAX_CHARS = 500
 """Of one line."""
 CUT = "… [cut]"
 MAX_SUSPECT = 50
-"""Files that are looked into for private keys; what looks like one in others is masked."""
+"""Files that are looked into for secrets; the lines of others that may have some are masked."""
+MAX_MASKED = 1024 * 1024
 GAP = "--"
 """Between lines that do not follow each other."""
 
@@ -105,7 +107,7 @@ async def execute(params: Params, ctx: Context) -> Result:
         ignored=params.ignored,
     )
     found = await ctx.use(Search).grep(query, ctx.permits)
-    page = _Page(query, ctx, await _find_keys(found.hits, ctx))
+    page = _Page(query, ctx, await _mask(found.hits, ctx))
     lines = fit(page.lines(found.hits), ctx)
     shown = sum(page.matches[: len(lines)])
     details = {"path": params.path, "output": params.output, **facts_of(found, shown)}
@@ -118,29 +120,37 @@ async def execute(params: Params, ctx: Context) -> Result:
     return Result.text(with_notes("\n".join(lines), [*_notes(query, found, shown)]), **details)
 
 
-async def _find_keys(hits: Sequence[Hits], ctx: Context) -> frozenset[str]:
-    """The files that hold private keys, of those with lines that look like a part of one: a line
-    alone does not give it away."""
-    suspect = [each.path for each in hits if any(_KEY_LINE.match(line.text) for line in each.lines)]
-    keys: set[str] = set()
+async def _mask(hits: Sequence[Hits], ctx: Context) -> Mapping[str, Sequence[str]]:
+    """By path, the masked lines of files whose secrets no single line gives away: those of files
+    of settings, and the bodies of private keys. No lines where that could not be found out."""
+    suspect = [
+        each.path
+        for each in hits
+        if is_env_file(each.path) or any(_KEY_LINE.match(line.text) for line in each.lines)
+    ]
+    masked: dict[str, Sequence[str]] = dict.fromkeys(suspect[MAX_SUSPECT:], ())
     for path in suspect[:MAX_SUSPECT]:
         try:
             async with ctx.use(FileSystem).open(os.path.join(ctx.workspace, path)) as file:
-                if b"PRIVATE KEY" in await file.read(CHUNK, 0):
-                    keys.add(path)
+                text, _ = decode_whole(await read_all(file, MAX_MASKED), path)
         except ToolInputError:
-            keys.add(path)
-    return frozenset((*keys, *suspect[MAX_SUSPECT:]))
+            masked[path] = ()
+            continue
+        if is_env_file(path):
+            masked[path] = mask_env(text, ctx.use(Redactor)).split("\n")
+        elif "PRIVATE KEY" in text:
+            masked[path] = hide_keys(text).split("\n")
+    return masked
 
 
 class _Page:
     """Hits as lines. Which of those are matches, or files, is noted in `matches`."""
 
-    def __init__(self, query: Grep, ctx: Context, keys: frozenset[str]) -> None:
-        """`keys` are files that hold private keys."""
+    def __init__(self, query: Grep, ctx: Context, masked: Mapping[str, Sequence[str]]) -> None:
+        """`masked` are the lines of files that may only be shown so."""
         self._query = query
         self._ctx = ctx
-        self._keys = keys
+        self._masked = masked
         self.matches: list[bool] = []
         self.cut = 0
 
@@ -155,8 +165,7 @@ class _Page:
 
     def _content(self, hits: Iterable[Hits]) -> Iterator[str]:
         for number, each in enumerate(hits):
-            path, secret = quote(each.path), is_env_file(each.path)
-            is_key = each.path in self._keys
+            path, masked = quote(each.path), self._masked.get(each.path)
             # Another file never goes on where the last one ended.
             last = -1 if number else each.lines[0].number - 1
             for line in each.lines:
@@ -166,14 +175,13 @@ class _Page:
                 last = line.number
                 sign = ":" if line.is_match else "-"
                 self.matches.append(line.is_match)
-                yield f"{path}{sign}{line.number}{sign} {self._text(line, secret, is_key)}"
+                yield f"{path}{sign}{line.number}{sign} {self._text(line, masked)}"
 
-    def _text(self, line: Line, secret: bool, is_key: bool) -> str:
-        text = line.text.decode("utf-8", "replace").removesuffix("\r")
-        if is_key and _KEY_LINE.match(line.text):
-            return MASK
-        if secret:
-            text = self._ctx.use(Redactor).strict(text)
+    def _text(self, line: Line, masked: Sequence[str] | None) -> str:
+        text = line.text.decode("utf-8", "replace")
+        if masked is not None:
+            text = masked[line.number - 1] if line.number <= len(masked) else MASK
+        text = text.removesuffix("\r")
         if len(text) > MAX_CHARS:
             self.cut += 1
             # Before it is cut: half of a token may not look like one.

@@ -17,7 +17,7 @@ from clawkit.errors import NotFoundError, ToolInputError
 from clawkit.fs.base import CHUNK, File, FileSystem, read_all
 from clawkit.fs.decode import UTF8, detect, find_codec, settle
 from clawkit.fs.kinds import FileKind, identify
-from clawkit.fs.masks import is_env_file
+from clawkit.fs.masks import is_env_file, mask_env
 from clawkit.fs.seen import Seen
 from clawkit.redact import Redactor
 from clawkit.text import human_size
@@ -84,6 +84,8 @@ async def _read(path: str, params: Params, ctx: Context, *notes: str) -> Result:
         )
         if is_env_file(path) or is_env_file(file.place):
             return await _show_settings(file, wish, params, ctx)
+        if params.format == "hex" and KEY.encode() in head:
+            raise ToolInputError(f"{path!r} holds a private key, so its bytes are not shown")
         if params.format == "hex":
             return await show_hex(file, head, wish)
         return await _show(file, head, wish, params, ctx)
@@ -151,7 +153,7 @@ async def _show_settings(file: File, wish: Wish, params: Params, ctx: Context) -
     if encoding is None:
         return _refuse(wish.path, len(data), identify(data))
     text = data[len(encoding.mark) :].decode(encoding.name, "replace")
-    return await _show_masked(text, wish, ctx.use(Redactor).strict)
+    return await _show_masked(text, wish, lambda whole: mask_env(whole, ctx.use(Redactor)))
 
 
 async def _show_made(text: str, wish: Wish, ctx: Context, kind: str = "text") -> Result:

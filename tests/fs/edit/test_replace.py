@@ -360,3 +360,20 @@ M, K = 1_000_000, 100_000
 )
 def test_hostile_texts_are_given_up_in_bounded_time(text: str, old: str) -> None:
     assert "is not in" in refuse(text, (old, "x"))
+
+
+@pytest.mark.parametrize(
+    ("text", "old"),
+    [
+        ("return xyz\n", "return x "),
+        ("a = foobar", "a = foo \t"),
+        ("“hi”; x\n", '"hi" '),
+        ("if a:\n  bcd\n", "if a:\n  b "),
+    ],
+)
+def test_blanks_at_the_end_of_a_text_do_not_fit_inside_of_a_line(text: str, old: str) -> None:
+    assert "is not in 'a.py'" in refuse(text, (old, "new "))
+
+
+def test_blanks_at_the_end_of_a_text_fit_at_the_end_of_a_line() -> None:
+    assert replace("a\nreturn x\nb\n", ("return x ", "return y")).text == "a\nreturn y\nb\n"

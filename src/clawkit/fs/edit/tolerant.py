@@ -131,9 +131,13 @@ def _by_fold(fold: Fold) -> _Find:
         if not wanted.strip():
             return
         misses = 0
+        # Blanks at the end of the text are left away as those of a line are: a line must end there.
+        ends_line = old[-1:].isspace() and not old.endswith("\n")
         for at in find_all(folded.text, wanted, every=every):
-            start, end = folded.start(at), folded.end(at + len(wanted))
-            if start is not None and end is not None:
+            stop = at + len(wanted)
+            start, end = folded.start(at), folded.end(stop)
+            is_whole = not ends_line or folded.text[stop : stop + 1] in ("", "\n")
+            if start is not None and end is not None and is_whole:
                 yield _Place(start, end, old, new)
             elif (misses := misses + 1) > MAX_MISSES:
                 return

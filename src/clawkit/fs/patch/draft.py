@@ -10,7 +10,7 @@ from clawkit.core.effects import file_resource
 from clawkit.errors import ConflictError, NotFoundError, ToolInputError
 from clawkit.fs.base import ABSENT, Change, File, FileSystem, Info, read_all
 from clawkit.fs.decode import UTF8, decode_whole, encode
-from clawkit.fs.masks import is_env_file, may_have_masks, refuse_masks
+from clawkit.fs.masks import is_env_file, mask_settings, may_have_masks, refuse_masks
 from clawkit.fs.patch.apply import Applied, apply_chunks
 from clawkit.fs.patch.parse import Add, Delete, Section, Update, paths_of
 from clawkit.fs.seen import MAX_HASHED, Seen
@@ -212,7 +212,7 @@ class Drafts:
     async def _update(self, draft: Draft, section: Update) -> None:
         text, encoding = decode_whole(draft.now or b"", section.path)
         redactor = self._redactor
-        show = redactor.strict if draft.is_env else redactor.text
+        show = mask_settings if draft.is_env else redactor.text
         arguments = (text, section.chunks, section.path)
         applied: Applied
         if len(text) > _LARGE:
