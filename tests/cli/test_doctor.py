@@ -396,3 +396,28 @@ def test_a_real_process_ends_with_the_code(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "unknown setting" in done.stdout
     assert done.stderr == ""
+
+
+def test_what_the_file_tools_lack_is_told(doctor: Doctor, file: Path, tmp_path: Path) -> None:
+    settings = {
+        "ripgrep": "/bin/true",
+        "readRoots": ["/nowhere", str(tmp_path), "beside"],
+        "writeRoots": ["~nobody-at-all/x"],
+        "lsp": {"servers": {"zls": {"command": ["./zls"], "files": ["*.zig"]}}},
+    }
+    file.write_text(json.dumps({"tools": {"fs": settings}}))
+    done = doctor("--json")
+    assert done.code == 1
+    assert "tools.fs.ripgrep" in done.found("files", "error")[0]["what"]
+    warned = "\n".join(each["what"] for each in done.found("files", "warn"))
+    assert "readRoots: '/nowhere'" in warned
+    assert "writeRoots: '~nobody-at-all/x'" in warned
+    assert "servers.zls: './zls' cannot be used" in warned
+    assert str(tmp_path) not in warned
+    assert "beside" not in warned
+
+
+def test_what_helps_the_file_tools_is_told(doctor: Doctor) -> None:
+    told = "\n".join(each["what"] for each in doctor("--json").found("files", "ok"))
+    assert "ripgrep is /" in told
+    assert "language servers: ruff, ty" in told

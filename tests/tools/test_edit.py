@@ -98,7 +98,8 @@ async def test_so_have_those_of_each_edit(
     [
         ({}, "nothing to replace"),
         ({"edits": []}, "nothing to replace"),
-        ({"oldText": "a"}, "nothing to replace"),
+        ({"oldText": "a"}, "newText is missing"),
+        ({"newText": "a"}, "oldText is missing"),
         ({"edits": [{"oldText": "a", "newText": "b"}], "oldText": "b"}, "not both"),
         ({"edits": [{"oldText": "a", "newText": "b"}], "replaceAll": True}, "not both"),
         ({"edits": [{"oldText": "a"}]}, "edits[0].newText: missing"),

@@ -10,11 +10,13 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from clawkit.agent.assemble import assemble
+from clawkit.cli.checks_files import check_files
+from clawkit.cli.finding import Finding, Level
 from clawkit.config.alter import content
 from clawkit.config.env import substitute
 from clawkit.config.include import ReadError, Source, Tree, read_text
@@ -32,8 +34,6 @@ from clawkit.core.context import Scope, Sender
 from clawkit.errors import ClawkitError, ConfigError, SecretError
 from clawkit.fs.inside import open_inside
 
-Level = Literal["ok", "warn", "error"]
-
 MAX_AGENTS = 100
 MAX_SITUATIONS = 100
 """Beyond these a configuration is too large to be looked at case by case."""
@@ -41,16 +41,6 @@ MAX_LISTED = 20
 """Old spellings that are told one by one."""
 
 _VARIABLE = re.compile(r"\$\{?([A-Z_][A-Z0-9_]*)")
-
-
-class Finding(NamedTuple):
-    """One thing that was looked at."""
-
-    section: str
-    level: Level
-    what: str
-    do: str = ""
-    """What to type or to change; empty when there is nothing to do."""
 
 
 class Diagnosis(NamedTuple):
@@ -83,6 +73,7 @@ def diagnose(
     findings += check_policy(loaded.config)
     findings += check_secrets(loaded, allow_exec=allow_exec)
     findings += check_workspaces(loaded.config)
+    findings += check_files(loaded.config)
     return Diagnosis(tuple(findings), True)
 
 

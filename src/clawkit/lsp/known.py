@@ -55,6 +55,10 @@ class Known:
         """Whether what a server says may depend on a file of that name."""
         return self._watched(name) is not None
 
+    def available(self) -> tuple[str, ...]:
+        """The names of the servers that can be started on this machine."""
+        return tuple(name for name, each in self._servers.items() if self._program(each))
+
     def servers_for(self, place: str) -> Iterator[Server]:
         """The servers for a file that can be started on this machine."""
         name = os.path.basename(place)

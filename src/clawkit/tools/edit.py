@@ -122,6 +122,9 @@ def _read_edits(params: Params) -> list[Replacement]:
         ]
     elif isinstance(old, str) and isinstance(new, str):
         edits = [Replacement(old, new, params.replace_all)]
+    elif isinstance(old, str) or isinstance(new, str):
+        missing = "newText" if isinstance(old, str) else "oldText"
+        raise ToolInputError(f"edit: {missing} is missing; a replacement needs both texts")
     else:
         raise ToolInputError(
             "edit: there is nothing to replace; give edits as a list of {oldText, newText}, or "

@@ -182,3 +182,10 @@ def test_limits_are_told() -> None:
     assert "more than 1,000 sections" in refusal(wrap(*many))
     chunks = ["@@", "+x"] * (patch.MAX_CHUNKS + 1)
     assert "more than 20,000 chunks" in refusal(wrap("*** Update File: a", *chunks))
+
+
+@pytest.mark.parametrize(
+    "text", ["--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n", "diff --git a/x b/x\n"]
+)
+def test_a_unified_diff_is_told_apart(text: str) -> None:
+    assert "this is a unified diff" in refusal(text)

@@ -142,6 +142,11 @@ def _unwrap(lines: Sequence[str]) -> tuple[int, int]:
         begin, end = _trim(lines, begin + 1, end - 1)
     if begin > end:
         raise ToolInputError(f"there is no patch; send one that begins with {_BEGIN!r}")
+    if lines[begin].startswith(("--- ", "diff --git ", "Index: ")):
+        raise ToolInputError(
+            f"this is a unified diff; send it in the form that begins with {_BEGIN!r}, with a "
+            "section like '*** Update File: path' for each file. Nothing was changed"
+        )
     if lines[begin].strip() != _BEGIN:
         _refuse(begin, lines[begin], repr(_BEGIN))
     if begin == end or lines[end].strip() != _END:
