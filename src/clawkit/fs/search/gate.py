@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 
 from clawkit.fs.reach import is_below
 from clawkit.fs.search.query import Admit, Start
@@ -22,7 +23,9 @@ class Gate:
         admit: Admit,
         one_name: bool,
     ) -> None:
-        """`workspace` has its links resolved. With `one_name`, files with several are left out."""
+        """`workspace` has its links resolved. With `one_name`, files with several are left out, and
+        those that were renamed or changed since: they may have had several when they were read."""
+        self._since = time.time_ns()
         self._fd = start.fd
         self._accepts = None if start.name else accepts
         self._admit = admit
@@ -43,14 +46,15 @@ class Gate:
         return self._accepts is None or bool(self._accepts(path))
 
     def leaves_out(self, path: str) -> bool:
-        """Whether a file has several names where that is not allowed, or is no file any more."""
+        """Whether a file has, or may have had, several names where that is not allowed."""
         if not self._one_name:
             return False
         try:
             info = os.stat(path, dir_fd=self._fd, follow_symlinks=False)
         except OSError:
             return True
-        return info.st_nlink > 1 or not stat.S_ISREG(info.st_mode)
+        is_one = info.st_nlink == 1 and stat.S_ISREG(info.st_mode)
+        return not is_one or info.st_ctime_ns > self._since
 
     def is_there(self, path: str) -> bool:
         try:
