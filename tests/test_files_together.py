@@ -290,7 +290,14 @@ async def test_links_do_not_lead_around_the_protection(tmp_path: Path, name: str
     (tmp_path / ".git" / "hooks").symlink_to("../shared")
     (tmp_path / "to-git").symlink_to(".git")
     (tmp_path / "to-hooks").symlink_to("to-git/hooks")
-    paths = [f".git/{name}", f"to-git/{name}", f"to-{name}".replace("to-config", "to-git/config")]
+    (tmp_path / "deep").symlink_to(".git/deep")
+    (tmp_path / ".git" / "deep").mkdir()
+    paths = [
+        f".git/{name}",
+        f"deep/../{name}",
+        f"to-git/{name}",
+        f"to-{name}".replace("to-config", "to-git/config"),
+    ]
     async with open_kit(tmp_path) as kit:
         for path in paths:
             result = await kit.call("write", {"path": path, "content": "y"})

@@ -28,8 +28,7 @@ class Services(Mapping[type, object]):
         self._loaded = loaded
         self._workspace = workspace
         config = loaded.config
-        self._agent = config.agents.get(scope.agent)
-        self._fs: Fs = config.tools.fs.merged(self._agent.tools.fs)
+        self._fs: Fs = config.tools.fs.merged(config.agents.get(scope.agent).tools.fs)
         self._made: dict[type, object] = {}
         self._factories: dict[type, Factory] = {
             FileSystem: lambda: self._files(self._fs.workspace_only),

@@ -6,6 +6,8 @@ import asyncio
 import errno
 import os
 import socket
+import subprocess
+import sys
 import threading
 import tracemalloc
 from collections.abc import Iterator
@@ -514,3 +516,56 @@ def test_a_search_begins_at_a_directory_or_at_a_file(place: Path, tmp_path: Path
     assert files.readable == (str(place),)
     more = LocalFileSystem(str(place), read_roots=[str(tmp_path / "outside")])
     assert more.readable == (str(place), str(tmp_path.resolve() / "outside"))
+
+
+async def test_a_file_that_is_replaced_all_the_time_can_be_read(place: Path) -> None:
+    swap = (
+        "import os, sys\n"
+        "print(flush=True)\n"
+        "while os.getppid() != 1:\n"
+        "    open(sys.argv[1] + '.new', 'w').write('inside')\n"
+        "    os.replace(sys.argv[1] + '.new', sys.argv[1])\n"
+    )
+    argv = [sys.executable, "-c", swap, str(place / "dir" / "f")]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as writer:
+        try:
+            assert writer.stdout is not None
+            writer.stdout.readline()
+            files = LocalFileSystem(str(place))
+            for _ in range(2_000):
+                async with files.open("dir/f") as file:
+                    assert await file.read(100, 0) == b"inside"
+        finally:
+            writer.kill()
+
+
+async def test_a_hard_link_that_comes_and_goes_shows_nothing_from_outside(
+    place: Path, tmp_path: Path
+) -> None:
+    swap = (
+        "import os, sys, time\n"
+        "file, outside = sys.argv[1:]\n"
+        "print(flush=True)\n"
+        "while os.getppid() != 1:\n"
+        "    os.link(outside, file + '.out')\n"
+        "    os.replace(file + '.out', file)\n"
+        "    open(file + '.in', 'w').write('inside')\n"
+        "    os.replace(file + '.in', file)\n"
+        "    time.sleep(0.0002)\n"
+    )
+    argv = [sys.executable, "-c", swap, str(place / "dir" / "f"), str(tmp_path / "outside" / "f")]
+    seen = set()
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as writer:
+        try:
+            assert writer.stdout is not None
+            writer.stdout.readline()
+            files = LocalFileSystem(str(place))
+            for _ in range(5_000):
+                try:
+                    async with files.open("dir/f") as file:
+                        seen.add(await file.read(100, 0))
+                except ToolInputError:
+                    seen.add(b"refused")
+        finally:
+            writer.kill()
+    assert seen == {b"inside", b"refused"}

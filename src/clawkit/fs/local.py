@@ -23,6 +23,8 @@ from clawkit.fs.search.query import Start
 
 # Only marks are opened until it is known what is there: opening a device can set it off.
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+_ATTEMPTS = 64
+"""A file that is replaced by a new one just now is opened again."""
 _AHEAD = 64 * 1024
 """Bytes that are read along with opening a file, which is all of most files."""
 
@@ -166,11 +168,16 @@ class LocalFileSystem:
             mark = self._reach.open_near(path, O_PATH)
         except (OSError, ToolInputError):
             return None
-        return self._open_marked(path, mark)
+        with suppress(ConflictError):
+            return self._open_marked(path, mark)
+        return None
 
     def _open_file(self, path: str) -> LocalFile:
         self._recover()
-        return self._open_marked(path, self._reach.open(path, O_PATH))
+        for _ in range(_ATTEMPTS):
+            with suppress(ConflictError):
+                return self._open_marked(path, self._reach.open(path, O_PATH))
+        raise ConflictError(f"{path!r} is being replaced all the time; try again later")
 
     def _open_marked(self, path: str, mark: int) -> LocalFile:
         fd = -1
@@ -205,7 +212,7 @@ class LocalFileSystem:
             return
         now = self._reach.look_at(place)
         if now is None or now.st_nlink > 1 or not os.path.samestat(now, info):
-            raise ConflictError(f"{path!r} was replaced while it was opened; try again")
+            raise ConflictError(f"{path!r} was replaced while it was opened")
 
     def _list(self, path: str, after: str, limit: int, details: bool) -> Listing:
         self._recover()

@@ -132,8 +132,9 @@ class Reach:
         return None
 
     def ways(self, path: str) -> tuple[str, ...]:
-        """Every name that a path goes by on its way to where it leads."""
-        return ways_of(os.path.abspath(self._anywhere(path)))
+        """Every name that a path goes by on its way to where it leads. What goes up does so from
+        where a link leads, as for the kernel."""
+        return ways_of(self._anywhere(path))
 
     def _open(self, path: str, flags: int, roots: Sequence[str]) -> tuple[str, int]:
         """The root, and a handle for a path below it. Raises OSError."""
