@@ -9,6 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from operator import itemgetter
+from time import monotonic
 
 from clawkit.config.paths import home
 from clawkit.core.bounded import in_thread, unbroken
@@ -23,8 +24,8 @@ from clawkit.fs.search.query import Start
 
 # Only marks are opened until it is known what is there: opening a device can set it off.
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
-_ATTEMPTS = 64
-"""A file that is replaced by a new one just now is opened again."""
+_PATIENCE = 2.0
+"""Seconds for which a file that is replaced by a new one just now is opened again."""
 _AHEAD = 64 * 1024
 """Bytes that are read along with opening a file, which is all of most files."""
 
@@ -174,7 +175,8 @@ class LocalFileSystem:
 
     def _open_file(self, path: str) -> LocalFile:
         self._recover()
-        for _ in range(_ATTEMPTS):
+        end = monotonic() + _PATIENCE
+        while monotonic() < end:
             with suppress(ConflictError):
                 return self._open_marked(path, self._reach.open(path, O_PATH))
         raise ConflictError(f"{path!r} is being replaced all the time; try again later")
