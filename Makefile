@@ -23,7 +23,7 @@ test: $(READY)  ## everything that must pass: format, lint, types, tests, covera
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n auto --cov --cov-report=term:skip-covered
+	$(BIN)/python -m pytest -n auto --dist loadgroup --cov --cov-report=term:skip-covered
 	$(BIN)/coverage report --include='src/clawkit/core/*,src/clawkit/policy/*,src/clawkit/fs/inside.py' --fail-under=100
 
 lint: $(READY)  ## format check, lint and types only

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from bench import files, races
+from bench import commands, files, races, soak
 from bench.figure import Figure, fastest
 from clawkit.agent.assemble import _assemble, assemble
 from clawkit.config.load import loads
@@ -152,6 +152,8 @@ def main() -> int:
         "policy": policy,
         "files": files.measure,
         "races": races.measure,
+        "commands": commands.measure,
+        "soak": soak.measure,
     }
     over = False
     for name in sys.argv[1:] or parts:

@@ -122,7 +122,7 @@ def parameters(name: str) -> str:
     tool = load_tool(CATALOG[name], Config(), Scope())
     if not isinstance(tool, Tool):
         raise KeyError(f"{name} is not offered without settings: {tool}")
-    required = tool.schema.get("required", ())
+    required = tool.offered.get("required", ())
     rows = [
         (
             f"`{key}`",
@@ -131,7 +131,7 @@ def parameters(name: str) -> str:
             schema["description"],
             code(other for other, meant in tool.aliases.items() if meant == key),
         )
-        for key, schema in tool.schema["properties"].items()
+        for key, schema in tool.offered["properties"].items()
     ]
     return table(("Parameter", "Type", "Default", "What it is", "Also accepted"), rows)
 

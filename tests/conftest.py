@@ -12,7 +12,10 @@ import pytest
 def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("CLAWKIT_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("CLAWKIT_HOME", str(tmp_path_factory.mktemp("home")))
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("CLAWKIT_HOME", str(home))
+    # No profile of the person who runs the tests is read, or left half done.
+    monkeypatch.setenv("HOME", str(home))
 
 
 @pytest.fixture

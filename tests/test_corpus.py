@@ -29,17 +29,16 @@ CASES: dict[str, dict[str, Any]] = {
     if line
     for case in [json.loads(line)]
 }
-# Areas that need what this build does not have.
+# Areas that need a tool this build does not have; "" for what is no tool.
 WAITING_AREAS = {
-    "allowlist": "exec",
-    "approval": "exec",
+    "allowlist": "",
+    "approval": "",
     "gateway": "gateway",
     "session": "sessions_list",
     "ssrf": "web_fetch",
 }
 # Cases that look at what the tool does with its parameters, not at policy.
 WAITING = {
-    *(name for name in CASES if name.startswith(("policy/env-", "policy/elev-", "policy/host-"))),
     "policy/sub-proto-agent",
     "secret/perm-state",
     "path/sbx-alias-dotdot",
@@ -51,7 +50,8 @@ WAITING = {
 def is_waiting(case: dict[str, Any]) -> bool:
     """Whether a case needs something this build does not have."""
     if case["area"] in WAITING_AREAS:
-        assert not CATALOG[WAITING_AREAS[case["area"]]].available
+        tool = WAITING_AREAS[case["area"]]
+        assert not tool or not CATALOG[tool].available
         return True
     if case["id"] in WAITING:
         return True
@@ -65,7 +65,38 @@ def cases(area: str) -> list[str]:
     return [name for name, case in CASES.items() if case["area"] == area and not is_waiting(case)]
 
 
-@pytest.mark.parametrize("case_id", cases("policy"))
+# Cases about what exec itself decides, after policy has let it through.
+EXEC = [
+    name
+    for name in cases("policy")
+    if name.startswith(("policy/env-", "policy/elev-", "policy/host-"))
+]
+
+
+@pytest.mark.parametrize("case_id", EXEC)
+async def test_exec(case_id: str, workspace: Path) -> None:
+    case = CASES[case_id]
+    given, context = case["input"], case["input"].get("context", {})
+    sender = Sender(id=context.get("from", ""), e164=context.get("from", ""))
+    # Whatever is refused must be refused although every command may run.
+    settings = {"security": "full", "ask": "off"} | given["config"]["tools"].get("exec", {})
+    async with open_kit(
+        workspace,
+        config={"tools": {**given["config"]["tools"], "exec": settings}},
+        channel=context.get("provider", ""),
+        sender=sender,
+        sandboxed=context.get("sandboxed", False),
+    ) as kit:
+        result = await kit.call("exec", given["call"]["params"])
+    if case["expected"] == "allow":
+        assert result.details["status"] == "completed"
+        return
+    wanted = {"env": "environment", "elev": "elevated", "host": "host"}
+    assert result.details["status"] == "blocked"
+    assert result.details["deniedReason"] == wanted[case_id[7:].partition("-")[0]]
+
+
+@pytest.mark.parametrize("case_id", [name for name in cases("policy") if name not in EXEC])
 async def test_policy(case_id: str, workspace: Path) -> None:
     case = CASES[case_id]
     given, context = case["input"], case["input"].get("context", {})
@@ -208,7 +239,7 @@ async def test_dos(case_id: str, workspace: Path) -> None:
         subprocess.run(["bash", "-c", given["fs"].replace("$WS", str(workspace))], check=True)
     params = _generate(given.get("rawParams") or given["params"])
     before = snapshot(workspace) if "fs" not in given else {}
-    async with open_kit(workspace) as kit:
+    async with open_kit(workspace, config={"tools": {"exec": given.get("exec", {})}}) as kit:
         result = await kit.call(given["tool"], params)
     assert len(result.as_text()) <= 64_000
     if CASES[case_id]["expected"] == "blocked":

@@ -41,7 +41,7 @@ BY_NAME = {path.partition(":")[0] for path, _ in COMMANDS.values()} | {
     entry.module for entry in CATALOG.values() if entry.module
 }
 # Programs of their own, started by path or by name.
-BY_NAME |= {"clawkit.fs.search.pysearch", "clawkit.media.child"}
+BY_NAME |= {"clawkit.fs.search.pysearch", "clawkit.media.child", "clawkit.process.keeper"}
 ENTRY_POINTS = {"clawkit", "clawkit.__main__", "clawkit.cli.main", "clawkit.testing"}
 
 

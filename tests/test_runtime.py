@@ -35,7 +35,8 @@ async def weather(city: str) -> str:
     return f"18 degrees in {city}"
 
 
-BUILT = ["read", "write", "edit", "apply_patch", "grep", "find", "ls", "session_status"]
+BUILT = ["read", "write", "edit", "apply_patch", "grep", "find", "ls", "exec", "process"]
+BUILT += ["session_status"]
 
 
 def without(name: str) -> list[str]:
@@ -76,6 +77,21 @@ def test_schemas_for_each_model_api(workspace: Path, provider: Any) -> None:
     schema = first.get("input_schema") or first["parameters"]
     assert list(schema["properties"])[:3] == ["path", "offset", "limit"]
     assert json.dumps(declared)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_what_is_hidden_is_not_declared_but_taken(workspace: Path, provider: Any) -> None:
+    schema = {"properties": {"shown": {"type": "string"}, "secret": {"type": "string"}}}
+
+    async def execute(params: dict[str, Any], _ctx: Context) -> str:
+        return str(params["secret"])
+
+    quiet = Tool("quiet", "Quiet.", schema, execute, hidden=frozenset({"secret"}))
+    async with Toolkit.open({}, workspace=workspace, tools=[quiet]) as kit:
+        declared = json.dumps(kit.schemas(provider)[-1])
+        assert "shown" in declared
+        assert "secret" not in declared
+        assert (await kit.call("quiet", {"secret": "taken"})).as_text() == "taken"
 
 
 def test_strict_schemas_and_unknown_apis(workspace: Path) -> None:

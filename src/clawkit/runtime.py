@@ -132,7 +132,7 @@ class Toolkit:
         if provider not in PROVIDERS:
             raise SchemaError(f"{provider!r} is no model API; known: {', '.join(PROVIDERS)}")
         return [
-            declare(tool.name, tool.description, tool.schema, provider, strict=strict)
+            declare(tool.name, tool.description, tool.offered, provider, strict=strict)
             for tool in self.tools
         ]
 

@@ -6,17 +6,24 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import msgspec
+
+from clawkit.config.env import substitute
 from clawkit.config.load import Loaded
-from clawkit.config.paths import home
+from clawkit.config.paths import commands_dir, home
+from clawkit.config.sections.exec import Exec
 from clawkit.config.sections.fs import Fs
+from clawkit.config.shown import secrets_of
 from clawkit.core.context import Scope
 from clawkit.core.paths import ways_of
+from clawkit.errors import ToolError
 from clawkit.fs.base import FileSystem, WorkspaceFiles
 from clawkit.fs.kinds import ImageLimits
 from clawkit.fs.search.query import Search
 from clawkit.fs.seen import Seen
 from clawkit.lsp.base import Diagnostics
 from clawkit.media.base import Media
+from clawkit.process.base import Commands, Surroundings
 
 Factory = Callable[[], object]
 
@@ -29,6 +36,8 @@ class Services(Mapping[type, object]):
         self._workspace = workspace
         config = loaded.config
         self._fs: Fs = config.tools.fs.merged(config.agents.get(scope.agent).tools.fs)
+        self._exec: Exec = config.tools.exec.merged(config.agents.get(scope.agent).tools.exec)
+        self._is_closed = False
         self._made: dict[type, object] = {}
         self._factories: dict[type, Factory] = {
             FileSystem: lambda: self._files(self._fs.workspace_only),
@@ -38,7 +47,13 @@ class Services(Mapping[type, object]):
             Diagnostics: self._diagnostics,
             Media: self._media,
             ImageLimits: lambda: ImageLimits(config.agents.defaults.image_max_dimension_px),
+            Commands: self._commands,
+            Surroundings: self._surroundings,
         }
+
+    def is_made(self, kind: type) -> bool:
+        """Whether somebody has asked for a service."""
+        return kind in self._made
 
     def fill(self, kind: type, factory: Factory) -> None:
         """Add a service."""
@@ -56,7 +71,8 @@ class Services(Mapping[type, object]):
         return len(self._factories)
 
     async def close(self) -> None:
-        """End what the services started. They can be asked for again."""
+        """End what the services started. They can be asked for again, but nothing more runs."""
+        self._is_closed = True
         made, self._made = self._made, {}
         for service in made.values():
             close = getattr(service, "close", None)
@@ -105,3 +121,32 @@ class Services(Mapping[type, object]):
         from clawkit.media.convert import LocalMedia
 
         return LocalMedia()
+
+    def _commands(self) -> Any:
+        from clawkit.process.local import LocalHost
+        from clawkit.process.supervisor import Supervisor
+
+        if self._is_closed:
+            raise ToolError("clawkit has been closed here; nothing is started any more")
+        folder = commands_dir(os.environ)
+        settings = self._exec
+        return Supervisor(
+            {"gateway": lambda: LocalHost(folder, max_processes=settings.max_processes)},
+            folder,
+            max_running=settings.max_running,
+            keep_s=settings.cleanup_ms / 1000,
+        )
+
+    def _surroundings(self) -> Any:
+        from clawkit.process.surroundings import LocalSurroundings
+
+        raw = self._loaded.raw or msgspec.to_builtins(self._loaded.config)
+        env = {**os.environ, **self._loaded.env}
+        return LocalSurroundings(
+            os.environ,
+            prepend=self._exec.path_prepend,
+            keep=self._exec.inherit_env,
+            secrets=[str(each) for each in secrets_of(substitute(raw, env))],
+            login=self._exec.login_path,
+            cache=os.path.join(home(os.environ), "cache", "login-path.json"),
+        )

@@ -20,7 +20,8 @@ from clawkit.core.tool import Tool
 from clawkit.errors import ConfigError, RegistryError
 
 OWNER = Scope(sender=Sender(owner=True))
-BUILT = ["read", "write", "edit", "apply_patch", "grep", "find", "ls", "session_status"]
+BUILT = ["read", "write", "edit", "apply_patch", "grep", "find", "ls", "exec", "process"]
+BUILT += ["session_status"]
 
 
 async def nothing(_params: Any, _ctx: Context) -> None:
@@ -76,7 +77,7 @@ def test_two_tools_of_one_name_are_refused() -> None:
 
 def test_policy_takes_tools_away_and_says_why() -> None:
     assembly = assemble(config_of(deny=["read", "exec"]), OWNER)
-    assert list(assembly.tools) == BUILT[1:]
+    assert list(assembly.tools) == [name for name in BUILT if name not in ("read", "exec")]
     assert "tools.deny denies it with 'read'" in assembly.refused["read"]
     assert "exec" in assembly.refused
 
@@ -151,14 +152,14 @@ def test_text_that_is_not_utf8_is_a_configuration_error() -> None:
         ({"tool": "jobs", "action": "start"}, "action: 'jobs' has no such action"),
         (
             {"tool": "*", "params": {"pth": "x"}},
-            "params.pth: 'read' and 'write' and 'edit' and 6 more has no such parameter",
+            "params.pth: 'read' and 'write' and 'edit' and 8 more has no such parameter",
         ),
         ({"tool": "read", "params": {"path": "x", "offset": "1"}}, None),
         ({"tool": "read", "params": {"file_path": "x"}}, None),
         ({"tool": "read", "params": {"path.name": "x"}}, None),
         ({"tool": "jobs", "action": "kill*"}, None),
         ({"tool": "weather", "action": "kill", "params": {"anything": "x"}}, None),
-        ({"tool": "exec", "params": {"comand": "x"}}, None),
+        ({"tool": "browser", "params": {"comand": "x"}}, None),
     ],
 )
 def test_a_rule_about_what_no_tool_has_is_remarked_on(
@@ -197,6 +198,68 @@ def test_actions_that_may_be_allowed_are_offered(rule: dict[str, Any]) -> None:
 def test_odd_schemas_do_not_stop_the_assembly(parameters: dict[str, Any]) -> None:
     rules = [{"tool": "*", "action": "k*", "effect": "deny"}]
     assert "jobs" in assemble(config_of(rules=rules), OWNER, [jobs(parameters)]).tools
+
+
+NEEDY = {
+    "properties": {
+        "action": {"enum": ["run", "kill"]},
+        "later": {"type": "boolean"},
+        "old": {"type": "boolean"},
+    },
+    "required": ["later"],
+    "additionalProperties": False,
+}
+
+
+NAMES = ("later", "old")
+
+
+def needy(**options: Any) -> Registered:
+    options = {"hidden": frozenset({"old"}), "needs": {"later": "Jobs"}, **options}
+    return Registered(Tool("needy", "Needy.", NEEDY, nothing, **options), "caller")
+
+
+@pytest.mark.parametrize(
+    ("config", "extra", "offered"),
+    [
+        (Config(), [jobs()], ["action", "later"]),
+        (Config(), [], ["action"]),
+        (config_of(deny=["jobs"]), [jobs()], ["action"]),
+        (config_of(rules=[{"tool": "jobs", "effect": "deny"}]), [jobs()], ["action"]),
+        (config_of(allow=["needy"]), [jobs()], ["action"]),
+    ],
+)
+def test_a_parameter_is_offered_only_beside_the_tool_it_needs(
+    config: Config, extra: list[Registered], offered: list[str]
+) -> None:
+    given_tool = needy()
+    tool = assemble(config, OWNER, [given_tool, *extra]).tools["needy"]
+    assert list(tool.offered["properties"]) == offered
+    assert tool.offered["required"] == (["later"] if "later" in offered else [])
+    assert tool.schema == given_tool.tool.schema
+    assert given_tool.tool.hidden == {"old"}
+
+
+@pytest.mark.parametrize(("other", "there"), [("no_such", False), ("READ", True), ("glob", True)])
+def test_a_tool_that_is_needed_may_be_called_by_any_of_its_names(other: str, there: bool) -> None:
+    tool = assemble(Config(), OWNER, [needy(needs={"later": other})]).tools["needy"]
+    assert ("later" in tool.offered["properties"]) is there
+
+
+def test_actions_and_parameters_can_be_left_out_together() -> None:
+    rules = [{"tool": "needy", "action": "kill", "effect": "deny"}]
+    tool = assemble(config_of(rules=rules), OWNER, [needy()]).tools["needy"]
+    assert tool.offered["properties"] == {"action": {"enum": ["run"]}}
+    assert "later" in tool.schema["properties"]
+
+
+def test_a_rule_about_a_hidden_parameter_holds() -> None:
+    rules = [{"tool": "needy", "params": {name: "true"}, "effect": "deny"} for name in NAMES]
+    assembly = assemble(config_of(rules=rules), OWNER, [needy()])
+    assert not [each for each in assembly.warnings if "no such" in each]
+    ctx = Context("1", OWNER, "/")
+    for name in NAMES:
+        assert isinstance(assembly.judge(assembly.tools["needy"], {name: True}, ctx), Deny)
 
 
 def test_equal_settings_in_other_objects_give_the_same_assembly() -> None:

@@ -53,21 +53,21 @@ def test_list_names_the_tools_in_force_and_what_to_try(cli: Cli) -> None:
     done = cli("tools", "list")
     assert done.returncode == 0
     assert "read" in done.stdout
-    assert "8 in force" in done.stdout
+    assert "10 in force" in done.stdout
     assert "Try:" in done.stdout
 
 
 def test_list_as_json_has_a_token_cost_for_each_tool(cli: Cli) -> None:
     rows = json.loads(cli("tools", "list", "--json").stdout)["tools"]
-    built = "read write edit apply_patch grep find ls session_status"
+    built = "read write edit apply_patch grep find ls exec process session_status"
     assert " ".join(row["tool"] for row in rows) == built
-    assert all(20 < row["tokens"] < 600 for row in rows)
+    assert all(20 < row["tokens"] < 900 for row in rows)
 
 
 def test_list_all_shows_what_is_not_built_as_not_available(cli: Cli) -> None:
     rows = json.loads(cli("tools", "list", "--all", "--json").stdout)["tools"]
-    exec_ = next(row for row in rows if row["tool"] == "exec")
-    assert (exec_["available"], exec_["allowed"], exec_["inForce"]) == (False, True, False)
+    browser = next(row for row in rows if row["tool"] == "browser")
+    assert (browser["available"], browser["allowed"], browser["inForce"]) == (False, True, False)
 
 
 def test_explain_names_step_key_and_entry(cli: Cli, config: Callable[[str], str]) -> None:
@@ -147,7 +147,8 @@ def test_call_takes_parameters_from_standard_input(cli: Cli) -> None:
         (("read", "{}"), 1, "path: missing"),
         (("read", '{"path": "../../etc/passwd"}'), 3, "outside the workspace"),
         (("nosuch", "{}"), 1, "no tool called"),
-        (("exec", '{"command": "id"}'), 1, "not available in this build"),
+        (("browser", '{"action": "start"}'), 1, "not available in this build"),
+        (("exec", '{"command": "id"}'), 3, "clawkit config set tools.exec.mode full"),
         (("read", "{path"), 2, "not JSON"),
         (("read", '{"path":' + "[" * 50_000 + "]" * 50_000 + "}"), 2, "nested too deeply"),
         (("read", '{"path":' + "[" * 200 + "]" * 200 + "}"), 1, "nested too deeply"),
@@ -299,7 +300,7 @@ def test_list_all_says_why_each_tool_is_absent(cli: Cli, config: Callable[[str],
     shown = cli("tools", "list", "--all", "--config", file).stdout
     assert "removed: tools.deny denies it with 'ls'" in shown
     assert "not available in this build" in shown
-    assert "7 in force, 1 removed by policy" in shown
+    assert "9 in force, 1 removed by policy" in shown
 
 
 def test_explain_without_a_name_explains_every_tool(cli: Cli) -> None:
@@ -310,7 +311,11 @@ def test_explain_without_a_name_explains_every_tool(cli: Cli) -> None:
 
 @pytest.mark.parametrize(
     ("name", "code", "words"),
-    [("ls", 3, "is not allowed here"), ("exec", 1, "not available"), ("nope", 1, "no tool called")],
+    [
+        ("ls", 3, "is not allowed here"),
+        ("browser", 1, "not available"),
+        ("nope", 1, "no tool called"),
+    ],
 )
 def test_schema_of_a_tool_that_is_not_in_force(
     cli: Cli, config: Callable[[str], str], name: str, code: int, words: str

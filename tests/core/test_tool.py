@@ -292,3 +292,63 @@ def test_defaults_are_what_the_schema_says(schema: dict[str, Any], defaults: obj
 def test_a_schema_that_cannot_be_used_is_told_by_the_tools_name(schema: dict[str, Any]) -> None:
     with pytest.raises(SchemaError, match=r"^probe: the parameter schema cannot be used"):
         _ = Tool("probe", "A tool.", schema, nothing).validator
+
+
+class Launch(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    command: str
+    place: Place | None = None
+    yield_ms: int = 10
+    old_name: str = ""
+
+
+HIDING = Tool("launch", "Launch.", Launch, nothing, hidden=frozenset({"place", "oldName"}))
+
+
+def test_what_is_hidden_is_not_offered_but_part_of_the_schema() -> None:
+    assert list(HIDING.offered["properties"]) == ["command", "yieldMs"]
+    assert list(HIDING.schema["properties"]) == ["command", "place", "yieldMs", "oldName"]
+    left_out: dict[str, Any] = {"properties": {}}
+    assert HIDING.offered | left_out == HIDING.schema | left_out
+    assert "Place" in HIDING.offered["$defs"]
+
+
+def test_what_is_hidden_is_not_offered_as_required() -> None:
+    schema = {"properties": {"a": {}, "b": {}, "c": {}}, "required": ["a", "b", "elsewhere"]}
+    made = Tool("a", "A tool.", schema, nothing, hidden=frozenset({"b", "c"}))
+    assert made.offered["required"] == ["a", "elsewhere"]
+    assert made.offered["properties"] == {"a": {}}
+    assert made.schema["required"] == ["a", "b", "elsewhere"]
+    assert not made.validator.is_valid({"a": 1, "elsewhere": 1})
+
+
+@pytest.mark.parametrize("required", [{}, {"required": None}])
+def test_a_schema_that_requires_nothing_goes_on_doing_so(required: dict[str, Any]) -> None:
+    schema = {"properties": {"a": {}, "b": {}}, **required}
+    made = Tool("a", "A tool.", schema, nothing, hidden=frozenset({"b"}))
+    assert made.offered == {"type": "object", "properties": {"a": {}}, **required}
+
+
+@pytest.mark.parametrize(
+    ("schema", "hidden"),
+    [
+        ({"properties": {"a": {}}}, set()),
+        ({"properties": {"a": {}}}, {"b"}),
+        ({"properties": []}, {"b"}),
+        ({}, {"b"}),
+    ],
+)
+def test_where_nothing_is_hidden_the_schema_itself_is_offered(
+    schema: dict[str, Any], hidden: set[str]
+) -> None:
+    made = Tool("a", "A tool.", schema, nothing, hidden=frozenset(hidden))
+    assert made.offered is made.schema
+
+
+@pytest.mark.parametrize("name", ["oldName", "old_name"])
+async def test_what_is_hidden_is_understood_and_checked_like_the_rest(name: str) -> None:
+    async def show(params: Launch, _ctx: Context) -> str:
+        return params.old_name
+
+    shown = replace(HIDING, execute=show)
+    assert (await run_tool(shown, {"command": "x", name: "here"})).as_text() == "here"
+    assert (await run_tool(shown, {"command": "x", name: 7})).details["code"] == 400

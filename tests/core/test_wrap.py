@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
@@ -78,6 +79,14 @@ def test_effects_are_still_those_of_the_tool() -> None:
 def test_actions_can_be_switched_off_one_after_the_other() -> None:
     twice = without_actions(without_actions(SCHEMA, {"kill"}, ""), {"list"}, "")
     assert twice.schema["properties"]["action"]["enum"] == [3]
+
+
+def test_what_is_hidden_stays_hidden_when_an_action_is_switched_off() -> None:
+    hiding = replace(STRUCT, hidden=frozenset({"sessionId"}), needs={"sessionId": "other"})
+    limited = without_actions(hiding, {"kill"}, "")
+    assert limited.offered["properties"] == {"action": {"enum": ["list"]}}
+    assert list(limited.schema["properties"]) == ["action", "sessionId"]
+    assert limited.needs == {"sessionId": "other"}
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ async def test_the_card_of_a_real_run(tmp_path: Path) -> None:
     async with open_kit(tmp_path, model="openai/gpt-5", config={"tools": {"deny": ["ls"]}}) as kit:
         result = await kit.call("session_status")
     assert "model openai/gpt-5\n" in result.as_text()
-    built = "read write edit apply_patch grep find session_status"
+    built = "read write edit apply_patch grep find exec process session_status"
     assert result.details["tools"] == built.split()
     assert result.details["senderIsOwner"] is True
 

@@ -110,6 +110,7 @@ def _assemble(config: Config, scope: Scope, extra: Sequence[Registered]) -> Asse
         for name, each in registered.items()
         if decision.verdicts[name].kept
     }
+    tools = {name: _hide(tool, tools) for name, tool in tools.items()}
     remarks += _remarks_on_rules(rules, registered)
     warnings = (*decision.warnings, *remarks, *dict.fromkeys(registry.conflicts))
     return Assembly(tools, sources, decision, rules, warnings)
@@ -192,6 +193,12 @@ def _switch_off(tool: Tool, name: str, rules: Sequence[Rule]) -> Tool:
             if off:
                 tool = without_actions(tool, off, rule.reason or f"tools.rules[{rule.number}]")
     return tool
+
+
+def _hide(tool: Tool, tools: Mapping[str, Tool]) -> Tool:
+    """Parameters that are of no use without a tool the run does not have are not offered."""
+    idle = {param for param, other in tool.needs.items() if canonical(other) not in tools}
+    return replace(tool, hidden=tool.hidden | idle) if idle else tool
 
 
 def _remarks_on_rules(rules: Sequence[Rule], registered: Mapping[str, Registered]) -> Iterator[str]:

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Coroutine
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -16,10 +16,15 @@ from clawkit.agent.assemble import assemble
 from clawkit.cli.options import Settings, is_terminal, print_json, warn
 from clawkit.cli.terminal import TerminalApprover
 from clawkit.core.approval import Approver
+from clawkit.core.bounded import in_thread
 from clawkit.core.call import CallRequest, Event, Run, call
 from clawkit.core.result import Result
+from clawkit.process.base import Commands
+from clawkit.process.hidden import hide_memory
 from clawkit.runtime import close_run, make_run, resolve_workspace
-from clawkit.text import printable
+from clawkit.services import Services
+from clawkit.text import human_size, one_line, printable
+from clawkit.tools.commanding import owner_of
 
 T = TypeVar("T")
 
@@ -43,8 +48,11 @@ def run_one(settings: Settings, name: str, params: str, *, text: bool) -> int:
 def run_many(settings: Settings, file: str) -> int:
     """One result line per call; the worst exit code. A bad line is an answer, not an end."""
     run = _prepare(settings)
-    with _open_lines(file) as stream:
-        return asyncio.run(_closing(run, _answer_all(run, stream)))
+    fd = _open_lines(file)
+    try:
+        return asyncio.run(_closing(run, _answer_all(run, _Lines(fd))))
+    finally:
+        os.close(fd)
 
 
 async def _closing(run: Run, work: Coroutine[Any, Any, T]) -> T:
@@ -52,13 +60,50 @@ async def _closing(run: Run, work: Coroutine[Any, Any, T]) -> T:
     try:
         return await work
     finally:
+        _tell_ending(run)
         await close_run(run)
 
 
-async def _answer_all(run: Run, stream: IO[bytes]) -> int:
+def _tell_ending(run: Run) -> None:
+    """Commands in the background that end now: nobody should have to wonder where they went."""
+    if isinstance(run.services, Services) and run.services.is_made(Commands):
+        mine = run.services[Commands].all(owner_of(run.scope))  # type: ignore[attr-defined]
+        running = [each for each in mine if each.exit is None or each.left]
+        names = [each.id for each in running if not each.launch.detach]
+        if names:
+            click.echo(
+                f"clawkit: ending what still runs of {', '.join(names)} "
+                "(with detach a command lives on)",
+                err=True,
+            )
+
+
+class _Lines:
+    """The lines of a file or a pipe. Commands in the background go on while one is waited for."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._buffer = b""
+
+    async def next(self) -> bytes:
+        """The next line, with its end; empty when there is none; at most one byte too long."""
+        # By newline only: other line separators may stand inside JSON strings.
+        parts, size = [self._buffer], len(self._buffer)
+        while b"\n" not in parts[-1] and size <= MAX_LINE:
+            more = await in_thread(os.read, self._fd, 1 << 16)
+            if not more:
+                break
+            parts.append(more)
+            size += len(more)
+        data = b"".join(parts)
+        end = min(data.find(b"\n") + 1 or len(data), MAX_LINE + 1)
+        line, self._buffer = data[:end], data[end:]
+        return line
+
+
+async def _answer_all(run: Run, lines: _Lines) -> int:
     worst, number = 0, 0
-    # By newline only: other line separators may stand inside JSON strings.
-    while line := stream.readline(MAX_LINE + 1):
+    while line := await lines.next():
         number += 1
         if not line.strip():
             continue
@@ -96,11 +141,11 @@ async def _answer(run: Run, line: bytes, number: int) -> tuple[Result, Any]:
     return await _interruptible(run, asked), given_id
 
 
-def _open_lines(file: str) -> IO[bytes]:
+def _open_lines(file: str) -> int:
     if file == "-" and sys.stdin is not None:
-        return os.fdopen(os.dup(sys.stdin.fileno()), "rb")
+        return os.dup(sys.stdin.fileno())
     try:
-        return open(file, "rb")
+        return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise click.UsageError(f"cannot read {file!r}: {error.strerror}") from None
 
@@ -127,6 +172,8 @@ def _prepare(settings: Settings) -> Run:
     assembly = assemble(loaded.config, scope)
     warn([*map(str, loaded.warnings), *assembly.warnings])
     workspace = resolve_workspace(loaded.config, scope.agent, settings.workspace)
+    if "exec" in assembly.tools:
+        hide_memory()
     on_terminal = is_terminal(sys.stdin) and is_terminal(sys.stderr)
     approver: Approver | None = TerminalApprover() if on_terminal else None
     return make_run(loaded, assembly, scope, workspace, approver=approver)
@@ -150,7 +197,12 @@ async def _interruptible(run: Run, request: CallRequest) -> Result:
 
 
 def _show_progress(event: Event) -> None:
-    if event["type"] == "update":
+    facts = event.get("details", {})
+    if event["type"] == "update" and "elapsedMs" in facts:
+        last = one_line(facts["tail"].rstrip().rpartition("\n")[2], 120)
+        said = f"… {facts['elapsedMs'] / 1000:.0f} s, {human_size(facts['bytes'])}: {last}"
+        click.secho(printable(said), fg="bright_black", err=True)
+    elif event["type"] in ("update", "notice"):
         for block in event.get("content", ()):
             text = printable(block.get("text", "[image]"))
             click.secho(f"… {text}", fg="bright_black", err=True)

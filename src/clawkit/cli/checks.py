@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from clawkit.agent.assemble import assemble
+from clawkit.cli.checks_commands import check_commands
 from clawkit.cli.checks_files import check_files
 from clawkit.cli.finding import Finding, Level
 from clawkit.config.alter import content
@@ -74,6 +75,7 @@ def diagnose(
     findings += check_secrets(loaded, allow_exec=allow_exec)
     findings += check_workspaces(loaded.config)
     findings += check_files(loaded.config)
+    findings += check_commands(loaded.config)
     return Diagnosis(tuple(findings), True)
 
 

@@ -19,6 +19,9 @@ COMMANDS = {
     "tools": ("clawkit.cli.tools:tools", "List, explain, describe and call tools."),
     "config": ("clawkit.cli.config:config", "Read, change and check the configuration."),
     "doctor": ("clawkit.cli.doctor:doctor", "Say what is missing or wrong, and what to type."),
+    "ps": ("clawkit.cli.running:ps", "Show the commands that run."),
+    "logs": ("clawkit.cli.logs:logs", "Show what a command wrote."),
+    "kill": ("clawkit.cli.running:kill", "End commands, and all they started."),
 }
 
 # For those who leave out the first word.
@@ -33,6 +36,7 @@ Try:
   clawkit tools explain exec
   clawkit tools call ls
   clawkit config validate
+  clawkit ps
 """
 
 

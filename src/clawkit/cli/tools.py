@@ -56,7 +56,7 @@ def _row(name: str, assembly: Assembly, provider: Provider) -> dict[str, Any]:
         "inForce": tool is not None,
     }
     if tool is not None:
-        row["tokens"] = token_cost(tool.name, tool.description, tool.schema, provider)
+        row["tokens"] = token_cost(tool.name, tool.description, tool.offered, provider)
     if verdict.removed_by is not None:
         row["removedBy"] = _trace(verdict.removed_by)
     return row
@@ -215,7 +215,7 @@ def schema(names: tuple[str, ...], provider: Provider | None, strict: bool, **op
     chosen = [_in_force(name, assembly) for name in names] or list(assembly.tools.values())
     print_json(
         [
-            declare(tool.name, tool.description, tool.schema, target, strict=strict)
+            declare(tool.name, tool.description, tool.offered, target, strict=strict)
             for tool in chosen
         ]
     )

@@ -26,6 +26,11 @@ def config_file(env: Mapping[str, str]) -> str:
     return expand(named, env) if named else os.path.join(home(env), CONFIG_NAME)
 
 
+def commands_dir(env: Mapping[str, str]) -> str:
+    """Where commands that run are written down, and their output when it is much."""
+    return os.path.join(home(env), "commands")
+
+
 def include_roots(env: Mapping[str, str]) -> tuple[str, ...]:
     """Directories outside the configuration's own that may be included from."""
     given = env.get("CLAWKIT_INCLUDE_ROOTS", "").split(os.pathsep)

@@ -172,7 +172,11 @@ def _context(run: Run, tool: Tool, call_id: str, on_event: OnEvent | None) -> Co
         if on_event is not None:
             _emit(on_event, "update", tool.name, call_id, for_event(update, run.redactor))
 
-    return Context(call_id, run.scope, run.workspace, run.services, send_update)
+    def notify(notice: Result) -> None:
+        if on_event is not None:
+            _emit(on_event, "notice", tool.name, call_id, for_event(notice, run.redactor))
+
+    return Context(call_id, run.scope, run.workspace, run.services, send_update, notify)
 
 
 async def _admit(run: Run, tool: Tool, raw: object, ctx: Context) -> _Prepared:

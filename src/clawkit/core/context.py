@@ -59,6 +59,10 @@ async def _drop(_update: Result) -> None:
     return None
 
 
+def _drop_notice(_notice: Result) -> None:
+    return None
+
+
 async def _nobody(wish: Ask) -> None:
     raise ToolAuthorizationError(
         f"{wish.title}: nobody can be asked", reason="approval-unavailable"
@@ -79,6 +83,8 @@ class Context:
     """Absolute path of the directory the run works in."""
     services: Mapping[type, object] = field(default_factory=lambda: MappingProxyType({}))
     send_update: Update = _drop
+    notify: Callable[[Result], None] = _drop_notice
+    """Tells whoever watches what came of a call later on, when it may have ended long ago."""
     ask: AskPerson = _nobody
     """Has a person decide in the middle of a call: returns after a yes, raises after a no."""
     permits: Callable[[str], bool] = _any_path

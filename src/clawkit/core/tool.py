@@ -66,6 +66,10 @@ class Tool:
     """Parameters that name files: rules compare them resolved, not as they were spelled."""
     touches: Callable[[Any], Iterable[str]] | None = None
     """Files that a call names in another way, inside a text: rules about `path` hold for each."""
+    hidden: frozenset[str] = frozenset()
+    """Parameters that are understood but not offered."""
+    needs: Mapping[str, str] = field(default_factory=lambda: _NO_ALIASES)
+    """Parameters that are only offered beside another tool, and its name."""
 
     def __post_init__(self) -> None:
         if not is_tool_name(self.name):
@@ -112,6 +116,18 @@ class Tool:
         if schema.get("type", "object") != "object":
             raise SchemaError(f"{self.name}: the parameters must be an object")
         return schema | {"type": "object"}
+
+    @cached_property
+    def offered(self) -> dict[str, Any]:
+        """The schema as models and readers are shown it: without what is hidden."""
+        properties = self.schema.get("properties")
+        if not isinstance(properties, Mapping) or self.hidden.isdisjoint(properties):
+            return self.schema
+        shown = {name: part for name, part in properties.items() if name not in self.hidden}
+        offered = self.schema | {"properties": shown}
+        if isinstance(required := self.schema.get("required"), list):
+            offered["required"] = [name for name in required if name not in self.hidden]
+        return offered
 
     @cached_property
     def defaults(self) -> dict[str, Any]:

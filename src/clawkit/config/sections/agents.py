@@ -225,6 +225,16 @@ class Agents(Section):
                     "Remove its id: the key is the id",
                 )
 
+    def key_of(self, agent_id: str) -> str:
+        """Where an agent's settings are written; empty when there are none."""
+        wanted = _normal(agent_id)
+        for index, agent in enumerate(self.listed):
+            if _normal(agent.id or "") == wanted:
+                return f"agents.list[{index}]"
+        return next(
+            (f"agents.entries.{name}" for name in self.entries if _normal(name) == wanted), ""
+        )
+
     def by_id(self) -> dict[str, Agent]:
         """All agents by lower-case id, those of `list` first."""
         named = [(agent.id or "", agent) for agent in self.listed] + list(self.entries.items())

@@ -82,6 +82,10 @@ class Exec(Section):
     """Node that runs commands when host is `node`."""
     path_prepend: list[str] = []
     """Directories to put in front of PATH."""
+    login_path: bool = True
+    """Ask the login shell once for PATH; default true."""
+    inherit_env: list[str] = []
+    """Variables that commands get although they look like credentials; names."""
     safe_bins: list[str] = msgspec.field(default_factory=lambda: list(SAFE_BINS))
     """Programs that need no approval with harmless arguments; default jq, grep, cut, sort, uniq,
     head, tail, tr, wc."""
@@ -101,10 +105,14 @@ class Exec(Section):
     """Milliseconds until a running command goes to the background; default 10000."""
     timeout_sec: Annotated[int, Meta(ge=10)] = 1800
     """Seconds until a command is ended; at least 10, default 1800."""
+    no_output_timeout_sec: Count = 0
+    """Seconds without output until a command is ended; 0 (default) for never."""
     cleanup_ms: Positive = 1_800_000
     """Milliseconds a finished command's output is kept; default 1800000."""
     max_running: Positive = 64
     """Most commands running at once; default 64."""
+    max_processes: Annotated[int, Meta(ge=10)] = 1_000
+    """Most processes of one command, which is ended when it has more; default 1000."""
     approval_running_notice_ms: Count = 10_000
     """Milliseconds until a note that an approved command still runs; default 10000."""
     notify_on_exit: bool = True

@@ -1,0 +1,332 @@
+"""Commands as tools see them: what is to run, how it goes, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
+
+from clawkit.errors import ToolError
+
+Reason = Literal[
+    "exit",
+    "signal",
+    "overall-timeout",
+    "no-output-timeout",
+    "manual-cancel",
+    "out-of-memory",
+    "process-limit",
+    "not-found",
+    "not-executable",
+    "spawn-error",
+    "lost",
+]
+"""How a command came to its end; `lost` when its end was not seen."""
+
+
+class NoTerminalError(ToolError):
+    """The machine has no terminal to give."""
+
+
+class Launch(NamedTuple):
+    """What is to run."""
+
+    text: str
+    """What the shell is given."""
+    cwd: str
+    """Absolute path of the directory it runs in."""
+    env: Mapping[str, str]
+    """All of its environment."""
+    size: tuple[int, int] | None = None
+    """Columns and rows of its terminal; None for pipes."""
+    open_input: bool = False
+    """Whether it can be written to; if not, it finds its input empty. A terminal always can."""
+    timeout_s: float | None = None
+    quiet_s: float | None = None
+    """Seconds without output after which it is ended."""
+    detach: bool = False
+    """Whether it lives on when clawkit ends."""
+    memory: int = 100_000
+    """Bytes of its output that are kept in memory; when there are more, a file has them all."""
+
+
+class Exit(NamedTuple):
+    """How a command ended."""
+
+    reason: Reason
+    code: int | None = None
+    signal: str = ""
+    """Such as `SIGKILL`; empty unless a signal ended it."""
+    seconds: float = 0.0
+    """How long it ran."""
+    cpu_s: float = 0.0
+    memory: int = 0
+    """The most bytes it, or one of its children, had in memory at once."""
+    note: str = ""
+    """What else there is to say, in words."""
+
+    @property
+    def status(self) -> Literal["completed", "failed"]:
+        """A non-zero code is an answer; what kept the command from giving one is a failure."""
+        return "completed" if self.reason in ("exit", "manual-cancel") else "failed"
+
+
+class Left(NamedTuple):
+    """A process that a command left running when it ended."""
+
+    pid: int
+    name: str
+    is_stuck: bool = False
+    """Whether it was to be ended and could not: it runs as somebody else, or hangs."""
+
+
+class Bytes(Protocol):
+    """What a command has written so far: standard output and errors as they came."""
+
+    @property
+    def size(self) -> int: ...
+
+    async def read(self, start: int, size: int) -> bytes:
+        """At most `size` bytes from a place; fewer only at the end."""
+        ...
+
+
+class Output(Bytes, Protocol):
+    """The bytes, and where they are."""
+
+    @property
+    def path(self) -> str:
+        """The file that holds all of them; empty while memory does."""
+        ...
+
+    @property
+    def dropped(self) -> int:
+        """Bytes that came after those that are kept: there was no room for them."""
+        ...
+
+    def tail(self, size: int) -> bytes:
+        """The last bytes, as far as they are at hand without waiting."""
+        ...
+
+
+class Terminal(Protocol):
+    """The terminal of a command that has one."""
+
+    @property
+    def keys_known(self) -> bool:
+        """Whether the program said which arrow keys it expects, or has to be assumed nothing."""
+        ...
+
+    @property
+    def application_keys(self) -> bool:
+        """Whether arrow keys are sent in the form that full-screen programs ask for."""
+        ...
+
+    @property
+    def application_keypad(self) -> bool:
+        """The same for the keys of the keypad."""
+        ...
+
+    @property
+    def bracketed_paste(self) -> bool: ...
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and rows."""
+        ...
+
+
+class Running(Protocol):
+    """A command on its host, from its start until nothing of it is left."""
+
+    @property
+    def pid(self) -> int:
+        """Its process on this machine; 0 when it runs elsewhere."""
+        ...
+
+    @property
+    def since(self) -> int:
+        """When that process began, as the system counts."""
+        ...
+
+    @property
+    def mark(self) -> int:
+        """What all of its processes are marked with; 0 for nothing."""
+        ...
+
+    @property
+    def output(self) -> Output: ...
+    @property
+    def terminal(self) -> Terminal | None: ...
+    @property
+    def can_write(self) -> bool: ...
+    @property
+    def left(self) -> Sequence[Left]:
+        """What it left running; only once it has ended."""
+        ...
+
+    async def wait(self) -> Exit:
+        """Until it has ended and all it wrote has been read."""
+        ...
+
+    async def write(self, data: bytes, *, eof: bool = False) -> None:
+        """Raises `ToolInputError` when it cannot be written to, or does not take it in time."""
+        ...
+
+    def resize(self, columns: int, rows: int) -> None: ...
+
+    async def signal(self, number: int) -> None:
+        """To the command and what it started."""
+        ...
+
+    async def end(self, grace_s: float) -> None:
+        """Ask it and all it started to end, and after the grace make them; until all are gone."""
+        ...
+
+
+class ExecHost(Protocol):
+    """A place where commands run. Every implementation passes the same contract suite."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def start(self, launch: Launch, id_: str) -> Running:
+        """Raises `ToolError` when the command cannot be started. The id is the only one of its
+        kind on this machine, and fit for the name of a file."""
+        ...
+
+    async def close(self) -> None:
+        """End everything that was not to live on."""
+        ...
+
+
+class Command(Protocol):
+    """One command, for as long as somebody may want to know about it."""
+
+    @property
+    def id(self) -> str:
+        """Two words, such as `calm-otter`, under which it is asked for."""
+        ...
+
+    @property
+    def owner(self) -> str:
+        """Whose it is: others do not see it."""
+        ...
+
+    @property
+    def launch(self) -> Launch: ...
+    @property
+    def name(self) -> str:
+        """A few words of the command, for a list."""
+        ...
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def started(self) -> float:
+        """Seconds since 1970."""
+        ...
+
+    @property
+    def runtime_s(self) -> float: ...
+    @property
+    def idle_s(self) -> float:
+        """Seconds since it last wrote something."""
+        ...
+
+    @property
+    def exit(self) -> Exit | None:
+        """None while it runs."""
+        ...
+
+    @property
+    def background(self) -> bool:
+        """Whether it goes on without the call that started it."""
+        ...
+
+    @property
+    def output(self) -> Output: ...
+    @property
+    def terminal(self) -> Terminal | None: ...
+    @property
+    def can_write(self) -> bool: ...
+    @property
+    def waits_for_input(self) -> bool:
+        """A guess: it can be written to and has been silent for long."""
+        ...
+
+    @property
+    def left(self) -> Sequence[Left]: ...
+
+    told: int
+    """How much of the output a poll has already given."""
+    counted: tuple[int, int] | None
+    """How many bytes of the output were looked at for lines, and the newlines in them."""
+    empty_polls: int
+    """Polls in a row that gave nothing."""
+    announce: bool
+    """Whether its end is still to be told: not when a poll has told it."""
+
+    async def wait(self, seconds: float | None = None) -> Exit | None:
+        """Until it has ended; None when the time was over first."""
+        ...
+
+    async def wait_for_news(self, seen: int, seconds: float) -> None:
+        """Until it wrote more than `seen` bytes, or ended, or the time is over."""
+        ...
+
+    async def write(self, data: bytes, *, eof: bool = False) -> None: ...
+    def resize(self, columns: int, rows: int) -> None: ...
+    async def signal(self, number: int) -> None: ...
+
+    async def end(self, reason: Reason = "manual-cancel") -> None:
+        """End it and all it started; until all are gone."""
+        ...
+
+    def to_background(self) -> None:
+        """The call that started it goes on without it."""
+        ...
+
+
+@runtime_checkable
+class Commands(Protocol):
+    """All commands that were started, independent of the calls that started them."""
+
+    @property
+    def hosts(self) -> Sequence[str]:
+        """Where commands can run."""
+        ...
+
+    async def start(
+        self,
+        host: str,
+        launch: Launch,
+        owner: str,
+        *,
+        background: bool,
+        on_end: Callable[[Command], None] | None = None,
+    ) -> Command:
+        """Raises `ToolError` when too many run already or it cannot be started. `on_end` is called
+        a moment after a command in the background ended, unless somebody was told or ended it."""
+        ...
+
+    def all(self, owner: str) -> Sequence[Command]:
+        """Those in the background, running ones first, then the newest."""
+        ...
+
+    def get(self, owner: str, id_: str) -> Command:
+        """Raises `NotFoundError`."""
+        ...
+
+    async def forget(self, command: Command) -> None:
+        """Leave it out of the list and remove what is kept of it; if it runs, it is ended."""
+        ...
+
+
+@runtime_checkable
+class Surroundings(Protocol):
+    """What commands find around them."""
+
+    async def variables(self) -> Mapping[str, str]:
+        """The environment that every command starts with: clawkit's own without what is not for
+        commands, and the PATH of the user's login."""
+        ...

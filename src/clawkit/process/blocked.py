@@ -1,0 +1,282 @@
+"""Variables that steer programs: who sets them decides what a harmless command does.
+
+Names are written here in upper case and compared without regard to case. Each has a few words that
+say what it does, for the message of a refusal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+
+def _table(groups: Mapping[str, str]) -> dict[str, str]:
+    return {name: what for what, names in groups.items() for name in names.split()}
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_PROXIES = """ALL_PROXY FTP_PROXY GRPC_PROXY HTTPS_PROXY HTTP_PROXY NO_GRPC_PROXY NO_PROXY
+    RSYNC_PROXY SOCKS_PROXY WSS_PROXY WS_PROXY"""
+
+BLOCKED = _table(
+    {
+        "loads code into programs of the C library": """
+            GCONV_PATH GETCONF_DIR GLIBC_TUNABLES HOSTALIASES LOCALDOMAIN MALLOC_TRACE NIS_PATH
+            RESOLV_HOST_CONF RES_OPTIONS SSLKEYLOGFILE""",
+        "changes how a shell starts or reads a command": """
+            BASHOPTS BASH_COMPAT BASH_ENV BASH_LOADABLES_PATH BASH_XTRACEFD CDPATH ENV EXECIGNORE
+            FISH_COMPLETE_PATH FISH_FUNCTION_PATH FPATH GLOBIGNORE IFS KSH_ENV MODULE_PATH NULLCMD
+            PS4 READNULLCMD SHELL SHELLOPTS""",
+        "loads code into Python": """
+            PYTHONBREAKPOINT PYTHONCASEOK PYTHONEXECUTABLE PYTHONHOME PYTHONINSPECT PYTHONPATH
+            PYTHONPLATLIBDIR PYTHONPYCACHEPREFIX PYTHON_PRESITE __PYVENV_LAUNCHER__""",
+        "loads code into Node.js": """
+            NODE_CHANNEL_FD NODE_COMPILE_CACHE NODE_OPTIONS NODE_PATH NODE_REDIRECT_WARNINGS
+            NODE_REPL_EXTERNAL_MODULE NODE_REPL_HISTORY NODE_V8_COVERAGE BUN_OPTIONS
+            ELECTRON_RUN_AS_NODE""",
+        "loads code into Perl": "PERL5LIB PERL5OPT PERL5SHELL PERLIO_DEBUG PERLLIB PERL_RL",
+        "loads code into Ruby": """
+            RUBYGEMS_GEMDEPS RUBYLIB RUBYLIB_PREFIX RUBYOPT RUBYPATH RUBYSHELL""",
+        "loads code into Java": """
+            ANT_OPTS CATALINA_OPTS GRADLE_OPTS IBM_JAVA_OPTIONS JAVA_OPTS JAVA_TOOL_OPTIONS
+            JDK_JAVAC_OPTIONS JDK_JAVA_OPTIONS MAVEN_ARGS MAVEN_OPTS OPENJ9_JAVA_OPTIONS SBT_OPTS
+            _JAVA_OPTIONS""",
+        "loads code into .NET": """
+            CORECLR_ENABLE_PROFILING CORECLR_PROFILER COR_ENABLE_PROFILING COR_PROFILER
+            DOTNET_ADDITIONAL_DEPS DOTNET_DIAGNOSTICPORTS DOTNET_SHARED_STORE DOTNET_STARTUP_HOOKS
+            MONO_CONFIG MONO_ENV_OPTIONS MONO_GAC_PREFIX MONO_PATH""",
+        "loads code into an interpreter": """
+            AWKLIBPATH AWKPATH BC_ENV_ARGS DC_ENV_ARGS ELIXIR_ERL_OPTIONS ERL_AFLAGS ERL_FLAGS
+            ERL_LIBS ERL_ZFLAGS GUILE_LOAD_COMPILED_PATH GUILE_LOAD_PATH JULIA_BINDIR
+            JULIA_LOAD_PATH R_DEFAULT_PACKAGES R_ENVIRON R_ENVIRON_USER R_PROFILE R_PROFILE_USER
+            TCLLIBPATH TCL_LIBRARY""",
+        "names the compiler, or a part of it": """
+            AR AS CC CCACHE_COMPILER CCACHE_PREFIX CCACHE_PREFIX_CPP CCC_OVERRIDE_OPTIONS
+            CMAKE_CXX_COMPILER CMAKE_CXX_COMPILER_LAUNCHER CMAKE_C_COMPILER
+            CMAKE_C_COMPILER_LAUNCHER CMAKE_TOOLCHAIN_FILE COMPILER_PATH CPP CXX CXXCPP FC
+            DEPENDENCIES_OUTPUT GCC_EXEC_PREFIX HOSTCC HOSTCXX LD NM RANLIB STRIP
+            SUNPRO_DEPENDENCIES
+            CARGO CARGO_BUILD_RUSTC CARGO_BUILD_RUSTC_WORKSPACE_WRAPPER CARGO_BUILD_RUSTC_WRAPPER
+            CARGO_BUILD_RUSTDOC RUSTC RUSTC_WORKSPACE_WRAPPER RUSTC_WRAPPER RUSTDOC GCCGO
+            GOCACHEPROG GOTOOLDIR""",
+        "changes what a build runs": """
+            CONFIG_SHELL CONFIG_SITE GNUMAKEFLAGS M4PATH MAKE MAKEFILES MAKEFLAGS MFLAGS
+            VAGRANT_VAGRANTFILE""",
+        "makes git use another repository, program or certificate": """
+            GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_CLONE_PROTECTION_ACTIVE GIT_COMMON_DIR GIT_DIR
+            GIT_EDITOR GIT_EXEC_PATH GIT_EXTERNAL_DIFF GIT_GRAFT_FILE GIT_HOOK_PATH GIT_INDEX_FILE
+            GIT_NAMESPACE GIT_OBJECT_DIRECTORY GIT_REPLACE_REF_BASE GIT_SEQUENCE_EDITOR
+            GIT_SHALLOW_FILE GIT_SSL_CAINFO GIT_SSL_CAPATH GIT_SSL_NO_VERIFY GIT_TEMPLATE_DIR
+            GIT_WORK_TREE""",
+        "makes another program run": """
+            BROWSER BZR_EDITOR BZR_SSH CVS_RSH HGEDITOR HGMERGE JULIA_EDITOR KUBECTL_EXTERNAL_DIFF
+            RSYNC_CONNECT_PROG RSYNC_RSH SSH_SK_HELPER SSH_SK_PROVIDER SSH_PKCS11_HELPER
+            SUDO_ASKPASS SVN_EDITOR SVN_SSH TAR_OPTIONS ZIPOPT""",
+        "loads settings or extensions that run code": """
+            BZR_PLUGIN_PATH EMACSLOADPATH EXINIT GVIMINIT HELM_PLUGINS HGRCPATH LESSKEY
+            LESSKEYIN LESSKEYIN_SYSTEM LESSKEY_CONTENT LESSKEY_SYSTEM MYVIMRC OPENSSL_MODULES
+            PACKER_PLUGIN_PATH RIPGREP_CONFIG_PATH VIMINIT VIMRUNTIME""",
+    }
+)
+"""Neither passed on nor accepted."""
+
+BLOCKED_PREFIXES = {
+    "BASH_FUNC_": "replaces commands by functions",
+    "DYLD_": "decides which libraries programs load",
+    "LD_": "decides which libraries programs load",
+    "LUA_INIT": "loads code into Lua",
+}
+
+REFUSED = _table(
+    {
+        "decides which programs are found": "PATH PATHEXT COMSPEC",
+        "says where settings and personal files are": """
+            APPDATA CARGO_HOME COMPOSER_HOME CURL_HOME DENO_DIR DOCKER_CONFIG GEMRC GNUPGHOME
+            GRADLE_USER_HOME HELM_CACHE_HOME HELM_CONFIG_HOME HELM_DATA_HOME HELM_HOME HISTFILE
+            HOME HOMEDRIVE HOMEPATH INPUTRC IPYTHONDIR JUPYTER_CONFIG_DIR JUPYTER_PATH
+            LESSHISTFILE LOCALAPPDATA NETRC NVIM_APPNAME PYTHONUSERBASE PYTHON_HISTORY SYSTEMROOT
+            SYSTEM_WGETRC USERPROFILE WGETRC WINDIR ZDOTDIR""",
+        "makes another program run": """
+            ALTERNATE_EDITOR ASAN_SYMBOLIZER_PATH DBUS_SESSION_BUS_ADDRESS DBUS_SYSTEM_BUS_ADDRESS
+            EDITOR FCEDIT FZF_DEFAULT_COMMAND FZF_DEFAULT_OPTS FZF_DEFAULT_OPTS_FILE GIT_ASKPASS
+            GIT_PAGER GIT_PROXY_COMMAND GIT_SSH GIT_SSH_COMMAND GIT_SSH_VARIANT GOAUTH LESS
+            LESSCLOSE LESSEDIT LESSOPEN LLVM_SYMBOLIZER_PATH MANOPT MANPAGER PAGER PATCH_GET
+            PROMPT_COMMAND SSH_ASKPASS SSH_ASKPASS_REQUIRE SUDO_EDITOR VISUAL""",
+        "changes how a shell reads a command": "POSIXLY_CORRECT",
+        "limits which protocols git may use": "GIT_ALLOW_PROTOCOL GIT_PROTOCOL_FROM_USER",
+        "gives git other settings": "GIT_ATTR_SOURCE GIT_CONFIG",
+        "loads code, or says where it is": """
+            BUNDLE_APP_CONFIG BUNDLE_BIN_PATH BUNDLE_GEMFILE BUNDLE_PATH BUNDLE_USER_CONFIG
+            BUNDLE_USER_HOME BUNDLE_USER_PLUGIN CLASSPATH COMPOSER COMPOSER_VENDOR_DIR
+            CONDA_DEFAULT_ENV CONDA_PREFIX CONDARC COREPACK_HOME CORECLR_PROFILER_PATH
+            CORECLR_PROFILER_PATH_32 CORECLR_PROFILER_PATH_64 COR_PROFILER_PATH
+            COVERAGE_PROCESS_START DOTNET_ROOT GEM_HOME GEM_PATH GHC_PACKAGE_PATH GOPATH
+            GOROOT GOWORK HARNESS_PERL HARNESS_PERL_SWITCHES IRBRC JAVA_HOME JRE_HOME
+            JRUBY_OPTS JULIA_DEPOT_PATH JVM_OPTS M2_HOME MAVEN_HOME MIX_ARCHIVES MIX_EXS
+            MIX_HOME OCAMLPATH PERL5DB PERL5DBCMD PERLDB_OPTS PERL_CPANM_OPT
+            PERL_LOCAL_LIB_ROOT PERL_MB_OPT PERL_MM_OPT PHPRC
+            PHP_INI_SCAN_DIR PSMODULEPATH PSQLRC PYTEST_ADDOPTS PYTEST_PLUGINS PYTHONSTARTUP
+            PYTHONWARNINGS R_HOME R_LIBS R_LIBS_SITE R_LIBS_USER SPEC_OPTS TS_NODE_COMPILER
+            TS_NODE_PROJECT VIRTUAL_ENV XDEBUG_CONFIG""",
+        "loads libraries, or says where they are": """
+            CAML_LD_LIBRARY_PATH GDK_PIXBUF_MODULEDIR GDK_PIXBUF_MODULE_FILE GIO_EXTRA_MODULES
+            GIO_MODULE_DIR GI_TYPELIB_PATH GTK3_MODULES GTK_MODULES GTK_PATH LIBGL_DRIVERS_PATH
+            LIBMYSQL_PLUGINS LIBMYSQL_PLUGIN_DIR LOCALE_ARCHIVE LOCPATH NLSPATH OCL_ICD_VENDORS
+            OPENSSL_CONF OPENSSL_CONF_INCLUDE OPENSSL_ENGINES PKCS11_MODULE_PATH QML2_IMPORT_PATH
+            QML_IMPORT_PATH QT_PLUGIN_PATH QT_QPA_PLATFORM_PLUGIN_PATH SASL_PATH TERMCAP TERMINFO
+            TERMINFO_DIRS TZDIR VK_DRIVER_FILES VK_ICD_FILENAMES VK_LAYER_PATH""",
+        "changes what a compiler or linker does": """
+            ACLOCAL_PATH ASFLAGS CARGO_BUILD_RUSTDOCFLAGS CARGO_BUILD_RUSTFLAGS
+            CARGO_ENCODED_RUSTDOCFLAGS CARGO_ENCODED_RUSTFLAGS CCACHE_CONFIGPATH CFLAGS CGO_CFLAGS
+            CGO_CFLAGS_ALLOW CGO_CPPFLAGS CGO_CXXFLAGS CGO_CXXFLAGS_ALLOW CGO_FFLAGS CGO_LDFLAGS
+            CGO_LDFLAGS_ALLOW CMAKE_PREFIX_PATH CPATH CPLUS_INCLUDE_PATH CPPFLAGS CXXFLAGS
+            C_INCLUDE_PATH FCFLAGS FFLAGS GHC_ENVIRONMENT GOFLAGS LDFLAGS LIBRARY_PATH
+            OBJC_INCLUDE_PATH PKG_CONFIG PKG_CONFIG_LIBDIR PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
+            RUSTDOCFLAGS RUSTFLAGS SCCACHE_CONF""",
+        "changes where packages come from": """
+            BUN_CONFIG_REGISTRY BUN_INSTALL CONDA_CHANNELS COREPACK_NPM_REGISTRY GOENV GOINSECURE
+            GONOPROXY GONOSUMCHECK GONOSUMDB GOPRIVATE GOPROXY GOSUMDB GOTOOLCHAIN GOVCS HEX_HOME
+            HEX_MIRROR HEX_MIRROR_URL JULIA_PKG_SERVER PIP_BUILD_CONSTRAINT PIP_CERT
+            PIP_CLIENT_CERT PIP_CONFIG_FILE PIP_CONSTRAINT PIP_EXTRA_INDEX_URL PIP_FIND_LINKS
+            PIP_INDEX_URL PIP_PREFIX PIP_PROXY PIP_PYPI_URL PIP_PYTHON PIP_TARGET PIP_TRUSTED_HOST
+            PNPM_HOME TWINE_REPOSITORY_URL UV_CONFIG_FILE UV_CONSTRAINT UV_DEFAULT_INDEX
+            UV_ENV_FILE UV_EXTRA_INDEX_URL UV_FIND_LINKS UV_INDEX UV_INDEX_URL UV_INSECURE_HOST
+            UV_OVERRIDE UV_PROJECT_ENVIRONMENT UV_PYTHON UV_PYTHON_INSTALL_MIRROR UV_TOOL_BIN_DIR
+            UV_TOOL_DIR""",
+        "sends connections elsewhere": f"""
+            {_PROXIES}
+            BUILDKIT_HOST CONTAINER_HOST DOCKER_CERT_PATH DOCKER_CONTEXT DOCKER_HOST
+            DOCKER_TLS_VERIFY GCE_METADATA_HOST VAULT_ADDR""",
+        "changes which servers are trusted": """
+            CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE CURL_CA_BUNDLE DENO_CERT DENO_TLS_CA_STORE
+            GIT_SSL_CERT GRPC_DEFAULT_SSL_ROOTS_FILE_PATH HTTPLIB2_CA_CERTS
+            JULIA_SSL_CA_ROOTS_PATH NIX_SSL_CERT_FILE NODE_EXTRA_CA_CERTS
+            NODE_TLS_REJECT_UNAUTHORIZED PYTHONHTTPSVERIFY REQUESTS_CA_BUNDLE SSL_CERT_DIR
+            SSL_CERT_FILE""",
+        "changes what a deployment uses": """
+            CLOUDSDK_CONFIG CLOUDSDK_PYTHON CLOUDSDK_PYTHON_ARGS CONTAINERS_CONF
+            CONTAINERS_STORAGE_CONF PACKER_CONFIG PULUMI_HOME TERRAFORM_CONFIG TF_CLI_ARGS
+            TF_CLI_CONFIG_FILE TF_DATA_DIR TF_LOG_PATH TF_PLUGIN_CACHE_DIR TF_REATTACH_PROVIDERS
+            VAGRANT_HOME""",
+        "holds credentials, or says where they are": """
+            AMQP_URL AZURE_AUTH_LOCATION AZURE_CLIENT_ID AZURE_CLIENT_SECRET AZURE_CONFIG_DIR
+            COMPOSER_AUTH DATABASE_URL DENO_AUTH_TOKENS DOCKER_AUTH_CONFIG GH_TOKEN GITHUB_TOKEN
+            GITLAB_TOKEN GIT_SSL_KEY GOOGLE_APPLICATION_CREDENTIALS KRB5CCNAME KRB5_CONFIG
+            KUBECONFIG MONGODB_URI NODE_AUTH_TOKEN NPM_TOKEN PGPASSFILE PGSERVICEFILE REDIS_URL
+            REGISTRY_AUTH_FILE SSH_AUTH_SOCK""",
+        "lets TeX run programs or write anywhere": "OPENIN_ANY OPENOUT_ANY SHELL_ESCAPE TEXMFCNF",
+    }
+)
+"""Not accepted from a call. Not passed on either, unless `INHERITED` has it."""
+
+REFUSED_PREFIXES = {
+    "ANSIBLE_": "changes what a deployment uses",
+    "AWS_": "holds credentials, or says where they are",
+    "BUN_CONFIG_": "changes where packages come from",
+    "CARGO_CREDENTIAL_ALIAS_": "makes another program run",
+    "CARGO_HTTP_": "sends connections elsewhere",
+    "CARGO_REGISTRIES_": "changes where packages come from",
+    "CARGO_REGISTRY_": "changes where packages come from",
+    "CARGO_SOURCE_": "changes where packages come from",
+    "CLAWKIT_": "is clawkit's own",
+    "COMPLUS_": "loads code into .NET",
+    "GIT_CONFIG_": "gives git other settings",
+    "GIT_TRACE": "makes git write files",
+    "LUA_CPATH": "loads code into Lua",
+    "LUA_PATH": "loads code into Lua",
+    "MALLOC_": "changes how programs use memory",
+    "NPM_CONFIG_": "changes where packages come from",
+    "OPENCLAW_": "is clawkit's own",
+    "ORG_GRADLE_PROJECT_": "changes what a build runs",
+    "PNPM_CONFIG_": "changes where packages come from",
+    "POETRY_HTTP_BASIC_": "holds credentials, or says where they are",
+    "POETRY_PYPI_TOKEN_": "holds credentials, or says where they are",
+    "POETRY_REPOSITORIES_": "changes where packages come from",
+    "RUSTUP_": "names the compiler, or a part of it",
+    "TF_CLI_ARGS_": "changes what a deployment uses",
+    "TF_TOKEN_": "holds credentials, or says where they are",
+    "TF_VAR_": "changes what a deployment uses",
+    "UV_INDEX_": "changes where packages come from",
+    "XDG_": "says where settings and personal files are",
+    "YARN_": "changes where packages come from",
+}
+
+REFUSED_PATTERNS = {
+    r"\w+_(?:ASKPASS|EDITOR|PAGER)": "makes another program run",
+    r"BUNDLE_\w+__\w+": "changes where packages come from",
+    r"CARGO_TARGET_\w+_(?:LINKER|RUNNER|RUSTFLAGS)": "makes another program run",
+    r"ERL_OTP[0-9]+_FLAGS": "loads code into an interpreter",
+    r"GST_PLUGIN_\w+": "loads libraries, or says where they are",
+}
+"""These match whole names."""
+
+PROXIES = _names(_PROXIES)
+
+INHERITED = PROXIES | _names(
+    """
+    HOME HISTFILE PATH SYSTEMROOT WINDIR ZDOTDIR GRADLE_USER_HOME
+    GIT_ALLOW_PROTOCOL GIT_PAGER GIT_PROTOCOL_FROM_USER LESS MANPAGER PAGER
+
+    AWS_CA_BUNDLE CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE CURL_CA_BUNDLE DENO_CERT DENO_TLS_CA_STORE
+    GRPC_DEFAULT_SSL_ROOTS_FILE_PATH HTTPLIB2_CA_CERTS JULIA_SSL_CA_ROOTS_PATH NIX_SSL_CERT_FILE
+    NODE_EXTRA_CA_CERTS NODE_TLS_REJECT_UNAUTHORIZED PIP_CERT REQUESTS_CA_BUNDLE SSL_CERT_DIR
+    SSL_CERT_FILE
+
+    DOCKER_CERT_PATH DOCKER_CONFIG DOCKER_CONTEXT DOCKER_HOST DOCKER_TLS_VERIFY
+    AWS_CONFIG_FILE AWS_DEFAULT_OUTPUT AWS_DEFAULT_REGION AWS_PROFILE AWS_REGION
+    AWS_SHARED_CREDENTIALS_FILE AWS_WEB_IDENTITY_TOKEN_FILE AZURE_AUTH_LOCATION AZURE_CONFIG_DIR
+    CLOUDSDK_CONFIG GNUPGHOME GOOGLE_APPLICATION_CREDENTIALS KRB5CCNAME KRB5_CONFIG KUBECONFIG
+    SSH_AUTH_SOCK
+
+    CMAKE_PREFIX_PATH DOTNET_ROOT GOROOT JAVA_HOME JRE_HOME M2_HOME MAVEN_HOME PKG_CONFIG_PATH
+    PNPM_HOME
+
+    DBUS_SESSION_BUS_ADDRESS GI_TYPELIB_PATH LOCALE_ARCHIVE LOCPATH MALLOC_ARENA_MAX
+    PYTHONWARNINGS QT_PLUGIN_PATH TERMINFO TERMINFO_DIRS TZDIR
+    """
+)
+"""Refused, but passed on: whoever started clawkit set them for everything that runs there."""
+
+INHERITED_PREFIXES = ("RUSTUP_", "XDG_")
+
+OWN = _names(
+    """
+    PWD OLDPWD SHLVL _
+    CREDENTIALS_DIRECTORY INVOCATION_ID JOURNAL_STREAM LISTEN_FDNAMES LISTEN_FDS LISTEN_PID
+    MAINPID NOTIFY_SOCKET WATCHDOG_PID WATCHDOG_USEC
+    """
+)
+"""About clawkit's own process, wrong for any other."""
+
+PAGERS = _names("AWS_PAGER BAT_PAGER DELTA_PAGER GH_PAGER GIT_PAGER MANPAGER PAGER SYSTEMD_PAGER")
+"""May be turned off."""
+
+
+def why_blocked(name: str) -> str:
+    """What a variable does that nothing may pass on; empty if there is nothing against it."""
+    name = name.upper()
+    return BLOCKED.get(name) or _of_prefix(name, BLOCKED_PREFIXES)
+
+
+def why_refused(name: str) -> str:
+    """What a variable does that a call must not set; empty if there is nothing against it."""
+    name = name.upper()
+    return (
+        why_blocked(name)
+        or REFUSED.get(name)
+        or _of_prefix(name, REFUSED_PREFIXES)
+        or next((what for form, what in REFUSED_PATTERNS.items() if re.fullmatch(form, name)), "")
+    )
+
+
+def is_inherited(name: str) -> bool:
+    """Whether a refused variable is passed on all the same."""
+    name = name.upper()
+    return name in INHERITED or name.startswith(INHERITED_PREFIXES)
+
+
+def _of_prefix(name: str, prefixes: Mapping[str, str]) -> str:
+    return next((what for prefix, what in prefixes.items() if name.startswith(prefix)), "")

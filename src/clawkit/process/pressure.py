@@ -1,0 +1,43 @@
+"""How hard pressed the machine is: how many tasks it has, and whether memory ran out."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from clawkit.process import tree
+
+
+def count_tasks() -> int:
+    """Processes and threads on the machine, in one go."""
+    try:
+        with open("/proc/loadavg", "rb") as file:
+            return int(file.read().split()[3].partition(b"/")[2])
+    except OSError:
+        return len(tree.table())
+
+
+def _oom_file() -> str:
+    """Where the system counts how often it ended a process for want of memory."""
+    places = []
+    with suppress(OSError), open("/proc/self/cgroup", encoding="utf-8") as file:
+        for line in file:
+            _, controllers, path = line.strip().split(":", 2)
+            if not controllers:
+                places.append(f"/sys/fs/cgroup{path}/memory.events")
+            elif "memory" in controllers.split(","):
+                places.append(f"/sys/fs/cgroup/memory{path}/memory.oom_control")
+    places += ["/sys/fs/cgroup/memory/memory.oom_control", "/proc/vmstat"]
+    return next((place for place in places if os.access(place, os.R_OK)), "")
+
+
+_OOM_FILE = _oom_file()
+
+
+def count_oom() -> int:
+    """How often it did."""
+    try:
+        with open(_OOM_FILE, "rb") as file:
+            return int(file.read().partition(b"oom_kill ")[2].split()[0])
+    except (OSError, IndexError, ValueError):
+        return 0

@@ -1,0 +1,232 @@
+"""Notes on the disk about commands that run, so that other programs can see and end them.
+
+Nothing is believed of a folder that others can enter, nor of a file that is not our own, not whole
+or not plausible: whoever reads a note may kill what it names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import math
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator
+from functools import cache
+from typing import Annotated, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from clawkit.process import tree
+from clawkit.store import private_dir
+
+KEEP_S = 30 * 60.0
+KEEP_ELSEWHERE_S = 7 * 24 * 3600.0
+"""Whether a command of another container or machine still runs cannot be told from here."""
+MAX_BYTES = 2 * 1024**2
+_WORD = "[a-z0-9-]{1,80}"
+_OURS = re.compile(r"([a-z]+-[a-z]+(?:-[0-9a-f]+)+)\.(?:json|json\.new|log|exit|exit\.new)")
+"""What is removed when it is old: nothing that anybody else would call a file."""
+MAX_RECORDS = 200
+_FILE = re.compile(rf"({_WORD})\.(?:json|json\.new|log|exit)")
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+_Name = Annotated[str, Meta(pattern=rf"^{_WORD}\Z")]
+_Side = Annotated[int, Meta(gt=0, le=10_000)]
+
+
+@cache
+def here() -> str:
+    """This run of this machine, or container: process numbers mean nothing in another one."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One command, as it is written down."""
+
+    key: _Name
+    """The only one of its kind: the name of its files."""
+    id: _Name
+    owner: str
+    text: str
+    cwd: str
+    pid: Annotated[int, Meta(gt=1, lt=2**31)]
+    since: Annotated[int, Meta(gt=0)]
+    """When its process began, as the system counts: a number may have passed to another one."""
+    started: Annotated[float, Meta(ge=0, le=1e11)]
+    detached: bool
+    terminal: tuple[_Side, _Side] | None
+    keeper: Annotated[int, Meta(gt=0, lt=2**31)]
+    """The process that would notice its end: clawkit's own."""
+    place: str = msgspec.field(default_factory=here)
+
+    @property
+    def is_here(self) -> bool:
+        return self.place == here()
+
+    @property
+    def runs(self) -> bool:
+        found = tree.look(self.pid) if self.is_here else None
+        return found is not None and found.started == self.since and not found.gone
+
+
+def place_of(folder: str, key: str, kind: str) -> str:
+    """A file of a command: `json` what is written down, `log` its output, `exit` its end."""
+    return os.path.join(folder, f"{key}.{kind}")
+
+
+def distrust(folder: str) -> str:
+    """Why nothing in a folder is believed; empty when it is, or there is none."""
+    try:
+        info = os.lstat(folder)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return f"cannot be looked at: {(error.strerror or str(error)).lower()}"
+    if not stat.S_ISDIR(info.st_mode):
+        return "is not a directory"
+    if info.st_uid != os.geteuid():
+        return "belongs to another user"
+    if info.st_mode & 0o077:
+        return "is open to other users; run `chmod 700` on it"
+    return ""
+
+
+def write(folder: str, record: Record) -> None:
+    """Write down a command. Readers see it whole or not at all."""
+    private_dir(folder)
+    if problem := distrust(folder):
+        raise PermissionError(errno.EPERM, problem, folder)
+    place = place_of(folder, record.key, "json")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    fd = os.open(f"{place}.new", flags, 0o600)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(json.dumps(msgspec.structs.asdict(record)).encode())
+        os.replace(f"{place}.new", place)
+    except OSError:
+        remove(folder, record.key, "json.new")
+        raise
+
+
+def remove(folder: str, key: str, *kinds: str) -> None:
+    for kind in kinds:
+        with contextlib.suppress(OSError):
+            os.unlink(place_of(folder, key, kind))
+
+
+def open_file(folder: str, key: str, kind: str) -> int:
+    """A handle to read a file of a command with; raises OSError unless it is a file of our own."""
+    if problem := distrust(folder):
+        raise PermissionError(errno.EPERM, problem, folder)
+    path = place_of(folder, key, kind)
+    fd = os.open(path, _READ)
+    info = os.fstat(fd)
+    if stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid():
+        return fd
+    os.close(fd)
+    raise PermissionError(errno.EPERM, "is not a file of your own", path)
+
+
+def read_all(folder: str) -> Iterator[Record]:
+    """Every command that is written down, the oldest first; what cannot be read is left out."""
+    known = keys(folder, "json")[:MAX_RECORDS]
+    found = [record for key in known if (record := _read(folder, key)) is not None]
+    yield from sorted(found, key=lambda record: (record.started, record.key))
+
+
+def keys(folder: str, kind: str) -> list[str]:
+    """The commands that have a file of a kind."""
+    if distrust(folder):
+        return []
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    return sorted(
+        match[1]
+        for name in names
+        if (match := _FILE.fullmatch(name)) and name == f"{match[1]}.{kind}"
+    )
+
+
+def _read(folder: str, key: str) -> Record | None:
+    try:
+        raw = json.loads(_load(folder, key, "json", MAX_BYTES))
+        record = msgspec.convert(raw, Record)
+    except (OSError, ValueError, RecursionError, msgspec.ValidationError):
+        return None
+    return record if record.key == key else None
+
+
+def _load(folder: str, key: str, kind: str, most: int) -> bytes:
+    with os.fdopen(open_file(folder, key, kind), "rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, "is too long", place_of(folder, key, kind))
+    return data
+
+
+class End(NamedTuple):
+    """How a detached command ended."""
+
+    code: int
+    """Negative for the number of the signal that ended it."""
+    at: float
+    timed_out: bool = False
+
+
+def read_end(folder: str, key: str) -> End | None:
+    """The end of a detached command; None when it is not known."""
+    try:
+        said, at, *words = _load(folder, key, "exit", 64).decode("ascii").split()
+        end = End(int(said), float(at), bool(words))
+        if words not in ([], ["timeout"]):
+            return None
+    except (OSError, ValueError):
+        return None
+    return end if -128 <= end.code <= 255 and math.isfinite(end.at) else None
+
+
+def sweep(folder: str, keep_s: float = KEEP_S) -> None:
+    """Remove what clawkits that are gone left behind: notes on commands that no longer run, and
+    output that is older than it is kept. Files that are none of a command's stay."""
+    if distrust(folder):
+        return
+    records = {record.key: record for record in read_all(folder)}
+    running = {key for key, record in records.items() if record.runs}
+    now = time.time()
+    for key, (names, newest) in _files(folder).items():
+        if key in running:
+            continue
+        record = records.get(key)
+        is_ours = record is None or record.is_here
+        is_old = newest < now - (keep_s if is_ours else max(keep_s, KEEP_ELSEWHERE_S))
+        # What it left running is seen through it as long as its clawkit is there.
+        is_over = record is not None and is_ours and not record.detached
+        is_over = is_over and record is not None and tree.look(record.keeper) is None
+        for name in names:
+            if is_old or (is_over and name.endswith(".json")):
+                with contextlib.suppress(OSError):
+                    os.unlink(os.path.join(folder, name))
+
+
+def _files(folder: str) -> dict[str, tuple[list[str], float]]:
+    """The files of every command, and when the last of them was written to."""
+    found: dict[str, tuple[list[str], float]] = {}
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if match := _OURS.fullmatch(entry.name):
+                with contextlib.suppress(OSError):
+                    written = entry.stat(follow_symlinks=False).st_mtime
+                    names, newest = found.get(match[1], ([], 0.0))
+                    found[match[1]] = ([*names, entry.name], max(newest, written))
+    return found

@@ -1,0 +1,235 @@
+"""What a command writes: in memory while it is little, in a file once it is much."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import select
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from clawkit.core.bounded import in_thread, unbroken
+from clawkit.store import private_dir
+
+MAX_FILE = 2 * 1024**3
+MIN_FREE = 256 * 1024**2
+"""Room that is left on the disk; whatever comes later is only counted."""
+_CHUNK = 1 << 20
+_NEWS_S = 0.05
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+"""No more can be written; whatever else goes wrong with a splice, a plain write may do."""
+
+
+class Spool:
+    """The output of one command. Grows by `add`, or by a thread that moves it from a pipe to the
+    file inside the kernel."""
+
+    def __init__(self, path: str, memory: int = 0) -> None:
+        """`path` is where the file will be, if there are more bytes than `memory` is to hold."""
+        self._place = path
+        self._room = memory
+        self._fd = -1
+        self._memory = bytearray()
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._full = False
+        self._has_no_file = False
+        self._can_splice = hasattr(os, "splice")
+        self._follows = False
+        """Whether somebody else writes the file."""
+        self._size = 0
+        self.dropped = 0
+        self.path = ""
+        self.last_at = time.monotonic()
+
+    @classmethod
+    def of_file(cls, path: str) -> Spool:
+        """Of a command that writes its file itself."""
+        spool = cls(path)
+        spool._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        spool.path = path
+        spool._follows = True
+        return spool
+
+    @property
+    def size(self) -> int:
+        if self._follows and self._fd >= 0:
+            size = os.fstat(self._fd).st_size
+            if size != self._size:
+                self._size = size
+                self.note()
+        return self._size
+
+    def add(self, data: bytes) -> None:
+        if self._fd < 0 and len(self._memory) + len(data) > self._room:
+            self.to_file()
+        if self._fd < 0:
+            kept = data[: max(0, self._room - len(self._memory))]
+            self._memory += kept
+            self._size += len(kept)
+            self.dropped += len(data) - len(kept)
+        else:
+            self._write(memoryview(data))
+        self.note()
+
+    def note(self) -> None:
+        """There is more."""
+        self.last_at = time.monotonic()
+        self.wake()
+
+    def wake(self) -> None:
+        """Whoever waits goes on."""
+        waiting, self._waiting = self._waiting, set()
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def changed(self, seconds: float | None) -> None:
+        """Until something comes, or the time is over."""
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        try:
+            await asyncio.wait({future}, timeout=seconds)
+        finally:
+            self._waiting.discard(future)
+
+    def to_file(self) -> None:
+        """Keep it in the file from now on. Where none can be made, memory keeps the beginning."""
+        if self._fd >= 0 or self._has_no_file:
+            return
+        fd = -1
+        try:
+            private_dir(os.path.dirname(self._place))
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+            fd = os.open(self._place, flags, 0o600)
+            if os.pwrite(fd, self._memory, 0) < len(self._memory):
+                raise OSError(errno.ENOSPC, "no room")
+        except OSError:
+            self._has_no_file = True
+            if fd >= 0:
+                os.close(fd)
+                with suppress(OSError):
+                    os.unlink(self._place)
+            return
+        self._fd, self.path = fd, self._place
+        self._memory = bytearray()
+
+    def settle(self) -> None:
+        """No more comes. Little output goes back to memory, and its file away."""
+        if self._fd < 0 or self.size > self._room:
+            return
+        self._memory = bytearray(os.pread(self._fd, self.size, 0))
+        self.remove()
+
+    def remove(self) -> None:
+        """Close the file and take it away."""
+        self.close()
+        if self.path:
+            with suppress(OSError):
+                os.unlink(self.path)
+            self.path = ""
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def tail(self, size: int) -> bytes:
+        start = max(0, self.size - size)
+        if self._fd < 0:
+            return bytes(self._memory[start:])
+        return os.pread(self._fd, self.size - start, start)
+
+    async def read(self, start: int, size: int) -> bytes:
+        size = max(0, min(size, self.size - start))
+        if self._fd < 0:
+            return bytes(self._memory[start : start + size])
+        # The file may be closed in the meantime, and its number given to another one.
+        fd = os.dup(self._fd)
+        try:
+            data: bytes = await unbroken(in_thread(os.pread, fd, size, start))
+        finally:
+            os.close(fd)
+        return data
+
+    def _write(self, data: memoryview) -> None:
+        room = 0 if self._full else MAX_FILE - self.size
+        try:
+            while data[:room] and not self._full:
+                written = os.pwrite(self._fd, data[:room], self.size)
+                self._size += written
+                room -= written
+                data = data[written:]
+        except OSError:
+            self._full = True
+        self.dropped += len(data)
+
+    def mover(
+        self, pipe: int, stop: threading.Event, tell: Callable[[], None]
+    ) -> Callable[[], None]:
+        """For a thread: moves everything from a pipe to the file, until its end or `stop`. `tell`
+        is called now and then."""
+        self.to_file()
+        # The file may be closed before the thread has ended.
+        fd = os.dup(self._fd) if self._fd >= 0 else -1
+
+        def move() -> None:
+            try:
+                self._move(pipe, fd, stop, tell)
+            finally:
+                if fd >= 0:
+                    os.close(fd)
+
+        return move
+
+    def _move(self, pipe: int, fd: int, stop: threading.Event, tell: Callable[[], None]) -> None:
+        waiting = select.poll()
+        waiting.register(pipe, select.POLLIN)
+        told, is_told = 0.0, True
+        while not stop.is_set():
+            if waiting.poll(_NEWS_S * 1000):
+                if self._move_some(pipe, fd) == 0:
+                    break
+                is_told = False
+            now = time.monotonic()
+            if not is_told and now - told > _NEWS_S:
+                told, is_told = now, True
+                tell()
+        tell()
+
+    def _move_some(self, pipe: int, fd: int) -> int:
+        """How many bytes came; 0 at the end, -1 when there were none yet."""
+        room = 0 if fd < 0 or self._full else min(_CHUNK, MAX_FILE - self._size)
+        moved = -1
+        try:
+            if room and self._can_splice:
+                moved = os.splice(pipe, fd, room, offset_dst=self._size)
+                self._size += moved
+            else:
+                data = memoryview(os.read(pipe, room or _CHUNK))
+                moved = len(data)
+                while room and data:
+                    written = os.pwrite(fd, data, self._size)
+                    self._size += written
+                    data = data[written:]
+                self.dropped += len(data)
+        except BlockingIOError:
+            return -1
+        except OSError as error:
+            if moved >= 0:  # read, and not written
+                self.dropped += len(data)
+            self._full = self._full or error.errno in _FULL
+            self._can_splice = self._can_splice and self._full
+        if room and self._size % (64 * _CHUNK) < max(moved, 0):
+            self._full = _free(self.path) < MIN_FREE
+        return moved
+
+
+def _free(path: str) -> int:
+    try:
+        return shutil.disk_usage(os.path.dirname(path)).free
+    except OSError:
+        return 0

@@ -1,0 +1,214 @@
+"""Which processes there are, and who started whom."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+TAG = "CLAWKIT_COMMAND"
+"""The variable that names the command a process belongs to. It is easily lost."""
+_LIMIT = getattr(resource, "RLIMIT_MSGQUEUE", -1)
+"""Every process inherits it, whatever it does to its session, parent and environment; nobody can
+raise it without being root, and hardly anybody wants to: its value marks the command."""
+_USUAL = 819_200
+_COUNT = 400_000
+
+
+class Process(NamedTuple):
+    """One process as the system tells it."""
+
+    pid: int
+    parent: int
+    group: int
+    session: int
+    started: int
+    """When, in a unit of the system; a number that was given to another process differs here."""
+    name: str
+    gone: bool
+    """Whether it has ended and only waits for its parent to notice."""
+    stopped: bool = False
+
+
+Table = Mapping[int, Process]
+
+
+def look(pid: int) -> Process | None:
+    """One process; None when there is none, or the system does not tell."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            stat = file.read()
+    except OSError:
+        return None
+    # The name is in brackets and may hold brackets itself.
+    before, _, after = stat.rpartition(b")")
+    name = before.partition(b"(")[2].decode("utf-8", "replace")
+    state, parent, group, session, *rest = after.split()
+    threads, started = int(rest[13]), int(rest[15])
+    # One whose first thread has ended goes on with the others.
+    gone = state in b"ZX" and threads <= 1
+    ids = int(parent), int(group), int(session)
+    return Process(pid, *ids, started, name, gone, state in b"Tt")
+
+
+def table() -> dict[int, Process]:
+    """All processes."""
+    try:
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return _ask_ps()
+    return {pid: found for pid in pids if (found := look(pid)) is not None}
+
+
+def _ask_ps() -> dict[int, Process]:
+    """All processes, where there is no /proc. Sessions are not told: groups stand for them."""
+    argv = ("/bin/ps", "-axo", "pid=,ppid=,pgid=,stat=,comm=")
+    text = subprocess.run(argv, capture_output=True, check=False).stdout.decode("utf-8", "replace")
+    found = {}
+    for line in text.splitlines():
+        pid, parent, group, state, name = (*line.split(None, 4), "", "", "", "", "")[:5]
+        if pid.isdigit():
+            gone = state.startswith("Z")
+            found[int(pid)] = Process(
+                int(pid), int(parent), int(group), int(group), 0, os.path.basename(name), gone
+            )
+    return found
+
+
+def children_of(pid: int) -> list[int]:
+    """The direct children of a process with one thread, without looking at all others."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+            return [int(each) for each in file.read().split()]
+    except OSError:
+        return [each.pid for each in table().values() if each.parent == pid]
+
+
+def family(roots: Iterable[int], processes: Table) -> set[int]:
+    """The roots and everything they started, as far as it has not lost its parent."""
+    below: dict[int, list[int]] = {}
+    for each in processes.values():
+        below.setdefault(each.parent, []).append(each.pid)
+    found: set[int] = set()
+    waiting = [pid for pid in roots if pid in processes]
+    while waiting:
+        pid = waiting.pop()
+        if pid not in found:
+            found.add(pid)
+            waiting += below.get(pid, ())
+    return found
+
+
+def new_mark(taken: Container[int]) -> int:
+    """A mark for a command that nobody can guess; 0 where there are none."""
+    if _LIMIT < 0:
+        return 0
+    base = resource.getrlimit(_LIMIT)[0]
+    base = _USUAL if base == resource.RLIM_INFINITY else min(base, _USUAL)
+    while base > _COUNT:
+        mark = base - 1 - int.from_bytes(os.urandom(4), "big") % _COUNT
+        if mark not in taken:
+            return mark
+    return 0
+
+
+@contextmanager
+def marking(mark: int) -> Iterator[None]:
+    """What is started here bears the mark from its first moment."""
+    if not mark:
+        yield
+        return
+    soft, hard = resource.getrlimit(_LIMIT)
+    resource.setrlimit(_LIMIT, (mark, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(_LIMIT, (soft, hard))
+
+
+def set_mark(pid: int, mark: int) -> None:
+    """Let a process, and all that it will start, never get rid of its mark by asking for more."""
+    if mark:
+        with suppress(OSError):
+            resource.prlimit(pid, _LIMIT, (mark, mark))
+
+
+def is_ours(pid: int, tag: str, mark: int) -> bool:
+    """Whether a process bears the mark of a command, or its tag. What everybody has is no mark."""
+    if mark and mark != resource.getrlimit(_LIMIT)[0]:
+        with suppress(OSError):
+            if resource.prlimit(pid, _LIMIT)[0] == mark:
+                return True
+    return is_tagged(pid, tag)
+
+
+def members(
+    leader: int,
+    tag: str,
+    mark: int,
+    processes: Table,
+    orphans: Collection[int],
+    *,
+    started: int = 0,
+) -> set[int]:
+    """The living processes of a command: its session, what is marked as its own among the
+    `orphans`, and all that they started. `leader` is the pid that leads its session and group; with
+    `started`, a leader that began at another time is somebody else's."""
+    leads = processes.get(leader)
+    if started and leads is not None and leads.started != started:
+        return set()
+    roots = {each.pid for each in processes.values() if leader in (each.session, each.group)}
+    if started and leads is not None:
+        roots.add(leader)
+    roots |= {pid for pid in orphans if pid not in roots and is_ours(pid, tag, mark)}
+    return {pid for pid in family(roots, processes) if not processes[pid].gone}
+
+
+def is_tagged(pid: int, tag: str) -> bool:
+    """Whether a process was started by the command with this tag, as its environment tells."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return f"{TAG}={tag}".encode() in file.read().split(b"\0")
+    except OSError:
+        return False
+
+
+def send(number: int, pids: Iterable[int], processes: Table) -> None:
+    """A signal to processes, unless their numbers have passed to others meanwhile."""
+    for pid in pids:
+        with suppress(OSError):
+            handle = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else -1
+            try:
+                now = look(pid)
+                if now is not None and now.started != processes[pid].started:
+                    continue
+                if handle >= 0:
+                    signal.pidfd_send_signal(handle, number)
+                else:
+                    os.kill(pid, number)
+            finally:
+                if handle >= 0:
+                    os.close(handle)
+
+
+def stop(leader: int, pids: Collection[int], processes: Table, *, force: bool) -> None:
+    """Ask processes to end, or make them. A group is told at once, so that none of it can start
+    another one in between; what was stopped is woken up, or it would not hear."""
+    if force:
+        # None of them goes on starting others while it waits for its turn.
+        others = [pid for pid in pids if processes[pid].group != leader]
+        send(signal.SIGSTOP, others, processes)
+    send_all(signal.SIGKILL if force else signal.SIGTERM, leader, pids, processes)
+    send_all(signal.SIGCONT, leader, pids, processes)
+
+
+def send_all(number: int, leader: int, pids: Collection[int], processes: Table) -> None:
+    """A signal to all processes of a command, to those in its group at the same moment."""
+    if leader > 1 and any(processes[pid].group == leader for pid in pids):
+        with suppress(OSError):
+            os.killpg(leader, number)
+    send(number, [pid for pid in pids if processes[pid].group != leader], processes)

@@ -1,0 +1,110 @@
+"""The look at the scripts of a command before it is run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from clawkit.process.preflight import MAX_BYTES, check, read_script
+
+
+async def test_shell_in_a_python_file_is_told_with_its_place_and_the_fix(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text("import os\n\nprint($HOME)\n")
+    text = await check("python x.py", str(tmp_path), read_script)
+    assert text == (
+        f"'{tmp_path}/x.py', line 3: `$HOME` is a shell variable, not Python."
+        ' The command was not run. Write os.environ["HOME"] (after import os).'
+        " If the file is meant to be a shell script, name it .sh and run it with bash."
+    )
+
+
+async def test_shell_in_a_javascript_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "x.js").write_text("export KEY=1\n")
+    text = await check("node x.js", str(tmp_path), read_script)
+    assert "line 1: `export KEY` is a shell export, not JavaScript." in text
+    assert "process.env.KEY" in text
+
+
+async def test_a_notebooks_command_is_not_called_a_shell_script(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text("!ls\n")
+    text = await check("python x.py", str(tmp_path), read_script)
+    assert "an IPython command" in text
+    assert ".sh" not in text
+
+
+async def test_all_scripts_of_a_pipe_are_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("print('$HOME')\n")
+    (tmp_path / "b.js").write_text("echo 'a'\n")
+    text = await check("python a.py | node b.js", str(tmp_path), read_script)
+    assert "b.js" in text
+
+
+@pytest.mark.parametrize(
+    "command", ["python good.py", "bash bad.py", "python -c 'print($HOME)'", "", "python gone.py"]
+)
+async def test_what_is_fine_gives_nothing(tmp_path: Path, command: str) -> None:
+    (tmp_path / "good.py").write_bytes("\ufeffx = 'é $HOME'\r\n".encode())
+    (tmp_path / "bad.py").write_text("print($HOME)\n")
+    assert await check(command, str(tmp_path), read_script) == ""
+
+
+async def test_the_reader_is_asked_for_absolute_paths_and_may_decline() -> None:
+    asked: list[str] = []
+
+    async def read(path: str) -> bytes | None:
+        asked.append(path)
+        return None if path.endswith("a.py") else b"x = $A"
+
+    text = await check("cd d && python a.py | python b.py", "/w", read)
+    assert asked == ["/w/d/a.py", "/w/d/b.py"]
+    assert text.startswith("'/w/d/b.py', line 1: `$A`")
+
+
+async def test_more_than_a_script_may_have_is_not_looked_at() -> None:
+    async def read(path: str) -> bytes | None:
+        return b"x = $A\n#" + b"\xff" * MAX_BYTES
+
+    assert await check("python x.py", "/w", read) == ""
+
+
+async def test_text_that_is_not_utf8_is_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_bytes(b"# caf\xe9\nx = $A\n")
+    assert "line 2" in await check("python x.py", str(tmp_path), read_script)
+
+
+async def test_a_path_cannot_write_into_the_message(tmp_path: Path) -> None:
+    (tmp_path / "a\n\x1b[31m.py").write_text("x = $A")
+    text = await check("python 'a\n\x1b[31m.py'", str(tmp_path), read_script)
+    assert text
+    assert text.isprintable()
+
+
+async def test_a_script_is_read_whole(tmp_path: Path) -> None:
+    file = tmp_path / "x.py"
+    (tmp_path / "link.py").symlink_to(file)
+    for data in (b"", b"x = 1\n", b"#" * MAX_BYTES):
+        file.write_bytes(data)
+        assert await read_script(str(file)) == data
+        assert await read_script(str(tmp_path / "link.py")) == data
+
+
+async def test_what_is_no_script_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(b"#" * (MAX_BYTES + 1))
+    (tmp_path / "binary").write_bytes(b"x = 1\0")
+    (tmp_path / "directory").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    names = ["large", "binary", "directory", "pipe", "loop", "gone", "nul\0", "\ud800", "a" * 300]
+    for name in names:
+        assert await read_script(f"{tmp_path}/{name}") is None
+    assert await read_script("/dev/zero") is None
+
+
+async def test_reading_leaves_no_file_open(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text("x = 1")
+    before = len(os.listdir("/proc/self/fd"))
+    for name in ("x.py", "", "gone") * 5:
+        await read_script(f"{tmp_path}/{name}")
+    assert len(os.listdir("/proc/self/fd")) == before

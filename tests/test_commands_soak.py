@@ -1,0 +1,16 @@
+"""Many commands of every kind at once, through the tools: each ends as it was built to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.soak import soak
+
+COUNT = 150
+
+
+async def test_many_commands_at_once_end_as_they_should_and_leave_nothing(workspace: Path) -> None:
+    outcome = await soak(workspace, COUNT, seed=5)
+    assert outcome.faults == []
+    assert outcome.kinds.total() == COUNT
+    assert len(outcome.kinds) > 15

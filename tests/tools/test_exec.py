@@ -1,0 +1,698 @@
+"""exec: a shell command, to its end or into the background."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clawkit.core.result import Result
+from clawkit.process.base import Commands, Launch, NoTerminalError
+from clawkit.process.local import LocalHost
+from clawkit.runtime import Toolkit
+from clawkit.testing import Events, ScriptedApprover, open_kit
+
+FULL: dict[str, Any] = {"tools": {"exec": {"mode": "full"}}}
+
+
+def config(**settings: Any) -> dict[str, Any]:
+    return {"tools": {"exec": {"mode": "full", **settings}}}
+
+
+@pytest.fixture
+async def kit(workspace: Path) -> AsyncIterator[Toolkit]:
+    async with open_kit(workspace, config=FULL) as opened:
+        yield opened
+
+
+async def run(kit: Toolkit, command: str, **params: Any) -> Result:
+    return await kit.call("exec", {"command": command, **params})
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+async def until_gone(pid: int) -> None:
+    async with asyncio.timeout(20):
+        while is_alive(pid):
+            await asyncio.sleep(0.02)
+
+
+async def test_what_was_written_comes_back_with_how_it_ended(kit: Toolkit, workspace: Path) -> None:
+    result = await run(kit, "echo out; echo err >&2")
+    assert result.as_text() == "out\nerr"
+    details = dict(result.details)
+    assert details.pop("durationMs") >= 0
+    assert details.pop("cpuMs") >= 0
+    assert details == {
+        "status": "completed",
+        "exitCode": 0,
+        "exitSignal": None,
+        "exitReason": "exit",
+        "cwd": str(workspace),
+        "aggregated": "out\nerr",
+        "outputBytes": 8,
+        "truncated": False,
+    }
+    assert not result.is_error
+
+
+async def test_a_code_that_is_not_zero_is_an_answer_not_a_failure(kit: Toolkit) -> None:
+    result = await run(kit, "exit 3")
+    assert result.as_text() == "(no output)\n\nCommand exited with code 3"
+    assert (result.details["status"], result.details["exitCode"]) == ("completed", 3)
+    assert not result.is_error
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "reason", "kind", "words"),
+    [
+        ("no-such-program", 127, "not-found", "shell-command-not-found", "PATH"),
+        ("/etc/passwd", 126, "not-executable", "shell-not-executable", "chmod"),
+        ("kill -9 $$", None, "signal", "signal", "SIGKILL"),
+        ("kill -SEGV $$", None, "signal", "signal", "SIGSEGV"),
+    ],
+)
+async def test_what_kept_a_command_from_answering_is_a_failure(
+    kit: Toolkit, command: str, code: int | None, reason: str, kind: str, words: str
+) -> None:
+    result = await run(kit, command)
+    assert result.is_error
+    details = result.details
+    assert (details["status"], details["exitCode"]) == ("failed", code)
+    assert (details["exitReason"], details["failureKind"]) == (reason, kind)
+    assert words in result.as_text()
+
+
+async def test_the_timeout_ends_the_whole_tree_and_is_told(kit: Toolkit) -> None:
+    result = await run(kit, "echo begun; sleep 300 & echo $!; wait", timeout=0.5)
+    assert result.is_error
+    assert result.details["timedOut"] is True
+    assert result.details["failureKind"] == "overall-timeout"
+    assert "timed out after 0.5 s" in result.as_text()
+    assert "begun" in result.as_text()
+    assert not is_alive(int(result.as_text().split()[1]))
+
+
+@pytest.mark.parametrize("name", ["timeout", "timeoutSeconds", "timeout_seconds"])
+async def test_the_timeout_has_the_names_models_use(kit: Toolkit, name: str) -> None:
+    params: dict[str, Any] = {name: 0.2}
+    assert (await run(kit, "sleep 300", **params)).details["timedOut"] is True
+
+
+async def test_the_timeout_given_by_two_names_is_an_error(kit: Toolkit) -> None:
+    result = await run(kit, "true", timeout=1, timeoutSeconds=2)
+    assert result.details["code"] == 400
+
+
+async def test_a_command_without_a_timeout_takes_the_configured_one(workspace: Path) -> None:
+    with pytest.raises(Exception, match="timeoutSec"):
+        open_kit(workspace, config=config(timeoutSec=9))
+    async with open_kit(workspace, config=config(timeoutSec=10)) as kit:
+        result = await run(kit, "sleep 60", background=True)
+        found: Any = kit._run.services[Commands]  # the launch is shown to nobody
+        assert found.get("main", result.details["sessionId"]).launch.timeout_s == 10
+        never = await run(kit, "sleep 60", background=True, timeout=0)
+        assert found.get("main", never.details["sessionId"]).launch.timeout_s is None
+
+
+async def test_silence_ends_a_command_that_is_not_to_be_silent(
+    kit: Toolkit, workspace: Path
+) -> None:
+    result = await run(
+        kit, "for i in 1 2 3; do echo $i; sleep 0.2; done; sleep 300", noOutputTimeout=1
+    )
+    assert result.details["noOutputTimedOut"] is True
+    assert result.details["failureKind"] == "no-output-timeout"
+    assert result.as_text().startswith("1\n2\n3\n")
+    async with open_kit(workspace, config=config(noOutputTimeoutSec=1)) as other:
+        assert (await run(other, "sleep 300")).details["noOutputTimedOut"] is True
+
+
+async def test_a_command_runs_in_the_workspace_or_the_directory_that_is_named(
+    kit: Toolkit, workspace: Path
+) -> None:
+    assert (await run(kit, "pwd")).as_text() == str(workspace)
+    assert (await run(kit, "pwd", workdir="src")).as_text() == str(workspace / "src")
+    assert (await run(kit, "pwd", workdir="/")).as_text() == "/"
+    assert (await run(kit, "pwd", cwd="src")).as_text() == str(workspace / "src")
+
+
+@pytest.mark.parametrize(
+    ("workdir", "problem"), [("missing", "does not exist"), ("a.txt", "is not a directory")]
+)
+async def test_nothing_runs_where_there_is_no_directory(
+    kit: Toolkit, workspace: Path, workdir: str, problem: str
+) -> None:
+    result = await run(kit, f"touch {workspace}/ran", workdir=workdir)
+    assert result.details["status"] == "failed"
+    assert result.details["failureKind"] == "runtime-error"
+    assert problem in result.as_text()
+    assert "was not run" in result.as_text()
+    assert not (workspace / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"command": ""}, "command"),
+        ({"command": " \n\t"}, "empty"),
+        ({"command": "echo \0"}, "NUL"),
+        ({"command": "x" * 131_072}, "write it to a file"),
+        ({"command": "echo \ud800"}, "surrogate"),
+        ({"command": "true", "workdir": "  "}, "blank"),
+        ({"command": "true", "env": {"A-B": "1"}}, "A-B"),
+        ({"command": "true", "env": {"": "1"}}, "env"),
+        ({"command": "true", "env": {"A": "\0"}}, "NUL"),
+        ({"command": "true", "timeout": -1}, "timeout"),
+        ({"command": "true", "host": "moon"}, "moon"),
+        ({"command": "true", "node": "phone"}, "node"),
+        ({"command": "true", "detach": True}, "background"),
+        ({"command": "true", "detach": True, "background": True, "pty": True}, "pty"),
+        ({"command": "true", "colour": "red"}, "colour"),
+        ({"workdir": "."}, "command"),
+    ],
+)
+async def test_what_makes_no_sense_is_an_input_error(
+    kit: Toolkit, params: dict[str, Any], words: str
+) -> None:
+    result = await kit.call("exec", params)
+    assert result.details["status"] == "error"
+    assert result.details["code"] == 400
+    assert words in result.as_text()
+
+
+async def test_a_command_of_the_largest_size_runs(kit: Toolkit) -> None:
+    command = "echo " + "x" * (131_071 - 5)
+    assert (await run(kit, command)).details["outputBytes"] == 131_071 - 5 + 1
+
+
+async def test_variables_are_set_for_the_command(kit: Toolkit) -> None:
+    assert (await run(kit, "echo $FOO-$LANG", env={"FOO": "1", "LANG": "C"})).as_text() == "1-C"
+
+
+async def test_a_variable_that_steers_programs_is_refused_by_name(kit: Toolkit) -> None:
+    result = await run(kit, "true", env={"LD_PRELOAD": "x.so", "PATH": "."})
+    assert result.details["status"] == "blocked"
+    assert result.details["deniedReason"] == "environment"
+    assert "LD_PRELOAD" in result.as_text()
+    assert "PATH" in result.as_text()
+
+
+async def test_credentials_around_clawkit_do_not_reach_commands(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "key-of-the-provider-0001")
+    monkeypatch.setenv("SOMETHING", "hunter2-hunter2-hunter2")
+    monkeypatch.setenv("MY_TOKEN", "wanted-by-the-operator")
+    settings = {
+        **config(inheritEnv=["MY_TOKEN"]),
+        "models": {
+            "providers": {"x": {"baseUrl": "https://x.test", "apiKey": "hunter2-hunter2-hunter2"}}
+        },
+    }
+    async with open_kit(workspace, config=settings) as kit:
+        command = "env | cut -d= -f1; test ${#MY_TOKEN} = 22 && echo there"
+        names = (await run(kit, command)).as_text().split()
+    assert {"PATH", "HOME", "CLAWKIT_SHELL", "MY_TOKEN", "there"} <= set(names)
+    assert not {"ANTHROPIC_API_KEY", "SOMETHING", "CLAWKIT_HOME"} & set(names)
+
+
+async def test_the_path_begins_with_what_is_configured(workspace: Path, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "greet"
+    program.write_text("#!/bin/sh\necho hello\n", encoding="utf-8")
+    program.chmod(0o755)
+    async with open_kit(workspace, config=config(pathPrepend=[str(tmp_path / "bin")])) as kit:
+        assert (await run(kit, "greet")).as_text() == "hello"
+        first = (await run(kit, "echo $PATH")).as_text().split(":")[0]
+    assert first == str(tmp_path / "bin")
+
+
+async def test_the_path_is_that_of_the_login_shell(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "person"
+    (home / "tools").mkdir(parents=True)
+    profile = f'PATH="{home}/tools:$PATH"\n'
+    for name in (".profile", ".bash_profile", ".zprofile"):
+        (home / name).write_text(profile, encoding="utf-8")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("PATH", f"{tmp_path}/venv:/usr/bin:/bin")
+    async with open_kit(workspace, config=FULL) as kit:
+        found = (await run(kit, "echo $PATH")).as_text().split(":")
+    assert found[:2] == [f"{tmp_path}/venv", f"{home}/tools"]
+    async with open_kit(workspace, config=config(loginPath=False)) as kit:
+        assert (await run(kit, "echo $PATH")).as_text() == f"{tmp_path}/venv:/usr/bin:/bin"
+
+
+async def test_no_profile_of_the_shell_is_read(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (".bashrc", ".bash_profile", ".profile"):
+        (tmp_path / name).write_text("echo from a profile\n", encoding="utf-8")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("BASH_ENV", str(tmp_path / ".bashrc"))
+    async with open_kit(workspace, config=FULL) as kit:
+        assert (await run(kit, "echo only this")).as_text() == "only this"
+
+
+async def test_a_script_with_shell_syntax_is_not_run(kit: Toolkit, workspace: Path) -> None:
+    (workspace / "bad.py").write_text("import os\nprint($HOME)\n", encoding="utf-8")
+    result = await run(kit, "python3 bad.py")
+    assert result.details["code"] == 400
+    assert "bad.py" in result.as_text()
+    assert "os.environ" in result.as_text()
+    (workspace / "bad.js").write_text('if [ -f x ]; then\necho "x"\nfi\n', encoding="utf-8")
+    assert "bad.js" in (await run(kit, "node bad.js")).as_text()
+    (workspace / "good.py").write_text('print("$HOME")\n', encoding="utf-8")
+    assert (await run(kit, "python3 good.py")).as_text() == "$HOME"
+
+
+async def test_nothing_can_be_read_from_the_input_in_the_foreground(kit: Toolkit) -> None:
+    assert (await run(kit, "cat; echo done")).as_text() == "done"
+
+
+async def test_a_slow_command_goes_to_the_background(kit: Toolkit) -> None:
+    result = await run(kit, "echo early; sleep 1; echo late", yieldMs=300)
+    details = result.details
+    assert (details["status"], details["tail"]) == ("running", "early")
+    assert details["followUp"] == {
+        "tool": "process",
+        "action": "poll",
+        "sessionId": details["sessionId"],
+    }
+    assert details["sessionId"] in result.as_text()
+    assert is_alive(details["pid"])
+    polled = await kit.call(
+        "process", {"action": "poll", "sessionId": details["sessionId"], "timeout": 20_000}
+    )
+    while polled.details["status"] == "running":
+        polled = await kit.call(
+            "process", {"action": "poll", "sessionId": details["sessionId"], "timeout": 20_000}
+        )
+    assert "late" in polled.as_text()
+    assert polled.details["exitCode"] == 0
+
+
+async def test_the_time_until_then_is_configured_and_bounded(workspace: Path) -> None:
+    async with open_kit(workspace, config=config(backgroundMs=50)) as kit:
+        assert (await run(kit, "sleep 300")).details["status"] == "running"
+        assert (await run(kit, "echo x; sleep 0.3", yieldMs=5_000)).as_text() == "x"
+        # No time at all is not enough for anything: at least 10 ms are given.
+        assert (await run(kit, "sleep 300", yieldMs=0)).details["status"] == "running"
+
+
+async def test_background_returns_at_once_and_leaves_the_input_open(kit: Toolkit) -> None:
+    result = await run(kit, "read line; echo got $line", background=True)
+    session = result.details["sessionId"]
+    assert result.details["status"] == "running"
+    await kit.call("process", {"action": "write", "sessionId": session, "data": "hello\n"})
+    polled = await kit.call("process", {"action": "poll", "sessionId": session, "timeout": 20_000})
+    assert "got hello" in polled.as_text()
+
+
+async def test_without_the_process_tool_a_command_runs_to_its_end(workspace: Path) -> None:
+    settings = {"tools": {"exec": {"mode": "full"}, "deny": ["process"]}}
+    async with open_kit(workspace, config=settings) as kit:
+        [schema] = [each for each in kit.schemas("anthropic") if each["name"] == "exec"]
+        offered = schema["input_schema"]["properties"]
+        assert not {"background", "yieldMs", "detach"} & set(offered)
+        assert "command" in offered
+        result = await run(kit, "sleep 0.3; echo done", yieldMs=10, background=True)
+        assert result.details["status"] == "completed"
+        assert result.as_text().endswith("done")
+        assert "background and yieldMs ignored" in result.as_text()
+
+
+async def test_other_places_to_run_are_understood_but_not_offered(kit: Toolkit) -> None:
+    [schema] = [each for each in kit.schemas("anthropic") if each["name"] == "exec"]
+    assert not {"host", "node", "elevated"} & set(schema["input_schema"]["properties"])
+    assert (await run(kit, "echo x", host="gateway")).as_text() == "x"
+    assert (await run(kit, "echo x", host="auto")).as_text() == "x"
+    for host, words in (("sandbox", "no sandbox"), ("node", "no node")):
+        result = await run(kit, "echo x", host=host)
+        assert (result.details["status"], result.details["deniedReason"]) == ("blocked", "host")
+        assert words in result.as_text()
+    result = await run(kit, "echo x", host="node", node="phone")
+    assert result.details["deniedReason"] == "host"
+
+
+async def test_a_sandboxed_run_never_falls_through_to_the_host(workspace: Path) -> None:
+    async with open_kit(workspace, config=FULL, sandboxed=True) as kit:
+        result = await run(kit, f"touch {workspace}/ran")
+        assert result.details["deniedReason"] == "host"
+        result = await run(kit, f"touch {workspace}/ran", host="gateway")
+        assert result.details["deniedReason"] == "host"
+    assert not (workspace / "ran").exists()
+
+
+async def test_elevated_leaves_the_sandbox_when_a_person_agrees(workspace: Path) -> None:
+    approver = ScriptedApprover("allow", "deny")
+    async with open_kit(
+        workspace, config=FULL, sandboxed=True, owner=True, approver=approver
+    ) as kit:
+        assert (await run(kit, "echo out", elevated=True)).as_text() == "out"
+        refused = await run(kit, "echo again", elevated=True)
+        assert refused.details["status"] == "blocked"
+
+
+async def test_elevated_is_refused_to_others(workspace: Path) -> None:
+    async with open_kit(workspace, config=FULL, sandboxed=True, owner=False) as kit:
+        result = await run(kit, "echo out", elevated=True)
+        assert result.details["deniedReason"] == "elevated"
+        assert "tools.elevated.allowFrom" in result.as_text()
+    async with open_kit(workspace, config=FULL, owner=True) as kit:
+        # Outside the sandbox there is nothing to leave.
+        assert (await run(kit, "echo out", elevated=True)).as_text() == "out"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"mode": "deny"},
+        {"mode": "allowlist"},
+        {"mode": "ask"},
+        {"mode": "auto"},
+        {"security": "full"},
+        {"ask": "off"},
+        {"security": "full", "ask": "on-miss"},
+        {"security": "allowlist", "ask": "off"},
+    ],
+)
+async def test_nothing_runs_unless_everything_may(
+    workspace: Path, settings: dict[str, Any]
+) -> None:
+    async with open_kit(workspace, config={"tools": {"exec": settings}}) as kit:
+        result = await run(kit, "touch ran")
+    assert (result.details["status"], result.details["deniedReason"]) == ("blocked", "security")
+    assert "clawkit config set tools.exec." in result.as_text()
+    assert not (workspace / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"security": "deny"},
+        {"security": "allowlist"},
+        {"ask": "always"},
+        {"ask": "on-miss"},
+        {"security": "deny", "ask": "off"},
+    ],
+)
+async def test_a_call_can_tighten_what_is_configured(
+    kit: Toolkit, workspace: Path, params: dict[str, Any]
+) -> None:
+    result = await run(kit, "touch ran", **params)
+    assert result.details["deniedReason"] == "security"
+    assert "this call asked for" in result.as_text()
+    assert not (workspace / "ran").exists()
+
+
+async def test_a_call_cannot_loosen_what_is_configured(workspace: Path) -> None:
+    async with open_kit(workspace, config={"tools": {"exec": {"mode": "deny"}}}) as kit:
+        result = await run(kit, "touch ran", security="full", ask="off")
+    assert result.details["deniedReason"] == "security"
+    assert not (workspace / "ran").exists()
+
+
+async def test_the_agents_own_setting_is_named_when_it_refuses(workspace: Path) -> None:
+    settings = {
+        "tools": {"exec": {"mode": "full"}},
+        "agents": {"list": [{"id": "shy", "tools": {"exec": {"mode": "deny"}}}]},
+    }
+    async with open_kit(workspace, config=settings, agent="shy") as kit:
+        result = await run(kit, "true")
+    assert "agents.list[0].tools.exec.mode" in result.as_text()
+
+
+async def test_a_terminal_is_one_and_has_its_size(kit: Toolkit) -> None:
+    result = await run(kit, "test -t 0 && test -t 1 && stty size && echo $TERM", pty=True)
+    assert result.as_text() == "30 120\nxterm-256color"
+    result = await run(kit, "stty size", pty=True, columns=40, rows=10)
+    assert result.as_text() == "10 40"
+    assert (await run(kit, "test -t 1 || echo $TERM")).as_text() == "dumb"
+
+
+async def test_without_a_terminal_to_be_had_pipes_do(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = LocalHost.start
+
+    async def no_terminal(self: LocalHost, launch: Launch, id_: str) -> Any:
+        if launch.size is not None:
+            raise NoTerminalError("no terminal can be had: none left")
+        return await start(self, launch, id_)
+
+    monkeypatch.setattr(LocalHost, "start", no_terminal)
+    async with open_kit(workspace, config=FULL) as kit:
+        result = await run(kit, "test -t 1 || echo $TERM", pty=True)
+    assert result.as_text() == (
+        "Warning: run without a terminal: no terminal can be had: none left\n\ndumb"
+    )
+
+
+async def test_much_output_is_cut_in_the_middle_and_kept_whole_in_a_file(kit: Toolkit) -> None:
+    result = await run(kit, "seq 1 100000")
+    text, details = result.as_text(), result.details
+    assert text.startswith("1\n2\n3\n")
+    assert "\n99999\n100000\n" in text
+    assert len(text) <= 100_000
+    assert 90_000 < len(details["aggregated"]) <= 100_000
+    assert details["aggregated"].endswith("\n100000")
+    assert details["truncated"] is True
+    whole = "".join(f"{number}\n" for number in range(1, 100_001))
+    assert details["spillBytes"] == details["outputBytes"] == len(whole)
+    assert Path(details["spillPath"]).read_text(encoding="ascii") == whole
+    assert Path(details["spillPath"]).stat().st_mode & 0o777 == 0o600
+    assert details["spillPath"] in text
+    page = await kit.call(
+        "process",
+        {"action": "log", "sessionId": details["sessionId"], "offset": 49_999, "limit": 2},
+    )
+    assert page.details["output"].split() == ["50000", "50001"]
+
+
+async def test_the_file_is_still_there_when_clawkit_has_ended(workspace: Path) -> None:
+    async with open_kit(workspace, config=FULL) as kit:
+        result = await run(kit, "head -c 300000 /dev/zero | tr '\\0' x")
+    assert Path(result.details["spillPath"]).stat().st_size == 300_000
+
+
+async def test_what_a_small_model_cannot_take_is_kept_too(workspace: Path) -> None:
+    settings = {
+        **FULL,
+        "models": {
+            "providers": {
+                "x": {
+                    "baseUrl": "https://x.test",
+                    "models": [{"id": "small", "name": "small", "contextWindow": 16_000}],
+                }
+            }
+        },
+    }
+    async with open_kit(workspace, config=settings, model="x/small") as kit:
+        result = await run(kit, "seq 1 8000")
+        assert len(result.as_text()) < 20_000
+        assert result.as_text().count("are in ") == 1
+        assert result.details["spillBytes"] == 38_893
+        assert not result.details["truncated"]
+
+
+async def test_output_is_made_harmless_to_read(kit: Toolkit) -> None:
+    command = r"printf '\033[31mred\033[0m \xff\xfe ok \u202eabc \a\n'"
+    assert (await run(kit, command)).as_text() == "red \ufffd\ufffd ok abc \\x07"
+
+
+async def test_one_endless_line_and_an_endless_flood_are_bounded(kit: Toolkit) -> None:
+    line = await run(kit, "head -c 50000000 /dev/zero | tr '\\0' a")
+    assert line.details["outputBytes"] == 50_000_000
+    assert len(line.as_text()) <= 100_000
+    flood = await run(kit, "yes", timeout=0.5)
+    assert flood.details["timedOut"] is True
+    assert flood.as_text().startswith("y\ny\n")
+
+
+async def test_progress_is_told_while_it_runs(workspace: Path) -> None:
+    events = Events()
+    async with open_kit(workspace, config=FULL, on_event=events) as kit:
+        await run(kit, "for i in 1 2 3 4 5 6; do echo $i; sleep 0.3; done")
+    updates = events.of("update")
+    # Two in a second are enough for anybody.
+    assert 2 <= len(updates) <= 5
+    assert updates[0]["details"]["status"] == "running"
+    assert updates[0]["details"]["tail"].startswith("1\n2")
+    assert updates[-1]["details"]["bytes"] > updates[0]["details"]["bytes"]
+    assert updates[0]["details"]["elapsedMs"] > 0
+
+
+async def until(events: Events, kind: str, count: int = 1) -> list[Any]:
+    async with asyncio.timeout(20):
+        while len(events.of(kind)) < count:
+            await asyncio.sleep(0.02)
+    return events.of(kind)
+
+
+async def test_the_end_of_a_background_command_is_told(workspace: Path) -> None:
+    events = Events()
+    async with open_kit(workspace, config=FULL, on_event=events) as kit:
+        result = await run(kit, "sleep 0.2; echo built; exit 4", background=True)
+        [notice] = await until(events, "notice")
+    assert notice["details"]["sessionId"] == result.details["sessionId"]
+    assert (notice["details"]["exitCode"], notice["details"]["tail"]) == (4, "built")
+    assert "failed: Command exited with code 4" in notice["content"][0]["text"]
+    assert "built" in notice["content"][0]["text"]
+
+
+async def test_silent_success_is_told_only_on_request(workspace: Path) -> None:
+    for settings, wanted in (({}, 1), ({"notifyOnExitEmptySuccess": True}, 2)):
+        events = Events()
+        async with open_kit(workspace, config=config(**settings), on_event=events) as kit:
+            silent = await run(kit, "true", background=True)
+            await run(kit, "sleep 0.5; echo said", background=True)
+            notices = await until(events, "notice", wanted)
+        told = [each["details"]["sessionId"] for each in notices]
+        assert (silent.details["sessionId"] in told) == (wanted == 2)
+
+
+async def test_nothing_is_told_when_told_not_to_or_told_already(workspace: Path) -> None:
+    events = Events()
+    async with open_kit(workspace, config=config(notifyOnExit=False), on_event=events) as kit:
+        result = await run(kit, "echo x", background=True)
+        poll = {"action": "poll", "sessionId": result.details["sessionId"], "timeout": 20_000}
+        while (await kit.call("process", poll)).details["status"] == "running":
+            pass
+    async with open_kit(workspace, config=FULL, on_event=events) as kit:
+        polled = await run(kit, "sleep 0.3; echo x", background=True)
+        killed = await run(kit, "sleep 300", background=True)
+        poll = {"action": "poll", "sessionId": polled.details["sessionId"], "timeout": 20_000}
+        while (await kit.call("process", poll)).details["status"] == "running":
+            pass
+        await kit.call("process", {"action": "kill", "sessionId": killed.details["sessionId"]})
+        # Whatever would be told of those two has been told before this one.
+        last = await run(kit, "echo last", background=True)
+        notices = await until(events, "notice")
+    assert [each["details"]["sessionId"] for each in notices] == [last.details["sessionId"]]
+
+
+async def test_cancelling_the_call_ends_what_is_in_the_foreground_only(
+    workspace: Path, kit: Toolkit
+) -> None:
+    behind = await run(kit, "sleep 300", background=True)
+    task = asyncio.ensure_future(run(kit, "echo $$ > pid; sleep 300 & wait"))
+    async with asyncio.timeout(20):
+        while not (workspace / "pid").exists() or not (workspace / "pid").read_text():
+            await asyncio.sleep(0.02)
+    pid = int((workspace / "pid").read_text())
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not is_alive(pid)
+    assert is_alive(behind.details["pid"])
+
+
+async def test_closing_ends_what_is_in_the_background(workspace: Path) -> None:
+    async with open_kit(workspace, config=FULL) as kit:
+        result = await run(kit, "(setsid sleep 300 & echo $!); sleep 300", background=True)
+        session = result.details["sessionId"]
+        polled = await kit.call(
+            "process", {"action": "poll", "sessionId": session, "timeout": 20_000}
+        )
+        away = int(polled.as_text().split()[0])
+        assert is_alive(away)
+    assert not is_alive(away)
+    assert not is_alive(result.details["pid"])
+
+
+async def test_what_is_detached_lives_on(workspace: Path) -> None:
+    async with open_kit(workspace, config=FULL) as kit:
+        result = await run(
+            kit,
+            "echo begun; trap 'echo ended; exit 5' TERM; while :; do sleep 0.1; done",
+            background=True,
+            detach=True,
+        )
+        pid = result.details["pid"]
+        assert "lives on" in result.as_text()
+    assert is_alive(pid)
+    os.kill(pid, signal.SIGTERM)
+    await until_gone(pid)
+    async with open_kit(workspace, config=FULL) as kit:
+        log = await kit.call("process", {"action": "log", "sessionId": result.details["sessionId"]})
+        assert log.details["output"].split() == ["begun", "ended"]
+
+
+async def test_what_a_command_leaves_running_is_told_and_can_be_ended(kit: Toolkit) -> None:
+    result = await run(kit, "sleep 300 & echo begun")
+    assert result.details["status"] == "completed"
+    [left] = result.details["leftRunning"]
+    assert "Left running" in result.as_text()
+    assert is_alive(left["pid"])
+    await kit.call("process", {"action": "kill", "sessionId": result.details["sessionId"]})
+    assert not is_alive(left["pid"])
+
+
+async def test_a_bomb_is_ended(workspace: Path) -> None:
+    async with open_kit(workspace, config=config(maxProcesses=60)) as kit:
+        result = await run(kit, "f() { sleep 100 & f | f; }; f", timeout=60)
+    assert result.details["failureKind"] == "process-limit"
+    assert "too many processes" in result.as_text()
+
+
+async def test_too_many_at_once_are_refused(workspace: Path) -> None:
+    async with open_kit(workspace, config=config(maxRunning=2)) as kit:
+        for _ in range(2):
+            await run(kit, "sleep 300", background=True)
+        result = await run(kit, "echo x")
+        assert result.is_error
+        assert "tools.exec.maxRunning" in result.as_text()
+    async with open_kit(workspace, config=config(maxRunning=2)) as kit:
+        said = await asyncio.gather(*(run(kit, f"sleep 0.1; echo {n}") for n in range(8)))
+        assert [each.as_text() for each in said] == [str(n) for n in range(8)]
+
+
+async def test_each_agent_sees_its_own_commands_only(workspace: Path) -> None:
+    async with (
+        open_kit(workspace, config=FULL) as main,
+        open_kit(workspace, config=FULL, agent="other") as other,
+    ):
+        result = await run(main, "sleep 300", background=True)
+        answer = await other.call(
+            "process", {"action": "poll", "sessionId": result.details["sessionId"]}
+        )
+        assert answer.details["code"] == 404
+        listed = await other.call("process", {"action": "list"})
+        assert listed.details["sessions"] == []
+
+
+async def test_rules_see_the_command_and_the_directory(workspace: Path) -> None:
+    settings = {
+        "tools": {
+            "exec": {"mode": "full"},
+            "rules": [
+                {"tool": "exec", "params": {"command": "*secret*"}, "effect": "deny"},
+                {"tool": "bash", "params": {"workdir": "src"}, "effect": "deny"},
+            ],
+        }
+    }
+    async with open_kit(workspace, config=settings) as kit:
+        assert (await run(kit, "cat secret")).details["deniedReason"] == "rule"
+        assert (await run(kit, "ls", workdir="./src/")).details["deniedReason"] == "rule"
+        assert (await kit.call("bash", {"command": "echo x"})).as_text() == "x"
+
+
+async def test_a_result_is_plain_json(kit: Toolkit) -> None:
+    for command in ("echo x", "exit 3", "kill -9 $$", "seq 1 50000"):
+        json.dumps((await run(kit, command)).to_json())
