@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import select
-import signal
 import shutil
+import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
