@@ -60,7 +60,7 @@ class Exit(NamedTuple):
     """How long it ran."""
     cpu_s: float = 0.0
     memory: int = 0
-    """The most bytes it, or one of its children, had in memory at once."""
+    """The most bytes it, or one of its children, had in memory at once; 0 when it was little."""
     note: str = ""
     """What else there is to say, in words."""
 

@@ -33,6 +33,7 @@ GRACE_S = 1.0
 """Between asking and killing, when clawkit ends."""
 STUCK_S = 5.0
 """What is not gone so long after it was killed hangs in the kernel, and nobody can end it."""
+LITTLE = 32 * 1024**2
 _SET_NAME, _SET_SUBREAPER = 15, 36
 _UNIT = 1 if sys.platform == "darwin" else 1024
 _SIGNALS = [each for each in signal.Signals if each not in (signal.SIGKILL, signal.SIGSTOP)]
@@ -233,11 +234,11 @@ class Keeper:
         left = self._left(kept)
         was_killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL) and not kept.kill_at
         # Every child begins in the memory of the keeper, which is counted as its own.
-        memory, ours = usage.ru_maxrss, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        memory = usage.ru_maxrss * _UNIT
         facts = {
             "code": code,
             "cpu_s": round(usage.ru_utime + usage.ru_stime, 6),
-            "memory": memory * _UNIT if memory > ours else 0,
+            "memory": memory if memory > LITTLE else 0,
             "oom": was_killed and count_oom() > kept.oom,
             "left": left,
         }
