@@ -375,9 +375,9 @@ async def test_what_a_detached_command_left_is_told_and_can_be_ended(
 
 
 async def test_a_signal_reaches_a_detached_command(start: Start, folder: Path) -> None:
-    start("trap 'echo got it' HUP; echo ready; while :; do sleep 0.05; done", detached=True)
+    start("trap 'echo got it' USR1; echo ready; while :; do sleep 0.05; done", detached=True)
     command = only(folder)
-    await command.signal(signal.SIGHUP)
+    await command.signal(signal.SIGUSR1)
     until(lambda: b"got it" in command.output.tail(100))
     assert command.exit is None
 
