@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -65,9 +64,7 @@ class Soak:
                 await CASES[name][1](self, rng, mark)
         except (FaultError, TimeoutError, LookupError) as error:
             way = self.ways.get(mark, "")
-            said = f"#{number} {name} {way}: {type(error).__name__} {error}"
-            self.faults.append(said)
-            print(said, file=sys.stderr, flush=True)
+            self.faults.append(f"#{number} {name} {way}: {type(error).__name__} {error}")
 
     async def wait(self, plan: Plan, rng: random.Random, mark: str) -> None:
         await self.ended(plan, await self.exec(plan, mark), rng, mark)
