@@ -109,6 +109,8 @@ async def test_a_server_reads_the_workspace_and_nothing_else_of_the_user(
     ws.mkdir()
     (ws / "link.txt").symlink_to(tmp_path / "secret.txt")
     (ws / "own.txt").write_text("workspace")
+    profile = Path("~/.profile").expanduser()
+    profile.touch()
     wanted = {
         str(ws / "own.txt"): "workspace",
         str(root / "more.txt"): "readable root",
@@ -116,7 +118,7 @@ async def test_a_server_reads_the_workspace_and_nothing_else_of_the_user(
         str(ws / "link.txt"): "PermissionError",
         f"/proc/{os.getpid()}/environ": "PermissionError",
         "/etc/passwd": "PermissionError",
-        os.path.expanduser("~/.profile"): "PermissionError",
+        str(profile): "PermissionError",
     }
     made = desk(fake=fake("read"), roots=[root])
     problems = await made.write("a.fake", "\n".join(wanted))
