@@ -109,7 +109,7 @@ class Keeper:
     def _listen(self, control: socket.socket) -> None:
         room = socket.CMSG_SPACE(64 * array.array("i").itemsize)
         try:
-            data, beside, _, _ = control.recvmsg(1 << 18, room, socket.MSG_CMSG_CLOEXEC)
+            data, beside, _, _ = control.recvmsg(1 << 16, room, socket.MSG_CMSG_CLOEXEC)
         except OSError:
             data, beside = b"", []
         for _, _, raw in beside:
@@ -183,13 +183,16 @@ class Keeper:
             for fd in fds:
                 os.close(fd)
         tree.set_mark(pid, options["mark"])
-        with suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "wb", 0) as adjust:
-            adjust.write(b"1000")
-        if not self._kept:
-            self._tasks = count_tasks()
-        self._kept[id_] = Kept(id_, pid, options, oom)
         found = tree.look(pid)
+        is_first = not self._kept
+        self._kept[id_] = Kept(id_, pid, options, oom)
         self._tell(id_, "pid", pid, found.started if found is not None else 0)
+        with suppress(OSError):
+            adjust = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY)
+            os.write(adjust, b"1000")
+            os.close(adjust)
+        if is_first:
+            self._tasks = count_tasks()
 
     def _on_signal(self, id_: str, number: int) -> None:
         if (kept := self._kept.get(id_)) is not None:

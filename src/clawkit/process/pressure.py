@@ -11,8 +11,7 @@ from clawkit.process import tree
 def count_tasks() -> int:
     """Processes and threads on the machine, in one go."""
     try:
-        with open("/proc/loadavg", "rb") as file:
-            return int(file.read().split()[3].partition(b"/")[2])
+        return int(tree.read_small("/proc/loadavg").split()[3].partition(b"/")[2])
     except OSError:
         return len(tree.table())
 
@@ -37,7 +36,6 @@ _OOM_FILE = _oom_file()
 def count_oom() -> int:
     """How often it did."""
     try:
-        with open(_OOM_FILE, "rb") as file:
-            return int(file.read().partition(b"oom_kill ")[2].split()[0])
+        return int(tree.read_small(_OOM_FILE).partition(b"oom_kill ")[2].split()[0])
     except (OSError, IndexError, ValueError):
         return 0

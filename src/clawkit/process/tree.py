@@ -16,6 +16,7 @@ _LIMIT = getattr(resource, "RLIMIT_MSGQUEUE", -1)
 """Every process inherits it, whatever it does to its session, parent and environment; nobody can
 raise it without being root, and hardly anybody wants to: its value marks the command."""
 _USUAL = 819_200
+_SMALL = 64 * 1024
 _COUNT = 400_000
 
 
@@ -37,11 +38,22 @@ class Process(NamedTuple):
 Table = Mapping[int, Process]
 
 
+def read_small(path: str) -> bytes:
+    """A file of the system, with as few calls as can be: this is done for every command."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = os.read(fd, _SMALL)
+        while len(data) % _SMALL == 0 and (more := os.read(fd, _SMALL)):
+            data += more
+        return data
+    finally:
+        os.close(fd)
+
+
 def look(pid: int) -> Process | None:
     """One process; None when there is none, or the system does not tell."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            stat = file.read()
+        stat = read_small(f"/proc/{pid}/stat")
     except OSError:
         return None
     # The name is in brackets and may hold brackets itself.
@@ -82,8 +94,7 @@ def _ask_ps() -> dict[int, Process]:
 def children_of(pid: int) -> list[int]:
     """The direct children of a process with one thread, without looking at all others."""
     try:
-        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
-            return [int(each) for each in file.read().split()]
+        return [int(each) for each in read_small(f"/proc/{pid}/task/{pid}/children").split()]
     except OSError:
         return [each.pid for each in table().values() if each.parent == pid]
 
