@@ -36,7 +36,9 @@ STUCK_S = 5.0
 LITTLE = 32 * 1024**2
 _SET_NAME, _SET_SUBREAPER = 15, 36
 _UNIT = 1 if sys.platform == "darwin" else 1024
-_SIGNALS = [each for each in signal.Signals if each not in (signal.SIGKILL, signal.SIGSTOP)]
+_FIXED = (signal.SIGKILL, signal.SIGSTOP)
+_SIGNALS = [each for each in signal.Signals if each < 32 and each not in _FIXED]
+"""What somebody may have set to be ignored; those of real-time are nobody's."""
 
 
 class Keeper:
@@ -161,7 +163,6 @@ class Keeper:
         else:
             actions = [(os.POSIX_SPAWN_DUP2, fds[1], 0)]
             actions += [(os.POSIX_SPAWN_DUP2, fds[2], each) for each in (1, 2)]
-        oom = count_oom()
         try:
             os.fchdir(fds[0])
             with tree.marking(options["mark"]):
@@ -185,7 +186,7 @@ class Keeper:
         tree.set_mark(pid, options["mark"])
         found = tree.look(pid)
         is_first = not self._kept
-        self._kept[id_] = Kept(id_, pid, options, oom)
+        self._kept[id_] = Kept(id_, pid, options, count_oom())
         self._tell(id_, "pid", pid, found.started if found is not None else 0)
         with suppress(OSError):
             adjust = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY)
