@@ -24,7 +24,7 @@ test: $(READY)  ## everything that must pass: format, lint, types, tests, covera
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n auto --dist loadgroup --cov --cov-report=term:skip-covered
-	$(BIN)/coverage report --include='src/clawkit/core/*,src/clawkit/policy/*,src/clawkit/fs/inside.py' --fail-under=100
+	$(BIN)/coverage report --include='src/clawkit/core/*,src/clawkit/policy/*,src/clawkit/approvals/*,src/clawkit/fs/inside.py' --fail-under=100
 
 lint: $(READY)  ## format check, lint and types only
 	$(BIN)/ruff format --check .
@@ -35,7 +35,7 @@ format: $(READY)  ## format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(READY)  ## measure: start-up, call path, policy, assembly, file tools, races
+bench: $(READY)  ## measure: start-up, call path, policy, assembly, file tools, races, commands
 	$(BIN)/python -m bench
 
 docs: $(READY)  ## write the generated parts of docs/ anew

@@ -8,6 +8,7 @@ from clawkit.text import (
     cut,
     fit,
     human_size,
+    human_time,
     nearest,
     one_line,
     printable,
@@ -279,3 +280,23 @@ def test_characters_that_deceive_are_spelled_out() -> None:
     text = "rm\u202e -rf\x1b[2J\u200b ok é\n"
     assert printable(text) == "rm\\u{202e} -rf\\u{1b}[2J\\u{200b} ok é\n"
     assert printable("a\nb", "") == "a\\u{a}b"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (-1, "0s"),
+        (0, "0s"),
+        (0.44, "0.4s"),
+        (9.94, "9.9s"),
+        (9.96, "10s"),
+        (59.4, "59s"),
+        (59.6, "1m"),
+        (65, "1m 5s"),
+        (7_379, "2h 2m"),
+        (7_200, "2h"),
+        (273_700, "3d 4h"),
+    ],
+)
+def test_times_are_told_in_two_units_at_most(seconds: float, expected: str) -> None:
+    assert human_time(seconds) == expected

@@ -157,6 +157,22 @@ def human_size(n: int) -> str:
     return f"{size:.1f}".removesuffix(".0") + f" {unit}"
 
 
+def human_time(seconds: float) -> str:
+    """A time for people: `0.4s`, `12s`, `1m 5s`, `2h 3m`, `3d 4h`."""
+    if seconds < 9.95:
+        return f"{max(0.0, seconds):.1f}".removesuffix(".0") + "s"
+    whole = round(seconds)
+    for size, unit, rest, part in (
+        (86_400, "d", 3_600, "h"),
+        (3_600, "h", 60, "m"),
+        (60, "m", 1, "s"),
+    ):
+        if whole >= size:
+            more = whole % size // rest
+            return f"{whole // size}{unit} {more}{part}" if more else f"{whole // size}{unit}"
+    return f"{whole}s"
+
+
 def nearest(name: str, known: Iterable[str], n: int = 3) -> list[str]:
     """The known names a person may have meant, best first; none when nothing is close."""
     wanted = name[:64].casefold()

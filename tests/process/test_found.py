@@ -237,6 +237,9 @@ def test_a_command_cannot_end_itself(start: Start, folder: Path) -> None:
         ("127 1001", Exit("not-found", 127, seconds=1.0)),
         ("-9 1001", Exit("signal", None, "SIGKILL", 1.0)),
         ("-120 1001", Exit("signal", None, "SIG120", 1.0)),
+        ("-9 1001 timeout", Exit("overall-timeout", None, "SIGKILL", 1.0)),
+        # It heard that it was to end, and ended by itself.
+        ("3 1001 timeout", Exit("overall-timeout", 3, seconds=1.0)),
         ("0 10", Exit("exit", 0)),
         ("damaged", Exit("lost", note="the end of the command was not seen")),
     ],

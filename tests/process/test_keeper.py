@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.process.watching import alive, children, keepers, open_handles, state_of, until
+from tests.process.watching import alive, children, keepers, open_handles, own, state_of, until
 
 from clawkit.errors import ToolError
 from clawkit.process.base import Launch
@@ -168,7 +168,7 @@ async def test_clawkit_in_a_command_of_clawkit_ends_with_it(
         "launches": [dict(inner._asdict(), env=dict(inner.env))],
         "forks": False,
     }
-    outer = await host.start(launch(f"{sys.executable} inner.py", open_input=True), "outer")
+    outer = await host.start(launch(f"{sys.executable} inner.py", open_input=True), own("outer"))
     await outer.write(json.dumps(asked).encode() + b"\n")
     await until(lambda: len(alive(marker)) >= 4)
     await outer.end(0)
@@ -179,8 +179,8 @@ async def test_a_keeper_that_was_killed_is_replaced(
     host: LocalHost, launch: Make, marker: str
 ) -> None:
     texts = [each.format(marker) for each in ("sleep {0}", STUBBORN, DAEMON)]
-    commands = [await host.start(launch(text), f"k{text}") for text in texts]
-    commands.append(await host.start(launch(texts[0], size=(80, 24)), "terminal"))
+    commands = [await host.start(launch(text), own(f"k{text}")) for text in texts]
+    commands.append(await host.start(launch(texts[0], size=(80, 24)), own("terminal")))
     await until(lambda: len(alive(marker)) >= 7)
     [keeper] = keepers(os.getpid())
     os.kill(keeper, signal.SIGKILL)
@@ -191,7 +191,7 @@ async def test_a_keeper_that_was_killed_is_replaced(
         await each.end(1)
         await each.signal(signal.SIGTERM)
     await until(lambda: not alive(marker))
-    again = await host.start(launch("echo again; exit 3"), "again")
+    again = await host.start(launch("echo again; exit 3"), own("again"))
     assert (await again.wait()).code == 3
     [other] = keepers(os.getpid())
     assert other != keeper
@@ -201,26 +201,26 @@ async def test_a_keeper_that_was_killed_is_replaced(
 async def test_a_command_that_kills_the_keeper_gains_nothing(
     host: LocalHost, launch: Make, marker: str
 ) -> None:
-    other = await host.start(launch(DAEMON.format(marker)), "other")
+    other = await host.start(launch(DAEMON.format(marker)), own("other"))
     await until(lambda: len(alive(marker)) >= 4)
     text = f"read; kill -KILL $PPID; sleep {marker}; :"
-    running = await host.start(launch(text, open_input=True), "killer")
+    running = await host.start(launch(text, open_input=True), own("killer"))
     await running.write(b"\n")
     assert {(await each.wait()).reason for each in (running, other)} == {"lost"}
     await until(lambda: not alive(marker))
-    again = await host.start(launch("exit 3"), "again")
+    again = await host.start(launch("exit 3"), own("again"))
     assert (await again.wait()).code == 3
 
 
 async def test_a_start_right_after_the_keeper_was_killed_works_or_fails_in_good_order(
     host: LocalHost, launch: Make
 ) -> None:
-    await (await host.start(launch("true"), "first")).wait()
+    await (await host.start(launch("true"), own("first"))).wait()
     os.kill(keepers(os.getpid())[0], signal.SIGKILL)
     with suppress(ToolError):
-        running = await host.start(launch("exit 2"), "second")
+        running = await host.start(launch("exit 2"), own("second"))
         assert (await running.wait()).code == 2
-    running = await host.start(launch("exit 3"), "third")
+    running = await host.start(launch("exit 3"), own("third"))
     assert (await running.wait()).code == 3
 
 
@@ -228,10 +228,10 @@ async def test_a_command_runs_only_once_when_its_keeper_is_killed(
     host: LocalHost, launch: Make, tmp_path: Path
 ) -> None:
     for number in range(15):
-        await (await host.start(launch("true"), f"ready-{number}")).wait()
+        await (await host.start(launch("true"), own(f"ready-{number}"))).wait()
         [keeper] = keepers(os.getpid())
         text = f"echo >> ran-{number}; sleep 0.02; echo >> through-{number}"
-        starting = asyncio.create_task(host.start(launch(text), f"once-{number}"))
+        starting = asyncio.create_task(host.start(launch(text), own(f"once-{number}")))
         await asyncio.sleep(number / 5_000)
         os.kill(keeper, signal.SIGKILL)
         try:
@@ -246,7 +246,7 @@ async def test_a_command_runs_only_once_when_its_keeper_is_killed(
 async def test_the_keeper_goes_on_whatever_its_group_is_told(
     host: LocalHost, launch: Make, number: int
 ) -> None:
-    running = await host.start(launch("read; exit 5", open_input=True), "a")
+    running = await host.start(launch("read; exit 5", open_input=True), own("a"))
     [keeper] = keepers(os.getpid())
     os.killpg(keeper, number)
     await running.write(b"\n")
@@ -258,7 +258,7 @@ async def test_a_keeper_that_is_asked_to_end_ends_everything(
     host: LocalHost, launch: Make, marker: str
 ) -> None:
     texts = [each.format(marker) for each in ("sleep {0}", STUBBORN, DAEMON, NAMELESS)]
-    commands = [await host.start(launch(text), f"k{text}") for text in texts]
+    commands = [await host.start(launch(text), own(f"k{text}")) for text in texts]
     await until(lambda: len(alive(marker)) >= 8)
     [keeper] = keepers(os.getpid())
     os.killpg(keeper, signal.SIGTERM)
@@ -266,19 +266,19 @@ async def test_a_keeper_that_is_asked_to_end_ends_everything(
     assert reasons <= {"signal", "lost"}
     await until(lambda: not alive(marker))
     await until(lambda: state_of(keeper) in ("", "Z"))
-    again = await host.start(launch("exit 3"), "again")
+    again = await host.start(launch("exit 3"), own("again"))
     assert (await again.wait()).code == 3
 
 
 async def test_commands_that_start_while_the_keeper_ends_are_not_lost(
     host: LocalHost, launch: Make, marker: str
 ) -> None:
-    stubborn = await host.start(launch(f"{STUBBORN.format(marker)}"), "stubborn")
+    stubborn = await host.start(launch(f"{STUBBORN.format(marker)}"), own("stubborn"))
     await until(lambda: len(alive(marker)) >= 2)
     [keeper] = keepers(os.getpid())
     os.kill(keeper, signal.SIGTERM)
     await asyncio.sleep(0.1)
-    late = await host.start(launch("read; exit 3", open_input=True), "late")
+    late = await host.start(launch("read; exit 3", open_input=True), own("late"))
     assert (await stubborn.wait()).reason == "signal"
     await until(lambda: state_of(keeper) in ("", "Z"))
     await late.write(b"\n")
@@ -288,8 +288,8 @@ async def test_commands_that_start_while_the_keeper_ends_are_not_lost(
 async def test_a_keeper_that_was_killed_does_not_take_along_what_is_to_live_on(
     host: LocalHost, launch: Make, marker: str
 ) -> None:
-    running = await host.start(launch(f"sleep {marker}", detach=True), "lasting")
-    other = await host.start(launch(f"sleep {marker}9"), "other")
+    running = await host.start(launch(f"sleep {marker}", detach=True), own("lasting"))
+    other = await host.start(launch(f"sleep {marker}9"), own("other"))
     os.kill(keepers(os.getpid())[0], signal.SIGKILL)
     assert (await running.wait()).reason == (await other.wait()).reason == "lost"
     await until(lambda: not alive(f"{marker}9"))
@@ -317,8 +317,8 @@ async def test_a_command_that_starts_processes_without_end_is_ended(
     tmp_path: Path, launch: Make, marker: str, text: str
 ) -> None:
     host = LocalHost(str(tmp_path / "spool"), max_processes=60)
-    other = await host.start(launch("read; exit 2", open_input=True), "other")
-    running = await host.start(launch(text.format(marker)), "bomb")
+    other = await host.start(launch("read; exit 2", open_input=True), own("other"))
+    running = await host.start(launch(text.format(marker)), own("bomb"))
     exit_ = await running.wait()
     assert (exit_.reason, exit_.status) == ("process-limit", "failed")
     assert int(re.findall(r"\d+", exit_.note)[0]) > 60
@@ -334,7 +334,9 @@ async def test_nameless_processes_without_end_are_ended(
 ) -> None:
     host = LocalHost(str(tmp_path / "spool"), max_processes=60)
     spawn = f"setsid -f env -i $(type -p sleep) {marker}"
-    running = await host.start(launch(f"for i in {{1..150}}; do {spawn}; done; echo all"), "bomb")
+    running = await host.start(
+        launch(f"for i in {{1..150}}; do {spawn}; done; echo all"), own("bomb")
+    )
     await running.wait()
     await until(lambda: len(alive(marker)) < 60)
     await host.close()
@@ -346,7 +348,7 @@ async def test_as_many_processes_as_are_allowed_may_run(
 ) -> None:
     host = LocalHost(str(tmp_path / "spool"), max_processes=60)
     text = f"for i in {{1..55}}; do sleep {marker} & done; read; exit 4"
-    running = await host.start(launch(text, open_input=True), "many")
+    running = await host.start(launch(text, open_input=True), own("many"))
     await until(lambda: len(alive(marker)) >= 56)
     await asyncio.sleep(0.3)
     await running.write(b"\n")
@@ -360,7 +362,7 @@ async def test_a_bomb_whose_first_process_has_ended_is_ended(
 ) -> None:
     host = LocalHost(str(tmp_path / "spool"), max_processes=60)
     text = f"(for i in {{1..200}}; do sleep {marker} & done; wait) & exit 0"
-    running = await host.start(launch(text), "bomb")
+    running = await host.start(launch(text), own("bomb"))
     await running.wait()
     await until(lambda: not alive(marker))
     await host.close()
@@ -370,7 +372,7 @@ async def test_the_keeper_has_no_dead_children_and_no_handles_left(
     host: LocalHost, launch: Make
 ) -> None:
     async def run(number: int, text: str, **options: object) -> None:
-        running = await host.start(launch(text, **options), f"c{number}")
+        running = await host.start(launch(text, **options), own(f"c{number}"))
         if number % 10 == 0:
             await running.end(0)
         await running.wait()
@@ -379,7 +381,7 @@ async def test_the_keeper_has_no_dead_children_and_no_handles_left(
 
     async def fail(number: int) -> None:
         with pytest.raises(ToolError):
-            await host.start(launch("\0", detach=number % 20 == 0), f"f{number}")
+            await host.start(launch("\0", detach=number % 20 == 0), own(f"f{number}"))
 
     await run(1, "true")
     [keeper] = keepers(os.getpid())
@@ -416,7 +418,7 @@ def links_of(keeper: int) -> list[str]:
 async def test_the_keeper_has_nothing_open_but_its_own(host: LocalHost, launch: Make) -> None:
     with open(os.devnull, "rb") as file:
         os.set_inheritable(file.fileno(), True)
-        await (await host.start(launch("true"), "a")).wait()
+        await (await host.start(launch("true"), own("a"))).wait()
         [keeper] = keepers(os.getpid())
         await until(lambda: len(links_of(keeper)) == 8)
         links = links_of(keeper)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.process.watching import alive, keepers, open_handles, state_of, until
+from tests.process.watching import alive, keepers, open_handles, own, state_of, until
 
 from clawkit.errors import ToolError
 from clawkit.process import keeping as keeps
@@ -40,6 +40,7 @@ def fds(tmp_path: Path) -> Iterator[Sequence[int]]:
 async def run(keeping: Keeping, fds: Sequence[int], id_: str, text: str, **options: Any) -> Child:
     env = options.pop("env", {"PATH": os.environ["PATH"]})
     argv = (BASH, "-c", text)
+    id_ = own(id_)
     return await keeping.run(id_, argv, {**env, "CLAWKIT_COMMAND": id_}, fds, limit=1000, **options)
 
 

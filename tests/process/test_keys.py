@@ -114,14 +114,6 @@ def test_full_screen_programs_get_their_own_form_of_arrows_home_and_end() -> Non
     assert send(*others, application=True) == send(*others)
 
 
-def test_keys_whose_form_is_not_known_are_refused() -> None:
-    for key in ("up", "Home", "arrow_left"):
-        with pytest.raises(ToolInputError, match=rf"keys\[1\] '{key}'.*hex"):
-            encode_keys(["a", key], application=False, known=False)
-    sure = ["C-up", "pgup", "enter", "f1", "C-c"]
-    assert encode_keys(sure, application=False, known=False).data == send(*sure)
-
-
 @pytest.mark.parametrize(
     ("key", "as_text", "as_key"),
     [
@@ -226,12 +218,10 @@ def test_warnings_are_few_and_show_no_hidden_characters() -> None:
     assert all(warning.isprintable() for warning in encoded.warnings)
 
 
-@given(st.lists(st.text(max_size=8), max_size=5), st.booleans(), st.booleans())
-def test_keys_are_encoded_or_refused_whatever_they_are(
-    keys: list[str], application: bool, known: bool
-) -> None:
+@given(st.lists(st.text(max_size=8), max_size=5), st.booleans())
+def test_keys_are_encoded_or_refused_whatever_they_are(keys: list[str], application: bool) -> None:
     try:
-        encoded = encode_keys(keys, application=application, known=known)
+        encoded = encode_keys(keys, application=application)
     except ToolInputError:
         return
     assert len(encoded.data) >= len(keys)

@@ -27,7 +27,6 @@ def place(data: bytes, columns: int = 20, rows: int = 5) -> tuple[int, int]:
 
 def test_a_terminal_is_one_and_knows_its_keys_from_the_start() -> None:
     terminal: Terminal = TerminalState(80, 24)
-    assert terminal.keys_known
     assert terminal.size == (80, 24)
     assert (terminal.application_keys, terminal.bracketed_paste) == (False, False)
 

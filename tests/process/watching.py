@@ -18,6 +18,12 @@ def new_marker() -> str:
     return f"98765.{random.randrange(10**12):012}"
 
 
+def own(name: str) -> str:
+    """An id of a command that no other run of the tests has at the same moment: whatever bears it
+    is ended with it, wherever on this machine it is."""
+    return f"{name}-{os.getpid()}"
+
+
 def alive(marker: str) -> list[int]:
     """The processes that live and have a marker among their arguments."""
     found = []

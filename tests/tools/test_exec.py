@@ -15,6 +15,7 @@ import pytest
 from clawkit.core.result import Result
 from clawkit.process.base import Commands, Launch, NoTerminalError
 from clawkit.process.local import LocalHost
+from clawkit.process.session import NOTICE_S
 from clawkit.runtime import Toolkit
 from clawkit.testing import Events, ScriptedApprover, open_kit
 
@@ -421,6 +422,12 @@ async def test_a_call_can_tighten_what_is_configured(
     assert not (workspace / "ran").exists()
 
 
+async def test_a_call_that_makes_no_sense_is_told_so_before_it_is_refused(workspace: Path) -> None:
+    async with open_kit(workspace) as kit:
+        assert (await run(kit, "true", detach=True)).details["code"] == 400
+        assert (await run(kit, "true")).details["code"] == 403
+
+
 async def test_a_call_cannot_loosen_what_is_configured(workspace: Path) -> None:
     async with open_kit(workspace, config={"tools": {"exec": {"mode": "deny"}}}) as kit:
         result = await run(kit, "touch ran", security="full", ask="off")
@@ -567,6 +574,26 @@ async def test_silent_success_is_told_only_on_request(workspace: Path) -> None:
         assert (silent.details["sessionId"] in told) == (wanted == 2)
 
 
+async def test_somebody_in_a_chat_is_told_of_silent_success_too(workspace: Path) -> None:
+    events = Events()
+    async with open_kit(workspace, config=FULL, on_event=events, channel="telegram") as kit:
+        silent = await run(kit, "true", background=True)
+        [notice] = await until(events, "notice")
+    assert notice["details"]["sessionId"] == silent.details["sessionId"]
+
+
+async def test_a_sub_agent_is_not_woken(workspace: Path) -> None:
+    events = Events()
+    settings = {"tools": {"exec": {"mode": "full"}, "subagents": {"tools": {"allow": ["*"]}}}}
+    async with open_kit(workspace, config=settings, on_event=events, depth=1) as kit:
+        result = await run(kit, "echo said", background=True)
+        poll = {"action": "status", "sessionId": result.details["sessionId"]}
+        while (await kit.call("process", poll)).details["status"] == "running":
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(2 * NOTICE_S)
+    assert events.of("notice") == []
+
+
 async def test_nothing_is_told_when_told_not_to_or_told_already(workspace: Path) -> None:
     events = Events()
     async with open_kit(workspace, config=config(notifyOnExit=False), on_event=events) as kit:
@@ -638,6 +665,7 @@ async def test_what_a_command_leaves_running_is_told_and_can_be_ended(kit: Toolk
     result = await run(kit, "sleep 300 & echo begun")
     assert result.details["status"] == "completed"
     [left] = result.details["leftRunning"]
+    assert left == {"pid": left["pid"], "name": "sleep"}
     assert "Left running" in result.as_text()
     assert is_alive(left["pid"])
     await kit.call("process", {"action": "kill", "sessionId": result.details["sessionId"]})

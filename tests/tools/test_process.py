@@ -23,7 +23,6 @@ from clawkit.process.local import LocalHost
 from clawkit.process.supervisor import Supervisor
 from clawkit.runtime import Toolkit
 from clawkit.testing import Events, check_tool, open_kit
-from clawkit.tools.commanding import human_time
 from clawkit.tools.process import ACTIONS, TOOL, Params
 
 FULL: dict[str, Any] = {"tools": {"exec": {"mode": "full", "loginPath": False}}}
@@ -940,23 +939,3 @@ async def test_what_has_no_terminal_has_no_size(kit: Toolkit) -> None:
     id_ = await start(kit, "cat")
     said = complaint(await process(kit, "resize", id_, rows=30))
     assert said == f"{id_} has no terminal; start it with pty to have one"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [
-        (-1, "0s"),
-        (0, "0s"),
-        (0.44, "0.4s"),
-        (9.94, "9.9s"),
-        (9.96, "10s"),
-        (59.4, "59s"),
-        (59.6, "1m"),
-        (65, "1m 5s"),
-        (7_379, "2h 2m"),
-        (7_200, "2h"),
-        (273_700, "3d 4h"),
-    ],
-)
-def test_times_are_told_in_two_units_at_most(seconds: float, expected: str) -> None:
-    assert human_time(seconds) == expected

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import sys
 import time
 import unicodedata
@@ -16,12 +15,14 @@ import click
 
 from clawkit.cli.options import is_terminal, json_option, print_json
 from clawkit.config.paths import commands_dir
-from clawkit.errors import ClawkitError, NotFoundError
+from clawkit.errors import ClawkitError, NotFoundError, ToolInputError
 from clawkit.process import found, records, tree
 from clawkit.process.base import Exit, Left
 from clawkit.process.records import Record
 from clawkit.process.slugs import shorten
-from clawkit.text import nearest, one_line, printable
+from clawkit.text import human_time, nearest, one_line, printable
+from clawkit.tools.commanding import describe_left
+from clawkit.tools.process_input import read_signal
 
 LONGEST_KEPT_S = 3 * 3600.0
 """As long as any clawkit may be told to remember what has ended."""
@@ -114,7 +115,7 @@ def _row(folder: str, record: Record, exit_: Exit | None, left: tuple[Left, ...]
         if exit_.signal:
             row["exitSignal"] = exit_.signal
     if left:
-        row["leftRunning"] = [each._asdict() for each in left]
+        row["leftRunning"] = [describe_left(each) for each in left]
     columns, rows = record.terminal or (0, 0)
     row["detached"] = record.detached
     row["terminal"] = {"columns": columns, "rows": rows} if record.terminal else None
@@ -150,7 +151,9 @@ def _cells(seen: _Seen, ids: Sequence[str]) -> tuple[str, ...]:
     return (
         record.id if ids.count(record.id) == 1 else record.key,
         str(record.pid),
-        "?" if seen.exit and seen.exit.reason == "lost" else _duration(_runtime(*seen[:2])),
+        "?"
+        if seen.exit and seen.exit.reason == "lost"
+        else human_time(_runtime(*seen[:2])).replace(" ", ""),
         _cut(_plain(record.owner), _MAX_OWNER),
         _status(seen),
         shorten(_plain(_from_home(record.cwd)), _MAX_DIRECTORY),
@@ -176,18 +179,6 @@ def _say_exit(exit_: Exit) -> str:
     if exit_.reason == "lost":
         return "ended, code not known"
     return exit_.signal or f"exit {exit_.code}"
-
-
-def _duration(seconds: float) -> str:
-    whole = int(seconds)
-    for size, unit, small, below in (
-        (86_400, "d", 3_600, "h"),
-        (3_600, "h", 60, "m"),
-        (60, "m", 1, "s"),
-    ):
-        if whole >= size:
-            return f"{whole // size}{unit}{whole % size // small:02}{below}"
-    return f"{whole}s"
 
 
 def _width(text: str) -> int:
@@ -260,18 +251,18 @@ def kill(ids: tuple[str, ...], everything: bool, now: bool, name: str | None) ->
         raise click.UsageError("give either the ids of commands, or --all")
     if now and name is not None:
         raise click.UsageError("--now and --signal exclude each other")
-    number = _signal_of(name) if name is not None else None
+    number, word = (0, "") if name is None else _signal_of(name)
     folder = open_folder()
     chosen, is_missing = _chosen(folder, ids)
     if everything and not chosen:
         click.echo("No command is running.")
-    if number is None:
+    if not number:
         grace_s = 0.0 if now else found.ASK_S
         outcomes = found.end(chosen, grace_s=grace_s, tell=_Progress())
         done, undone = "ended", "could not end"
     else:
         outcomes = [found.send(record, number) for record in chosen]
-        done, undone = f"sent {signal.Signals(number).name} to", "could not signal"
+        done, undone = f"sent {word} to", "could not signal"
     for outcome in outcomes:
         _report(outcome, done, undone)
     sys.exit(1 if is_missing or any(each.left for each in outcomes) else 0)
@@ -296,15 +287,11 @@ def _chosen(folder: str, ids: Sequence[str]) -> tuple[list[Record], bool]:
     return list(chosen.values()), missing
 
 
-def _signal_of(name: str) -> int:
-    word = name.strip().upper().removeprefix("SIG")
-    known = {each.name.removeprefix("SIG"): each for each in signal.Signals}
-    by_number = {str(int(each)): each for each in signal.Signals}
-    if (each := known.get(word) or by_number.get(word)) is not None:
-        return each
-    near = nearest(word, known)
-    hint = f" Did you mean {' or '.join(near)}?" if near else " Such as TERM, INT, HUP, USR1, KILL."
-    raise click.UsageError(f"There is no signal {name!r}.{hint}")
+def _signal_of(name: str) -> tuple[int, str]:
+    try:
+        return read_signal(name)
+    except ToolInputError as error:
+        raise click.UsageError(str(error)) from None
 
 
 class _Progress:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from signal import Signals
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
 from clawkit.errors import ToolError
+
+if TYPE_CHECKING:
+    from clawkit.process.spool import Spool
 
 Reason = Literal[
     "exit",
@@ -64,10 +68,26 @@ class Exit(NamedTuple):
     note: str = ""
     """What else there is to say, in words."""
 
+    @classmethod
+    def of(cls, code: int, seconds: float) -> Exit:
+        """What the code of a shell means; a negative one is a signal."""
+        if code < 0:
+            return cls("signal", None, name_signal(-code), seconds)
+        reasons: dict[int, Reason] = {126: "not-executable", 127: "not-found"}
+        return cls(reasons.get(code, "exit"), code, "", seconds)
+
     @property
     def status(self) -> Literal["completed", "failed"]:
         """A non-zero code is an answer; what kept the command from giving one is a failure."""
         return "completed" if self.reason in ("exit", "manual-cancel") else "failed"
+
+
+def name_signal(number: int) -> str:
+    """Such as `SIGKILL`."""
+    try:
+        return Signals(number).name
+    except ValueError:
+        return f"SIG{number}"
 
 
 class Left(NamedTuple):
@@ -112,11 +132,6 @@ class Terminal(Protocol):
     """The terminal of a command that has one."""
 
     @property
-    def keys_known(self) -> bool:
-        """Whether the program said which arrow keys it expects, or has to be assumed nothing."""
-        ...
-
-    @property
     def application_keys(self) -> bool:
         """Whether arrow keys are sent in the form that full-screen programs ask for."""
         ...
@@ -135,8 +150,8 @@ class Terminal(Protocol):
         ...
 
 
-class Running(Protocol):
-    """A command on its host, from its start until nothing of it is left."""
+class Steered(Protocol):
+    """What can be seen of a command, and done to it, wherever it runs."""
 
     @property
     def pid(self) -> int:
@@ -144,28 +159,12 @@ class Running(Protocol):
         ...
 
     @property
-    def since(self) -> int:
-        """When that process began, as the system counts."""
-        ...
-
-    @property
-    def mark(self) -> int:
-        """What all of its processes are marked with; 0 for nothing."""
-        ...
-
-    @property
-    def output(self) -> Output: ...
-    @property
     def terminal(self) -> Terminal | None: ...
     @property
     def can_write(self) -> bool: ...
     @property
     def left(self) -> Sequence[Left]:
         """What it left running; only once it has ended."""
-        ...
-
-    async def wait(self) -> Exit:
-        """Until it has ended and all it wrote has been read."""
         ...
 
     async def write(self, data: bytes, *, eof: bool = False) -> None:
@@ -178,8 +177,28 @@ class Running(Protocol):
         """To the command and what it started."""
         ...
 
+
+class Running(Steered, Protocol):
+    """A command on its host, from its start until nothing of it is left."""
+
+    @property
+    def since(self) -> int:
+        """When its process began, as the system counts."""
+        ...
+
+    @property
+    def output(self) -> Spool: ...
+
+    async def wait(self) -> Exit:
+        """Until it has ended and all it wrote has been read."""
+        ...
+
     async def end(self, grace_s: float) -> None:
         """Ask it and all it started to end, and after the grace make them; until all are gone."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything, when nothing more is to be read."""
         ...
 
 
@@ -199,7 +218,7 @@ class ExecHost(Protocol):
         ...
 
 
-class Command(Protocol):
+class Command(Steered, Protocol):
     """One command, for as long as somebody may want to know about it."""
 
     @property
@@ -219,8 +238,6 @@ class Command(Protocol):
         """A few words of the command, for a list."""
         ...
 
-    @property
-    def pid(self) -> int: ...
     @property
     def started(self) -> float:
         """Seconds since 1970."""
@@ -246,16 +263,9 @@ class Command(Protocol):
     @property
     def output(self) -> Output: ...
     @property
-    def terminal(self) -> Terminal | None: ...
-    @property
-    def can_write(self) -> bool: ...
-    @property
     def waits_for_input(self) -> bool:
         """A guess: it can be written to and has been silent for long."""
         ...
-
-    @property
-    def left(self) -> Sequence[Left]: ...
 
     told: int
     """How much of the output a poll has already given."""
@@ -273,10 +283,6 @@ class Command(Protocol):
     async def wait_for_news(self, seen: int, seconds: float) -> None:
         """Until it wrote more than `seen` bytes, or ended, or the time is over."""
         ...
-
-    async def write(self, data: bytes, *, eof: bool = False) -> None: ...
-    def resize(self, columns: int, rows: int) -> None: ...
-    async def signal(self, number: int) -> None: ...
 
     async def end(self, reason: Reason = "manual-cancel") -> None:
         """End it and all it started; until all are gone."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -187,20 +186,8 @@ def exit_of(folder: str, record: Record) -> Exit | None:
     end_ = records.read_end(folder, record.key)
     if end_ is None:
         return Exit("lost", note="the end of the command was not seen")
-    code, at, timed_out = end_
-    seconds = max(0.0, at - record.started)
-    if code < 0:
-        reason: Reason = "overall-timeout" if timed_out else "signal"
-        return Exit(reason, None, _name_signal(-code), seconds)
-    reasons: dict[int, Reason] = {126: "not-executable", 127: "not-found"}
-    return Exit(reasons.get(code, "exit"), code, "", seconds)
-
-
-def _name_signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"SIG{number}"
+    exit_ = Exit.of(end_.code, max(0.0, end_.at - record.started))
+    return exit_._replace(reason="overall-timeout") if end_.timed_out else exit_
 
 
 class Detached:

@@ -22,10 +22,9 @@ from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from clawkit.process import tree  # found through the line above
+from clawkit.process import pressure, tree  # found through the line above
 from clawkit.process.hidden import hide_memory
 from clawkit.process.kept import Kept
-from clawkit.process.pressure import count_oom, count_tasks
 from clawkit.process.wire import Unpacker, pack
 
 ENDING_MS, WATCH_MS, HUNT_S = 20, 100, 0.05
@@ -165,7 +164,7 @@ class Keeper:
             actions += [(os.POSIX_SPAWN_DUP2, fds[2], each) for each in (1, 2)]
         try:
             os.fchdir(fds[0])
-            with tree.marking(options["mark"]):
+            with tree.marking(options["mark"]), pressure.first_to_go():
                 pid = os.posix_spawn(
                     argv[0],
                     argv,
@@ -186,14 +185,10 @@ class Keeper:
         tree.set_mark(pid, options["mark"])
         found = tree.look(pid)
         is_first = not self._kept
-        self._kept[id_] = Kept(id_, pid, options, count_oom())
+        self._kept[id_] = Kept(id_, pid, options, pressure.count_oom())
         self._tell(id_, "pid", pid, found.started if found is not None else 0)
-        with suppress(OSError):
-            adjust = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY)
-            os.write(adjust, b"1000")
-            os.close(adjust)
         if is_first:
-            self._tasks = count_tasks()
+            self._tasks = pressure.count_tasks()
 
     def _on_signal(self, id_: str, number: int) -> None:
         if (kept := self._kept.get(id_)) is not None:
@@ -243,7 +238,7 @@ class Keeper:
             "code": code,
             "cpu_s": round(usage.ru_utime + usage.ru_stime, 6),
             "memory": memory if memory > LITTLE else 0,
-            "oom": was_killed and count_oom() > kept.oom,
+            "oom": was_killed and pressure.count_oom() > kept.oom,
             "left": left,
         }
         kept.write_end(code)
@@ -351,7 +346,7 @@ class Keeper:
         if not self._kept or now - self._watched < WATCH_MS / 2000:
             return
         self._watched = now
-        tasks = count_tasks()
+        tasks = pressure.count_tasks()
         self._tasks = min(self._tasks, tasks)
         if tasks - self._tasks < min(100, min(each.limit for each in self._kept.values()) // 2):
             return

@@ -51,14 +51,12 @@ class Encoded(NamedTuple):
     """What may not be as it was meant."""
 
 
-def encode_keys(
-    keys: Sequence[str], *, application: bool, known: bool = True, keypad: bool | None = None
-) -> Encoded:
+def encode_keys(keys: Sequence[str], *, application: bool, keypad: bool | None = None) -> Encoded:
     """What a terminal sends for some keys; text that names no key is sent as it is.
 
-    `application` is the form of arrows, Home and End that full-screen programs ask for, and when
-    it is not `known` whether they did, these keys are refused. `keypad` says the same of the
-    keypad; programs that ask for one ask for the other, so it follows if it is left out.
+    `application` is the form of arrows, Home and End that full-screen programs ask for. `keypad`
+    says the same of the keypad; programs that ask for one ask for the other, so it follows if it
+    is left out.
     """
     if len(keys) > MAX_KEYS:
         raise ToolInputError(f"{len(keys):,} keys are too many at once; send {MAX_KEYS:,} at most")
@@ -70,11 +68,6 @@ def encode_keys(
         if not key:
             raise ToolInputError(f"keys[{index}] is empty; name a key, or leave it out")
         modifiers, name = _split(key)
-        if name in _CURSOR and not modifiers and not known:
-            raise ToolInputError(
-                f"{where}: it is not known which form of this key the program expects; "
-                "send its bytes as hex, 1b 5b 41 or 1b 4f 41 for up"
-            )
         if name in KEYS or (len(name) == 1 and (modifiers or name == key)):
             parts.append(_encode(name, modifiers, application, keypad, where))
             continue

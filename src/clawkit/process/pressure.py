@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from clawkit.process import tree
 
@@ -14,6 +15,28 @@ def count_tasks() -> int:
         return int(tree.read_small("/proc/loadavg").split()[3].partition(b"/")[2])
     except OSError:
         return len(tree.table())
+
+
+@contextmanager
+def first_to_go() -> Iterator[None]:
+    """What is started here, and all that it starts, goes first when memory runs out. Told to the
+    child later, what it had started by then would be spared instead of it."""
+    try:
+        score = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        yield
+        return
+    try:
+        before = os.read(score, 16)
+        with suppress(OSError):
+            os.pwrite(score, b"1000", 0)
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                os.pwrite(score, before, 0)
+    finally:
+        os.close(score)
 
 
 def _oom_file() -> str:

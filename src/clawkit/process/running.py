@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from clawkit.core.bounded import in_thread
 from clawkit.errors import ToolInputError
-from clawkit.process.base import Exit, Left, Reason
+from clawkit.process.base import Exit, Left
 from clawkit.process.keeping import Child, Facts, Keeping
 from clawkit.process.spool import Spool
 from clawkit.process.terminal import TerminalState
@@ -59,7 +59,6 @@ class LocalRunning:
         self.terminal = terminal
         self.pid = child.pid
         self.since = child.since
-        self.mark = child.mark
         child.ended.add_done_callback(self._on_end)
         if source >= 0:
             os.set_blocking(source, False)
@@ -179,7 +178,15 @@ class LocalRunning:
         work = self.output.mover(source, stop, tell)
 
         async def move() -> None:
-            await in_thread(work)
+            try:
+                await in_thread(work)
+            except RuntimeError:
+                # No thread is to be had: the event loop goes on by itself, as long as that is so.
+                stop.set()
+                work()
+                self._mover = None
+                loop.add_reader(source, self._on_output)
+                return
             self._mover = None
             self._close_source()
 
@@ -240,27 +247,13 @@ class LocalRunning:
 
 
 def _to_exit(facts: Facts, crowd: int, seconds: float) -> Exit:
-    code = facts.code
-    reason: Reason = "exit"
-    number, note = "", ""
-    if code is None:
+    if facts.code is None:
         return Exit("lost", seconds=seconds, note="the end of the command was not seen")
-    if code < 0:
-        reason, number, code = "signal", _name_signal(-code), None
-    elif code in (126, 127):
-        reason = "not-executable" if code == 126 else "not-found"
-    if facts.oom:
-        reason = "out-of-memory"
+    exit_ = Exit.of(facts.code, seconds)._replace(cpu_s=facts.cpu_s, memory=facts.memory)
     if crowd:
-        reason, note = "process-limit", f"it had {crowd} processes at once"
-    return Exit(reason, code, number, seconds, facts.cpu_s, facts.memory, note)
-
-
-def _name_signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"SIG{number}"
+        note = f"it had {crowd} processes at once"
+        return exit_._replace(reason="process-limit", note=note)
+    return exit_._replace(reason="out-of-memory") if facts.oom else exit_
 
 
 def _reads_keys(terminal: int) -> bool:

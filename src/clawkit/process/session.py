@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 
 from clawkit.process.base import Exit, Launch, Left, Output, Reason, Running, Terminal
 from clawkit.process.slugs import name_of
-from clawkit.process.spool import Spool
 
 GRACE_S: dict[Reason, float] = {"manual-cancel": 2.0, "process-limit": 0.0}
 """Seconds between asking a command to end and making it."""
@@ -92,8 +91,7 @@ class Session:
 
     @property
     def idle_s(self) -> float:
-        last = getattr(self.running.output, "last_at", self._begun)
-        return max(0.0, time.monotonic() - max(last, self._begun))
+        return max(0.0, time.monotonic() - max(self.running.output.last_at, self._begun))
 
     @property
     def waits_for_input(self) -> bool:
@@ -110,14 +108,9 @@ class Session:
             left = end - time.monotonic()
             if left <= 0:
                 return
-            await self._changed(min(left, _LOOK_S) if self.launch.detach else left)
-
-    async def _changed(self, seconds: float) -> None:
-        output = self.running.output
-        if isinstance(output, Spool):
-            await output.changed(seconds)
-        else:
-            await asyncio.sleep(min(seconds, _LOOK_S))
+            # Of what a detached command writes itself, nobody tells us.
+            wait_s = min(left, _LOOK_S) if self.launch.detach else left
+            await self.running.output.changed(wait_s)
 
     async def write(self, data: bytes, *, eof: bool = False) -> None:
         await self.running.write(data, eof=eof)
@@ -142,12 +135,8 @@ class Session:
         self._stop_timers()
         if self._over is not asyncio.current_task():
             self._over.cancel()
-        for name in ("close", "output"):
-            part = getattr(self.running, name, None)
-            if callable(part):
-                part()
-            elif isinstance(part, Spool):
-                part.close()
+        self.running.close()
+        self.running.output.close()
 
     async def _watch(self) -> None:
         exit_ = await self.running.wait()
@@ -159,8 +148,7 @@ class Session:
         self._stop_timers()
         self.exit = exit_
         self.ended_at = time.time()
-        if isinstance(self.running.output, Spool):
-            self.running.output.wake()
+        self.running.output.wake()
         is_news = self.background and self._reason != "manual-cancel"
         self._on_done(self)
         if is_news:

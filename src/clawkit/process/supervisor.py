@@ -16,7 +16,6 @@ from clawkit.process.base import Command, ExecHost, Launch
 from clawkit.process.found import Detached, detached
 from clawkit.process.session import Session
 from clawkit.process.slugs import new_slug
-from clawkit.process.spool import Spool
 
 MAX_FINISHED = 50
 _MIN_KEEP_S, _MAX_KEEP_S = 60.0, 10_800.0
@@ -163,9 +162,8 @@ class Supervisor:
             if not session.launch.detach:
                 await session.wait()
             self._unpublish(session)
-            output = session.running.output
-            if isinstance(output, Spool) and not session.launch.detach:
-                output.settle()
+            if not session.launch.detach:
+                session.running.output.settle()
             session.close()
 
     def _host(self, name: str) -> ExecHost:
@@ -206,12 +204,13 @@ class Supervisor:
             self._sessions.pop(session.id, None)
             session.close()
             return
-        if not session.launch.detach and isinstance(output, Spool) and not session.left:
-            output.settle()
-        if not session.left:
+        if session.left:
+            if session.key not in self._published:
+                self._publish(session)
+        else:
             self._unpublish(session)
-        elif session.id not in self._published:
-            self._publish(session)
+            if not session.launch.detach:
+                output.settle()
         if not session.background:
             # Much output can be asked for later on; for the rest the call's result is all.
             if output.path or session.left:
@@ -240,16 +239,15 @@ class Supervisor:
         """Remove all that is kept of a command."""
         self._unpublish(session)
         session.tell()
-        output = session.running.output
         session.close()
-        if isinstance(output, Spool):
-            output.remove()
+        session.running.output.remove()
         records.remove(self._folder, session.key, "json", "exit")
+        self._published.discard(session.key)
 
     def _publish_later(self, session: Session) -> None:
         loop = asyncio.get_running_loop()
         delay = 0.0 if session.background else _PUBLISH_S
-        self._publishing[session.id] = loop.call_later(delay, self._publish, session)
+        self._publishing[session.key] = loop.call_later(delay, self._publish, session)
 
     def _publish(self, session: Session) -> None:
         """Write down a command that runs; people can then see it, and what it says."""
@@ -268,16 +266,13 @@ class Supervisor:
         )
         with suppress(OSError):
             records.write(self._folder, record)
-            self._published.add(session.id)
-        if session.exit is not None:
-            return
-        output = session.running.output
-        if isinstance(output, Spool):
-            output.to_file()
+            self._published.add(session.key)
+        if session.exit is None:
+            session.running.output.to_file()
 
     def _unpublish(self, session: Session) -> None:
-        if (timer := self._publishing.pop(session.id, None)) is not None:
+        if (timer := self._publishing.pop(session.key, None)) is not None:
             timer.cancel()
-        if session.id in self._published and not session.launch.detach:
-            self._published.discard(session.id)
+        if session.key in self._published and not session.launch.detach:
+            self._published.discard(session.key)
             records.remove(self._folder, session.key, "json")

@@ -76,10 +76,6 @@ class TerminalState:
         self._string_end: bytes | None = None
 
     @property
-    def keys_known(self) -> bool:
-        return True
-
-    @property
     def application_keys(self) -> bool:
         return CURSOR_KEYS in self._modes
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
 from clawkit.core.context import Context, Scope
-from clawkit.process.base import Command, Exit, Reason
+from clawkit.process.base import Command, Exit, Left, Reason
 from clawkit.text import human_size, result_cap, weigh, weight_cap
 
 FINISHED = 100_000
@@ -64,22 +64,6 @@ async def fitted(ctx: Context, most: int, make: Callable[[int], Awaitable[T]]) -
     return part
 
 
-def human_time(seconds: float) -> str:
-    """A time for people: `0.4s`, `12s`, `1m 5s`, `2h 3m`, `3d 4h`."""
-    if seconds < 9.95:
-        return f"{max(0.0, seconds):.1f}".removesuffix(".0") + "s"
-    whole = round(seconds)
-    for size, unit, rest, part in (
-        (86_400, "d", 3_600, "h"),
-        (3_600, "h", 60, "m"),
-        (60, "m", 1, "s"),
-    ):
-        if whole >= size:
-            more = whole % size // rest
-            return f"{whole // size}{unit} {more}{part}" if more else f"{whole // size}{unit}"
-    return f"{whole}s"
-
-
 def describe_exit(command: Command, exit_: Exit) -> dict[str, Any]:
     """The end of a command, for programs."""
     launch = command.launch
@@ -97,7 +81,7 @@ def describe_exit(command: Command, exit_: Exit) -> dict[str, Any]:
         details["timedOut"] = exit_.reason in ("overall-timeout", "no-output-timeout")
         details["noOutputTimedOut"] = exit_.reason == "no-output-timeout"
     if command.left:
-        details["leftRunning"] = [each._asdict() for each in command.left]
+        details["leftRunning"] = [describe_left(each) for each in command.left]
     return details
 
 
@@ -111,6 +95,12 @@ def describe_running(command: Command) -> dict[str, Any]:
         "idleMs": round(idle_s * 1000),
         "lastOutputAt": last,
     }
+
+
+def describe_left(left: Left) -> dict[str, Any]:
+    """A process that was left running, for programs."""
+    stuck = {"couldNotBeEnded": True} if left.is_stuck else {}
+    return {"pid": left.pid, "name": left.name, **stuck}
 
 
 def describe_output(command: Command) -> dict[str, Any]:

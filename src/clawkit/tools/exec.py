@@ -21,17 +21,8 @@ from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.errors import ToolAuthorizationError, ToolInputError
 from clawkit.process.base import Command, Commands, Exit, Launch, NoTerminalError, Surroundings
-from clawkit.tools.commanding import (
-    FINISHED,
-    PENDING,
-    TAIL,
-    cap_of,
-    describe_exit,
-    describe_output,
-    owner_of,
-    say_exit,
-    say_spill,
-)
+from clawkit.tools.commanding import FINISHED, TAIL, cap_of, owner_of
+from clawkit.tools.exec_output import announce, say_done, say_not_run, say_running
 
 MAX_COMMAND = 128 * 1024
 """Bytes of a command that the system could still take; more belongs in a file."""
@@ -45,9 +36,6 @@ _DESCRIPTION = (
     "command in the foreground: its input is empty. Each call is a new shell: directory and "
     "variables are not kept. Long output is cut in the middle and kept whole in a file."
 )
-_NOTICE = 400
-
-
 _Seconds = Annotated[float, Meta(ge=0, le=10**9)]
 
 
@@ -105,25 +93,26 @@ class _Settings(NamedTuple):
 async def execute(params: Params, ctx: Context, settings: _Settings) -> Result:
     commands = ctx.use(Commands)
     _check_command(params.command)
+    _check_together(params)
     can_wait = "process" in ctx.use(InForce).tools
     warnings = [] if can_wait else list(_warn_ignored(params))
     background = params.background and can_wait
     host = await _find_host(params, ctx, settings, commands)
     launch = await _prepare(params, ctx, settings.exec, background=background)
     if problem := _look_at(launch.cwd):
-        return _not_run(launch.cwd, problem)
+        return say_not_run(launch.cwd, problem)
     from clawkit.process.preflight import check, read_script
 
     if problem := await check(launch.text, launch.cwd, read_script):
         raise ToolInputError(problem)
     command = await _start(host, launch, ctx, settings.exec, warnings, background=background)
     if background:
-        return _say_running(command, ctx, warnings)
+        return say_running(command, ctx, warnings)
     exit_ = await _watch(command, ctx, _yield_s(params, settings.exec) if can_wait else None)
     if exit_ is None:
         command.to_background()
-        return _say_running(command, ctx, warnings)
-    return await _say_done(command, exit_, ctx, warnings)
+        return say_running(command, ctx, warnings)
+    return await say_done(command, exit_, ctx, warnings)
 
 
 def _check_command(command: str) -> None:
@@ -141,6 +130,17 @@ def _check_command(command: str) -> None:
         raise ToolInputError(
             f"command: has {size:,} bytes, {MAX_COMMAND - 1:,} are possible; write it to a file "
             "and run that"
+        )
+
+
+def _check_together(params: Params) -> None:
+    if params.workdir and not params.workdir.strip():
+        raise ToolInputError("workdir: is blank; leave it out for the workspace")
+    if params.detach and not params.background:
+        raise ToolInputError("detach: needs background, since nobody could wait for the end of it")
+    if params.detach and params.pty:
+        raise ToolInputError(
+            "detach: cannot be combined with pty, whose terminal ends with clawkit"
         )
 
 
@@ -198,14 +198,6 @@ async def _find_host(params: Params, ctx: Context, settings: _Settings, commands
 async def _prepare(params: Params, ctx: Context, settings: Exec, *, background: bool) -> Launch:
     from clawkit.process.environ import build, check_overrides
 
-    if params.workdir and not params.workdir.strip():
-        raise ToolInputError("workdir: is blank; leave it out for the workspace")
-    if params.detach and not params.background:
-        raise ToolInputError("detach: needs background, since nobody could wait for the end of it")
-    if params.detach and params.pty:
-        raise ToolInputError(
-            "detach: cannot be combined with pty, whose terminal ends with clawkit"
-        )
     overrides = check_overrides(params.env)
     extra = {"CLAWKIT_SHELL": "exec", "TERM": "xterm-256color" if params.pty else "dumb"}
     if "TERM" in overrides:
@@ -240,19 +232,6 @@ def _look_at(cwd: str) -> str:
     return "is not a directory" if os.path.exists(cwd) else "does not exist"
 
 
-def _not_run(cwd: str, problem: str) -> Result:
-    said = f"workdir {cwd!r} {problem}; the command was not run"
-    return Result.text(
-        said,
-        status="failed",
-        exitCode=None,
-        exitReason="spawn-error",
-        failureKind="runtime-error",
-        error=said,
-        cwd=cwd,
-    )
-
-
 async def _start(
     host: str,
     launch: Launch,
@@ -263,7 +242,7 @@ async def _start(
     background: bool,
 ) -> Command:
     commands, owner = ctx.use(Commands), owner_of(ctx.scope)
-    on_end = partial(_announce, ctx=ctx, settings=settings) if settings.notify_on_exit else None
+    on_end = partial(announce, ctx=ctx, settings=settings) if settings.notify_on_exit else None
     try:
         return await commands.start(host, launch, owner, background=background, on_end=on_end)
     except NoTerminalError as error:
@@ -299,69 +278,6 @@ async def _watch(command: Command, ctx: Context, seconds: float | None) -> Exit 
         await unbroken(ctx.use(Commands).forget(command))
         raise
     return None
-
-
-def _say_running(command: Command, ctx: Context, warnings: list[str]) -> Result:
-    from clawkit.process.shape import tail_text
-
-    tail = tail_text(command.output.tail(4 * PENDING), min(TAIL, cap_of(ctx, PENDING)))
-    how = "process with action poll waits for its end, log shows its output, kill ends it"
-    lives = " It lives on when clawkit ends." if command.launch.detach else ""
-    said = f"Command still running (sessionId {command.id}, pid {command.pid}).{lives} {how}."
-    text = "\n\n".join((*warnings, said, *([f"So far:\n{tail}"] if tail else [])))
-    return Result.text(
-        text,
-        status="running",
-        sessionId=command.id,
-        pid=command.pid,
-        startedAt=round(command.started * 1000),
-        cwd=command.launch.cwd,
-        tail=tail,
-        followUp={"tool": "process", "action": "poll", "sessionId": command.id},
-        **describe_output(command),
-    )
-
-
-async def _say_done(command: Command, exit_: Exit, ctx: Context, warnings: list[str]) -> Result:
-    from clawkit.process.shape import shown
-
-    whole = await shown(command.output, FINISHED)
-    cap = cap_of(ctx, FINISHED)
-    part = whole if len(whole.text) <= cap else await shown(command.output, cap)
-    said = say_exit(command, exit_)
-    text = part.text.rstrip("\n") or ("" if said and exit_.status == "failed" else "(no output)")
-    details = describe_exit(command, exit_)
-    details["aggregated"] = whole.text.rstrip()
-    details |= describe_output(command)
-    if command.background:  # it can still be asked about
-        details["sessionId"] = command.id
-    details["truncated"] = whole.truncated
-    notes = [each for each in (say_spill(command, part.omitted), said) if each]
-    return Result.text("\n\n".join(each for each in (*warnings, text, *notes) if each), **details)
-
-
-def _announce(command: Command, *, ctx: Context, settings: Exec) -> None:
-    """Tell the session that a command in the background has ended."""
-    from clawkit.process.shape import tail_text
-
-    exit_ = command.exit
-    if exit_ is None or ctx.scope.depth:
-        return
-    tail = tail_text(command.output.tail(4 * _NOTICE), _NOTICE)
-    is_silent = exit_.reason == "exit" and not exit_.code and not command.output.size
-    if is_silent and not settings.notify_on_exit_empty_success and not ctx.scope.channel:
-        return
-    word = "completed" if exit_.reason == "exit" and not exit_.code else "failed"
-    said = say_exit(command, exit_).partition("\n")[0] or "exit code 0"
-    text = f"Background command {command.id} ({command.name}) {word}: {said}"
-    ctx.notify(
-        Result.text(
-            f"{text}\n{tail}" if tail else text,
-            sessionId=command.id,
-            tail=tail,
-            **describe_exit(command, exit_),
-        )
-    )
 
 
 def effects(_params: Params, _ctx: Context) -> tuple[Effect, ...]:

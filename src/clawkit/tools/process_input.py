@@ -72,7 +72,6 @@ def make_keys(command: Command, literal: str, hex_: list[str], keys: list[str]) 
         pressed = encode_keys(
             keys,
             application=terminal.application_keys,
-            known=terminal.keys_known,
             keypad=terminal.application_keypad,
         )
     else:

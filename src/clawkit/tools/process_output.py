@@ -11,7 +11,7 @@ from clawkit.core.context import Context
 from clawkit.core.result import Result
 from clawkit.errors import ToolInputError
 from clawkit.process.base import Command, Exit
-from clawkit.text import human_size, printable
+from clawkit.text import human_size, human_time, printable
 from clawkit.tools.commanding import (
     FINISHED,
     PENDING,
@@ -20,7 +20,6 @@ from clawkit.tools.commanding import (
     describe_output,
     describe_running,
     fitted,
-    human_time,
     say_exit,
 )
 from clawkit.tools.searching import fit
