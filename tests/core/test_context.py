@@ -58,3 +58,10 @@ async def test_updates_go_to_whoever_watches_and_nowhere_otherwise() -> None:
     await ctx.update("half")
     await ctx.update(Result.text("done", percent=100))
     assert seen == [Result.text("half"), Result.text("done", percent=100)]
+
+
+def test_a_notice_that_nobody_listens_to_goes_nowhere() -> None:
+    seen: list[Result] = []
+    Context("1", Scope(), "/w").notify(Result.text("ended"))
+    Context("2", Scope(), "/w", notify=seen.append).notify(Result.text("ended"))
+    assert [each.as_text() for each in seen] == ["ended"]
