@@ -35,7 +35,7 @@ format: $(READY)  ## format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(READY)  ## measure: start-up, call path, policy, assembly, file tools, races, commands
+bench: $(READY)  ## measure: start-up, call path, policy, assembly, file tools, races, commands, verdicts, proof
 	$(BIN)/python -m bench
 
 docs: $(READY)  ## write the generated parts of docs/ anew

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
@@ -10,9 +11,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from bench import commands, files, races, soak
+from bench import commands, files, races, shellproof, soak, verdict
 from bench.figure import Figure, fastest
 from clawkit.agent.assemble import _assemble, assemble
 from clawkit.config.load import loads
@@ -146,7 +147,12 @@ def policy() -> list[Figure]:
 
 
 def main() -> int:
-    parts = {
+    parser = argparse.ArgumentParser(prog="python -m bench")
+    parser.add_argument("parts", nargs="*", help="what to measure; all of it if nothing is named")
+    parser.add_argument("--count", type=int, default=shellproof.COUNT, help="commands of the proof")
+    parser.add_argument("--seed", type=int, default=1, help="what its first command is made from")
+    given = parser.parse_args()
+    parts: dict[str, Callable[[], Iterable[Figure]]] = {
         "start": start_up,
         "call": call_path,
         "policy": policy,
@@ -154,9 +160,11 @@ def main() -> int:
         "races": races.measure,
         "commands": commands.measure,
         "soak": soak.measure,
+        "verdict": verdict.measure,
+        "proof": lambda: shellproof.measure(given.count, given.seed),
     }
     over = False
-    for name in sys.argv[1:] or parts:
+    for name in given.parts or parts:
         for each in parts[name]():
             mark = "OVER" if each.over else "ok"
             print(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
+import shutil
 import statistics
 import subprocess
 import tempfile
@@ -14,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.figure import Figure
+from clawkit.process.base import Launch
+from clawkit.process.local import LocalHost
 from clawkit.runtime import Toolkit
 from clawkit.testing import open_kit
 
@@ -22,6 +26,7 @@ ONE_BY_ONE = 300
 AT_ONCE = 200
 BIG = 1_000_000_000
 MANY = 10_000
+PROGRAMS = ("ls", "cat", "grep", "git", "env")
 FULL = {"tools": {"exec": {"mode": "full"}}}
 
 
@@ -37,6 +42,7 @@ async def _measure(place: Path) -> list[Figure]:
         return [
             await _single(kit),
             await _side_by_side(kit),
+            await _confined(place),
             *await _big_output(kit, place),
             *await _many(kit),
         ]
@@ -90,6 +96,33 @@ async def _side_by_side(kit: Toolkit) -> Figure:
         base.append(await _timed(all_of(_bare)))
     note = f"{min(ours) * 1e3:.0f} ms against {min(base) * 1e3:.0f} ms; all output there"
     return Figure("200 commands at once", min(ours) / min(base), "x bare", 1.3, note)
+
+
+async def _confined(place: Path) -> Figure:
+    """What it costs beyond a free start that the kernel keeps a command to some programs."""
+    host = LocalHost(str(place / "spool"))
+    if not host.confines:
+        return Figure("confined start", 0, "x bare spawn more", 1.0, "no Landlock here")
+    found = (shutil.which(name, path="/usr/bin:/bin") for name in PROGRAMS)
+    free = Launch("true", str(place), {"PATH": os.environ["PATH"]})
+    held = free._replace(programs=tuple(path for path in found if path))
+    ids = itertools.count()
+
+    async def run(launch: Launch) -> None:
+        running = await host.start(launch, f"bench-{os.getpid()}-{next(ids)}")
+        await running.wait()
+        running.close()
+
+    for launch in (free, held):
+        await run(launch)
+    times: list[list[float]] = [[], [], []]
+    for _ in range(ONE_BY_ONE):
+        for each, work in zip(times, (run(held), run(free), _bare("true")), strict=True):
+            each.append(await _timed(work))
+    await host.close()
+    ours, plain, base = map(statistics.median, times)
+    note = f"{ours * 1e3:.2f} ms, free {plain * 1e3:.2f} ms, bare {base * 1e3:.2f} ms"
+    return Figure("confined start", (ours - plain) / base, "x bare spawn more", 1.0, note)
 
 
 async def _big_output(kit: Toolkit, place: Path) -> list[Figure]:

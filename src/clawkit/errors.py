@@ -3,6 +3,7 @@
     ClawkitError                       exit_code
     ├── ConfigError                    the configuration cannot be used; carries every issue found
     ├── EditError                      a configuration edit was refused; nothing was written
+    ├── BadDocumentError               the approvals document cannot be used, or not be changed
     ├── SecretError                    a secret reference could not be resolved
     ├── SchemaError                    a parameter schema cannot be used or adapted
     ├── RegistryError                  two tools claim one name, or a name is reserved
@@ -60,6 +61,19 @@ class ConfigError(ClawkitError):
 
 class EditError(ClawkitError):
     """A configuration edit was refused; the file is as it was."""
+
+
+class BadDocumentError(ClawkitError):
+    """The approvals document cannot be used, or could not be changed. Until then nothing runs."""
+
+    def __init__(
+        self, file: str, message: str, *, key: str = "", line: int = 0, column: int = 0
+    ) -> None:
+        """`key` is the path of what is wrong in it; `line` and `column` count from 1."""
+        self.file, self.key, self.line, self.column = file, key, line, column
+        place = f"line {line}, column {column}" if column else f"line {line}" if line else ""
+        where = ": ".join(part for part in (file, place, key) if part)
+        super().__init__(f"{where}: {message}")
 
 
 class SecretError(ClawkitError):

@@ -13,12 +13,13 @@ import msgspec
 
 from clawkit.agent.assemble import Assembly, assemble
 from clawkit.agent.model import context_window_of, default_model, target_of
+from clawkit.approvals.base import Approvals
 from clawkit.config.env import substitute
 from clawkit.config.load import Loaded, load, loads
 from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef, parse_ref
 from clawkit.config.shown import secrets_of
-from clawkit.core.approval import Approver
+from clawkit.core.approval import Answer, Approver, Question, nobody_to_ask
 from clawkit.core.call import CallRequest, OnEvent, Run, call, call_all
 from clawkit.core.context import InForce, Scope, Sender
 from clawkit.core.hooks import Hooks
@@ -68,13 +69,16 @@ class Toolkit:
         tools: Iterable[Tool] = (),
         hooks: Hooks | None = None,
         approver: Approver | None = None,
+        later: bool = False,
         on_event: OnEvent | None = None,
     ) -> Toolkit:
         """Set up the tools for one run.
 
         `config` is a file, a mapping or a loaded configuration; left out, the file clawkit finds.
         Without an `agent`, the one that the configuration marks as the default, else `main`.
-        Unless `owner` is true (or the sender says so), the run has no owner's rights. Raises
+        Unless `owner` is true (or the sender says so), the run has no owner's rights. With `later`,
+        a command that needs a person is not refused when nobody can be asked: the call returns, and
+        the command runs when somebody allows it while the kit is open. Raises
         `ConfigError` for a bad configuration, `RegistryError` for a tool whose name is taken.
         """
         loaded = _load(config)
@@ -97,7 +101,7 @@ class Toolkit:
         given = [Registered(tool, CALLER) for tool in tools]
         assembly = assemble(loaded.config, scope, given)
         place = resolve_workspace(loaded.config, agent, workspace)
-        run = make_run(loaded, assembly, scope, place, hooks, approver)
+        run = make_run(loaded, assembly, scope, place, hooks, approver, later=later)
         return cls(loaded, assembly, run, on_event)
 
     async def __aenter__(self) -> Toolkit:
@@ -187,11 +191,13 @@ def make_run(
     workspace: str,
     hooks: Hooks | None = None,
     approver: Approver | None = None,
+    *,
+    later: bool = False,
 ) -> Run:
     """Everything `core.call` needs, with the local services filled in."""
     refused = assembly.refused
     redactor = _redactor(loaded)
-    services = Services(loaded, scope, workspace)
+    services = Services(loaded, scope, workspace, approver=approver, later=later, redactor=redactor)
     services.fill(InForce, lambda: InForce(tuple(assembly.tools), len(refused)))
     services.fill(Redactor, lambda: redactor)
     return Run(
@@ -201,11 +207,25 @@ def make_run(
         refused=refused,
         rules=assembly.judge,
         hooks=hooks or Hooks(),
-        approver=approver,
+        approver=_Asker(services),
         approval_timeout_s=loaded.config.approvals.timeout_seconds,
         services=services,
         redactor=redactor,
     )
+
+
+class _Asker:
+    """Asks by way of the service, which is made when somebody has a question."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def ask(self, request: Question) -> Answer:
+        approvals: Any = self._services[Approvals]
+        if approvals.route() == "none":
+            raise nobody_to_ask(request.title, request.to_allow)
+        answer: Answer = await approvals.ask(request)
+        return answer
 
 
 async def close_run(run: Run) -> None:

@@ -4,26 +4,40 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from clawkit.approvals.base import Approvals, Gate
 from clawkit.config.env import substitute
 from clawkit.config.load import Loaded
-from clawkit.config.paths import commands_dir, home
+from clawkit.config.paths import (
+    approvals_file,
+    audit_file,
+    commands_dir,
+    config_file,
+    home,
+    waiting_file,
+)
 from clawkit.config.sections.exec import Exec
 from clawkit.config.sections.fs import Fs
 from clawkit.config.shown import secrets_of
+from clawkit.core.approval import Approver
 from clawkit.core.context import Scope
 from clawkit.core.paths import ways_of
 from clawkit.errors import ToolError
 from clawkit.fs.base import FileSystem, WorkspaceFiles
 from clawkit.fs.kinds import ImageLimits
+from clawkit.fs.protect import Protection
 from clawkit.fs.search.query import Search
 from clawkit.fs.seen import Seen
 from clawkit.lsp.base import Diagnostics
 from clawkit.media.base import Media
 from clawkit.process.base import Commands, Surroundings
+from clawkit.redact import Redactor
+
+if TYPE_CHECKING:
+    from clawkit.approvals.judge import Judge
 
 Factory = Callable[[], object]
 
@@ -31,9 +45,24 @@ Factory = Callable[[], object]
 class Services(Mapping[type, object]):
     """By Protocol. What nobody asks for is neither made nor imported."""
 
-    def __init__(self, loaded: Loaded, scope: Scope, workspace: str) -> None:
+    def __init__(
+        self,
+        loaded: Loaded,
+        scope: Scope,
+        workspace: str,
+        *,
+        approver: Approver | None = None,
+        later: bool = False,
+        redactor: Redactor | None = None,
+    ) -> None:
+        """`approver` is somebody here who can be asked; with `later`, what needs a person may also
+        be answered after the call."""
         self._loaded = loaded
+        self._scope = scope
         self._workspace = workspace
+        self._approver = approver
+        self._later = later
+        self._redactor = redactor or Redactor()
         config = loaded.config
         self._fs: Fs = config.tools.fs.merged(config.agents.get(scope.agent).tools.fs)
         self._exec: Exec = config.tools.exec.merged(config.agents.get(scope.agent).tools.exec)
@@ -49,6 +78,8 @@ class Services(Mapping[type, object]):
             ImageLimits: lambda: ImageLimits(config.agents.defaults.image_max_dimension_px),
             Commands: self._commands,
             Surroundings: self._surroundings,
+            Approvals: self._approvals,
+            Gate: self._gate,
         }
 
     def is_made(self, kind: type) -> bool:
@@ -81,24 +112,26 @@ class Services(Mapping[type, object]):
 
     def _files(self, held: bool, roots: bool = True) -> Any:
         from clawkit.fs.local import LocalFileSystem
-        from clawkit.fs.protect import Protection
 
-        state = os.path.realpath(home(os.environ))
-        files = (way for file in self._loaded.files for way in ways_of(os.path.abspath(file)))
-        place = os.path.realpath(self._workspace)
         return LocalFileSystem(
             self._workspace,
             workspace_only=held,
             read_roots=self._fs.read_roots if roots else (),
             write_roots=self._fs.write_roots if roots else (),
             hard_links=self._fs.hard_links == "allow",
-            protection=Protection(
-                own=(state, *files),
-                # A workspace that lies in the state directory is an ordinary place.
-                open=(place,) if place != state and place.startswith(f"{state}/") else (),
-            ),
+            protection=self._protection(),
             ask=self._fs.protected == "ask",
-            journals=os.path.join(state, "changes"),
+            journals=os.path.join(os.path.realpath(home(os.environ)), "changes"),
+        )
+
+    def _protection(self) -> Protection:
+        state = os.path.realpath(home(os.environ))
+        files = (way for file in self._loaded.files for way in ways_of(os.path.abspath(file)))
+        place = os.path.realpath(self._workspace)
+        return Protection(
+            own=(state, *files),
+            # A workspace that lies in the state directory is an ordinary place.
+            open=(place,) if place != state and place.startswith(f"{state}/") else (),
         )
 
     def _search(self) -> Any:
@@ -150,3 +183,75 @@ class Services(Mapping[type, object]):
             login=self._exec.login_path,
             cache=os.path.join(home(os.environ), "cache", "login-path.json"),
         )
+
+    def judge(self, settings: Exec | None = None) -> Judge:
+        """What commands of this run are judged by, with other settings than those in force."""
+        from clawkit.approvals.judge import Judge
+        from clawkit.approvals.places import Places
+
+        config, agent = self._loaded.config, self._scope.agent
+        state = home(os.environ)
+        # What was not read from a file has a name that is none.
+        read = (os.path.abspath(file) for file in self._loaded.files if os.path.isfile(file))
+        own = (state, config_file(os.environ), *read)
+        places = Places(
+            self._workspace,
+            read_roots=self._fs.read_roots,
+            write_roots=self._fs.write_roots,
+            workspace_only=self._fs.workspace_only,
+            why_protected=self._protection().explain,
+            own=own,
+            own_open=[commands_dir(os.environ)],
+        )
+        override = config.agents.get(agent).tools.exec
+        is_own = any(getattr(override, name, None) for name in ("mode", "security", "ask"))
+        return Judge(
+            settings or self._exec,
+            approvals_file(os.environ),
+            key=f"{config.agents.key_of(agent)}.tools.exec" if is_own else "tools.exec",
+            agent=agent,
+            may_read=places.may_read,
+            may_write=places.may_write,
+            is_own=places.is_own,
+            holds_own=places.holds_own,
+            own_names=tuple({os.path.basename(file) for file in own}),
+        )
+
+    def _approvals(self) -> Any:
+        from clawkit.approvals.broker import Broker
+        from clawkit.approvals.waiting import Waiting
+
+        return Broker(
+            Waiting(waiting_file(os.environ)),
+            approver=self._approver,
+            line=_find_line,
+            later=self._later,
+        )
+
+    def _gate(self) -> Any:
+        from clawkit.approvals.audit import Audit
+        from clawkit.approvals.gate import LocalGate
+
+        def approvals() -> Any:
+            return self[Approvals]
+
+        return LocalGate(
+            self.judge(),
+            approvals,
+            Audit(audit_file(os.environ), self._redactor),
+            self._redactor,
+            timeout_s=self._loaded.config.approvals.timeout_seconds,
+        )
+
+
+def _find_line() -> tuple[str, str] | None:
+    """Where somebody may wait for questions, and the token that is known there."""
+    from clawkit.approvals.document import BadDocumentError, read_document
+    from clawkit.approvals.line import socket_path
+
+    try:
+        document = read_document(approvals_file(os.environ))
+    except BadDocumentError:
+        return None
+    path = document.socket_path or socket_path(home(os.environ))
+    return (path, document.token) if document.token else None

@@ -1,188 +1,216 @@
-"""Whether a command may run at all."""
+"""Whether a command may run: what it does against what is allowed."""
 
 from __future__ import annotations
 
-import itertools
-import json
-import shlex
-from pathlib import Path
-from typing import Any, get_args
+from dataclasses import replace
+from itertools import product
+from typing import Any, Literal, get_args
 
 import pytest
-from click.testing import CliRunner
 
-from clawkit.approvals.decide import Decision, decide, most_asking, strictest
-from clawkit.cli.main import main
-from clawkit.config.load import load, loads
-from clawkit.config.sections.exec import Ask, Exec, Security
+from clawkit.approvals.base import (
+    Analysis,
+    Arg,
+    Decision,
+    Entry,
+    FileUse,
+    Policy,
+    Program,
+    Rules,
+    Segment,
+)
+from clawkit.approvals.decide import after_silence, decide, is_listed, named_programs
+from clawkit.approvals.shell.nodes import Doubt
+from clawkit.config.sections.exec import Ask, Security
 
-SECURITIES: tuple[Security, ...] = get_args(Security)
-ASKS: tuple[Ask, ...] = get_args(Ask)
-EVERY_PAIR = list(itertools.product((None, *SECURITIES), (None, *ASKS)))
-EVERY_SETTING: list[dict[str, Any]] = [
-    *({"mode": mode} for mode in ("deny", "allowlist", "ask", "auto", "full")),
-    *(
-        {key: value for key, value in zip(("security", "ask"), pair, strict=True) if value}
-        for pair in EVERY_PAIR
-    ),
+HOME = "/home/ann"
+ALLOWLIST = Policy("allowlist", "on-miss", sources=("tools.exec.ask is 'on-miss'",))
+
+
+def start(*texts: str, **more: Any) -> Program:
+    path = f"/usr/bin/{texts[0]}"
+    argv = tuple(Arg(text) for text in texts)
+    return Program(argv, more.pop("resolved", path), more.pop("real", path), "/w", **more)
+
+
+def analysis(*segments: Segment, doubt: Doubt | None = None) -> Analysis:
+    return Analysis("typed", segments, "" if doubt else "rebuilt", doubt)
+
+
+LS = analysis(Segment("ls", (start("ls"),)))
+TOUCH = analysis(Segment("touch x", (start("touch", "x"),)))
+BOTH = analysis(Segment("ls", (start("ls"),)), Segment("touch x", (start("touch", "x"),)))
+UNCLEAR = analysis(Segment("ls", (start("ls"),)), doubt=Doubt("the output of a command", 3))
+EVAL = analysis(Segment("python3 -c 1", (start("python3", "-c", "1"),)))
+WIPE = analysis(Segment("mkfs /dev/sda", (start("mkfs", "/dev/sda"),)))
+RULES = Rules(entries=(Entry("/usr/bin/ls", id="1"), Entry("/usr/bin/python3", id="2")))
+
+
+def judge(found: Analysis, policy: Policy = ALLOWLIST, rules: Rules = RULES) -> Decision:
+    return decide(found, policy, rules, home=HOME)
+
+
+CASES: list[tuple[Analysis, Security, Ask, str, str]] = [
+    *((each, "deny", ask, "deny", "deny") for each in (LS, TOUCH) for ask in get_args(Ask)),
+    (LS, "allowlist", "off", "allow", "allowlist"),
+    (LS, "allowlist", "on-miss", "allow", "allowlist"),
+    (LS, "allowlist", "always", "ask", ""),
+    (TOUCH, "allowlist", "off", "deny", "miss"),
+    (TOUCH, "allowlist", "on-miss", "ask", "miss"),
+    (TOUCH, "allowlist", "always", "ask", ""),
+    (BOTH, "allowlist", "on-miss", "ask", "miss"),
+    (UNCLEAR, "allowlist", "off", "deny", "doubt"),
+    (UNCLEAR, "allowlist", "on-miss", "ask", "doubt"),
+    (LS, "full", "off", "allow", "full"),
+    (TOUCH, "full", "off", "allow", "full"),
+    (TOUCH, "full", "on-miss", "allow", "full"),
+    (UNCLEAR, "full", "on-miss", "allow", "full"),
+    (TOUCH, "full", "always", "ask", ""),
+    *((WIPE, "full", ask, "ask", "hardline") for ask in get_args(Ask)),
+    *((WIPE, "allowlist", ask, "ask", "hardline") for ask in get_args(Ask)),
+    (EVAL, "allowlist", "on-miss", "allow", "allowlist"),
+    (analysis(doubt=Doubt("nothing", code="empty")), "allowlist", "on-miss", "ask", "doubt"),
+    (analysis(), "allowlist", "on-miss", "ask", "miss"),
 ]
-SET_MODE = "clawkit config set tools.exec.mode full"
-SET_SECURITY = "clawkit config set tools.exec.security full"
-SET_ASK = "clawkit config set tools.exec.ask off"
 
 
-def settings_of(**exec_: Any) -> Exec:
-    return loads(json.dumps({"tools": {"exec": exec_}})).config.tools.exec
-
-
-def judge(
-    exec_: dict[str, Any], security: Security | None = None, ask: Ask | None = None
-) -> Decision:
-    return decide(settings_of(**exec_), security=security, ask=ask, host="gateway")
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "expected"),
-    [
-        ("deny", "full", "deny"),
-        ("full", "deny", "deny"),
-        ("allowlist", "full", "allowlist"),
-        ("full", "allowlist", "allowlist"),
-        ("deny", "allowlist", "deny"),
-        ("allowlist", "deny", "deny"),
-        ("full", "full", "full"),
-        ("full", None, "full"),
-        ("deny", None, "deny"),
-    ],
-)
-def test_the_stricter_security_wins(a: Security, b: Security | None, expected: str) -> None:
-    assert strictest(a, b) == expected
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "expected"),
-    [
-        ("off", "always", "always"),
-        ("always", "off", "always"),
-        ("on-miss", "off", "on-miss"),
-        ("off", "on-miss", "on-miss"),
-        ("on-miss", "always", "always"),
-        ("always", "on-miss", "always"),
-        ("off", "off", "off"),
-        ("off", None, "off"),
-        ("always", None, "always"),
-    ],
-)
-def test_the_one_that_asks_more_wins(a: Ask, b: Ask | None, expected: str) -> None:
-    assert most_asking(a, b) == expected
-
-
-@pytest.mark.parametrize("odd", ["", "FULL", "full ", "none", "off\0"])
-def test_what_is_no_such_word_never_becomes_a_decision(odd: Any) -> None:
-    settings = Exec(mode="full")
-    for judged in (
-        lambda: strictest("full", odd),
-        lambda: strictest(odd, "full"),
-        lambda: most_asking("off", odd),
-        lambda: most_asking(odd, "off"),
-        lambda: decide(settings, security=odd, ask=None, host="gateway"),
-        lambda: decide(settings, security=None, ask=odd, host="gateway"),
-    ):
-        with pytest.raises(ValueError, match="not in tuple"):
-            judged()
-
-
-@pytest.mark.parametrize("exec_", EVERY_SETTING)
-def test_only_full_and_off_on_both_sides_lets_a_command_run(exec_: dict[str, Any]) -> None:
-    configured = settings_of(**exec_).policy()
-    for security, ask in EVERY_PAIR:
-        decision = judge(exec_, security, ask)
-        free = configured == ("full", "off") and security in (None, "full") and ask in (None, "off")
-        assert decision.verdict == ("allow" if free else "deny")
-        assert bool(decision.to_allow) is not free
-        assert decision.security == strictest(configured[0], security)
-        assert decision.ask == most_asking(configured[1], ask)
-        assert f"security is {decision.security!r} and ask is {decision.ask!r}" in decision.reason
-
-
-def test_a_call_cannot_loosen_what_is_configured() -> None:
-    assert judge({}, "full", "off") == judge({})
-    assert judge({"mode": "deny"}, "full", "off") == judge({"mode": "deny"})
-
-
-@pytest.mark.parametrize(
-    ("exec_", "security", "ask", "reason", "to_allow"),
-    [
-        ({}, None, None, "are refused by default: security is 'allowlist'", SET_MODE),
-        (
-            {},
-            "deny",
-            None,
-            "security is 'deny' and ask is 'on-miss' (this call asked for security 'deny');",
-            f"{SET_MODE}, and call it without security",
-        ),
-        ({"mode": "deny"}, None, None, "(tools.exec.mode is 'deny')", SET_MODE),
-        ({"mode": "auto"}, None, None, "(tools.exec.mode is 'auto')", SET_MODE),
-        (
-            {"mode": "full"},
-            "deny",
-            None,
-            "ask is 'off' (this call asked for security 'deny');",
-            "call it without security",
-        ),
-        (
-            {"mode": "full"},
-            "allowlist",
-            "always",
-            "(this call asked for security 'allowlist' and ask 'always');",
-            "call it without security and ask",
-        ),
-        ({"security": "full"}, None, None, "(tools.exec.ask is not set)", SET_ASK),
-        ({"ask": "off"}, None, None, "(tools.exec.security is not set)", SET_SECURITY),
-        (
-            {"security": "deny", "ask": "always"},
-            None,
-            "always",
-            "(tools.exec.security is 'deny', tools.exec.ask is 'always')",
-            f"{SET_SECURITY} && {SET_ASK}",
-        ),
-        (
-            {"security": "full"},
-            None,
-            "always",
-            "(tools.exec.ask is not set, this call asked for ask 'always')",
-            f"{SET_ASK}, and call it without ask",
-        ),
-    ],
-)
-def test_a_refusal_says_who_made_it_so_and_what_would_change_it(
-    exec_: dict[str, Any], security: Security | None, ask: Ask | None, reason: str, to_allow: str
+@pytest.mark.parametrize(("found", "security", "ask", "verdict", "code"), CASES)
+def test_the_verdict(
+    found: Analysis, security: Security, ask: Ask, verdict: str, code: str
 ) -> None:
-    decision = judge(exec_, security, ask)
-    assert reason in decision.reason
-    assert decision.reason.startswith("commands on the host 'gateway' are refused")
-    assert "every one of them unasked" in decision.reason
-    assert ("by default" in decision.reason) == (exec_ == {})
-    assert decision.to_allow == to_allow
+    decision = judge(found, Policy(security, ask))
+    assert (decision.verdict, decision.code) == (verdict, code)
+    assert decision.reason or not found.segments
 
 
-def test_settings_of_an_agent_are_named_by_their_own_key() -> None:
-    decision = decide(
-        Exec(mode="ask"), security=None, ask=None, host="node", key="agents.list[0].tools.exec"
+@pytest.mark.parametrize(("security", "ask"), list(product(get_args(Security), get_args(Ask))))
+def test_strict_inline_evaluation_always_needs_a_person(security: Security, ask: Ask) -> None:
+    rules = replace(RULES, strict_inline_eval=True)
+    decision = judge(EVAL, Policy(security, ask, "full"), rules)
+    if security == "deny":
+        assert decision.verdict == "deny"
+        return
+    assert (decision.verdict, decision.code) == ("ask", "inline-eval")
+    assert decision.human_only
+    assert after_silence(decision) == "deny"
+    assert judge(LS, Policy(security, "off"), rules).verdict == "allow"
+
+
+def test_strict_inline_evaluation_does_not_trust_what_it_cannot_read() -> None:
+    rules = replace(RULES, strict_inline_eval=True)
+    decision = judge(UNCLEAR, Policy("full", "off"), rules)
+    assert decision.verdict == "ask"
+    assert "the output of a command" in decision.reason
+
+
+def test_a_document_that_cannot_be_read_refuses_everything() -> None:
+    decision = judge(LS, Policy("deny", "off", problem="it is broken"))
+    assert (decision.verdict, decision.code, decision.reason) == (
+        "deny",
+        "document",
+        "it is broken",
     )
-    assert "(agents.list[0].tools.exec.mode is 'ask')" in decision.reason
-    assert decision.to_allow == "clawkit config set 'agents.list[0].tools.exec.mode' full"
-    assert "the host 'node'" in decision.reason
 
 
-@pytest.mark.parametrize("exec_", EVERY_SETTING)
-def test_what_the_refusal_says_to_do_works(exec_: dict[str, Any], tmp_path: Path) -> None:
-    file = tmp_path / "clawkit.json5"
-    file.write_text(json.dumps({"tools": {"exec": exec_}}), encoding="utf-8")
-    commands = judge(exec_).to_allow.split(" && ")
-    for command in filter(None, commands):
-        arguments = shlex.split(command)[1:]
-        done = CliRunner().invoke(main, [*arguments, "--config", str(file)])
-        assert done.exit_code == 0, done.output
-    settings = load(str(file)).config.tools.exec
-    assert decide(settings, security=None, ask=None, host="gateway").verdict == "allow"
+def test_what_may_not_run_says_why_and_what_to_type() -> None:
+    decision = judge(LS, Policy("deny", "off", sources=("a is 'deny'",), to_loosen="type this"))
+    assert decision.reason == "no command may run: a is 'deny'"
+    assert decision.to_allow == "type this"
+    decision = judge(analysis(Segment("uname", (start("uname"),))))
+    assert "uname" in decision.reason
+    assert decision.to_allow == "clawkit approvals allowlist add /usr/bin/uname"
+
+
+def test_a_doubt_says_where_it_begins() -> None:
+    assert judge(UNCLEAR).reason.endswith("the output of a command (character 4)")
+
+
+def test_what_no_rule_would_help_proposes_none() -> None:
+    lost = Segment("gone x", (start("gone", "x", resolved="", real=""),))
+    decision = judge(analysis(Segment("touch x", (start("touch", "x"),)), lost))
+    assert decision.verdict == "ask"
+    assert decision.to_allow == ""
+
+
+def test_an_allowed_command_runs_as_it_was_understood_any_other_as_typed() -> None:
+    assert judge(LS).run == "rebuilt"
+    assert judge(TOUCH).run == "rebuilt"
+    assert judge(UNCLEAR).run == "typed"
+    assert judge(LS, Policy("full", "off")).run == "typed"
+
+
+def test_what_the_shell_does_itself_is_allowed() -> None:
+    decision = judge(analysis(Segment("cd /w", builtin="cd"), Segment("ls", (start("ls"),))))
+    assert decision.verdict == "allow"
+    [match] = decision.segments[0].results
+    assert match.by == "builtin"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("file", "redirects", "verdict"),
+    [
+        (FileUse("/w/x", True), "ask", "ask"),
+        (FileUse("/w/x", True), "workspace", "allow"),
+        (FileUse("/etc/x", True), "workspace", "ask"),
+        (FileUse("", True), "workspace", "ask"),
+        (FileUse("/w/x", False), "ask", "allow"),
+        (FileUse("/etc/x", False), "workspace", "ask"),
+    ],
+)
+def test_files_the_shell_opens_are_judged(
+    file: FileUse, redirects: Literal["ask", "workspace"], verdict: str
+) -> None:
+    rules = replace(
+        RULES,
+        redirects=redirects,
+        may_read=lambda path: path.startswith("/w/"),
+        may_write=lambda path: path.startswith("/w/"),
+    )
+    decision = judge(analysis(Segment("ls > x", (start("ls"),), files=(file,))), rules=rules)
+    assert decision.verdict == verdict
+    proposes = file == FileUse("/w/x", True) and redirects == "ask"
+    assert ("tools.exec.redirects workspace" in decision.to_allow) is proposes
+
+
+@pytest.mark.parametrize(
+    ("fallback", "found", "security", "ask", "verdict"),
+    [
+        ("deny", LS, "allowlist", "always", "deny"),
+        ("allowlist", LS, "allowlist", "always", "allow"),
+        ("full", LS, "allowlist", "always", "allow"),
+        ("full", TOUCH, "allowlist", "on-miss", "deny"),
+        ("allowlist", TOUCH, "allowlist", "on-miss", "deny"),
+        ("full", UNCLEAR, "allowlist", "on-miss", "deny"),
+        ("full", TOUCH, "full", "always", "allow"),
+        ("allowlist", TOUCH, "full", "always", "deny"),
+        ("allowlist", LS, "full", "always", "allow"),
+        ("full", WIPE, "full", "always", "deny"),
+        ("full", TOUCH, "deny", "off", "deny"),
+        ("full", TOUCH, "allowlist", "off", "deny"),
+    ],
+)
+def test_silence_means_what_was_settled_beforehand(
+    fallback: Any, found: Analysis, security: Security, ask: Ask, verdict: str
+) -> None:
+    assert after_silence(judge(found, Policy(security, ask, fallback))) == verdict
+
+
+def test_the_kernel_is_told_what_may_start_unless_a_rule_lets_a_program_start_any() -> None:
+    wc = start("wc", "-l", input="pipe", script=("/usr/bin/env",))
+    timeout = start("timeout", "5", "wc", "-l", wrapper=True)
+    rules = Rules(safe_bins=("wc",))
+    safe = judge(analysis(Segment("timeout 5 wc -l", (timeout, wc))), rules=rules)
+    assert safe.verdict == "allow"
+    assert safe.programs == ("/usr/bin/timeout", "/usr/bin/wc", "/usr/bin/env")
+    assert judge(LS).programs is None
+    mixed = analysis(Segment("ls", (start("ls"),)), Segment("wc -l", (wc,)))
+    assert judge(mixed, rules=replace(RULES, safe_bins=("wc",))).programs is None
+    only_builtins = judge(analysis(Segment("cd /w", builtin="cd")))
+    assert only_builtins.programs == ()
+
+
+def test_a_decision_is_listed_only_when_every_part_is() -> None:
+    assert is_listed(judge(LS, ALLOWLIST._replace(ask="always")))
+    assert not is_listed(judge(BOTH))
+    assert not is_listed(judge(UNCLEAR))
+    assert named_programs(judge(BOTH)) is None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from clawkit.cli.checks_commands import check_commands
 from clawkit.config.load import loads
 
@@ -14,13 +16,39 @@ def say(text: str) -> list[tuple[str, str]]:
     return [(each.level, f"{each.what} {each.do}") for each in found]
 
 
-def test_whether_commands_run_is_told_with_what_to_type() -> None:
-    [(level, words)] = say("{}")
-    assert level == "ok"
-    assert "refused" in words
-    assert "clawkit config set tools.exec.mode full" in words
-    [(_, words)] = say('{tools: {exec: {mode: "full"}}}')
-    assert "unasked" in words
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("{}", "what is listed runs, everything else is asked about"),
+        ('{security: "allowlist", ask: "off"}', "everything else is refused"),
+        ('{ask: "always"}', "every command is asked about"),
+        ('{mode: "full"}', "every command runs unasked, with your rights"),
+        ('{security: "full", ask: "on-miss"}', "every command runs unasked"),
+        ('{security: "deny"}', "clawkit config set tools.exec.security allowlist"),
+    ],
+)
+def test_which_commands_run_is_told(settings: str, said: str) -> None:
+    found = say(f"{{tools: {{exec: {settings}}}}}")
+    assert [level for level, _ in found] == ["ok"]
+    assert said in found[0][1]
+    assert "tools.exec." in found[0][1]
+
+
+def test_the_settings_of_the_agent_and_the_document_count_too() -> None:
+    text = '{agents: {list: [{id: "a", default: true, tools: {exec: {ask: "always"}}}]}}'
+    assert "every command is asked about" in say(text)[0][1]
+    document = Path(os.environ["CLAWKIT_HOME"]) / "exec-approvals.json"
+    document.write_text('{"version": 1, "defaults": {"security": "deny"}}', encoding="utf-8")
+    assert "no command runs" in say("{}")[0][1]
+    assert str(document) in say("{}")[0][1]
+    document.write_text("{", encoding="utf-8")
+    assert [level for level, _ in say("{}")] == ["error"]
+    assert "every command is refused" in say("{}")[0][1]
+
+
+def test_safe_programs_that_are_none_are_told() -> None:
+    problems = [words for level, words in say('{tools: {exec: {safeBins: ["head", "python3"]}}}')]
+    assert [words for words in problems if "python3" in words]
 
 
 def test_directories_that_have_no_effect_are_told(tmp_path: Path) -> None:

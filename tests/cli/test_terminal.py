@@ -2,70 +2,355 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import pty
+import select
+import signal
+import struct
+import subprocess
 import sys
+import termios
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ASK = '{tools: {rules: [{tool: "read", params: {path: "*.txt"}, effect: "ask", reason: "mine"}]}}'
+PROMPT, LINE_PROMPT = "r  deny", "means no): "
+"""What is shown last before an answer is read."""
+PATIENCE_S = 30
 
 
-def converse(
-    workspace: Path, config: Path, answer: bytes, typed_ahead: bytes = b""
-) -> tuple[str, int]:
-    """Run a call on a terminal of its own, answer the question, and return screen and exit code."""
-    pid, screen = pty.fork()
-    if pid == 0:
-        os.chdir(workspace)
-        call = ["tools", "call", "read", '{"path": "a.txt"}', "--text", "--config", str(config)]
-        os.execv(sys.executable, [sys.executable, "-m", "clawkit", *call])
-    os.write(screen, typed_ahead)
-    shown = b""
-    answered = False
-    while True:
+class Terminal:
+    """Clawkit in a terminal of its own, and somebody who types."""
+
+    def __init__(self, *args: str, cwd: Path, size: tuple[int, int] = (80, 24), **env: str) -> None:
+        self.pid, self._fd = pty.fork()
+        if self.pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
+            os.chdir(cwd)
+            python = [sys.executable, "-m", "clawkit", *args]
+            os.execve(sys.executable, python, {**os.environ, "TERM": "xterm", **env})
+        self._data = b""
+        self._read = 0
+        self.code: int | None = None
+
+    @property
+    def shown(self) -> str:
+        return self._data.decode("utf-8", "replace")
+
+    def until(self, text: str) -> None:
+        """Wait for a text that was not yet waited for."""
+        while (at := self._data.find(text.encode(), self._read)) < 0:
+            assert self._more(), f"it ended before {text!r}: {self.shown}"
+        self._read = at + len(text.encode())
+
+    def type(self, keys: bytes) -> None:
+        os.write(self._fd, keys)
+
+    def signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def end(self) -> int:
+        """Wait for the end; the exit code."""
+        while self._more():
+            pass
+        return self._reap()
+
+    def hang_up(self) -> int:
+        os.close(self._fd)
+        self._fd = -1
+        return self._reap()
+
+    def is_as_before(self) -> bool:
+        """Whether the terminal has lines, an echo and Ctrl-C, as it had in the beginning."""
+        flags = termios.tcgetattr(self._fd)[3]
+        wanted = termios.ICANON | termios.ECHO | termios.ISIG
+        return bool(flags & wanted == wanted)
+
+    def _more(self) -> bool:
+        ready, _, _ = select.select([self._fd], [], [], PATIENCE_S)
+        assert ready, f"nothing comes any more after: {self.shown}"
         try:
-            piece = os.read(screen, 4096)
+            piece = os.read(self._fd, 65_536)
         except OSError:
-            break
-        shown += piece
-        if not answered and b"[y/N] " in shown:
-            answered = True
-            os.write(screen, answer)
-    os.close(screen)
-    return shown.decode(), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            return False
+        self._data += piece
+        return bool(piece)
+
+    def _reap(self) -> int:
+        if self.code is None:
+            self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.code
+
+    def close(self) -> None:
+        if self.code is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self._reap()
+        if self._fd >= 0:
+            os.close(self._fd)
+
+
+Open = Callable[..., Terminal]
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> Path:
+def terminal(workspace: Path) -> Iterator[Open]:
+    opened: list[Terminal] = []
+
+    def run(*args: str, **options: Any) -> Terminal:
+        opened.append(Terminal(*args, cwd=workspace, **options))
+        return opened[-1]
+
+    yield run
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture
+def read(terminal: Open, tmp_path: Path) -> Open:
+    """A call that is asked about, at the moment when an answer is waited for."""
     file = tmp_path / "clawkit.json5"
     file.write_text(ASK, encoding="utf-8")
-    return file
+
+    def ask(**options: Any) -> Terminal:
+        call = ("tools", "call", "read", '{"path": "a.txt"}', "--text", "--config", str(file))
+        screen = terminal(*call, **options)
+        screen.until(LINE_PROMPT if options.get("TERM") == "dumb" else PROMPT)
+        return screen
+
+    return ask
 
 
-def test_yes_lets_the_call_go_on(workspace: Path, config: Path) -> None:
-    shown, code = converse(workspace, config, b"y\n")
-    assert code == 0
-    assert "why: mine" in shown
-    assert "asked by: tools.rules[0]" in shown
-    assert "alpha" in shown
+@pytest.fixture
+def execute(terminal: Open) -> Open:
+    """A command that is asked about, at the moment when an answer is waited for."""
+
+    def ask(command: str, **options: Any) -> Terminal:
+        screen = terminal("tools", "call", "exec", json.dumps({"command": command}), **options)
+        screen.until(PROMPT)
+        return screen
+
+    return ask
 
 
-@pytest.mark.parametrize("answer", [b"n\n", b"\n", b"yeah\n", b"\x04"])
-def test_anything_else_is_a_no(workspace: Path, config: Path, answer: bytes) -> None:
-    shown, code = converse(workspace, config, answer)
-    assert code == 3
-    assert "alpha" not in shown
+@pytest.mark.parametrize("keys", [b"y", b"Y", b"y\r", b"\x1b[A\r", b"\x1bOA\r", b"\x1b[B\x1b[B\r"])
+def test_yes_lets_the_call_go_on(read: Open, keys: bytes) -> None:
+    screen = read()
+    screen.type(keys)
+    assert screen.end() == 0
+    assert "why: mine" in screen.shown
+    assert "asked by: tools.rules[0]" in screen.shown
+    assert "Allowed once." in screen.shown
+    assert "alpha" in screen.shown
+    assert screen.is_as_before()
 
 
-def test_interrupting_ends_it_all(workspace: Path, config: Path) -> None:
-    shown, code = converse(workspace, config, b"\x03")
-    assert code == 130
-    assert "Traceback" not in shown
+@pytest.mark.parametrize("keys", [b"n", b"N", b"q", b"\r", b"\n", b"\x1b", b"\x03", b"\x04"])
+def test_no_in_all_its_forms(read: Open, keys: bytes) -> None:
+    screen = read()
+    screen.type(keys)
+    assert screen.end() == 3
+    assert "Denied." in screen.shown
+    assert "alpha" not in screen.shown
+    assert screen.is_as_before()
 
 
-def test_what_was_typed_before_the_question_is_no_answer(workspace: Path, config: Path) -> None:
-    shown, code = converse(workspace, config, b"n\n", typed_ahead=b"y\ny\ny\n")
-    assert code == 3
-    assert "alpha" not in shown
+@pytest.mark.parametrize("keys", [b"yes please", b"xy", b"y" * 9_000, b"1", b"\x1b[Z", b"\xff"])
+def test_what_is_pasted_or_unknown_answers_nothing(read: Open, keys: bytes) -> None:
+    screen = read()
+    screen.type(keys)
+    screen.until(PROMPT)
+    assert "Allowed" not in screen.shown
+    screen.type(b"n")
+    assert screen.end() == 3
+
+
+def test_arrow_keys_move_the_mark_around(read: Open) -> None:
+    screen = read()
+    for key, marked in (
+        (b"\x1b[B", "> r  deny, and tell the model why"),
+        (b"\x1b[B", "> y  allow once"),
+        (b"\x1b[A\x1b[A", "> n  deny"),
+        (b"\x1b[C", "> n  deny"),
+    ):
+        screen.type(key)
+        screen.until(marked)
+    screen.type(b"\r")
+    assert screen.end() == 3
+
+
+def test_what_was_typed_before_the_question_is_no_answer(terminal: Open, tmp_path: Path) -> None:
+    file = tmp_path / "clawkit.json5"
+    file.write_text(ASK, encoding="utf-8")
+    call = ("tools", "call", "read", '{"path": "a.txt"}', "--text", "--config", str(file))
+    screen = terminal(*call)
+    screen.type(b"y\ny\ny")
+    screen.until(PROMPT)
+    screen.type(b"n")
+    assert screen.end() == 3
+    assert "alpha" not in screen.shown
+
+
+def test_the_reason_of_a_no_is_told_to_the_model(read: Open) -> None:
+    screen = read()
+    screen.type(b"r")
+    screen.until("Why not? ")
+    screen.type(b"take b.txt\x1b[2K instead\n")
+    assert screen.end() == 3
+    assert "take b.txt\\u{1b}[2K instead" in screen.shown
+    assert screen.is_as_before()
+
+
+def test_ctrl_c_instead_of_a_reason_is_a_plain_no(read: Open) -> None:
+    screen = read()
+    screen.type(b"r")
+    screen.until("Why not? ")
+    screen.type(b"never mind\x03")
+    assert screen.end() == 3
+    assert "the person at the terminal said no" in screen.shown
+    assert "never mind)" not in screen.shown
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_being_ended_at_the_question_leaves_the_terminal_as_it_was(read: Open, number: int) -> None:
+    screen = read()
+    screen.signal(number)
+    assert screen.end() == 130
+    assert "Traceback" not in screen.shown
+    assert "alpha" not in screen.shown
+    assert screen.is_as_before()
+
+
+def test_a_terminal_that_goes_away_is_a_no(execute: Open, workspace: Path) -> None:
+    screen = execute("touch made")
+    assert screen.hang_up() != 0
+    assert not (workspace / "made").exists()
+
+
+def test_an_answer_from_elsewhere_ends_the_question(execute: Open, workspace: Path) -> None:
+    screen = execute("touch made")
+    clawkit = [sys.executable, "-m", "clawkit", "approvals"]
+    listed = subprocess.run([*clawkit, "pending"], capture_output=True, text=True, check=True)
+    slug = listed.stdout.split()[0]
+    subprocess.run([*clawkit, "resolve", slug, "allow-once"], check=True)
+    assert screen.end() == 0
+    assert "Not asked any more" in screen.shown
+    assert (workspace / "made").exists()
+    assert screen.is_as_before()
+
+
+def test_a_command_is_shown_with_all_a_person_needs(execute: Open, workspace: Path) -> None:
+    screen = execute("touch made && head -1 a.txt", size=(200, 40))
+    screen.type(b"n")
+    assert screen.end() == 3
+    for words in (
+        "Run this command?",
+        "| touch made && head -1 a.txt",
+        f"where: {workspace} on gateway",
+        "why: touch is not on the allowlist",
+        "part: touch made: asks: touch is not on the allowlist",
+        "always (exact): /usr/bin/touch",
+        "always (program): /usr/bin/touch",
+        "a  always allow exactly this command",
+        "p  always allow the whole program",
+        "within 2m",
+    ):
+        assert words in screen.shown, words
+    assert "refused" in screen.shown
+    assert not (workspace / "made").exists()
+
+
+def test_always_is_remembered_and_the_next_call_is_not_asked_about(
+    execute: Open, terminal: Open, workspace: Path
+) -> None:
+    screen = execute("touch made")
+    screen.type(b"a")
+    assert screen.end() == 0
+    assert "Allowed from now on: exactly this command" in screen.shown
+    (workspace / "made").unlink()
+    again = terminal("tools", "call", "exec", '{"command": "touch made"}')
+    assert again.end() == 0
+    assert "Run this command?" not in again.shown
+    assert (workspace / "made").exists()
+    other = execute("touch other")
+    other.type(b"p")
+    assert other.end() == 0
+    third = terminal("tools", "call", "exec", '{"command": "touch third"}')
+    assert third.end() == 0
+    assert "Run this command?" not in third.shown
+
+
+def test_hidden_characters_are_made_visible(execute: Open) -> None:
+    screen = execute("touch a\u202eb\u200b; есho hi")
+    screen.type(b"n")
+    assert screen.end() == 3
+    assert "touch a\\u{202e}b\\u{200b}" in screen.shown
+    assert "\\u{435}\\u{441}ho" in screen.shown
+    question = screen.shown.split("Denied.")[0]
+    assert "\u202e" not in question
+    assert "\u200b" not in question
+
+
+def test_no_row_is_wider_than_a_narrow_terminal(execute: Open) -> None:
+    pyte = pytest.importorskip("pyte")
+    screen = execute(f"touch {'x' * 70} && touch '{'why: safe ' * 10}'", size=(30, 200))
+    view = pyte.Screen(30, 200)
+    pyte.ByteStream(view).feed(screen.shown.encode())
+    rows = [row.rstrip() for row in view.display]
+    # A row that the terminal broke by itself would fill all of its columns.
+    assert not [row for row in rows if len(row) == 30]
+    assert not [row for row in rows if row.startswith("why")]
+    assert "> n  deny" in rows
+    screen.type(b"n")
+    assert screen.end() == 3
+
+
+def test_a_terminal_that_does_not_know_its_size_is_taken_for_a_usual_one(execute: Open) -> None:
+    screen = execute("touch made", size=(0, 0))
+    screen.type(b"n")
+    assert screen.end() == 3
+    assert "a  always allow exactly this command, in this directory" in screen.shown
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (b"y\n", 0),
+        (b"YES\n", 0),
+        (b"1\n", 0),
+        (b"\n", 3),
+        (b"yeah\n", 3),
+        (b"9\n", 3),
+        (b"\x03", 3),
+        (b"\x04", 3),
+    ],
+)
+def test_a_dumb_terminal_is_asked_by_lines(read: Open, line: bytes, code: int) -> None:
+    screen = read(TERM="dumb")
+    screen.type(line)
+    assert screen.end() == code
+    assert ("alpha" in screen.shown) == (code == 0)
+    assert "\x1b" not in screen.shown
+    assert screen.is_as_before()
+
+
+def test_a_reason_on_a_dumb_terminal(read: Open) -> None:
+    screen = read(TERM="dumb")
+    screen.type(b"r\n")
+    screen.until("Why not? ")
+    screen.type(b"because\n")
+    assert screen.end() == 3
+    assert "(because)" in screen.shown
+
+
+def test_there_are_no_styles_for_who_does_not_want_them(read: Open) -> None:
+    plain, styled = read(NO_COLOR="1"), read()
+    plain.type(b"n")
+    styled.type(b"n")
+    assert (plain.end(), styled.end()) == (3, 3)
+    assert "\x1b[1m" in styled.shown
+    assert "\x1b[1m" not in plain.shown

@@ -148,7 +148,7 @@ def test_call_takes_parameters_from_standard_input(cli: Cli) -> None:
         (("read", '{"path": "../../etc/passwd"}'), 3, "outside the workspace"),
         (("nosuch", "{}"), 1, "no tool called"),
         (("browser", '{"action": "start"}'), 1, "not available in this build"),
-        (("exec", '{"command": "id"}'), 3, "clawkit config set tools.exec.mode full"),
+        (("exec", '{"command": "id"}'), 3, "clawkit approvals allowlist add /usr/bin/id"),
         (("read", "{path"), 2, "not JSON"),
         (("read", '{"path":' + "[" * 50_000 + "]" * 50_000 + "}"), 2, "nested too deeply"),
         (("read", '{"path":' + "[" * 200 + "]" * 200 + "}"), 1, "nested too deeply"),

@@ -672,3 +672,81 @@ class ExecHostContract:
         await until(lambda: len(ground.alive(marker)) >= 2)
         await running.end(GRACE_S)
         assert not ground.alive(marker)
+
+    # Being kept to the programs that were named
+
+    @pytest.fixture
+    async def ls(self, hand: Hand) -> str:
+        """The path of a program, on a host that can keep commands to it."""
+        if not getattr(hand.host, "confines", False):
+            pytest.skip("this host cannot keep a command to some programs")
+        _, said = await hand.run("type -p ls")
+        return said.decode().strip()
+
+    @pytest.mark.parametrize(
+        "options",
+        [{}, {"open_input": True}, {"size": (80, 24)}, {"detach": True}],
+        ids=["pipes", "input", "terminal", "detached"],
+    )
+    async def test_only_what_was_named_can_be_started(
+        self, hand: Hand, ls: str, options: dict[str, Any]
+    ) -> None:
+        text = "echo shell > made; ls made; touch new; echo $?; ls new"
+        exit_, said = await hand.run(text, programs=(ls,), **options)
+        assert said.startswith(b"made")
+        assert b"touch: Permission denied" in said
+        assert b"126" in said
+        assert exit_.code == 2
+        exit_, _ = await hand.run(text, **options)
+        assert exit_.code == 0
+
+    async def test_a_refused_program_is_told_apart_from_a_missing_one(
+        self, hand: Hand, ls: str
+    ) -> None:
+        exit_, _ = await hand.run("touch new", programs=(ls,))
+        assert (exit_.reason, exit_.code, exit_.status) == ("not-executable", 126, "failed")
+        exit_, _ = await hand.run("no-such-program-here", programs=(ls,))
+        assert (exit_.reason, exit_.code) == ("not-found", 127)
+
+    async def test_nothing_named_leaves_the_shell(self, hand: Hand, ls: str) -> None:
+        exit_, said = await hand.run("for i in a b; do printf %s $i; done; ls", programs=())
+        assert said.startswith(b"ab")
+        assert exit_.code == 126
+
+    async def test_commands_side_by_side_are_each_kept_to_their_own(
+        self, hand: Hand, ls: str
+    ) -> None:
+        _, said = await hand.run("type -p sleep; type -p touch")
+        sleep, touch = said.decode().split()
+        lists = [(ls,), (sleep,), (touch,), None] * 10
+        texts = [f"ls / >/dev/null; echo $?; touch t{n}; echo $?" for n in range(len(lists))]
+        done = await asyncio.gather(
+            *(hand.run(text, programs=each) for text, each in zip(texts, lists, strict=True))
+        )
+        codes = [[word for word in said.split() if word in (b"0", b"126")] for _, said in done]
+        first = [[b"0", b"126"], [b"126", b"126"], [b"126", b"0"], [b"0", b"0"]]
+        assert codes == first * 10
+
+    async def test_a_kept_command_ends_with_all_it_started(
+        self, hand: Hand, ground: Ground, marker: str, ls: str
+    ) -> None:
+        _, said = await hand.run("type -p sleep; type -p setsid; type -p bash")
+        programs = tuple(said.decode().split())
+        text = f"sleep {marker} & (setsid bash -c 'sleep {marker}; :' &); echo ready; wait"
+        running = await hand.start(text, programs=programs)
+        await until(lambda: len(ground.alive(marker)) >= 4)
+        await running.end(GRACE_S)
+        assert not ground.alive(marker)
+        assert not running.left
+        running = await hand.start(f"setsid -f sleep {marker}; exit 6", programs=programs)
+        assert (await running.wait()).code == 6
+        await until(lambda: [each.name for each in running.left] == ["sleep"])
+        await running.end(0)
+        assert not ground.alive(marker)
+
+    async def test_a_program_that_is_not_named_by_its_whole_path_is_refused(
+        self, hand: Hand, ls: str
+    ) -> None:
+        for name in ("ls", "./ls", ""):
+            with pytest.raises(ToolInputError, match="absolute path"):
+                await hand.start("ls", programs=(ls, name))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-import platform
+import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 from tests.fs.tricks import open_handles
 
 from clawkit.process import landlock
-from clawkit.process.landlock import Hold, abi, available, restrict_thread
+from clawkit.process.landlock import Hold, abi, available, enter, make_start_rules, restrict_thread
 
 held = pytest.mark.skipif(not landlock.available(), reason="this kernel has no Landlock")
 
@@ -88,7 +90,7 @@ def test_a_directory_that_cannot_be_looked_at_is_an_error_not_a_gap(tmp_path: Pa
 @pytest.fixture
 def other_system(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     abi.cache_clear()
-    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(sys, "platform", "darwin")
     yield
     abi.cache_clear()
 
@@ -126,3 +128,72 @@ def test_a_failing_call_says_what_the_kernel_said() -> None:
 
     (outcome,) = in_thread(work)
     assert outcome is OSError
+
+
+TRUE, FALSE = (os.path.realpath(shutil.which(name) or "") for name in ("true", "false"))
+
+
+def start(program: str, *paths: str) -> object:
+    """What becomes of a program where only some can be started."""
+
+    def work() -> int:
+        rules = make_start_rules(paths)
+        try:
+            enter(rules)
+        finally:
+            os.close(rules)
+        return subprocess.run((program,), check=False).returncode
+
+    (outcome,) = in_thread(work)
+    return outcome
+
+
+@held
+def test_only_what_the_rules_name_can_be_started(tmp_path: Path) -> None:
+    assert start(TRUE, *landlock.SYSTEM) == 0
+    assert start(TRUE, TRUE) is PermissionError, "it needs its loader"
+    assert start(FALSE, str(tmp_path), f"{tmp_path}/missing") is PermissionError
+    assert subprocess.run((TRUE,), check=False).returncode == 0
+
+
+@held
+@pytest.mark.parametrize("version", [1, 2])
+def test_rules_for_starting_keep_nothing_else_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    if version > abi():
+        pytest.skip("this kernel is older itself")
+    for name in ("a", "b", "named"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "a" / "f").write_text("old")
+    monkeypatch.setattr(landlock, "abi", lambda: version)
+
+    def work() -> object:
+        rules = make_start_rules([f"{tmp_path}/named"])
+        enter(rules)
+        os.close(rules)
+        (tmp_path / "a" / "f").write_text("new")
+        os.truncate(tmp_path / "a" / "f", 2)
+        os.rename(tmp_path / "a" / "f", tmp_path / "a" / "g")
+        with pytest.raises(OSError, match="cross-device"):
+            os.link(tmp_path / "a" / "g", tmp_path / "named" / "g")
+        os.link(tmp_path / "a" / "g", tmp_path / "b" / "h")
+        os.rename(tmp_path / "a" / "g", tmp_path / "b" / "g")
+        return (tmp_path / "b" / "g").read_text()
+
+    # The oldest kernels do not let files change their directory.
+    assert in_thread(work) == (["ne"] if version > 1 else [OSError])
+
+
+@held
+def test_rules_that_cannot_be_made_leave_no_handle(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    before = open_handles()
+    with pytest.raises(OSError, match="symbolic links"):
+        make_start_rules([f"{tmp_path}/loop"])
+    assert open_handles() == before
+
+
+@held
+def test_what_are_no_rules_hold_nobody() -> None:
+    assert in_thread(lambda: enter(0)) == [OSError]

@@ -380,52 +380,60 @@ async def test_elevated_is_refused_to_others(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "reason", "to_type"),
     [
-        {},
-        {"mode": "deny"},
-        {"mode": "allowlist"},
-        {"mode": "ask"},
-        {"mode": "auto"},
-        {"security": "full"},
-        {"ask": "off"},
-        {"security": "full", "ask": "on-miss"},
-        {"security": "allowlist", "ask": "off"},
+        ({}, "approval-unavailable", "clawkit approvals allowlist add /usr/bin/touch"),
+        ({"mode": "deny"}, "security", "clawkit config set tools.exec.mode ask"),
+        ({"mode": "allowlist"}, "security", "clawkit approvals allowlist add /usr/bin/touch"),
+        ({"mode": "ask"}, "approval-unavailable", "clawkit approvals allowlist add"),
+        ({"mode": "auto"}, "approval-unavailable", "clawkit approvals allowlist add"),
+        ({"ask": "off"}, "security", "clawkit approvals allowlist add"),
+        ({"security": "full", "ask": "always"}, "approval-unavailable", ""),
+        ({"security": "deny"}, "security", "clawkit config set tools.exec.security allowlist"),
     ],
 )
-async def test_nothing_runs_unless_everything_may(
-    workspace: Path, settings: dict[str, Any]
+async def test_what_is_not_allowed_does_not_run_where_nobody_can_be_asked(
+    workspace: Path, settings: dict[str, Any], reason: str, to_type: str
 ) -> None:
     async with open_kit(workspace, config={"tools": {"exec": settings}}) as kit:
         result = await run(kit, "touch ran")
-    assert (result.details["status"], result.details["deniedReason"]) == ("blocked", "security")
-    assert "clawkit config set tools.exec." in result.as_text()
+    assert (result.details["status"], result.details["deniedReason"]) == ("blocked", reason)
+    assert to_type in result.as_text()
     assert not (workspace / "ran").exists()
 
 
+@pytest.mark.parametrize("settings", [{"security": "full"}, {"mode": "full"}])
+async def test_where_everything_may_run_it_runs_as_typed(
+    workspace: Path, settings: dict[str, Any]
+) -> None:
+    async with open_kit(workspace, config={"tools": {"exec": settings}}) as kit:
+        result = await run(kit, "touch ran; echo $(pwd)")
+    assert result.as_text() == str(workspace)
+    assert (workspace / "ran").exists()
+
+
 @pytest.mark.parametrize(
-    "params",
+    ("params", "reason"),
     [
-        {"security": "deny"},
-        {"security": "allowlist"},
-        {"ask": "always"},
-        {"ask": "on-miss"},
-        {"security": "deny", "ask": "off"},
+        ({"security": "deny"}, "security"),
+        ({"security": "allowlist"}, "security"),
+        ({"ask": "always"}, "approval-unavailable"),
+        ({"security": "allowlist", "ask": "on-miss"}, "approval-unavailable"),
+        ({"security": "deny", "ask": "off"}, "security"),
     ],
 )
 async def test_a_call_can_tighten_what_is_configured(
-    kit: Toolkit, workspace: Path, params: dict[str, Any]
+    kit: Toolkit, workspace: Path, params: dict[str, Any], reason: str
 ) -> None:
     result = await run(kit, "touch ran", **params)
-    assert result.details["deniedReason"] == "security"
-    assert "this call asked for" in result.as_text()
+    assert result.details["deniedReason"] == reason
     assert not (workspace / "ran").exists()
 
 
 async def test_a_call_that_makes_no_sense_is_told_so_before_it_is_refused(workspace: Path) -> None:
     async with open_kit(workspace) as kit:
-        assert (await run(kit, "true", detach=True)).details["code"] == 400
-        assert (await run(kit, "true")).details["code"] == 403
+        assert (await run(kit, "touch x", detach=True)).details["code"] == 400
+        assert (await run(kit, "touch x")).details["code"] == 403
 
 
 async def test_a_call_cannot_loosen_what_is_configured(workspace: Path) -> None:
@@ -674,9 +682,16 @@ async def test_what_a_command_leaves_running_is_told_and_can_be_ended(kit: Toolk
 
 async def test_a_bomb_is_ended(workspace: Path) -> None:
     async with open_kit(workspace, config=config(maxProcesses=60)) as kit:
-        result = await run(kit, "f() { sleep 100 & f | f; }; f", timeout=60)
+        result = await run(kit, "for n in {1..300}; do sleep 100 & done; wait", timeout=60)
     assert result.details["failureKind"] == "process-limit"
     assert "too many processes" in result.as_text()
+
+
+async def test_a_bomb_that_shows_is_not_started_unasked(workspace: Path) -> None:
+    async with open_kit(workspace, config=config(maxProcesses=60)) as kit:
+        result = await run(kit, "f() { sleep 100 & f | f; }; f", timeout=60)
+    assert result.details["deniedReason"] == "approval-unavailable"
+    assert "copies of itself" in result.as_text()
 
 
 async def test_too_many_at_once_are_refused(workspace: Path) -> None:

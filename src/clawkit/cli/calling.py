@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 import click
 
 from clawkit.agent.assemble import assemble
+from clawkit.approvals.base import Gate
 from clawkit.cli.options import Settings, is_terminal, print_json, warn
 from clawkit.cli.terminal import TerminalApprover
 from clawkit.core.approval import Approver
 from clawkit.core.bounded import in_thread
-from clawkit.core.call import CallRequest, Event, Run, call
+from clawkit.core.call import CallRequest, Event, OnEvent, Run, call
 from clawkit.core.result import Result
 from clawkit.process.base import Commands
 from clawkit.process.hidden import hide_memory
@@ -45,12 +46,12 @@ def run_one(settings: Settings, name: str, params: str, *, text: bool) -> int:
     return exit_code(result)
 
 
-def run_many(settings: Settings, file: str) -> int:
+def run_many(settings: Settings, file: str, *, later: bool = False) -> int:
     """One result line per call; the worst exit code. A bad line is an answer, not an end."""
-    run = _prepare(settings)
+    run = _prepare(settings, later=later)
     fd = _open_lines(file)
     try:
-        return asyncio.run(_closing(run, _answer_all(run, _Lines(fd))))
+        return asyncio.run(_closing(run, _answer_all(run, _Lines(fd), later=later)))
     finally:
         os.close(fd)
 
@@ -101,23 +102,34 @@ class _Lines:
         return line
 
 
-async def _answer_all(run: Run, lines: _Lines) -> int:
+async def _answer_all(run: Run, lines: _Lines, *, later: bool) -> int:
     worst, number = 0, 0
+    watch = _print_notice if later else None
     while line := await lines.next():
         number += 1
         if not line.strip():
             continue
-        result, given_id = await _answer(run, line, number)
+        result, given_id = await _answer(run, line, number, watch)
         answer = {"id": given_id, **result.to_json()} if given_id is not None else result.to_json()
         click.echo(json.dumps(answer, ensure_ascii=False))
         sys.stdout.flush()
         worst = max(worst, exit_code(result))
         if len(line) > MAX_LINE:
             break  # where the next line begins is anybody's guess
+    if later and isinstance(run.services, Services) and run.services.is_made(Gate):
+        gate: Any = run.services[Gate]
+        await gate.finish()
     return worst
 
 
-async def _answer(run: Run, line: bytes, number: int) -> tuple[Result, Any]:
+def _print_notice(event: Event) -> None:
+    """What became of a call that was answered long ago."""
+    if event["type"] == "notice":
+        click.echo(json.dumps({"notice": event["callId"], **event}, ensure_ascii=False))
+        sys.stdout.flush()
+
+
+async def _answer(run: Run, line: bytes, number: int, watch: OnEvent | None) -> tuple[Result, Any]:
     if len(line) > MAX_LINE:
         return Result.error("", f"line {number} is longer than {MAX_LINE} bytes", code=400), None
     try:
@@ -138,7 +150,7 @@ async def _answer(run: Run, line: bytes, number: int) -> tuple[Result, Any]:
         return Result.error(request["tool"], problem, code=400), given_id
     call_id = "" if given_id is None else str(given_id)
     asked = CallRequest(request["tool"], request.get("params"), call_id)
-    return await _interruptible(run, asked), given_id
+    return await _interruptible(run, asked, watch), given_id
 
 
 def _open_lines(file: str) -> int:
@@ -167,7 +179,7 @@ def _read_params(text: str) -> object:
         ) from None
 
 
-def _prepare(settings: Settings) -> Run:
+def _prepare(settings: Settings, *, later: bool = False) -> Run:
     loaded, scope = settings.loaded, settings.scope
     assembly = assemble(loaded.config, scope)
     warn([*map(str, loaded.warnings), *assembly.warnings])
@@ -176,14 +188,13 @@ def _prepare(settings: Settings) -> Run:
         hide_memory()
     on_terminal = is_terminal(sys.stdin) and is_terminal(sys.stderr)
     approver: Approver | None = TerminalApprover() if on_terminal else None
-    return make_run(loaded, assembly, scope, workspace, approver=approver)
+    return make_run(loaded, assembly, scope, workspace, approver=approver, later=later)
 
 
-async def _interruptible(run: Run, request: CallRequest) -> Result:
+async def _interruptible(run: Run, request: CallRequest, watch: OnEvent | None = None) -> Result:
     """The call, stopped cleanly by Ctrl-C or a polite kill."""
-    task = asyncio.ensure_future(
-        call(run, request, _show_progress if is_terminal(sys.stderr) else None)
-    )
+    progress = _show_progress if is_terminal(sys.stderr) else None
+    task = asyncio.ensure_future(call(run, request, watch or progress))
     loop = asyncio.get_running_loop()
     for each in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(each, task.cancel)

@@ -7,20 +7,19 @@ import os
 import sys
 from collections.abc import Iterator
 
-from clawkit.approvals.decide import decide
+from clawkit.approvals.allow.safebins import safe_bin_warnings
+from clawkit.approvals.base import Policy, Rules
+from clawkit.approvals.combine import combine
+from clawkit.approvals.document import BadDocumentError, read_document
 from clawkit.cli.finding import Finding
 from clawkit.config.model import Config
-from clawkit.config.paths import commands_dir
-from clawkit.process import records
+from clawkit.config.paths import approvals_file, commands_dir
+from clawkit.process import landlock, records
 
 
 def check_commands(config: Config) -> Iterator[Finding]:
     """Whether commands run, and what would keep them from it."""
-    decision = decide(config.tools.exec, security=None, ask=None, host="gateway")
-    if decision.verdict == "allow":
-        yield Finding("commands", "ok", "every command runs unasked, with your rights")
-    else:
-        yield Finding("commands", "ok", "commands are refused", decision.to_allow)
+    yield from _check_security(config)
     for folder in config.tools.exec.path_prepend:
         path = os.path.expanduser(folder)
         if not os.path.isabs(path):
@@ -40,3 +39,39 @@ def check_commands(config: Config) -> Iterator[Finding]:
     if importlib.util.find_spec("pyte") is None:
         what = "the screens of terminals cannot be shown"
         yield Finding("commands", "ok", what, "pip install 'clawkit[screen]'")
+
+
+def _check_security(config: Config) -> Iterator[Finding]:
+    """Which commands may run, and how well they are held to it."""
+    agent, path = config.agents.default_id(), approvals_file(os.environ)
+    settings = config.tools.exec.merged(config.agents.get(agent).tools.exec)
+    try:
+        document = read_document(path)
+    except BadDocumentError as error:
+        what = f"every command is refused: {error}"
+        yield Finding("commands", "error", what, "correct the file, or move it away")
+        return
+    policy = combine(settings, document.policy_for(agent), where=path)
+    what = f"{_describe(policy)} ({', '.join(policy.sources)})"
+    yield Finding("commands", "ok", what, policy.to_loosen or "clawkit approvals check 'git log'")
+    if policy.security == "allowlist" and not landlock.available():
+        what = "the kernel has no Landlock: listed programs are not held to what they may start"
+        yield Finding("commands", "warn", what, "Linux 5.13 or later has it")
+    rules = Rules(
+        safe_bins=tuple(settings.safe_bins),
+        profiles=settings.safe_bin_profiles,
+        trusted_dirs=tuple(settings.safe_bin_trusted_dirs),
+    )
+    for warning in safe_bin_warnings(rules):
+        yield Finding("commands", "warn", warning, "see tools.exec.safeBins")
+
+
+def _describe(policy: Policy) -> str:
+    if policy.security == "deny":
+        return "no command runs"
+    if policy.ask == "always":
+        return "every command is asked about"
+    if policy.security == "full":
+        return "every command runs unasked, with your rights"
+    others = "refused" if policy.ask == "off" else "asked about"
+    return f"what is listed runs, everything else is {others}"

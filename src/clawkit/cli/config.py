@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from clawkit.cli.options import config_option, json_option, print_json, warn
+from clawkit.cli.options import config_option, json_option, print_json, refuse_commands, warn
 from clawkit.config.alter import patch_settings, patched_paths, set_setting, unset_setting
 from clawkit.config.change import Change, change
 from clawkit.config.include import ReadError, Source, Tree, read_text
@@ -327,6 +327,8 @@ def _change(
     dry_run: bool,
     as_json: bool,
 ) -> None:
+    if not dry_run:
+        refuse_commands()
     done = change(_file(config_file), edit, paths=paths, allow_shrink=allow_shrink, dry_run=dry_run)
     if as_json:
         print_json(

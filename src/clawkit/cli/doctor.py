@@ -11,7 +11,7 @@ import click
 
 from clawkit.cli.checks import Diagnosis, diagnose, open_files
 from clawkit.cli.config import print_diff
-from clawkit.cli.options import config_option, json_option, print_json
+from clawkit.cli.options import config_option, json_option, print_json, refuse_commands
 from clawkit.config.alter import content
 from clawkit.config.change import Change, change
 from clawkit.config.migrate import apply_migrations, migrations
@@ -42,6 +42,8 @@ def doctor(
     env = os.environ
     file = usual_file(env) if config_file is None else expand(config_file, env)
     repair = _Repair(file, env, dry_run=dry_run, quiet=as_json)
+    if fix and not dry_run:
+        refuse_commands()
     if fix or dry_run:
         repair.run()
     diagnosis = diagnose(file, config_file, env, allow_exec=allow_exec)

@@ -17,6 +17,7 @@ from clawkit.version import __version__
 
 COMMANDS = {
     "tools": ("clawkit.cli.tools:tools", "List, explain, describe and call tools."),
+    "approvals": ("clawkit.cli.approvals:approvals", "Answer questions; allow commands."),
     "config": ("clawkit.cli.config:config", "Read, change and check the configuration."),
     "doctor": ("clawkit.cli.doctor:doctor", "Say what is missing or wrong, and what to type."),
     "ps": ("clawkit.cli.running:ps", "Show the commands that run."),
@@ -27,6 +28,7 @@ COMMANDS = {
 # For those who leave out the first word.
 SUBCOMMANDS = {
     "tools": ("list", "explain", "schema", "call", "run"),
+    "approvals": ("check", "pending", "resolve", "allowlist", "log", "suggest", "watch"),
     "config": ("get", "set", "unset", "patch", "validate", "file"),
 }
 

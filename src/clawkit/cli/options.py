@@ -13,6 +13,7 @@ from clawkit.agent.model import context_window_of, default_model
 from clawkit.config.load import Loaded, load
 from clawkit.config.modelref import parse_ref
 from clawkit.core.context import Scope, Sender
+from clawkit.errors import ToolAuthorizationError
 from clawkit.text import printable
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -121,3 +122,15 @@ def warn(messages: Any) -> None:
     """Remarks for the person, on standard error."""
     for message in messages:
         click.echo(f"{click.style('warning:', fg='yellow')} {printable(message)}", err=True)
+
+
+def refuse_commands() -> None:
+    """What an agent runs may not answer for a person."""
+    from clawkit.process.tree import is_below_keeper
+
+    if is_below_keeper():
+        raise ToolAuthorizationError(
+            "a command that clawkit runs cannot change what clawkit allows; a person has to type "
+            "this in a terminal of their own",
+            reason="approval",
+        )

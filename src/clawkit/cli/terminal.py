@@ -3,51 +3,256 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import os
+import re
 import sys
 import termios
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 import click
 
-from clawkit.core.approval import Answer, Question
-from clawkit.text import printable
+from clawkit.approvals.display import fold, render, show_command
+from clawkit.core.approval import MAX_WAIT_S, Answer, Extent, Question
+from clawkit.text import human_time, printable
+
+BY = "the person at the terminal"
+SETTLE_S = 0.03
+"""What comes so soon after a key belongs to it: the rest of its sequence, or of a paste."""
+MAX_REASON = 1_000
+_NO = Answer("deny", f"{BY} said no", by=BY)
+_WIDTH = 80
+_IN = " " * 6
+_MOST = 4_096
+_CTRL_C = "\x03"
+_ARROW = r"\x1b[\[O][ABCD]"
+_ARROWS = re.compile(f"((?:{_ARROW})+)([\r\n]*)")
+_EXTENTS: dict[Extent, tuple[str, str]] = {
+    "exact": ("e", "exactly this command, in this directory"),
+    "subcommand": ("s", "this sub-command"),
+    "program": ("p", "the whole program"),
+}
+
+
+class _Choice(NamedTuple):
+    key: str
+    words: str
+    answer: Answer | None
+    """None when the reason is to be asked for."""
+    done: str
 
 
 class TerminalApprover:
-    """Asks on standard error and reads the answer from standard input. Only `y` means yes."""
+    """Asks on standard error and reads the answer from standard input, one question at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, bell: bool = False) -> None:
+        """With `bell`, whoever looks elsewhere is called."""
         self._one_at_a_time = asyncio.Lock()
+        self._bell = bell
 
     async def ask(self, request: Question) -> Answer:
+        """The answer. Whatever is not a clear yes is a no. Cancelled when nobody needs it."""
         async with self._one_at_a_time:
-            return await self._ask(request)
+            screen = _Screen()
+            if self._bell:
+                screen.say("\a", nl=False)
+            _show(request, screen)
+            choices = list(_choices(request))
+            try:
+                if screen.moves:
+                    time = human_time(min(request.timeout_s, MAX_WAIT_S))
+                    chosen = await _ask_keys(choices, screen, time)
+                else:
+                    chosen = await _ask_line(choices, screen)
+                if chosen.answer is None:
+                    return await _ask_reason(screen)
+            except asyncio.CancelledError:
+                screen.say("  Not asked any more: answered elsewhere, or too late.")
+                raise
+            screen.say(f"  {chosen.done}")
+            return chosen.answer
 
-    async def _ask(self, request: Question) -> Answer:
-        # What was typed before the question was not an answer to it.
-        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
-        click.secho(f"\n{printable(request.title, '')}", bold=True, err=True)
-        for label, text in (
-            ("why", request.description),
-            ("asked by", request.asked_by),
-            ("parameters", json.dumps(dict(request.params), ensure_ascii=False)),
-        ):
-            if text:
-                click.echo(f"  {label}: {printable(text, '')}", err=True)
-        click.echo("Allow this once? [y/N] ", nl=False, err=True)
+
+class _Screen:
+    """What is known of the terminal."""
+
+    def __init__(self) -> None:
+        term = os.environ.get("TERM") or "dumb"
+        self.moves = term not in ("dumb", "unknown")
+        """Whether the cursor can be moved."""
+        self._has_styles = self.moves and not os.environ.get("NO_COLOR")
+
+    @property
+    def width(self) -> int:
+        # A terminal that does not know says 0.
+        return os.get_terminal_size(sys.stderr.fileno()).columns or _WIDTH
+
+    def say(self, text: str, *, nl: bool = True, **style: bool) -> None:
+        shown = click.style(text, **style) if self._has_styles and any(style.values()) else text
+        click.echo(shown, nl=nl, err=True, color=True)
+
+
+def _show(request: Question, screen: _Screen) -> None:
+    title, *rows = render(request, width=screen.width).split("\n")
+    screen.say("")
+    screen.say(title, bold=True)
+    for row in rows:
+        screen.say(row)
+    if request.params:
+        import json
+
+        shown = json.dumps(dict(request.params), ensure_ascii=False, default=str)
+        for row in fold(f"parameters: {show_command(shown, keep='')}", screen.width, "  ", _IN):
+            screen.say(row)
+
+
+def _choices(request: Question) -> Iterator[_Choice]:
+    yield _Choice("y", "allow once", Answer("allow", by=BY), "Allowed once.")
+    for number, each in enumerate(request.lasting):
+        key, words = _EXTENTS[each.extent]
+        # The first one is the narrowest.
+        yield _Choice(
+            key if number else "a",
+            f"always allow {words}",
+            Answer("allow", extent=each.extent, by=BY),
+            f"Allowed from now on: {words}.",
+        )
+    yield _Choice("n", "deny", _NO, "Denied.")
+    yield _Choice("r", "deny, and tell the model why", None, "")
+
+
+def _by_key(choices: list[_Choice], key: str) -> _Choice | None:
+    return next((each for each in choices if each.key == key), None)
+
+
+def _deny(choices: list[_Choice]) -> int:
+    return next(number for number, each in enumerate(choices) if each.key == "n")
+
+
+async def _ask_line(choices: list[_Choice], screen: _Screen) -> _Choice:
+    """The choice by its letter, or by its number."""
+    for number, each in enumerate(choices, 1):
+        screen.say(f"  {number}) {each.key}: {each.words}")
+    with _input(lines=True):
+        screen.say("Your answer (anything else means no): ", nl=False)
+        line = (await _read_line()).strip().lower()
+    screen.say("")
+    if line.isdecimal() and 1 <= int(line) <= len(choices):
+        return choices[int(line) - 1]
+    meant = {"yes": "y", "always": "a", "no": "n"}.get(line, line)
+    return _by_key(choices, meant) or choices[_deny(choices)]
+
+
+async def _ask_keys(choices: list[_Choice], screen: _Screen, time: str) -> _Choice:
+    """The choice by a key, or by arrow keys and Enter. At first, Enter means no."""
+    at = _deny(choices)
+    hint = f"Press a letter, or arrow keys and Enter. No answer within {time} means no."
+    for row in fold(hint, screen.width, "  "):
+        screen.say(row, dim=True)
+    rows = len(choices)
+    with _input(lines=False):
+        _draw(choices, at, screen)
+        try:
+            while True:
+                chosen, at = _press(await _read_key(), choices, at)
+                if chosen is not None:
+                    return chosen
+                screen.say(f"\x1b[{rows}A", nl=False)
+                _draw(choices, at, screen)
+        finally:
+            screen.say(f"\x1b[{rows}A\x1b[J", nl=False)
+
+
+def _press(key: str, choices: list[_Choice], at: int) -> tuple[_Choice | None, int]:
+    """What a key does: the choice it makes, if any, and the line that is marked then."""
+    if moves := _ARROWS.fullmatch(key):
+        for arrow in re.findall(_ARROW, moves[1]):
+            at = (at + {"A": -1, "B": 1}.get(arrow[-1], 0)) % len(choices)
+        return (choices[at] if moves[2] else None), at
+    # Enter after a letter is habit.
+    letter = key.rstrip("\r\n").lower()
+    if not letter:
+        return choices[at], at
+    if letter in ("\x1b", _CTRL_C, "\x04", "q"):
+        letter = "n"
+    return _by_key(choices, letter), at
+
+
+def _draw(choices: list[_Choice], at: int, screen: _Screen) -> None:
+    room = screen.width - 1
+    for number, each in enumerate(choices):
+        mark = ">" if number == at else " "
+        screen.say("\x1b[2K", nl=False)
+        screen.say(_cut(f"{mark} {each.key}  {each.words}", room), bold=number == at)
+
+
+def _cut(line: str, room: int) -> str:
+    return line if len(line) <= room else f"{line[: max(room - 1, 0)]}…"
+
+
+async def _ask_reason(screen: _Screen) -> Answer:
+    with _input(lines=True):
+        screen.say("  Why not? ", nl=False)
         line = await _read_line()
-        if line.strip().lower() in ("y", "yes"):
-            return Answer("allow")
-        return Answer("deny", "the person at the terminal said no")
+    screen.say("  Denied." if line.endswith("\n") else "\n  Denied.")
+    reason = "" if _CTRL_C in line else printable(line.strip(), "")[:MAX_REASON]
+    return Answer("deny", reason or _NO.reason, by=BY)
+
+
+@contextmanager
+def _input(*, lines: bool) -> Iterator[None]:
+    """Keys one by one and unseen, or lines; Ctrl-C is a key. What was typed before does not
+    count, and the terminal is as before afterwards."""
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    now = termios.tcgetattr(fd)
+    now[3] &= ~termios.ISIG
+    if lines:
+        now[3] |= termios.ICANON | termios.ECHO
+        now[6][termios.VEOL] = _CTRL_C.encode()
+    else:
+        now[3] &= ~(termios.ICANON | termios.ECHO)
+        now[6][termios.VMIN], now[6][termios.VTIME] = 1, 0
+    termios.tcsetattr(fd, termios.TCSAFLUSH, now)
+    try:
+        yield
+    finally:
+        # It may be gone by now.
+        with suppress(termios.error):
+            termios.tcsetattr(fd, termios.TCSADRAIN, before)
+
+
+async def _read_key() -> str:
+    """One key with all that came with it; end of file is Ctrl-D."""
+    got = more = await _read()
+    while more:
+        try:
+            async with asyncio.timeout(SETTLE_S):
+                more = await _read()
+        except TimeoutError:
+            break
+        # However much is pasted, no rest of it is taken for a key.
+        got = (got + more)[:_MOST]
+    return got.decode("utf-8", "replace") or "\x04"
 
 
 async def _read_line() -> str:
-    """A line from the terminal, without a thread that could not be stopped."""
+    """A line, with its end when it has one."""
+    return (await _read()).decode("utf-8", "replace")
+
+
+async def _read() -> bytes:
+    """What there is, without a thread that could not be stopped."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
-    loop.add_reader(sys.stdin.fileno(), ready.set)
+    fd = sys.stdin.fileno()
+    loop.add_reader(fd, ready.set)
     try:
         await ready.wait()
-        return sys.stdin.readline()
     finally:
-        loop.remove_reader(sys.stdin.fileno())
+        loop.remove_reader(fd)
+    try:
+        return os.read(fd, _MOST)
+    except OSError:
+        return b""  # the terminal is gone

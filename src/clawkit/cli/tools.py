@@ -253,9 +253,15 @@ def call(name: str, params: str, text: bool, **options: Any) -> None:
 
 @tools.command()
 @click.argument("file", metavar="FILE")
+@click.option(
+    "--later",
+    is_flag=True,
+    help="Do not refuse commands that nobody here can be asked about: have them wait for "
+    "`clawkit approvals resolve`, and tell what became of them in lines of their own.",
+)
 @always_json
 @scope_options
-def run(file: str, **options: Any) -> None:
+def run(file: str, later: bool, **options: Any) -> None:
     """Carry out the calls in a JSONL file (`-`: standard input), one after the other.
 
     Each line is {"tool": …, "params": …, "id": …}; each answer is one line with the same id. The
@@ -267,4 +273,4 @@ def run(file: str, **options: Any) -> None:
     from clawkit.cli.calling import run_many
 
     settings = read_settings(options)
-    sys.exit(run_many(settings, file))
+    sys.exit(run_many(settings, file, later=later))

@@ -31,6 +31,21 @@ def commands_dir(env: Mapping[str, str]) -> str:
     return os.path.join(home(env), "commands")
 
 
+def approvals_file(env: Mapping[str, str]) -> str:
+    """The approvals document, which people may edit."""
+    return os.path.join(home(env), "exec-approvals.json")
+
+
+def waiting_file(env: Mapping[str, str]) -> str:
+    """Where questions wait for their answers."""
+    return os.path.join(home(env), "approvals.sqlite")
+
+
+def audit_file(env: Mapping[str, str]) -> str:
+    """Where every decision about a command is written down."""
+    return os.path.join(home(env), "logs", "exec-approvals.jsonl")
+
+
 def include_roots(env: Mapping[str, str]) -> tuple[str, ...]:
     """Directories outside the configuration's own that may be included from."""
     given = env.get("CLAWKIT_INCLUDE_ROOTS", "").split(os.pathsep)

@@ -6,8 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from clawkit.errors import ToolAuthorizationError
+
+Extent = Literal["exact", "subcommand", "program"]
+"""How much a lasting yes covers: this very command, all with this sub-command, all of a program."""
 DEFAULT_TIMEOUT_S = 120.0
 MAX_TIMEOUT_S = 600.0
+"""The longest a hook or a tool can have somebody wait."""
+MAX_WAIT_S = 86_400.0
+"""The longest an operator can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """A yes for all times that a person can give instead of one for once."""
+
+    extent: Extent
+    words: str
+    """The rule that it stores, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +41,14 @@ class Question:
     timeout_s: float = DEFAULT_TIMEOUT_S
     agent: str = "main"
     session: str = "main"
+    command: str = ""
+    """What is to run, when it is a command; secrets are masked."""
+    cwd: str = ""
+    host: str = ""
+    notes: tuple[str, ...] = ()
+    """Why it is asked, part by part."""
+    lasting: tuple[Lasting, ...] = ()
+    """What can be allowed for all times; empty when only a yes for once is possible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +57,13 @@ class Answer:
 
     verdict: Literal["allow", "deny"]
     reason: str = ""
+    """Told to the model."""
+    extent: Extent | None = None
+    """With `allow`: what is to be allowed from now on; one of those that were offered."""
+    by: str = ""
+    """Who answered, for the record."""
+    silent: bool = False
+    """Whether nobody answered, which is a `deny` that somebody may have settled beforehand."""
 
 
 class Approver(Protocol):
@@ -58,3 +89,12 @@ class Deny:
     """A hook's or a rule's no. The model is told the reason."""
 
     reason: str
+
+
+def nobody_to_ask(title: str, to_allow: str) -> ToolAuthorizationError:
+    """The refusal of what needs a person when there is none."""
+    return ToolAuthorizationError(
+        f"{title}: this needs a person's approval and nobody can be asked here"
+        + (f". To allow it: {to_allow}" if to_allow else ""),
+        reason="approval-unavailable",
+    )

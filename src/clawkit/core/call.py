@@ -23,6 +23,7 @@ from clawkit.core.approval import (
     Ask,
     Deny,
     Question,
+    nobody_to_ask,
 )
 from clawkit.core.bounded import GRACE_S, bounded
 from clawkit.core.catalog import CATALOG, canonical
@@ -255,11 +256,7 @@ async def _ask(run: Run, call: Call, wish: Ask) -> None:
     """Return when a person allowed the call; raise in every other case."""
     scope = run.scope
     if run.approver is None:
-        raise ToolAuthorizationError(
-            f"{wish.title}: this needs a person's approval and nobody can be asked here"
-            + (f". To allow it: {wish.to_allow}" if wish.to_allow else ""),
-            reason="approval-unavailable",
-        )
+        raise nobody_to_ask(wish.title, wish.to_allow)
     timeout_s = run.approval_timeout_s
     if wish.timeout_s is not None:
         timeout_s = min(max(wish.timeout_s, 0.0), MAX_TIMEOUT_S)
@@ -278,6 +275,8 @@ async def _ask(run: Run, call: Call, wish: Ask) -> None:
         answer = await bounded(run.approver.ask(request), timeout_s)
     except TimeoutError:
         answer = Answer("deny", f"nobody answered within {timeout_s:g} s")
+    except ToolAuthorizationError:
+        raise  # there was nobody to ask after all
     except Exception as error:  # noqa: BLE001  # whatever goes wrong while asking, the answer is no
         log.warning("asking for approval failed: %r", error)
         answer = Answer("deny", "asking for approval failed")

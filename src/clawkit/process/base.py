@@ -51,6 +51,16 @@ class Launch(NamedTuple):
     """Whether it lives on when clawkit ends."""
     memory: int = 100_000
     """Bytes of its output that are kept in memory; when there are more, a file has them all."""
+    programs: tuple[str, ...] | None = None
+    """Absolute paths of the only files, or directories with all in them, that may be started as
+    programs; None for any. The shell and the loader are added."""
+    typed: str = ""
+    """The command as it was sent, when the shell is given something else that means the same."""
+
+    @property
+    def shown(self) -> str:
+        """What people and the model know it by."""
+        return self.typed or self.text
 
 
 class Exit(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import array
 import ctypes
+import functools
 import os
 import resource
 import select
@@ -43,8 +44,9 @@ _SIGNALS = [each for each in signal.Signals if each < 32 and each not in _FIXED]
 class Keeper:
     """Starts, watches, ends, and tells."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, score: int) -> None:
         self._control: socket.socket | None = control
+        self._score = score
         self._unpacker = Unpacker()
         self._fds: list[int] = []
         self._kept: dict[str, Kept] = {}
@@ -154,26 +156,18 @@ class Keeper:
                 os.close(fd)
             self._tell(id_, "refused")
             return
-        actions: list[tuple[Any, ...]]
-        if options["tty"]:
-            # The first terminal that the leader of a session opens becomes its own.
-            actions = [(os.POSIX_SPAWN_OPEN, 0, options["tty"], os.O_RDWR, 0)]
-            actions += [(os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
-        else:
-            actions = [(os.POSIX_SPAWN_DUP2, fds[1], 0)]
-            actions += [(os.POSIX_SPAWN_DUP2, fds[2], each) for each in (1, 2)]
+        spawn = _prepare(argv, env, fds, options["tty"])
         try:
+            if options["programs"] is not None:
+                from clawkit.process import only  # most commands do without it
+
+                spawn = functools.partial(only.start, argv[0], options["programs"], spawn)
             os.fchdir(fds[0])
-            with tree.marking(options["mark"]), pressure.first_to_go():
-                pid = os.posix_spawn(
-                    argv[0],
-                    argv,
-                    env,
-                    file_actions=actions,
-                    setsid=True,
-                    setsigdef=_SIGNALS,
-                    setsigmask=(),
-                )
+            with tree.marking(options["mark"]), pressure.first_to_go(self._score):
+                pid = spawn()
+        except (RuntimeError, ImportError) as error:
+            self._tell(id_, "error", None, str(error))
+            return
         except (OSError, ValueError) as error:
             number = getattr(error, "errno", None) or 0
             self._tell(id_, "error", number, os.strerror(number) if number else str(error))
@@ -366,12 +360,27 @@ class Keeper:
             tree.stop(-1, strays, processes, force=True)
 
 
+def _prepare(argv: list[str], env: dict[str, str], fds: list[int], tty: str) -> Callable[[], int]:
+    """What starts a program in a session of its own, and returns its pid."""
+    actions: list[tuple[Any, ...]]
+    if tty:
+        # The first terminal that the leader of a session opens becomes its own.
+        actions = [(os.POSIX_SPAWN_OPEN, 0, tty, os.O_RDWR, 0)]
+        actions += [(os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
+    else:
+        actions = [(os.POSIX_SPAWN_DUP2, fds[1], 0)]
+        actions += [(os.POSIX_SPAWN_DUP2, fds[2], each) for each in (1, 2)]
+    options: dict[str, Any] = {"setsid": True, "setsigdef": _SIGNALS, "setsigmask": ()}
+    return functools.partial(os.posix_spawn, argv[0], argv, env, file_actions=actions, **options)
+
+
 def main() -> None:
     control = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDWR)
     for fd in range(3):
         os.dup2(null, fd)
     os.chdir("/")
+    score = pressure.open_score()
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
         libc.prctl(_SET_SUBREAPER, 1, 0, 0, 0)
@@ -379,7 +388,7 @@ def main() -> None:
         # Nobody may look into it or steer it, not even its own commands.
         hide_memory()
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    keeper = Keeper(control)
+    keeper = Keeper(control, score)
     try:
         keeper.run()
     finally:

@@ -99,9 +99,11 @@ class Keeping:
         tty: str = "",
         detached: str = "",
         timeout_s: float = 0,
+        programs: Sequence[str] | None = None,
     ) -> Child:
         """Start a program, by its absolute path. `fds` are its directory and either its standard
-        input and output or a handle of its terminal, named `tty`; they stay the caller's."""
+        input and output or a handle of its terminal, named `tty`; they stay the caller's. With
+        `programs`, by absolute paths, it can start no others but itself."""
         taken = {child.mark for child in self._children.values()}
         child = Child(id_, detached=bool(detached), mark=tree.new_mark(taken))
         options = {
@@ -110,6 +112,7 @@ class Keeping:
             "tty": tty,
             "detached": detached,
             "timeout_s": timeout_s,
+            "programs": programs,
         }
         self._post(pack("run", id_, argv, env, options), fds)
         self._children[id_] = child
@@ -319,5 +322,7 @@ def _settle(future: asyncio.Future[Any], value: Any) -> None:
         future.set_result(value)
 
 
-def _explain(number: int, words: str) -> ToolError:
+def _explain(number: int | None, words: str) -> ToolError:
+    if number is None:
+        return ToolError(f"the kernel would not confine the command: {words}")
     return ToolError(f"the shell could not be started: {words.lower()} (error {number})")

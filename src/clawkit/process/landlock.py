@@ -1,12 +1,12 @@
-"""Landlock: the kernel keeps a thread, and every program it starts, to a list of directories."""
+"""Landlock: the kernel keeps a thread, and every program it starts, to a list of paths."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import os
-import platform
 import stat
+import sys
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -60,7 +60,7 @@ class _Beneath(ctypes.Structure):
 @functools.cache
 def abi() -> int:
     """Which version of Landlock the kernel has; 0 for none."""
-    if platform.system() != "Linux":
+    if sys.platform != "linux":
         return 0
     return max(0, int(_libc().syscall(_CREATE_RULESET, None, 0, _VERSION)))
 
@@ -89,10 +89,40 @@ def restrict_thread(hold: Hold, *, truncate: bool = True) -> None:
         _allow(ruleset, hold.run, _READ | _EXECUTE, handled)
         _allow(ruleset, hold.write, handled & ~_EXECUTE & ~_IOCTL_DEV, handled)
         _allow(ruleset, _HARMLESS, _READ_FILE | _WRITE_FILE, handled)
-        _check(_libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-        _check(_libc().syscall(_RESTRICT_SELF, ruleset, 0))
+        enter(ruleset)
     finally:
         os.close(ruleset)
+
+
+def make_start_rules(paths: Iterable[str]) -> int:
+    """Rules by which only these files, and all in these directories, can be started as programs; a
+    handle for `enter`, which the caller closes. Missing paths are skipped.
+
+    Reading and writing go on as before, but mounting and tracing what is held otherwise do not. A
+    rule is about the file that a name leads to now: another one that takes its name has no part in
+    it, and nothing can be linked or moved to where it could be started. Before Linux 5.19 nothing
+    can be linked or moved to another directory at all. Files without a name, such as those of
+    memfd_create, are beyond Landlock. Raises OSError when the kernel cannot.
+    """
+    # Whoever does not mention moving forbids it.
+    handled = _EXECUTE | (_REFER if abi() >= 2 else 0)
+    rules = _Ruleset(handled, 0, 0)
+    ruleset = _check(_libc().syscall(_CREATE_RULESET, ctypes.byref(rules), 8, 0))
+    try:
+        _allow(ruleset, paths, _EXECUTE, handled)
+        if handled & _REFER:
+            _allow(ruleset, ("/",), _REFER, handled)
+    except BaseException:
+        os.close(ruleset)
+        raise
+    return ruleset
+
+
+def enter(ruleset: int) -> None:
+    """Hold the calling thread, for good, and every program that it starts from now on. Nothing of
+    it can become another user by starting a program."""
+    _check(_libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    _check(_libc().syscall(_RESTRICT_SELF, ruleset, 0))
 
 
 def _allow(ruleset: int, paths: Iterable[str], access: int, handled: int) -> None:

@@ -30,7 +30,18 @@ class LocalHost:
         self._keeping: Keeping | None = None
         self._shell = _find_shell()
 
+    @property
+    def confines(self) -> bool:
+        """Whether the kernel can keep a command to the programs that were named. Where it cannot,
+        the command runs all the same."""
+        from clawkit.process.landlock import available
+
+        return available()
+
     async def start(self, launch: Launch, id_: str) -> LocalRunning:
+        for path in launch.programs or ():
+            if not os.path.isabs(path):
+                raise ToolInputError(f"the program {path!r} must be named by its absolute path")
         try:
             return await self._start(launch, id_)
         except KeeperLostError:
@@ -109,6 +120,7 @@ class LocalHost:
             tty=tty,
             detached=detached,
             timeout_s=launch.timeout_s or 0 if detached else 0,
+            programs=launch.programs,
         )
 
     async def _start_in_terminal(

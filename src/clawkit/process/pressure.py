@@ -17,26 +17,30 @@ def count_tasks() -> int:
         return len(tree.table())
 
 
+def open_score() -> int:
+    """A handle of how soon this process goes when memory runs out, taken before it hides from its
+    user; -1 for none."""
+    try:
+        return os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return -1
+
+
 @contextmanager
-def first_to_go() -> Iterator[None]:
+def first_to_go(score: int) -> Iterator[None]:
     """What is started here, and all that it starts, goes first when memory runs out. Told to the
     child later, what it had started by then would be spared instead of it."""
-    try:
-        score = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
+    if score < 0:
         yield
         return
+    before = os.pread(score, 16, 0)
+    with suppress(OSError):
+        os.pwrite(score, b"1000", 0)
     try:
-        before = os.read(score, 16)
-        with suppress(OSError):
-            os.pwrite(score, b"1000", 0)
-        try:
-            yield
-        finally:
-            with suppress(OSError):
-                os.pwrite(score, before, 0)
+        yield
     finally:
-        os.close(score)
+        with suppress(OSError):
+            os.pwrite(score, before, 0)
 
 
 def _oom_file() -> str:

@@ -67,7 +67,7 @@ class Session:
 
     @property
     def name(self) -> str:
-        return name_of(self.launch.text)
+        return name_of(self.launch.shown)
 
     @property
     def output(self) -> Output:

@@ -255,7 +255,7 @@ class Supervisor:
             key=session.key,
             id=session.id,
             owner=session.owner,
-            text=session.launch.text,
+            text=session.launch.shown,
             cwd=session.launch.cwd,
             pid=session.pid,
             since=session.running.since,

@@ -15,6 +15,8 @@ TAG = "CLAWKIT_COMMAND"
 _LIMIT = getattr(resource, "RLIMIT_MSGQUEUE", -1)
 """Every process inherits it, whatever it does to its session, parent and environment; nobody can
 raise it without being root, and hardly anybody wants to: its value marks the command."""
+KEEPER_NAME = "clawkit-keeper"
+_DEEPEST = 10_000
 _USUAL = 819_200
 _SMALL = 64 * 1024
 _COUNT = 400_000
@@ -223,3 +225,16 @@ def send_all(number: int, leader: int, pids: Collection[int], processes: Table) 
         with suppress(OSError):
             os.killpg(leader, number)
     send(number, [pid for pid in pids if processes[pid].group != leader], processes)
+
+
+def is_below_keeper() -> bool:
+    """Whether this process was started by a command of clawkit, however many lie between."""
+    pid = os.getpid()
+    for _ in range(_DEEPEST):
+        found = look(pid)
+        if found is None or pid <= 1:
+            return False
+        if found.name == KEEPER_NAME:
+            return True
+        pid = found.parent
+    return True

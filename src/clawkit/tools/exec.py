@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from clawkit.approvals.decide import decide
+from clawkit.approvals.base import Admitted, Gate, Request, Waiting
 from clawkit.approvals.elevated import check_elevated
 from clawkit.approvals.hosts import resolve_host
 from clawkit.config.model import Config
@@ -19,9 +19,10 @@ from clawkit.core.context import Context, InForce, Scope
 from clawkit.core.effects import Effect
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
-from clawkit.errors import ToolAuthorizationError, ToolInputError
+from clawkit.errors import ToolInputError
 from clawkit.process.base import Command, Commands, Exit, Launch, NoTerminalError, Surroundings
 from clawkit.tools.commanding import FINISHED, TAIL, cap_of, owner_of
+from clawkit.tools.exec_later import run_later
 from clawkit.tools.exec_output import announce, say_done, say_not_run, say_running
 
 MAX_COMMAND = 128 * 1024
@@ -86,8 +87,6 @@ class _Settings(NamedTuple):
 
     config: Config
     exec: Exec
-    key: str
-    """Where the settings about security come from."""
 
 
 async def execute(params: Params, ctx: Context, settings: _Settings) -> Result:
@@ -101,11 +100,12 @@ async def execute(params: Params, ctx: Context, settings: _Settings) -> Result:
     launch = await _prepare(params, ctx, settings.exec, background=background)
     if problem := _look_at(launch.cwd):
         return say_not_run(launch.cwd, problem)
-    from clawkit.process.preflight import check, read_script
-
-    if problem := await check(launch.text, launch.cwd, read_script):
-        raise ToolInputError(problem)
-    command = await _start(host, launch, ctx, settings.exec, warnings, background=background)
+    request = _request(params, ctx, launch, host)
+    start = partial(_start, host, launch, warnings)
+    admitted = await ctx.use(Gate).admit(request, partial(_preflight, launch))
+    if isinstance(admitted, Waiting):
+        return run_later(admitted, request, start, ctx, settings.exec)
+    command = await start(ctx, settings.exec, admitted, background=background)
     if background:
         return say_running(command, ctx, warnings)
     exit_ = await _watch(command, ctx, _yield_s(params, settings.exec) if can_wait else None)
@@ -177,13 +177,6 @@ async def _find_host(params: Params, ctx: Context, settings: _Settings, commands
         available=commands.hosts,
         node=params.node,
     )
-    decision = decide(
-        settings.exec, security=params.security, ask=params.ask, host=host, key=settings.key
-    )
-    if decision.verdict != "allow":
-        raise ToolAuthorizationError(
-            f"{decision.reason}. To allow it: {decision.to_allow}", reason="security"
-        )
     if level == "ask" and ctx.scope.sandboxed:
         await ctx.ask(
             approval.Ask(
@@ -193,6 +186,14 @@ async def _find_host(params: Params, ctx: Context, settings: _Settings, commands
             )
         )
     return host
+
+
+async def _preflight(launch: Launch) -> None:
+    """Raises for a script that cannot work, before anybody is asked about it."""
+    from clawkit.process.preflight import check, read_script
+
+    if problem := await check(launch.text, launch.cwd, read_script):
+        raise ToolInputError(problem)
 
 
 async def _prepare(params: Params, ctx: Context, settings: Exec, *, background: bool) -> Launch:
@@ -232,16 +233,41 @@ def _look_at(cwd: str) -> str:
     return "is not a directory" if os.path.exists(cwd) else "does not exist"
 
 
+def _request(params: Params, ctx: Context, launch: Launch, host: str) -> Request:
+    return Request(
+        command=params.command,
+        cwd=launch.cwd,
+        env=launch.env,
+        assigned=tuple(params.env),
+        host=host,
+        agent=ctx.scope.agent,
+        session=ctx.scope.session,
+        call_id=ctx.call_id,
+        security=params.security,
+        ask=params.ask,
+    )
+
+
 async def _start(
     host: str,
     launch: Launch,
+    warnings: list[str],
     ctx: Context,
     settings: Exec,
-    warnings: list[str],
+    admitted: Admitted,
     *,
     background: bool,
 ) -> Command:
     commands, owner = ctx.use(Commands), owner_of(ctx.scope)
+    if admitted.warning:
+        warnings.append(f"Warning: {admitted.warning}")
+    launch = launch._replace(
+        text=admitted.run,
+        typed=launch.text,
+        programs=admitted.programs,
+        env={**launch.env, **admitted.env},
+        open_input=background,
+    )
     on_end = partial(announce, ctx=ctx, settings=settings) if settings.notify_on_exit else None
     try:
         return await commands.start(host, launch, owner, background=background, on_end=on_end)
@@ -287,7 +313,7 @@ def effects(_params: Params, _ctx: Context) -> tuple[Effect, ...]:
 def make_tool(config: Config, scope: Scope) -> Tool:
     """The tool as this run has it."""
     override = config.agents.get(scope.agent).tools.exec
-    settings = _Settings(config, config.tools.exec.merged(override), _key(config, scope))
+    settings = _Settings(config, config.tools.exec.merged(override))
     return Tool(
         name="exec",
         label="Run",
@@ -306,11 +332,3 @@ def make_tool(config: Config, scope: Scope) -> Tool:
         hidden=frozenset(("host", "node", "elevated")),
         needs={"background": "process", "yieldMs": "process", "detach": "process"},
     )
-
-
-def _key(config: Config, scope: Scope) -> str:
-    """Where the settings about security are written."""
-    ours = config.agents.get(scope.agent).tools.exec
-    if any(getattr(ours, name, None) for name in ("mode", "security", "ask")):
-        return f"{config.agents.key_of(scope.agent)}.tools.exec"
-    return "tools.exec"

@@ -58,7 +58,7 @@ def _say_row(command: Command) -> str:
         flags[f"exit {exit_.code}" if exit_.reason == "exit" else exit_.reason] = True
     status = "running" if exit_ is None else exit_.status
     marks = "".join(f" [{flag}]" for flag, is_set in flags.items() if is_set)
-    label = shorten(printable(command.launch.text.strip(), keep=""), LABEL)
+    label = shorten(printable(command.launch.shown.strip(), keep=""), LABEL)
     return f"{command.id}  {status:<9} {human_time(command.runtime_s):>7}{marks} :: {label}"
 
 
@@ -74,7 +74,7 @@ def _describe(command: Command) -> dict[str, Any]:
         "startedAt": round(command.started * 1000),
         "runtimeMs": round(command.runtime_s * 1000),
         "cwd": command.launch.cwd,
-        "command": command.launch.text,
+        "command": command.launch.shown,
         "name": command.name,
         "tail": tail,
         "truncated": is_cut or len(tail) == TAIL,

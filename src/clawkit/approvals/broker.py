@@ -1,0 +1,242 @@
+"""Who is asked, and whose answer counts: everybody who can be reached at once, and the first one.
+
+All answers go through the store, also those that are given in this process. So there is one that
+counts, whoever else says something at the same time, and whoever comes too late is told so.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from clawkit.approvals.base import Pending
+from clawkit.approvals.binding import answer_for, encode, fault, question_fields
+from clawkit.approvals.waiting import Stored, Waiting
+from clawkit.core.approval import MAX_WAIT_S, Answer, Approver, Question
+from clawkit.errors import ConflictError, ToolAuthorizationError, ToolError, ToolInputError
+
+if TYPE_CHECKING:
+    import asyncio
+
+POLL_S = 0.2
+"""How often the store is looked at for an answer that another process gave."""
+MAX_LISTED = 8 * 1024**2
+"""Bytes of questions that are listed on the line at once."""
+_GRACE_S = 1.0
+
+Line = tuple[str, str]
+"""Path and token of a server in another process."""
+
+log = logging.getLogger(__name__)
+
+
+class Broker:
+    """Everything about asking people, for one run."""
+
+    def __init__(
+        self,
+        waiting: Waiting,
+        *,
+        approver: Approver | None = None,
+        line: Line | Callable[[], Line | None] | None = None,
+        later: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._waiting = waiting
+        self._approver = approver
+        self._line = line
+        self._later = later
+        self._clock = clock
+
+    def route(self) -> Literal["wait", "later", "none"]:
+        """Whether somebody can answer now, somebody may later, or nobody ever."""
+        if self._approver is not None or self._find_line() is not None:
+            return "wait"
+        return "later" if self._later else "none"
+
+    async def ask(self, request: Question, binding: Mapping[str, Any] | None = None) -> Answer:
+        """Wait for the answer of a person. Whatever goes wrong, it is no."""
+        try:
+            if self.route() == "none":
+                return Answer("deny", "nobody can be asked here", silent=True)
+            pending = self.submit(request, binding)
+        except ToolError as error:
+            return Answer("deny", str(error))
+        return await self._settle(pending, self._approver, patient=self._later)
+
+    def submit(self, request: Question, binding: Mapping[str, Any] | None = None) -> Pending:
+        """Put a question to whoever comes by; `outcome` waits for what becomes of it."""
+        timeout_s = min(request.timeout_s, MAX_WAIT_S)
+        timeout_ms = round(timeout_s * 1000) if timeout_s > 0 else 0
+        return self._waiting.add(request, binding or {}, self._now_ms(), timeout_ms)
+
+    async def outcome(self, pending: Pending) -> Answer:
+        """Wait for what becomes of a question, also one whose asker is gone."""
+        try:
+            self._waiting.adopt(pending.id)
+            stored = self._waiting.get(pending.id)
+        except ToolError as error:
+            return Answer("deny", str(error))
+        return await self._settle(stored, None, patient=True)
+
+    def resolve(
+        self,
+        id_or_prefix: str,
+        choice: str,
+        *,
+        extent: str | None = None,
+        reason: str = "",
+        actor: str = "",
+        authorized: bool,
+    ) -> Stored:
+        """Answer a question from elsewhere. Whoever can see it is not yet allowed to."""
+        if authorized is not True:
+            raise ToolAuthorizationError(
+                "only somebody who may approve commands can answer this", reason="approver"
+            )
+        asked = self._waiting.get(id_or_prefix)
+        answer = answer_for(asked.question, choice, extent, reason=reason, by=actor)
+        self._waiting.decide(asked.id, answer, self._now_ms())
+        return self._waiting.get(asked.id)
+
+    def pending(self) -> list[Stored]:
+        """What waits for an answer, the oldest first."""
+        return self._waiting.pending(self._now_ms())
+
+    def attend(self, message: Mapping[str, Any], who: str) -> dict[str, Any]:
+        """Do what somebody on the line wants who may answer questions: `list` or `resolve`."""
+        if message.get("type") == "list":
+            return _list(self.pending())
+        given = [message.get(key, "") for key in ("id", "decision", "reason", "extent")]
+        if not all(isinstance(value, str) for value in given):
+            raise ToolInputError("id, decision, reason and extent must be texts")
+        id_, choice, reason, extent = given
+        done = self.resolve(
+            id_, choice, extent=extent or None, reason=reason, actor=who, authorized=True
+        )
+        return {"type": "resolved", "id": done.id, "decision": choice}
+
+    async def close(self) -> None:
+        """Let go of the store; it is opened again when it is needed."""
+        self._waiting.close()
+
+    async def _settle(
+        self, pending: Pending, approver: Approver | None, *, patient: bool
+    ) -> Answer:
+        """The answer that counts, made use of."""
+        import asyncio
+
+        try:
+            answer = await self._wait(pending, approver, patient=patient)
+            if answer.verdict == "allow" and not self._waiting.consume(pending.id, self._now_ms()):
+                return Answer("deny", "it was allowed, but the yes is too old or already used")
+            return answer
+        except asyncio.CancelledError:
+            with suppress(ToolError):
+                self._waiting.withdraw(pending.id, self._now_ms())
+            raise
+        except ToolError as error:
+            log.warning("waiting for an answer failed: %s", error)
+            return Answer("deny", str(error))
+
+    async def _wait(self, pending: Pending, approver: Approver | None, *, patient: bool) -> Answer:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        # Time is counted here by a clock that nobody can set, beside the one of the store.
+        until = loop.time() + min((pending.expires_ms - self._now_ms()) / 1000, MAX_WAIT_S)
+        asked = self._ask_all(pending, approver)
+        try:
+            while (answer := self._look(pending.id, late=loop.time() >= until)) is None:
+                if not asked and not patient:
+                    self._waiting.withdraw(pending.id, self._now_ms())
+                    return Answer("deny", "asking for approval failed")
+                left_s = max(0.0, min(POLL_S, until - loop.time()))
+                if not asked:
+                    await asyncio.sleep(left_s)
+                    continue
+                done, asked = await asyncio.wait(
+                    asked, timeout=left_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in done:
+                    self._record(pending, task)
+            return answer
+        finally:
+            for task in asked:
+                task.cancel()
+            if asked:
+                await asyncio.wait(asked)
+
+    def _ask_all(self, pending: Pending, approver: Approver | None) -> set[asyncio.Task[Any]]:
+        """Everybody who can be asked, by now thinking about it."""
+        import asyncio
+
+        from clawkit.core.bounded import bounded
+
+        async def ask_here(surface: Approver) -> Any:
+            return await bounded(surface.ask(pending.question), None, _GRACE_S)
+
+        asked: set[asyncio.Task[Any]] = set()
+        if approver is not None:
+            asked.add(asyncio.create_task(ask_here(approver)))
+        if (line := self._find_line()) is not None:
+            from clawkit.approvals.line import ask_over
+
+            asked.add(asyncio.create_task(ask_over(*line, pending, MAX_WAIT_S)))
+        return asked
+
+    def _look(self, id_: str, *, late: bool) -> Answer | None:
+        """What the store says; when it is late, silence, unless somebody was just in time."""
+        answer = self._waiting.answer(id_, self._now_ms())
+        if late or (answer is not None and answer.silent):
+            self._waiting.expire(id_, self._now_ms())
+            return self._waiting.answer(id_, self._now_ms())
+        return answer
+
+    def _record(self, pending: Pending, asked: asyncio.Task[Any]) -> None:
+        """Have an answer count, if it is one and the first."""
+        if asked.cancelled() or asked.exception() is not None:
+            log.warning("asking for approval failed: %r", asked)
+            return
+        answer = asked.result()
+        if wrong := fault(pending.question, answer):
+            log.warning("an answer does not count: %s", wrong)
+            return
+        with suppress(ConflictError):
+            signed = replace(answer, by=answer.by or "a person")
+            self._waiting.decide(pending.id, signed, self._now_ms())
+
+    def _find_line(self) -> Line | None:
+        """The line, when somebody is at its other end."""
+        line = self._line() if callable(self._line) else self._line
+        if line is None:
+            return None
+        from clawkit.approvals.line import is_reachable
+
+        return line if is_reachable(*line) else None
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+
+def _list(pending: Sequence[Stored]) -> dict[str, Any]:
+    """What is pending, as much as fits into a line."""
+    shown: list[dict[str, Any]] = []
+    size = 0
+    for each in pending:
+        one = {
+            "id": each.id,
+            "createdAtMs": each.created_ms,
+            "expiresAtMs": each.expires_ms,
+            "orphaned": each.orphaned,
+            "request": question_fields(each.question),
+        }
+        size += len(encode(one))
+        if size > MAX_LISTED:
+            break
+        shown.append(one)
+    return {"type": "list", "pending": shown, "leftOff": len(pending) - len(shown)}

@@ -1,0 +1,186 @@
+"""Shell commands as data."""
+
+from __future__ import annotations
+
+import pytest
+from tests.approvals.shell.cases import DOUBTS, SHAPES, WORDS
+from tests.approvals.shell.views import show_script, show_word
+
+from clawkit.approvals.shell.nodes import Doubt, For, If, Simple, Text, Variable, Word
+from clawkit.approvals.shell.parse import MAX_BYTES, MAX_COMMANDS, MAX_DEPTH, parse
+from clawkit.approvals.shell.source import MAX_CHOSEN_WORDS, MAX_HERE_DOCUMENTS, MAX_WORDS
+from clawkit.approvals.shell.words import MAX_CHOICES, MAX_CHOSEN, MAX_PIECES
+
+
+def only(text: str) -> Simple:
+    """The single command of a text."""
+    (chain,) = parse(text).chains
+    assert not chain.rest
+    (command,) = chain.first.commands
+    assert isinstance(command, Simple)
+    return command
+
+
+def doubt(text: str) -> Doubt:
+    with pytest.raises(Doubt) as caught:
+        parse(text)
+    return caught.value
+
+
+@pytest.mark.parametrize(("text", "expected"), WORDS)
+def test_words_are_decoded(text: str, expected: list[str]) -> None:
+    command = only(text)
+    assert [show_word(word) for word in command.words] == expected
+    assert not command.assignments
+    assert not command.redirects
+
+
+@pytest.mark.parametrize(("text", "expected"), SHAPES)
+def test_commands_are_put_together(text: str, expected: str) -> None:
+    assert show_script(parse(text)) == expected
+
+
+@pytest.mark.parametrize(("text", "code", "at"), DOUBTS)
+def test_everything_else_is_in_doubt(text: str, code: str, at: int) -> None:
+    found = doubt(text)
+    assert (found.code, found.at) == (code, at)
+    assert found.reason.isprintable()
+    assert not found.reason.endswith(".")
+
+
+def test_a_word_knows_where_it_stands() -> None:
+    text = "A=1 B='x' \\\n gi't' \"a b\"\\\n {c,d} 2>f\\\n <<<'g' # h"
+    command = only(text)
+    assert (command.start, command.end) == (0, text.index(" # h"))
+    assert [text[word.start : word.end] for word in command.words] == [
+        "gi't'",
+        '"a b"',
+        "{c,d}",
+        "{c,d}",
+    ]
+    values = [each.value for each in command.assignments]
+    assert [text[word.start : word.end] for word in values] == ["1", "'x'"]
+    assert [text[each.start : each.end] for each in command.redirects] == ["2>f", "<<<'g'"]
+    targets = [each.target for each in command.redirects]
+    assert [text[each.start : each.end] for each in targets if each] == ["f", "'g'"]
+
+
+def test_a_loop_knows_where_it_stands() -> None:
+    text = "a; for x in b; do c; done 2>&1 ; d"
+    loop = parse(text).chains[1].first.commands[0]
+    assert isinstance(loop, For)
+    assert text[loop.start : loop.end] == "for x in b; do c; done 2>&1"
+
+
+def test_texts_side_by_side_are_one_part() -> None:
+    assert only("a'b'\"c\"\\d$'e'").words == (Word((Text("abcde"),), 0, 13),)
+    assert only("\"\"''").words[0].parts == (Text(""),)
+
+
+def test_a_quoted_nothing_beside_a_variable_stays() -> None:
+    assert only('""$x').words[0].parts == (Text(""), Variable("x", False))
+    assert only('"$x"').words[0].parts == (Variable("x", True),)
+    assert only('"$x"').words[0].literal is None
+
+
+def test_an_assignment_holds_only_its_value() -> None:
+    (assignment,) = only("A=$x").assignments
+    assert assignment.value == Word((Variable("x", False),), 2, 4)
+    (assignment,) = only("A=").assignments
+    assert assignment.value == Word((Text(""),), 2, 2)
+
+
+def test_branches_without_an_else_have_none() -> None:
+    branch = parse("if a; then b; fi").chains[0].first.commands[0]
+    assert isinstance(branch, If)
+    assert branch.otherwise is None
+
+
+@pytest.mark.parametrize("char", ["a", "é", "日"])
+def test_64_kib_of_utf_8_are_the_limit(char: str) -> None:
+    size = len(char.encode())
+    fits = "x" * (MAX_BYTES % size) + char * (MAX_BYTES // size)
+    assert only(fits).words[0].literal == fits
+    assert (doubt(fits + "x").code, doubt("\ud800" * MAX_BYTES).code) == ("long", "long")
+
+
+@pytest.mark.parametrize(
+    ("opening", "closing"),
+    [
+        ("( ", ")"),
+        ("{ ", ";}"),
+        ("if ", ";then b;fi"),
+        ("if a;then ", ";fi"),
+        ("for x in a;do ", ";done"),
+    ],
+)
+def test_nesting_has_a_limit(opening: str, closing: str) -> None:
+    assert parse(opening * MAX_DEPTH + "a" + closing * MAX_DEPTH)
+    for depth in (MAX_DEPTH + 1, MAX_BYTES // len(opening)):
+        found = doubt(opening * depth)
+        assert found.code == "deep"
+        assert found.at // len(opening) == MAX_DEPTH
+
+
+def test_what_stands_side_by_side_is_not_nested() -> None:
+    assert len(parse("(a);" * 200).chains) == 200
+    assert parse("if a;then b;" + "elif c;then d;" * 200 + "fi")
+
+
+@pytest.mark.parametrize(
+    ("fits", "more"),
+    [
+        ("a;" * MAX_COMMANDS, "a"),
+        ("a|" * (MAX_COMMANDS - 1) + "a", "|a"),
+        ("a " * MAX_WORDS, "a"),
+        ("a " + "'b' " * (MAX_WORDS - 1), "'c'"),
+        ("a " + "$b " * (MAX_WORDS - 1), "$c"),
+        ("a" + ">b" * (MAX_WORDS - 1), ">c"),
+        ("a " + "''" * MAX_PIECES, "''"),
+        ('a "' + "\\a" * (MAX_PIECES // 2), '\\a"'),
+        ("a " + "{b,c}{b,c} " * (MAX_CHOSEN_WORDS // 4), "{b,c}"),
+    ],
+)
+def test_there_is_a_limit_to_everything(fits: str, more: str) -> None:
+    assert parse(fits + '"' * fits.count('"'))
+    assert doubt(fits + more).code == "long"
+
+
+def test_braces_become_only_so_many_words() -> None:
+    choices = ",".join("a" * MAX_CHOICES)
+    assert len(only(f"{{{choices}}}").words) == MAX_CHOICES
+    assert doubt(f"{{{choices},a}}").code == "brace"
+    prefix = "a" * (MAX_CHOSEN // 2 - 5)
+    assert len(only(prefix + "{b,c}").words) == 2
+    assert doubt(prefix + "a{b,c}").code == "brace"
+
+
+def test_as_many_here_documents_as_bash_takes() -> None:
+    text = "a" + " <<'E'" * MAX_HERE_DOCUMENTS + "\nE" * MAX_HERE_DOCUMENTS
+    assert len(only(text).redirects) == MAX_HERE_DOCUMENTS
+    assert len(parse(f"{text}\n{text}").chains) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * MAX_BYTES,
+        "( " * (MAX_BYTES // 2),
+        "\n" * MAX_BYTES,
+        "#\n" * (MAX_BYTES // 2),
+        "\\\n" * (MAX_BYTES // 2),
+        "[" * MAX_BYTES,
+        "{" * MAX_BYTES,
+        "{a,b}" * (MAX_BYTES // 5),
+        "a <<-'E'\n" + "\t" * (MAX_BYTES - 9),
+        "a <<'E'\n" + "bE\n" * 20_000,
+        "a '" + "b" * 60_000,
+        'a "' + "$b" * 30_000,
+        "a $'" + "\\n" * 30_000,
+        "! " * (MAX_BYTES // 2),
+        "a;" * (MAX_BYTES // 2),
+        "`" * MAX_BYTES,
+    ],
+)
+def test_hostile_sizes_end_in_doubt(text: str) -> None:
+    assert doubt(text).at <= len(text)

@@ -1,0 +1,433 @@
+"""The log of decisions, written by several processes and read from its end."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clawkit.approvals import audit
+from clawkit.approvals.audit import KEPT, MAX_LINE, Audit, Record, read, was_asked
+from clawkit.errors import ClawkitError
+from clawkit.redact import Redactor
+
+SECRET = "correct-horse-battery"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "home" / "logs" / "exec-approvals.jsonl"
+
+
+def record(**fields: Any) -> dict[str, Any]:
+    return {
+        "verdict": "allow",
+        "code": "allowlist",
+        "rules": ["/usr/bin/git (allowlist)"],
+        "actor": "policy",
+        "agent": "main",
+        "session": "main",
+        "host": "gateway",
+        "cwd": "/work",
+        "command": "git status",
+        "programs": [{"resolved": "/usr/bin/git", "argv": ["git", "status"], "code": ""}],
+        "security": "allowlist",
+        "ask": "on-miss",
+        "reason": "every part is allowed",
+        **fields,
+    }
+
+
+def lines(file: Path) -> list[Any]:
+    return [json.loads(line) for line in file.read_bytes().splitlines()]
+
+
+def commands(file: Path, limit: int = 100, since: str = "") -> list[str]:
+    return [each["command"] for each in read(str(file), limit, since)]
+
+
+def fill(file: Path, *names: str) -> None:
+    log = Audit(str(file))
+    for name in names:
+        log.write(record(command=name))
+
+
+def test_a_record_is_one_line_with_its_time(file: Path) -> None:
+    Audit(str(file)).write(record(approvalId="abc", extent=None, unknown=1))
+    (found,) = lines(file)
+    at = found.pop("at")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", at)
+    assert found == record(approvalId="abc")
+    assert (file.parent.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
+
+
+def test_the_time_can_be_given(file: Path) -> None:
+    Audit(str(file)).write({"at": "2026-01-31T12:00:00.000Z", "verdict": "ask"})
+    assert file.read_bytes() == b'{"at":"2026-01-31T12:00:00.000Z","verdict":"ask"}\n'
+
+
+def test_records_are_appended_and_kept_to_the_owner(file: Path) -> None:
+    fill(file, "a")
+    file.chmod(0o644)
+    fill(file, "b")
+    assert [each["command"] for each in lines(file)] == ["a", "b"]
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"command": f"mysql --password {SECRET} -u me"},
+        {"command": f"echo {SECRET}"},
+        {"reason": f"TOKEN={SECRET} is set"},
+        {"cwd": f"/srv/{SECRET}"},
+        {"rules": [f"curl -u me:{SECRET} https://example.org"]},
+        {"programs": [{"resolved": "/bin/mysql", "argv": ["mysql", "--password", SECRET]}]},
+        {"programs": [{"resolved": "/bin/sshpass", "argv": ["sshpass", "-p", "a b'c" + SECRET]}]},
+        {
+            "programs": [
+                {"resolved": "/bin/curl", "argv": ["curl", "-H", f"Authorization: Bearer {SECRET}"]}
+            ]
+        },
+    ],
+)
+def test_secrets_are_masked(file: Path, fields: dict[str, Any]) -> None:
+    Audit(str(file), Redactor([SECRET])).write(record(**fields))
+    assert SECRET not in file.read_text(encoding="utf-8")
+    assert len(lines(file)) == 1
+
+
+def test_secrets_of_a_known_shape_are_masked_without_a_redactor(file: Path) -> None:
+    programs = [{"resolved": "/bin/x", "argv": ["x", "--api-key", "'" + SECRET]}]
+    Audit(str(file)).write(record(command=f"x --api-key {SECRET}", programs=programs))
+    (found,) = lines(file)
+    assert found["command"] == "x --api-key correc…tery"
+    assert found["programs"][0]["argv"][:2] == ["x", "--api-key"]
+    assert SECRET not in json.dumps(found)
+
+
+def test_arguments_that_cannot_be_told_apart_any_more_become_one(file: Path) -> None:
+    class Blunt(Redactor):
+        def strict(self, text: str) -> str:
+            return text.replace(" ", "")
+
+    programs = [{"resolved": "/bin/x", "argv": ["x", "a b", ""]}, {"resolved": "", "argv": []}]
+    Audit(str(file), Blunt()).write(record(programs=programs))
+    assert [each["argv"] for each in lines(file)[0]["programs"]] == [["x", "xa_b_"], [""]]
+
+
+def test_arguments_without_a_secret_stay_as_they_are(file: Path) -> None:
+    argv = ["x", "", "a b", "'", '"', "\n", "--flag", "", "ü*?"]
+    Audit(str(file)).write(record(programs=[{"resolved": "/x", "argv": argv}]))
+    assert lines(file)[0]["programs"][0]["argv"] == argv
+
+
+@pytest.mark.parametrize(
+    "text", ["a\nb", "\r\n\x00\x1b[2J", "\u2028\u202e\u200b", "\ud800", '{"at":"x"}\n']
+)
+def test_no_text_breaks_a_line(file: Path, text: str) -> None:
+    Audit(str(file)).write(record(command=text, programs=[{"resolved": text, "argv": [text]}]))
+    fill(file, "next")
+    assert file.read_bytes().isascii()
+    assert commands(file) == [text, "next"]
+
+
+LONG: list[dict[str, Any]] = [
+    {"command": "x" * 1_000_000},
+    {"command": "\U0001f600" * 100_000},
+    {"rules": ["miss: x"] * 100_000},
+    {"rules": ["\u202e" * 20_000] * 1_000},
+    {
+        "programs": [
+            {"resolved": "/x" * 9_000, "argv": ["a" * 50] * 5_000, "code": "miss", "wrapper": True}
+        ]
+        * 99
+    },
+    {name: "\U0001f600" * 20_000 for name in record() if name not in ("rules", "programs")},
+    {"at": "9" * 100_000},
+]
+
+
+@pytest.mark.parametrize("fields", LONG)
+def test_a_line_is_never_too_long(file: Path, fields: dict[str, Any]) -> None:
+    Audit(str(file)).write(record(**fields))
+    data = file.read_bytes()
+    assert len(data) <= MAX_LINE
+    (found,) = read(str(file))
+    assert found["cut"] is True
+    assert set(record()) <= set(found)
+
+
+def test_what_is_cut_says_how_much_is_missing(file: Path) -> None:
+    Audit(str(file)).write(record(command="y" * 5_000))
+    Audit(str(file)).write(record(command="x" * 20_000))
+    whole, cut = read(str(file))
+    assert whole["command"] == "y" * 5_000
+    assert "cut" not in whole
+    assert cut["command"] == "x" * 4_096 + "… (15,904 more characters)"
+    assert cut["reason"] == "every part is allowed"
+
+
+def test_a_secret_at_the_cut_is_masked(file: Path) -> None:
+    Audit(str(file), Redactor([SECRET])).write(record(command="x" * 4_090 + SECRET + "y" * 20_000))
+    assert SECRET[:6] + "…" in next(read(str(file)))["command"]
+    assert SECRET[:8] not in file.read_text(encoding="utf-8")
+
+
+def test_what_cannot_be_written_is_told_and_stops_nothing(
+    file: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = tmp_path / "target"
+    target.write_bytes(b"kept")
+    file.parent.mkdir(0o700, parents=True)
+    places: list[Any] = [
+        lambda: file.symlink_to(target),
+        lambda: os.mkfifo(file),
+        lambda: file.mkdir(),
+        lambda: file.symlink_to("/dev/full"),
+    ]
+    for place in places:
+        place()
+        with caplog.at_level(logging.WARNING):
+            fill(file, "a")
+        assert "cannot be written" in caplog.records.pop().getMessage()
+        if file.is_dir() and not file.is_symlink():
+            file.rmdir()
+        else:
+            file.unlink()
+    file.parent.chmod(0o777)
+    fill(file, "a")
+    assert "can be written by others" in caplog.records.pop().getMessage()
+    assert not file.exists()
+    assert target.read_bytes() == b"kept"
+
+
+def test_a_pipe_somebody_reads_is_not_written(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file.parent.mkdir(0o700, parents=True)
+    os.mkfifo(file)
+    reader = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        fill(file, "a")
+        assert os.read(reader, 10) == b""
+    finally:
+        os.close(reader)
+    assert "not a regular file" in caplog.text
+
+
+def test_a_full_disk_is_told_and_the_next_record_is_found(file: Path) -> None:
+    fill(file, "first")
+    room = file.stat().st_size + 40
+    code = (
+        "import logging, resource, signal, sys\n"
+        "from clawkit.approvals.audit import Audit\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "most = resource.getrlimit(resource.RLIMIT_FSIZE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), most))\n"
+        "logging.basicConfig(stream=sys.stdout)\n"
+        "Audit(sys.argv[1]).write({'command': 'second'})\n"
+        "Audit(sys.argv[1]).write({'command': 'third'})\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(file), str(room)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "only a part of a line was written" in done.stdout
+    assert "File too large" in done.stdout
+    assert file.stat().st_size == room
+    fill(file, "fourth", "fifth")
+    assert commands(file) == ["first", "fourth", "fifth"]
+
+
+def test_processes_do_not_mix_their_lines(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        "import sys\n"
+        "from clawkit.approvals import audit\n"
+        "audit.MAX_FILE = 1_000_000\n"
+        "sys.stdin.readline()\n"
+        "log = audit.Audit(sys.argv[1])\n"
+        "for number in range(300):\n"
+        "    log.write({'command': f'{sys.argv[2]} {number} ' + 'x' * (number * 13 % 3_000)})\n"
+    )
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(file), str(number)], stdin=subprocess.PIPE
+        )
+        for number in range(4)
+    ]
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write(b"\n")
+        child.stdin.close()
+    assert [child.wait(50) for child in children] == [0] * 4
+    found = [each.split()[:2] for each in commands(file, 10_000)]
+    assert len(found) == 4 * 300
+    for number in range(4):
+        mine = [int(each[1]) for each in found if each[0] == str(number)]
+        assert sorted(mine) == list(range(300))
+    assert Path(f"{file}.1").exists()
+
+
+def test_a_full_file_is_moved_aside_and_three_are_kept(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "MAX_FILE", 1_000)
+    fill(file, "first")
+    per_file = 1_000 // file.stat().st_size
+    names = ["first", *(f"c{number:03}" for number in range(per_file * (KEPT + 3)))]
+    fill(file, *names[1:])
+    assert sorted(os.listdir(file.parent)) == sorted(
+        [
+            file.name,
+            f"{file.name}.lock",
+            *(f"{file.name}.{number}" for number in range(1, KEPT + 1)),
+        ]
+    )
+    assert all(path.stat().st_size <= 1_000 for path in file.parent.iterdir())
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in file.parent.iterdir())
+    left = commands(file)
+    assert left == names[-len(left) :]
+    assert len(left) > per_file * KEPT
+    assert commands(file, per_file + 2) == names[-per_file - 2 :]
+
+
+def test_a_file_that_is_being_moved_by_others_is_written_all_the_same(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(file, "a")
+    monkeypatch.setattr(audit, "MAX_FILE", 10)
+    with open(f"{file}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        fill(file, "b")
+    assert not Path(f"{file}.1").exists()
+    assert commands(file) == ["a", "b"]
+
+
+def test_only_the_file_that_was_found_full_is_moved(file: Path) -> None:
+    fill(file, "a")
+    info = file.stat()
+    file.rename(f"{file}.1")
+    fill(file, "b")
+    assert audit._rotate(str(file), info)
+    assert commands(file) == ["a", "b"]
+    file.unlink()
+    assert not audit._rotate(str(file), info)
+
+
+def test_without_a_log_there_is_nothing_to_read(file: Path) -> None:
+    assert list(read(str(file))) == []
+    fill(file, "a")
+    assert list(read(str(file), 0)) == []
+
+
+def test_the_last_records_come_newest_last(file: Path) -> None:
+    fill(file, *(f"c{number}" for number in range(2_000)))
+    assert file.stat().st_size > 5 * audit._BLOCK
+    assert commands(file, 3) == ["c1997", "c1998", "c1999"]
+    assert commands(file, 10_000) == [f"c{number}" for number in range(2_000)]
+
+
+def test_records_before_a_time_are_left_out(file: Path) -> None:
+    log = Audit(str(file))
+    for day in range(10, 20):
+        log.write(record(at=f"2026-01-{day}T12:00:00.000Z", command=str(day)))
+    assert commands(file, since="2026-01-17") == ["17", "18", "19"]
+    assert commands(file, 2, "2026-01-17") == ["18", "19"]
+    assert commands(file, since="2026-01-18T12:00:00.000Z") == ["18", "19"]
+    assert commands(file, since="2027") == []
+
+
+GOOD = b'{"at":"2026","command":"good"}'
+BAD: list[bytes] = [
+    b"",
+    b"\n\n\n",
+    b"not json\n",
+    b"[]\n1\nnull\n",
+    b"{}\n",
+    b'{"at":5}\n',
+    b'{"at":"2026","command":"torn',
+    b"\xff\xfe\n",
+    b"\x00" * 5_000 + b"\n",
+    b"[" * 50_000 + b"\n",
+    b"x" * 1_000_000 + b"\n",
+    b"y" * (64 * 1024) + b"\n",
+    b'{"at":"2026"' * 30_000 + b"\n",
+]
+
+
+@pytest.mark.parametrize("bad", BAD, ids=range(len(BAD)))
+def test_what_is_no_record_is_passed_over(file: Path, bad: bytes) -> None:
+    file.parent.mkdir(0o700, parents=True)
+    first = b'{"at":"2025","command":"first"}\n'
+    for data in (first + bad + GOOD + b"\n", first + bad + GOOD):
+        file.write_bytes(data)
+        assert commands(file) == ["first", "good"]
+    file.write_bytes(first + bad)
+    assert commands(file) == ["first"]
+    file.write_bytes(bad)
+    assert commands(file) == []
+
+
+def test_a_log_that_moves_on_while_it_is_read_is_read_once(file: Path) -> None:
+    fill(file, "a", "b")
+    os.link(file, f"{file}.1")
+    assert commands(file) == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["exec-approvals.jsonl", "exec-approvals.jsonl.2"])
+def test_a_log_that_is_a_link_is_not_read(file: Path, tmp_path: Path, name: str) -> None:
+    file.parent.mkdir(0o700, parents=True)
+    (tmp_path / "other").write_bytes(GOOD)
+    (file.parent / name).symlink_to(tmp_path / "other")
+    with pytest.raises(ClawkitError, match=f"{name} cannot be read: "):
+        read(str(file))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_log_of_another_user_is_not_read(file: Path) -> None:
+    fill(file, "a")
+    os.chown(file, 65534, -1)
+    with pytest.raises(ClawkitError, match="not a regular file of your own"):
+        read(str(file))
+
+
+def test_no_handle_is_left_open(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(audit, "MAX_FILE", 600)
+    fill(file, *"abcdef")
+    assert commands(file, 2) == ["e", "f"]
+    file.unlink()
+    file.mkdir()
+    fill(file, "a")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(
+    ("actor", "expected"),
+    [
+        ("policy", False),
+        ("askFallback, because nobody can be asked here", False),
+        ("", False),
+        (None, False),
+        (5, False),
+        ("the terminal", True),
+    ],
+)
+def test_it_can_be_told_whether_a_person_answered(actor: Any, expected: bool) -> None:
+    assert was_asked({"actor": actor}) is expected
+
+
+def test_a_record_may_be_typed(file: Path) -> None:
+    typed: Record = {"verdict": "deny", "programs": [{"resolved": "", "argv": ["x"]}]}
+    Audit(str(file)).write(typed)
+    assert next(read(str(file)))["programs"] == typed["programs"]

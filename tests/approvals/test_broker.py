@@ -1,0 +1,643 @@
+"""Who is asked, and whose answer counts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import apsw
+import pytest
+
+from clawkit.approvals import base
+from clawkit.approvals.broker import MAX_LISTED, Broker
+from clawkit.approvals.line import serve
+from clawkit.approvals.waiting import MAX_PENDING, Waiting
+from clawkit.core.approval import Answer, Lasting, Question
+from clawkit.errors import (
+    ConflictError,
+    NotFoundError,
+    ToolAuthorizationError,
+    ToolError,
+    ToolInputError,
+)
+from clawkit.testing import ScriptedApprover
+
+TOKEN = "t" * 32
+ASKED = Question(
+    "exec",
+    {},
+    "run: touch x",
+    command="touch x",
+    timeout_s=60,
+    lasting=(Lasting("exact", "touch x"), Lasting("program", "touch")),
+)
+
+
+@pytest.fixture
+def home() -> Iterator[str]:
+    """A directory with a short name, as sockets need."""
+    folder = tempfile.mkdtemp(dir="/tmp")
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def waiting(home: str) -> Iterator[Waiting]:
+    store = Waiting(os.path.join(home, "approvals.sqlite"))
+    yield store
+    store.close()
+
+
+class Silent:
+    """A prompt that nobody answers."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.stopped = asyncio.Event()
+
+    async def ask(self, _request: Question) -> Answer:
+        self.asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.stopped.set()
+        raise AssertionError
+
+
+class Says:
+    """A surface that says, or raises, something of its own."""
+
+    def __init__(self, said: object) -> None:
+        self.said = said
+
+    async def ask(self, _request: Question) -> Any:
+        if isinstance(self.said, BaseException):
+            raise self.said
+        return self.said
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+async def only(waiting: Waiting) -> base.Pending:
+    """The one question that waits."""
+    while not (found := waiting.pending(now_ms())):
+        await asyncio.sleep(0.01)
+    (one,) = found
+    return one
+
+
+def states(waiting: Waiting) -> list[str]:
+    db = apsw.Connection(waiting.path)
+    found = [str(state) for (state,) in db.execute("SELECT state FROM question")]
+    db.close()
+    return found
+
+
+def test_it_is_what_tools_expect(waiting: Waiting) -> None:
+    assert isinstance(Broker(waiting), base.Approvals)
+
+
+@pytest.mark.parametrize(
+    ("options", "route"),
+    [
+        ({}, "none"),
+        ({"later": True}, "later"),
+        ({"approver": Says(None)}, "wait"),
+        ({"approver": Says(None), "later": True}, "wait"),
+        ({"line": ("/nowhere/s.sock", TOKEN)}, "none"),
+        ({"line": ("/nowhere/s.sock", TOKEN), "later": True}, "later"),
+        ({"line": lambda: None}, "none"),
+        ({"line": lambda: ("/nowhere/s.sock", TOKEN)}, "none"),
+    ],
+)
+def test_the_route_says_who_can_answer(waiting: Waiting, options: Any, route: str) -> None:
+    assert Broker(waiting, **options).route() == route
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+async def test_a_line_somebody_serves_is_a_route(waiting: Waiting, home: str, lazy: bool) -> None:
+    path = f"{home}/s.sock"
+    line: Any = (lambda: (path, TOKEN)) if lazy else (path, TOKEN)
+    async with served(path, Says(Answer("deny"))):
+        assert await asyncio.to_thread(Broker(waiting, line=line).route) == "wait"
+
+
+@asynccontextmanager
+async def served(path: str, approver: Any) -> AsyncIterator[None]:
+    """A server in a loop of its own, as one in another process has."""
+    loop = asyncio.new_event_loop()
+    thread = asyncio.create_task(asyncio.to_thread(loop.run_forever))
+
+    async def run(work: Any) -> Any:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+
+    server = await run(serve(path, TOKEN, approver.ask))
+    try:
+        yield
+    finally:
+        await run(server.close())
+        loop.call_soon_threadsafe(loop.stop)
+        await thread
+        loop.close()
+
+
+async def test_nobody_being_there_is_a_silent_no(waiting: Waiting) -> None:
+    answer = await Broker(waiting).ask(ASKED)
+    assert answer == Answer("deny", "nobody can be asked here", silent=True)
+    assert waiting.pending(now_ms()) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [
+        (Answer("allow", by="ada"), "used"),
+        (Answer("allow", "ok", "program", "ada"), "used"),
+        (Answer("deny", "no", by="ada"), "denied"),
+    ],
+)
+async def test_the_person_here_is_asked(waiting: Waiting, said: Answer, state: str) -> None:
+    approver = ScriptedApprover(said)
+    assert await Broker(waiting, approver=approver).ask(ASKED) == said
+    assert approver.requests == [ASKED]
+    assert states(waiting) == [state]
+
+
+async def test_a_nameless_answer_is_that_of_a_person(waiting: Waiting) -> None:
+    answer = await Broker(waiting, approver=ScriptedApprover("allow")).ask(ASKED)
+    assert answer == Answer("allow", by="a person")
+
+
+async def test_what_an_answer_is_about_is_kept_with_the_question(waiting: Waiting) -> None:
+    broker = Broker(waiting, later=True)
+    assert waiting.get(broker.submit(ASKED, {"cwd": "x"}).id).binding == {"cwd": "x"}
+    task = asyncio.create_task(Broker(waiting, approver=Silent()).ask(ASKED, {"cwd": "y"}))
+    while len(found := waiting.pending(now_ms())) < 2:
+        await asyncio.sleep(0.01)
+    assert {each.binding["cwd"] for each in found} == {"x", "y"}
+    task.cancel()
+
+
+async def test_the_person_on_the_line_is_asked(waiting: Waiting, home: str) -> None:
+    path, said = f"{home}/s.sock", Answer("allow", by="eve")
+    async with served(path, Says(said)):
+        assert await Broker(waiting, line=(path, TOKEN)).ask(ASKED) == said
+        # Also about what is answered after the call.
+        broker = Broker(waiting, line=(path, TOKEN), later=True)
+        assert await broker.outcome(broker.submit(ASKED)) == said
+    assert states(waiting) == ["used", "used"]
+
+
+async def test_all_are_asked_and_the_first_answer_counts(waiting: Waiting, home: str) -> None:
+    path, prompt = f"{home}/s.sock", Silent()
+    async with served(path, Says(Answer("deny", "from afar", by="eve"))):
+        broker = Broker(waiting, approver=prompt, line=(path, TOKEN))
+        assert (await broker.ask(ASKED)).reason == "from afar"
+    # The prompt was there, and went away.
+    assert prompt.asked.is_set()
+    assert prompt.stopped.is_set()
+
+
+async def test_the_prompt_elsewhere_goes_away_too(waiting: Waiting, home: str) -> None:
+    path = f"{home}/s.sock"
+    asked = asyncio.Event()
+    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    class Elsewhere:
+        async def ask(self, _request: Question) -> Answer:
+            loop.call_soon_threadsafe(asked.set)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                loop.call_soon_threadsafe(stopped.set)
+            raise AssertionError
+
+    class Here:
+        async def ask(self, _request: Question) -> Answer:
+            await asked.wait()
+            return Answer("deny", by="ada")
+
+    async with served(path, Elsewhere()):
+        assert (await Broker(waiting, approver=Here(), line=(path, TOKEN)).ask(ASKED)).by == "ada"
+        await stopped.wait()
+
+
+RESOLVE = """
+import sys
+from clawkit.approvals.broker import Broker
+from clawkit.approvals.waiting import Waiting
+from clawkit.errors import ToolError
+path, id_, choice = sys.argv[1:]
+try:
+    done = Broker(Waiting(path)).resolve(id_, choice, actor="another process", authorized=True)
+    print(done.state)
+except ToolError as error:
+    print(error)
+"""
+
+
+def resolve_elsewhere(path: str, id_: str, choice: str) -> str:
+    command = [sys.executable, "-c", RESOLVE, path, id_, choice]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("choice", "answer"),
+    [
+        ("allow-once", Answer("allow", by="another process")),
+        ("allow-always", Answer("allow", extent="exact", by="another process")),
+        ("deny", Answer("deny", by="another process")),
+    ],
+)
+async def test_another_process_can_answer(waiting: Waiting, choice: str, answer: Answer) -> None:
+    prompt = Silent()
+    task = asyncio.create_task(Broker(waiting, approver=prompt).ask(ASKED))
+    pending = await only(waiting)
+    said = await asyncio.to_thread(resolve_elsewhere, waiting.path, pending.slug, choice)
+    assert said in ("allowed", "denied", "used")
+    assert await task == answer
+    assert prompt.stopped.is_set()
+
+
+async def test_a_late_answer_is_told_so(waiting: Waiting) -> None:
+    ids: list[str] = []
+
+    class Quick:
+        async def ask(self, _request: Question) -> Answer:
+            ids.append((await only(waiting)).id)
+            return Answer("allow", by="ada")
+
+    await Broker(waiting, approver=Quick()).ask(ASKED)
+    said = await asyncio.to_thread(resolve_elsewhere, waiting.path, ids[0], "deny")
+    assert "was already answered: allow-once by ada" in said
+
+
+async def test_an_answer_here_that_comes_second_does_not_count(waiting: Waiting) -> None:
+    class Slow:
+        async def ask(self, _request: Question) -> Answer:
+            (one,) = waiting.pending(now_ms())
+            waiting.decide(one.id, Answer("deny", "first", by="eve"), now_ms())
+            return Answer("allow", by="ada")
+
+    assert await Broker(waiting, approver=Slow()).ask(ASKED) == Answer("deny", "first", by="eve")
+
+
+async def test_what_is_answered_later_reaches_who_waits(waiting: Waiting) -> None:
+    broker = Broker(waiting, later=True)
+    pending = broker.submit(ASKED)
+    assert pending.expires_ms - pending.created_ms == 60_000
+    task = asyncio.create_task(broker.outcome(pending))
+    done = Broker(waiting).resolve(pending.id[:6], "allow-once", actor="ada", authorized=True)
+    assert (done.id, done.state) == (pending.id, "allowed")
+    assert await task == Answer("allow", by="ada")
+    assert states(waiting) == ["used"]
+
+
+async def test_asking_may_wait_for_whoever_comes_by(waiting: Waiting) -> None:
+    task = asyncio.create_task(Broker(waiting, later=True).ask(ASKED))
+    pending = await only(waiting)
+    waiting.decide(pending.id, Answer("deny", "no", by="ada"), now_ms())
+    assert await task == Answer("deny", "no", by="ada")
+
+
+async def test_a_yes_lets_only_one_of_those_who_wait_go_on(waiting: Waiting) -> None:
+    broker = Broker(waiting, later=True)
+    pending = broker.submit(ASKED)
+    tasks = [asyncio.create_task(broker.outcome(pending)) for _ in range(3)]
+    waiting.decide(pending.id, Answer("allow", by="ada"), now_ms())
+    answers = await asyncio.gather(*tasks)
+    assert sorted(answer.verdict for answer in answers) == ["allow", "deny", "deny"]
+    assert "already used" in max(answer.reason for answer in answers)
+    assert not any(answer.silent for answer in answers)
+    # Nor anybody who asks for it again.
+    assert (await broker.outcome(pending)).verdict == "deny"
+
+
+ASK = """
+import os, sys, time
+from clawkit.approvals.broker import Broker
+from clawkit.approvals.waiting import Waiting
+from clawkit.core.approval import Question
+question = Question("exec", {}, "t", command="ls", timeout_s=60)
+print(Broker(Waiting(sys.argv[1]), later=True).submit(question).id, flush=True)
+os._exit(0)
+"""
+
+
+async def test_somebody_else_can_take_the_place_of_an_asker_that_is_gone(waiting: Waiting) -> None:
+    command = [sys.executable, "-c", ASK, waiting.path]
+    done = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, check=True
+    )
+    (orphan,) = waiting.orphans(now_ms())
+    assert orphan.id == done.stdout.strip()
+    waiting.decide(orphan.id, Answer("allow", by="ada"), now_ms())
+    # The yes waits with the question; nothing uses it until somebody comes for it.
+    assert waiting.get(orphan.id).state == "allowed"
+    assert await Broker(waiting).outcome(orphan) == Answer("allow", by="ada")
+    assert not waiting.get(orphan.id).orphaned
+
+
+async def test_nobody_answering_in_time_is_a_silent_no(waiting: Waiting) -> None:
+    prompt = Silent()
+    answer = await Broker(waiting, approver=prompt).ask(replace(ASKED, timeout_s=0.05))
+    assert answer.verdict == "deny"
+    assert answer.silent
+    assert answer.reason == "nobody answered within 0.1s"
+    assert prompt.stopped.is_set() == prompt.asked.is_set()
+    assert states(waiting) == ["expired"]
+
+
+@pytest.mark.parametrize("timeout_s", [0, -5, -1e300])
+async def test_without_time_nobody_is_waited_for(waiting: Waiting, timeout_s: float) -> None:
+    answer = await Broker(waiting, approver=Silent()).ask(replace(ASKED, timeout_s=timeout_s))
+    assert answer.silent
+
+
+def test_no_question_waits_longer_than_is_allowed(waiting: Waiting) -> None:
+    pending = Broker(waiting).submit(replace(ASKED, timeout_s=1e9))
+    assert pending.expires_ms - pending.created_ms == 86_400_000
+
+
+async def test_a_clock_that_is_set_back_does_not_lengthen_the_wait(waiting: Waiting) -> None:
+    times = iter([time.time()])
+    past = time.time() - 86_400
+    broker = Broker(waiting, approver=Silent(), clock=lambda: next(times, past))
+    times = iter([past + 86_400, past + 86_400])
+    answer = await broker.ask(replace(ASKED, timeout_s=0.05))
+    assert answer.silent
+    assert states(waiting) == ["expired"]
+
+
+async def test_a_clock_that_is_set_forward_ends_the_wait(waiting: Waiting) -> None:
+    ahead, prompt = 0.0, Silent()
+    broker = Broker(waiting, approver=prompt, clock=lambda: time.time() + ahead)
+    task = asyncio.create_task(broker.ask(ASKED))
+    await prompt.asked.wait()
+    ahead = 86_400.0
+    assert (await task).silent
+    assert states(waiting) == ["expired"]
+
+
+async def test_a_yes_just_before_the_end_counts(waiting: Waiting) -> None:
+    class LastMoment:
+        async def ask(self, _request: Question) -> Answer:
+            (one,) = waiting.pending(now_ms())
+            waiting.decide(one.id, Answer("allow", by="ada"), now_ms())
+            # By now the time is over, and nobody has looked.
+            time.sleep(1.1)
+            raise RuntimeError("closed")
+
+    broker = Broker(waiting, approver=LastMoment())
+    assert await broker.ask(replace(ASKED, timeout_s=1.0)) == Answer("allow", by="ada")
+
+
+@pytest.mark.parametrize("decided", [False, True])
+async def test_giving_up_withdraws_the_question(waiting: Waiting, decided: bool) -> None:
+    class Stubborn(Silent):
+        async def ask(self, request: Question) -> Answer:
+            try:
+                return await super().ask(request)
+            finally:
+                await asyncio.sleep(0.5)
+
+    prompt = Stubborn() if decided else Silent()
+    task = asyncio.create_task(Broker(waiting, approver=prompt).ask(ASKED))
+    pending = await only(waiting)
+    await prompt.asked.wait()
+    if decided:
+        waiting.decide(pending.id, Answer("allow"), now_ms())
+        await prompt.stopped.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert prompt.stopped.is_set()
+    assert states(waiting) == ["withdrawn"]
+    with pytest.raises(ConflictError, match="withdrawn"):
+        waiting.decide(pending.id, Answer("allow"), now_ms())
+
+
+NONSENSE: list[object] = [
+    None,
+    True,
+    "allow",
+    {"verdict": "allow"},
+    Answer("yes"),  # type: ignore[arg-type]
+    Answer("allow", extent="subcommand"),
+    Answer("deny", extent="exact"),
+    Answer("allow", silent=True),
+    Answer("allow", reason=None),  # type: ignore[arg-type]
+    RuntimeError("broken"),
+    SystemExit(0),
+    asyncio.CancelledError(),
+]
+
+
+@pytest.mark.parametrize("said", NONSENSE, ids=repr)
+async def test_what_is_no_answer_is_no_yes(waiting: Waiting, said: object) -> None:
+    answer = await Broker(waiting, approver=Says(said)).ask(ASKED)
+    assert answer == Answer("deny", "asking for approval failed")
+    assert states(waiting) == ["withdrawn"]
+
+
+async def test_a_surface_that_fails_leaves_the_others(waiting: Waiting) -> None:
+    broker = Broker(waiting, approver=Says(RuntimeError("closed")), later=True)
+    task = asyncio.create_task(broker.ask(ASKED))
+    pending = await only(waiting)
+    await asyncio.sleep(0)
+    broker.resolve(pending.id, "allow-once", actor="ada", authorized=True)
+    assert await task == Answer("allow", by="ada")
+
+
+async def test_a_surface_that_is_none_is_no_yes(waiting: Waiting) -> None:
+    class Sync:
+        def ask(self, _request: Question) -> Answer:
+            return Answer("allow")
+
+    answer = await Broker(waiting, approver=Sync()).ask(ASKED)  # type: ignore[arg-type]
+    assert answer.verdict == "deny"
+
+
+async def test_what_cannot_be_asked_is_no(waiting: Waiting) -> None:
+    approver = ScriptedApprover("allow")
+    broker = Broker(waiting, approver=approver)
+    answer = await broker.ask(replace(ASKED, params={"a": object()}))
+    assert (answer.verdict, answer.silent) == ("deny", False)
+    assert "cannot be asked" in answer.reason
+    assert (await broker.ask(replace(ASKED, timeout_s=float("nan")))).verdict == "deny"
+    assert approver.requests == []
+
+
+async def test_too_many_questions_are_no_and_no_silence(waiting: Waiting) -> None:
+    broker = Broker(waiting, approver=ScriptedApprover("allow"))
+    for _ in range(MAX_PENDING):
+        broker.submit(ASKED)
+    answer = await broker.ask(ASKED)
+    assert (answer.verdict, answer.silent) == ("deny", False)
+    assert "wait already" in answer.reason
+    with pytest.raises(ToolAuthorizationError):
+        broker.submit(ASKED)
+
+
+def lock_it(path: str) -> Callable[[], None]:
+    db = apsw.Connection(path)
+    db.execute("BEGIN IMMEDIATE")
+    return db.close
+
+
+def damage_it(path: str) -> Callable[[], None]:
+    os.chmod(path, 0o666)
+    return lambda: os.chmod(path, 0o600)
+
+
+def remove_it(path: str) -> Callable[[], None]:
+    os.unlink(path)
+    return lambda: None
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lock_it, "another process keeps it locked"),
+        (damage_it, "open to other users"),
+        (remove_it, "there is no question"),
+    ],
+)
+async def test_a_yes_that_cannot_be_recorded_is_no(
+    home: str, spoil: Callable[[str], Callable[[], None]], message: str
+) -> None:
+    waiting = Waiting(f"{home}/approvals.sqlite", lock_wait_s=0.01)
+    undo: list[Callable[[], None]] = []
+
+    class Spoiler:
+        async def ask(self, _request: Question) -> Answer:
+            undo.append(spoil(waiting.path))
+            return Answer("allow", by="ada")
+
+    answer = await Broker(waiting, approver=Spoiler()).ask(ASKED)
+    assert (answer.verdict, answer.silent) == ("deny", False)
+    assert message in answer.reason
+    undo[0]()
+    waiting.close()
+
+
+async def test_a_store_that_cannot_be_used_is_no(home: str) -> None:
+    os.mkdir(f"{home}/approvals.sqlite")
+    broker = Broker(Waiting(f"{home}/approvals.sqlite"), approver=ScriptedApprover("allow"))
+    answer = await broker.ask(ASKED)
+    assert (answer.verdict, answer.silent) == ("deny", False)
+    assert "not a file of your own" in answer.reason
+    made = await broker.outcome(base.Pending("ab" * 16, ASKED, now_ms(), now_ms() + 60_000))
+    assert (made.verdict, made.silent) == ("deny", False)
+
+
+@pytest.mark.parametrize("id_", ["ab" * 16, "../x", "", "abcd"])
+async def test_an_invented_question_is_no(waiting: Waiting, id_: str) -> None:
+    Broker(waiting).submit(ASKED)
+    answer = await Broker(waiting).outcome(base.Pending(id_, ASKED, now_ms(), now_ms() + 60_000))
+    assert (answer.verdict, answer.silent) == ("deny", False)
+
+
+async def test_a_broken_line_does_not_stop_the_person_here(waiting: Waiting) -> None:
+    def find() -> tuple[str, str]:
+        raise ToolError("the document cannot be read")
+
+    broker = Broker(waiting, line=find)
+    assert await broker.ask(ASKED) == Answer("deny", "the document cannot be read")
+
+
+@pytest.mark.parametrize("authorized", [False, None, 1, "yes"])
+def test_whoever_may_not_answer_is_refused(waiting: Waiting, authorized: Any) -> None:
+    broker = Broker(waiting)
+    pending = broker.submit(ASKED)
+    with pytest.raises(ToolAuthorizationError, match="may approve commands") as caught:
+        broker.resolve(pending.id, "allow-once", actor="eve", authorized=authorized)
+    assert caught.value.reason == "approver"
+    assert waiting.get(pending.id).state == "pending"
+
+
+@pytest.mark.parametrize(
+    ("choice", "extent", "message"),
+    [
+        ("allow", None, "is no decision"),
+        ("allow-always", "subcommand", "was not offered"),
+        ("allow-once", "exact", "goes only with allow-always"),
+    ],
+)
+def test_a_decision_that_makes_no_sense_changes_nothing(
+    waiting: Waiting, choice: str, extent: str | None, message: str
+) -> None:
+    broker = Broker(waiting)
+    pending = broker.submit(ASKED)
+    with pytest.raises(ToolInputError, match=message):
+        broker.resolve(pending.id, choice, extent=extent, authorized=True)
+    assert waiting.get(pending.id).state == "pending"
+
+
+def test_a_decision_about_nothing_is_told(waiting: Waiting) -> None:
+    with pytest.raises(NotFoundError, match="there is no question 'deadbeef'"):
+        Broker(waiting).resolve("deadbeef", "allow-once", authorized=True)
+
+
+def test_the_same_decision_twice_is_told(waiting: Waiting) -> None:
+    broker = Broker(waiting)
+    pending = broker.submit(ASKED)
+    broker.resolve(pending.id, "allow-always", extent="program", actor="ada", authorized=True)
+    with pytest.raises(ConflictError, match="already answered: allow-always by ada"):
+        broker.resolve(pending.id, "allow-always", actor="ada", authorized=True)
+
+
+def test_the_line_can_list_and_answer(waiting: Waiting) -> None:
+    broker = Broker(waiting)
+    pending = broker.submit(ASKED)
+    listed = broker.attend({"type": "list"}, "process 7")
+    (one,) = listed["pending"]
+    assert (one["id"], one["orphaned"], listed["leftOff"]) == (pending.id, False, 0)
+    assert one["request"]["command"] == "touch x"
+    assert one["expiresAtMs"] - one["createdAtMs"] == 60_000
+    message = {"type": "resolve", "id": pending.slug, "decision": "deny", "reason": "no"}
+    assert broker.attend(message, "process 7") == {
+        "type": "resolved",
+        "id": pending.id,
+        "decision": "deny",
+    }
+    assert waiting.answer(pending.id) == Answer("deny", "no", by="process 7")
+    assert broker.attend({"type": "list"}, "")["pending"] == []
+
+
+@pytest.mark.parametrize("key", ["id", "decision", "reason", "extent"])
+@pytest.mark.parametrize("value", [None, 5, ["allow-once"], {}])
+def test_what_is_no_text_does_not_answer(waiting: Waiting, key: str, value: object) -> None:
+    broker = Broker(waiting)
+    pending = broker.submit(ASKED)
+    message = {"type": "resolve", "id": pending.id, "decision": "allow-once", key: value}
+    with pytest.raises(ToolInputError, match="must be texts"):
+        broker.attend(message, "process 7")
+    assert waiting.get(pending.id).state == "pending"
+
+
+def test_the_line_lists_as_much_as_fits(waiting: Waiting) -> None:
+    broker = Broker(waiting)
+    long = replace(ASKED, command="x" * 1024**2)
+    for _ in range(MAX_LISTED // 1024**2 + 2):
+        broker.submit(long)
+    listed = broker.attend({"type": "list"}, "")
+    assert (len(listed["pending"]), listed["leftOff"]) == (7, 3)
+
+
+async def test_a_broker_that_was_closed_still_works(waiting: Waiting) -> None:
+    broker = Broker(waiting, approver=ScriptedApprover("allow"))
+    await broker.close()
+    assert (await broker.ask(ASKED)).verdict == "allow"
+    await broker.close()

@@ -1,0 +1,285 @@
+"""Which files a command means."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from clawkit.approvals.programs import MAX_LOOKS, Finder, Found, settle
+from clawkit.approvals.shell.nodes import Doubt
+
+
+def make(path: Path, text: str = "\x7fELF", mode: int = 0o755) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
+    return str(path)
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    return tmp_path.resolve()
+
+
+def finder(*folders: object) -> Finder:
+    return Finder({"PATH": ":".join(str(folder) for folder in folders)})
+
+
+def doubt_of(finder: Finder, name: str, cwd: Path | None = None) -> Doubt:
+    with pytest.raises(Doubt) as caught:
+        finder.program(name, str(cwd) if cwd else None, 4)
+    assert caught.value.at == 4
+    return caught.value
+
+
+def test_the_first_program_in_path_wins(here: Path) -> None:
+    first, second = make(here / "a/tool"), make(here / "b/tool")
+    assert finder(here / "a", here / "b").program("tool", None, 0) == Found(first, first)
+    assert finder(here / "b", here / "a").program("tool", None, 0) == Found(second, second)
+
+
+@pytest.mark.parametrize("kind", ["directory", "not executable", "dangling", "pipe"])
+def test_what_is_no_program_is_passed_over(here: Path, kind: str) -> None:
+    place = here / "a/tool"
+    place.parent.mkdir()
+    if kind == "directory":
+        place.mkdir()
+    elif kind == "dangling":
+        place.symlink_to("nothing")
+    elif kind == "pipe":
+        os.mkfifo(place, 0o777)
+    else:
+        make(place, mode=0o644)
+    assert finder(here / "a").program("tool", None, 0) == Found()
+    second = make(here / "b/tool")
+    assert finder(here / "a", here / "b").program("tool", None, 0).resolved == second
+
+
+def test_only_absolute_directories_of_path_count(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(here / "tool")
+    monkeypatch.chdir(here)
+    for folder in ("", ".", "a/..", "~", f"{here}\0"):
+        assert finder(folder).program("tool", str(here), 0) == Found()
+    assert Finder({}).program("tool", str(here), 0) == Found()
+
+
+def test_directories_of_path_are_written_plainly(here: Path) -> None:
+    place = make(here / "a/tool")
+    (here / "b").mkdir()
+    (here / "link").symlink_to(here / "b")
+    for folder in (f"{here}//a/", f"{here}/./a", f"{here}/b/../a", f"{here}/link/../a"):
+        assert finder(folder).program("tool", None, 0).resolved == place
+
+
+def test_links_are_kept_and_followed(here: Path) -> None:
+    place = make(here / "real/tool-1.2")
+    (here / "bin").mkdir()
+    (here / "bin/tool").symlink_to("../real/tool-1.2")
+    (here / "linked").symlink_to("bin")
+    found = finder(here / "linked").program("tool", None, 0)
+    assert found == Found(f"{here}/linked/tool", place)
+    assert found.names("tool") == {"tool", "tool-1.2"}
+    assert Found().names("./x/tool") == {"tool"}
+
+
+@pytest.mark.parametrize("name", ["./tool", "sub/../tool", ".//tool", "././tool"])
+def test_a_path_is_taken_from_the_directory(here: Path, name: str) -> None:
+    place = make(here / "tool")
+    (here / "sub").mkdir()
+    assert finder().program(name, str(here), 0) == Found(place, place)
+    assert finder().program(f"{here}/{name}", None, 0) == Found(place, place)
+
+
+@pytest.mark.parametrize("name", ["./tool/", "./tool/.", "./none", "./sub", f"./{'x' * 5000}"])
+def test_a_path_that_leads_to_no_program_is_not_found(here: Path, name: str) -> None:
+    make(here / "tool")
+    (here / "sub").mkdir()
+    assert finder().program(name, str(here), 0) == Found()
+
+
+def test_a_relative_path_needs_a_known_directory() -> None:
+    assert doubt_of(finder(), "./tool").code == "cwd"
+
+
+def test_a_path_that_links_make_another_one_is_in_doubt(here: Path) -> None:
+    make(here / "tool")
+    make(here / "far/tool")
+    (here / "far/away").mkdir()
+    (here / "link").symlink_to("far/away")
+    assert doubt_of(finder(), "link/../tool", here).code == "path"
+    assert doubt_of(finder(), f"{here}/link/../tool").code == "path"
+    assert doubt_of(finder(), "sub/../" * 600 + "tool", here).code == "path"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ld-linux-x86-64.so.2",
+        "ld-linux.so.2",
+        "LD-LINUX.so.2",
+        "ld-musl-x86_64.so.1",
+        "ld.so",
+        "ld.so.1",
+        "ld64.so.2",
+        "ld-2.31.so",
+        "libc.so",
+        "libc.musl-x86_64.so.1",
+        "linker64",
+    ],
+)
+def test_the_loader_may_not_be_named(here: Path, name: str) -> None:
+    make(here / "bin" / name)
+    (here / "bin/tool").symlink_to(name)
+    (here / "bin" / "link").symlink_to("tool")
+    for typed in (name, "tool", "link", f"bin/{name}", "bin/tool", f"none/{name}"):
+        assert doubt_of(finder(here / "bin"), typed, here).code == "loader"
+    make(here / "script", f"#!{here}/bin/link\n")
+    assert doubt_of(finder(), "./script", here).code == "loader"
+
+
+@pytest.mark.parametrize("name", ["ld", "ldd", "ld.gold", "libc", "list", "ld.bfd"])
+def test_other_programs_with_such_names_may(here: Path, name: str) -> None:
+    assert finder(here).program(name, None, 0) == Found()
+    place = make(here / name)
+    assert finder(here).program(name, None, 0).resolved == place
+
+
+@pytest.mark.parametrize(
+    ("line", "interpreters"),
+    [
+        ("#!{bin}/sh\n", ["sh"]),
+        ("#! {bin}/sh\n", ["sh"]),
+        ("#!\t{bin}/sh\t-e \n", ["sh"]),
+        ("#!{bin}/sh -e -u\nmore", ["sh"]),
+        ("#!{bin}/sh", ["sh"]),
+        ("#!{bin}//./sh\n", ["sh"]),
+        ("#!{bin}/nothing\n", ["nothing"]),
+        ("#!{bin}/env python3\n", ["env", "python3"]),
+        ("#! {bin}/env\tpython3 \n", ["env", "python3"]),
+        ("#!{bin}/genv python3\n", ["genv", "python3"]),
+        ("#!{bin}/env shim\n", ["env", "shim", "env", "sh"]),
+        ("#!{bin}/shim -x\n", ["shim", "env", "sh"]),
+        ("no script\n#!{bin}/sh\n", []),
+        ("", []),
+    ],
+)
+def test_a_script_names_its_interpreters(here: Path, line: str, interpreters: list[str]) -> None:
+    folder = here / "bin"
+    for name in ("sh", "env", "python3"):
+        make(folder / name)
+    make(folder / "shim", f"#!{folder}/env sh\n")
+    (folder / "genv").symlink_to("env")
+    script = make(here / "run", line.format(bin=folder))
+    found = finder(folder).program("./run", str(here), 0)
+    assert found == Found(script, script, tuple(f"{folder}/{name}" for name in interpreters))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "#!\n",
+        "#!",
+        "#! \n",
+        "#!sh\n",
+        "#!./sh\n",
+        "#!{bin}/sh\r\n",
+        "#!{bin}/sh\0\n",
+        "#!{bin}/sh é\n",
+        "#!{bin}/" + "x" * 300 + "\n",
+        "#!{bin}/env\n",
+        "#!{bin}/env -S python3 -x\n",
+        "#!{bin}/env -i\n",
+        "#!{bin}/env A=b python3\n",
+        "#!{bin}/env A=b\n",
+        "#!{bin}/env python3 -u\n",
+        "#!{bin}/env ./python3\n",
+        "#!{bin}/env missing\n",
+        "#!{here}/run\n",
+    ],
+)
+def test_a_script_with_an_unclear_first_line_is_in_doubt(here: Path, line: str) -> None:
+    for name in ("sh", "env", "python3"):
+        make(here / "bin" / name)
+    make(here / "run", line.format(bin=here / "bin", here=here))
+    assert doubt_of(finder(here / "bin"), "./run", here).code == "script"
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root can read everything")
+def test_a_program_that_cannot_be_read_is_no_script(here: Path) -> None:
+    make(here / "tool", "#!/bin/sh\n", mode=0o111)
+    assert finder(here).program("tool", None, 0).script == ()
+
+
+def test_a_program_is_looked_for_once(here: Path) -> None:
+    place = make(here / "tool")
+    one = finder(here)
+    assert one.program("tool", "/", 0).resolved == place
+    os.unlink(place)
+    assert one.program("tool", "/tmp", 0).resolved == place
+    for _ in range(MAX_LOOKS):
+        one.program("tool", "/", 0)
+        one.place(f"{here}/./x", None, 0)
+
+
+def test_looking_for_too_many_files_is_in_doubt(here: Path) -> None:
+    one = finder(here)
+    for number in range(MAX_LOOKS):
+        one.program(f"tool{number}", "/", 0)
+    assert doubt_of(one, "another").code == "long"
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("x", "{here}/x"),
+        ("./x", "{here}/x"),
+        ("a/../x", "{here}/x"),
+        ("/x//y/./z", "/x/y/z"),
+        ("//x", "/x"),
+        ("///dev/null", "/dev/null"),
+        ("/..", "/"),
+        (".hidden/x", "{here}/.hidden/x"),
+    ],
+)
+def test_a_place_is_absolute_and_plain(here: Path, path: str, expected: str) -> None:
+    assert finder().place(path, str(here), 0) == expected.format(here=here)
+
+
+def test_a_place_in_the_root_has_one_slash() -> None:
+    assert finder().place("x", "/", 0) == "/x"
+
+
+@pytest.mark.parametrize(
+    ("path", "expected", "may_fail"),
+    [
+        ("sub", "{here}/sub", False),
+        ("./sub/", "{here}/sub", False),
+        ("sub/..", "{here}", False),
+        ("link", "{here}/link", False),
+        ("/", "/", False),
+        ("none", "{here}/none", True),
+        ("file", "{here}/file", True),
+        ("link/..", None, False),
+    ],
+)
+def test_cd_is_followed(here: Path, path: str, expected: str | None, may_fail: bool) -> None:
+    (here / "sub").mkdir()
+    (here / "far/away").mkdir(parents=True)
+    (here / "link").symlink_to("far/away")
+    (here / "file").touch()
+    place = expected.format(here=here) if expected else None
+    assert finder().directory(path, str(here), 0) == (place, may_fail)
+
+
+def test_cd_from_nowhere_is_only_certain_with_an_absolute_path() -> None:
+    assert finder().directory("x", None, 0) == (None, True)
+    assert finder().directory("/", None, 0) == ("/", False)
+
+
+def test_a_path_without_dots_is_settled_as_it_is() -> None:
+    assert settle("/a/b") == "/a/b"
+    assert settle("") == ""
