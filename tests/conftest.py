@@ -9,7 +9,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # How long something takes says more about the machine than about the code.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "untimed", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("untimed")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clawkit.approvals.programs import MAX_LOOKS, Finder, Found, settle
+from clawkit.approvals.programs import MAX_LOOKS, Finder, Found, OneLook, follow, once, settle
 from clawkit.approvals.shell.nodes import Doubt
 
 
@@ -283,3 +283,77 @@ def test_cd_from_nowhere_is_only_certain_with_an_absolute_path() -> None:
 def test_a_path_without_dots_is_settled_as_it_is() -> None:
     assert settle("/a/b") == "/a/b"
     assert settle("") == ""
+
+
+def test_links_are_followed_as_the_system_does(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there")
+    for name in ("link/x", "there/../link", "link", "link/", "missing/x", "."):
+        path = f"{tmp_path}/{name}"
+        assert follow(path) == os.path.realpath(path)
+    assert follow("/" + "a" * 70_000) == "/" + "a" * 70_000
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/", "/none", "{here}", "{here}/", "{here}/file", "{here}/none", "{here}/none/deep"),
+        *(
+            "{here}/link",
+            "{here}/link/x",
+            "{here}/link/none/x",
+            "{here}/link/../file",
+            "{here}/./a",
+        ),
+        *("{here}//file", "{here}/loop", "{here}/loop/x", "{here}/dangling", "{here}/dangling/x"),
+        *("{here}/root/etc", "{here}/file/x", "{here}/.hidden", "{here}/link/back/link/x"),
+    ],
+)
+def test_links_are_followed_as_python_does(here: Path, path: str) -> None:
+    (here / "far/away").mkdir(parents=True)
+    (here / "far/away/x").touch()
+    (here / "far/away/back").symlink_to(here)
+    (here / "file").touch()
+    (here / "link").symlink_to("far/away")
+    (here / "loop").symlink_to("loop")
+    (here / "dangling").symlink_to("nothing")
+    (here / "root").symlink_to("/")
+    place = path.format(here=here)
+    assert follow(place) == os.path.realpath(place)
+    with OneLook():
+        assert [follow(place) for _ in range(2)] == [os.path.realpath(place)] * 2
+
+
+def test_what_no_system_opens_is_not_followed(here: Path) -> None:
+    assert follow("/a" * 30_000) == "/a" * 30_000
+    assert follow(f"{here}/{'x/../' * 30_000}y") == f"{here}/y"
+    with pytest.raises(ValueError, match="null"):
+        follow(f"{here}/a\0b")
+
+
+def test_a_verdict_is_about_one_state_of_the_files(here: Path) -> None:
+    for name in ("one", "two"):
+        (here / name).mkdir()
+    link = here / "link"
+    link.symlink_to("one")
+    with OneLook():
+        assert follow(f"{link}/x") == f"{here}/one/x"
+        link.unlink()
+        link.symlink_to("two")
+        assert follow(f"{link}/y") == f"{here}/one/y"
+    assert follow(f"{link}/y") == f"{here}/two/y"
+    with OneLook():
+        assert follow(f"{link}/y") == f"{here}/two/y"
+
+
+def test_nothing_is_looked_at_twice_within_one_look() -> None:
+    asked: list[str] = []
+
+    def look(path: str) -> int:
+        asked.append(path)
+        return len(asked)
+
+    assert [once(look, "/a"), once(look, "/a")] == [1, 2]
+    with OneLook():
+        assert [once(look, each) for each in ("/a", "/b", "/a", "/b")] == [3, 4, 3, 4]
+    assert once(look, "/a") == 5

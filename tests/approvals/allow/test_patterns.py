@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from clawkit.approvals.allow.patterns import (
     MAX_CHARS,
+    find_entries,
     is_literal,
     is_same_name,
     literal_folder,
     matches_path,
     plain_path,
 )
-from clawkit.approvals.base import Arg, Program
+from clawkit.approvals.base import Arg, Entry, Program
 
 HOME = "/home/[me]"
 
@@ -215,3 +216,71 @@ def test_wildcards_mean_what_a_regular_expression_says(pattern: str, path: str) 
     plain = plain_path(path, path)
     if plain == path:
         assert matches_path(pattern, program(path), HOME) is expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "resolved", "is_meant"),
+    [
+        ("l*", "/usr/bin/ls", True),
+        ("/usr/*/ls", "/usr/bin/ls", True),
+        ("/usr/*/ls", "/usr/a/b/ls", False),
+        ("/usr/**/ls", "/usr/a/b/ls", True),
+        ("*x", "/usr/bin/ls", False),
+        ("*", "/usr/bin/ls", True),
+    ],
+)
+def test_entries_are_found_by_what_their_patterns_mean(
+    pattern: str, resolved: str, is_meant: bool
+) -> None:
+    entries = (Entry("other"), Entry(pattern))
+    found = find_entries(entries, program(resolved), HOME)
+    assert found == ([entries[1]] if is_meant else [])
+
+
+def test_entries_that_name_arguments_come_first_and_each_kind_in_its_order() -> None:
+    patterns = ("**/git", "git", "/usr/bin/git", "*", "g?t", "/usr/*/git", "/usr/bin/*")
+    entries = tuple(map(Entry, patterns)) + tuple(Entry(each, arg_pattern="x") for each in patterns)
+    found = find_entries(entries, program("/usr/bin/git"), HOME)
+    assert found == [*entries[len(patterns) :], *entries[: len(patterns)]]
+
+
+@pytest.mark.parametrize(
+    ("resolved", "real", "name"),
+    [
+        ("/usr/bin/git", "/usr/bin/git", "git"),
+        ("/usr/bin/git", "/usr/bin/git", "/usr/bin/git"),
+        ("/usr/bin/git", "/opt/git/git2", "git"),
+        ("/usr/bin/git", "/opt/git/other", "git"),
+        (f"{HOME}/bin/git", f"{HOME}/bin/git", "git"),
+        ("", "", "git"),
+    ],
+)
+def test_looking_entries_up_finds_what_comparing_all_of_them_does(
+    resolved: str, real: str, name: str
+) -> None:
+    patterns = (
+        *("*", "git", "gi", "", "~", "~/bin/git", "~/bin/*", "~/*/git", "bin/git", "/usr/bin/git"),
+        *(
+            "/usr/bin/gi",
+            "/opt/git/git2",
+            "/opt/**",
+            "/usr/?/git",
+            "/usr/*",
+            "g*",
+            "?it",
+            "**/git?",
+        ),
+        *("**", "**/git", "/home/[me]/bin/git", "/home/?me?/bin/g*t"),
+    )
+    entries = tuple(map(Entry, patterns))
+    called = program(resolved, real, name)
+    expected = [each for each in entries if matches_path(each.pattern, called, HOME)]
+    assert find_entries(entries, called, HOME) == expected
+
+
+def test_of_many_lists_each_is_taken_for_itself() -> None:
+    lists = [(Entry(f"/opt/{number}/*"),) for number in range(40)]
+    for _ in range(2):
+        for number, entries in enumerate(lists):
+            assert find_entries(entries, program(f"/opt/{number}/x"), HOME) == list(entries)
+            assert find_entries(entries, program("/opt/x/x"), HOME) == []

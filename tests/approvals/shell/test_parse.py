@@ -184,3 +184,10 @@ def test_as_many_here_documents_as_bash_takes() -> None:
 )
 def test_hostile_sizes_end_in_doubt(text: str) -> None:
     assert doubt(text).at <= len(text)
+
+
+def test_a_closing_bracket_is_no_command_even_behind_a_redirection() -> None:
+    with pytest.raises(Doubt) as caught:
+        parse("> f ]] x")
+    assert (caught.value.code, caught.value.at) == ("syntax", 4)
+    parse("> f ls ]]")

@@ -284,7 +284,10 @@ class _Parser(Source):
             else:
                 if plain in RESERVED or (not plain and self._sign() in ("!", "{", "}")):
                     self.fail("a word of the shell where the name of a command should be")
+                at = self.at
                 words += self.words(plain, first=True)
+                if self.text[at : self.at] == "]]":
+                    self.fail("a word of the shell where the name of a command should be", at=at)
             plain = self.next()
         ends = (
             *(word.end for word in words[-1:]),
