@@ -22,7 +22,7 @@ from clawkit.approvals.shell.quote import quote
 from clawkit.approvals.wrappers import Inner, Opaque, ShellText, look_through
 from clawkit.text import one_line
 
-MAX_STEPS = 2_000
+MAX_STEPS = 500
 """Commands that are looked at, with those of written-out loops."""
 MAX_WRAPPERS = 4
 

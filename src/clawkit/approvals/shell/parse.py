@@ -30,7 +30,7 @@ from clawkit.approvals.shell.source import Source
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 50
-MAX_COMMANDS = 2_000
+MAX_COMMANDS = 500
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+")
