@@ -18,7 +18,7 @@ import apsw
 import pytest
 
 from clawkit.approvals import base
-from clawkit.approvals.broker import MAX_LISTED, Broker
+from clawkit.approvals.broker import Broker
 from clawkit.approvals.line import serve
 from clawkit.approvals.waiting import MAX_PENDING, Waiting
 from clawkit.core.approval import Answer, Lasting, Question
@@ -596,44 +596,6 @@ def test_the_same_decision_twice_is_told(waiting: Waiting) -> None:
     broker.resolve(pending.id, "allow-always", extent="program", actor="ada", authorized=True)
     with pytest.raises(ConflictError, match="already answered: allow-always by ada"):
         broker.resolve(pending.id, "allow-always", actor="ada", authorized=True)
-
-
-def test_the_line_can_list_and_answer(waiting: Waiting) -> None:
-    broker = Broker(waiting)
-    pending = broker.submit(ASKED)
-    listed = broker.attend({"type": "list"}, "process 7")
-    (one,) = listed["pending"]
-    assert (one["id"], one["orphaned"], listed["leftOff"]) == (pending.id, False, 0)
-    assert one["request"]["command"] == "touch x"
-    assert one["expiresAtMs"] - one["createdAtMs"] == 60_000
-    message = {"type": "resolve", "id": pending.slug, "decision": "deny", "reason": "no"}
-    assert broker.attend(message, "process 7") == {
-        "type": "resolved",
-        "id": pending.id,
-        "decision": "deny",
-    }
-    assert waiting.answer(pending.id) == Answer("deny", "no", by="process 7")
-    assert broker.attend({"type": "list"}, "")["pending"] == []
-
-
-@pytest.mark.parametrize("key", ["id", "decision", "reason", "extent"])
-@pytest.mark.parametrize("value", [None, 5, ["allow-once"], {}])
-def test_what_is_no_text_does_not_answer(waiting: Waiting, key: str, value: object) -> None:
-    broker = Broker(waiting)
-    pending = broker.submit(ASKED)
-    message = {"type": "resolve", "id": pending.id, "decision": "allow-once", key: value}
-    with pytest.raises(ToolInputError, match="must be texts"):
-        broker.attend(message, "process 7")
-    assert waiting.get(pending.id).state == "pending"
-
-
-def test_the_line_lists_as_much_as_fits(waiting: Waiting) -> None:
-    broker = Broker(waiting)
-    long = replace(ASKED, command="x" * 1024**2)
-    for _ in range(MAX_LISTED // 1024**2 + 2):
-        broker.submit(long)
-    listed = broker.attend({"type": "list"}, "")
-    assert (len(listed["pending"]), listed["leftOff"]) == (7, 3)
 
 
 async def test_a_broker_that_was_closed_still_works(waiting: Waiting) -> None:

@@ -146,19 +146,6 @@ def test_a_field_is_looked_up_from_the_agent_to_the_defaults(
         assert found.policy_for(name)[:4] == expected[:4]
 
 
-def test_it_can_be_told_which_key_decides(file: Path) -> None:
-    found = read(
-        file,
-        {
-            "defaults": {"ask": "off"},
-            "agents": {"a.b": {"security": "deny"}, "*": {"askFallback": "full"}},
-        },
-    )
-    sources = [found.source_of("A.B", name) for name in ("security", "ask", "askFallback")]
-    assert sources == ['agents["a.b"].security', "defaults.ask", "agents.*.askFallback"]
-    assert found.source_of("a.b", "autoAllowSkills") == ""
-
-
 def test_entries_of_all_agents_come_before_an_agents_own(file: Path) -> None:
     found = read(
         file,

@@ -11,10 +11,10 @@ import pytest
 
 from clawkit.approvals.base import Arg, Program
 from clawkit.approvals.interpreters import (
+    how_called,
     inline_code,
     is_interpreter,
     is_shell,
-    reads_code,
     script_operand,
 )
 
@@ -371,7 +371,7 @@ def test_a_call_without_code_carries_none(command: str) -> None:
     ],
 )
 def test_code_on_the_standard_input_is_found(command: str) -> None:
-    assert reads_code(program(command))
+    assert how_called(program(command)).reads
 
 
 @pytest.mark.parametrize(
@@ -442,7 +442,7 @@ def test_code_on_the_standard_input_is_found(command: str) -> None:
     ],
 )
 def test_a_program_that_has_its_code_does_not_read_it(command: str) -> None:
-    assert reads_code(program(command)) == ""
+    assert how_called(program(command)).reads == ""
 
 
 @pytest.mark.parametrize(
@@ -496,10 +496,10 @@ def test_the_script_is_told_only_when_it_is_certain(command: str, expected: str)
 
 def test_every_name_of_a_program_counts() -> None:
     assert inline_code(program("x -c y", real="/usr/bin/python3.11"))
-    assert reads_code(program("x", real="/bin/bash"))
+    assert how_called(program("x", real="/bin/bash")).reads
     assert script_operand(program("x y.py", real="/usr/bin/python3")) == Arg("y.py")
     assert script_operand(program("python3 y.py", real="/bin/bash")) is None
-    assert reads_code(program("python3 -s", real="/bin/bash"))
+    assert how_called(program("python3 -s", real="/bin/bash")).reads
     assert inline_code(program("bash -e x", real="/usr/bin/perl"))
     unresolved = Program(
         argv=(Arg("/opt/python3"), Arg("-c"), Arg("x")), resolved="", real="", cwd="/"
@@ -508,9 +508,9 @@ def test_every_name_of_a_program_counts() -> None:
 
 
 def test_a_relative_script_counts_from_the_directory() -> None:
-    assert reads_code(program("python3 stdin", cwd="/dev"))
-    assert reads_code(program("python3 ../../dev/stdin", cwd=None))
-    assert reads_code(program("python3 ../../dev/x.py", cwd="/a/b/c/d")) == ""
+    assert how_called(program("python3 stdin", cwd="/dev")).reads
+    assert how_called(program("python3 ../../dev/stdin", cwd=None)).reads
+    assert how_called(program("python3 ../../dev/x.py", cwd="/a/b/c/d")).reads == ""
 
 
 @pytest.mark.parametrize(
@@ -616,7 +616,7 @@ def test_the_real_program_runs_nothing_that_was_not_told(
     )
     ran = {word for word in ("input", "code", "script") if word in done.stdout.split()}
     call = Program(argv=tuple(map(Arg, [name, *argv])), resolved=path, real=path, cwd=str(tmp_path))
-    assert "input" not in ran or reads_code(call)
+    assert "input" not in ran or how_called(call).reads
     assert "code" not in ran or inline_code(call) or name == "bash"
     told = script_operand(call)
     assert told is None or ran <= {"script"}

@@ -24,7 +24,6 @@ from clawkit.approvals.base import Pending
 from clawkit.approvals.line import (
     MAX_CONNECTIONS,
     MAX_LINE,
-    Desk,
     Handler,
     Server,
     ask_over,
@@ -33,7 +32,7 @@ from clawkit.approvals.line import (
     socket_path,
 )
 from clawkit.core.approval import Answer, Lasting, Question
-from clawkit.errors import ConflictError, NotFoundError, ToolError, ToolInputError
+from clawkit.errors import ConflictError, ToolError, ToolInputError
 
 TOKEN = "t" * 32
 ASKED = Question(
@@ -65,10 +64,8 @@ async def say_nothing(_question: Question) -> Answer:
 
 
 @asynccontextmanager
-async def served(
-    path: str, handler: Handler = say_yes, desk: Desk | None = None, **options: Any
-) -> AsyncIterator[Server]:
-    server = await serve(path, TOKEN, handler, desk, **options)
+async def served(path: str, handler: Handler = say_yes, **options: Any) -> AsyncIterator[Server]:
+    server = await serve(path, TOKEN, handler, **options)
     try:
         yield server
     finally:
@@ -553,21 +550,6 @@ async def test_who_takes_too_long_is_cut_off(path: str, data: bytes) -> None:
         assert await reply(path, {"type": "ping"}) == {"type": "pong"}
 
 
-async def test_who_does_not_take_the_answer_is_cut_off(path: str) -> None:
-    def desk(_message: object, _who: str) -> dict[str, Any]:
-        return {"type": "list", "pending": ["x" * 8 * 1024**2]}
-
-    async with served(path, desk=desk, talk_s=0.2):
-        reader, writer = await asyncio.open_unix_connection(path, limit=1024)
-        writer.transport.pause_reading()  # type: ignore[attr-defined]
-        writer.write(json.dumps({"type": "list", "token": TOKEN}).encode() + b"\n")
-        await asyncio.sleep(0.5)
-        writer.transport.resume_reading()  # type: ignore[attr-defined]
-        got = await reader.read(-1)
-        assert 0 < len(got) < 8 * 1024**2
-        writer.close()
-
-
 async def test_not_more_than_so_many_are_served_at_once(path: str) -> None:
     async with served(path):
         idle = [await asyncio.open_unix_connection(path) for _ in range(MAX_CONNECTIONS)]
@@ -637,21 +619,6 @@ async def test_a_question_without_end_is_asked(path: str) -> None:
     )
     async with served(path, fail):
         assert (await reply(path, f"{data}\n".encode()))["message"] == "nobody answered"
-
-
-async def test_a_desk_is_told_what_is_wanted_and_by_whom(path: str) -> None:
-    seen = []
-
-    def desk(message: Any, who: str) -> dict[str, Any]:
-        seen.append((message["type"], who))
-        if message["type"] == "list":
-            raise NotFoundError("nothing there")
-        return {"type": "resolved"}
-
-    async with served(path, desk=desk):
-        assert await reply(path, {"type": "resolve"}) == {"type": "resolved"}
-        assert (await reply(path, {"type": "list"}))["status"] == 404
-    assert seen == [(kind, f"process {os.getpid()}") for kind in ("resolve", "list")]
 
 
 @pytest.mark.parametrize("token", ["", "short", "x" * 15])

@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from clawkit.approvals.base import Pending
-from clawkit.approvals.binding import answer_for, encode, fault, question_fields
+from clawkit.approvals.binding import answer_for, fault
 from clawkit.approvals.waiting import Stored, Waiting
 from clawkit.core.approval import MAX_WAIT_S, Answer, Approver, Question
-from clawkit.errors import ConflictError, ToolAuthorizationError, ToolError, ToolInputError
+from clawkit.errors import ConflictError, ToolAuthorizationError, ToolError
 
 if TYPE_CHECKING:
     import asyncio
 
 POLL_S = 0.2
 """How often the store is looked at for an answer that another process gave."""
-MAX_LISTED = 8 * 1024**2
-"""Bytes of questions that are listed on the line at once."""
 _GRACE_S = 1.0
 
 Line = tuple[str, str]
@@ -102,23 +100,6 @@ class Broker:
         answer = answer_for(asked.question, choice, extent, reason=reason, by=actor)
         self._waiting.decide(asked.id, answer, self._now_ms())
         return self._waiting.get(asked.id)
-
-    def pending(self) -> list[Stored]:
-        """What waits for an answer, the oldest first."""
-        return self._waiting.pending(self._now_ms())
-
-    def attend(self, message: Mapping[str, Any], who: str) -> dict[str, Any]:
-        """Do what somebody on the line wants who may answer questions: `list` or `resolve`."""
-        if message.get("type") == "list":
-            return _list(self.pending())
-        given = [message.get(key, "") for key in ("id", "decision", "reason", "extent")]
-        if not all(isinstance(value, str) for value in given):
-            raise ToolInputError("id, decision, reason and extent must be texts")
-        id_, choice, reason, extent = given
-        done = self.resolve(
-            id_, choice, extent=extent or None, reason=reason, actor=who, authorized=True
-        )
-        return {"type": "resolved", "id": done.id, "decision": choice}
 
     async def close(self) -> None:
         """Let go of the store; it is opened again when it is needed."""
@@ -221,22 +202,3 @@ class Broker:
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)
-
-
-def _list(pending: Sequence[Stored]) -> dict[str, Any]:
-    """What is pending, as much as fits into a line."""
-    shown: list[dict[str, Any]] = []
-    size = 0
-    for each in pending:
-        one = {
-            "id": each.id,
-            "createdAtMs": each.created_ms,
-            "expiresAtMs": each.expires_ms,
-            "orphaned": each.orphaned,
-            "request": question_fields(each.question),
-        }
-        size += len(encode(one))
-        if size > MAX_LISTED:
-            break
-        shown.append(one)
-    return {"type": "list", "pending": shown, "leftOff": len(pending) - len(shown)}

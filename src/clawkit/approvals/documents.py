@@ -127,10 +127,6 @@ class Document:
         policy = DocPolicy(*(value for value, _ in found))
         return policy._replace(left_out=frozenset(left_out))
 
-    def source_of(self, agent: str, name: str) -> str:
-        """The path of the key that decides a field (`security`, `ask`, …); empty for none."""
-        return _find(self._levels(agent), name)[1]
-
     def entries_for(self, agent: str) -> tuple[Entry, ...]:
         """The entries of all agents, then the agent's own."""
         found = self._entries.get(canonical(agent))

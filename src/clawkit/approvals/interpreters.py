@@ -79,11 +79,6 @@ def inline_code(program: Program) -> str:
     return how_called(program).code
 
 
-def reads_code(program: Program) -> str:
-    """Why a program takes code from its standard input, or could; empty when it does not."""
-    return how_called(program).reads
-
-
 def script_operand(program: Program) -> Arg | None:
     """The script that an interpreter or shell is told to run; None when that cannot be told."""
     return how_called(program).script

@@ -63,8 +63,6 @@ log = logging.getLogger(__name__)
 
 Handler = Callable[[Question], Awaitable[Answer]]
 """Puts a question to somebody. Cancelled when the asker hangs up."""
-Desk = Callable[[Mapping[str, Any], str], dict[str, Any]]
-"""Answers a `list` or `resolve` of somebody who knows the token, and whose name is told."""
 
 
 def socket_path(home: str, runtime_dir: str | None = None) -> str:
@@ -210,14 +208,12 @@ def _read(line: bytes) -> Mapping[str, Any]:
     return message if isinstance(message, dict) else {}
 
 
-async def serve(
-    path: str, token: str, handler: Handler, desk: Desk | None = None, *, talk_s: float = TALK_S
-) -> Server:
-    """Answer at a socket until the server is closed; with a `desk`, whoever knows the token can
-    also list and answer what waits there. Raises `ConflictError` when somebody else serves it."""
+async def serve(path: str, token: str, handler: Handler, *, talk_s: float = TALK_S) -> Server:
+    """Answer at a socket until the server is closed. Raises `ConflictError` when somebody else
+    serves it."""
     if len(token) < MIN_TOKEN:
         raise ToolInputError(f"the token of {path} must have {MIN_TOKEN} characters or more")
-    server = Server(path, token, handler, desk, talk_s)
+    server = Server(path, token, handler, talk_s)
     try:
         await server.start()
     except OSError as error:
@@ -273,13 +269,10 @@ def _is_served(path: str) -> bool:
 class Server:
     """One socket and those who are connected to it."""
 
-    def __init__(
-        self, path: str, token: str, handler: Handler, desk: Desk | None, talk_s: float
-    ) -> None:
+    def __init__(self, path: str, token: str, handler: Handler, talk_s: float) -> None:
         self.path = path
         self._token = token.encode("utf-8", "surrogatepass")
         self._handler = handler
-        self._desk = desk
         self._talk_s = talk_s
         self._talks: set[asyncio.Task[None]] = set()
         self._is_open = True
@@ -329,7 +322,7 @@ class Server:
             if not self._knows(message.get("token")):
                 log.warning("process %s does not know the token of %s", pid, self.path)
                 return
-            reply = await self._reply(message, writer, f"process {pid}")
+            reply = await self._reply(message, writer)
             async with asyncio.timeout(self._talk_s):
                 writer.write(encode(reply) + b"\n")
                 await writer.drain()
@@ -341,7 +334,7 @@ class Server:
         return hmac.compare_digest(given, self._token)
 
     async def _reply(
-        self, message: Mapping[str, Any], writer: asyncio.StreamWriter, who: str
+        self, message: Mapping[str, Any], writer: asyncio.StreamWriter
     ) -> dict[str, Any]:
         try:
             match message.get("type"):
@@ -349,8 +342,6 @@ class Server:
                     return {"type": "pong"}
                 case "request":
                     return await self._ask(message, writer)
-                case "list" | "resolve" if self._desk is not None:
-                    return self._desk(message, who)
             raise ToolInputError("nothing of this type is done here")
         except ToolError as error:
             return {"type": "error", "message": str(error), "status": error.status}
