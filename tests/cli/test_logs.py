@@ -153,6 +153,20 @@ def test_the_pieces_in_which_output_comes_do_not_show(
     assert capsys.readouterr().out == text
 
 
+def test_lines_that_come_while_the_last_are_shown_are_not_shown(
+    logs: Logs, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(folder, b"1\n2\n3\n")
+
+    def find_while_more_comes(fd: int, size: int, count: int) -> int:
+        with log_of(folder).open("ab") as log:
+            log.write(b"4\n")
+        return _last_lines(fd, size, count)
+
+    monkeypatch.setattr("clawkit.cli.logs._last_lines", find_while_more_comes)
+    assert logs("calm-otter", "-n", "2").out == b"2\n3\n"
+
+
 def test_output_outlives_what_is_written_down(logs: Logs, folder: Path) -> None:
     (folder / f"{KEY}.log").write_text("kept\n", encoding="utf-8")
     for wanted in ("calm-otter", KEY, "calm"):

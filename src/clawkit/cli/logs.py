@@ -62,7 +62,7 @@ def logs(id_: str, lines: int | None, follow: bool, raw: bool, screen: bool) -> 
             click.echo(f"[{human_size(at)} before this are left out; -n shows more]", err=True)
         # Whoever took the output may have seen enough.
         with suppress(BrokenPipeError):
-            at = _copy(fd, at, out)
+            at = _copy(fd, at, out, until=size)
             if follow:
                 _follow(folder, chosen, fd, at, out)
             out.finish()
@@ -149,9 +149,9 @@ class _Cleaned:
         self._in_line = not text.endswith("\n")
 
 
-def _copy(fd: int, at: int, out: _Raw | _Cleaned) -> int:
-    """Everything from a place on; the place where it ends for now."""
-    while data := os.pread(fd, _CHUNK, at):
+def _copy(fd: int, at: int, out: _Raw | _Cleaned, until: int) -> int:
+    """Everything from one place to another; the place where it ends for now."""
+    while data := os.pread(fd, max(0, min(_CHUNK, until - at)), at):
         out.take(data)
         at += len(data)
     return at
@@ -166,7 +166,7 @@ def _follow(folder: str, chosen: Known, fd: int, at: int, out: _Raw | _Cleaned) 
         if size < at:
             click.echo("[the output was cut; it goes on from its new beginning]", err=True)
             at = 0
-        at = _copy(fd, at, out)
+        at = _copy(fd, at, out, until=size)
         if is_over:
             return
         if ended is None and chosen.record is not None and not chosen.record.runs:
