@@ -15,16 +15,21 @@ $(READY): requirements/base.txt requirements/dev.txt requirements/npm.txt pyproj
 
 setup: $(READY)  ## prepare .venv, so that .venv/bin/clawkit works
 
-run: $(READY)  ## set up and show the tools in force
-	@$(BIN)/clawkit tools list
+run: $(READY)  ## set up and open the chat; without a terminal, show the tools in force
 	@echo "To have clawkit on your PATH: source $(VENV)/bin/activate"
+	@if [ -t 0 ]; then $(BIN)/clawkit up; else $(BIN)/clawkit tools list; fi
 
 test: $(READY)  ## everything that must pass: format, lint, types, tests, coverage
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	@$(MAKE) --no-print-directory -j2 types unit
+
+types: $(READY)  ## types only
 	$(BIN)/mypy
+
+unit: $(READY)  ## tests and coverage only
 	$(BIN)/python -m pytest -n auto --dist loadgroup --cov --cov-report=term:skip-covered
-	$(BIN)/coverage report --include='src/clawkit/core/*,src/clawkit/policy/*,src/clawkit/approvals/*,src/clawkit/fs/inside.py' --fail-under=100
+	$(BIN)/coverage report --include='src/clawkit/core/*,src/clawkit/policy/*,src/clawkit/approvals/*,src/clawkit/guard/*,src/clawkit/fs/inside.py' --fail-under=100
 
 lint: $(READY)  ## format check, lint and types only
 	$(BIN)/ruff format --check .

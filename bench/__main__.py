@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 
-from bench import commands, files, races, shellproof, soak, verdict
+from bench import agent, commands, files, races, shellproof, soak, verdict
 from bench.figure import Figure, fastest
 from clawkit.agent.assemble import _assemble, assemble
 from clawkit.config.load import loads
@@ -161,6 +161,7 @@ def main() -> int:
         "commands": commands.measure,
         "soak": soak.measure,
         "verdict": verdict.measure,
+        "agent": agent.measure,
         "proof": lambda: shellproof.measure(given.count, given.seed),
     }
     over = False

@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.figure import Figure
-from clawkit.approvals.base import Entry, Request
+from clawkit.approvals.base import Entry
 from clawkit.approvals.document import add_entry
 from clawkit.approvals.judge import Judge
 from clawkit.approvals.places import Places
+from clawkit.approvals.seam import Request
 from clawkit.config.sections.exec import SAFE_BINS, Exec
 
 EVERYDAY = (

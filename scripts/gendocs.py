@@ -13,23 +13,30 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import click
 import msgspec
 
 from clawkit.agent.assemble import load_tool
+from clawkit.agent.events import Event
 from clawkit.cli.main import main as cli
+from clawkit.cli.onboarding_choices import CHOICES
 from clawkit.config.model import Config
 from clawkit.config.section import Partial, Section
+from clawkit.config.sections.tools import Tools
 from clawkit.config.shape import Shape, describe, layout_of
 from clawkit.core.catalog import CATALOG, GROUPS, PROFILES, Entry
 from clawkit.core.context import Scope
 from clawkit.core.tool import Tool
+from clawkit.models.discover import default_model
+from clawkit.models.known import PROVIDERS
 from clawkit.policy.steps import SANDBOX_ALLOW, SANDBOX_DENY
 
 ROOT = Path(__file__).resolve().parent.parent
 HELP_WIDTH = 80
+ON = Config(tools=Tools(update_plan=True))
+"""Settings with which every tool is offered."""
 SMALL = 8
 """Objects of up to this many settings need no heading and may be told in several places."""
 
@@ -117,11 +124,26 @@ def sandbox_lists(_: str) -> str:
     )
 
 
+def providers(_: str) -> str:
+    """Every service that needs no configuration but a key."""
+    rows = (
+        (
+            f"`{row.id}`",
+            f"`{row.api}`" if row.api else "that of the model",
+            f"`{row.base_url}`",
+            code(row.env) or "none needed",
+            code([row.models[0].id]) if row.models else "",
+        )
+        for row in PROVIDERS.values()
+    )
+    return table(("Provider", "API", "Address", "Key", "Model when none is chosen"), rows)
+
+
 def parameters(name: str) -> str:
     """The parameters of one tool."""
-    tool = load_tool(CATALOG[name], Config(), Scope())
+    tool = load_tool(CATALOG[name], ON, Scope())
     if not isinstance(tool, Tool):
-        raise KeyError(f"{name} is not offered without settings: {tool}")
+        raise KeyError(f"{name} is not offered: {tool}")
     required = tool.offered.get("required", ())
     rows = [
         (
@@ -152,6 +174,20 @@ def _schema_type(schema: dict[str, Any]) -> str:
     if low is not None and high is not None:
         return f"{kind} from {low} to {high}"
     return f"{kind} of at least {low}" if low is not None else str(kind)
+
+
+def events(_: str) -> str:
+    """Everything that is told about a turn."""
+    rows = (
+        (
+            f"`{each.__struct_config__.tag}`",
+            f"`{each.__name__}`",
+            code(field.encode_name for field in msgspec.structs.fields(each)),
+            " ".join((each.__doc__ or "").split()),
+        )
+        for each in get_args(Event)
+    )
+    return table(("`type`", "In Python", "Fields", "What happened"), rows)
 
 
 def command_help(name: str) -> str:
@@ -372,12 +408,29 @@ def settings(_: str) -> str:
     return "\n\n".join(text for text in told if text)
 
 
+def choices(_: str) -> str:
+    """Everything that `clawkit onboard --auth-choice` takes."""
+    rows = (
+        (
+            f"`{each.id}`",
+            each.words,
+            code(each.env),
+            f"`{model}`" if (model := default_model(each.provider)) else "",
+        )
+        for each in CHOICES.values()
+    )
+    return table(("Choice", "Where", "Variable with the key", "Usual model"), rows)
+
+
 GENERATORS: dict[str, Callable[[str], str]] = {
+    "choices": choices,
     "catalog": catalog,
     "groups": groups,
     "profiles": profiles,
     "sandbox": sandbox_lists,
     "parameters": parameters,
+    "providers": providers,
+    "events": events,
     "help": command_help,
     "settings": settings,
 }

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,14 +18,31 @@ settings.register_profile(
 settings.load_profile("untimed")
 
 
+# What is collected stays to the end: a search for garbage, which some tests ask for, would go
+# through all of it every time.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+@pytest.fixture(scope="session")
+def _homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    base = tmp_path_factory.mktemp("homes")
+    return (f"{base}/{number}" for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_home(_homes: Iterator[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("CLAWKIT_")]:
         monkeypatch.delenv(name)
-    home = tmp_path_factory.mktemp("home")
-    monkeypatch.setenv("CLAWKIT_HOME", str(home))
+    home = next(_homes)
+    os.mkdir(home, 0o700)
+    monkeypatch.setenv("CLAWKIT_HOME", home)
     # No profile of the person who runs the tests is read, or left half done.
-    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("HOME", home)
 
 
 @pytest.fixture

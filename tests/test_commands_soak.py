@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from bench.soak import soak
 
 COUNT = 150
 
 
+@pytest.mark.no_cover
 async def test_many_commands_at_once_end_as_they_should_and_leave_nothing(workspace: Path) -> None:
     outcome = await soak(workspace, COUNT, seed=5)
     assert outcome.faults == []

@@ -15,12 +15,13 @@ import pytest
 from tests.test_corpus import CASES, HERE, cases, generate
 
 from clawkit.approvals.allow.entries import read_entry
-from clawkit.approvals.base import Decision, Request
+from clawkit.approvals.base import Decision
 from clawkit.approvals.broker import Broker
 from clawkit.approvals.decide import after_silence
 from clawkit.approvals.display import render
 from clawkit.approvals.judge import Judge
 from clawkit.approvals.places import Places
+from clawkit.approvals.seam import Request
 from clawkit.approvals.waiting import Waiting
 from clawkit.config.paths import approvals_file, waiting_file
 from clawkit.config.sections.exec import Exec

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import click
 import pytest
 from scripts.gendocs import ROOT, pages, renewed, slug
+from tests.forked import ready_clawkit
 
 import clawkit
 import clawkit.testing
@@ -177,17 +178,34 @@ def run_python(fence: Fence, page: Path, names: dict[str, Any], runner: asyncio.
     return output.getvalue()
 
 
+@pytest.fixture(scope="module")
+def plain() -> dict[str, str]:
+    """What the environment has on every page."""
+    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+    return {"PATH": path, "LANG": "C.UTF-8", "COLUMNS": "80", "TZ": "UTC"}
+
+
+@pytest.fixture(scope="module")
+def bin_(tmp_path_factory: pytest.TempPathFactory, plain: dict[str, str]) -> Iterator[Path]:
+    """Where `clawkit` is started without the wait for its imports."""
+    folder = tmp_path_factory.mktemp("bin")
+    with ready_clawkit(folder, plain):
+        yield folder
+
+
 @pytest.mark.parametrize("page", with_blocks("console", "sh"), ids=name)
-def test_shell_examples_print_what_is_shown(page: Path, tmp_path: Path) -> None:
+def test_shell_examples_print_what_is_shown(
+    page: Path, tmp_path: Path, plain: dict[str, str], bin_: Path
+) -> None:
     typed = [step for each in fences(page) for step in steps(each)]
     script = tmp_path / "session.sh"
     script.write_text("".join(map(spell, typed)), encoding="utf-8")
     work, home = tmp_path / "work", tmp_path / "home"
     work.mkdir()
-    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
-    plain = {"HOME": home, "TMPDIR": tmp_path, "CLAWKIT_HOME": home / ".clawkit"}
-    env = {key: str(value) for key, value in plain.items()}
-    env |= {"PATH": path, "LANG": "C.UTF-8", "COLUMNS": "80", "TZ": "UTC"}
+    own = {"HOME": home, "TMPDIR": tmp_path, "CLAWKIT_HOME": home / ".clawkit"}
+    env = plain | {key: str(value) for key, value in own.items()}
+    if name(page) != "README.md":  # what is read first is typed just as it is
+        env["PATH"] = f"{bin_}:{env['PATH']}"
     done = subprocess.run(
         ["bash", script], cwd=work, env=env, stdin=subprocess.DEVNULL, capture_output=True
     )

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from clawkit.cli.main import COMMANDS
 from clawkit.core.catalog import CATALOG
+from clawkit.models.client import _WIRES
 
 SRC = Path(__file__).parent.parent / "src"
 
 LAYERS = {
-    0: "errors content version config text redact store net",
+    0: "errors content version config text redact store store_sqlite net",
     1: "core",
     2: "policy schema guard plugins",
     3: "fs lsp process approvals sandbox models sessions cron nodes canvas browser web channels "
     "memory media",
     4: "tools",
     5: "agent",
-    6: "runtime services gateway",
+    6: "runtime services selection telemetry assistant gateway",
     7: "cli mcp ui testing",
     8: "__main__",
 }
@@ -28,7 +30,12 @@ LAYER = {name: level for level, names in LAYERS.items() for name in names.split(
 # Within a layer a package may import itself; these may import each other.
 SIDEWAYS = {
     0: {(a, b) for a in LAYERS[0].split() for b in LAYERS[0].split()},
-    6: {("runtime", "services"), ("gateway", "runtime")},
+    6: {
+        ("runtime", "services"),
+        *(("assistant", other) for other in ("runtime", "services", "selection", "telemetry")),
+        *(("gateway", other) for other in ("runtime", "assistant")),
+    },
+    7: {("cli", "ui")},
     3: {
         *(("sandbox", other) for other in ("fs", "process")),
         *((one, "process") for one in ("fs", "lsp", "media", "approvals", "nodes")),
@@ -40,11 +47,13 @@ SIDEWAYS = {
 BY_NAME = {path.partition(":")[0] for path, _ in COMMANDS.values()} | {
     entry.module for entry in CATALOG.values() if entry.module
 }
+BY_NAME |= {f"clawkit.models.wire.{module}" for module, _ in _WIRES.values()}
 # Programs of their own, started by path or by name.
 BY_NAME |= {"clawkit.fs.search.pysearch", "clawkit.media.child", "clawkit.process.keeper"}
 ENTRY_POINTS = {"clawkit", "clawkit.__main__", "clawkit.cli.main", "clawkit.testing"}
 
 
+@cache
 def module_files() -> dict[str, Path]:
     files = {}
     for path in sorted((SRC / "clawkit").rglob("*.py")):
@@ -53,6 +62,7 @@ def module_files() -> dict[str, Path]:
     return files
 
 
+@cache
 def imports_of(path: Path) -> set[str]:
     """Every clawkit module a file imports, also inside functions and under TYPE_CHECKING."""
     found: set[str] = set()

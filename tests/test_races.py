@@ -8,6 +8,7 @@ import pytest
 from tests.races_tools import changing, looking, race, searching
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("calls", "count"), [(looking, 10_000), (changing, 1_000), (searching, 200)]
 )

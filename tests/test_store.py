@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from clawkit.store import private_dir, rotate_backups, write_atomic
+from clawkit.store import private_dir, rotate_backups, why_foreign, write_atomic
 
 
 def mode_of(path: Path) -> int:
@@ -310,3 +310,23 @@ def test_a_link_is_not_backed_up(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="symbolic link"):
         rotate_backups(tmp_path / "a")
     assert sorted(os.listdir(tmp_path)) == ["a", "secret"]
+
+
+@pytest.mark.parametrize(
+    ("me", "owner", "mode", "why"),
+    [
+        (1000, 1000, 0o600, ""),
+        (1000, 1000, 0o644, ""),
+        (1000, 0, 0o644, ""),
+        (0, 1000, 0o600, ""),
+        (1000, 1001, 0o600, "belongs to another user"),
+        (1000, 1000, 0o620, "can be written by others"),
+        (0, 0, 0o602, "can be written by others"),
+    ],
+)
+def test_a_file_that_others_may_have_written_is_known(
+    monkeypatch: pytest.MonkeyPatch, me: int, owner: int, mode: int, why: str
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: me)
+    info = os.stat_result((stat.S_IFREG | mode, 1, 1, 1, owner, owner, 0, 0, 0, 0))
+    assert why_foreign(info) == why

@@ -11,6 +11,7 @@ from clawkit.text import (
     human_time,
     nearest,
     one_line,
+    parse_time,
     printable,
     result_cap,
     weigh,
@@ -300,3 +301,14 @@ def test_characters_that_deceive_are_spelled_out() -> None:
 )
 def test_times_are_told_in_two_units_at_most(seconds: float, expected: str) -> None:
     assert human_time(seconds) == expected
+
+
+@pytest.mark.parametrize(("text", "value"), [("30s", 30), ("5m", 300), ("1.5h", 5_400)])
+def test_times(text: str, value: float) -> None:
+    assert parse_time(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "5", "m", "5 minutes", "-5m", "1.2.3s"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(ValueError, match="no time"):
+        parse_time(text)

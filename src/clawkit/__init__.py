@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from clawkit.version import __version__
 
 if TYPE_CHECKING:
+    from clawkit.assistant import Agent
     from clawkit.content import Image, Text
     from clawkit.core.approval import Answer, Approver, Ask, Deny, Question
     from clawkit.core.call import CallRequest
@@ -17,10 +18,12 @@ if TYPE_CHECKING:
     from clawkit.core.result import Result
     from clawkit.core.tool import Tool, tool
     from clawkit.errors import ToolAuthorizationError, ToolError, ToolInputError
+    from clawkit.models.base import Model, ModelError
     from clawkit.runtime import Toolkit
 
 # Loaded on first use: `import clawkit` costs next to nothing.
 _HOME = {
+    "Agent": "clawkit.assistant",
     "Answer": "clawkit.core.approval",
     "Approver": "clawkit.core.approval",
     "Ask": "clawkit.core.approval",
@@ -31,6 +34,8 @@ _HOME = {
     "Effect": "clawkit.core.effects",
     "Hooks": "clawkit.core.hooks",
     "Image": "clawkit.content",
+    "Model": "clawkit.models.base",
+    "ModelError": "clawkit.models.base",
     "Question": "clawkit.core.approval",
     "Result": "clawkit.core.result",
     "Rewrite": "clawkit.core.hooks",
@@ -45,6 +50,7 @@ _HOME = {
 }
 
 __all__ = [
+    "Agent",
     "Answer",
     "Approver",
     "Ask",
@@ -55,6 +61,8 @@ __all__ = [
     "Effect",
     "Hooks",
     "Image",
+    "Model",
+    "ModelError",
     "Question",
     "Result",
     "Rewrite",

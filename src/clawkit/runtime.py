@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-import msgspec
-
 from clawkit.agent.assemble import Assembly, assemble
 from clawkit.agent.model import context_window_of, default_model, target_of
-from clawkit.approvals.base import Approvals
-from clawkit.config.env import substitute
+from clawkit.approvals.seam import Approvals
 from clawkit.config.load import Loaded, load, loads
 from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef, parse_ref
-from clawkit.config.shown import secrets_of
 from clawkit.core.approval import Answer, Approver, Question, nobody_to_ask
 from clawkit.core.call import CallRequest, OnEvent, Run, call, call_all
 from clawkit.core.context import InForce, Scope, Sender
@@ -26,10 +22,11 @@ from clawkit.core.hooks import Hooks
 from clawkit.core.registry import CALLER, Registered
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
+from clawkit.core.watch import Watch
 from clawkit.errors import ConfigError, Issue, SchemaError
 from clawkit.redact import Redactor, is_secret_name
 from clawkit.schema.declare import PROVIDERS, Provider, declare
-from clawkit.services import Services
+from clawkit.services import Services, known_secrets
 
 
 class Toolkit:
@@ -40,24 +37,37 @@ class Toolkit:
     """
 
     def __init__(
-        self, loaded: Loaded, assembly: Assembly, run: Run, on_event: OnEvent | None
+        self,
+        loaded: Loaded,
+        assembly: Assembly,
+        run: Run,
+        on_event: OnEvent | None = None,
+        *,
+        extra: Sequence[Registered] = (),
+        approver: Approver | None = None,
+        later: bool = False,
     ) -> None:
         self.config = loaded.config
         self.assembly = assembly
         self.warnings = (*map(str, loaded.warnings), *assembly.warnings)
         """What an operator should know about the configuration."""
+        self._loaded = loaded
         self._run = run
         self._on_event = on_event
+        self._extra = tuple(extra)
+        self._approver = approver
+        self._later = later
 
     @classmethod
     def open(
         cls,
-        config: Config | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+        config: Config | Loaded | Mapping[str, Any] | str | os.PathLike[str] | None = None,
         *,
         workspace: str | os.PathLike[str] | None = None,
         agent: str | None = None,
         session: str = "main",
         model: str | ModelRef | None = None,
+        context_window: int | None = None,
         channel: str = "",
         account: str = "",
         group: str = "",
@@ -81,7 +91,7 @@ class Toolkit:
         the command runs when somebody allows it while the kit is open. Raises
         `ConfigError` for a bad configuration, `RegistryError` for a tool whose name is taken.
         """
-        loaded = _load(config)
+        loaded = load_config(config)
         agent = agent or loaded.config.agents.default_id()
         ref = _model(model) if isinstance(model, str) else model
         ref = ref or default_model(loaded.config, agent)
@@ -89,7 +99,7 @@ class Toolkit:
             agent=agent,
             session=session,
             model=ref,
-            context_window=context_window_of(loaded.config, ref),
+            context_window=context_window or context_window_of(loaded.config, ref),
             channel=channel,
             account=account,
             group=group,
@@ -102,7 +112,36 @@ class Toolkit:
         assembly = assemble(loaded.config, scope, given)
         place = resolve_workspace(loaded.config, agent, workspace)
         run = make_run(loaded, assembly, scope, place, hooks, approver, later=later)
-        return cls(loaded, assembly, run, on_event)
+        return cls(loaded, assembly, run, on_event, extra=given, approver=approver, later=later)
+
+    def alter(
+        self,
+        *,
+        config: Config | None = None,
+        model: ModelRef | None = None,
+        context_window: int | None = None,
+    ) -> None:
+        """Go on with other settings, or for another model. What runs goes on, too."""
+        old = self._run
+        scope = old.scope
+        if model is not None:
+            window = context_window or context_window_of(self.config, model)
+            scope = replace(scope, model=model, context_window=window)
+        if config is not None:
+            self._loaded, self.config = self._loaded._replace(config=config), config
+        self.assembly = assemble(self.config, scope, self._extra)
+        run = make_run(
+            self._loaded,
+            self.assembly,
+            scope,
+            old.workspace,
+            old.hooks,
+            self._approver,
+            later=self._later,
+        )
+        if isinstance(old.services, Services) and isinstance(run.services, Services):
+            run.services.take_over(old.services)
+        self._run = replace(run, watch=old.watch)
 
     async def __aenter__(self) -> Toolkit:
         return self
@@ -125,8 +164,18 @@ class Toolkit:
         return tuple(self._run.tools.values())
 
     @property
+    def run(self) -> Run:
+        """What calls are made with: for code that drives the tools itself."""
+        return self._run
+
+    @property
     def workspace(self) -> str:
         return self._run.workspace
+
+    @property
+    def guard(self) -> Watch | None:
+        """Looks for calls that repeat without progress. Tell it when a new turn begins."""
+        return self._run.watch
 
     def schemas(
         self, provider: Provider | None = None, *, strict: bool = False
@@ -149,7 +198,12 @@ class Toolkit:
         return await call_all(self._run, calls, self._on_event)
 
 
-def _load(config: Config | Mapping[str, Any] | str | os.PathLike[str] | None) -> Loaded:
+def load_config(
+    config: Config | Loaded | Mapping[str, Any] | str | os.PathLike[str] | None,
+) -> Loaded:
+    """The configuration, in whatever form it is given. Raises `ConfigError`."""
+    if isinstance(config, Loaded):
+        return config
     if isinstance(config, Config):
         return Loaded(config, None, "", {}, [], ())
     if not isinstance(config, Mapping):
@@ -196,9 +250,9 @@ def make_run(
 ) -> Run:
     """Everything `core.call` needs, with the local services filled in."""
     refused = assembly.refused
-    redactor = _redactor(loaded)
+    redactor = make_redactor(loaded)
     services = Services(loaded, scope, workspace, approver=approver, later=later, redactor=redactor)
-    services.fill(InForce, lambda: InForce(tuple(assembly.tools), len(refused)))
+    services.fill(InForce, lambda: assembly.in_force)
     services.fill(Redactor, lambda: redactor)
     return Run(
         tools=assembly.tools,
@@ -211,7 +265,19 @@ def make_run(
         approval_timeout_s=loaded.config.approvals.timeout_seconds,
         services=services,
         redactor=redactor,
+        watch=_guard(loaded.config, scope.agent),
     )
+
+
+def _guard(config: Config, agent: str) -> Watch | None:
+    """Looks for loops, unless that is turned off."""
+    override = config.agents.get(agent).tools.loop_detection
+    settings = config.tools.loop_detection.merged(override)
+    if settings.enabled is False:
+        return None
+    from clawkit.guard.loops import LoopGuard
+
+    return LoopGuard(settings)
 
 
 class _Asker:
@@ -234,13 +300,13 @@ async def close_run(run: Run) -> None:
         await run.services.close()
 
 
-def _redactor(loaded: Loaded) -> Redactor:
+def make_redactor(loaded: Loaded) -> Redactor:
     """Knows what must not show up in a result: secrets of the configuration and around us."""
-    raw = loaded.raw or msgspec.to_builtins(loaded.config)
     env = {**os.environ, **loaded.env}
     around = [value for name, value in env.items() if is_secret_name(name)]
-    ours = [str(each) for each in secrets_of(substitute(raw, env))]
     try:
-        return Redactor([*around, *ours], loaded.config.logging.redact_patterns or ())
+        return Redactor(
+            [*around, *known_secrets(loaded)], loaded.config.logging.redact_patterns or ()
+        )
     except ValueError as error:
         raise ConfigError([Issue("logging.redactPatterns", str(error))]) from None

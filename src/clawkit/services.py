@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from clawkit.approvals.base import Approvals, Gate
+from clawkit.approvals.seam import Approvals, Gate
 from clawkit.config.env import substitute
 from clawkit.config.load import Loaded
 from clawkit.config.paths import (
@@ -21,11 +22,11 @@ from clawkit.config.paths import (
 )
 from clawkit.config.sections.exec import Exec
 from clawkit.config.sections.fs import Fs
-from clawkit.config.shown import secrets_of
+from clawkit.config.shown import secrets_of, variables_of
 from clawkit.core.approval import Approver
-from clawkit.core.context import Scope
+from clawkit.core.context import InForce, Scope
 from clawkit.core.paths import ways_of
-from clawkit.errors import ToolError
+from clawkit.errors import ConfigError, ToolError
 from clawkit.fs.base import FileSystem, WorkspaceFiles
 from clawkit.fs.kinds import ImageLimits
 from clawkit.fs.protect import Protection
@@ -35,11 +36,13 @@ from clawkit.lsp.base import Diagnostics
 from clawkit.media.base import Media
 from clawkit.process.base import Commands, Surroundings
 from clawkit.redact import Redactor
+from clawkit.sessions.base import Plan, Sessions
 
 if TYPE_CHECKING:
     from clawkit.approvals.judge import Judge
 
 Factory = Callable[[], object]
+_ABOUT_THE_RUN = (InForce, Redactor)
 
 
 class Services(Mapping[type, object]):
@@ -67,6 +70,7 @@ class Services(Mapping[type, object]):
         self._fs: Fs = config.tools.fs.merged(config.agents.get(scope.agent).tools.fs)
         self._exec: Exec = config.tools.exec.merged(config.agents.get(scope.agent).tools.exec)
         self._is_closed = False
+        self._older: Services | None = None
         self._made: dict[type, object] = {}
         self._factories: dict[type, Factory] = {
             FileSystem: lambda: self._files(self._fs.workspace_only),
@@ -80,6 +84,8 @@ class Services(Mapping[type, object]):
             Surroundings: self._surroundings,
             Approvals: self._approvals,
             Gate: self._gate,
+            Sessions: self._sessions,
+            Plan: self._plan,
         }
 
     def is_made(self, kind: type) -> bool:
@@ -89,6 +95,14 @@ class Services(Mapping[type, object]):
     def fill(self, kind: type, factory: Factory) -> None:
         """Add a service."""
         self._factories[kind] = factory
+
+    def take_over(self, older: Services) -> None:
+        """Go on with what another run of the same agent has made, but for what decides."""
+        for kind, service in older._made.items():
+            if kind not in (Gate, Approvals) and kind not in _ABOUT_THE_RUN:
+                self._made[kind] = service
+        older._made = {kind: older._made[kind] for kind in older._made if kind not in self._made}
+        self._older = older
 
     def __getitem__(self, kind: type) -> object:
         if kind not in self._made:
@@ -107,8 +121,10 @@ class Services(Mapping[type, object]):
         made, self._made = self._made, {}
         for service in made.values():
             close = getattr(service, "close", None)
-            if close is not None:
-                await close()
+            if close is not None and (ending := close()) is not None:
+                await ending
+        if self._older is not None:
+            await self._older.close()
 
     def _files(self, held: bool, roots: bool = True) -> Any:
         from clawkit.fs.local import LocalFileSystem
@@ -125,14 +141,25 @@ class Services(Mapping[type, object]):
         )
 
     def _protection(self) -> Protection:
-        state = os.path.realpath(home(os.environ))
-        files = (way for file in self._loaded.files for way in ways_of(os.path.abspath(file)))
+        files = (os.path.abspath(file) for file in self._loaded.files)
+        ways = (way for file in (*files, *self._elsewhere()) for way in ways_of(file))
+        own = (os.path.realpath(home(os.environ)), *ways)
         place = os.path.realpath(self._workspace)
-        return Protection(
-            own=(state, *files),
-            # A workspace that lies in the state directory is an ordinary place.
-            open=(place,) if place != state and place.startswith(f"{state}/") else (),
-        )
+        # A workspace that lies in the state directory is an ordinary place.
+        is_inside = any(place.startswith(f"{each}/") for each in own)
+        return Protection(own, open=(place,) if is_inside else ())
+
+    def _elsewhere(self) -> list[str]:
+        """What of our state the settings put outside of the state directory."""
+        from clawkit.models.modelsjson import agent_dirs
+        from clawkit.sessions.place import files_of_store, locate_store
+
+        env = {**os.environ, **self._loaded.env}
+        found = agent_dirs(self._loaded.config, env)
+        with suppress(ConfigError):
+            found += files_of_store(locate_store(self._loaded.config.session.store, os.environ))
+        state = f"{home(os.environ)}/"
+        return [each for each in found if not each.startswith(state)]
 
     def _search(self) -> Any:
         from clawkit.fs.search.local import LocalSearch
@@ -173,16 +200,26 @@ class Services(Mapping[type, object]):
     def _surroundings(self) -> Any:
         from clawkit.process.surroundings import LocalSurroundings
 
-        raw = self._loaded.raw or msgspec.to_builtins(self._loaded.config)
-        env = {**os.environ, **self._loaded.env}
         return LocalSurroundings(
             os.environ,
             prepend=self._exec.path_prepend,
             keep=self._exec.inherit_env,
-            secrets=[str(each) for each in secrets_of(substitute(raw, env))],
+            secrets=known_secrets(self._loaded),
             login=self._exec.login_path,
             cache=os.path.join(home(os.environ), "cache", "login-path.json"),
         )
+
+    def _sessions(self) -> Any:
+        from clawkit.sessions.place import locate_store
+        from clawkit.sessions.store import SessionStore
+
+        place = locate_store(self._loaded.config.session.store, os.environ)
+        return SessionStore(place, self._redactor.text)
+
+    def _plan(self) -> Any:
+        from clawkit.sessions.plan import CurrentPlan
+
+        return CurrentPlan()
 
     def judge(self, settings: Exec | None = None) -> Judge:
         """What commands of this run are judged by, with other settings than those in force."""
@@ -193,7 +230,7 @@ class Services(Mapping[type, object]):
         state = home(os.environ)
         # What was not read from a file has a name that is none.
         read = (os.path.abspath(file) for file in self._loaded.files if os.path.isfile(file))
-        own = (state, config_file(os.environ), *read)
+        own = (state, config_file(os.environ), *read, *self._elsewhere())
         places = Places(
             self._workspace,
             read_roots=self._fs.read_roots,
@@ -242,6 +279,17 @@ class Services(Mapping[type, object]):
             self._redactor,
             timeout_s=self._loaded.config.approvals.timeout_seconds,
         )
+
+
+def known_secrets(loaded: Loaded) -> list[str]:
+    """Secrets of the configuration and of the files of agents, those behind a name too."""
+    from clawkit.models.stored import stored_secrets
+
+    raw = loaded.raw or msgspec.to_builtins(loaded.config)
+    env = {**os.environ, **loaded.env}
+    found = [str(each) for each in secrets_of(substitute(raw, env))]
+    found += [env[name] for name in variables_of(raw) if env.get(name)]
+    return [*found, *filter(None, stored_secrets(loaded.config, env))]
 
 
 def _find_line() -> tuple[str, str] | None:

@@ -97,6 +97,13 @@ def private_dir(path: str | os.PathLike[str]) -> None:
         raise PermissionError(errno.EPERM, "can be written by others; run `chmod go-w` on it", path)
 
 
+def why_foreign(info: os.stat_result) -> str:
+    """Why others may have written a file; empty when only its user, or root, can have."""
+    if os.geteuid() != 0 and info.st_uid not in (0, os.geteuid()):
+        return "belongs to another user"
+    return "can be written by others" if info.st_mode & 0o022 else ""
+
+
 def rotate_backups(path: str | os.PathLike[str], keep: int = 5) -> None:
     """Copies the file to `.bak` and what was there to `.bak.1`, up to `keep` in all.
 

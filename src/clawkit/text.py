@@ -157,6 +157,15 @@ def human_size(n: int) -> str:
     return f"{size:.1f}".removesuffix(".0") + f" {unit}"
 
 
+def parse_time(text: str) -> float:
+    """Seconds in a time such as `30s`, `5m` or `1h`. Raises ValueError for anything else."""
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+    number, unit = text.strip()[:-1], text.strip()[-1:].lower()
+    if unit not in units or not number.isascii() or not number.replace(".", "", 1).isdigit():
+        raise ValueError(f"{text!r} is no time such as 30s, 5m or 1h")
+    return float(number) * units[unit]
+
+
 def human_time(seconds: float) -> str:
     """A time for people: `0.4s`, `12s`, `1m 5s`, `2h 3m`, `3d 4h`."""
     if seconds < 9.95:

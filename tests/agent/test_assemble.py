@@ -51,7 +51,9 @@ def test_without_settings_every_built_tool_is_there_in_catalog_order() -> None:
     assert list(assembly.tools) == BUILT
     assert set(assembly.sources) == set(CATALOG)
     assert set(assembly.sources.values()) == {"core"}
-    assert assembly.refused == {}
+    # This one has to be asked for; it is not policy that takes it away.
+    assert set(assembly.refused) == assembly.off == {"update_plan"}
+    assert assembly.in_force == (tuple(BUILT), 0, 1)
     assert assembly.warnings == ()
     assert assembly.rules == ()
 

@@ -33,6 +33,7 @@ CONFIG = loads(
         ("z-ai/unknown", 1000),
         ("plain/x", None),
         ("other/x", None),
+        ("minimax/MiniMax-M2.7", 204_800),
         (None, None),
     ],
 )

@@ -17,7 +17,7 @@ from typing import Any
 import apsw
 import pytest
 
-from clawkit.approvals import base
+from clawkit.approvals import base, seam
 from clawkit.approvals.broker import Broker
 from clawkit.approvals.line import serve
 from clawkit.approvals.waiting import MAX_PENDING, Waiting
@@ -105,7 +105,7 @@ def states(waiting: Waiting) -> list[str]:
 
 
 def test_it_is_what_tools_expect(waiting: Waiting) -> None:
-    assert isinstance(Broker(waiting), base.Approvals)
+    assert isinstance(Broker(waiting), seam.Approvals)
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from clawkit.approvals.audit import Audit
-from clawkit.approvals.base import Admitted, Approvals, Entry, Request
+from clawkit.approvals.base import Entry
 from clawkit.approvals.broker import Broker
 from clawkit.approvals.gate import BREAKER_S, TAME, LocalGate
 from clawkit.approvals.judge import Judge
+from clawkit.approvals.seam import Admitted, Approvals, Request
 from clawkit.approvals.waiting import Waiting
 from clawkit.config.sections.exec import Exec
 from clawkit.core.approval import Answer, Question

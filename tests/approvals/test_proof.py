@@ -38,6 +38,7 @@ def analyze_here(text: str, place: Place) -> Analysis:
     return analyze(text, cwd=scene.cwd, env=scene.env)
 
 
+@pytest.mark.no_cover
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_is_started_or_written_that_was_not_named(place: Place, seed: int) -> None:
@@ -59,10 +60,13 @@ def test_what_was_once_said_wrongly_is_not_any_more(place: Place) -> None:
     assert outcome.started > len(ONCE)
 
 
+@pytest.mark.no_cover
 def test_every_part_of_the_language_occurs_in_what_is_proved(place: Place) -> None:
     outcome = Outcome()
     for seed in SEEDS:
         make_cases(place, EACH, seed, outcome)
+        if outcome.features.keys() >= FEATURES:
+            break
     assert FEATURES - outcome.features.keys() == set()
     assert 0.2 < outcome.understood / outcome.made < 0.6
 

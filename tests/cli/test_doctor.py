@@ -72,7 +72,10 @@ def write(file: Path, text: str, mode: int = 0o600) -> None:
     file.chmod(mode)
 
 
-def test_without_a_file_all_is_well(doctor: Doctor, file: Path) -> None:
+def test_without_a_file_all_is_well(
+    doctor: Doctor, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "a-key")
     done = doctor()
     assert done.code == 0
     assert "so the defaults apply" in done.out

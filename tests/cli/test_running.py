@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import pytest
 from tests.process.started import KEY, TOGETHER, Start, log_of, make, members, starting, until
 
+from clawkit.cli.columns import cut_to
 from clawkit.cli.main import run
-from clawkit.cli.running import _cut
 from clawkit.process import records, tree
 from clawkit.process.base import Launch
 from clawkit.process.local import LocalHost
@@ -213,7 +213,7 @@ def test_an_open_folder_is_not_believed(
     ],
 )
 def test_text_is_cut_to_columns(text: str, columns: int, cut: str) -> None:
-    assert _cut(text, columns) == cut
+    assert cut_to(text, columns) == cut
 
 
 def on_terminal(columns: int, *args: str) -> str:
@@ -273,7 +273,10 @@ def test_kill_now_does_not_ask(clawkit: Clawkit, start: Start, folder: Path) -> 
     assert not record.runs
 
 
-def test_kill_says_what_it_waits_for(clawkit: Clawkit, start: Start) -> None:
+def test_kill_says_what_it_waits_for(
+    clawkit: Clawkit, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clawkit.process.found.ASK_S", 2.5)
     record = start("trap '' TERM; echo ready; while :; do sleep 300; done")
     done = clawkit("kill", "calm-otter")
     assert done.code == 0

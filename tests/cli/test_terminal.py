@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from clawkit.testing import open_kit
+
 ASK = '{tools: {rules: [{tool: "read", params: {path: "*.txt"}, effect: "ask", reason: "mine"}]}}'
 PROMPT, LINE_PROMPT = "r  deny", "means no): "
 """What is shown last before an answer is read."""
@@ -354,3 +356,15 @@ def test_there_are_no_styles_for_who_does_not_want_them(read: Open) -> None:
     assert (plain.end(), styled.end()) == (3, 3)
     assert "\x1b[1m" in styled.shown
     assert "\x1b[1m" not in plain.shown
+
+
+async def test_a_command_of_an_agent_cannot_answer_for_a_person(tmp_path: Path) -> None:
+    strict = tmp_path / "strict.json5"
+    strict.write_text('{tools: {exec: {security: "allowlist", ask: "on-miss"}}}')
+    wish = """'{"command": "touch made"}'"""
+    command = f"{sys.executable} -m clawkit tools call exec {wish} --text --config {strict}"
+    async with open_kit(tmp_path, config={"tools": {"exec": {"mode": "full"}}}) as kit:
+        # It has a terminal, at which the agent could type.
+        result = await kit.call("exec", {"command": command, "pty": True, "yieldMs": 60_000})
+    assert "nobody can be asked" in result.as_text()
+    assert not (tmp_path / "made").exists()

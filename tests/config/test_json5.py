@@ -328,6 +328,7 @@ def test_steps_grow_with_the_text_and_not_with_its_square(make: Any) -> None:
     assert many <= 4.2 * few
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     "text", ["[" * 100 + "[]," * 100_000, '["a",' + '"b\\n",' * 60_000 + "1 2]"]
 )
@@ -561,6 +562,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.no_cover
 @given(VALUES, st.integers(0, 2**32))
 @settings(deadline=None, max_examples=200)
 def test_a_value_written_in_any_way_is_read_back(value: Any, seed: int) -> None:
@@ -595,6 +597,7 @@ def mutated(draw: st.DrawFn) -> str:
     return text
 
 
+@pytest.mark.no_cover
 @given(mutated() | st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
 @settings(deadline=None, max_examples=400)
 def test_what_is_accepted_is_json5_and_means_the_same(text: str) -> None:
@@ -620,6 +623,7 @@ REFUSED_ON_PURPOSE = (
 )
 
 
+@pytest.mark.no_cover
 @given(mutated())
 @settings(deadline=None, max_examples=250)
 def test_what_is_refused_is_not_json5_or_refused_on_purpose(text: str) -> None:

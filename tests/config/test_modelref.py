@@ -42,6 +42,8 @@ def test_a_reference_is_split_at_the_first_slash(text: str, provider: str, model
         ("open\x1b[31mai/gpt", "must not contain spaces or control characters"),
         ("hf:Owner/model", "no provider name"),
         ("../model", "no provider name"),
+        ("google/../../v1/files", "must not contain '.' or '..'"),
+        ("google/models/.", "must not contain '.' or '..'"),
         ("a" * 600, "longer than 512"),
     ],
 )

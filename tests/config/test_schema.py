@@ -102,6 +102,7 @@ def smallest(shape: Shape) -> Any:
     return "x" if shape.text else 100
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("path", paths_to(Config), ids=".".join)
 def test_schema_and_check_agree_on_every_setting(path: tuple[str, ...]) -> None:
     shape = shape_of(Config)
@@ -145,6 +146,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.no_cover
 @settings(deadline=None, max_examples=200)
 @given(st.data())
 def test_schema_and_check_agree_on_damaged_examples(data: st.DataObject) -> None:

@@ -223,7 +223,7 @@ def test_what_may_not_be_said_fails(raw: dict[str, Any]) -> None:
 def test_settings_are_read_by_attribute() -> None:
     read = config(VALID["exec"] | VALID["channel"] | VALID["both forms of agents"])
     assert read.tools.exec.ask == "on-miss"
-    assert read.tools.loop_detection.enabled is False
+    assert read.tools.loop_detection.enabled is None
     assert read.agents.by_id()["support"].tools.profile == "messaging"
     group = read.channels["telegram"].groups["*"]
     assert group.tools is not None

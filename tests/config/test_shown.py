@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawkit.config.json5 import parse
-from clawkit.config.shown import diff, masked
+from clawkit.config.shown import diff, masked, variables_of
 from clawkit.text import printable
 
 SECRET = "hunter2"
@@ -194,3 +194,21 @@ def test_a_diff_leads_from_one_text_to_the_other(old: list[str], new: list[str])
             at += 1
             result += [line[1:]] if line.startswith(" ") else []
     assert result + old[at:] == new
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ({"apiKey": "PLACE"}, ["PLACE"]),
+        ({"apiKey": "$PLACE"}, ["PLACE"]),
+        ({"apiKey": "${PLACE}"}, ["PLACE"]),
+        ({"apiKey": {"source": "env", "id": "PLACE"}}, ["PLACE"]),
+        ({"apiKey": {"source": "file", "provider": "x", "id": "PLACE"}}, []),
+        ({"apiKey": "place-of-all"}, []),
+        ({"headers": {"X-A": "$PLACE", "X-B": "PLACE", "X-C": 1}}, ["PLACE"]),
+        ({"models": [{"id": "PLACE", "headers": {"X-A": "${PLACE}"}}]}, ["PLACE"]),
+        ({"baseUrl": "PLACE"}, []),
+    ],
+)
+def test_variables_that_stand_for_secrets_are_found(given: Any, names: list[str]) -> None:
+    assert list(variables_of({"models": {"providers": {"x": given}}})) == names

@@ -6,6 +6,7 @@ import pytest
 
 from clawkit.agent.assemble import load_tool
 from clawkit.config.model import Config
+from clawkit.config.sections.tools import Tools
 from clawkit.core.catalog import ALIASES, CATALOG, GROUPS, PROFILES, Entry, canonical
 from clawkit.core.context import Scope
 from clawkit.core.tool import Tool, is_tool_name
@@ -26,7 +27,7 @@ def test_every_entry_is_a_usable_canonical_name_with_a_description(entry: Entry)
 
 @pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry.available])
 def test_every_available_entry_leads_to_the_tool_of_that_name(entry: Entry) -> None:
-    tool = load_tool(entry, Config(), Scope())
+    tool = load_tool(entry, Config(tools=Tools(update_plan=True)), Scope())
     assert isinstance(tool, Tool)
     assert isinstance(tool, Tool)
     assert tool.name == entry.id

@@ -3,12 +3,16 @@ what is left. It prints one JSON line per attempt.
 
     python -m tests.fs.crashes KIND FOLDER STRIDE
 
-A stride of 1 tries every line that a kill can come before. The program forks instead of starting
+What a killed program leaves is what it had done to the files. So a kill comes before every line
+that finds them in another state than the line before it did; before the others it would only be the
+same again. A stride above 1 leaves out some of the states. The program forks instead of starting
 anew, so it must not have threads.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import os
 import random
@@ -30,6 +34,7 @@ from clawkit.fs.protect import Protection
 from clawkit.fs.reach import Reach
 
 State = dict[str, str]
+IDLE = f"{__file__.removesuffix('.py')}_idle.sh"
 TraceFunction = Callable[[FrameType, str, object], Any]
 MODULES = ("stage.py", "step.py", "journal.py")
 """A kill comes just before a line of these."""
@@ -44,7 +49,7 @@ class Ground:
         self._saved = base / "saved"
         self._changes = changes
 
-    def build(self) -> State:
+    def build(self) -> None:
         """As it was at first."""
         shutil.rmtree(self.ws, ignore_errors=True)
         if self._saved.exists():
@@ -56,7 +61,6 @@ class Ground:
                     file.parent.mkdir(parents=True, exist_ok=True)
                     file.write_text("old")
             shutil.copytree(self.ws, self._saved)
-        return self.state()
 
     def state(self) -> State:
         return {
@@ -86,12 +90,22 @@ class Ground:
         return found
 
     def wait(self) -> None:
-        """Until nobody is at it any more."""
-        deadline = time.monotonic() + 20
-        while self.watchers():
-            if time.monotonic() > deadline:
-                raise TimeoutError("the watcher does not end")
-            time.sleep(0.003)
+        """Until nobody is at it any more: whom a killed program leaves behind becomes a child."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.waitpid(-1, 0)
+
+    def seen(self) -> object:
+        """All that a killed program leaves: files, directories, journals, and the watcher."""
+        found: dict[str, object] = {"watchers": _children()}
+        for top in (self.ws, self.journals):
+            for folder, _, names in os.walk(top):
+                found[folder] = _stamps(folder)
+                for name in names:
+                    file = os.path.join(folder, name)
+                    # Times have a grain: what is written twice in a moment has only one.
+                    found[file] = (_stamps(file), Path(file).read_bytes())
+        return found
 
     def left(self) -> list[str]:
         """What should not be there."""
@@ -100,12 +114,31 @@ class Ground:
         return names + [f"{file.name}: {file.read_text()}" for file in journals]
 
 
+def _stamps(path: str) -> tuple[int, ...]:
+    info = os.lstat(path)
+    times = (info.st_mtime_ns, info.st_ctime_ns)
+    return (info.st_ino, info.st_mode, info.st_nlink, info.st_size, *times)
+
+
+def _children() -> list[int]:
+    tasks = Path("/proc/self/task").iterdir()
+    return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+
+
 def run(work: Callable[[], None], crash_at: int = 0, *, with_watcher: bool = False) -> bool:
     """Whether the work came to its end in a process that is killed before its nth line."""
     pid = os.fork()
     if pid == 0:
+        if with_watcher:
+            # It is killed before it does anything, so what waits in its place may be smaller.
+            sys.executable = IDLE
         if crash_at:
-            _arm(crash_at, with_watcher)
+
+            def crash(number: int) -> None:
+                if number >= crash_at:
+                    _die(with_watcher)
+
+            _before_each_line(crash)
         work()
         os._exit(0)
     _, status = os.waitpid(pid, 0)
@@ -114,16 +147,43 @@ def run(work: Callable[[], None], crash_at: int = 0, *, with_watcher: bool = Fal
     return os.WIFEXITED(status)
 
 
-def _arm(count: int, with_watcher: bool) -> None:
-    left = count
+def points(ground: Ground, work: Callable[[], None]) -> list[int]:
+    """The lines of the work that find something done since the line before; and one after all."""
+    reader, writer = os.pipe()
+    if not os.fork():
+        sys.executable = IDLE
+        found, last = [0], ground.seen()
+
+        def look(number: int) -> None:
+            nonlocal last
+            found[0] = number + 1
+            if (state := ground.seen()) != last:
+                found.append(number)
+                last = state
+
+        _before_each_line(look)
+        work()
+        sys.settrace(None)
+        os.write(writer, json.dumps(found[1:] + found[:1]).encode())
+        os._exit(0)
+    os.close(writer)
+    with open(reader, encoding="utf-8") as told:
+        found = json.loads(told.read())
+    ground.wait()
+    assert isinstance(found, list)
+    return found
+
+
+def _before_each_line(act: Callable[[int], None]) -> None:
+    number = 0
 
     def trace(frame: FrameType, event: str, _argument: object) -> TraceFunction | None:
-        nonlocal left
+        nonlocal number
         if not frame.f_code.co_filename.endswith(MODULES):
             return None
-        left -= event == "line"
-        if left <= 0:
-            _die(with_watcher)
+        if event == "line":
+            number += 1
+            act(number)
         return trace
 
     sys.settrace(trace)
@@ -131,9 +191,8 @@ def _arm(count: int, with_watcher: bool) -> None:
 
 def _die(with_watcher: bool) -> None:
     if with_watcher:
-        tasks = Path("/proc/self/task").iterdir()
-        for pid in [pid for task in tasks for pid in (task / "children").read_text().split()]:
-            os.kill(int(pid), signal.SIGKILL)
+        for pid in _children():
+            os.kill(pid, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -145,7 +204,8 @@ def tell(ground: Ground, old: State, new: State, **facts: object) -> None:
 
 
 def outcomes(ground: Ground) -> tuple[State, State]:
-    old = ground.build()
+    ground.build()
+    old = ground.state()
     ground.commit()
     new = ground.state()
     recover(str(ground.journals))
@@ -155,43 +215,43 @@ def outcomes(ground: Ground) -> tuple[State, State]:
 def at_every_point(ground: Ground, stride: int) -> None:
     """The program is killed; its watcher settles it."""
     old, new = outcomes(ground)
-    point, is_done = 0, False
-    while not is_done:
-        point += stride
+    for point in points_of_commit(ground)[::-stride]:
         ground.build()
-        is_done = run(ground.commit, point)
+        run(ground.commit, point)
         ground.wait()
         tell(ground, old, new, point=point)
         # A journal without a watcher: it was killed before it could start one.
         recover(str(ground.journals))
 
 
+def points_of_commit(ground: Ground) -> list[int]:
+    ground.build()
+    return points(ground, ground.commit)
+
+
 def at_every_point_with_the_watcher(ground: Ground, stride: int) -> None:
     """Both are killed; the next one who comes along settles it."""
     old, new = outcomes(ground)
-    point, is_done = 0, False
-    while not is_done:
-        point += stride
-        ground.build()
-        is_done = run(ground.commit, point, with_watcher=True)
-        ground.wait()
+    for point in points_of_commit(ground)[::-stride]:
+        killed_with_the_watcher(ground, point)
         recover(str(ground.journals))
         tell(ground, old, new, point=point)
+
+
+def killed_with_the_watcher(ground: Ground, point: int) -> None:
+    ground.build()
+    run(ground.commit, point, with_watcher=True)
+    ground.wait()
 
 
 def at_every_point_of_the_recovery(ground: Ground, stride: int) -> None:
     """Both are killed, and so is the one who settles it, at every point; a third one does."""
     old, new = outcomes(ground)
-    point, is_done = 0, False
-    while not is_done:
-        point += 20 * stride
-        again, is_recovered = 0, False
-        while not is_recovered:
-            again += 2 * stride
-            ground.build()
-            is_done = run(ground.commit, point, with_watcher=True)
-            ground.wait()
-            is_recovered = run(lambda: recover(str(ground.journals)), again)
+    for point in points_of_commit(ground)[::-stride]:
+        killed_with_the_watcher(ground, point)
+        for again in points(ground, lambda: recover(str(ground.journals)))[::-stride]:
+            killed_with_the_watcher(ground, point)
+            run(lambda: recover(str(ground.journals)), again)
             recover(str(ground.journals))
             tell(ground, old, new, point=point, again=again)
 
@@ -199,14 +259,10 @@ def at_every_point_of_the_recovery(ground: Ground, stride: int) -> None:
 def with_a_change_of_the_user(ground: Ground, stride: int) -> None:
     """Both are killed, and somebody changes a file before it is settled."""
     old, new = outcomes(ground)
-    for name in ("a", "d/c", "new/e/w"):
-        for how in ("in place", "replaced", "deleted"):
-            point, is_done = 0, False
-            while not is_done:
-                point += 3 * stride
-                ground.build()
-                is_done = run(ground.commit, point, with_watcher=True)
-                ground.wait()
+    for point in points_of_commit(ground)[::-stride]:
+        for name in ("a", "d/c", "new/e/w"):
+            for how in ("in place", "replaced", "deleted"):
+                killed_with_the_watcher(ground, point)
                 file = ground.ws / name
                 if not file.exists():
                     continue
@@ -288,8 +344,16 @@ KINDS: dict[str, Kind] = {
 }
 
 
+def adopt_orphans() -> None:
+    """What children leave behind when they are killed is this program's from now on."""
+    set_child_subreaper = 36
+    if ctypes.CDLL(None, use_errno=True).prctl(set_child_subreaper, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "orphans cannot be adopted")
+
+
 if __name__ == "__main__":
     kind, folder, stride_ = sys.argv[1:]
+    adopt_orphans()
     if kind.startswith("poor-"):
         become_poor()
     KINDS[kind.removeprefix("poor-")](Path(folder), int(stride_))

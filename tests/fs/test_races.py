@@ -8,7 +8,7 @@ import pytest
 from tests.fs.races import Tally, race_changes, race_lists, race_reads
 from tests.fs.tricks import resolving_by_hand
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.no_cover]
 
 
 def raced(tally: Tally, count: int) -> None:

@@ -285,6 +285,7 @@ def test_a_failure_of_pyte_is_an_error_of_the_call(monkeypatch: pytest.MonkeyPat
         render(b"\x1b[K", 80, 24)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     "data",
     [

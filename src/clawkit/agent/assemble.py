@@ -17,7 +17,7 @@ import msgspec
 from clawkit.config.model import Config
 from clawkit.core.approval import Ask, Deny
 from clawkit.core.catalog import CATALOG, Entry, canonical
-from clawkit.core.context import Context, Scope
+from clawkit.core.context import Context, InForce, Scope
 from clawkit.core.params import advertised
 from clawkit.core.registry import CALLER, CORE, Registered, Registry
 from clawkit.core.tool import Tool
@@ -29,6 +29,8 @@ from clawkit.policy.pipeline import Decision, Subject, Trace, Verdict, apply_pol
 from clawkit.policy.rules import Rule, compile_rules, judge
 from clawkit.schema.declare import check_schema
 
+SETTINGS = "settings"
+"""The step of tools that settings, not lists, keep from a run."""
 _REMEMBERED = 64
 _Key = tuple[object, ...]
 _cache: OrderedDict[_Key, tuple[Assembly, tuple[Registered, ...]]] = OrderedDict()
@@ -55,6 +57,18 @@ class Assembly:
             for name, verdict in self.decision.verdicts.items()
             if not verdict.kept
         }
+
+    @property
+    def off(self) -> frozenset[str]:
+        """Tools that policy leaves, but other settings keep from the run."""
+        verdicts = self.decision.verdicts.items()
+        causes = {name: verdict.removed_by for name, verdict in verdicts}
+        return frozenset(name for name, cause in causes.items() if cause and cause.step == SETTINGS)
+
+    @property
+    def in_force(self) -> InForce:
+        off = len(self.off)
+        return InForce(tuple(self.tools), len(self.refused) - off, off)
 
     def judge(self, tool: Tool, params: Mapping[str, Any], ctx: Context) -> Deny | Ask | None:
         """What `tools.rules` says about one call."""
@@ -153,11 +167,12 @@ def _withhold(entry: Entry, config: Config, scope: Scope) -> str:
 
 
 def _take_away(decision: Decision, withheld: Mapping[str, str]) -> Decision:
-    """Tools that settings, not lists, keep from this run are removed like the others."""
+    """What lists leave but settings keep from this run is removed as well."""
     verdicts = dict(decision.verdicts)
     for name, why in withheld.items():
-        said = Trace(10, "settings", "deny", "settings", None, why)
-        verdicts[name] = Verdict(False, (*verdicts[name].traces, said))
+        if verdicts[name].kept:
+            said = Trace(10, SETTINGS, "deny", SETTINGS, None, why)
+            verdicts[name] = Verdict(False, (*verdicts[name].traces, said))
     return decision._replace(verdicts=verdicts)
 
 

@@ -12,20 +12,13 @@ from types import MappingProxyType
 from typing import Any
 
 from clawkit.approvals.audit import FALLBACK, POLICY, Audit, ProgramFact
-from clawkit.approvals.base import (
-    Admitted,
-    Approvals,
-    Decision,
-    Match,
-    Miss,
-    Request,
-    Waiting,
-)
+from clawkit.approvals.base import Decision, Match, Miss
 from clawkit.approvals.binding import bind, check
 from clawkit.approvals.decide import after_silence, named_programs
 from clawkit.approvals.document import add_entry, note_use
 from clawkit.approvals.interpreters import script_operand
 from clawkit.approvals.judge import Judge
+from clawkit.approvals.seam import Admitted, Approvals, Request, Waiting
 from clawkit.core.approval import Answer, Extent, Lasting, Question
 from clawkit.core.bounded import in_thread
 from clawkit.errors import ToolAuthorizationError

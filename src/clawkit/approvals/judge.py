@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from clawkit.approvals.analyze import analyze
-from clawkit.approvals.base import Decision, Entry, Policy, Request, Rules
+from clawkit.approvals.base import Decision, Entry, Policy, Rules
 from clawkit.approvals.combine import combine
 from clawkit.approvals.decide import allow_all, decide
 from clawkit.approvals.document import (
@@ -20,6 +20,7 @@ from clawkit.approvals.document import (
 from clawkit.approvals.hardline import may_be_hardline
 from clawkit.approvals.offers import make_offers
 from clawkit.approvals.programs import OneLook
+from clawkit.approvals.seam import Request
 from clawkit.config.sections.exec import Ask, Exec, Security
 
 

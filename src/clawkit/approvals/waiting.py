@@ -6,15 +6,10 @@ Whatever goes wrong with the file is an error, and an error is never a yes.
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
-import stat
-import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -35,10 +30,9 @@ from clawkit.errors import (
     ConflictError,
     NotFoundError,
     ToolAuthorizationError,
-    ToolError,
     ToolInputError,
 )
-from clawkit.store import private_dir
+from clawkit.store_sqlite import Database
 from clawkit.text import cut, human_time, one_line
 
 if TYPE_CHECKING:
@@ -56,7 +50,7 @@ _MAX_REASON, _MAX_BY = 2_000, 200
 _VERDICTS: dict[str, Literal["allow", "deny"]]
 _VERDICTS = {"allowed": "allow", "used": "allow", "denied": "deny"}
 _ID = re.compile(r"[0-9a-f]{4,32}")
-_APPLICATION, _VERSION = 0x636C6177, 1
+_APPLICATION = 0x636C6177
 _SCHEMA = """
 CREATE TABLE question (
     id TEXT PRIMARY KEY,
@@ -78,13 +72,6 @@ CREATE TRIGGER question_ended AFTER UPDATE OF state ON question
     WHEN NEW.state NOT IN ('pending', 'allowed')
     BEGIN UPDATE question SET params = CAST('{}' AS BLOB) WHERE id = NEW.id; END;
 """
-_TROUBLE = {
-    **dict.fromkeys(("BusyError", "LockedError"), "another process keeps it locked; try again"),
-    **dict.fromkeys(("FullError", "IOError"), "it cannot be read or written; is the disk full?"),
-    **dict.fromkeys(("CorruptError", "NotADBError"), "it is damaged; move it away"),
-}
-_inherited: list[Connection] = []
-"""Of the process that this one was forked from: to close them would be to drop its locks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +103,16 @@ class Waiting:
     """The questions of one home. Every method is one step that happens whole or not at all."""
 
     def __init__(self, path: str, *, lock_wait_s: float = 2.0) -> None:
-        self.path = os.path.abspath(path)
-        self._lock_wait_ms = round(lock_wait_s * 1000)
-        self._lock = threading.Lock()
-        self._db: Connection | None = None
-        self._identity = (0, 0, 0)
+        self._database = Database(
+            path,
+            "the store of waiting approvals",
+            _APPLICATION,
+            (_SCHEMA,),
+            lock_wait_s=lock_wait_s,
+            # A yes that was made use of must not come back after the power went.
+            outlives_power=True,
+        )
+        self.path = self._database.path
 
     def add(
         self, question: Question, binding: Mapping[str, Any], now_ms: int, timeout_ms: int
@@ -129,7 +121,7 @@ class Waiting:
         packed = pack_question(question, binding)
         id_, agent = uuid.uuid4().hex, encode(question.agent)
         expires_ms = now_ms + min(max(timeout_ms, 0), MAX_TIMEOUT_MS)
-        with self._writing() as db:
+        with self._database.writing() as db:
             _expire(db, now_ms)
             _purge(db, now_ms)
             counting = "SELECT count(*) FROM question WHERE state = 'pending' AND agent = ?"
@@ -163,7 +155,7 @@ class Waiting:
 
     def pending(self, now_ms: int) -> list[Stored]:
         """What waits for an answer, the oldest first."""
-        with self._writing() as db:
+        with self._database.writing() as db:
             _expire(db, now_ms)
         rows = self._rows("WHERE state = 'pending' ORDER BY created_ms, id")
         return [self._unpack(row) for row in rows]
@@ -225,15 +217,14 @@ class Waiting:
 
     def purge(self, now_ms: int) -> int:
         """Forget what ended more than a day ago; how many that were."""
-        with self._writing() as db:
+        with self._database.writing() as db:
             return _purge(db, now_ms)
 
     def close(self) -> None:
-        with self._lock:
-            self._leave()
+        self._database.close()
 
     def _rows(self, where: str, *given: SQLiteValue) -> list[_Row]:
-        with self._using() as db:
+        with self._database.using() as db:
             return [_Row._make(row) for row in db.execute(_SELECT + where, given)]
 
     def _row(self, id_: str) -> _Row:
@@ -243,108 +234,9 @@ class Waiting:
 
     def _update(self, change: str, *given: SQLiteValue) -> bool:
         """Whether things were such that the change was made."""
-        with self._writing() as db:
+        with self._database.writing() as db:
             db.execute(f"UPDATE question SET {change}", given)  # noqa: S608
             return db.changes() == 1
-
-    @contextmanager
-    def _writing(self) -> Iterator[Connection]:
-        with self._using() as db:
-            # `with db` would wait for a lock without letting the thread go on that holds it.
-            db.execute("BEGIN IMMEDIATE")
-            try:
-                yield db
-                db.execute("COMMIT")
-            finally:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-
-    @contextmanager
-    def _using(self) -> Iterator[Connection]:
-        """The database; whatever it complains about is told as an error of ours."""
-        import apsw
-
-        with self._lock:
-            try:
-                yield self._connect()
-            except apsw.Error as error:
-                self._leave()
-                raise self._broken(_TROUBLE.get(type(error).__name__, str(error))) from error
-            except OSError as error:
-                raise self._broken(f"{error.filename} {error.strerror or error}") from error
-
-    def _broken(self, why: str) -> ToolError:
-        return ToolError(f"{self.path}: the store of waiting approvals cannot be used: {why}")
-
-    def _connect(self) -> Connection:
-        """The connection; a new one when the file or the process is not the same any more."""
-        info = self._look()
-        identity = os.getpid(), info.st_dev, info.st_ino
-        if self._db is None or identity != self._identity:
-            self._leave()
-            self._db, self._identity = self._open(), identity
-        return self._db
-
-    def _look(self) -> os.stat_result:
-        """The file, made when there is none. It is never opened here: closing it again would drop
-        the locks that another connection of this process holds."""
-        if not os.path.lexists(self.path):
-            private_dir(os.path.dirname(self.path))
-            self._create()
-        info = os.lstat(self.path)
-        if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid():
-            raise self._broken("it is not a file of your own; move it away")
-        if info.st_mode & 0o077:
-            raise self._broken("it is open to other users; run `chmod 600` on it")
-        return info
-
-    def _create(self) -> None:
-        """A new database that appears whole; one that somebody else just made is left alone."""
-        import apsw
-
-        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        lock = os.open(f"{self.path}.lock", flags, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if os.path.lexists(self.path):
-                return
-            # What is left of an earlier file would be taken for changes to this one.
-            for rest in ("-wal", "-shm", ".new", ".new-wal", ".new-shm"):
-                with suppress(FileNotFoundError):
-                    os.unlink(self.path + rest)
-            temp = f"{self.path}.new"
-            os.close(os.open(temp, flags | os.O_EXCL, 0o600))
-            with closing(apsw.Connection(temp, apsw.SQLITE_OPEN_READWRITE)) as db:
-                db.execute("PRAGMA journal_mode = WAL")
-                db.execute(_SCHEMA)
-                db.pragma("application_id", _APPLICATION)
-                db.pragma("user_version", _VERSION)
-            os.rename(temp, self.path)
-        finally:
-            os.close(lock)
-
-    def _open(self) -> Connection:
-        import apsw
-
-        folder, name = os.path.split(self.path)
-        private_dir(folder)
-        # The file itself must not be a link; the home may be behind one.
-        place = os.path.join(os.path.realpath(folder), name)
-        db = apsw.Connection(place, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW)
-        db.set_busy_timeout(self._lock_wait_ms)
-        # A yes that was made use of must not come back after the power went.
-        db.execute("PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF")
-        if (db.pragma("application_id"), db.pragma("user_version")) != (_APPLICATION, _VERSION):
-            db.close()
-            raise self._broken("it is not of this version of clawkit; move it away")
-        return db
-
-    def _leave(self) -> None:
-        if self._db is not None and self._identity[0] != os.getpid():
-            _inherited.append(self._db)
-        elif self._db is not None:
-            self._db.close(True)
-        self._db = None
 
     def _unpack(self, row: _Row) -> Stored:
         try:
@@ -352,14 +244,18 @@ class Waiting:
             binding = decode(row.binding)
             gone = row.state in ("pending", "allowed") and is_gone(row.owner)
         except (ValueError, TypeError) as error:
-            raise self._broken(f"the question {row.id} in it is damaged: {error}") from error
+            raise self._database.broken(
+                f"the question {row.id} in it is damaged: {error}"
+            ) from error
         return Stored(row.id, question, row.created_ms, row.expires_ms, binding, row.state, gone)
 
     def _said(self, row: _Row) -> Answer:
         try:
             return Answer(_VERDICTS[row.state], **decode(row.answer))
         except (ValueError, TypeError, AttributeError, KeyError) as error:
-            raise self._broken(f"the answer to {row.id} in it is damaged: {error}") from error
+            raise self._database.broken(
+                f"the answer to {row.id} in it is damaged: {error}"
+            ) from error
 
     def _too_late(self, row: _Row, now_ms: int) -> ConflictError:
         ended_ms = row.expires_ms if row.state == "pending" else row.ended_ms

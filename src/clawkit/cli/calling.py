@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import click
 
 from clawkit.agent.assemble import assemble
-from clawkit.approvals.base import Gate
-from clawkit.cli.options import Settings, is_terminal, print_json, warn
+from clawkit.approvals.seam import Gate
+from clawkit.cli.options import Settings, is_command, is_terminal, print_json, warn
 from clawkit.cli.terminal import TerminalApprover
 from clawkit.core.approval import Approver
 from clawkit.core.bounded import in_thread
@@ -61,11 +61,11 @@ async def _closing(run: Run, work: Coroutine[Any, Any, T]) -> T:
     try:
         return await work
     finally:
-        _tell_ending(run)
+        tell_ending(run)
         await close_run(run)
 
 
-def _tell_ending(run: Run) -> None:
+def tell_ending(run: Run) -> None:
     """Commands in the background that end now: nobody should have to wonder where they went."""
     if isinstance(run.services, Services) and run.services.is_made(Commands):
         mine = run.services[Commands].all(owner_of(run.scope))  # type: ignore[attr-defined]
@@ -186,8 +186,8 @@ def _prepare(settings: Settings, *, later: bool = False) -> Run:
     workspace = resolve_workspace(loaded.config, scope.agent, settings.workspace)
     if "exec" in assembly.tools:
         hide_memory()
-    on_terminal = is_terminal(sys.stdin) and is_terminal(sys.stderr)
-    approver: Approver | None = TerminalApprover() if on_terminal else None
+    has_person = is_terminal(sys.stdin) and is_terminal(sys.stderr) and not is_command()
+    approver: Approver | None = TerminalApprover() if has_person else None
     return make_run(loaded, assembly, scope, workspace, approver=approver, later=later)
 
 

@@ -14,9 +14,10 @@ import click
 import msgspec
 
 from clawkit.approvals.allow.entries import entry_to_json, read_entry
-from clawkit.approvals.base import Decision, Entry, Judged, Match, Miss, Program, Request
+from clawkit.approvals.base import Decision, Entry, Judged, Match, Miss, Program
 from clawkit.approvals.display import show_command, warnings_about
 from clawkit.approvals.judge import Judge
+from clawkit.approvals.seam import Request
 from clawkit.cli.options import Settings
 from clawkit.config.sections.exec import Ask, Security
 from clawkit.process.base import Surroundings

@@ -17,6 +17,7 @@ import msgspec
 from clawkit.agent.assemble import assemble
 from clawkit.cli.checks_commands import check_commands
 from clawkit.cli.checks_files import check_files
+from clawkit.cli.checks_models import agent_files, check_models, check_sessions
 from clawkit.cli.finding import Finding, Level
 from clawkit.config.alter import content
 from clawkit.config.env import substitute
@@ -76,6 +77,8 @@ def diagnose(
     findings += check_workspaces(loaded.config)
     findings += check_files(loaded.config)
     findings += check_commands(loaded.config)
+    findings += check_models(loaded)
+    findings += check_sessions(loaded, file, env)
     return Diagnosis(tuple(findings), True)
 
 
@@ -138,7 +141,7 @@ def check_home(env: Mapping[str, str]) -> Iterator[Finding]:
 
 def open_files(file: str, env: Mapping[str, str]) -> Iterator[tuple[str, int]]:
     """Our own files that may hold secrets and that other users can get at, and their modes."""
-    for name in (file, os.path.join(home(env), ".env")):
+    for name in (file, os.path.join(home(env), ".env"), *agent_files(file, env)):
         try:
             info = os.lstat(name)
         except OSError:

@@ -117,7 +117,7 @@ def set_(
     def edit(text: str) -> str:
         return set_setting(text, steps, new, merge=merge, replace=replace)
 
-    _change(config_file, edit, [steps], replace, dry_run, as_json)
+    make_change(config_file, edit, [steps], replace, dry_run, as_json)
 
 
 @config.command()
@@ -132,7 +132,9 @@ def unset(path: str, force: bool, dry_run: bool, as_json: bool, config_file: str
     known = find(steps)
     if known.shape is None and value_at(_content(config_file), steps) is None:
         raise EditError(f"there is no setting {path!r}. {known.hint}")
-    _change(config_file, lambda text: unset_setting(text, steps), [steps], force, dry_run, as_json)
+    make_change(
+        config_file, lambda text: unset_setting(text, steps), [steps], force, dry_run, as_json
+    )
 
 
 @config.command()
@@ -161,7 +163,7 @@ def patch(
     if source and patch_file:
         raise click.UsageError("give either - or --file, not both")
     given = _parse_patch(_read_patch(source, patch_file))
-    _change(
+    make_change(
         config_file,
         lambda text: patch_settings(text, given, replace=replace),
         list(patched_paths(given)),
@@ -319,7 +321,7 @@ def _parse_patch(data: bytes) -> dict[str, Any]:
     return given
 
 
-def _change(
+def make_change(
     config_file: str | None,
     edit: Callable[[str], str],
     paths: list[Path],
@@ -327,6 +329,7 @@ def _change(
     dry_run: bool,
     as_json: bool,
 ) -> None:
+    """Carry out an edit of the file, and say what it changed."""
     if not dry_run:
         refuse_commands()
     done = change(_file(config_file), edit, paths=paths, allow_shrink=allow_shrink, dry_run=dry_run)

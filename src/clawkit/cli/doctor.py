@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 import click
 
 from clawkit.cli.checks import Diagnosis, diagnose, open_files
+from clawkit.cli.checks_models import open_store
 from clawkit.cli.config import print_diff
 from clawkit.cli.options import config_option, json_option, print_json, refuse_commands
 from clawkit.config.alter import content
@@ -93,6 +94,8 @@ class _Repair:
                 yield place, 0o700
         for name, _ in open_files(self.file, self.env):
             yield name, 0o600
+        if store := open_store(self.file, self.env):
+            yield store, 0o600
 
     def _close(self, path: str, mode: int) -> None:
         try:

@@ -16,6 +16,13 @@ import click
 from clawkit.version import __version__
 
 COMMANDS = {
+    "up": ("clawkit.cli.chat:up", "Talk with an agent in the terminal."),
+    "chat": ("clawkit.cli.chat:chat", "Talk with an agent in the terminal."),
+    "agent": ("clawkit.cli.agent:agent", "Give an agent one message and print its answer."),
+    "onboard": ("clawkit.cli.onboard:onboard", "Choose a model, try it, write the configuration."),
+    "configure": ("clawkit.cli.onboard:configure", "Change models, tools, approvals by questions."),
+    "sessions": ("clawkit.cli.sessions:sessions", "List, show, rename, delete conversations."),
+    "models": ("clawkit.cli.models:models", "Choose a model; see which there are."),
     "tools": ("clawkit.cli.tools:tools", "List, explain, describe and call tools."),
     "approvals": ("clawkit.cli.approvals:approvals", "Answer questions; allow commands."),
     "config": ("clawkit.cli.config:config", "Read, change and check the configuration."),
@@ -30,10 +37,13 @@ SUBCOMMANDS = {
     "tools": ("list", "explain", "schema", "call", "run"),
     "approvals": ("check", "pending", "resolve", "allowlist", "log", "suggest", "watch"),
     "config": ("get", "set", "unset", "patch", "validate", "file"),
+    "models": ("status",),
+    "sessions": ("show", "rename", "delete", "export", "path"),
 }
 
 EPILOG = """\b
 Try:
+  clawkit chat
   clawkit tools list
   clawkit tools explain exec
   clawkit tools call ls
@@ -84,7 +94,7 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, "--version", prog_name="clawkit")
 @click.option("--debug", is_flag=True, help="Show Python tracebacks.")
 def main(debug: bool) -> None:
-    """The tool layer between an AI agent and a real machine.
+    """An agent for your terminal, and the tool layer between any agent and a real machine.
 
     Exit codes: 0 ok, 1 a tool failed, 2 wrong usage or configuration, 3 refused by policy or by a
     person, 130 interrupted.
@@ -100,7 +110,8 @@ def run(argv: list[str] | None = None) -> None:
             stream.reconfigure(errors="backslashreplace")
     debug = "--debug" in args[: _first_word(args)]
     try:
-        code = main.main(args, prog_name="clawkit", standalone_mode=False)
+        color = False if os.environ.get("NO_COLOR") else None
+        code = main.main(args, prog_name="clawkit", standalone_mode=False, color=color)
         _end(code if isinstance(code, int) else 0)
     except click.ClickException as error:
         error.show()

@@ -49,6 +49,29 @@ _SCOPE = (
 )
 
 
+THINKING = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
+_CONVERSATION = (
+    click.option("--image", "images", metavar="FILE", multiple=True, help="Send a picture, too."),
+    click.option(
+        "--session", metavar="ID", help="Go on with a conversation, or begin one by name."
+    ),
+    click.option(
+        "--continue", "go_on", is_flag=True, help="Go on with the last one in this directory."
+    ),
+    click.option("--no-session", is_flag=True, help="Keep nothing of the conversation."),
+    click.option("--thinking", type=click.Choice(THINKING), help="How long the model may think."),
+    click.option(
+        "--max-turns", type=click.IntRange(1), metavar="N", help="Most answers of the model."
+    ),
+    click.option(
+        "--max-cost",
+        type=click.FloatRange(0, min_open=True),
+        metavar="DOLLARS",
+        help="What the conversation may cost.",
+    ),
+)
+
+
 class Settings(NamedTuple):
     """What the shared options amount to."""
 
@@ -75,6 +98,14 @@ def always_json(command: F) -> F:
 def scope_options(command: F) -> F:
     """`--config`, `--workspace` and everything policy looks at."""
     for option in reversed(_SCOPE):
+        command = option(command)
+    return command
+
+
+def conversation_options(command: F) -> F:
+    """What every command that talks with a model takes, but for the message."""
+    command = scope_options(command)
+    for option in reversed(_CONVERSATION):
         command = option(command)
     return command
 
@@ -124,13 +155,18 @@ def warn(messages: Any) -> None:
         click.echo(f"{click.style('warning:', fg='yellow')} {printable(message)}", err=True)
 
 
-def refuse_commands() -> None:
-    """What an agent runs may not answer for a person."""
-    from clawkit.process.tree import is_below_keeper
+def is_command() -> bool:
+    """Whether an agent runs this: whoever answers at its terminal is then no person."""
+    from clawkit.process import tree
 
-    if is_below_keeper():
+    return tree.is_below_keeper()
+
+
+def refuse_commands(what: str = "change what clawkit allows") -> None:
+    """What an agent runs may not answer for a person."""
+    if is_command():
         raise ToolAuthorizationError(
-            "a command that clawkit runs cannot change what clawkit allows; a person has to type "
-            "this in a terminal of their own",
+            f"a command that clawkit runs cannot {what}; a person has to type this in a terminal "
+            "of their own",
             reason="approval",
         )

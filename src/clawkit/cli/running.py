@@ -6,13 +6,13 @@ import os
 import shutil
 import sys
 import time
-import unicodedata
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 import click
 
+from clawkit.cli.columns import cut_to, width_of
 from clawkit.cli.options import is_terminal, json_option, print_json
 from clawkit.config.paths import commands_dir
 from clawkit.errors import ClawkitError, NotFoundError, ToolInputError
@@ -133,15 +133,15 @@ def _runtime(record: Record, exit_: Exit | None) -> float:
 def _print_table(rows: Sequence[_Seen]) -> None:
     ids = [each.record.id for each in rows]
     lines = [_HEAD, *(_cells(each, ids) for each in rows)]
-    widths = [max(_width(line[i]) for line in lines) for i in range(len(_HEAD) - 1)]
+    widths = [max(width_of(line[i]) for line in lines) for i in range(len(_HEAD) - 1)]
     room = _MAX_COMMAND
     if is_terminal(sys.stdout):
         room = shutil.get_terminal_size().columns - sum(widths) - 2 * len(widths)
     for number, line in enumerate(lines):
         cells = [
-            cell + " " * (width - _width(cell)) for cell, width in zip(line, widths, strict=False)
+            cell + " " * (width - width_of(cell)) for cell, width in zip(line, widths, strict=False)
         ]
-        text = "  ".join((*cells, _cut(line[-1], max(room, _MIN_COMMAND)))).rstrip()
+        text = "  ".join((*cells, cut_to(line[-1], max(room, _MIN_COMMAND)))).rstrip()
         click.echo(text if number else click.style(text, bold=True))
 
 
@@ -154,7 +154,7 @@ def _cells(seen: _Seen, ids: Sequence[str]) -> tuple[str, ...]:
         "?"
         if seen.exit and seen.exit.reason == "lost"
         else human_time(_runtime(*seen[:2])).replace(" ", ""),
-        _cut(_plain(record.owner), _MAX_OWNER),
+        cut_to(_plain(record.owner), _MAX_OWNER),
         _status(seen),
         shorten(_plain(_from_home(record.cwd)), _MAX_DIRECTORY),
         _plain(record.text),
@@ -179,21 +179,6 @@ def _say_exit(exit_: Exit) -> str:
     if exit_.reason == "lost":
         return "ended, code not known"
     return exit_.signal or f"exit {exit_.code}"
-
-
-def _width(text: str) -> int:
-    """Columns of a terminal that text takes."""
-    if text.isascii():
-        return len(text)
-    return len(text) + sum(unicodedata.east_asian_width(char) in "WF" for char in text)
-
-
-def _cut(text: str, columns: int) -> str:
-    if _width(text) <= columns:
-        return text
-    while _width(text) > columns - 1:
-        text = text[: min(len(text) - 1, columns - 1)]
-    return f"{text}…"
 
 
 class Known(NamedTuple):

@@ -9,38 +9,31 @@ import sys
 import termios
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
 
 import click
 
-from clawkit.approvals.display import fold, render, show_command
-from clawkit.core.approval import MAX_WAIT_S, Answer, Extent, Question
+from clawkit.approvals.display import fold
+from clawkit.core.approval import MAX_WAIT_S, Answer, Question
 from clawkit.text import human_time, printable
+from clawkit.ui.choices import (
+    BY,
+    GONE,
+    MAX_REASON,
+    NO,
+    Choice,
+    by_key,
+    choices_for,
+    deny_at,
+    show_question,
+)
 
-BY = "the person at the terminal"
 SETTLE_S = 0.03
 """What comes so soon after a key belongs to it: the rest of its sequence, or of a paste."""
-MAX_REASON = 1_000
-_NO = Answer("deny", f"{BY} said no", by=BY)
 _WIDTH = 80
-_IN = " " * 6
 _MOST = 4_096
 _CTRL_C = "\x03"
 _ARROW = r"\x1b[\[O][ABCD]"
 _ARROWS = re.compile(f"((?:{_ARROW})+)([\r\n]*)")
-_EXTENTS: dict[Extent, tuple[str, str]] = {
-    "exact": ("e", "exactly this command, in this directory"),
-    "subcommand": ("s", "this sub-command"),
-    "program": ("p", "the whole program"),
-}
-
-
-class _Choice(NamedTuple):
-    key: str
-    words: str
-    answer: Answer | None
-    """None when the reason is to be asked for."""
-    done: str
 
 
 class TerminalApprover:
@@ -58,7 +51,7 @@ class TerminalApprover:
             if self._bell:
                 screen.say("\a", nl=False)
             _show(request, screen)
-            choices = list(_choices(request))
+            choices = list(choices_for(request))
             try:
                 if screen.moves:
                     time = human_time(min(request.timeout_s, MAX_WAIT_S))
@@ -68,7 +61,7 @@ class TerminalApprover:
                 if chosen.answer is None:
                     return await _ask_reason(screen)
             except asyncio.CancelledError:
-                screen.say("  Not asked any more: answered elsewhere, or too late.")
+                screen.say(f"  {GONE}")
                 raise
             screen.say(f"  {chosen.done}")
             return chosen.answer
@@ -94,43 +87,14 @@ class _Screen:
 
 
 def _show(request: Question, screen: _Screen) -> None:
-    title, *rows = render(request, width=screen.width).split("\n")
+    title, *rows = show_question(request, screen.width)
     screen.say("")
     screen.say(title, bold=True)
     for row in rows:
         screen.say(row)
-    if request.params:
-        import json
-
-        shown = json.dumps(dict(request.params), ensure_ascii=False, default=str)
-        for row in fold(f"parameters: {show_command(shown, keep='')}", screen.width, "  ", _IN):
-            screen.say(row)
 
 
-def _choices(request: Question) -> Iterator[_Choice]:
-    yield _Choice("y", "allow once", Answer("allow", by=BY), "Allowed once.")
-    for number, each in enumerate(request.lasting):
-        key, words = _EXTENTS[each.extent]
-        # The first one is the narrowest.
-        yield _Choice(
-            key if number else "a",
-            f"always allow {words}",
-            Answer("allow", extent=each.extent, by=BY),
-            f"Allowed from now on: {words}.",
-        )
-    yield _Choice("n", "deny", _NO, "Denied.")
-    yield _Choice("r", "deny, and tell the model why", None, "")
-
-
-def _by_key(choices: list[_Choice], key: str) -> _Choice | None:
-    return next((each for each in choices if each.key == key), None)
-
-
-def _deny(choices: list[_Choice]) -> int:
-    return next(number for number, each in enumerate(choices) if each.key == "n")
-
-
-async def _ask_line(choices: list[_Choice], screen: _Screen) -> _Choice:
+async def _ask_line(choices: list[Choice], screen: _Screen) -> Choice:
     """The choice by its letter, or by its number."""
     for number, each in enumerate(choices, 1):
         screen.say(f"  {number}) {each.key}: {each.words}")
@@ -141,12 +105,12 @@ async def _ask_line(choices: list[_Choice], screen: _Screen) -> _Choice:
     if line.isdecimal() and 1 <= int(line) <= len(choices):
         return choices[int(line) - 1]
     meant = {"yes": "y", "always": "a", "no": "n"}.get(line, line)
-    return _by_key(choices, meant) or choices[_deny(choices)]
+    return by_key(choices, meant) or choices[deny_at(choices)]
 
 
-async def _ask_keys(choices: list[_Choice], screen: _Screen, time: str) -> _Choice:
+async def _ask_keys(choices: list[Choice], screen: _Screen, time: str) -> Choice:
     """The choice by a key, or by arrow keys and Enter. At first, Enter means no."""
-    at = _deny(choices)
+    at = deny_at(choices)
     hint = f"Press a letter, or arrow keys and Enter. No answer within {time} means no."
     for row in fold(hint, screen.width, "  "):
         screen.say(row, dim=True)
@@ -164,7 +128,7 @@ async def _ask_keys(choices: list[_Choice], screen: _Screen, time: str) -> _Choi
             screen.say(f"\x1b[{rows}A\x1b[J", nl=False)
 
 
-def _press(key: str, choices: list[_Choice], at: int) -> tuple[_Choice | None, int]:
+def _press(key: str, choices: list[Choice], at: int) -> tuple[Choice | None, int]:
     """What a key does: the choice it makes, if any, and the line that is marked then."""
     if moves := _ARROWS.fullmatch(key):
         for arrow in re.findall(_ARROW, moves[1]):
@@ -176,10 +140,10 @@ def _press(key: str, choices: list[_Choice], at: int) -> tuple[_Choice | None, i
         return choices[at], at
     if letter in ("\x1b", _CTRL_C, "\x04", "q"):
         letter = "n"
-    return _by_key(choices, letter), at
+    return by_key(choices, letter), at
 
 
-def _draw(choices: list[_Choice], at: int, screen: _Screen) -> None:
+def _draw(choices: list[Choice], at: int, screen: _Screen) -> None:
     room = screen.width - 1
     for number, each in enumerate(choices):
         mark = ">" if number == at else " "
@@ -197,7 +161,7 @@ async def _ask_reason(screen: _Screen) -> Answer:
         line = await _read_line()
     screen.say("  Denied." if line.endswith("\n") else "\n  Denied.")
     reason = "" if _CTRL_C in line else printable(line.strip(), "")[:MAX_REASON]
-    return Answer("deny", reason or _NO.reason, by=BY)
+    return Answer("deny", reason or NO.reason, by=BY)
 
 
 @contextmanager

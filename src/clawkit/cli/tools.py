@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from clawkit.agent.assemble import Assembly, assemble
+from clawkit.agent.assemble import SETTINGS, Assembly, assemble
 from clawkit.agent.model import target_of
 from clawkit.cli.options import (
     Settings,
@@ -67,7 +67,9 @@ def _trace(trace: Trace) -> dict[str, Any]:
 
 
 @tools.command("list")
-@click.option("--all", "everything", is_flag=True, help="Also what policy removed or is not built.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Also what policy removed, is off or is not built."
+)
 @json_option
 @scope_options
 def list_tools(everything: bool, as_json: bool, **options: Any) -> None:
@@ -97,10 +99,12 @@ def _print_list(rows: list[dict[str, Any]], everything: bool) -> None:
         )
         click.echo(f"  {row['tool']:<18} {row['description']:<46} {note}")
     in_force = sum(row["inForce"] for row in rows)
-    removed = sum(not row["allowed"] for row in rows)
+    off = sum(map(_is_off, rows))
+    removed = sum(not row["allowed"] for row in rows) - off
     unbuilt = sum(row["allowed"] and not row["available"] for row in rows)
     click.echo(
-        f"{in_force} in force, {removed} removed by policy, {unbuilt} not available in this build."
+        f"{in_force} in force, {removed} removed by policy, {off} off by settings, "
+        f"{unbuilt} not available in this build."
     )
     if not everything:
         click.echo(
@@ -108,7 +112,14 @@ def _print_list(rows: list[dict[str, Any]], everything: bool) -> None:
         )
 
 
+def _is_off(row: dict[str, Any]) -> bool:
+    """Whether policy leaves a tool that other settings keep from the run."""
+    return not row["allowed"] and row["removedBy"]["step"] == SETTINGS
+
+
 def _absence(row: dict[str, Any]) -> str:
+    if _is_off(row):
+        return printable(f"off: {row['removedBy']['why']}")
     if not row["allowed"]:
         return printable(f"removed: {row['removedBy']['why']}")
     return "not available in this build"
@@ -175,7 +186,9 @@ def _rules_for(name: str, settings: Settings, assembly: Assembly) -> list[dict[s
 
 
 def _print_explanation(row: dict[str, Any]) -> None:
-    if not row["allowed"]:
+    if _is_off(row):
+        head = click.style("off by settings", fg="yellow")
+    elif not row["allowed"]:
         head = click.style("removed by policy", fg="red")
     elif not row["available"]:
         head = click.style("allowed, but not available in this build", fg="yellow")

@@ -11,6 +11,7 @@ from clawkit.config.sections.approvals import Approvals
 from clawkit.config.sections.automation import Commands, Cron, Hooks
 from clawkit.config.sections.browser import Browser
 from clawkit.config.sections.channels import Channel
+from clawkit.config.sections.diagnostics import Diagnostics
 from clawkit.config.sections.env import Env, Logging, Secrets
 from clawkit.config.sections.gateway import Gateway
 from clawkit.config.sections.media import Tts
@@ -68,6 +69,8 @@ class Config(Section):
     """Chat channels, by id."""
     logging: Logging = Logging()
     """Messages about what happens."""
+    diagnostics: Diagnostics = Diagnostics()
+    """What is told about runs to those who operate them."""
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:

@@ -50,6 +50,9 @@ def parse_ref(text: str) -> ModelRef:
         head, model = "", head
     if (slash and not head) or not model.strip("/") or model != model.strip("/"):
         raise ValueError(f"model reference {text!r} must look like 'provider/model' or 'model'")
+    if not {".", ".."}.isdisjoint(model.split("/")):
+        # It may become part of an address, where these lead elsewhere.
+        raise ValueError(f"model reference {text!r} must not contain '.' or '..' between slashes")
     provider = normalize_provider(head)
     if provider and not _PROVIDER.fullmatch(provider):
         raise ValueError(

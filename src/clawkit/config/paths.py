@@ -41,6 +41,11 @@ def waiting_file(env: Mapping[str, str]) -> str:
     return os.path.join(home(env), "approvals.sqlite")
 
 
+def sessions_file(env: Mapping[str, str]) -> str:
+    """Where conversations are kept, unless `session.store` says otherwise."""
+    return os.path.join(home(env), "sessions.sqlite")
+
+
 def audit_file(env: Mapping[str, str]) -> str:
     """Where every decision about a command is written down."""
     return os.path.join(home(env), "logs", "exec-approvals.jsonl")

@@ -20,6 +20,7 @@ CONTEXT_LINES = 2
 _BAGS = ("env", "vars", "headers")
 """Maps whose values are often secrets, whatever their names."""
 _REFERENCE = re.compile(r"\$[A-Z][A-Z0-9_]{0,127}|(?:\$\{[A-Z_][A-Z0-9_]{0,127}\})+|")
+_VARIABLE = re.compile(r"(\$?)(?:([A-Z][A-Z0-9_]{0,127})|\{([A-Z_][A-Z0-9_]{0,127})\})")
 _REFERENCE_KEYS = {"source", "provider", "id"}
 _RANDOM = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9_+=-]+")
 _FLAG = re.compile(r"--?([A-Za-z][A-Za-z0-9_-]*)")
@@ -53,6 +54,29 @@ def secrets_of(
         and not (value in shape.words or _REFERENCE.fullmatch(value))
     ):
         yield value
+
+
+def variables_of(
+    value: Any, shape: Shape = ROOT, *, hide: bool = False, bag: bool = False
+) -> Iterator[str]:
+    """Names of the variables that stand for secrets in a value, as it is written."""
+    hide = hide or is_secret(shape)
+    if isinstance(value, dict):
+        if _is_reference(value):
+            if value["source"] == "env":
+                yield str(value.get("id"))
+            return
+        for key, item in value.items():
+            inner, hidden = _inside(key, item, shape, hide)
+            yield from variables_of(item, inner, hide=hidden, bag=bag or key in _BAGS)
+    elif isinstance(value, list):
+        for item in value:
+            yield from variables_of(item, shape.items or shape, hide=hide)
+    elif hide and isinstance(value, str):
+        found = _VARIABLE.fullmatch(value)
+        # Without the sign it is a name only where nothing but a secret can stand.
+        if found and (found[1] or (is_secret(shape) and not bag)):
+            yield found[2] or found[3]
 
 
 def _is_telling(key: str, value: Any) -> bool:

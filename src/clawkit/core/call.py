@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -29,27 +30,28 @@ from clawkit.core.bounded import GRACE_S, bounded
 from clawkit.core.catalog import CATALOG, canonical
 from clawkit.core.context import Context, Scope
 from clawkit.core.effects import ANYTHING, Effect, collide
+from clawkit.core.failure import failure
 from clawkit.core.finalize import finalize, for_event, params_for_event
 from clawkit.core.hooks import Call, Hooks
 from clawkit.core.params import read_params
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
-from clawkit.errors import (
-    ClawkitError,
-    ToolAuthorizationError,
-    ToolError,
-    UnknownToolError,
-)
+from clawkit.core.watch import Asked, Watch, admit, note
+from clawkit.errors import ToolAuthorizationError, UnknownToolError
 from clawkit.redact import Redactor
 from clawkit.text import nearest, one_line
 
 MAX_NAME = 80
 """Characters of a name nobody knows that are repeated."""
+ACTING = frozenset(("write", "exec", "send"))
+"""Effects that change something."""
 
 log = logging.getLogger(__name__)
 
 Event = Mapping[str, Any]
 OnEvent = Callable[[Event], None]
+OnResult = Callable[[int, Result], None]
+"""Told the place of a call in its message, and its result."""
 Rules = Callable[[Tool, Mapping[str, Any], Context], Deny | Ask | None]
 
 
@@ -75,6 +77,8 @@ class Run:
     redactor: Redactor = field(default_factory=Redactor)
     grace_s: float = GRACE_S
     """How long a cancelled tool may clean up before it is left behind."""
+    watch: Watch | None = None
+    """Looks for calls that lead nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +91,27 @@ class CallRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class _Entry:
+    """A call on its way, whatever becomes of it."""
+
+    run: Run
+    request: CallRequest
+    name: str
+    """The canonical name it asks for."""
+    shown: str
+    """The tool's own name; a short one if there is no such tool."""
+    id: str
+    on_event: OnEvent | None
+    on_result: Callable[[Result], None] | None
+    ticket: object = None
+    """What the watch wants to have back."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Prepared:
     """A call that is understood, and that no hook blocked."""
 
+    entry: _Entry
     tool: Tool
     call: Call
     arguments: Any
@@ -102,17 +124,29 @@ class _Prepared:
 
 async def call(run: Run, request: CallRequest, on_event: OnEvent | None = None) -> Result:
     """Carry out one call. Failures are results; only cancellation is raised."""
-    prepared = await _prepare(run, request, on_event)
+    [entered] = _enter(run, [_entry(run, request, on_event)])
+    prepared = await _prepare(entered)
     if isinstance(prepared, Result):
         return prepared
-    return await _carry_out((), run, prepared, on_event)
+    return await _carry_out((), prepared)
 
 
 async def call_all(
-    run: Run, requests: Iterable[CallRequest], on_event: OnEvent | None = None
+    run: Run,
+    requests: Iterable[CallRequest],
+    on_event: OnEvent | None = None,
+    *,
+    on_result: OnResult | None = None,
 ) -> list[Result]:
-    """The calls of one message: admitted in order, then side by side where they cannot collide."""
-    prepared = [await _prepare(run, request, on_event) for request in requests]
+    """The calls of one message: admitted in order, then side by side where they cannot collide.
+
+    `on_result` is told each result as soon as it is final, in whatever order that is.
+    """
+    entries = [
+        _entry(run, request, on_event, on_result and partial(on_result, number))
+        for number, request in enumerate(requests)
+    ]
+    prepared = [await _prepare(entered) for entered in _enter(run, entries)]
     started: list[asyncio.Task[Result] | Result] = []
     async with asyncio.TaskGroup() as group:
         for each in prepared:
@@ -126,34 +160,53 @@ async def call_all(
                 and isinstance(task, asyncio.Task)
                 and collide(each.effects, other.effects)
             ]
-            started.append(group.create_task(_carry_out(earlier, run, each, on_event)))
+            started.append(group.create_task(_carry_out(earlier, each)))
     return [each if isinstance(each, Result) else each.result() for each in started]
 
 
-async def _carry_out(
-    earlier: Sequence[Awaitable[Result]], run: Run, prepared: _Prepared, on_event: OnEvent | None
-) -> Result:
+def _entry(
+    run: Run,
+    request: CallRequest,
+    on_event: OnEvent | None,
+    on_result: Callable[[Result], None] | None = None,
+) -> _Entry:
+    name = canonical(str(request.tool))
+    tool = run.tools.get(name)
+    shown = one_line(name, MAX_NAME) if tool is None else tool.name
+    call_id = request.id or os.urandom(8).hex()
+    return _Entry(run, request, name, shown, call_id, on_event, on_result)
+
+
+def _enter(run: Run, entries: Sequence[_Entry]) -> Sequence[_Entry | Result]:
+    """The calls of a message as the watch lets them pass: all of them, or none."""
+    if run.watch is None or not entries:
+        return entries
+    asked = [Asked(each.name, each.request.params, each.name in run.tools) for each in entries]
+    admission = admit(run.watch, asked)
+    if admission.refusals:
+        return [_told(e, _final(e, r)) for e, r in zip(entries, admission.refusals, strict=True)]
+    return [replace(e, ticket=t) for e, t in zip(entries, admission.tickets, strict=True)]
+
+
+async def _carry_out(earlier: Sequence[Awaitable[Result]], prepared: _Prepared) -> Result:
     """When the calls it could collide with are done: rules, a person, the tool itself."""
     for task in earlier:
         await task
     try:
-        await _decide(run, prepared)
+        await _decide(prepared.entry.run, prepared)
     except Exception as error:  # noqa: BLE001  # as in _prepare
-        name, call_id = prepared.tool.name, prepared.call.ctx.call_id
-        return _finish(run, _failure(name, error), name, call_id, on_event)
-    return await _execute(run, prepared, on_event)
+        return _finish(prepared.entry, failure(prepared.tool.name, error))
+    return await _execute(prepared)
 
 
-async def _prepare(run: Run, request: CallRequest, on_event: OnEvent | None) -> _Prepared | Result:
+async def _prepare(entry: _Entry | Result) -> _Prepared | Result:
     """Everything that comes before the tool itself; a refusal is a finished result."""
-    call_id, name = request.id or os.urandom(8).hex(), canonical(str(request.tool))
+    if isinstance(entry, Result):
+        return entry
     try:
-        tool = _find(run, name)
-        ctx = _context(run, tool, call_id, on_event)
-        return await _admit(run, tool, request.params, ctx)
+        return await _admit(entry, _find(entry.run, entry.name))
     except Exception as error:  # noqa: BLE001  # whatever goes wrong on the way, nothing runs
-        shown = one_line(name, MAX_NAME)
-        return _finish(run, _failure(shown, error), shown, call_id, on_event)
+        return _finish(entry, failure(entry.shown, error))
 
 
 def _find(run: Run, key: str) -> Tool:
@@ -168,21 +221,22 @@ def _find(run: Run, key: str) -> Tool:
     raise UnknownToolError(f"there is no tool called {key[:MAX_NAME]!r}; {hint}")
 
 
-def _context(run: Run, tool: Tool, call_id: str, on_event: OnEvent | None) -> Context:
+def _context(entry: _Entry) -> Context:
+    run = entry.run
+
     async def send_update(update: Result) -> None:
-        if on_event is not None:
-            _emit(on_event, "update", tool.name, call_id, for_event(update, run.redactor))
+        _tell(entry, "update", update)
 
     def notify(notice: Result) -> None:
-        if on_event is not None:
-            _emit(on_event, "notice", tool.name, call_id, for_event(notice, run.redactor))
+        _tell(entry, "notice", notice)
 
-    return Context(call_id, run.scope, run.workspace, run.services, send_update, notify)
+    return Context(entry.id, run.scope, run.workspace, run.services, send_update, notify)
 
 
-async def _admit(run: Run, tool: Tool, raw: object, ctx: Context) -> _Prepared:
-    params, arguments = read_params(tool, raw, run.workspace)
-    call = Call(tool.name, params, ctx)
+async def _admit(entry: _Entry, tool: Tool) -> _Prepared:
+    run = entry.run
+    params, arguments = read_params(tool, entry.request.params, run.workspace)
+    call = Call(tool.name, params, _context(entry))
     outcome = await run.hooks.run_before(call)
     if outcome.blocked is not None:
         reason = "hook-failed" if outcome.failed else "hook"
@@ -193,7 +247,8 @@ async def _admit(run: Run, tool: Tool, raw: object, ctx: Context) -> _Prepared:
     agreed: set[str] = set()
     ctx = _with_questions(run, tool, call, agreed)
     call = replace(call, ctx=ctx)
-    return _Prepared(tool, call, arguments, _effects(tool, arguments, ctx), outcome.ask, agreed)
+    effects = _effects(tool, arguments, ctx)
+    return _Prepared(entry, tool, call, arguments, effects, outcome.ask, agreed)
 
 
 def _with_questions(run: Run, tool: Tool, call: Call, agreed: set[str]) -> Context:
@@ -289,53 +344,55 @@ async def _ask(run: Run, call: Call, wish: Ask) -> None:
         )
 
 
-async def _execute(run: Run, prepared: _Prepared, on_event: OnEvent | None) -> Result:
-    tool, call, call_id = prepared.tool, prepared.call, prepared.call.ctx.call_id
-    if on_event is not None:
+async def _execute(prepared: _Prepared) -> Result:
+    entry, tool, call = prepared.entry, prepared.tool, prepared.call
+    run = entry.run
+    if entry.on_event is not None:
         shown = params_for_event(call.params, run.redactor)
-        _emit(on_event, "start", tool.name, call_id, {"params": shown})
+        _emit(entry, entry.on_event, "start", {"params": shown})
     try:
         value = await bounded(tool.execute(prepared.arguments, call.ctx), None, run.grace_s)
         result = Result.of(value, tool.name)
     except Exception as error:  # noqa: BLE001  # the boundary where failures become results
-        result = _failure(tool.name, error)
+        result = failure(tool.name, error)
     result = await run.hooks.run_after(call, result)
-    return _finish(run, result, tool.name, call_id, on_event)
+    return _finish(entry, result, acts=any(each.kind in ACTING for each in prepared.effects))
 
 
-def _finish(run: Run, result: Result, tool: str, call_id: str, on_event: OnEvent | None) -> Result:
-    """The result as it goes out, told to whoever watches."""
+def _finish(entry: _Entry, result: Result, *, acts: bool = False) -> Result:
+    """The result as it goes out, noted by the watch and told to whoever listens."""
+    result = _final(entry, result)
+    if entry.run.watch is not None:
+        result = note(entry.run.watch, entry.ticket, result, acts=acts)
+    return _told(entry, result)
+
+
+def _final(entry: _Entry, result: Result) -> Result:
+    window = entry.run.scope.context_window
     try:
-        result = finalize(result, redactor=run.redactor, context_window=run.scope.context_window)
+        return finalize(result, redactor=entry.run.redactor, context_window=window)
     except Exception as error:  # noqa: BLE001  # what a tool put into its details may not be JSON
-        result = _failure(tool, error)
-    if on_event is not None:
-        _emit(on_event, "end", tool, call_id, for_event(result, run.redactor))
+        return failure(entry.shown, error)
+
+
+def _told(entry: _Entry, result: Result) -> Result:
+    _tell(entry, "end", result)
+    if entry.on_result is not None:
+        try:
+            entry.on_result(result)
+        except Exception as error:  # noqa: BLE001  # somebody else's code
+            log.warning("a listener for results failed: %r", error)
     return result
 
 
-def _failure(tool: str, error: Exception) -> Result:
-    """The result that stands for an exception."""
-    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    if isinstance(error, ToolAuthorizationError):
-        reason, code = str(error), error.status
-        denied = {"deniedReason": error.reason, "reason": reason, "code": code}
-        return Result.text(reason, status="blocked", tool=tool, **denied)
-    if isinstance(error, ClawkitError):
-        code = error.status if isinstance(error, ToolError) else 500
-        return Result.error(tool, str(error), code=code)
-    log.debug("%s failed", tool, exc_info=error)
-    try:
-        words = str(error)
-    except Exception:  # noqa: BLE001  # somebody else's class
-        words = "it does not say why"
-    return Result.error(tool, f"{type(error).__name__}: {words}", code=500)
+def _tell(entry: _Entry, kind: str, result: Result) -> None:
+    if entry.on_event is not None:
+        _emit(entry, entry.on_event, kind, for_event(result, entry.run.redactor))
 
 
-def _emit(on_event: OnEvent, kind: str, tool: str, call_id: str, body: Mapping[str, Any]) -> None:
-    """Tell whoever watches. A watcher that fails must not harm the call."""
+def _emit(entry: _Entry, on_event: OnEvent, kind: str, body: Mapping[str, Any]) -> None:
+    """Tell whoever listens. A listener that fails must not harm the call."""
     try:
-        on_event({"type": kind, "tool": tool, "callId": call_id, **body})
+        on_event({"type": kind, "tool": entry.shown, "callId": entry.id, **body})
     except Exception as error:  # noqa: BLE001  # somebody else's code
         log.warning("an event listener failed: %r", error)

@@ -53,6 +53,9 @@ class InForce(NamedTuple):
 
     tools: tuple[str, ...]
     removed: int
+    """How many policy took away."""
+    off: int = 0
+    """How many more are switched off by settings."""
 
 
 async def _drop(_update: Result) -> None:

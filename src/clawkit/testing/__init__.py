@@ -7,13 +7,17 @@ async def test_my_tool(tmp_path):
     async with open_kit(tmp_path, my_tool) as kit:
         result = await kit.call("my_tool", {"city": "Paris"})
         assert result.as_text() == "18 degrees"
+
+Of models it has two that say what a test tells them: `ScriptedModel` in this process, and
+`ScriptedServer` over HTTP in the four APIs. `fault` is what can go wrong with their answers.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clawkit.core.approval import Answer, Question
 from clawkit.core.call import Event
@@ -22,7 +26,42 @@ from clawkit.errors import ClawkitError
 from clawkit.runtime import Toolkit
 from clawkit.schema.declare import PROVIDERS, declare
 
-__all__ = ["Events", "ScriptedApprover", "check_tool", "open_kit"]
+if TYPE_CHECKING:
+    from clawkit.testing import fault
+    from clawkit.testing.answers import Gate, call, calls, hang, say, think
+    from clawkit.testing.models import ScriptedModel
+    from clawkit.testing.server import ScriptedServer
+
+__all__ = [
+    "Events",
+    "Gate",
+    "ScriptedApprover",
+    "ScriptedModel",
+    "ScriptedServer",
+    "call",
+    "calls",
+    "check_tool",
+    "fault",
+    "hang",
+    "open_kit",
+    "say",
+    "think",
+]
+
+# Loaded on first use: tests of tools need no models.
+_HOME = {
+    **dict.fromkeys(("Gate", "call", "calls", "hang", "say", "think"), "clawkit.testing.answers"),
+    "ScriptedModel": "clawkit.testing.models",
+    "ScriptedServer": "clawkit.testing.server",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "fault":
+        return importlib.import_module("clawkit.testing.fault")
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'clawkit.testing' has no attribute {name!r}")
 
 
 def open_kit(

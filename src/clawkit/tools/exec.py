@@ -9,9 +9,9 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from clawkit.approvals.base import Admitted, Gate, Request, Waiting
 from clawkit.approvals.elevated import check_elevated
 from clawkit.approvals.hosts import resolve_host
+from clawkit.approvals.seam import Admitted, Gate, Request, Waiting
 from clawkit.config.model import Config
 from clawkit.config.sections.exec import Ask, Exec, Host, Security
 from clawkit.core import approval
@@ -22,6 +22,7 @@ from clawkit.core.tool import Tool
 from clawkit.errors import ToolInputError
 from clawkit.process.base import Command, Commands, Exit, Launch, NoTerminalError, Surroundings
 from clawkit.tools.commanding import FINISHED, TAIL, cap_of, owner_of
+from clawkit.tools.exec_effects import only_reads
 from clawkit.tools.exec_later import run_later
 from clawkit.tools.exec_output import announce, say_done, say_not_run, say_running
 
@@ -306,8 +307,9 @@ async def _watch(command: Command, ctx: Context, seconds: float | None) -> Exit 
     return None
 
 
-def effects(_params: Params, _ctx: Context) -> tuple[Effect, ...]:
-    return (Effect("exec"),)
+def effects(params: Params, _ctx: Context) -> tuple[Effect, ...]:
+    # Commands that only look can run side by side; whether they may run is not decided here.
+    return (Effect("read" if only_reads(params.command) else "exec"),)
 
 
 def make_tool(config: Config, scope: Scope) -> Tool:

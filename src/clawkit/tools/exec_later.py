@@ -6,7 +6,7 @@ from typing import Protocol
 
 from msgspec import structs
 
-from clawkit.approvals.base import Admitted, Gate, Request, Waiting
+from clawkit.approvals.seam import Admitted, Gate, Request, Waiting
 from clawkit.config.sections.exec import Exec
 from clawkit.core.context import Context
 from clawkit.core.result import Result

@@ -1299,6 +1299,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("name", sorted(SHEETS))
 def test_hostile_arguments_take_no_time_to_speak_of(name: str) -> None:
     for text in HOSTILE:

@@ -346,6 +346,7 @@ def test_work_stays_without_editors_force_and_other_places(workspace: Path, comm
     assert isinstance(ask("git", workspace, command), str)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("preset", ["git", "git-read"])
 def test_no_flag_of_a_sub_command_may_be_shortened(workspace: Path, preset: str) -> None:
     for name, command in PRESETS[preset].commands.items():

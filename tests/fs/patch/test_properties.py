@@ -103,6 +103,7 @@ def wrap(*sections: str) -> str:
     return "\n".join(("*** Begin Patch", *sections, "*** End Patch"))
 
 
+@pytest.mark.no_cover
 @given(cases(), st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_a_patch_gives_the_text_it_was_made_for(case: Case, crlf: bool) -> None:
@@ -112,6 +113,7 @@ def test_a_patch_gives_the_text_it_was_made_for(case: Case, crlf: bool) -> None:
     assert apply_chunks(case.before, section.chunks, "f").text == case.after
 
 
+@pytest.mark.no_cover
 @given(st.data())
 @settings(max_examples=150, deadline=None)
 def test_lines_found_in_spite_of_blanks_and_typography_stay_as_they_are(
@@ -137,6 +139,7 @@ def test_lines_found_in_spite_of_blanks_and_typography_stay_as_they_are(
     assert result.text == "".join(f"{line}\n" for line in kept)
 
 
+@pytest.mark.no_cover
 @given(
     st.lists(
         st.sampled_from(
@@ -197,6 +200,7 @@ def test_a_patch_of_several_files_leaves_each_with_the_bytes_it_was_made_for(
         assert found == [as_bytes(case.after, encoding) for case, encoding in files]
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("breakage", ["@@ no such line\n+x", "@@\n no such line\n+x", "nonsense"])
 @given(files=st.lists(cases(), min_size=1, max_size=4), data=st.data())
 @settings(max_examples=25, deadline=None)

@@ -43,6 +43,7 @@ def test_the_first_names_in_order_are_kept_of_any_number(limit: int) -> None:
     assert collect(Find("*", limit=limit), names, size=50_000) == (sorted(names)[:limit], 30_000)
 
 
+@pytest.mark.no_cover
 def test_a_million_names_take_little_memory() -> None:
     collector = Collector(2_000, None)
     tracemalloc.start()

@@ -577,6 +577,7 @@ def test_a_directory_that_goes_away_is_left(
     assert notes == []
 
 
+@pytest.mark.no_cover
 def test_a_directory_swapped_for_a_link_shows_nothing_from_outside(tmp_path: Path) -> None:
     root, outside = tmp_path / "root", tmp_path / "outside"
     for place, text in ((root / "dir" / "sub", "inside\n"), (outside / "sub", "SECRET\n")):

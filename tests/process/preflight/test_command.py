@@ -269,6 +269,7 @@ def test_no_text_is_too_much(text: str) -> None:
         assert all(path.startswith("/") for path in found(command))
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     "unit",
     [

@@ -199,6 +199,7 @@ def is_python(text: str) -> bool:
     return True
 
 
+@pytest.mark.no_cover
 def test_the_standard_library_is_python_and_what_is_added_is_not() -> None:
     seen = 0
     for file in standard_library():
@@ -221,6 +222,7 @@ def test_what_compiles_is_never_found_whatever_it_is(text: str) -> None:
     assert finding is None or not is_python(text)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     "unit",
     [

@@ -119,6 +119,10 @@ class AgentCommon(Section):
     """Most characters taken from all workspace files."""
     embedded_pi: Override[EmbeddedPi] | None = None
     """How the agent loop behaves."""
+    max_turns: Positive | None = None
+    """Most answers of the model to one message; unset is 200."""
+    max_cost: Annotated[float, Meta(gt=0)] | None = None
+    """Dollars that one conversation may cost; unset is no limit."""
     memory_search: Override[MemorySearch] | None = None
     """Changes to `memory.search`, in the older place."""
 

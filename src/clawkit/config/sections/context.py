@@ -1,10 +1,12 @@
 """What goes into a model's context, and what is left out when it gets long."""
 
-from typing import Annotated, Literal
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from clawkit.config.section import Count, Positive, Section
+from clawkit.config.section import Conflict, Count, Positive, Section
+from clawkit.text import parse_time
 
 
 class ContextLimits(Section):
@@ -60,3 +62,10 @@ class ContextPruning(Section):
     """Whose results may be left out."""
     hard_clear: HardClear = HardClear()
     """Replacing an old result as a whole."""
+
+    @classmethod
+    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
+        try:
+            parse_time(str(raw.get("ttl", "5m")))
+        except ValueError as error:
+            yield "ttl", str(error), "Write a number and s, m, h or d"

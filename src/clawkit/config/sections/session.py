@@ -49,7 +49,7 @@ class Session(Section):
     reset_triggers: list[str] | None = None
     """Messages that start afresh; unset is /new and /reset."""
     store: str | None = None
-    """File or address of the session store."""
+    """File in which conversations are kept; unset is `sessions.sqlite` in the state directory."""
     send_policy: Scope = Scope()
     """Conversations that may be answered."""
     agent_to_agent: PingPong = PingPong()

@@ -45,8 +45,9 @@ _THRESHOLDS = {
 class LoopDetection(Section):
     """Guard against calls that repeat without progress."""
 
-    enabled: bool = False
-    """Turn the guard on; default false."""
+    enabled: bool | None = None
+    """Turn the guard on; unset only ends a loop that goes on after a compaction, false not even
+    that."""
     history_size: Positive = 30
     """Calls to look back on; default 30."""
     warning_threshold: Positive = 10

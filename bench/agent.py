@@ -1,0 +1,245 @@
+"""An agent against a scripted service: start, the gap between answer and next request, memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.figure import Figure
+from clawkit.agent.prompt import Surroundings, build_prompt
+from clawkit.testing import open_kit
+
+CLAWKIT = os.path.join(os.path.dirname(sys.executable), "clawkit")
+STARTS = 11
+STEPS = 210
+SLEEPS = 8
+_LENGTH = re.compile(rb"content-length: *([0-9]+)", re.IGNORECASE)
+
+
+def _chunk(body: dict[str, Any]) -> bytes:
+    data = b"data: " + json.dumps(body).encode() + b"\n\n"
+    return f"{len(data):x}\r\n".encode() + data + b"\r\n"
+
+
+def _reply(*calls: tuple[str, dict[str, Any]], text: str = "") -> bytes:
+    """A whole streamed answer in the form of chat completions."""
+    made = [
+        {
+            "index": number,
+            "id": f"call_{time.monotonic_ns()}_{number}",
+            "type": "function",
+            "function": {"name": name, "arguments": json.dumps(arguments)},
+        }
+        for number, (name, arguments) in enumerate(calls)
+    ]
+    delta = {"role": "assistant", "tool_calls": made} if made else {"content": text}
+    last = {"delta": {}, "index": 0, "finish_reason": "tool_calls" if made else "stop"}
+    done = b"data: [DONE]\n\n"
+    return (
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+        + _chunk({"choices": [{"index": 0, "delta": delta}]})
+        + _chunk({"choices": [last], "usage": {"prompt_tokens": 100, "completion_tokens": 5}})
+        + f"{len(done):x}\r\n".encode()
+        + done
+        + b"\r\n0\r\n\r\n"
+    )
+
+
+class Service:
+    """Answers from a list on one thread, and notes when requests come."""
+
+    def __init__(self, replies: Iterator[bytes], before: Callable[[int], None] | None = None):
+        self._replies = replies
+        self._before = before
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/v1"
+        self.came: list[float] = []
+        self.sent: list[float] = []
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                link, _ = self._listener.accept()
+            except OSError:
+                return
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with link:
+                self._talk(link)
+
+    def _talk(self, link: socket.socket) -> None:
+        while first := link.recv(1 << 16):
+            self.came.append(time.perf_counter())
+            head, _, body = first.partition(b"\r\n\r\n")
+            found = _LENGTH.search(head)
+            left = int(found[1]) - len(body) if found else 0
+            while left > 0 and (more := link.recv(1 << 20)):
+                left -= len(more)
+            if self._before:
+                self._before(len(self.came))
+            link.sendall(next(self._replies))
+            self.sent.append(time.perf_counter())
+
+    def gaps(self) -> list[float]:
+        """From the end of each answer to the beginning of the next request, in milliseconds."""
+        return [(came - sent) * 1e3 for sent, came in zip(self.sent, self.came[1:], strict=False)]
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def _start(place: Path, service: Service, *options: str) -> subprocess.Popen[bytes]:
+    home = place / "home"
+    home.mkdir(exist_ok=True, mode=0o700)
+    provider = {
+        "baseUrl": service.url,
+        "api": "openai-completions",
+        "models": [{"id": "m", "name": "m", "contextWindow": 1_000_000}],
+    }
+    config = {
+        "models": {"providers": {"bench": provider}},
+        "agents": {"defaults": {"model": "bench/m", "maxTurns": 1_000}},
+        "tools": {"exec": {"mode": "full"}, "fs": {"lsp": {"enabled": False}}},
+    }
+    (home / "clawkit.json5").write_text(json.dumps(config), encoding="utf-8")
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    env["CLAWKIT_HOME"] = str(home)
+    argv = [CLAWKIT, "agent", "-m", "go", *options]
+    work = place / "work"
+    work.mkdir(exist_ok=True)
+    (work / "small.txt").write_text("a small file\n" * 10, encoding="utf-8")
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(argv, cwd=work, env=env, stdin=quiet, stdout=quiet, stderr=quiet)
+
+
+def _run(place: Path, replies: Iterator[bytes], before: Any = None) -> Service:
+    service = Service(replies, before)
+    process = _start(place, service)
+    try:
+        process.wait(300)
+    finally:
+        process.kill()
+        service.close()
+    return service
+
+
+def _start_up(place: Path) -> Figure:
+    base, ours = [], []
+    for _ in range(STARTS):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", "pass"], check=True)
+        base.append(time.perf_counter() - began)
+        service = Service(iter([_reply(text="hello")]))
+        began = time.perf_counter()
+        process = _start(place, service)
+        process.wait(60)
+        ours.append(service.came[0] - began)
+        service.close()
+    note = f"{min(ours) * 1e3:.0f} ms against {min(base) * 1e3:.1f} ms for python -c pass"
+    ratio = min(ours) / min(base)
+    return Figure("start to first model request", ratio, "x python -c pass", 22, note)
+
+
+def _repeat(name: str, arguments: dict[str, Any], times: int) -> Iterator[bytes]:
+    for _ in range(times):
+        yield _reply((name, arguments))
+    yield _reply(text="done")
+
+
+def _gap_of_read(place: Path) -> Iterator[Figure]:
+    gaps = _run(place, _repeat("read", {"path": "small.txt"}, STEPS)).gaps()
+    early, late = statistics.median(gaps[5:25]), statistics.median(gaps[190:210])
+    note = f"early {early:.2f} ms, late {late:.2f} ms"
+    yield Figure("reply to next request, read", statistics.median(gaps[5:60]), "ms", 3, note)
+    yield Figure("the gap at the 200th call", late / early, "x that at the 10th", 1.5, note)
+
+
+def _gap_of_exec(place: Path) -> Figure:
+    spawns = []
+    for _ in range(60):
+        began = time.perf_counter()
+        subprocess.run(["/bin/bash", "--noprofile", "--norc", "-c", "true"], check=True)
+        spawns.append((time.perf_counter() - began) * 1e3)
+    spawn = statistics.median(spawns)
+    gaps = _run(place, _repeat("exec", {"command": "true"}, 60)).gaps()
+    took = statistics.median(gaps[5:])
+    note = f"{took:.2f} ms, a bare spawn {spawn:.2f} ms"
+    return Figure("reply to next request, exec true", took - spawn, "ms over a bare spawn", 3, note)
+
+
+def _memory(place: Path) -> Figure:
+    sizes: list[int] = []
+    process: list[subprocess.Popen[bytes]] = []
+
+    def look(number: int) -> None:
+        if number >= 50:
+            sizes.append(_pss(process[0].pid))
+
+    calls = [("read", {"path": "small.txt"}), ("exec", {"command": "true"})]
+
+    def replies() -> Iterator[bytes]:
+        for number in range(50):
+            yield _reply(calls[number % 2])
+        yield _reply(text="done")
+
+    service = Service(replies(), look)
+    process.append(_start(place, service))
+    process[0].wait(120)
+    service.close()
+    return Figure("a turn of 50 calls, memory", max(sizes) / 1e6, "MB (PSS of the tree)", 60)
+
+
+def _pss(pid: int) -> int:
+    """Bytes of a process and all below it, what they share counted once."""
+    total = 0
+    todo = [pid]
+    while todo:
+        one = todo.pop()
+        try:
+            text = Path(f"/proc/{one}/smaps_rollup").read_text(encoding="ascii")
+            for task in Path(f"/proc/{one}/task").iterdir():
+                todo += map(int, (task / "children").read_text(encoding="ascii").split())
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        found = re.search(r"^Pss: +([0-9]+)", text, re.M)
+        total += int(found[1]) * 1024 if found else 0
+    return total
+
+
+def _side_by_side(place: Path) -> Figure:
+    calls = [("exec", {"command": "sleep 0.3"})] * SLEEPS
+    service = _run(place, iter([_reply(*calls), _reply(text="done")]))
+    took = service.gaps()[0] / 1e3
+    return Figure(f"{SLEEPS} calls of one message, each sleeps 0.3 s", took, "s", 0.5)
+
+
+def _tokens() -> Figure:
+    with tempfile.TemporaryDirectory() as place:
+        kit = open_kit(place, config={"tools": {"profile": "coding"}})
+        schemas = json.dumps(kit.schemas("anthropic"), separators=(",", ":"))
+        prompt = build_prompt(kit.run.tools, Surroundings(place, model="anthropic/example"))
+    note = f"schemas {len(schemas) // 4}, prompt {len(prompt) // 4}"
+    tokens = (len(schemas) + len(prompt)) / 4
+    return Figure("prompt and schemas, coding profile", tokens, "tokens", 6_000, note)
+
+
+def measure() -> Iterator[Figure]:
+    with tempfile.TemporaryDirectory(prefix="clawkit-bench-") as name:
+        place = Path(name)
+        yield _start_up(place)
+        yield from _gap_of_read(place)
+        yield _gap_of_exec(place)
+        yield _memory(place)
+        yield _side_by_side(place)
+    yield _tokens()

@@ -1,0 +1,399 @@
+"""The loop: ask the model, run what it calls, tell it what came of it, until it calls nothing.
+
+A turn can end at any moment, by itself or from outside; the conversation it leaves behind can
+always be continued. Cancelling the task that awaits a turn aborts it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from clawkit.agent.compact import Settings as Compaction
+from clawkit.agent.compact import compact, estimate, is_due
+from clawkit.agent.events import (
+    Answered,
+    Compacted,
+    Ended,
+    Event,
+    Noticed,
+    Requested,
+    ResultStored,
+    Said,
+    Tell,
+    ToolHappened,
+    TurnEnded,
+    TurnStarted,
+    Unanswered,
+)
+from clawkit.agent.hearing import Heard
+from clawkit.agent.limits import ABORTED, CUT_OFF, SILENT, EndOfTurn, Limits
+from clawkit.agent.transcript import Forgetful, Transcript
+from clawkit.agent.view import View
+from clawkit.config.sections.shared import Thinking as Level
+from clawkit.content import (
+    Assistant,
+    Block,
+    Message,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    User,
+)
+from clawkit.core.call import CallRequest, Run, call_all
+from clawkit.core.result import Result
+from clawkit.errors import ConflictError, ToolError
+from clawkit.models.base import Model, ModelError, Request, ToolSpec
+from clawkit.text import human_time
+
+_MAX_COMPACTIONS = 3
+"""In a turn, because the provider said that the conversation does not fit."""
+
+log = logging.getLogger(__name__)
+
+
+def _nobody(_event: object) -> None:
+    """Nobody watches."""
+
+
+@dataclass
+class Conversation:
+    """One conversation: its messages, its model and its tools. One turn at a time."""
+
+    run: Run
+    model: Model
+    system: str
+    tools: tuple[ToolSpec, ...]
+    session: str = "main"
+    transcript: Transcript = field(default_factory=Forgetful)
+    history: list[Message] = field(default_factory=list)
+    """What the next request is made of; always consistent between two turns."""
+    tell: Tell = _nobody
+    limits: Limits = Limits()  # noqa: RUF009  # frozen
+    compaction: Compaction = field(default_factory=Compaction)
+    view: View = field(default_factory=lambda: View(200_000))
+    """How old results are shown."""
+    thinking: Level = "off"
+    params: Mapping[str, Any] = field(default_factory=dict)
+    usage: Usage = Usage()  # noqa: RUF009  # frozen
+    """Of all answers so far."""
+
+    def __post_init__(self) -> None:
+        self._steering: deque[User] = deque()
+        self._later: deque[User] = deque()
+        self._context = 0
+        """Tokens that the provider counted in the last request and its answer."""
+        self._counted = 0
+        """How many messages of the history that count is about."""
+        self._unsaved = ""
+        """Why the conversation could not be stored."""
+        self._last = ""
+        """The last answer of this turn."""
+        self._busy = False
+
+    def steer(self, said: str | Iterable[Block]) -> None:
+        """Say something while the model works: it reads it before its next answer."""
+        self._steering.append(_user(said))
+
+    def follow_up(self, said: str | Iterable[Block]) -> None:
+        """Say something when the model would be done: the turn goes on with it."""
+        self._later.append(_user(said))
+
+    def take_back(self) -> User | None:
+        """The last message that the model has not read yet; it is not said then."""
+        return queue.pop() if (queue := self._later or self._steering) else None
+
+    @property
+    def waiting(self) -> tuple[User, ...]:
+        """Messages that the model has not read yet, in the order in which it will."""
+        return (*self._steering, *self._later)
+
+    @property
+    def queued(self) -> int:
+        return len(self._steering) + len(self._later)
+
+    @property
+    def context_tokens(self) -> int:
+        """About how many tokens the next request has."""
+        fresh = estimate(self.history[self._counted :])
+        return self._context + fresh if self._context else fresh + self._overhead()
+
+    def _overhead(self) -> int:
+        """About how many tokens the prompt and the tools are."""
+        chars = sum(len(tool.description) + len(str(tool.schema)) for tool in self.tools)
+        return (len(self.system) + chars) // 4
+
+    async def turn(self, said: str | Iterable[Block]) -> TurnEnded:
+        """Say something and let the model work until it is done. Failures are in the result.
+
+        Raises `ConflictError` while another turn goes on, or the conversation is being shortened.
+        """
+        with self._alone():
+            return await self._turn(_user(said))
+
+    async def _turn(self, said: User) -> TurnEnded:
+        self._tell(TurnStarted(self.session, str(self.model.ref)))
+        before, self._last = self.usage, ""
+        how: Ended = "error"
+        error = "the turn broke off"
+        try:
+            async with asyncio.timeout(self.limits.timeout_s):
+                self._say(said)
+                await self._work()
+            how, error = "done", ""
+        except EndOfTurn as end:
+            how, error = end.how, end.error
+        except (ModelError, ToolError) as failure:
+            error = str(failure)
+        except TimeoutError:
+            how = "timeout"
+            error = f"the turn took longer than {human_time(self.limits.timeout_s or 0)}"
+        except asyncio.CancelledError:
+            how, error = "aborted", ""
+            raise
+        finally:
+            ended = TurnEnded(how, self.usage.minus(before), error, self._last)
+            self._tell(ended)
+        return ended
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        if self._busy:
+            raise ConflictError("this conversation is busy with a turn; wait for it, or steer it")
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
+
+    def _tell(self, event: Event) -> None:
+        """A listener that fails must not harm the conversation."""
+        try:
+            self.tell(event)
+        except Exception as error:  # noqa: BLE001  # somebody else's code
+            log.warning("a listener failed: %r", error)
+
+    def _say(self, message: User, *, steering: bool = False) -> None:
+        self._add(message)
+        self._tell(Said(message, steering))
+
+    def _add(self, message: Message) -> None:
+        """Stored first: what the model was told is never more than what is kept."""
+        self._store(message)
+        self.history.append(message)
+        if isinstance(message, Assistant):
+            self._last = message.text
+
+    def _store(self, message: Message) -> None:
+        try:
+            self.transcript.append(message)
+        except ToolError as error:
+            self._unsaved = str(error)
+
+    async def _work(self) -> None:
+        if self.run.watch is not None:
+            self.run.watch.begin()
+        for _ in range(self.limits.max_steps):
+            while self._steering:
+                self._say(self._steering.popleft(), steering=True)
+            self._check()
+            answer = await self._answer()
+            if answer.calls:
+                await self._carry_out(answer)
+            elif self._steering:
+                continue
+            elif self._later:
+                self._say(self._later.popleft())
+            else:
+                return self._check_stored()
+        raise EndOfTurn(
+            "max-turns",
+            f"stopped at the limit of answers, {self.limits.max_steps}; say `go on` to continue",
+        )
+
+    def _check(self) -> None:
+        """Whether the turn may go on."""
+        self._check_stored()
+        most = self.limits.max_cost
+        if most is not None and self.usage.cost >= most:
+            raise EndOfTurn(
+                "max-cost",
+                f"stopped: the conversation has cost ${self.usage.cost:.2f} of ${most:g}",
+            )
+
+    def _check_stored(self) -> None:
+        """An agent that acts must leave a record."""
+        if self._unsaved:
+            why, self._unsaved = self._unsaved, ""
+            raise EndOfTurn("error", f"the conversation could not be stored: {why}")
+
+    async def _answer(self) -> Assistant:
+        """The model's next answer, stored. Shortens the conversation when it does not fit."""
+        if is_due(self.context_tokens, self.model.facts, self.compaction):
+            await self._shorten()
+        silent = 0
+        for attempt in range(_MAX_COMPACTIONS + 2):
+            try:
+                answer = await self._stream()
+            except ModelError as error:
+                if error.kind != "overflow" or attempt >= _MAX_COMPACTIONS:
+                    raise
+                if not await self._shorten(tighter=attempt + 1):
+                    raise
+                continue
+            self.usage = self.usage.plus(answer.usage)
+            if answer.calls or answer.text.strip():
+                break
+            silent += 1
+            if silent == 2 or answer.stop in SILENT:
+                why = SILENT.get(answer.stop, "gave an empty answer twice; try again")
+                raise EndOfTurn("error", f"{self.model.ref} {why}")
+        self._add(answer)
+        if answer.usage.context:
+            self._context, self._counted = answer.usage.context, len(self.history)
+        self._tell(Answered(answer))
+        if answer.stop == "refusal":
+            self._tell(Noticed(f"{answer.model or self.model.ref} refused to answer", "warning"))
+        if answer.stop == "length" and not answer.calls:
+            self._tell(Noticed("the answer reached its limit of tokens and is cut off", "warning"))
+        return answer
+
+    async def _stream(self) -> Assistant:
+        """One answer as it comes. What has come is kept when it breaks off for good."""
+        request = Request(
+            self.system,
+            self.view.show(self.history),
+            self.tools,
+            thinking=self.thinking,
+            session=self.session,
+            params=self.params,
+        )
+        self._tell(Requested(str(self.model.ref)))
+        heard = Heard(self._tell)
+        # A stream is a generator: it has to be closed for the request to end.
+        stream = cast("AsyncIterator[Any]", self.model.stream(request))
+        try:
+            async with aclosing(stream) as items:  # type: ignore[type-var]
+                async for item in items:
+                    if isinstance(item, Assistant):
+                        return item
+                    heard.take(item)
+        except ModelError as error:
+            self._tell(Unanswered(error.kind, str(error)))
+            if error.kind != "overflow":
+                self._keep(heard, error)
+            raise
+        except asyncio.CancelledError:
+            self._keep(heard, None)
+            raise
+        raise ModelError("malformed", f"{self.model.ref} ended its answer without a last word")
+
+    def _keep(self, heard: Heard, error: ModelError | None) -> None:
+        """Store what had come of an answer that will not be completed; its calls are not run."""
+        parts = heard.parts()
+        if parts:
+            self._add(
+                Assistant(
+                    parts,
+                    "error" if error else "aborted",
+                    str(self.model.ref),
+                    self.model.api,
+                    error=str(error) if error else "",
+                    at_ms=_now(),
+                )
+            )
+
+    async def _carry_out(self, answer: Assistant) -> None:
+        """Run the calls of an answer; every one of them has a result afterwards."""
+        calls = answer.calls
+        stored: list[ToolResult | None] = [None] * len(calls)
+        unfinished = [
+            number
+            for number, call in enumerate(calls)
+            if answer.stop == "length" and isinstance(call.arguments, str)
+        ]
+        for number in unfinished:
+            stored[number] = self._result(calls[number], Result.error(calls[number].name, CUT_OFF))
+        todo = [number for number in range(len(calls)) if number not in unfinished]
+
+        def keep(index: int, result: Result) -> None:
+            number = todo[index]
+            stored[number] = self._result(calls[number], result)
+
+        try:
+            await call_all(
+                self.run,
+                [CallRequest(calls[n].name, calls[n].arguments, calls[n].id) for n in todo],
+                self._watch,
+                on_result=keep,
+            )
+        finally:
+            # The model reads results in the order of its calls, whatever order they came in.
+            for number, result in enumerate(stored):
+                if result is None:
+                    gone = Result.text(ABORTED, status="aborted")
+                    stored[number] = result = self._result(calls[number], gone)
+                self.history.append(result)
+        if any(result is not None and result.details.get("terminate") for result in stored):
+            raise EndOfTurn("loop", "stopped: the model kept repeating calls without progress")
+
+    def _watch(self, event: Mapping[str, Any]) -> None:
+        self._tell(ToolHappened(dict(event)))
+
+    def _result(self, call: ToolCall, result: Result) -> ToolResult:
+        message = ToolResult(
+            call.id, call.name, result.content, result.is_error, dict(result.details), _now()
+        )
+        self._store(message)
+        self._tell(ResultStored(message))
+        return message
+
+    async def compact(self, instructions: str = "") -> bool:
+        """Put a summary in the place of what is old; False when there is nothing to shorten.
+
+        Raises `ConflictError` during a turn, and `ToolError` when it cannot be stored.
+        """
+        with self._alone():
+            return await self._shorten(instructions)
+
+    async def _shorten(self, instructions: str = "", *, tighter: int = 0) -> bool:
+        """Each step of `tighter` keeps half as much word for word."""
+        before = self.context_tokens
+        settings = self.compaction
+        if tighter:
+            keep = settings.keep_recent_tokens >> tighter
+            settings = replace(settings, keep_recent_tokens=keep, keep_turns=0)
+        done = await compact(self.model, self.history, settings, instructions, self.session)
+        if done is None:
+            return False
+        self.transcript.compact(done.summary, done.kept)
+        self.usage = self.usage.plus(done.summary.usage)
+        self.history[:] = [done.summary, *done.kept]
+        self._context = self._counted = 0
+        if self.run.watch is not None:
+            self.run.watch.compacted()
+        if done.trouble:
+            self._tell(Noticed(done.trouble, "warning"))
+        self._tell(Compacted(before, self.context_tokens, done.summary.text))
+        return True
+
+
+def _user(said: str | Iterable[Block]) -> User:
+    blocks = (Text(said),) if isinstance(said, str) else tuple(said)
+    return User(blocks, _now())
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def specs_of(run: Run) -> tuple[ToolSpec, ...]:
+    """The tools of a run as a model is offered them."""
+    return tuple(ToolSpec(tool.name, tool.description, tool.offered) for tool in run.tools.values())

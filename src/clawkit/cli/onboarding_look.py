@@ -1,0 +1,259 @@
+"""What there is already: models of a server, an address and what it is, facts about a model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import msgspec
+
+from clawkit.config.modelref import parse_ref
+from clawkit.errors import ClawkitError, ConfigError
+from clawkit.models.base import Api, Facts
+from clawkit.models.discover import ollama_models
+from clawkit.models.endpoints import read_address
+from clawkit.models.known import LOCAL_WINDOW, PROVIDERS, known_model
+from clawkit.net.base import DIRECT, NetError, Route
+from clawkit.net.proxy import env_proxy
+
+if TYPE_CHECKING:
+    from clawkit.net.addresses import Kind
+    from clawkit.net.client import Client
+
+Found = TypeVar("Found")
+
+LOOK_S = 5.0
+RESOLVE_S = 3.0
+MAX_BODY = 4 << 20
+MAX_MODELS = 500
+_OLLAMA_PORT = 11434
+_WINDOWS = ("context_length", "max_model_len", "context_window", "max_input_tokens")
+_WINDOW_MOST = 100_000_000
+
+
+class Listing(NamedTuple):
+    """What a server says it has."""
+
+    api: Api
+    base_url: str
+    models: Mapping[str, int]
+    """Id to the tokens that it takes; 0 where that is not said."""
+
+
+class Shown(NamedTuple):
+    """What Ollama says about a model."""
+
+    window: int = 0
+    images: bool | None = None
+
+
+def local_models(env: Mapping[str, str]) -> list[str]:
+    """Models of an Ollama on this machine; none when there is no Ollama."""
+
+    async def look(client: Client) -> list[str]:
+        async def get(url: str, timeout_s: float) -> tuple[int, bytes]:
+            return await _fetch(client, "GET", url, timeout_s=timeout_s)
+
+        return [ref.id for ref in await ollama_models(env, get)]
+
+    return asyncio.run(_with_client(look))
+
+
+def show_model(origin: str, model: str) -> Shown:
+    """What Ollama at an address knows about one of its models."""
+
+    async def look(client: Client) -> Shown:
+        body = msgspec.json.encode({"model": model})
+        data = await _json(client, "POST", f"{origin}/api/show", body=body)
+        info = data.get("model_info") if isinstance(data, dict) else None
+        items = info.items() if isinstance(info, dict) else ()
+        found = [_count(size) for key, size in items if str(key).endswith(".context_length")]
+        can = data.get("capabilities") if isinstance(data, dict) else None
+        return Shown(max(found, default=0), "vision" in can if isinstance(can, list) else None)
+
+    return asyncio.run(_with_client(look))
+
+
+def ollama_origin_of(url: str) -> str:
+    """The start of the address of an Ollama server; empty when a server is none, by its port."""
+    scheme, _, rest = url.partition("://")
+    place = rest.partition("/")[0]
+    return f"{scheme}://{place}" if place.endswith(f":{_OLLAMA_PORT}") else ""
+
+
+def list_models(base_url: str, secret: str, route: Route = DIRECT) -> Listing | None:
+    """The models of a server, and which API it seems to speak; None when it does not say."""
+    headers = {"accept": "application/json", "anthropic-version": "2023-06-01"}
+    if secret:
+        headers |= {"authorization": f"Bearer {secret}", "x-api-key": secret}
+        headers |= {"x-goog-api-key": secret}
+    base = base_url.rstrip("/")
+
+    async def look(client: Client) -> Listing | None:
+        for start in (base, f"{base}/v1"):
+            data = await _json(client, "GET", f"{start}/models", headers=headers, route=route)
+            if listing := read_listing(data, base, start):
+                return listing
+        return None
+
+    return asyncio.run(_with_client(look))
+
+
+def read_listing(data: Any, base: str, start: str) -> Listing | None:
+    """A list of models that was found below `start`; its form tells the API."""
+    rows = (data.get("data") or data.get("models")) if isinstance(data, dict) else None
+    if not isinstance(rows, list):
+        return None
+    models = dict(filter(None, map(_row, rows[:MAX_MODELS])))
+    if "data" not in data:
+        return Listing("google-generative-ai", start, models)
+    if "has_more" in data:
+        return Listing("anthropic-messages", base, models)
+    return Listing("openai-completions", start, models)
+
+
+def _row(row: Any) -> tuple[str, int] | None:
+    """Id and window of one model in a list."""
+    if not isinstance(row, dict):
+        return None
+    name = row.get("id") or row.get("name")
+    if not isinstance(name, str) or not is_model(name := name.removeprefix("models/")):
+        return None
+    return name, max(_count(row.get(key)) for key in (*_WINDOWS, "inputTokenLimit"))
+
+
+def is_model(name: str) -> bool:
+    """Whether a text can be the id of a model."""
+    try:
+        return parse_ref(f"x/{name}").id == name
+    except ValueError:
+        return False
+
+
+def _count(value: Any) -> int:
+    """A number of tokens; 0 for anything that cannot be one."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and 0 < value <= _WINDOW_MOST else 0
+
+
+def window_of(model: str, listed: int = 0, url: str = "") -> tuple[int, bool]:
+    """Tokens a model takes, and whether that is known or only usual."""
+    if origin := ollama_origin_of(url):
+        # It sets aside memory for all of it.
+        shown = show_model(origin, model).window
+        return min(shown or LOCAL_WINDOW, LOCAL_WINDOW), True
+    known = (known_model(name, model) for name in PROVIDERS)
+    size = listed or max((each.context_window for each in known if each), default=0)
+    return (size, True) if size else (Facts().context_window, False)
+
+
+class Address(NamedTuple):
+    """Where a server of one's own is."""
+
+    url: str
+    host: str
+    port: int | None
+    is_private: bool
+    """Whether it is in a private network."""
+    is_near: bool
+    """Whether it is on this machine."""
+
+
+def check_address(text: str, *, resolve: bool) -> Address:
+    """An address that can be used. Raises ValueError, which says what is wrong with it.
+
+    With `resolve` a name is looked up; without, only an address that is written out is judged.
+    """
+    from clawkit.net.addresses import kind_of, kind_of_name, parse_url, refusal
+
+    try:
+        read = read_address(text.strip(), "")
+        target = parse_url(read.url)
+    except ConfigError as error:
+        words = (f"the address {each.message}. {each.hint}" for each in error.issues)
+        raise ValueError(" ".join(words).strip()) from None
+    except NetError as error:
+        raise ValueError(str(error)) from None
+    kinds = [kind_of(target.address)] if target.address else []
+    if named := kind_of_name(target.host):
+        kinds = [named]
+    if not kinds and resolve:
+        kinds = _kinds(target.host, target.port)
+    for kind in kinds:
+        encrypted = target.scheme == "https"
+        if why := refusal(kind, encrypted=encrypted, loopback=True, private=True):
+            raise ValueError(f"{target.host} cannot be used: {why}")
+    near = bool(kinds) and all(kind == "loopback" for kind in kinds)
+    return Address(read.url, target.host, read.port, "private" in kinds, near)
+
+
+def _kinds(host: str, port: int) -> list[Kind]:
+    """What a name leads to; nothing when it cannot be looked up now."""
+    import socket
+    from ipaddress import ip_address
+    from threading import Thread
+
+    from clawkit.net.addresses import kind_of
+
+    found: list[str] = []
+
+    def look() -> None:
+        with suppress(OSError, UnicodeError):
+            rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found.extend(str(address[0]) for *_, address in rows)
+
+    # Nothing can end a lookup that hangs, so it is left alone.
+    thread = Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(RESOLVE_S)
+    return [kind_of(ip_address(each)) for each in found]
+
+
+def route_to(url: str, env: Mapping[str, str], *, private: bool) -> Route:
+    """How a server of one's own is reached."""
+    return Route(private=private, proxy=env_proxy(url, env))
+
+
+async def _with_client(look: Callable[[Client], Awaitable[Found]]) -> Found:
+    from clawkit.net.client import Client
+
+    client = Client()
+    try:
+        return await look(client)
+    finally:
+        await client.close()
+
+
+async def _json(
+    client: Client,
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    body: bytes = b"",
+    route: Route = DIRECT,
+) -> Any:
+    try:
+        status, data = await _fetch(client, method, url, headers=headers, body=body, route=route)
+        return msgspec.json.decode(data) if status == 200 else None
+    except (ClawkitError, OSError, msgspec.DecodeError, RecursionError):
+        return None
+
+
+async def _fetch(
+    client: Client,
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    body: bytes = b"",
+    route: Route = DIRECT,
+    timeout_s: float = LOOK_S,
+) -> tuple[int, bytes]:
+    request = client.stream(
+        method, url, headers=headers or {}, body=body, route=route, timeout_s=timeout_s
+    )
+    async with request as response:
+        return response.status, await response.read(MAX_BODY)

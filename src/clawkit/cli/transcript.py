@@ -1,0 +1,217 @@
+"""Conversations to look at: on a terminal, as JSON, as Markdown."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from clawkit.cli.model_rows import count
+from clawkit.cli.watching_turns import describe
+from clawkit.content import (
+    Assistant,
+    Block,
+    Image,
+    Message,
+    Summary,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Usage,
+    User,
+)
+from clawkit.sessions.base import Entry, Session
+from clawkit.text import human_size, one_line, printable
+
+MAX_RESULT_LINES = 8
+MAX_LINE = 400
+_NO_USAGE = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "cost": 0.0}
+_FENCE = re.compile(r"^[ \t]*(`{3,})", re.M)
+
+
+def session_to_json(session: Session) -> dict[str, Any]:
+    """A conversation without its messages, as programs read it."""
+    return {
+        "id": session.id,
+        "key": session.key,
+        "name": session.name,
+        "agent": session.agent,
+        "title": session.title,
+        "workspace": session.workspace,
+        "model": session.model or None,
+        "modelOverride": session.model_override or None,
+        "thinking": session.thinking or None,
+        "createdAt": session.created_ms,
+        "updatedAt": session.updated_ms,
+        "turns": session.turns,
+        "usage": usage_to_json(session.usage),
+        "contextTokens": session.context_tokens,
+        "parent": session.parent or None,
+    }
+
+
+def say_turns(session: Session) -> str:
+    return "1 turn" if session.turns == 1 else f"{session.turns} turns"
+
+
+def usage_to_json(usage: Usage) -> dict[str, Any]:
+    return {**_NO_USAGE, **msgspec.to_builtins(usage)}
+
+
+def message_to_json(entry: Entry) -> dict[str, Any]:
+    """A message and its number; what is not set is left out, as it is stored."""
+    told: dict[str, Any] = msgspec.to_builtins(entry.message)
+    return {"number": entry.number, **told}
+
+
+def print_transcript(session: Session, entries: Sequence[Entry]) -> None:
+    """What was said and done, cut where it is long, with nothing that could play tricks."""
+    for line in _head(session):
+        click.echo(printable(line, ""))
+    left_out = entries[0].number - 1 if entries else 0
+    if left_out:
+        click.secho(f"… {left_out} messages before; --all shows them", fg="bright_black")
+    for entry in entries:
+        _print_message(entry.message)
+
+
+def _head(session: Session) -> Iterator[str]:
+    name = f" ({session.name})" if session.name != session.id else ""
+    yield f"{session.id}{name}: {session.title or 'no title'}"
+    usage = session.usage
+    tokens = count(usage.input + usage.cache_read + usage.cache_write)
+    facts = [
+        f"agent {session.agent}",
+        session.model_override or session.model,
+        say_turns(session),
+        f"{tokens} tokens read, {count(usage.output)} written",
+        f"${usage.cost:.2f}" if usage.cost >= 0.005 else "",
+    ]
+    yield " · ".join(filter(None, facts))
+    yield f"{session.workspace} · {_when(session.created_ms)} to {_when(session.updated_ms)}"
+
+
+def _when(ms: int) -> str:
+    """A time of the clock here; empty for one that is not known."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(ms / 1000)) if ms > 0 else ""
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
+def _print_message(message: Message) -> None:
+    match message:
+        case User():
+            _print_name("you", "cyan", message.at_ms)
+            _print_text(_plain(message.content), "  ")
+        case Assistant():
+            _print_name(message.model or "model", "green", message.at_ms)
+            for part in message.content:
+                _print_part(part)
+            if message.error:
+                click.secho(f"  {printable(one_line(message.error, MAX_LINE), '')}", fg="red")
+            elif message.stop not in ("stop", "tool_calls"):
+                click.secho(f"  [the answer ended: {message.stop}]", fg="yellow")
+        case ToolResult():
+            word = "failed" if message.is_error else "result"
+            click.secho(f"  ← {printable(message.tool, '')} {word}", fg="bright_black")
+            _print_text(_plain(message.content), "    ", MAX_RESULT_LINES)
+        case Summary():
+            _print_name("summary of what was before", "magenta", message.at_ms)
+            _print_text(message.text, "  ")
+
+
+def _print_name(name: str, colour: str, at_ms: int) -> None:
+    when = f"  {click.style(_when(at_ms), fg='bright_black')}" if at_ms else ""
+    click.echo(f"\n{click.style(printable(one_line(name, 80), ''), fg=colour, bold=True)}{when}")
+
+
+def _print_part(part: Text | Thinking | ToolCall) -> None:
+    match part:
+        case Text():
+            _print_text(part.text, "  ")
+        case Thinking():
+            words = part.text or "what it thought is not told"
+            click.secho(f"  [thinks: {printable(one_line(words, 200), '')}]", fg="bright_black")
+        case ToolCall():
+            given = part.arguments
+            shown = one_line(given, 120) if isinstance(given, str) else describe(given)
+            text = f"  → {part.name} {shown}".rstrip()
+            click.secho(printable(text, ""), fg="yellow")
+
+
+def _print_text(text: str, indent: str, max_lines: int | None = None) -> None:
+    lines = text.strip("\n").split("\n") if text.strip() else []
+    for line in lines[:max_lines]:
+        long = max_lines is not None and len(line) > MAX_LINE
+        click.echo(indent + printable(f"{line[:MAX_LINE]}…" if long else line, "\t"))
+    if max_lines is not None and len(lines) > max_lines:
+        click.secho(f"{indent}… {len(lines) - max_lines} more lines", fg="bright_black")
+
+
+def _plain(content: Sequence[Block]) -> str:
+    return "\n".join(
+        block.text if isinstance(block, Text) else _describe_image(block) for block in content
+    )
+
+
+def _describe_image(image: Image) -> str:
+    size = human_size(len(image.data) * 3 // 4)
+    return f"[picture: {one_line(image.mime_type, 40)}, {size}]"
+
+
+def to_markdown(session: Session, entries: Sequence[Entry]) -> str:
+    """The whole conversation to read; pictures are only named."""
+    title = one_line(session.title, 200) or session.id
+    facts = [f"- {line}" for line in list(_head(session))[1:]]
+    parts = [f"# {title}", "\n".join([f"- session {session.key} ({session.id})", *facts])]
+    for entry in entries:
+        parts += _message_to_markdown(entry.message)
+    return "\n\n".join(part.strip("\n") for part in parts if part.strip()) + "\n"
+
+
+def _message_to_markdown(message: Message) -> Iterator[str]:
+    match message:
+        case User():
+            yield f"## You {_when(message.at_ms)}".rstrip()
+            yield _plain(message.content)
+        case Assistant():
+            yield f"## {one_line(message.model, 80) or 'Model'} {_when(message.at_ms)}".rstrip()
+            for part in message.content:
+                yield from _part_to_markdown(part)
+            if message.error:
+                yield f"**Failed:** {one_line(message.error, MAX_LINE)}"
+        case ToolResult():
+            word = "failed" if message.is_error else "gave"
+            yield f"`{one_line(message.tool, 80)}` {word}"
+            yield _fenced(_plain(message.content), "text")
+        case Summary():
+            yield "## Summary of what was before"
+            yield message.text
+
+
+def _part_to_markdown(part: Text | Thinking | ToolCall) -> Iterator[str]:
+    match part:
+        case Text():
+            yield part.text
+        case Thinking():
+            if part.text:
+                yield "\n".join(f"> {line}" for line in part.text.strip().split("\n"))
+        case ToolCall():
+            given = part.arguments
+            text = given if isinstance(given, str) else json.dumps(given, indent=2, default=str)
+            yield f"Calls `{one_line(part.name, 80)}`"
+            yield _fenced(text, "json")
+
+
+def _fenced(text: str, language: str) -> str:
+    """A block of code, with a fence that nothing in the text can close."""
+    longest = max((len(found[1]) for found in _FENCE.finditer(text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text.strip(chr(10))}\n{fence}"

@@ -1,0 +1,146 @@
+"""Showing a turn without a full terminal: plain text, or JSON lines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+import msgspec
+
+from clawkit.agent.events import (
+    Answered,
+    Compacted,
+    Event,
+    Noticed,
+    TextPiece,
+    ToolHappened,
+    TurnEnded,
+    Voided,
+)
+from clawkit.cli.options import is_terminal
+from clawkit.text import human_time, one_line, printable
+
+_SHOWN = 120
+
+
+class Watcher:
+    """Shows events as long as somebody takes them."""
+
+    def __init__(self) -> None:
+        self.failed: OSError | None = None
+        """Why nothing can be shown any more."""
+        self.stop: Callable[[], object] = _go_on
+        """Called when that happens."""
+
+    def __call__(self, event: Event) -> None:
+        if self.failed is None:
+            try:
+                self.show(event)
+            except OSError as error:
+                self.failed = error
+                self.stop()
+
+    def show(self, event: Event) -> None:
+        raise NotImplementedError
+
+    def finish(self, ended: TurnEnded) -> None:
+        """What is left to say when the turn is over."""
+
+
+def _go_on() -> None:
+    """Nobody wants to know."""
+
+
+class JsonLines(Watcher):
+    """Every event as one line of JSON on standard output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_live = is_terminal(sys.stdout)
+
+    def show(self, event: Event) -> None:
+        try:
+            line = b"" if self._is_live else msgspec.json.encode(event)
+        except UnicodeEncodeError:
+            line = b""
+        if not line:
+            import json
+
+            # ASCII alone: halves of characters have an escape, and no terminal is deceived.
+            line = json.dumps(msgspec.to_builtins(event)).encode()
+        click.echo(line)
+
+
+class PlainWatcher(Watcher):
+    """The answer on standard output as it comes, what the agent does on standard error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._in_line = False
+        self._streamed: list[str] = []
+        """What was shown of this answer; void when another attempt follows."""
+        self._is_live = is_terminal(sys.stdout)
+
+    def show(self, event: Event) -> None:
+        match event:
+            case TextPiece(text=text):
+                self._streamed.append(text)
+                if self._is_live:
+                    self._write(printable(text))
+            case Answered(message=message):
+                # A pipe gets complete answers only: what was shown there cannot be taken back.
+                if not self._is_live and message.text.strip():
+                    self._write(message.text)
+                self._end_line()
+                self._streamed = []
+            case Voided(reason=reason, wait_s=wait_s, model=model):
+                self._end_line()
+                wait = f" in {human_time(wait_s)}" if wait_s >= 1 else ""
+                again = "; what was said above is void" if self._streamed else ""
+                self._note(f"{reason}{again}; asking {model} again{wait}", "yellow")
+                self._streamed = []
+            case ToolHappened(event=happened):
+                self._show_tool(happened)
+            case Noticed(text=text, level=level):
+                self._note(text, "bright_black" if level == "info" else "yellow")
+            case Compacted(tokens_before=before, tokens_after=after):
+                self._note(f"the conversation was summed up: {before} → {after} tokens")
+            case _:
+                pass
+
+    def finish(self, ended: TurnEnded) -> None:
+        self._end_line()
+        if ended.error:
+            click.echo(f"clawkit: {printable(ended.error)}", err=True)
+
+    def _show_tool(self, event: dict[str, Any]) -> None:
+        if event["type"] == "start":
+            self._end_line()
+            self._note(f"{event['tool']} {describe(event.get('params', {}))}")
+        elif event["type"] == "end" and event.get("isError"):
+            self._note(f"{event['tool']} failed: {event.get('error', '')}", "yellow")
+
+    def _note(self, text: str, colour: str = "bright_black") -> None:
+        click.secho(f"· {printable(one_line(text, 400))}", fg=colour, err=True)
+
+    def _write(self, text: str) -> None:
+        if text:
+            click.echo(text, nl=False)
+            self._in_line = not text.endswith("\n")
+
+    def _end_line(self) -> None:
+        if self._in_line:
+            click.echo()
+            self._in_line = False
+
+
+def describe(params: Any) -> str:
+    """A call's parameters in a few words: the telling one alone, else all of them."""
+    if not isinstance(params, dict):
+        return ""
+    for key in ("command", "path", "pattern", "sessionId", "input"):
+        if isinstance(params.get(key), str):
+            return one_line(params[key], _SHOWN)
+    return one_line(", ".join(f"{key}={value!r}" for key, value in params.items()), _SHOWN)

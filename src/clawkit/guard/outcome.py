@@ -1,0 +1,225 @@
+"""Which calls are the same, and which results say the same.
+
+Two calls are the same when the tool and the parameters are; in which order keys stand, and whether
+the parameters came as an object or as its text, makes no difference. Two results say the same when
+the model reads the same in them but for what differs every time: the time, how long it took, the
+numbers of processes, names of temporary files.
+
+Nothing here raises, whatever it is given.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from clawkit.content import Image
+from clawkit.core.result import Result
+
+MAX_DEPTH = 64
+MAX_NODES = 200_000
+"""How far values are looked into. No call with more than that is carried out."""
+EDGE = 16_000
+"""Characters at both ends of a text in which what differs every time is looked for."""
+
+_POLLS = frozenset(("poll", "log", "status"))
+_CHANGING = frozenset(("write", "edit", "apply_patch"))
+_SENDING = frozenset(
+    (
+        *("send", "broadcast", "reply", "thread-reply", "sendWithEffect", "sendAttachment"),
+        *("upload-file", "sticker", "poll"),
+    )
+)
+"""Actions of `message` after which something has been sent."""
+_OF_A_SENDING = frozenset(
+    (
+        *("id", "messageId", "message_id", "messageIds", "platformMessageId"),
+        *("platformMessageIds", "fileId", "file_id", "fileKey", "pollId", "poll_id", "receipt"),
+        *("runId", "idempotencyKey", "ts", "timestamp", "sentAt", "deliveredAt", "createdAt"),
+    )
+)
+"""What is different for each thing that is sent."""
+_OF_A_PROCESS = (
+    *("status", "exitCode", "exitSignal", "waitingForInput", "aggregated"),
+    *("output", "total", "truncated", "screen", "cursor"),
+)
+_OF_A_QUESTION = ("status", "reason", "host", "command", "warningText")
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What came of a call."""
+
+    mark: str
+    """The same for results that say the same."""
+    failure: str = ""
+    """For a command that failed: the same for failures that say the same, however often it was
+    tried; empty otherwise."""
+    fruitless: bool = False
+    """It failed, or changed nothing where it should have."""
+
+
+def read_sent(params: object) -> object:
+    """Parameters as they were meant: models also send objects as text, and nothing for none."""
+    if isinstance(params, str) and params:
+        try:
+            return json.loads(params)
+        except (ValueError, RecursionError):
+            return params
+    return {} if params is None or params == "" else params
+
+
+def is_poll(tool: str, params: object) -> bool:
+    """Whether a call only asks how something is going that takes its time."""
+    return tool == "command_status" or (tool == "process" and _action(params) in _POLLS)
+
+
+def key_of(tool: str, params: object) -> str:
+    """The same for the same call."""
+    return f"{tool[:80]}:{_digest((tool, params))}"
+
+
+def outcome_of(tool: str, params: object, result: Result) -> Outcome:
+    """What came of a call, without what differs every time."""
+    details = result.details
+    if tool in _CHANGING and details.get("changed") is False:
+        return Outcome("unchanged", fruitless=True)
+    failed = result.is_error
+    if tool == "exec" and (of_a_command := _command(result)):
+        return of_a_command
+    if tool == "process" and "status" in details and _action(params) in _POLLS:
+        return Outcome(_digest(_picked(details, _OF_A_PROCESS)), fruitless=failed)
+    if details and (tool == "sessions_send" or (tool == "message" and _sends(params))):
+        return Outcome(_digest(details, _OF_A_SENDING), fruitless=failed)
+    return Outcome(_digest(_read(result)), fruitless=failed)
+
+
+def _command(result: Result) -> Outcome | None:
+    """What came of a command, or None when it says nothing of one."""
+    details = result.details
+    status, code = details.get("status"), details.get("exitCode")
+    if status == "running":
+        return Outcome(_digest((status, _steady(details.get("tail")))))
+    if isinstance(status, str) and status.startswith("approval-"):
+        return Outcome(_digest(_picked(details, _OF_A_QUESTION)), fruitless=result.is_error)
+    if status not in ("completed", "failed"):
+        return None
+    output = details.get("aggregated")
+    text = _steady(output if isinstance(output, str) else result.as_text())
+    timed_out = details.get("timedOut") is True
+    mark = _digest((status, code, timed_out, text))
+    if not code or timed_out or not str(text).strip():
+        return Outcome(mark, fruitless=result.is_error)
+    return Outcome(mark, _digest((code, _tries().sub("#", str(text)))), fruitless=True)
+
+
+def _read(result: Result) -> list[object]:
+    """What the model reads of a result; the details where there is nothing to read."""
+    blocks = result.content
+    if not blocks:
+        return [dict(result.details)]
+    return [
+        (block.mime_type, block.data) if isinstance(block, Image) else _steady(block.text)
+        for block in blocks
+    ]
+
+
+def _action(params: object) -> object:
+    action = params.get("action") if isinstance(params, Mapping) else None
+    return action if isinstance(action, str) else None
+
+
+def _sends(params: object) -> bool:
+    return _action(params) in _SENDING
+
+
+def _picked(details: Mapping[str, Any], names: Iterable[str]) -> dict[str, object]:
+    return {name: _steady(details[name]) for name in names if name in details}
+
+
+def _steady(value: object) -> object:
+    """A text without what differs every time; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    if len(value) <= 2 * EDGE:
+        return _blank(value)
+    # The middle of a long text is compared as it is: looking through all of it takes too long.
+    return f"{_blank(value[:EDGE])}{value[EDGE:-EDGE]}{_blank(value[-EDGE:])}"
+
+
+def _blank(text: str) -> str:
+    return _names().sub("#", _times().sub("#", text))
+
+
+# These begin with a plain character each, which lets the engine skip ahead to the next one.
+@cache
+def _times() -> re.Pattern[str]:
+    """Points in time, spans of time, addresses in memory. `a.py:12:34` is none of them."""
+    date = r"\d{3}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[ ]?[+-]\d\d:?\d\d)?"
+    clock = r"\d?:\d\d:\d\d(?:[.,]\d+)?"
+    address = r"(?<=0)x[0-9a-fA-F]{6,}"
+    since_1970 = r"(?<=1)[6-9]\d{11}(?:\d{3}|\d{6})?(?!\d)"
+    units = r"ns|us|µs|ms|s|secs?|seconds?|min(?:s|utes?)?|h(?:rs?|ours?)?"
+    span = rf"\d{{0,11}}(?:[hm][ ]?\d{{1,2}}){{0,2}}(?:\.\d{{1,12}})?(?:[ ]?(?:{units})|m)\b"
+    kinds = "|".join((date, clock, address, since_1970, span))
+    return re.compile(rf"[0-9](?<![\w.:][0-9])(?:{kinds})", re.ASCII)
+
+
+@cache
+def _names() -> re.Pattern[str]:
+    """Numbers of processes, measured times in JSON, names of temporary files."""
+    span = r"\w{0,8}[\"']?[ ]?[:=][ ]?[0-9.]+"
+    pids = (rf"{name}(?<!\w{name})\W{{0,3}}\d+" for name in ("pid", "ppid", "PID", "PPID"))
+    spans = (rf"{name}{span}" for name in ("duration", "elapsed", "took", "latency"))
+    files = (r"/tm[p](?:\.\w{6,12}|[a-z0-9_]{8})(?!\w)", r"/pytest-\d+")
+    return re.compile("|".join((*pids, *spans, *files)), re.ASCII)
+
+
+@cache
+def _tries() -> re.Pattern[str]:
+    return re.compile(r"\b(?:attempt|retry|try)\W{0,3}\d+(?:(?:/|[ ]of[ ])\d+)?", re.IGNORECASE)
+
+
+def _digest(value: object, skip: frozenset[str] = frozenset()) -> str:
+    """The same for equal values, but for keys to skip; cycles and endless values come to an end."""
+    from hashlib import sha256  # takes longer to import than all the rest
+
+    sink = sha256()
+    todo: list[tuple[object, int]] = [(value, 0)]
+    nodes = 0
+    while todo and nodes < MAX_NODES:
+        node, depth = todo.pop()
+        nodes += 1
+        if isinstance(node, str):
+            data = node.encode("utf-8", "surrogatepass")
+            sink.update(b"s%d:" % len(data))
+            sink.update(data)
+        elif isinstance(node, (Mapping, list, tuple)) and depth < MAX_DEPTH:
+            parts = _in_order(node, skip) if isinstance(node, Mapping) else node
+            kind = b"{%d:" if isinstance(node, Mapping) else b"[%d:"
+            sink.update(kind % len(parts))
+            todo += ((part, depth + 1) for part in reversed(parts))
+        else:
+            sink.update(_word(node))
+    return sink.hexdigest()
+
+
+def _in_order(mapping: Mapping[Any, object], skip: frozenset[str]) -> list[object]:
+    """Keys and values in turns, by key."""
+    named = {key if isinstance(key, str) else repr(_word(key)): mapping[key] for key in mapping}
+    return [part for key in sorted(named) if key not in skip for part in (key, named[key])]
+
+
+def _word(value: object) -> bytes:
+    """A value without parts; what is no JSON by its type alone."""
+    if isinstance(value, bool) or value is None:
+        return b"%a;" % value
+    if isinstance(value, int):
+        return b"%x;" % value
+    if isinstance(value, float):
+        return b"%a;" % value
+    return b"<%b>" % type(value).__qualname__.encode("utf-8", "replace")

@@ -1,0 +1,1 @@
+"""Models: which there are, how they are reached, and what they say."""

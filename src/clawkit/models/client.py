@@ -1,0 +1,274 @@
+"""A model behind HTTP: one request, one answer, read as it comes.
+
+Limits of time: 15 seconds to connect; 300 for a silence, before the answer or in the middle of it,
+because models that think may say nothing for minutes; an hour for the whole answer. A provider's
+`timeoutSeconds` takes the place of the last two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from clawkit.config.modelref import ModelRef
+from clawkit.config.sections.models import Provider
+from clawkit.content import Assistant
+from clawkit.errors import ConfigError
+from clawkit.models.base import (
+    Api,
+    Delta,
+    Endpoint,
+    ErrorKind,
+    Facts,
+    ModelError,
+    Request,
+    Wire,
+)
+from clawkit.models.credentials import Credential, auth_headers
+from clawkit.models.faults import cut_off, from_net, from_response, unusable
+from clawkit.models.headers import join_headers
+from clawkit.models.reading import Reading
+from clawkit.net.base import DIRECT, NetError, Route
+from clawkit.redact import Redactor
+from clawkit.text import one_line
+
+if TYPE_CHECKING:
+    from clawkit.net.client import Client, Response
+
+CONNECT_S = 15.0
+SILENCE_S = 300.0
+WHOLE_S = 3_600.0
+_DRAIN_S = 0.25
+"""How long the end of the body is waited for after the end of the answer."""
+_MAX_REFUSAL = 64 * 1024
+_REFUSAL_S = 10.0
+
+_WIRES: Mapping[Api, tuple[str, str]] = {
+    "openai-completions": ("completions", "CompletionsWire"),
+    "openai-responses": ("responses", "ResponsesWire"),
+    "anthropic-messages": ("anthropic", "AnthropicWire"),
+    "google-generative-ai": ("google", "GoogleWire"),
+}
+_PER_CREDENTIAL: frozenset[ErrorKind] = frozenset({"auth", "billing", "rate_limit"})
+_HEADERS = {"content-type": "application/json", "accept": "text/event-stream"}
+
+
+class Keys(Protocol):
+    """The credentials of providers; `Credentials` is one."""
+
+    def for_provider(self, provider: str) -> Sequence[Credential]:
+        """In the order of use; those that rest come last. Raises ConfigError."""
+        ...
+
+    def missing(self, provider: str) -> ModelError:
+        """What to say when there are none."""
+        ...
+
+    async def ready(self, credential: Credential) -> Credential:
+        """The credential with its secret. Raises ModelError."""
+        ...
+
+    def cooldown_s(self, credential: Credential) -> float:
+        """Seconds until it should be used again; 0 when it is ready."""
+        ...
+
+    def mark_failed(self, credential: Credential, kind: ErrorKind) -> None: ...
+    def mark_used(self, credential: Credential) -> None: ...
+
+
+def make_wire(endpoint: Endpoint) -> Wire:
+    """What writes and reads the endpoint's API; only that one is imported."""
+    module, name = _WIRES[endpoint.api]
+    wire: Wire = getattr(import_module(f"clawkit.models.wire.{module}"), name)(endpoint)
+    return wire
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """What one request is sent with."""
+
+    key: Credential | None = None
+    signed: Mapping[str, str] = field(default_factory=dict)
+    """The headers that carry the credential."""
+
+
+class HttpModel:
+    """One model, for one conversation: the encodings of its messages are kept."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        client: Client,
+        *,
+        keys: Keys | None = None,
+        settings: Provider | None = None,
+        headers: Mapping[str, str] | None = None,
+        route: Route = DIRECT,
+        timeout_s: float | None = None,
+        wire: Callable[[Endpoint], Wire] = make_wire,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`settings` say how a credential is sent; `headers` are the configured ones, resolved."""
+        self._endpoint = endpoint
+        self._client = client
+        self._keys = keys
+        self._settings = settings or Provider()
+        self._headers = dict(headers or {})
+        self._route = route
+        self._silence_s = timeout_s or SILENCE_S
+        self._whole_s = timeout_s or WHOLE_S
+        self._wire = wire(endpoint)
+        self._now = now
+        self._last = ""
+
+    @property
+    def ref(self) -> ModelRef:
+        return self._endpoint.ref
+
+    @property
+    def api(self) -> str:
+        return self._endpoint.api
+
+    @property
+    def facts(self) -> Facts:
+        return self._endpoint.facts
+
+    def rest_s(self) -> float:
+        """Seconds until a credential is ready; 0 when one is, or when none is needed."""
+        return min((rest for _, rest in self._rests()), default=0.0)
+
+    def has_spare(self) -> bool:
+        """Whether a credential is ready that did not fail just now."""
+        return any(key != self._last and not rest for key, rest in self._rests())
+
+    def _rests(self) -> Iterator[tuple[str, float]]:
+        """Id of each credential, and how long it rests."""
+        # What is wrong with the configuration is told when the model is asked.
+        with suppress(ConfigError):
+            for key in self._keys.for_provider(self.ref.provider) if self._keys else ():
+                yield key.id, self._keys.cooldown_s(key) if self._keys else 0.0
+
+    async def stream(self, request: Request) -> AsyncIterator[Delta | Assistant]:
+        attempt = _Attempt()
+        reading = Reading(self._endpoint, self._wire.decoder())
+        try:
+            async with AsyncExitStack() as stack:
+                await self._sign(attempt)
+                response = await self._send(stack, attempt, self._wire.write(request))
+                chunks = response.chunks()
+                async for chunk in chunks:
+                    for delta in reading.feed(chunk):
+                        yield delta
+                    if reading.is_over:
+                        await _drain(chunks)
+                        break
+                for delta in reading.end():
+                    yield delta
+            answer = self._filled(reading.finish())
+        except (NetError, ModelError) as failed:
+            error = self._failed(failed, reading, attempt)
+            if attempt.key and self._keys and error.kind in _PER_CREDENTIAL:
+                self._keys.mark_failed(attempt.key, error.kind)
+            raise error from None
+        if attempt.key and self._keys:
+            self._keys.mark_used(attempt.key)
+        yield answer
+
+    async def _sign(self, attempt: _Attempt) -> None:
+        """Choose the credential. Raises ModelError when there is none, or it cannot be used."""
+        if self._keys is None:
+            return
+        provider = self.ref.provider
+        try:
+            found = self._keys.for_provider(provider)
+        except ConfigError as error:
+            raise ModelError("auth", one_line(f"{provider}: {error}", 600)) from None
+        if not found:
+            raise self._keys.missing(provider)
+        attempt.key = found[0]
+        self._last = attempt.key.id
+        attempt.key = await self._keys.ready(attempt.key)
+        attempt.signed = auth_headers(self._endpoint, self._settings, attempt.key)
+
+    async def _send(self, stack: AsyncExitStack, attempt: _Attempt, body: bytes) -> Response:
+        """The answer, once its headers are here. Raises `NetError` or `ModelError`."""
+        exchange = self._client.stream(
+            "POST",
+            self._endpoint.base_url + self._wire.path,
+            headers=join_headers(_HEADERS, self._wire.headers, self._headers, attempt.signed),
+            body=body,
+            route=self._route,
+            timeout_s=self._whole_s,
+            connect_s=CONNECT_S,
+            idle_s=self._silence_s,
+        )
+        try:
+            async with asyncio.timeout(self._silence_s):
+                response = await stack.enter_async_context(exchange)
+        except TimeoutError:
+            raise NetError("timeout", f"no answer within {self._silence_s:g} s") from None
+        if 200 <= response.status < 300:
+            return response
+        raise from_response(
+            self.ref.provider,
+            response.status,
+            response.headers,
+            await _read_refusal(response),
+            secrets=self._secrets(attempt),
+            credential=attempt.key.id if attempt.key else "",
+        )
+
+    def _secrets(self, attempt: _Attempt) -> list[str]:
+        """What was sent and must not be shown."""
+        sent = (*self._headers.values(), *attempt.signed.values())
+        # Those who send a credential back do so without the word that stood before it.
+        bare = [value.rpartition(" ")[2] for value in sent]
+        return [*sent, *bare, attempt.key.secret if attempt.key else ""]
+
+    def _failed(
+        self, failed: NetError | ModelError, reading: Reading, attempt: _Attempt
+    ) -> ModelError:
+        """The error to raise: with what had come until then, without any secret."""
+        if isinstance(failed, ModelError):
+            error = failed
+        elif reading.has_begun:
+            error = ModelError("cut", cut_off(self.ref.provider, str(failed)))
+        else:
+            error = from_net(self.ref.provider, failed)
+        if error.partial is None and reading.has_begun:
+            error.partial = reading.partial()
+        # Errors inside a stream are told by decoders, which know neither names nor secrets.
+        words = str(error)
+        if error.kind == "malformed" and not words.startswith(self.ref.provider):
+            words = unusable(self.ref.provider, words)
+        error.args = (Redactor(self._secrets(attempt)).strict(words),)
+        return error
+
+    def _filled(self, answer: Assistant) -> Assistant:
+        """The answer with what only the client knows."""
+        return msgspec.structs.replace(
+            answer, model=str(self.ref), api=self.api, at_ms=int(self._now() * 1_000)
+        )
+
+
+async def _read_refusal(response: Response) -> bytes:
+    """What a service says when it refuses; the status counts also where it says nothing."""
+    with suppress(TimeoutError, NetError):
+        async with asyncio.timeout(_REFUSAL_S):
+            return await response.read(_MAX_REFUSAL)
+    return b""
+
+
+async def _drain(chunks: AsyncIterator[bytes]) -> None:
+    """Read what comes after the answer, so that the connection can be used again."""
+    with suppress(TimeoutError, NetError):
+        async with asyncio.timeout(_DRAIN_S):
+            async for _ in chunks:
+                pass

@@ -1,0 +1,330 @@
+"""Credentials: which there are for a provider, in what order, and which of them rest for now."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from clawkit.config.model import Config
+from clawkit.config.modelref import normalize_provider
+from clawkit.config.secrets import resolve
+from clawkit.config.section import SecretInput, SecretRef
+from clawkit.config.sections.models import Provider
+from clawkit.errors import ConfigError, Issue, SecretError
+from clawkit.models.base import Endpoint, ErrorKind, ModelError
+from clawkit.models.endpoints import read_address
+from clawkit.models.headers import bad_name, bad_value
+from clawkit.models.known import PROVIDERS
+from clawkit.models.profiles import Profile, Profiles, Use, is_fresh
+from clawkit.models.providers import Service, load_services, named_variable
+from clawkit.redact.names import is_secret_name
+
+if TYPE_CHECKING:
+    from clawkit.models.oauth import Post
+
+Kind = Literal["oauth", "token", "api-key", "none"]
+
+_RANK = {"oauth": 0, "token": 1, "api-key": 2}
+_COOLDOWN_S = (30, 60, 300)
+_BILLING_S, _BILLING_MOST_S = 600, 86_400
+_FORGET_MS = 24 * 3600 * 1000
+"""Refusals longer ago than this no longer count."""
+_NOTE_EVERY_MS = 60_000
+"""How often the use of a stored credential is written down at most."""
+_KEEP_S = 300.0
+"""How long a secret from a file or a command is taken to be current."""
+_OAUTH_BETA = "oauth-2025-04-20"
+_OAUTH_START = "sk-ant-oat"
+
+log = logging.getLogger(__name__)
+
+
+class Credential(NamedTuple):
+    """What a request is sent with. Its representation does not show the secret."""
+
+    id: str
+    """`openai:default` for a stored one, `env:NAME`, or the key of the setting."""
+    kind: Kind
+    secret: str
+    """Empty where none is needed, and until `Credentials.ready` has got it."""
+    provider: str
+    ref: SecretInput | None = None
+    """Where the secret is, as long as it was not needed."""
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} credential {self.id!r} of {self.provider}>"
+
+
+class Credentials:
+    """The credentials of one agent, best first; remembers which were refused."""
+
+    def __init__(
+        self,
+        config: Config,
+        env: Mapping[str, str],
+        agent_dir: str,
+        *,
+        services: Mapping[str, Service] | None = None,
+        post: Post | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`post` is what OAuth tokens are renewed through; without it they end."""
+        self._config = config
+        self._env = env
+        self._services = load_services(config, env, agent_dir) if services is None else services
+        self._profiles = Profiles(agent_dir)
+        self._clock = clock
+        self.post = post
+        self._uses: dict[str, Use] = {}
+        """Of credentials that are not stored, and of others that could not be noted."""
+        self._renewed: dict[str, Profile] = {}
+        self._problems: dict[str, str] = {}
+        """Why what is configured gave no credential, by provider."""
+        self._kept: dict[SecretInput, tuple[float, str]] = {}
+
+    def for_provider(self, provider: str) -> list[Credential]:
+        """Everything that may be tried, in order; empty when nothing is there.
+
+        Those that were refused lately come last. Nothing is waited for: a secret in a file or
+        behind a command is got by `ready`. Raises ConfigError.
+        """
+        service = self._service(provider)
+        if service.settings.auth == "aws-sdk":
+            problem = "signing in with AWS is not built in yet"
+            raise ConfigError([Issue(service.at("auth"), problem, hint="Use api-key")])
+        found: dict[str, Credential] = {}
+        for credential in self._all(service):
+            found.setdefault(credential.secret or credential.id, credential)
+        now = self._now_ms()
+        until = {each.id: self._use(each).blocked_until for each in found.values()}
+        rested = [each for each in found.values() if until[each.id] <= now]
+        resting = [each for each in found.values() if until[each.id] > now]
+        ordered = rested + sorted(resting, key=lambda each: until[each.id])
+        if not ordered and self._needs_none(service):
+            return [Credential("none", "none", "", service.id)]
+        return ordered
+
+    def has(self, provider: str) -> bool:
+        """Whether there is something to try, though it may be refused."""
+        try:
+            return bool(self.for_provider(provider))
+        except ConfigError:
+            return False
+
+    def missing(self, provider: str) -> ModelError:
+        """What to say when there is nothing to try."""
+        service = self._service(provider)
+        if problem := self._problems.get(service.id):
+            return ModelError("auth", f"there is no credential for {service.id}: {problem}")
+        names = list(service.known.env) if service.known else []
+        text = service.settings.api_key
+        if isinstance(text, str) and (name := named_variable(text, self._env)):
+            names = [name]
+        advice = " or ".join([*names, service.at("apiKey")])
+        if service.known is None:
+            private = service.at("request", "allowPrivateNetwork")
+            advice += f"; a server in your own network that needs none: set {private} to true"
+        return ModelError("auth", f"there is no credential for {service.id}: set {advice}")
+
+    def _service(self, provider: str) -> Service:
+        name = normalize_provider(provider)
+        known = PROVIDERS.get(name)
+        return self._services.get(name) or Service(name, known, key=f"models.providers.{name}")
+
+    def _all(self, service: Service) -> Iterator[Credential]:
+        auth = service.settings.request.auth
+        if auth and auth.mode != "provider-default":
+            key = "token" if auth.mode == "authorization-bearer" else "value"
+            yield from self._from_setting(service, getattr(auth, key), f"request.auth.{key}")
+            return
+        for profile in self._stored(service.id):
+            yield self._from_profile(profile)
+        for name in service.known.env if service.known else ():
+            if secret := self._env.get(name, "").strip():
+                yield Credential(f"env:{name}", "api-key", secret, service.id)
+        yield from self._from_setting(service, service.settings.api_key, "apiKey")
+
+    def _stored(self, provider: str) -> list[Profile]:
+        """Stored credentials in the order they are configured in, else the usual one."""
+        stored = self._profiles.read()
+        mine = {
+            name: self._renewed.get(name, profile)
+            for name, profile in stored.profiles.items()
+            if profile.provider == provider
+        }
+        for name, order in self._config.auth.order.items():
+            if normalize_provider(name) == provider:
+                return [mine[each] for each in order if each in mine]
+        return sorted(
+            mine.values(),
+            key=lambda each: (_RANK[each.kind], self._use_of(each.id).last_used),
+        )
+
+    def _from_profile(self, profile: Profile) -> Credential:
+        if isinstance(profile.secret, SecretRef):
+            return Credential(profile.id, profile.kind, "", profile.provider, profile.secret)
+        usable = profile.kind != "oauth" or is_fresh(profile, self._now_ms())
+        secret = profile.secret if usable else ""
+        return Credential(profile.id, profile.kind, secret, profile.provider)
+
+    def _from_setting(
+        self, service: Service, value: SecretInput | None, key: str
+    ) -> Iterator[Credential]:
+        if not value:
+            return
+        kind: Kind = "api-key"
+        if service.settings.auth in ("token", "oauth"):
+            kind = "token"
+        if isinstance(value, str) and (name := named_variable(value, self._env)):
+            value = SecretRef(source="env", id=name)
+            if not self._env.get(name):
+                return
+        if isinstance(value, SecretRef) and value.source != "env":
+            yield Credential(service.at(key), kind, "", service.id, value)
+            return
+        try:
+            secret = resolve(value, self._config, self._env).strip()
+        except SecretError as error:
+            self._problems[service.id] = f"{service.at(key)}: {error}"
+            return
+        self._problems.pop(service.id, None)
+        yield Credential(service.at(key), kind, secret, service.id)
+
+    def _needs_none(self, service: Service) -> bool:
+        """Whether requests need no credential: to servers at home, or with one in the headers."""
+        settings = service.settings
+        if any(map(is_secret_name, [*settings.headers, *settings.request.headers])):
+            return True
+        if not settings.base_url:
+            return service.known is not None and service.known.is_local
+        try:
+            at_home = read_address(settings.base_url, service.at("baseUrl")).is_loopback
+        except ConfigError:
+            return False
+        return at_home or settings.request.allow_private_network is True
+
+    async def ready(self, credential: Credential) -> Credential:
+        """The credential with its secret, renewed if need be. Raises ModelError ("auth" mostly)."""
+        if credential.ref is not None:
+            return credential._replace(secret=await self._fetch(credential, credential.ref))
+        try:
+            profile = self._profiles.read().profiles.get(credential.id)
+        except ConfigError as error:
+            raise ModelError("auth", f"{credential.provider}: {error}") from error
+        if profile is None or profile.provider != credential.provider:
+            return credential
+        profile = self._renewed.get(profile.id, profile)
+        now = self._now_ms()
+        if profile.kind == "oauth" and not is_fresh(profile, now):
+            from clawkit.models.oauth import renew
+
+            profile = await renew(profile, self._profiles, self.post, now)
+            self._renewed[profile.id] = profile
+        elif profile.kind == "token" and 0 < profile.expires_ms <= now:
+            problem = f"{profile.provider} (profile {profile.id}): the token has expired"
+            raise ModelError("auth", f"{problem}; sign in again")
+        return credential._replace(secret=str(profile.secret))
+
+    async def _fetch(self, credential: Credential, ref: SecretInput) -> str:
+        kept_until, secret = self._kept.get(ref, (0.0, ""))
+        if self._clock() < kept_until:
+            return secret
+        from asyncio import to_thread
+
+        try:
+            secret = (await to_thread(resolve, ref, self._config, self._env)).strip()
+        except SecretError as error:
+            raise ModelError("auth", f"{credential.provider} ({credential.id}): {error}") from error
+        self._kept[ref] = (self._clock() + _KEEP_S, secret)
+        return secret
+
+    def cooldown_s(self, credential: Credential) -> float:
+        """Seconds until a credential that was refused is worth trying again; 0 for now."""
+        return max(0, self._use(credential).blocked_until - self._now_ms()) / 1000
+
+    def mark_used(self, credential: Credential) -> None:
+        """It worked: earlier refusals are forgotten."""
+        before = self._use(credential)
+        now = self._now_ms()
+        troubled = before.errors or before.billing_errors or before.blocked_until
+        if troubled or now - before.last_used >= _NOTE_EVERY_MS:
+            self._note(credential, Use(last_used=now))
+
+    def mark_failed(self, credential: Credential, kind: ErrorKind) -> None:
+        """It was refused: it rests for a while, longer every time. Other failures are not its."""
+        if kind not in ("rate_limit", "auth", "billing"):
+            return
+        if kind == "auth" and credential.ref is not None:
+            self._kept.pop(credential.ref, None)
+        now = self._now_ms()
+        use = self._use(credential)
+        if use.blocked_until > now:
+            return  # Requests that were under way together count once.
+        if now - use.failed_at > _FORGET_MS:
+            use = use._replace(errors=0, billing_errors=0)
+        use = use._replace(errors=use.errors + 1, failed_at=now)
+        if kind == "billing":
+            times = use.billing_errors + 1
+            rest_s = min(_BILLING_S * 2 ** min(times - 1, 16), _BILLING_MOST_S)
+            use = use._replace(billing_errors=times, disabled_until=now + rest_s * 1000)
+        else:
+            rest_s = _COOLDOWN_S[min(use.errors, len(_COOLDOWN_S)) - 1]
+            use = use._replace(cooldown_until=now + rest_s * 1000)
+        self._note(credential, use)
+
+    def _note(self, credential: Credential, use: Use) -> None:
+        self._uses[credential.id] = use
+        try:
+            if credential.id not in self._profiles.read().profiles:
+                return
+            self._profiles.note_use(credential.id, use)
+        except (OSError, ConfigError) as error:
+            log.warning("the use of %s could not be written down: %s", credential.id, error)
+        else:
+            del self._uses[credential.id]
+
+    def _use(self, credential: Credential) -> Use:
+        return self._use_of(credential.id)
+
+    def _use_of(self, name: str) -> Use:
+        try:
+            return self._uses.get(name) or self._profiles.read().use.get(name, Use())
+        except ConfigError:
+            return Use()
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+
+def auth_headers(endpoint: Endpoint, settings: Provider, credential: Credential) -> dict[str, str]:
+    """The headers that a credential is sent in. Raises ModelError for one that cannot be sent."""
+    secret = credential.secret
+    if not secret:
+        return {}
+    if problem := bad_value(secret):
+        where = f"the credential {credential.id} of {credential.provider}"
+        raise ModelError("auth", f"{where} cannot be sent: {problem}; check its value")
+    auth = settings.request.auth
+    if auth and auth.mode == "header":
+        name = auth.header_name or ""
+        if problem := bad_name(name) or bad_value(auth.prefix or ""):
+            raise ModelError("auth", f"request.auth of {credential.provider}: {problem}")
+        return {name: f"{auth.prefix or ''}{secret}"}
+    if auth and auth.mode == "authorization-bearer":
+        return {"Authorization": f"Bearer {secret}"}
+    as_bearer = credential.kind in ("token", "oauth") or bool(settings.auth_header)
+    if endpoint.api == "anthropic-messages":
+        return _anthropic_headers(credential, as_bearer)
+    if endpoint.api == "google-generative-ai" and not as_bearer:
+        return {"x-goog-api-key": secret}
+    return {"Authorization": f"Bearer {secret}"}
+
+
+def _anthropic_headers(credential: Credential, as_bearer: bool) -> dict[str, str]:
+    is_oauth = credential.kind == "oauth" or credential.secret.startswith(_OAUTH_START)
+    if not (as_bearer or is_oauth):
+        return {"x-api-key": credential.secret}
+    headers = {"Authorization": f"Bearer {credential.secret}"}
+    return headers | ({"anthropic-beta": _OAUTH_BETA} if is_oauth else {})

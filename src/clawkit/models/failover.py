@@ -1,0 +1,304 @@
+"""Asks again, with another credential or another model, until somebody answers.
+
+    invalid, overflow       raised at once: no other model would do better, or the caller must act
+    auth, billing           the next credential, then the next model
+    not_found, refused      the next model
+    rate_limit              the next credential, then the next model; without one, wait
+    everything else         wait and ask again; after three attempts the next model, if there is one
+
+Once every model was asked, those that may recover are asked again until their patience is used up.
+A model that was given up rests for a while: the one that answered in its place is kept until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from clawkit.config.modelref import ModelRef
+from clawkit.content import Assistant
+from clawkit.models.base import Again, Delta, ErrorKind, Facts, Model, ModelError, Request
+from clawkit.models.faults import brief
+
+LIMIT_ATTEMPTS = 10
+LIMIT_WAIT_S = 30.0
+"""Longest wait after a rate limit, where the service does not say how long."""
+MAX_RETRY_AFTER_S = 60.0
+"""A service that wants more time is not waited for."""
+RETRIES = 8
+RETRY_WAIT_S = 90.0
+"""All waits for one model together, other than for rate limits."""
+FAILING_S = 600.0
+"""Attempts that fail slowly are not repeated for longer than this."""
+PATIENCE = 3
+"""Attempts at one model before another one is asked that was not asked yet."""
+
+_FIRST_LIMIT_WAIT_S = 2.0
+_FIRST_WAIT_S = 0.5
+_MAX_SWITCHES = 16
+_REST_S = (30.0, 60.0, 300.0)
+_BILLING_REST_S = (600.0, 1_800.0, 3_600.0)
+
+_AT_ONCE: frozenset[ErrorKind] = frozenset({"invalid", "overflow"})
+_PER_CREDENTIAL: frozenset[ErrorKind] = frozenset({"auth", "billing", "rate_limit"})
+_NEXT_MODEL: frozenset[ErrorKind] = frozenset({"auth", "billing", "not_found", "refused"})
+# What a person can change comes first.
+_TELLING: tuple[ErrorKind, ...] = (
+    *("billing", "auth", "not_found", "refused", "rate_limit"),
+    *("overloaded", "server", "timeout", "network", "cut", "malformed"),
+)
+
+
+class Clock(Protocol):
+    """Time and chance, so that tests need neither."""
+
+    def now(self) -> float: ...
+    async def sleep(self, seconds: float) -> None: ...
+    def chance(self) -> float:
+        """A number between 0 and 1."""
+        ...
+
+
+class SystemClock:
+    """The time of this machine."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def chance(self) -> float:
+        return random.random()  # noqa: S311  # spreads waits
+
+
+@runtime_checkable
+class Keyed(Protocol):
+    """A model that has credentials of which some may be resting."""
+
+    def rest_s(self) -> float:
+        """Seconds until a credential is ready; 0 when one is, or when none is needed."""
+        ...
+
+    def has_spare(self) -> bool:
+        """Whether a credential is ready that did not fail just now."""
+        ...
+
+
+class Link:
+    """One model of a chain, and whether it rests."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._until = float("-inf")
+        self._failures = 0
+
+    def rest_s(self, now: float) -> float:
+        """Seconds until it should be asked; 0 for at once."""
+        keys = self.model.rest_s() if isinstance(self.model, Keyed) else 0.0
+        return max(0.0, self._until - now, keys)
+
+    def has_spare(self) -> bool:
+        return isinstance(self.model, Keyed) and self.model.has_spare()
+
+    def give_up(self, error: ModelError, now: float) -> None:
+        """Let it rest: longer every time, and at least as long as the service wants."""
+        rests = _BILLING_REST_S if error.kind == "billing" else _REST_S
+        rest = max(rests[min(self._failures, len(rests) - 1)], error.retry_after_s or 0.0)
+        self._failures += 1
+        self._until = now + rest
+
+    def succeed(self) -> None:
+        self._until = float("-inf")
+        self._failures = 0
+
+
+@dataclass(slots=True)
+class _Attempts:
+    """How often one model failed in one request."""
+
+    error: ModelError
+    count: int = 0
+    limits: int = 0
+    retries: int = 0
+    switches: int = 0
+    waited_s: float = 0.0
+    failing_s: float = 0.0
+    ready_at: float = 0.0
+    is_over: bool = False
+
+    def wait_after(self, error: ModelError, took_s: float, chance: float) -> float | None:
+        """How long to wait before the model is asked again; None when it should not be."""
+        self.error = error
+        self.failing_s += took_s
+        asked = error.retry_after_s
+        if error.kind in _NEXT_MODEL or (asked is not None and asked > MAX_RETRY_AFTER_S):
+            return None
+        # Half of a wait is certain, the other half chance: many who failed at once spread out.
+        factor = 0.5 + chance / 2
+        if error.kind == "rate_limit":
+            self.limits += 1
+            if self.limits >= LIMIT_ATTEMPTS:
+                return None
+            guess = min(LIMIT_WAIT_S, _FIRST_LIMIT_WAIT_S * 2 ** (self.limits - 1)) * factor
+            return guess if asked is None else max(asked, _FIRST_WAIT_S)
+        self.retries += 1
+        guess = min(LIMIT_WAIT_S, _FIRST_WAIT_S * 2 ** (self.retries - 1)) * factor
+        wait = guess if asked is None else max(asked, guess)
+        self.waited_s += wait
+        spent = self.waited_s > RETRY_WAIT_S or self.failing_s > FAILING_S
+        return None if self.retries > RETRIES or spent else wait
+
+
+class _Step(NamedTuple):
+    """What comes after a failure."""
+
+    link: Link
+    wait_s: float
+
+
+class _Run:
+    """The attempts of one request."""
+
+    def __init__(self, links: Sequence[Link], clock: Clock) -> None:
+        self._links = links
+        self._clock = clock
+        self._attempts: dict[Link, _Attempts] = {}
+
+    def first(self) -> Link:
+        """Whom to ask first: the first one that does not rest, else the one soonest ready."""
+        now = self._clock.now()
+        return min(self._links, key=lambda link: link.rest_s(now))
+
+    def after(self, link: Link, error: ModelError, took_s: float) -> _Step:
+        """What to do after a failure. Raises when there is nothing left to do."""
+        if error.kind in _AT_ONCE:
+            raise error
+        now = self._clock.now()
+        attempts = self._attempts.setdefault(link, _Attempts(error))
+        attempts.count += 1
+        if error.kind in _PER_CREDENTIAL and link.has_spare():
+            attempts.switches += 1
+            if attempts.switches <= _MAX_SWITCHES:
+                attempts.error = error
+                return _Step(link, 0.0)
+        wait = attempts.wait_after(error, took_s, self._clock.chance())
+        attempts.is_over = wait is None
+        attempts.ready_at = now + (wait or 0.0)
+        is_limit = error.kind == "rate_limit"
+        if wait is not None and not is_limit and attempts.count < PATIENCE:
+            return _Step(link, wait)
+        if fresh := self._fresh(now):
+            link.give_up(error, now)
+            return _Step(fresh, 0.0)
+        return self._back(error, now)
+
+    def _fresh(self, now: float) -> Link | None:
+        """The first model that was not asked yet and does not rest."""
+        for link in self._links:
+            if link not in self._attempts and not link.rest_s(now):
+                return link
+        return None
+
+    def _back(self, last: ModelError, now: float) -> _Step:
+        """Back to the model that is ready soonest; those that rest are asked last."""
+        open_links = [each for each, tried in self._attempts.items() if not tried.is_over]
+        if open_links:
+            best = min(open_links, key=lambda each: self._attempts[each].ready_at)
+            return _Step(best, max(0.0, self._attempts[best].ready_at - now))
+        for link in self._links:
+            if link not in self._attempts:
+                return _Step(link, 0.0)
+        for link, tried in self._attempts.items():
+            if not link.rest_s(now):
+                link.give_up(tried.error, now)
+        raise self._verdict(last)
+
+    def _verdict(self, last: ModelError) -> ModelError:
+        """One error for all that failed; what the last one had streamed is not void."""
+        tried = list(self._attempts.items())
+        errors = [attempts.error for _, attempts in tried]
+        chosen = min(errors, key=lambda error: _TELLING.index(error.kind))
+        if len(tried) == 1:
+            count = tried[0][1].count
+            message = f"{chosen} Asked {count} times." if count > 1 else str(chosen)
+        else:
+            lines = (f"  {link.model.ref}: {attempts.error}" for link, attempts in tried)
+            message = "\n".join(("No model answered.", *lines))
+        waits = [error.retry_after_s for error in errors if error.retry_after_s is not None]
+        return ModelError(
+            chosen.kind,
+            message,
+            status=chosen.status,
+            retry_after_s=min(waits, default=None),
+            partial=last.partial,
+        )
+
+
+class Chain:
+    """A model and those that answer in its place. One per conversation."""
+
+    def __init__(
+        self, models: Sequence[Model], *, strict: bool = False, clock: Clock | None = None
+    ) -> None:
+        """`models` are the primary one and its fallbacks; with `strict` there are no fallbacks."""
+        if not models:
+            raise ValueError("a chain needs at least one model")
+        self._links = [Link(model) for model in (models[:1] if strict else models)]
+        self._clock = clock or SystemClock()
+        self._current = self._links[0]
+
+    @property
+    def ref(self) -> ModelRef:
+        """Of the model in use, as are the others."""
+        return self._current.model.ref
+
+    @property
+    def api(self) -> str:
+        return self._current.model.api
+
+    @property
+    def facts(self) -> Facts:
+        return self._current.model.facts
+
+    async def stream(self, request: Request) -> AsyncIterator[Delta | Assistant]:
+        run = _Run(self._links, self._clock)
+        link = run.first()
+        while True:
+            self._current = link
+            started = self._clock.now()
+            stream = link.model.stream(request)
+            try:
+                async for item in stream:
+                    if isinstance(item, Assistant):
+                        link.succeed()
+                        yield item
+                        return
+                    yield item
+                raise ModelError("malformed", f"{link.model.ref} ended without an answer.")
+            except ModelError as error:
+                step = run.after(link, error, self._clock.now() - started)
+                reason, kind = brief(link.model.ref, error), error.kind
+            finally:
+                await _close(stream)
+            yield Again(reason, step.wait_s, step.link.model.ref, kind)
+            if step.wait_s:
+                await self._clock.sleep(step.wait_s)
+            link = step.link
+
+
+async def _close(stream: AsyncIterator[Delta | Assistant]) -> None:
+    """End a request now, not when the garbage is collected."""
+    if isinstance(stream, Closing):
+        await stream.aclose()
+
+
+@runtime_checkable
+class Closing(Protocol):
+    """What can be ended before it is over."""
+
+    async def aclose(self) -> None: ...

@@ -1,0 +1,163 @@
+"""Services that need no configuration but a key: their API, their address, where the key is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from clawkit.config.sections.models import Cost
+from clawkit.models.base import Api
+from clawkit.models.known_models import MODELS, KnownModel
+
+_APIS: dict[str, Api | None] = {
+    "chat": "openai-completions",
+    "responses": "openai-responses",
+    "messages": "anthropic-messages",
+    "google": "google-generative-ai",
+    "by-model": None,
+}
+
+# In the order in which a key that happens to be set decides what is used. Those without a
+# variable run on one's own machine and need no key.
+_TABLE = """
+anthropic    messages   https://api.anthropic.com            ANTHROPIC_API_KEY
+openai       responses  https://api.openai.com/v1            OPENAI_API_KEY
+google       google https://generativelanguage.googleapis.com/v1beta GEMINI_API_KEY GOOGLE_API_KEY
+openrouter   chat       https://openrouter.ai/api/v1         OPENROUTER_API_KEY
+xai          responses  https://api.x.ai/v1                  XAI_API_KEY
+moonshot     chat       https://api.moonshot.ai/v1           MOONSHOT_API_KEY
+moonshot-cn  chat       https://api.moonshot.cn/v1           MOONSHOT_CN_API_KEY MOONSHOT_API_KEY
+kimi         messages   https://api.kimi.com/coding/         KIMI_API_KEY
+minimax      messages   https://api.minimax.io/anthropic     MINIMAX_API_KEY
+minimax-cn   messages   https://api.minimaxi.com/anthropic   MINIMAX_CN_API_KEY MINIMAX_API_KEY
+zai          chat       https://api.z.ai/api/coding/paas/v4  ZAI_API_KEY Z_AI_API_KEY
+deepseek     chat       https://api.deepseek.com             DEEPSEEK_API_KEY
+mistral      chat       https://api.mistral.ai/v1            MISTRAL_API_KEY
+opencode     by-model   https://opencode.ai/zen/v1           OPENCODE_API_KEY OPENCODE_ZEN_API_KEY
+opencode-go  by-model   https://opencode.ai/zen/go/v1        OPENCODE_API_KEY
+cerebras     chat       https://api.cerebras.ai/v1           CEREBRAS_API_KEY
+groq         chat       https://api.groq.com/openai/v1       GROQ_API_KEY
+synthetic    messages   https://api.synthetic.new/anthropic  SYNTHETIC_API_KEY
+together     chat       https://api.together.xyz/v1          TOGETHER_API_KEY
+fireworks    chat       https://api.fireworks.ai/inference/v1  FIREWORKS_API_KEY
+venice       chat       https://api.venice.ai/api/v1         VENICE_API_KEY
+nvidia       chat       https://integrate.api.nvidia.com/v1  NVIDIA_API_KEY
+huggingface  chat       https://router.huggingface.co/v1     HF_TOKEN HUGGINGFACE_HUB_TOKEN
+ollama       chat       http://127.0.0.1:11434/v1
+lmstudio     responses  http://127.0.0.1:1234/v1
+vllm         chat       http://127.0.0.1:8000/v1
+sglang       chat       http://127.0.0.1:30000/v1
+litellm      chat       http://127.0.0.1:4000/v1
+mlx          chat       http://127.0.0.1:8080/v1
+"""
+# What a relay speaks depends on whose model it is; the first start of the id that fits decides.
+_BY_MODEL = {
+    "opencode": "claude:messages qwen:messages gpt-oss:chat gpt-:responses gemini:google",
+    "opencode-go": "claude:messages qwen:messages minimax:messages gpt-oss:chat gpt-:responses"
+    " gemini:google",
+}
+_DATED = re.compile(r"(?:-20\d{6}|-20\d\d-\d\d-\d\d|-latest)$")
+_LOOPBACK = re.compile(r"localhost|127(?:\.\d{1,3}){3}|::1")
+LOCAL_WINDOW = 32_768
+"""Tokens that a server on one's own machine is taken to hold when nobody says: little, because it
+is also told to set aside memory for them."""
+
+
+class KnownProvider(NamedTuple):
+    """One row of the table."""
+
+    id: str
+    api: Api | None
+    """None where it depends on the model."""
+    base_url: str
+    env: tuple[str, ...]
+    """Variables that may hold the key, in this order; none where no key is needed."""
+
+    @property
+    def is_local(self) -> bool:
+        return not self.env
+
+    @property
+    def models(self) -> tuple[KnownModel, ...]:
+        """Those that are known, the one to use when nothing is said first."""
+        return MODELS.get(self.id, ())
+
+
+def _rows() -> Iterator[KnownProvider]:
+    for line in _TABLE.strip().splitlines():
+        name, api, url, *env = line.split()
+        yield KnownProvider(name, _APIS[api], url, tuple(env))
+
+
+PROVIDERS: dict[str, KnownProvider] = {row.id: row for row in _rows()}
+
+
+def api_of(provider: KnownProvider, model_id: str) -> Api:
+    """The API through which a service that is known offers a model."""
+    if provider.api:
+        return provider.api
+    name = model_id.lower()
+    for entry in _BY_MODEL[provider.id].split():
+        start, _, api = entry.partition(":")
+        if name.startswith(start) and (found := _APIS[api]):
+            return found
+    return "openai-completions"
+
+
+def full_id(provider: str, model_id: str) -> str:
+    """A model id as the service spells it: OpenRouter's own models have its name before them."""
+    return (
+        f"openrouter/{model_id}" if provider == "openrouter" and "/" not in model_id else model_id
+    )
+
+
+def known_model(provider: str, model_id: str) -> KnownModel | None:
+    """What is known about a model; one with a date in its id is the one without."""
+    bare = _DATED.sub("", model_id)
+    rows = MODELS.get(provider, ())
+    exact = next((row for row in rows if row.id == model_id), None)
+    return exact or next((row for row in rows if row.id == bare), None)
+
+
+def cost_of(model: KnownModel) -> Cost | None:
+    """Its prices, where they are known."""
+    if model.prices is None:
+        return None
+    read, write, cache_read, cache_write = model.prices
+    return Cost(input=read, output=write, cache_read=cache_read, cache_write=cache_write)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address means this machine."""
+    return bool(_LOOPBACK.fullmatch(host.strip("[]").lower()))
+
+
+def base_url_of(provider: KnownProvider, env: Mapping[str, str]) -> str:
+    """Where a known service is; `OLLAMA_HOST` moves Ollama, though not to another machine."""
+    if provider.id == "ollama" and (origin := ollama_origin(env)):
+        return f"{origin}/v1"
+    return provider.base_url
+
+
+def ollama_origin(env: Mapping[str, str]) -> str:
+    """`OLLAMA_HOST` as the start of an address; empty when it is not set or elsewhere.
+
+    A server that listens on all addresses is told so by the same variable; it is here as well.
+    """
+    text = env.get("OLLAMA_HOST", "").strip()
+    if not text:
+        return ""
+    if "://" not in text:
+        text = f"http://{text}"
+    try:
+        parts = urlsplit(text)
+        port = parts.port or (443 if parts.scheme == "https" else 11434)
+    except ValueError:
+        return ""
+    host = parts.hostname or "127.0.0.1"
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  # read, not bound
+    if parts.scheme not in ("http", "https") or parts.username or not is_loopback(host):
+        return ""
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{port}"

@@ -1,0 +1,177 @@
+"""`clawkit/operator`: a model without intelligence, for trying tools, policy and approvals offline.
+
+It understands commands (`!ls`), calls (`/tool read {"path": "a.txt"}`) and a few plain verbs; one
+line each, several lines at once. What the tools return it repeats.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+from clawkit.config.modelref import ModelRef
+from clawkit.content import Assistant, Text, ToolCall, ToolResult, User
+from clawkit.models.base import CallDelta, CallStarted, Delta, Facts, Request, TextDelta
+from clawkit.text import cut, nearest
+
+REF = ModelRef("clawkit", "operator")
+_MAX_SHOWN = 4_000
+HELP = """I am not a language model: I am the built-in operator, for trying clawkit offline.
+  !COMMAND               run a command, such as `!git status`
+  /tool NAME {json}      call a tool with parameters
+  read FILE              show a file
+  list [DIR]             list a directory
+  find PATTERN [DIR]     find files by name
+  search PATTERN [PATH]  search in files
+  write FILE TEXT        write a file
+  status                 the state of this session
+For a real model, set a key such as ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, start
+Ollama, or type `clawkit onboard`."""
+
+
+class Operator:
+    """Answers from a table."""
+
+    ref = REF
+    api = "clawkit"
+    facts = Facts(name="Operator (offline)", context_window=200_000)
+
+    async def stream(self, request: Request) -> AsyncIterator[Delta | Assistant]:
+        last = request.messages[-1] if request.messages else User((Text("help"),))
+        parts = (
+            _repeat(request.messages) if isinstance(last, ToolResult) else _answer(last, request)
+        )
+        for number, part in enumerate(parts):
+            if isinstance(part, Text):
+                yield TextDelta(part.text)
+            else:
+                yield CallStarted(number, part.id, part.name)
+                yield CallDelta(number, json.dumps(part.arguments))
+        has_calls = any(isinstance(part, ToolCall) for part in parts)
+        stop: Any = "tool_calls" if has_calls else "stop"
+        yield Assistant(tuple(parts), stop, str(REF), self.api, at_ms=time.time_ns() // 1_000_000)
+
+
+def _repeat(messages: Sequence[Any]) -> list[Text | ToolCall]:
+    """What the tools returned since the last answer."""
+    results: list[ToolResult] = []
+    for message in reversed(messages):
+        if not isinstance(message, ToolResult):
+            break
+        results.insert(0, message)
+    shown = []
+    for result in results:
+        text = "\n".join(b.text if isinstance(b, Text) else "[image]" for b in result.content)
+        head = f"{result.tool} failed: " if result.is_error else ""
+        shown.append(head + (cut(text.rstrip(), _MAX_SHOWN) or "(no output)"))
+    return [Text("\n\n".join(shown))]
+
+
+def _answer(said: Any, request: Request) -> list[Text | ToolCall]:
+    text = "\n".join(b.text for b in getattr(said, "content", ()) if isinstance(b, Text))
+    names = [tool.name for tool in request.tools]
+    parts: list[Text | ToolCall] = []
+    for number, line in enumerate(filter(None, map(str.strip, text.splitlines()))):
+        try:
+            name, arguments = read_line(line)
+        except ValueError as error:
+            return [Text(str(error))]
+        if name not in names:
+            close = nearest(name, tuple(names), 1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            # It is called all the same: why there is no such tool, policy says best.
+            parts.append(Text(f"I have no tool {name!r} in this conversation.{hint}\n"))
+        call_id = f"op_{len(request.messages)}_{number}"
+        parts.append(ToolCall(call_id, name, arguments))
+    return parts or [Text(HELP)]
+
+
+def read_line(line: str) -> tuple[str, dict[str, Any]]:
+    """The call that a line means. Raises ValueError with what to say instead."""
+    if line.startswith("!"):
+        command = line[1:].strip()
+        if not command:
+            raise ValueError("Type a command after `!`, such as `!ls -la`.")
+        return "exec", {"command": command}
+    if line.startswith("/tool"):
+        return _read_tool(line.removeprefix("/tool").strip())
+    verb, _, rest = line.partition(" ")
+    read = _VERBS.get(verb.lower())
+    if read is None:
+        raise ValueError(HELP)
+    return read(rest.strip())
+
+
+def _read_tool(rest: str) -> tuple[str, dict[str, Any]]:
+    name, _, text = rest.partition(" ")
+    if not name:
+        raise ValueError('Type `/tool NAME {json}`, such as `/tool read {"path": "README.md"}`.')
+    try:
+        arguments = json.loads(text) if text.strip() else {}
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"The parameters of {name} are not JSON: {error}.") from None
+    if not isinstance(arguments, dict):
+        raise ValueError(f'The parameters of {name} must be an object, such as {{"path": "."}}.')
+    return name, arguments
+
+
+def _words(text: str, least: int, usage: str) -> list[str]:
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        words = text.split()
+    if len(words) < least:
+        raise ValueError(f"Type `{usage}`.")
+    return words
+
+
+def _read(rest: str) -> tuple[str, dict[str, Any]]:
+    return "read", {"path": _words(rest, 1, "read FILE")[0]}
+
+
+def _list(rest: str) -> tuple[str, dict[str, Any]]:
+    words = _words(rest, 0, "list [DIR]")
+    return "ls", {"path": words[0]} if words else {}
+
+
+def _find(rest: str) -> tuple[str, dict[str, Any]]:
+    pattern, *place = _words(rest, 1, "find PATTERN [DIR]")
+    return "find", {"pattern": pattern, **({"path": place[0]} if place else {})}
+
+
+def _search(rest: str) -> tuple[str, dict[str, Any]]:
+    pattern, *place = _words(rest, 1, "search PATTERN [PATH]")
+    return "grep", {"pattern": pattern, **({"path": place[0]} if place else {})}
+
+
+def _write(rest: str) -> tuple[str, dict[str, Any]]:
+    path, _, text = rest.partition(" ")
+    if not path or not text:
+        raise ValueError("Type `write FILE TEXT`.")
+    return "write", {"path": path, "content": f"{text}\n"}
+
+
+def _run(rest: str) -> tuple[str, dict[str, Any]]:
+    return read_line(f"!{rest}")
+
+
+def _status(_rest: str) -> tuple[str, dict[str, Any]]:
+    return "session_status", {}
+
+
+_VERBS: dict[str, Callable[[str], tuple[str, dict[str, Any]]]] = {
+    "read": _read,
+    "show": _read,
+    "cat": _read,
+    "list": _list,
+    "ls": _list,
+    "find": _find,
+    "search": _search,
+    "grep": _search,
+    "write": _write,
+    "run": _run,
+    "status": _status,
+}

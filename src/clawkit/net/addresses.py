@@ -1,0 +1,285 @@
+"""Which URLs are used and which addresses are connected to: pure decisions, by address alone."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_network,
+)
+from typing import Literal, NamedTuple
+
+from clawkit.net.base import NetError
+
+Address = IPv4Address | IPv6Address
+Kind = Literal[
+    "public",
+    "loopback",
+    "private",
+    "link-local",
+    "metadata",  # hands out the credentials of a cloud machine to whoever asks
+    "unspecified",
+    "multicast",
+    "documentation",
+    "reserved",
+]
+
+MAX_URL = 32 * 1024
+SETTING = "request.allowPrivateNetwork"
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+_URL = re.compile(r"(https?)://([^/?#]*)([^?#]*)(\?[^#]*)?(?:#.*)?", re.IGNORECASE | re.ASCII)
+_AUTHORITY = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]+)(?::([0-9]{0,5}))?", re.ASCII)
+# Others drop blanks and control characters or end the URL there, or take a backslash for a slash.
+_TROUBLE = re.compile(r"[\x00-\x20\x7f\\]")
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
+_NAME = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*", re.ASCII)
+_NUMBER = re.compile(r"0x[0-9a-f]*|0[0-7]*|[1-9][0-9]*", re.ASCII)
+_LIKE_NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+", re.ASCII)
+_EXEMPT = re.compile(r"(?:\[(.*)\]|([^:]*))(?::([0-9]{1,5}))?", re.ASCII)
+# Two standards disagree on the names that these stand for, so they could lead to a stranger.
+_AMBIGUOUS = re.compile("[ßẞς\u200c\u200d]")
+
+# First match wins. Not `is_private` and its like: what they mean differs between Python releases.
+_IPV4: tuple[tuple[str, Kind], ...] = (
+    ("100.100.100.200", "metadata"),
+    ("168.63.129.16", "metadata"),
+    ("169.254.169.254", "metadata"),
+    ("192.0.0.192", "metadata"),
+    ("0.0.0.0/8", "unspecified"),
+    ("10.0.0.0/8", "private"),
+    ("100.64.0.0/10", "private"),
+    ("127.0.0.0/8", "loopback"),
+    ("169.254.0.0/16", "link-local"),
+    ("172.16.0.0/12", "private"),
+    ("192.0.0.0/24", "reserved"),
+    ("192.0.2.0/24", "documentation"),
+    ("192.88.99.0/24", "reserved"),
+    ("192.168.0.0/16", "private"),
+    ("198.18.0.0/15", "private"),
+    ("198.51.100.0/24", "documentation"),
+    ("203.0.113.0/24", "documentation"),
+    ("224.0.0.0/4", "multicast"),
+    ("240.0.0.0/4", "reserved"),
+)
+_IPV6: tuple[tuple[str, Kind], ...] = (
+    ("::", "unspecified"),
+    ("::1", "loopback"),
+    ("fd00:ec2::254", "metadata"),
+    ("fd20:ce::254", "metadata"),
+    ("fc00::/7", "private"),
+    ("fe80::/10", "link-local"),
+    ("ff00::/8", "multicast"),
+    ("2001::/23", "reserved"),
+    ("2001:db8::/32", "documentation"),
+    ("3fff::/20", "documentation"),
+)
+_IPV4_KINDS = tuple((IPv4Network(network), kind) for network, kind in _IPV4)
+_IPV6_KINDS = tuple((IPv6Network(network), kind) for network, kind in _IPV6)
+_IPV6_GLOBAL = IPv6Network("2000::/3")
+_NAT64 = IPv6Network("64:ff9b::/96")
+_METADATA_NAMES = frozenset({"metadata.google.internal", "metadata.goog", "instance-data"})
+
+
+class Target(NamedTuple):
+    """A URL that may be used, in its one spelling."""
+
+    scheme: str
+    host: str
+    """Lower case, ASCII, without brackets and without a dot at the end."""
+    port: int
+    path: str
+    """With the query."""
+    address: Address | None
+    """When the host is one."""
+
+    @property
+    def authority(self) -> str:
+        """Host and port as the `Host` header has them."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def place(self) -> str:
+        """Host and port, always both: for messages and for CONNECT."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def origin(self) -> tuple[str, str, int]:
+        """What credentials are meant for."""
+        return self.scheme, self.host, self.port
+
+
+@lru_cache(maxsize=256)
+def parse_url(url: str) -> Target:
+    """Read an http or https URL. Raises `NetError` for what two programs could read differently."""
+    if len(url) > MAX_URL:
+        raise _bad(f"it is longer than {MAX_URL} characters")
+    if _TROUBLE.search(url):
+        raise _bad("it has a blank, a backslash or a control character in it")
+    match = _URL.fullmatch(url)
+    if match is None:
+        raise _bad("it does not begin with http:// or https://")
+    scheme, authority = match[1].lower(), match[2]
+    if "@" in authority:
+        raise _bad("it has a user name or password in it, which belong into a header")
+    parts = _AUTHORITY.fullmatch(authority)
+    if parts is None:
+        raise _bad("its host or port cannot be read")
+    host, address = parse_host(parts[1])
+    port = int(parts[2] or DEFAULT_PORTS[scheme])
+    if not 0 < port < 65536:
+        raise _bad(f"there is no port {port}")
+    path = _percent(match[3] or "/") + _percent(match[4] or "")
+    return Target(scheme, host, port, path, address)
+
+
+def parse_host(text: str) -> tuple[str, Address | None]:
+    """A host in its one spelling, and the address when it is one, however that is written."""
+    if text.startswith("["):
+        try:
+            inside = IPv6Address(text[1:-1])
+        except ValueError:
+            raise _bad("what it has in brackets is no IPv6 address") from None
+        if inside.scope_id is not None:
+            raise _bad("its IPv6 address has a zone")
+        found = inside.ipv4_mapped or inside
+        return str(found), found
+    name = _ascii(text).lower().removesuffix(".")
+    if len(name) > 253 or not _NAME.fullmatch(name):
+        raise _bad("its host is not a name or an address")
+    if _LIKE_NUMBER.fullmatch(name.rpartition(".")[2]):
+        address = _ipv4(name)
+        return str(address), address
+    return name, None
+
+
+def kind_of(address: Address) -> Kind:
+    """What sort of address this is, seen through the ways to write IPv4 as IPv6."""
+    if isinstance(address, IPv4Address):
+        return next((kind for network, kind in _IPV4_KINDS if address in network), "public")
+    if address.ipv4_mapped is not None:
+        return kind_of(address.ipv4_mapped)
+    if inside := _tunnelled(address):
+        # Traffic to these leaves the machine, so what they carry must be fit for the open network.
+        return "public" if all(kind_of(each) == "public" for each in inside) else "reserved"
+    for network, kind in _IPV6_KINDS:
+        if address in network:
+            return kind
+    return "public" if address in _IPV6_GLOBAL else "reserved"
+
+
+def _tunnelled(address: IPv6Address) -> tuple[IPv4Address, ...]:
+    """The IPv4 addresses that 6to4, Teredo and NAT64 would send to."""
+    if address.sixtofour is not None:
+        return (address.sixtofour,)
+    if address.teredo is not None:
+        return address.teredo
+    if address in _NAT64:
+        return (IPv4Address(int(address) & 0xFFFF_FFFF),)
+    return ()
+
+
+def kind_of_name(host: str) -> Kind | None:
+    """What a host name stands for where that does not depend on who is asked."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return "loopback"
+    return "metadata" if host in _METADATA_NAMES else None
+
+
+def refusal(kind: Kind, *, encrypted: bool, loopback: bool, private: bool) -> str:
+    """Why an address of that kind is not connected to; empty when it may be."""
+    if kind == "public":
+        return "" if encrypted else "plain http could be read on the way there, use https"
+    if kind == "loopback":
+        return "" if loopback else f"this machine is not allowed by {SETTING}: false"
+    if kind == "private":
+        return "" if private else f"a private address, which only {SETTING}: true allows"
+    return f"{_NEVER[kind]}, which no setting allows"
+
+
+_NEVER: dict[Kind, str] = {
+    "link-local": "a link-local address",
+    "metadata": "the metadata service of a cloud",
+    "unspecified": "an address that means no machine",
+    "multicast": "a multicast address",
+    "documentation": "an address from the documentation ranges",
+    "reserved": "a reserved address",
+}
+
+
+def is_exempt(target: Target, no_proxy: str) -> bool:
+    """Whether NO_PROXY says that a target is connected to without the proxy."""
+    return any(_exempts(entry, target) for entry in re.split(r"[\s,]+", no_proxy.lower()) if entry)
+
+
+def _exempts(entry: str, target: Target) -> bool:
+    if entry == "*":
+        return True
+    if "/" in entry:
+        return _is_in(target.address, entry)
+    match = _EXEMPT.fullmatch(entry)
+    # What does not match is an IPv6 address without brackets.
+    host, port = (match[1] or match[2], match[3]) if match else (entry, None)
+    if port is not None and int(port) != target.port:
+        return False
+    if target.address is not None:
+        return _is_in(target.address, host)
+    domain = host.removeprefix("*").removeprefix(".").removesuffix(".")
+    return domain != "" and (target.host == domain or target.host.endswith(f".{domain}"))
+
+
+def _is_in(address: Address | None, network: str) -> bool:
+    try:
+        return address is not None and address in ip_network(network, strict=False)
+    except ValueError:
+        return False
+
+
+def _ascii(name: str) -> str:
+    if name.isascii():
+        return name
+    try:
+        # The length first: the codec is slow on long names.
+        if len(name) <= 253 and not _AMBIGUOUS.search(name):
+            return name.encode("idna").decode("ascii")
+    except UnicodeError:
+        pass
+    raise _bad("its host cannot be looked up as it is written, use its xn-- form")
+
+
+def _ipv4(name: str) -> IPv4Address:
+    """An IPv4 address as the system's resolver would read it: short, octal and hex forms too."""
+    *heads, last = [_ipv4_part(part) for part in name.split(".")]
+    value = last
+    for place, part in enumerate(heads):
+        value += part << (24 - 8 * place)
+    if len(heads) > 3 or max(heads, default=0) > 255 or last >= 256 ** (4 - len(heads)):
+        raise _bad("its host looks like an IPv4 address but is none")
+    return IPv4Address(value)
+
+
+def _ipv4_part(text: str) -> int:
+    if not _NUMBER.fullmatch(text):
+        raise _bad("its host looks like an IPv4 address but is none")
+    if text.startswith("0x"):
+        return int(text[2:] or "0", 16)
+    return int(text, 8 if text.startswith("0") else 10)
+
+
+def _percent(text: str) -> str:
+    try:
+        return _BEYOND_ASCII.sub(
+            lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), text
+        )
+    except UnicodeEncodeError:
+        raise _bad("it has half a character in it") from None
+
+
+def _bad(problem: str) -> NetError:
+    # The URL itself is not repeated: keys are passed in it.
+    return NetError("refused", f"clawkit does not use this URL: {problem}")

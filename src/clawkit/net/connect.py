@@ -1,0 +1,211 @@
+"""Opens connections: the address that was checked is the address that is connected to."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+from clawkit.net.addresses import Address, Kind, Target, kind_of, kind_of_name, refusal
+from clawkit.net.base import NetError, Proxy, Resolve, Route, Tls
+from clawkit.net.link import Link
+from clawkit.net.pipe import Pipe
+from clawkit.net.proxy import parse_proxy
+
+_MAX_ADDRESSES = 16
+_THIS_MACHINE: tuple[Address, ...] = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
+# Who set the proxy chose its address; only what is never allowed is not.
+_TO_PROXY = Route(loopback=True, private=True)
+
+
+async def system_resolve(host: str, port: int) -> Sequence[str]:
+    """Ask the system's resolver."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(address[0]) for *_, address in found]
+
+
+async def open_link(
+    target: Target, route: Route, resolve: Resolve, until: float, limit_s: float
+) -> Link:
+    """A connection on which requests to the target can be sent. Raises `NetError`.
+
+    It has time `until` then, in the loop's time; `limit_s` is where that comes from, for messages.
+    """
+    opening = _Opening(Pipe(), target, resolve, until, limit_s)
+    try:
+        async with asyncio.timeout_at(until):
+            await opening.run(route)
+    except TimeoutError:
+        opening.pipe.close()
+        problem = f"no connection to {target.place} within {limit_s:g} s"
+        raise NetError("timeout", problem) from None
+    except BaseException:
+        opening.pipe.close()
+        raise
+    return Link(opening.pipe, target.place)
+
+
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """One connection on its way to being open."""
+
+    pipe: Pipe
+    target: Target
+    resolve: Resolve
+    until: float
+    limit_s: float
+
+    async def run(self, route: Route) -> None:
+        encrypted = self.target.scheme == "https"
+        if route.proxy is not None:
+            _check_unresolved(self.target, route)
+            await self._reach_proxy(route.proxy)
+        else:
+            await self._connect(self.target, route, encrypted=encrypted)
+        if encrypted:
+            await _encrypt(self.pipe, self.target, route.tls)
+
+    async def _reach_proxy(self, proxy: Proxy) -> None:
+        place, credentials = parse_proxy(proxy.url)
+        # Inside a tunnel everything is encrypted; without one, the way to the proxy counts.
+        encrypted = "https" in (self.target.scheme, place.scheme)
+        await self._connect(place, _TO_PROXY, encrypted=encrypted)
+        if place.scheme == "https":
+            await _encrypt(self.pipe, place, proxy.tls)
+        if self.target.scheme == "https":
+            await self._ask_through(place, credentials)
+
+    async def _ask_through(self, proxy: Target, credentials: str) -> None:
+        """Have the proxy connect to the target."""
+        target = self.target.place
+        lines = [(b"Host", target.encode("ascii"))]
+        if credentials:
+            lines.append((b"Proxy-Authorization", credentials.encode("ascii")))
+        link = Link(self.pipe, f"the proxy {proxy.place}")
+        link.send("CONNECT", target, lines, b"")
+        status, _ = await link.head(self.until, self.limit_s)
+        if status == 407:
+            wanted = "another" if credentials else "a"
+            problem = f"wants {wanted} user name and password in its URL"
+        elif not 200 <= status < 300:
+            problem = f"does not connect to {target}: it answered {status}"
+        elif link.has_leftover:
+            problem = f"sent data before {target} could have"
+        else:
+            return
+        raise NetError("connect", f"the proxy {proxy.place} {problem}")
+
+    async def _connect(self, place: Target, route: Route, *, encrypted: bool) -> None:
+        """Try the allowed addresses in turn, each with its share of the time that is left."""
+        if kind_of_name(place.host) == "metadata":
+            raise _refused(place.host, _why_not("metadata", route, encrypted))
+        found = await self._addresses(place)
+        addresses = _allowed(place, found, route, encrypted=encrypted)
+        problem = ""
+        for left in range(len(addresses), 0, -1):
+            address = addresses[-left]
+            now = asyncio.get_running_loop().time()
+            # The last one has all of it, which the caller limits.
+            share = None if left == 1 else now + (self.until - now) / left
+            try:
+                async with asyncio.timeout_at(share):
+                    await self._open_socket(address, place.port)
+                return
+            except OSError as error:
+                why = os.strerror(error.errno) if error.errno else "no answer in time"
+                problem = problem or f"cannot connect to {place.place} ({address}): {why}"
+        raise NetError("connect", problem)
+
+    async def _addresses(self, place: Target) -> Sequence[Address]:
+        if place.address is not None:
+            return (place.address,)
+        if kind_of_name(place.host) == "loopback":
+            return _THIS_MACHINE
+        try:
+            texts = await self.resolve(place.host, place.port)
+        except OSError as error:
+            why = error.strerror or "no answer"
+            raise NetError("dns", f"the address of {place.host} was not found: {why}") from None
+        found = [address for text in texts if (address := _read(text)) is not None]
+        if not found:
+            raise NetError("dns", f"{place.host} has no address")
+        return list(dict.fromkeys(found))[:_MAX_ADDRESSES]
+
+    async def _open_socket(self, address: Address, port: int) -> None:
+        loop = asyncio.get_running_loop()
+        family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            await loop.sock_connect(sock, (str(address), port))
+            await loop.create_connection(lambda: self.pipe, sock=sock)
+        except BaseException:
+            sock.close()
+            raise
+
+
+def _read(text: str) -> Address | None:
+    """An address as a resolver writes it; the zone goes, as no address that has one is used."""
+    try:
+        return ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+
+
+def _allowed(
+    place: Target, addresses: Sequence[Address], route: Route, *, encrypted: bool
+) -> Sequence[Address]:
+    """Those that may be connected to; when there are none, an error that says why."""
+    allowed, refused = [], []
+    for address in addresses:
+        if why := _why_not(kind_of(address), route, encrypted):
+            shown = place.host if address == place.address else f"{place.host} ({address})"
+            refused.append(_refused(shown, why))
+        else:
+            allowed.append(address)
+    if not allowed:
+        raise refused[0]
+    return allowed
+
+
+def _check_unresolved(target: Target, route: Route) -> None:
+    """What can be told about a target whose address only the proxy looks up."""
+    encrypted = target.scheme == "https"
+    kind = kind_of_name(target.host) if target.address is None else kind_of(target.address)
+    if kind is None:
+        # The name may stand for any address that the route allows.
+        kind = "private" if route.private else "public"
+    if why := _why_not(kind, route, encrypted):
+        raise _refused(target.host, why)
+
+
+def _why_not(kind: Kind, route: Route, encrypted: bool) -> str:
+    return refusal(kind, encrypted=encrypted, loopback=route.loopback, private=route.private)
+
+
+def _refused(shown: str, why: str) -> NetError:
+    return NetError("refused", f"clawkit does not connect to {shown}: {why}")
+
+
+async def _encrypt(pipe: Pipe, place: Target, tls: Tls) -> None:
+    # Only here: a program that talks to its own machine does not need TLS.
+    from clawkit.net.tls import describe, make_context
+
+    context = make_context(tls)
+    problem = "it closed the connection before it was encrypted"
+    transport = None
+    try:
+        if not pipe.is_over:
+            transport = await asyncio.get_running_loop().start_tls(
+                pipe.transport, pipe, context, server_hostname=tls.server_name or place.host
+            )
+    except OSError as error:
+        problem = describe(error)
+    except ValueError:
+        problem = "request.tls.serverName is not a host name"
+    if transport is None:
+        raise NetError("tls", f"no secure connection to {place.place}: {problem}")
+    pipe.transport = transport

@@ -1,0 +1,369 @@
+"""Conversations on the disk: whatever was appended is there again, however the process ended."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from clawkit.content import Assistant, Message, Summary, Text, Usage, User
+from clawkit.errors import ConflictError, NotFoundError, ToolInputError
+from clawkit.sessions.base import Change, Changes, Entry, Event, Session, check_name, session_key
+from clawkit.sessions.hold import forget, hold
+from clawkit.sessions.mend import mend_numbered
+from clawkit.sessions.pack import Redact, bound_usage, pack, sound, unpack
+from clawkit.sessions.tables import (
+    APPLICATION,
+    COLUMNS,
+    DIGITS,
+    LETTERS,
+    MIGRATIONS,
+    add_message,
+    cut_off,
+    log,
+    new_id,
+    now_ms,
+    pack_state,
+    unknown,
+)
+from clawkit.store_sqlite import Database
+from clawkit.text import nearest, one_line
+
+if TYPE_CHECKING:
+    from apsw import Connection, SQLiteValue
+
+MAX_TITLE = 120
+_TITLE_FROM = 60
+_ID = re.compile(f"[{LETTERS}][{LETTERS}{DIGITS}]{{3,7}}")
+_ANCESTORS = 64
+_LAST = 2**62
+
+
+class SessionStore:
+    """The sessions of one home. Every method is one step that happens whole or not at all.
+
+    Looking for sessions makes no file where there is none. Methods that take an `id_` want it
+    whole, and raise `NotFoundError` when there is no such session.
+    """
+
+    def __init__(self, path: str, redact: Redact | None = None, *, lock_wait_s: float = 2) -> None:
+        """`redact` takes secrets out of all text before it is stored; it may be set later on."""
+        what = "the store of sessions"
+        self._database = Database(path, what, APPLICATION, MIGRATIONS, lock_wait_s=lock_wait_s)
+        self.path = self._database.path
+        self.redact = redact
+
+    def close(self) -> None:
+        self._database.close()
+
+    def create(
+        self,
+        agent: str,
+        *,
+        workspace: str,
+        model: str = "",
+        name: str | None = None,
+        parent: str = "",
+        thinking: str = "",
+    ) -> Session:
+        """A new session; without a name it is called by its id.
+
+        Raises `ConflictError` when the agent has one of that name.
+        """
+        check_name(agent, "an agent")
+        if name is not None:
+            check_name(name)
+        at_ms = now_ms()
+        with self._database.writing() as db:
+            id_ = new_id(db)
+            key = session_key(agent, name or id_)
+            _check_free(db, key, id_)
+            given = (os.fsencode(workspace), sound(model), sound(thinking), parent, at_ms, at_ms)
+            db.execute(
+                "INSERT INTO session (id, key, agent, name, workspace, model, thinking, parent,"
+                " created_ms, updated_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (id_, key, agent, name or id_, *given),
+            )
+            log(db, id_, "created", at_ms)
+        return self._exact(id_)
+
+    def get(self, text: str, agent: str = "") -> Session:
+        """By id, 4 characters of one or more, key, or name (of the agent, if one is named).
+
+        Raises `NotFoundError`, or `ToolInputError` when more than one could be meant.
+        """
+        found = self.find(text, agent)
+        if found is not None:
+            return found
+        known = [name for each in self.recent(limit=500) for name in (each.name, each.id)]
+        close = nearest(text.strip(), known)
+        hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+        raise NotFoundError(f"{unknown(text)}{hint}")
+
+    def find(self, text: str, agent: str = "") -> Session | None:
+        """The same; None when there is none."""
+        wanted = sound(text.strip())
+        start = wanted.lower() if _ID.fullmatch(wanted.lower()) else ""
+        ways: list[tuple[str, tuple[str, ...]]] = [
+            ("id = ? OR key = ?", (wanted, wanted)),
+            ("name = ? AND agent = ?", (wanted, agent)) if agent else ("name = ?", (wanted,)),
+            ("id >= ? AND id < ?", (start, f"{start}~" if start else "")),
+        ]
+        for where, given in ways:
+            found = self._select(f"WHERE {where} ORDER BY updated_ms DESC LIMIT 9", *given)
+            if len(found) > 1:
+                raise _ambiguous(wanted, found)
+            if found:
+                return found[0]
+        return None
+
+    def recent(
+        self, agent: str | None = None, workspace: str | None = None, limit: int = 20
+    ) -> list[Session]:
+        """The sessions that were used last, of one agent or place if one is named."""
+        place = None if workspace is None else os.fsencode(workspace)
+        return self._select(
+            "WHERE (?1 IS NULL OR agent = ?1) AND (?2 IS NULL OR workspace = ?2)"
+            " ORDER BY updated_ms DESC, rowid DESC LIMIT ?3",
+            *(agent, place, limit),
+        )
+
+    def descends(self, id_: str, ancestor: str) -> bool:
+        """Whether a session was started by another, or by one that was."""
+        for _ in range(_ANCESTORS):
+            found = self._select("WHERE id = ?", sound(id_))
+            id_ = found[0].parent if found else ""
+            if not id_ or id_ == ancestor:
+                return bool(id_)
+        return False
+
+    def rename(self, id_: str, name: str) -> Session:
+        """Call a session, and its key, by another name."""
+        check_name(name)
+        with self._database.writing() as db:
+            key = session_key(self._exact(id_, db).agent, name)
+            _check_free(db, key, id_)
+            db.execute("UPDATE session SET key = ?, name = ? WHERE id = ?", (key, name, id_))
+            log(db, id_, "renamed", now_ms(), name=name)
+        return self._exact(id_)
+
+    def update(
+        self,
+        id_: str,
+        *,
+        title: str | UnsetType = UNSET,
+        workspace: str | UnsetType = UNSET,
+        model: str | UnsetType = UNSET,
+        model_override: str | UnsetType = UNSET,
+        thinking: str | UnsetType = UNSET,
+        state: Mapping[str, Any] | UnsetType = UNSET,
+    ) -> Session:
+        """Change what is given. Of `state`, only the keys given; None takes a key away."""
+        fields: dict[str, SQLiteValue] = {}
+        for column, text in (
+            ("title", title if title is UNSET else self._title(title, MAX_TITLE)),
+            ("model", model),
+            ("model_override", model_override),
+            ("thinking", thinking),
+        ):
+            if text is not UNSET:
+                fields[column] = sound(text)
+        if workspace is not UNSET:
+            fields["workspace"] = os.fsencode(workspace)
+        with self._database.writing() as db:
+            before = self._exact(id_, db)
+            if state is not UNSET:
+                fields["state"] = pack_state({**before.state, **state})
+            for column, value in fields.items():
+                db.execute(f"UPDATE session SET {column} = ? WHERE id = ?", (value, id_))  # noqa: S608
+            for event, details in _changed(before, self._exact(id_, db)):
+                log(db, id_, event, now_ms(), **details)
+        return self._exact(id_)
+
+    def set_model(self, id_: str, model: str) -> Session:
+        """Have a session use another model; empty for its own."""
+        return self.update(id_, model_override=model)
+
+    def delete(self, id_: str) -> None:
+        """Forget a session and its messages. Raises `ConflictError` while somebody uses it."""
+        with self.hold(id_):
+            with self._database.writing() as db:
+                for change in (
+                    "DELETE FROM message WHERE session = ?",
+                    "DELETE FROM change WHERE session = ?",
+                    "UPDATE session SET parent = '' WHERE parent = ?",
+                    "DELETE FROM session WHERE id = ?",
+                ):
+                    db.execute(change, (id_,))
+            forget(self._lock_file(id_))
+
+    def append(self, id_: str, message: Message) -> int:
+        """Add a message; it is on the disk when this returns its number."""
+        if isinstance(message, Summary):
+            return self.compact(id_, message, _LAST)
+        id_, body, at_ms = sound(id_), pack(message, self.redact), now_ms()
+        with self._database.writing() as db:
+            if isinstance(message, User):
+                title = self._title(_text_of(message), _TITLE_FROM)
+                return add_message(db, id_, body, at_ms, "turn", title=title)
+            if isinstance(message, Assistant):
+                event: Event | None = None if message.calls else "answered"
+                usage = bound_usage(message.usage)
+                model = sound(message.model)
+                return add_message(db, id_, body, at_ms, event, usage=usage, model=model)
+            return add_message(db, id_, body, at_ms)
+
+    def compact(self, id_: str, summary: Summary, keep_from: int) -> int:
+        """Have a summary stand for all messages before the number `keep_from`."""
+        id_, body = sound(id_), pack(summary, self.redact)
+        with self._database.writing() as db:
+            usage = bound_usage(summary.usage)
+            number = add_message(db, id_, body, now_ms(), "compacted", usage=usage)
+            cut_off(db, id_, number, keep_from)
+        return number
+
+    def messages(self, id_: str, *, all: bool = False) -> list[Message]:  # noqa: A002
+        """What a model is to be sent: the last summary, what it keeps, and what came after, mended.
+
+        With `all`, everything that was ever appended, as it was.
+        """
+        return [each.message for each in (self.history(id_, _LAST) if all else self.load(id_))]
+
+    def load(self, id_: str) -> list[Entry]:
+        """What a model is to be sent, with the numbers that `compact` takes."""
+        with self._database.using() as db:
+            query = "SELECT summary, keep_from FROM session WHERE id = ?"
+            found = db.execute(query, (sound(id_),)).get
+        if found is None:
+            raise unknown(id_)
+        summary, keep_from = found
+        entries = self._read("number >= ? ORDER BY number", id_, keep_from)
+        entries = [each for each in entries if not isinstance(each.message, Summary)]
+        if summary:
+            entries = self._read("number = ?", id_, summary) + entries
+        mended = mend_numbered([each.message for each in entries])
+        return [Entry(entries[at].number, message) for at, message in mended]
+
+    def history(self, id_: str, limit: int = 50, before: int | None = None) -> list[Entry]:
+        """The last messages before a number, as they were appended, the oldest first."""
+        self._exact(id_)
+        end = _LAST if before is None else before
+        return self._read("number < ? ORDER BY number DESC LIMIT ?", id_, end, limit)[::-1]
+
+    def changes(self, id_: str, since: int = 0, limit: int = 50) -> Changes:
+        """What happened to a session after a number."""
+        with self._database.using() as db:
+            key = (sound(id_),)
+            version = db.execute("SELECT version FROM session WHERE id = ?", key).get
+            earliest = db.execute("SELECT min(number) FROM change WHERE session = ?", key).get or 0
+            rows: list[Any] = db.execute(
+                "SELECT number, type, at_ms, details FROM change WHERE session = ? AND number > ?"
+                " ORDER BY number LIMIT ?",
+                (*key, min(since, _LAST), limit + 1),
+            ).fetchall()
+        if version is None:
+            raise unknown(id_)
+        events = tuple(
+            Change(number, event, at_ms, self._decode(details, id_))
+            for number, event, at_ms, details in rows[:limit]
+        )
+        gap = since > version or since < earliest - 1
+        return Changes(version, events, len(rows) > limit, earliest, gap)
+
+    @contextmanager
+    def hold(self, id_: str) -> Iterator[None]:
+        """Keep a session for this process, which runs a turn in it.
+
+        Raises `ConflictError` that says who has it. It is free again when the process is gone,
+        however it ended.
+        """
+        session = self._exact(id_)
+        with hold(self._lock_file(session.id), f"the session {session.name!r}"):
+            yield
+
+    def _lock_file(self, id_: str) -> str:
+        return os.path.join(os.path.dirname(self.path), "sessions", f"{id_}.lock")
+
+    def _title(self, text: str, max_chars: int) -> str:
+        line = one_line(text, max_chars * 8)
+        return sound(one_line(self.redact(line) if self.redact else line, max_chars))
+
+    def _exact(self, id_: str, db: Connection | None = None) -> Session:
+        for session in self._select("WHERE id = ?", sound(id_), db=db):
+            return session
+        raise unknown(id_)
+
+    def _select(
+        self, where: str, *given: SQLiteValue, db: Connection | None = None
+    ) -> list[Session]:
+        query = f"SELECT {COLUMNS} FROM session {where}"  # noqa: S608
+        if db is not None:
+            return [self._session(row) for row in db.execute(query, given)]
+        if not os.path.lexists(self.path):
+            return []
+        with self._database.using() as db:
+            return [self._session(row) for row in db.execute(query, given)]
+
+    def _session(self, row: Sequence[Any]) -> Session:
+        id_, key, agent, title, place = row[:5]
+        state = self._decode(row[19], id_)
+        counted = (*row[5:11], Usage(*row[11:16]), *row[16:19], state)
+        return Session(id_, key, agent, title, os.fsdecode(place), *counted)
+
+    def _read(self, where: str, id_: str, *given: int) -> list[Entry]:
+        query = f"SELECT number, body FROM message WHERE session = ? AND {where}"  # noqa: S608
+        with self._database.using() as db:
+            rows: list[Any] = db.execute(query, (sound(id_), *given)).fetchall()
+        entries: list[Entry] = []
+        for number, body in rows:
+            try:
+                entries.append(Entry(number, unpack(body)))
+            except (ValueError, RecursionError) as error:
+                why = f"the message {number} of the session {id_} in it is damaged: {error}"
+                raise self._database.broken(why) from error
+        return entries
+
+    def _decode(self, data: bytes, id_: str) -> dict[str, Any]:
+        try:
+            return msgspec.json.decode(data, type=dict[str, Any])
+        except (ValueError, RecursionError) as error:
+            why = f"what it says about the session {id_} is damaged: {error}"
+            raise self._database.broken(why) from error
+
+
+def _check_free(db: Connection, key: str, id_: str) -> None:
+    holder = db.execute("SELECT id FROM session WHERE key = ?", (key,)).get
+    if holder not in (None, id_):
+        raise ConflictError(f"there is a session {key!r} already; give it another name")
+
+
+def _ambiguous(wanted: str, found: Sequence[Session]) -> ToolInputError:
+    listed = ", ".join(f"{each.id} ({each.key})" for each in found[:8])
+    more = " and more" if len(found) > 8 else ""
+    return ToolInputError(
+        f"{one_line(wanted, 60)!r} may be any of these sessions: {listed}{more}; give the id"
+    )
+
+
+def _changed(before: Session, after: Session) -> Iterator[tuple[Event, dict[str, Any]]]:
+    """What is to be told of an update."""
+    models = [each.model_override or each.model for each in (before, after)]
+    if models[0] != models[1]:
+        yield "model", {"model": models[1]}
+    if before.thinking != after.thinking:
+        yield "thinking", {"thinking": after.thinking}
+    if before.title != after.title:
+        yield "title", {"title": after.title}
+    if before.state != after.state:
+        both = {**before.state, **after.state}
+        keys = [key for key in both if before.state.get(key) != after.state.get(key)]
+        yield "settings", {"keys": [one_line(key, 40) for key in keys[:20]]}
+
+
+def _text_of(message: User) -> str:
+    return " ".join(part.text for part in message.content if isinstance(part, Text))

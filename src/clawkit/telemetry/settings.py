@@ -1,0 +1,115 @@
+"""Whether spans are made of a conversation, and what they may hold."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from clawkit.agent.events import Event, Tell
+from clawkit.config.load import Loaded
+from clawkit.config.secrets import resolve
+from clawkit.config.sections.diagnostics import CaptureContent, Otel
+from clawkit.core.bounded import bounded, in_thread
+from clawkit.errors import SecretError
+from clawkit.redact import Redactor
+
+if TYPE_CHECKING:
+    from clawkit.telemetry.export import Export
+
+FLUSH_S = 2.0
+"""How long the end of a conversation waits for its last spans to be sent."""
+_ADDRESSES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+_EVERYTHING = CaptureContent(
+    enabled=True, input_messages=True, output_messages=True, tool_inputs=True, tool_outputs=True
+)
+
+log = logging.getLogger(__name__)
+
+
+class Telemetry:
+    """What is told to a collector about one conversation: nothing, unless it is turned on."""
+
+    def __init__(self, export: Export | None = None, warning: str = "") -> None:
+        self._export = export
+        self.warnings = (warning,) if warning else ()
+
+    def beside(self, tell: Tell) -> Tell:
+        """A listener that is told the same as `tell`, after it; `tell` itself when this is off."""
+        if self._export is None:
+            return tell
+        spans = self._export.spans
+
+        def both(event: Event) -> None:
+            try:
+                tell(event)
+            finally:
+                spans(event)
+
+        return both
+
+    async def close(self) -> None:
+        """Send what was not sent yet, as far as that is soon done. Never fails."""
+        export, self._export = self._export, None
+        if export is None:
+            return
+        try:
+            await bounded(in_thread(export.finish), FLUSH_S, 0.1)
+        except TimeoutError:
+            export.give_up()
+        if export.lost:
+            log.warning("%d spans could not be sent to %s", export.lost, export.address)
+
+
+def open_telemetry(loaded: Loaded, agent: str, redactor: Redactor) -> Telemetry:
+    """Telemetry as it is configured. What stands in its way is a warning, never an error."""
+    settings = loaded.config.diagnostics.otel
+    if not (loaded.config.diagnostics.enabled and is_on(settings, os.environ)):
+        return Telemetry()
+    if settings.protocol != "http/protobuf":
+        return Telemetry(
+            warning="diagnostics.otel.protocol: no spans are sent, because clawkit does not speak "
+            'gRPC. Use "http/protobuf", and the collector\'s port for it, usually 4318'
+        )
+    try:
+        from clawkit.telemetry.export import Export
+    except ImportError as error:
+        if (error.name or "").startswith("clawkit"):
+            raise
+        return Telemetry(
+            warning="diagnostics.otel: no spans are sent, because OpenTelemetry is not installed. "
+            "Run `pip install 'clawkit[otel]'`, or turn it off"
+        )
+    headers: dict[str, str] = {}
+    for name, value in settings.headers.items():
+        try:
+            headers[name] = resolve(value, loaded.config, loaded.env)
+        except SecretError as error:
+            at = f"diagnostics.otel.headers.{name}"
+            return Telemetry(warning=f"{at}: no spans are sent: {error}")
+    capture = captured(settings, os.environ)
+    try:
+        return Telemetry(Export(settings, headers, agent, capture, redactor, os.environ))
+    except (ValueError, RuntimeError) as error:
+        return Telemetry(warning=f"diagnostics.otel: no spans are sent: {error}")
+
+
+def is_on(settings: Otel, env: Mapping[str, str]) -> bool:
+    """Whether spans are wanted: the configuration says so, or, where it is silent, `env` does."""
+    if not settings.traces or env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return False
+    if settings.enabled is not None:
+        return settings.enabled
+    return env.get("CLAWKIT_OTEL") == "1" and any(map(env.get, _ADDRESSES))
+
+
+def captured(settings: Otel, env: Mapping[str, str]) -> CaptureContent:
+    """Which content is put into spans: none, unless somebody asked for it."""
+    wanted = settings.capture_content
+    if wanted is None:
+        wanted = env.get(_CAPTURE, "").strip().lower() in ("true", "span_only", "span_and_event")
+    if isinstance(wanted, bool):
+        return _EVERYTHING if wanted else CaptureContent()
+    return wanted if wanted.enabled else CaptureContent()

@@ -1,0 +1,1 @@
+"""How each API writes its answers and its errors, for the scripted server."""

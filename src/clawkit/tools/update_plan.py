@@ -1,0 +1,118 @@
+"""update_plan: the steps that the agent has before it, and how far it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from clawkit.config.model import Config
+from clawkit.config.modelref import ModelRef
+from clawkit.config.sections.agents import EmbeddedPi
+from clawkit.core.context import Context, Scope
+from clawkit.core.effects import Effect
+from clawkit.core.result import Result
+from clawkit.core.tool import Tool
+from clawkit.errors import ToolInputError
+from clawkit.sessions.base import Plan, Step
+from clawkit.text import one_line
+
+MAX_STEPS, MAX_STEP, MAX_EXPLANATION = 50, 500, 2_000
+_SHOWN = 80
+_GPT5 = re.compile(r"gpt-5(?!\d)", re.IGNORECASE)
+
+
+class PlanStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One step."""
+
+    step: Annotated[str, Meta(description="What is to be done, in a few words")]
+    status: Annotated[
+        Literal["pending", "in_progress", "completed"], Meta(description="How far it is")
+    ] = "pending"
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Parameters of update_plan."""
+
+    plan: Annotated[
+        list[PlanStep],
+        Meta(description="All steps in order; at most one of them in_progress", min_length=1),
+    ]
+    explanation: Annotated[str, Meta(description="Why the plan is what it is now")] = ""
+
+
+async def execute(params: Params, ctx: Context) -> Result:
+    steps = [Step(each.step.strip(), each.status) for each in params.plan]
+    running = [one_line(each.step, _SHOWN) for each in steps if each.status == "in_progress"]
+    if wrong := _fault(steps, running, params.explanation):
+        raise ToolInputError(wrong)
+    ctx.use(Plan).replace(steps, params.explanation)
+    done = sum(each.status == "completed" for each in steps)
+    now = f"; now: {running[0]}" if running else ""
+    return Result.text(
+        f"Plan updated: {done} of {len(steps)} steps completed{now}",
+        plan=[each._asdict() for each in steps],
+        **({"explanation": params.explanation} if params.explanation else {}),
+    )
+
+
+def _fault(steps: Sequence[Step], running: Sequence[str], explanation: str) -> str:
+    """What is wrong with a plan; empty when nothing is."""
+    if len(steps) > MAX_STEPS:
+        return f"the plan has {len(steps)} steps, more than {MAX_STEPS}; make larger ones"
+    for number, each in enumerate(steps, 1):
+        if not each.step:
+            return f"step {number} of the plan says nothing; say what is to be done"
+        if len(each.step) > MAX_STEP:
+            return f"step {number} has {len(each.step):,} characters, more than {MAX_STEP}"
+    if len(explanation) > MAX_EXPLANATION:
+        return f"the explanation has {len(explanation):,} characters, more than {MAX_EXPLANATION:,}"
+    if len(running) > 1:
+        shown = ", ".join(map(repr, running[:3]))
+        return (
+            f"{len(running)} steps are in_progress ({shown}); at most one can be: the others are "
+            "pending or completed"
+        )
+    return ""
+
+
+def effects(_params: Params, ctx: Context) -> tuple[Effect, ...]:
+    return (Effect("write", f"plan:{ctx.session}"),)
+
+
+TOOL = Tool(
+    name="update_plan",
+    label="Plan",
+    description=(
+        "Keep a plan of the steps of a longer task, which the user sees. Each call replaces the "
+        "whole plan. Mark a step in_progress before you begin it and completed when it is done; "
+        "at most one step is in_progress."
+    ),
+    parameters=Params,
+    execute=execute,
+    effects=effects,
+)
+
+
+def make_tool(config: Config, scope: Scope) -> Tool | str:
+    """The tool, or why this run has none."""
+    wanted = config.tools.plan_tool()
+    if wanted is None:
+        defaults, agent = config.agents.defaults, config.agents.get(scope.agent)
+        behaviour = EmbeddedPi().merged(defaults.embedded_pi).merged(agent.embedded_pi)
+        if behaviour.execution_contract == "strict-agentic" and _is_gpt5(scope.model):
+            return TOOL
+        return (
+            "tools.updatePlan is not true; unset, it is for GPT-5 models of OpenAI where "
+            "embeddedPi.executionContract is 'strict-agentic'"
+        )
+    return TOOL if wanted else "tools.updatePlan (or tools.experimental.planTool) is false"
+
+
+def _is_gpt5(model: ModelRef | None) -> bool:
+    if model is None or model.provider not in ("openai", "openai-codex"):
+        return False
+    return _GPT5.match(model.id) is not None

@@ -1,0 +1,1 @@
+"""The terminal in which people talk with an agent."""

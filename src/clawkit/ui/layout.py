@@ -1,0 +1,77 @@
+"""Laying out Markdown for a terminal so that nothing that was written is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markdown import CodeBlock, Heading, Markdown
+from rich.segment import Segment
+from rich.syntax import Syntax
+from rich.text import Text
+
+_TOO_ODD = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, ValueError)
+"""What the library raises for Markdown that it does not expect."""
+MAX_COLOURED = 20_000
+"""Characters of code that are coloured."""
+
+
+def lay_out(text: str, console: Console, width: int) -> list[list[Segment]]:
+    """The lines of a block."""
+    options = console.options.update(width=width)
+    try:
+        return console.render_lines(_Page(_parse(text)), options, pad=False)
+    except _TOO_ODD:
+        return console.render_lines(Text(text), options, pad=False)
+
+
+@cache
+def _parser() -> MarkdownIt:
+    # As text: HTML, pictures and the addresses of references, which would not be shown at all, and
+    # bare addresses, which would be shown twice.
+    parser = MarkdownIt("commonmark", {"html": False})
+    return parser.enable(["strikethrough", "table"]).disable(["image", "reference", "autolink"])
+
+
+def _parse(text: str) -> list[Token]:
+    tokens = _parser().parse(text)
+    for token in tokens:
+        for child in token.children or ():
+            if child.type == "softbreak":
+                # Lines that somebody wrote one below the other stay so.
+                child.type = "hardbreak"
+    return tokens
+
+
+class _Heading(Heading):
+    LEVEL_ALIGN = {}  # noqa: RUF012  # all of them to the left
+
+
+class _Code(CodeBlock):
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        code = str(self.text).rstrip("\n")
+        name = self.lexer_name if len(code) <= MAX_COLOURED else "text"
+        yield Syntax(
+            code,
+            name,
+            theme="ansi_dark",
+            background_color="default",
+            word_wrap=True,
+            padding=(0, 0, 0, 2),
+        )
+
+
+class _Page(Markdown):
+    elements = {  # noqa: RUF012
+        **Markdown.elements,
+        "heading_open": _Heading,
+        "fence": _Code,
+        "code_block": _Code,
+    }
+
+    def __init__(self, tokens: Iterable[Token]) -> None:
+        super().__init__("", hyperlinks=False)
+        self.parsed = list(tokens)

@@ -1,0 +1,108 @@
+"""Markdown that is still being written, taken apart into blocks that can be shown.
+
+Pure: however a text is cut into pieces, its blocks are the same, and together they are the text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_FENCE = re.compile(r"( *)(`{3,}(?=[^`]*$)|~{3,})")
+_ITEM = re.compile(r" *(?:[-*+]|[0-9]{1,9}[.)])(?:[ \t]|$)")
+_HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
+_MOST_INDENT = 3
+"""Blanks that a line can begin with and still be what it looks like; more make it code."""
+
+
+class _Fence(NamedTuple):
+    """The line that code began with."""
+
+    indent: int
+    mark: str
+    length: int
+
+    def is_closed_by(self, line: str) -> bool:
+        text = line.strip()
+        indent = len(line) - len(line.lstrip(" "))
+        only_marks = len(text) >= self.length and not text.strip(self.mark)
+        return only_marks and indent <= self.indent + _MOST_INDENT
+
+
+class Blocks:
+    """Takes pieces of text, gives the blocks that are complete: paragraphs, lists, code, tables."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        """Of the block that is open."""
+        self._part: list[str] = []
+        """Of the line that has no end yet."""
+        self._fence: _Fence | None = None
+        self._is_list = False
+        self._has_text = False
+        """Whether the open block is more than blank lines."""
+        self._after_blank = False
+
+    @property
+    def rest(self) -> str:
+        """What no complete block holds yet."""
+        return "".join((*self._lines, *self._part))
+
+    def feed(self, piece: str) -> list[str]:
+        """The blocks that are complete now."""
+        head, newline, tail = piece.rpartition("\n")
+        if not newline:
+            self._part.append(piece)
+            return []
+        text = "".join((*self._part, head))
+        self._part = [tail]
+        return [block for line in text.split("\n") for block in self._take(f"{line}\n")]
+
+    def finish(self) -> list[str]:
+        """The blocks that are left when nothing more comes."""
+        last = "".join(self._part)
+        self._part = []
+        found = self._take(last) if last else []
+        found += self._close()
+        self._fence = None
+        return found
+
+    def _take(self, line: str) -> list[str]:
+        """The blocks that a line completes; the line is part of the last, or of the open one."""
+        if self._fence is not None:
+            return self._take_code(line)
+        if not line.strip():
+            self._lines.append(line)
+            self._after_blank = True
+            # What follows the blank line of a list may still belong to it.
+            return self._close() if self._has_text and not self._is_list else []
+        is_inside = self._is_list and line.startswith(("  ", "\t"))
+        is_item = _ITEM.match(line) is not None
+        ends = self._after_blank and not is_inside and not (self._is_list and is_item)
+        found = self._close() if ends and self._has_text else []
+        self._after_blank, self._has_text = False, True
+        if not is_inside and _HEADING.match(line):
+            found += self._close()
+            self._lines.append(line)
+            return found + self._close()
+        fence = _FENCE.match(line.rstrip())
+        if fence and (is_inside or len(fence[1]) <= _MOST_INDENT):
+            if not is_inside:
+                found += self._close()
+            self._fence = _Fence(len(fence[1]), fence[2][0], len(fence[2]))
+        self._lines.append(line)
+        self._is_list = self._is_list or (is_item and not fence)
+        return found
+
+    def _take_code(self, line: str) -> list[str]:
+        self._lines.append(line)
+        if self._fence is None or not self._fence.is_closed_by(line):
+            return []
+        self._fence = None
+        return [] if self._is_list else self._close()
+
+    def _close(self) -> list[str]:
+        block = "".join(self._lines)
+        self._lines = []
+        self._is_list = self._has_text = self._after_blank = False
+        return [block] if block else []

@@ -1,0 +1,296 @@
+"""The line in which the person types, with what stands around it, and its keys.
+
+Lines that stay are written above it, so that they end up where the terminal scrolls; nothing
+is drawn on a screen of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import Any, Protocol, TextIO
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import Completer
+from prompt_toolkit.filters import Condition, has_focus
+from prompt_toolkit.formatted_text import ANSI, AnyFormattedText, StyleAndTextTuples
+from prompt_toolkit.history import History
+from prompt_toolkit.input import create_input
+from prompt_toolkit.layout import (
+    BufferControl,
+    ConditionalContainer,
+    Dimension,
+    FormattedTextControl,
+    HSplit,
+    Layout,
+    VerticalAlign,
+    Window,
+)
+from prompt_toolkit.layout.menus import CompletionsMenu
+from prompt_toolkit.layout.processors import BeforeInput
+from prompt_toolkit.output.color_depth import ColorDepth
+from prompt_toolkit.output.vt100 import Vt100_Output
+from prompt_toolkit.styles import Style
+from prompt_toolkit.widgets import SearchToolbar
+
+from clawkit.ui.keys import make_keys
+from clawkit.ui.paint import Paint
+from clawkit.ui.questions import Asked, Questions
+
+REDRAW_S = 0.03
+NEW_S = 0.3
+_MAX_INPUT_ROWS = 12
+_MAX_MENU_ROWS = 8
+_STYLE = Style.from_dict(
+    {
+        "prompt": "bold ansicyan",
+        "toolbar": "ansibrightblack",
+        "queue": "ansibrightblack italic",
+        "chosen": "bold",
+        "hint": "ansibrightblack",
+        "completion-menu": "noinherit",
+        "completion-menu.completion": "noinherit ansibrightblack",
+        "completion-menu.completion.current": "noinherit bold",
+        "completion-menu.meta.completion": "noinherit ansibrightblack",
+        "completion-menu.meta.completion.current": "noinherit",
+        "scrollbar.background": "noinherit",
+        "scrollbar.button": "noinherit",
+    }
+)
+
+
+class Desk(Protocol):
+    """Who the prompt is for."""
+
+    def submit(self, text: str, *, later: bool = False) -> None: ...
+    def interrupt(self) -> bool:
+        """Stop what is going on; false when nothing is."""
+        ...
+
+    def take_back(self) -> str | None:
+        """The last message that waits, to be changed."""
+        ...
+
+    def live(self, columns: int, rows: int) -> str: ...
+    def queue(self) -> list[str]: ...
+    def toolbar(self) -> str: ...
+
+
+class _Output(Vt100_Output):
+    """Can hold back what it is given, so that a change of the screen is one write."""
+
+    is_held = False
+    is_gone = False
+
+    def flush(self) -> None:
+        if self.is_held:
+            return
+        try:
+            super().flush()
+        except OSError:
+            # The terminal is gone; whoever runs the program will be told by a signal.
+            self.is_gone = True
+
+
+class Prompt:
+    """Draws, and turns keys into what they mean."""
+
+    def __init__(
+        self, desk: Desk, paint: Paint, history: History, completer: Completer, stdout: TextIO
+    ) -> None:
+        self.desk = desk
+        self.paint = paint
+        self.is_armed = False
+        """Whether the next Ctrl-C on an empty line ends the program."""
+        self.buffer = Buffer(
+            history=history,
+            completer=completer,
+            complete_while_typing=Condition(self._completes),
+            enable_history_search=True,
+            multiline=True,
+        )
+        self.why = Buffer(multiline=False)
+        self.questions = Questions(self._show_question, lambda: self.columns, self._asked_changed)
+        output: Any = _Output.from_pty(stdout, term=os.environ.get("TERM"))
+        self._output: _Output = output
+        # Asking the terminal where the cursor is leaves answers behind when it is slow.
+        self._output.enable_cpr = False
+        self.question_window = Window(
+            FormattedTextControl(self._choices, focusable=True, show_cursor=False),
+            dont_extend_height=True,
+        )
+        self.app: Application[int] = Application(
+            layout=Layout(self._layout(), focused_element=self.buffer),
+            key_bindings=make_keys(self),
+            style=_STYLE,
+            color_depth=None if paint.colours else ColorDepth.DEPTH_1_BIT,
+            input=create_input(sys.stdin),
+            output=self._output,
+            erase_when_done=True,
+            min_redraw_interval=REDRAW_S,
+            max_render_postpone_time=REDRAW_S,
+            mouse_support=False,
+        )
+        # Esc is a key of its own, and the beginning of others.
+        self.app.ttimeoutlen, self.app.timeoutlen = 0.05, 0.2
+        self.app.after_render += self._release
+        self._drawn: tuple[int, AnyFormattedText] = (-1, "")
+        """The live part, and in which drawing of the screen it was made."""
+        self.shown = asyncio.Event()
+        """The line can be typed in."""
+        self._shown_s = 0.0
+
+    async def run(self) -> int:
+        """Until somebody quits; the exit code."""
+        try:
+            return await self.app.run_async(set_exception_handler=False)
+        except EOFError:
+            return 0
+        finally:
+            self._release(self.app)
+
+    def quit(self, code: int = 0) -> None:
+        if self.app.is_running and not self.app.is_done:
+            self.app.exit(result=code)
+
+    @property
+    def columns(self) -> int:
+        return self._output.get_size().columns or 80
+
+    def print(self, text: str) -> None:
+        """Lines that stay, above. They hold our own escape sequences only."""
+        if not self.app.is_running or self.app.is_done:
+            self._output.write_raw(text)
+            self._output.flush()
+            return
+        self._output.is_held = True
+        self.app.renderer.erase()
+        self._output.write_raw(text)
+        self.app.invalidate()
+
+    def refresh(self) -> None:
+        self.app.invalidate()
+
+    @property
+    def is_new(self) -> bool:
+        """Whether what comes may have been typed before there was a prompt."""
+        return asyncio.get_running_loop().time() - self._shown_s < NEW_S
+
+    def _release(self, _app: Any) -> None:
+        if not self.shown.is_set():
+            self._shown_s = asyncio.get_running_loop().time()
+        self.shown.set()
+        if self._output.is_held:
+            self._output.is_held = False
+            self._output.flush()
+
+    def _completes(self) -> bool:
+        text = self.buffer.document.current_line_before_cursor
+        return text.startswith("/") or "@" in text
+
+    # Questions
+
+    def _show_question(self, rows: list[str], style: Any) -> None:
+        head, *rest = rows
+        lines = [self.paint(head, style or "bold"), *(self.paint(row, style) for row in rest)]
+        # A question is something new; what became of it belongs to it.
+        gap, bell = ("", "") if style else ("\n", "\a")
+        self.print(bell + gap + "\n".join(lines) + "\n")
+
+    def _asked_changed(self) -> None:
+        self.attend()
+        self.refresh()
+
+    def attend(self) -> None:
+        """Have keys go where they are expected: to a question, unless something is being typed."""
+        asked, layout = self.questions.current, self.app.layout
+        if asked is None or asked.answer.done():
+            self.why.reset()
+            target: Any = self.buffer
+        elif asked.wants_reason:
+            target = self.why
+        elif layout.has_focus(self.question_window) or (asked.is_ready and not self.buffer.text):
+            target = self.question_window
+        else:
+            target = self.buffer
+        if not layout.has_focus(target):
+            layout.focus(target)
+
+    def _choices(self) -> AnyFormattedText:
+        asked = self.questions.current
+        if asked is None:
+            return ""
+        has_keys = self.app.layout.has_focus(self.question_window)
+        found: StyleAndTextTuples = []
+        for number, each in enumerate(asked.choices):
+            mark = ">" if number == asked.at and has_keys else " "
+            style = "class:chosen" if mark == ">" else ""
+            found.append((style, f"{mark} {each.key}  {each.words}\n"))
+        found.append(("class:hint", self._hint(asked, has_keys)))
+        return found
+
+    def _hint(self, asked: Asked, has_keys: bool) -> str:
+        if has_keys and asked.is_ready:
+            return f"  A letter, or arrow keys and Enter; no answer within {asked.until} means no."
+        if has_keys or not self.buffer.text:
+            return ""
+        return "  Tab to answer; until then you can go on typing."
+
+    # Drawing
+
+    def _layout(self) -> HSplit:
+        asking = Condition(lambda: self.questions.current is not None)
+        wants_reason = Condition(lambda: has_focus(self.why)())
+        search = SearchToolbar()
+        line = Window(
+            BufferControl(
+                self.buffer,
+                input_processors=[BeforeInput(f"{self.paint.glyphs.prompt} ", "class:prompt")],
+                search_buffer_control=search.control,
+                preview_search=True,
+            ),
+            height=Dimension(min=1, max=_MAX_INPUT_ROWS),
+            wrap_lines=True,
+            dont_extend_height=True,
+        )
+        why = Window(
+            BufferControl(self.why, input_processors=[BeforeInput("  Why not? ")]),
+            height=1,
+        )
+        return HSplit(
+            [
+                _shown_if_any(self._live),
+                _shown_if_any(self._queue, "class:queue"),
+                ConditionalContainer(self.question_window, asking & ~wants_reason),
+                ConditionalContainer(why, wants_reason),
+                Window(height=1),
+                line,
+                CompletionsMenu(max_height=_MAX_MENU_ROWS, scroll_offset=1),
+                search,
+                Window(FormattedTextControl(self._toolbar), height=1, style="class:toolbar"),
+            ],
+            align=VerticalAlign.TOP,
+        )
+
+    def _live(self) -> AnyFormattedText:
+        counter = self.app.render_counter
+        if self._drawn[0] != counter:
+            rows = max(3, self._output.get_size().rows // 2)
+            text = self.desk.live(self.columns, rows)
+            self._drawn = (counter, ANSI(f"\n{text}") if text else "")
+        return self._drawn[1]
+
+    def _queue(self) -> AnyFormattedText:
+        return "\n".join(self.paint(row) for row in self.desk.queue())
+
+    def _toolbar(self) -> AnyFormattedText:
+        if self.is_armed:
+            return "Ctrl-C again, or Ctrl-D, ends the chat."
+        return self.paint(self.desk.toolbar())[: self.columns]
+
+
+def _shown_if_any(text: Any, style: str = "") -> ConditionalContainer:
+    window = Window(FormattedTextControl(text), dont_extend_height=True, style=style)
+    return ConditionalContainer(window, Condition(lambda: bool(text())))

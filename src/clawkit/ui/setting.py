@@ -1,0 +1,178 @@
+"""Commands that change how a conversation goes on: model, thinking, how commands are run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any, get_args
+
+from clawkit.config.sections.exec import Ask, Exec, Host, Mode, Security
+from clawkit.config.sections.shared import Thinking
+from clawkit.errors import ToolAuthorizationError, ToolInputError
+from clawkit.models.operator import REF as OPERATOR
+from clawkit.text import nearest, one_line
+from clawkit.ui.calls import Row
+from clawkit.ui.talk import Face, Talk
+
+LEVELS = ("on", "off", "ask", "full")
+_EXEC: dict[str, tuple[str, ...]] = {
+    "security": get_args(Security),
+    "ask": get_args(Ask),
+    "host": get_args(Host),
+    "mode": get_args(Mode),
+}
+Words = Iterable[tuple[str, str]]
+
+
+def check_person() -> None:
+    """What an agent runs may not decide for a person. Raises `ToolAuthorizationError`."""
+    from clawkit.process.tree import is_below_keeper
+
+    if is_below_keeper():
+        raise ToolAuthorizationError(
+            "a command that clawkit runs cannot change what clawkit allows; a person has to type "
+            "this in a terminal of their own",
+            reason="approval",
+        )
+
+
+def in_workspace(talk: Talk, path: str) -> str:
+    given = path.strip().strip("'\"").removeprefix("@")
+    return os.path.join(talk.agent.kit.workspace, os.path.expanduser(given))
+
+
+async def model(talk: Talk, face: Face, rest: str) -> None:
+    """Without a name the models that can be used; with `all`, all that are known."""
+    now = talk.agent.conversation.model.ref
+    if rest and rest != "all":
+        talk.agent.use_model("" if rest == "default" else rest)
+        talk.chosen_model = "" if rest == "default" else rest
+        face.say(f"From now on: {talk.agent.conversation.model.ref}", "good")
+        return
+    entries = talk.agent.models.catalog.list()
+    usable = [each for each in entries if each.has_credential and not each.problem]
+    shown = entries if rest else usable
+    rows = [Row(f"{'>' if now == OPERATOR else ' '} {OPERATOR}  offline, for trying tools")]
+    for each in shown:
+        mark = ">" if each.ref == now else " "
+        names = f" ({', '.join(each.aliases)})" if each.aliases else ""
+        why = "" if each.has_credential else "no key"
+        facts = ", ".join(
+            filter(None, (f"{each.facts.window:,} tokens", why, one_line(each.problem, 120)))
+        )
+        style: Any = "bold" if mark == ">" else "dim" if why or each.problem else ""
+        rows.append(Row(f"{mark} {each.ref}{names}  {facts}", style))
+    face.rows(rows)
+    hidden = len(entries) - len(shown)
+    more = f" {hidden} more are known, but have no key: /model all." if hidden else ""
+    face.say(f"/model NAME uses another one, /model default the configured one.{more}", "dim")
+
+
+def model_words(talk: Talk) -> Words:
+    yield "default", "the configured one"
+    yield str(OPERATOR), "offline, for trying tools"
+    for each in talk.agent.models.catalog.list():
+        if each.has_credential and not each.problem:
+            yield str(each.ref), each.facts.name
+            yield from ((alias, str(each.ref)) for alias in each.aliases)
+
+
+async def thinking(talk: Talk, face: Face, rest: str) -> None:
+    conversation = talk.agent.conversation
+    level: Any = rest.lower()
+    if level in ("show", "hide"):
+        face.show_thinking = level == "show"
+        face.say(f"What the model thinks is {'shown' if face.show_thinking else 'shortened'}.")
+        return
+    if level and level not in get_args(Thinking):
+        raise _unknown("thinking level", level, (*get_args(Thinking), "show", "hide"))
+    if level:
+        conversation.thinking = level
+        session, store = talk.agent.session, talk.agent.store
+        if session is not None and store is not None:
+            store.update(session.id, thinking=level)
+    facts = conversation.model.facts
+    doubt = "" if facts.reasoning or not level else f" ({conversation.model.ref} may ignore it)"
+    face.say(f"Thinking: {conversation.thinking}{doubt}")
+
+
+def thinking_words(_talk: Talk) -> Words:
+    return ((each, "") for each in (*get_args(Thinking), "show", "hide"))
+
+
+async def fast(talk: Talk, face: Face, rest: str) -> None:
+    conversation = talk.agent.conversation
+    if rest and rest not in ("on", "off"):
+        raise _unknown("setting", rest, ("on", "off"))
+    if rest:
+        conversation.params = {**conversation.params, "fastMode": rest == "on"}
+    face.say(f"Fast: {'on' if conversation.params.get('fastMode') is True else 'off'}")
+
+
+async def elevated(talk: Talk, face: Face, rest: str) -> None:
+    if rest:
+        if rest not in LEVELS:
+            raise _unknown("elevated mode", rest, LEVELS)
+        check_person()
+        talk.agent.use_elevated(rest)
+    level = talk.agent.kit.config.agents.defaults.elevated_default or "on where allowed"
+    allowed = talk.agent.kit.config.tools.elevated.enabled
+    face.say(f"Elevated: {level}{'' if allowed else ' (but tools.elevated.enabled is false)'}")
+
+
+def exec_in_force(talk: Talk) -> Exec:
+    """The settings of exec that hold for this conversation."""
+    kit = talk.agent.kit
+    return kit.config.tools.exec.merged(kit.config.agents.get(kit.run.scope.agent).tools.exec)
+
+
+async def exec_(talk: Talk, face: Face, rest: str) -> None:
+    """Settings of exec for this conversation; `default` takes them back."""
+    if rest:
+        check_person()
+        changes = {} if rest == "default" else _changes(talk, rest)
+        talk.agent.use_exec(changes)
+        talk.exec_changes = changes
+    settings = exec_in_force(talk)
+    security, ask = settings.policy()
+    face.say(f"exec: host={settings.host} security={security} ask={ask}")
+    for key, value in talk.exec_changes.items():
+        if value is not None and getattr(settings, key) != value:
+            face.say(
+                f"but {key}={value} has no effect: the agent has settings of its own", "warning"
+            )
+
+
+def _changes(talk: Talk, rest: str) -> dict[str, Any]:
+    """The changes so far, with those that a line asks for."""
+    found = dict(talk.exec_changes)
+    for word in rest.replace(",", " ").split():
+        key, equals, value = word.partition("=")
+        if key not in _EXEC or not equals:
+            raise _unknown("setting", key, tuple(_EXEC), "Say it as in /exec ask=always")
+        if value not in _EXEC[key]:
+            raise _unknown(key, value, _EXEC[key])
+        if key == "mode":
+            found |= {"mode": value, "security": None, "ask": None}
+        elif key in ("security", "ask"):
+            security, ask = exec_in_force(talk).policy()
+            old = {"security": security, "ask": ask}
+            kept = {name: found.get(name) or old[name] for name in old}
+            found |= {"mode": None, **kept, key: value}
+        else:
+            found[key] = value
+    return found
+
+
+def exec_words(_talk: Talk) -> Words:
+    yield "default", "as configured"
+    for key, values in _EXEC.items():
+        yield from ((f"{key}={value}", "") for value in values)
+
+
+def _unknown(what: str, given: str, known: Iterable[str], more: str = "") -> ToolInputError:
+    listed = tuple(known)
+    close = nearest(given, listed, 1)
+    hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(listed)}"
+    said = f"there is no {what} {one_line(given, 40)!r}; {hint}"
+    return ToolInputError(f"{said}. {more}" if more else said)

@@ -1,0 +1,261 @@
+"""Shows what happens in a turn: what is complete above, what is still coming in the live part."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from clawkit.agent.events import (
+    Answered,
+    CallBegun,
+    CallWritten,
+    Compacted,
+    Event,
+    Noticed,
+    ResultStored,
+    Said,
+    TextPiece,
+    ThinkingPiece,
+    ToolHappened,
+    TurnEnded,
+    TurnStarted,
+    Voided,
+)
+from clawkit.approvals.display import fold
+from clawkit.content import Image, Text, User
+from clawkit.text import human_time, one_line, printable
+from clawkit.ui import calls, images
+from clawkit.ui.calls import Row
+from clawkit.ui.live import Running, show_live
+from clawkit.ui.markdown import Blocks
+from clawkit.ui.paint import Paint, Style
+
+Kind = Literal["said", "text", "call", "note"]
+_PLAIN_MODEL = "clawkit/operator"
+_THOUGHT = 100
+
+
+class Screen(Protocol):
+    """Where it is shown."""
+
+    @property
+    def columns(self) -> int: ...
+    def print(self, text: str) -> None:
+        """Lines that stay, above the live part. They hold our own escape sequences only."""
+        ...
+
+    def refresh(self) -> None:
+        """The live part has changed."""
+        ...
+
+
+@dataclass
+class Answer:
+    """What has come of the answer that is being written."""
+
+    blocks: Blocks = field(default_factory=Blocks)
+    is_streamed: bool = False
+    """Whether text has come in pieces."""
+    is_shown: bool = False
+    """Whether some of it stands above already."""
+    laid_out: tuple[str, int, str] = ("", 0, "")
+    """The open block, for how many columns, and what became of it."""
+    thought: list[str] = field(default_factory=list)
+    thinking_since: float = 0.0
+    writing: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """Calls that are being written: tool and how many characters."""
+
+
+class Watcher:
+    """Is told everything that happens in a conversation."""
+
+    def __init__(
+        self,
+        screen: Screen,
+        paint: Paint,
+        *,
+        protocol: images.Protocol | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.paint = paint
+        self.show_thinking = False
+        self._screen = screen
+        self._protocol: images.Protocol | None = protocol
+        self._clock = clock
+        self._last: Kind | None = None
+        self.answer = Answer()
+        self.running: dict[str, Running] = {}
+        self._asked: dict[str, Any] = {}
+        """Parameters of the calls of the last answer: one that is refused never starts."""
+        self.is_plain = False
+        """Whether the model repeats what is no Markdown."""
+        self.is_stopping = False
+        self.began: float | None = None
+        """When the turn began; None between two."""
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case TurnStarted(model=model):
+                self.began, self.is_plain = self._clock(), model == _PLAIN_MODEL
+                self.answer, self.running, self._asked = Answer(), {}, {}
+                self.is_stopping = False
+            case Said(message=message):
+                self.show_said(message)
+            case TextPiece(text=text):
+                self._end_thinking()
+                self.answer.is_streamed = True
+                self._show_blocks(self.answer.blocks.feed(text))
+            case ThinkingPiece(text=text):
+                self.answer.thinking_since = self.answer.thinking_since or self._clock()
+                self.answer.thought.append(text)
+            case CallBegun(number=number, tool=tool):
+                self._end_text()
+                self.answer.writing[number] = (tool, 0)
+            case CallWritten(number=number, chars=chars):
+                tool = self.answer.writing.get(number, ("", 0))[0]
+                self.answer.writing[number] = (tool, chars)
+            case Answered(message=message):
+                if not self.answer.is_streamed:
+                    self._show_blocks(self.answer.blocks.feed(message.text))
+                self._end_text()
+                self.answer = Answer()
+                self._asked = {each.id: each.arguments for each in message.calls}
+            case Voided():
+                self._void(event)
+            case ToolHappened(event=happened):
+                self.show_call(happened)
+            case ResultStored(message=message):
+                for block in message.content:
+                    if isinstance(block, Image):
+                        self.show_image(block)
+            case Noticed(text=text, level=level):
+                self.note(text, "dim" if level == "info" else "warning")
+            case Compacted(tokens_before=before, tokens_after=after):
+                self.note(f"the conversation was summed up: {before:,} → {after:,} tokens")
+            case TurnEnded():
+                self._end(event)
+        self._screen.refresh()
+
+    def live(self, columns: int, rows: int) -> str:
+        """The part that still changes, at most so many rows."""
+        now = self._clock()
+        return show_live(self, self.paint, columns, rows, now)
+
+    def emit(self, kind: Kind, text: str) -> None:
+        """Lines that stay; one blank line stands between things of different kinds."""
+        gap = "" if kind == self._last and kind in ("call", "note") else "\n"
+        self._last = kind
+        self._screen.print(f"{gap}{text}\n")
+
+    def rows(self, kind: Kind, rows: list[Row]) -> None:
+        """Lines of ours, folded where words end."""
+        width = self._screen.columns
+        folded = (
+            self.paint(part, row.style)
+            for row in rows
+            for line in printable(row.text).split("\n")
+            for part in fold(line, width, "", _indent(line))
+        )
+        if rows:
+            self.emit(kind, "\n".join(folded))
+
+    def note(self, text: str, style: Style = "dim") -> None:
+        self.rows("note", [Row(f"{self.paint.glyphs.note} {one_line(text, 500)}", style)])
+
+    def show_said(self, message: User) -> None:
+        """What the person said."""
+        words = "\n".join(each.text for each in message.content if isinstance(each, Text))
+        pictures = [images.describe(each) for each in message.content if isinstance(each, Image)]
+        head, *rest = "\n".join(filter(None, (words.strip("\n"), *pictures))).split("\n")
+        mark = self.paint(f"{self.paint.glyphs.prompt} ", "user")
+        lines = [mark + self.paint(head, "user"), *(self.paint(f"  {row}", "user") for row in rest)]
+        self.emit("said", "\n".join(lines))
+
+    def show_text(self, text: str) -> None:
+        """Some of an answer, laid out."""
+        if text.strip():
+            plain = self.paint(text.strip("\n"))
+            shown = plain if self.is_plain else self.paint.markdown(text, self._screen.columns)
+            self.emit("text", shown)
+
+    def show_image(self, image: Image) -> None:
+        drawn = images.draw(image, self._protocol)
+        words = self.paint(f"  {images.describe(image)}", "dim")
+        self.emit("call", f"{drawn}{words}")
+
+    def _show_blocks(self, blocks: list[str]) -> None:
+        for block in blocks:
+            self.answer.is_shown = self.answer.is_shown or bool(block.strip())
+            self.show_text(block)
+
+    def _end_text(self) -> None:
+        self._end_thinking()
+        self._show_blocks(self.answer.blocks.finish())
+
+    def _end_thinking(self) -> None:
+        text = "".join(self.answer.thought).strip()
+        if not text:
+            return
+        took = calls.since(self._clock() - self.answer.thinking_since)
+        self.answer.thought, self.answer.thinking_since = [], 0.0
+        if self.show_thinking:
+            self.emit("text", self.paint(text, "dim"))
+        else:
+            start = f"thought {took}: " if took else "thought: "
+            self.note(start + one_line(text, _THOUGHT))
+
+    def _void(self, event: Voided) -> None:
+        """What stands above cannot be taken back, so it is said that it does not count."""
+        wait = f" in {human_time(event.wait_s)}" if event.wait_s >= 1 else ""
+        void = "what was said above is void; " if self.answer.is_shown else ""
+        self.answer = Answer()
+        self.note(f"{event.reason}; {void}asking {event.model} again{wait}", "warning")
+
+    def show_call(self, event: Mapping[str, Any]) -> None:
+        """A call starts, goes on, or ends."""
+        call_id, tool = str(event.get("callId", "")), str(event.get("tool", ""))
+        kind = event.get("type")
+        if kind == "start":
+            words = calls.about(event.get("params"))
+            self.running[call_id] = Running(tool, words, self._clock())
+        elif kind == "update" and call_id in self.running:
+            self.running[call_id].size, self.running[call_id].tail = calls.progress(event)
+        elif kind == "end":
+            self._end_call(call_id, tool, event)
+        elif kind == "notice":
+            self.note(calls.progress(event)[1] or tool)
+        self._screen.refresh()
+
+    def _end_call(self, call_id: str, tool: str, event: Mapping[str, Any]) -> None:
+        began = self.running.pop(call_id, None)
+        words = began.words if began else calls.about(self._asked.get(call_id))
+        took = calls.since(self._clock() - began.since) if began else ""
+        failed = calls.has_failed(event)
+        mark = self.paint.glyphs.no if failed else self.paint.glyphs.yes
+        said = "  ".join(filter(None, (took, calls.outcome(event))))
+        line = " ".join(
+            (
+                self.paint(mark, "error" if failed else "good"),
+                self.paint(tool, "bold"),
+                self.paint(one_line(words, calls.SHOWN)),
+                self.paint(said, "warning" if failed else "dim"),
+            )
+        )
+        more = [] if self.is_plain and tool == "exec" else list(calls.more_of(event, self.paint))
+        rows = (self.paint(row.text, row.style) for row in more)
+        self.emit("call", "\n".join((line.rstrip(), *rows)))
+
+    def _end(self, event: TurnEnded) -> None:
+        self._end_text()
+        self.answer, self.running, self.began = Answer(), {}, None
+        if event.how == "aborted":
+            self.note("interrupted", "warning")
+        elif event.error:
+            self.note(event.error, "error")
+
+
+def _indent(line: str) -> str:
+    """The blanks that a line begins with, and two more for where it goes on."""
+    return " " * min(len(line) - len(line.lstrip(" ")) + 2, 20)

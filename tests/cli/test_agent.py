@@ -1,0 +1,344 @@
+"""`clawkit agent` as people and scripts use it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import pty
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.agent.talking import APIS, KEY, config_for, store_of_home
+from tests.cli.asking import PROGRAM, Asker
+
+from clawkit.cli.agent import MAX_MESSAGE
+from clawkit.cli.main import run
+from clawkit.testing.answers import Gate, call, calls, say
+from clawkit.testing.server import ScriptedServer
+
+CLEAN_UP = "trap 'echo ended > ended; exit' TERM; echo $$ > pid; while :; do sleep 0.05; done"
+
+
+@asynccontextmanager
+async def asker(place: Path, *answers: Any, **more: Any) -> AsyncIterator[Asker]:
+    async with ScriptedServer(*answers, then="Fine.") as server:
+        yield Asker(place, {**config_for(server, APIS[0]), **more})
+
+
+@pytest.fixture
+def offline(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place to work in with the built-in model."""
+    monkeypatch.chdir(workspace)
+    for name in [name for name in os.environ if name.endswith("_API_KEY")]:
+        monkeypatch.delenv(name)
+    return workspace
+
+
+def type_in(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    """Run the command in this process; for what ends before a model is asked."""
+    with pytest.raises(SystemExit) as end:
+        run(["agent", *args])
+    shown = capsys.readouterr()
+    assert "bug" not in shown.err
+    return int(end.value.code or 0), shown.out, shown.err
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        ((), 2, "say something: -m TEXT"),
+        (("-m", ""), 2, "the message is empty"),
+        (("-m", " \n"), 2, "the message is empty"),
+        (("-m", "x" * (MAX_MESSAGE + 1)), 2, f"longer than {MAX_MESSAGE} bytes"),
+        (("-m", "x", "--thinking", "lots"), 2, "'lots' is not one of"),
+        (("-m", "x", "--max-turns", "0"), 2, "0 is not in the range"),
+        (("-m", "x", "--max-cost", "0"), 2, "is not in the range"),
+        (("-m", "x", "--session", "a", "--continue"), 2, "use one"),
+        (("-m", "x", "--continue"), 2, "there is no conversation of the agent 'main'"),
+        (("-m", "x", "--model", "nobody/m"), 1, "there is no provider 'nobody'"),
+        (("-m", "x", "--image", "missing.png"), 1, "missing.png: No such file"),
+        (("-m", "x", "--image", "a.txt"), 1, "a.txt: the picture cannot be decoded"),
+        (("-m", "x", "--workspace", "nowhere"), 2, "is not a directory"),
+        (("-m", "x", "--config", "nowhere.json5"), 2, "there is no such file"),
+        (("-m", "x", "--session", "two words"), 1, "cannot be the name of a session"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_leaves_nothing(
+    offline: Path, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], code: int, said: str
+) -> None:
+    ended, out, err = type_in(capsys, *args)
+    assert (ended, out) == (code, "")
+    assert said in err
+    store = store_of_home()
+    assert store.recent() == []
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("fake/big-modl", "has no model 'big-modl'. Add it there, or use 'big-model'"),
+        ("fak/big-model", "Did you mean 'fake'?"),
+        ("bigmodel", "Did you mean 'fake/big-model'?"),
+    ],
+)
+def test_a_model_that_is_not_there_is_said_with_those_that_are_near(
+    offline: Path, capsys: pytest.CaptureFixture[str], name: str, said: str
+) -> None:
+    models = [{"id": "big-model"}, {"id": "small-model"}]
+    fake = {"baseUrl": "http://127.0.0.1:9", "api": "openai-completions", "models": models}
+    config = Asker(offline, {"models": {"providers": {"fake": fake}}}).file
+    code, _, err = type_in(capsys, "-m", "x", "--config", str(config), "--model", name)
+    assert code == 1
+    assert said in err
+
+
+def test_the_prompt_is_shown_and_nothing_kept(
+    offline: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = type_in(capsys, "--print-prompt")
+    assert code == 0
+    assert str(offline) in out
+    store = store_of_home()
+    assert store.recent() == []
+    store.close()
+
+
+async def test_an_answer_is_on_standard_output_and_what_is_done_on_standard_error(
+    workspace: Path,
+) -> None:
+    async with asker(workspace, [say("Let me look."), call("ls")], "Two files.") as clawkit:
+        done = await clawkit.ask("-m", "What is here?")
+    assert (done.code, done.text) == (0, "Let me look.\nTwo files.\n")
+    assert "· ls" in done.err
+
+
+def test_a_conversation_goes_on(offline: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for more in (("--session", "talk"), ("--session", "talk"), ("--continue",)):
+        assert type_in(capsys, "-m", "list", *more)[0] == 0
+    store = store_of_home()
+    (session,) = store.recent()
+    assert (session.name, session.turns) == ("talk", 3)
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "said"),
+    [
+        ("Grüße 世界\n".encode(), 0, ""),
+        ("Gr\xfc\xdfe\n".encode("latin-1"), 0, ""),
+        (b"\x7fELF\0\0\1", 2, "standard input is no text"),
+        (b"x" * (MAX_MESSAGE + 10), 2, "longer than"),
+        (b"", 2, "the message is empty"),
+    ],
+)
+def test_what_comes_on_standard_input(
+    offline: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    given: bytes,
+    code: int,
+    said: str,
+) -> None:
+    # As in a locale that is strict about what it reads.
+    stdin = io.TextIOWrapper(io.BytesIO(given), encoding="utf-8", errors="strict")
+    monkeypatch.setattr("sys.stdin", stdin)
+    ended, _, err = type_in(capsys, "-m", "-")
+    assert ended == code
+    assert said in err
+
+
+async def test_a_locale_without_unicode_changes_nothing(workspace: Path) -> None:
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    said = "Grüße 世界"
+    async with ScriptedServer("Zurück 🌍", then="Fine.") as server:
+        clawkit = Asker(workspace, config_for(server, APIS[0]))
+        done = await clawkit.ask("-m", said, env=plain)
+        await clawkit.ask("-m", b"caf\xe9", env=plain)
+        assert said in str(server.requests[0].body)
+        assert "caf\ufffd" in str(server.requests[1].body)
+    assert done.code == 0
+    assert done.text == "Zurück 🌍\n"
+
+
+async def test_json_lines_are_the_events(workspace: Path) -> None:
+    several = calls(("read", {"path": "a.txt"}), ("nothing", {}))
+    async with asker(workspace, several, "Halb \ud83d") as clawkit:
+        done = await clawkit.ask("-m", "Go.", "--json")
+    kinds = [event["type"] for event in done.events]
+    assert (kinds[0], kinds[-1]) == ("turn_start", "turn_end")
+    assert kinds.count("tool_result") == 2
+    assert done.events[-1]["how"] == "done"
+    assert done.err == ""
+
+
+async def test_nobody_who_reads_ends_the_turn(workspace: Path) -> None:
+    sleep = call("exec", {"command": "echo $$ > pid; exec sleep 1000"})
+    for args in (("--json",), ()):
+        read, write = os.pipe()
+        os.close(read)
+        async with asker(workspace, [say("Hello."), sleep]) as clawkit:
+            asking = await clawkit.start("-m", "Go.", *args, stdout=write)
+            os.close(write)
+            done = await asking.done()
+        assert done.code == 1
+        assert "failed" not in done.err
+
+
+async def test_no_standard_output_at_all(workspace: Path) -> None:
+    async with asker(workspace) as clawkit:
+        line = " ".join((*PROGRAM, "agent", "--config", str(clawkit.file), "-m", "Go.", "--json"))
+        process = await asyncio.create_subprocess_shell(
+            f"{line} >&-", cwd=workspace, stderr=asyncio.subprocess.PIPE
+        )
+        _, err = await process.communicate()
+    assert (process.returncode, err) == (0, b"")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_it_can_be_ended_in_the_middle_of_a_command(
+    number: signal.Signals, workspace: Path
+) -> None:
+    async with asker(workspace, call("exec", {"command": CLEAN_UP})) as clawkit:
+        asking = await clawkit.start("-m", "Go.", "--session", "talk")
+        while not (workspace / "pid").exists():
+            await asyncio.sleep(0.01)
+        asking.send_signal(number)
+        done = await asking.done()
+        assert done.code == 130
+        assert done.err.splitlines()[-1] == "interrupted"
+        assert (workspace / "ended").exists()
+        assert (await clawkit.ask("-m", "Go on.", "--session", "talk")).text == "Fine.\n"
+
+
+async def test_it_can_be_ended_in_the_middle_of_an_answer(workspace: Path) -> None:
+    gate = Gate("One, two, three, four.", after=1)
+    async with asker(workspace, gate) as clawkit:
+        asking = await clawkit.start("-m", "Go.", "--json")
+        await gate.reached.wait()
+        asking.send_signal(signal.SIGINT)
+        done = await asking.done()
+    assert done.code == 130
+    assert done.events[-1]["how"] == "aborted"
+
+
+async def test_a_session_is_for_one_process_at_a_time(workspace: Path) -> None:
+    gate = Gate("First.")
+    async with asker(workspace, gate) as clawkit:
+        first = await clawkit.start("-m", "Go.", "--session", "talk")
+        await gate.reached.wait()
+        second = await clawkit.ask("-m", "Me, too.", "--session", "talk")
+        assert second.code == 1
+        assert f"'talk' is in use by process {first.process.pid}" in second.err
+        gate.release()
+        assert (await first.done()).text == "First.\n"
+
+
+@pytest.mark.parametrize("damage", ["bytes", "folder", "nowhere"])
+def test_a_store_that_cannot_be_used_is_said(
+    damage: str,
+    offline: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    place = home / "sessions.sqlite"
+    if damage == "bytes":
+        place.write_bytes(b"no database" * 1_000)
+        place.chmod(0o600)
+    elif damage == "folder":
+        place.mkdir()
+    else:
+        home = Path("/proc/self/nowhere")
+    monkeypatch.setenv("CLAWKIT_HOME", str(home))
+    for more in ((), ("--continue",)) if damage == "bytes" else ((),):
+        code, out, err = type_in(capsys, "-m", "list", *more)
+        assert (code, out) == (1, "")
+        assert err.startswith(f"clawkit: {home}")
+        assert len(err.splitlines()) == 1
+
+
+def test_a_damaged_message_is_said(offline: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    type_in(capsys, "-m", "list", "--session", "talk")
+    store = store_of_home()
+    with store._database.writing() as db:
+        db.execute("UPDATE message SET body = x'7b' WHERE number = 1")
+    store.close()
+    code, out, err = type_in(capsys, "-m", "list", "--session", "talk")
+    assert (code, out) == (1, "")
+    assert "is damaged" in err
+
+
+async def on_a_terminal(line: list[str], place: Path, **env: str) -> bytes:
+    """What a program writes to a terminal."""
+    ours, theirs = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *line, cwd=place, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, **env}
+    )
+    os.close(theirs)
+    written = b""
+    loop = asyncio.get_running_loop()
+    try:
+        while more := await loop.run_in_executor(None, os.read, ours, 65536):
+            written += more
+    except OSError:
+        pass  # the other side is closed
+    os.close(ours)
+    await process.wait()
+    return written
+
+
+TRICKS = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.exe\u202c\r\x08"
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+async def test_no_trick_of_a_model_reaches_a_terminal(
+    more: tuple[str, ...], workspace: Path
+) -> None:
+    told = call("exec", {"command": f"echo {TRICKS}"})
+    async with asker(workspace, [say(TRICKS), told], TRICKS) as clawkit:
+        line = [*PROGRAM, "agent", "--config", str(clawkit.file), "-m", "Go.", *more]
+        written = await on_a_terminal(line, workspace, TERM="xterm", NO_COLOR="1")
+    assert b"owned" in written
+    text = written.decode()
+    for trick in ("\x1b", "\x9b", "\x07", "\u202e", "\x08"):
+        assert trick not in text
+    assert "\r" not in text.replace("\r\n", "")
+
+
+async def test_no_key_is_ever_shown_or_stored(workspace: Path) -> None:
+    other = "hunter2-is-no-password-for-anybody"
+    (workspace / "notes.txt").write_text(f"key {KEY}\npassword {other}\n", encoding="utf-8")
+    (workspace / "AGENTS.md").write_text(f"The key is {KEY}.", encoding="utf-8")
+    script: list[Any] = [
+        [say("Look: "), call("read", {"path": "notes.txt"})],
+        call("exec", {"command": f"cat notes.txt; echo {KEY}"}),
+        "Done.",
+    ]
+    async with ScriptedServer(*script, then="Fine.") as server:
+        config = config_for(server, APIS[0])
+        config["env"] = {"DATABASE_PASSWORD": other}
+        clawkit = Asker(workspace, config)
+        done = await clawkit.ask("-m", f"My key is {KEY}", "--json", "--session", "talk")
+        shown = await clawkit.ask("-m", "Again.", "--session", "talk")
+        sent = b"".join(received.data for received in server.requests)
+    assert done.code == 0
+    results = [event for event in done.events if event["type"] in ("tool_result", "tool")]
+    assert len(results) >= 4
+    for secret in (KEY, other):
+        assert secret not in str(results)
+        assert secret not in done.err + shown.err + shown.text
+        assert secret.encode() not in sent.replace(f"My key is {KEY}".encode(), b"").replace(
+            f"echo {KEY}".encode(), b""
+        )
+        home = Path(os.environ["CLAWKIT_HOME"])
+        for file in home.rglob("*"):
+            if file.is_file():
+                assert secret.encode() not in file.read_bytes(), file

@@ -1,0 +1,409 @@
+"""`clawkit chat` in a real terminal, and from a pipe."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.ui.screen import PROMPT, READY, Screen
+
+from clawkit.content import Assistant, Text, Thinking, ToolCall
+from clawkit.testing import ScriptedServer, fault
+
+HINT = "arrow keys and Enter"
+Open = Callable[..., Screen]
+
+
+@pytest.fixture
+def chat(workspace: Path) -> Iterator[Open]:
+    opened: list[Screen] = []
+
+    def run(*args: str, **options: Any) -> Screen:
+        opened.append(Screen("chat", *args, cwd=workspace, **options))
+        return opened[-1]
+
+    yield run
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Callable[..., str]:
+    """The path of a configuration whose model is a scripted server."""
+
+    def write(server: ScriptedServer, **more: Any) -> str:
+        models: list[Any] = [{"id": "one", "input": ["text", "image"]}, {"id": "two"}]
+        provider = server.provider_config("anthropic-messages", models)
+        file = tmp_path / "clawkit.json5"
+        settings = {
+            "models": {"providers": {"fake": provider}},
+            "agents": {"defaults": {"model": "fake/one"}},
+            **more,
+        }
+        file.write_text(json.dumps(settings), encoding="utf-8")
+        return str(file)
+
+    return write
+
+
+def call(name: str, **arguments: Any) -> Assistant:
+    return Assistant((ToolCall("", name, arguments),), "tool_calls")
+
+
+# The operator, which needs no model
+
+
+async def test_a_message_is_answered_and_the_terminal_is_left_as_it_was(chat: Open) -> None:
+    screen = chat()
+    # Typed before there is anything that could answer.
+    screen.type("list\r")
+    await screen.until('"a.txt"')
+    assert READY in screen.text
+    assert "clawkit onboard" in screen.text
+    await screen.say("/cost")
+    await screen.until("tokens sent")
+    screen.type("\x04")
+    assert await screen.end() == 0
+    assert screen.is_as_before()
+    assert "To go on later: clawkit chat --session" in screen.text.splitlines()[-1]
+    assert b"\x1b[?1049h" not in screen.raw
+    assert b"\x1b[6n" not in screen.raw
+    file = Path(os.environ["CLAWKIT_HOME"]) / "history"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    again = chat(NO_COLOR="1")
+    await again.until(READY)
+    again.type("\x1b[A")
+    await again.until(f"{PROMPT} /cost")
+    again.type("\x15/quit\r")
+    assert await again.end() == 0
+    assert not re.search(rb"\x1b\[[0-9;]*3[0-7]", again.raw)
+
+
+async def test_questions_are_answered_with_keys(chat: Open, workspace: Path) -> None:
+    screen = chat("!touch made")
+    await screen.until(HINT)
+    assert "| touch made" in screen.text
+    screen.type("y")
+    await screen.until("Allowed once.")
+    await screen.until("(no output)")
+    assert (workspace / "made").exists()
+    assert "allow once" not in screen.live
+    await screen.say("!touch other")
+    await screen.until(HINT)
+    # Neither what is pasted nor what is typed on is an answer.
+    screen.type("yes please\r")
+    screen.type("\x1b[200~y\r\x1b[201~")
+    screen.type("\x1b[B")
+    await screen.until("> r  deny")
+    screen.type("\x1b[A\r")
+    await screen.until("Denied.")
+    await screen.until_gone("working")
+    await screen.say("!touch third")
+    await screen.until(HINT)
+    screen.type("r")
+    await screen.until("Why not?")
+    screen.type("not today\r")
+    await screen.until("Denied.", 2)
+    await screen.until("not today", 2)
+    assert not (workspace / "other").exists()
+    assert not (workspace / "third").exists()
+    await screen.say("!touch fourth")
+    await screen.until(HINT)
+    done = subprocess.run(
+        [sys.executable, "-m", "clawkit", "chat"],
+        input="/approve allow\n",
+        capture_output=True,
+        text=True,
+        cwd=workspace,
+    )
+    assert "allow-once" in done.stdout
+    await screen.until("Not asked any more")
+    await screen.until("(no output)", 2)
+    assert (workspace / "fourth").exists()
+    assert "> n  deny" not in screen.live
+
+
+async def test_a_question_does_not_take_the_keys_of_a_line_that_is_being_typed(
+    chat: Open, workspace: Path, config: Callable[..., str]
+) -> None:
+    async with ScriptedServer() as server:
+        gate = server.gate(call("exec", command="touch made"))
+        server.add("Good.")
+        screen = chat("go", "--config", config(server))
+        await server.wait_for(1)
+        screen.type("yes, ")
+        await screen.until(f"{PROMPT} yes,")
+        gate.release()
+        await screen.until("Tab to answer")
+        screen.type("and")
+        await screen.until(f"{PROMPT} yes, and")
+        screen.type("\t")
+        await screen.until(HINT)
+        screen.type("y")
+        await screen.until("Good.")
+        assert f"{PROMPT} yes, and" in screen.live
+    assert (workspace / "made").exists()
+
+
+# Commands
+
+
+async def test_commands_are_completed_and_carried_out(chat: Open) -> None:
+    screen = chat()
+    await screen.until(READY)
+    screen.type("/pol")
+    await screen.until("why a tool is in force or not")
+    screen.type("\t")
+    await screen.until(f"{PROMPT} /policy")
+    screen.type(" exe")
+    await screen.until("code_execution")
+    screen.type("\t")
+    await screen.until(f"{PROMPT} /policy exec")
+    screen.type("\r")
+    await screen.until("exec (core): in force")
+    await screen.say("/modle")
+    await screen.until("Did you mean /model?")
+    screen.type("look at @src/m")
+    await screen.until(" main.py")
+    screen.type("\t")
+    await screen.until("@src/main.py")
+
+
+async def test_models_and_conversations_are_switched(
+    chat: Open, config: Callable[..., str]
+) -> None:
+    answers = ("The **answer** is 42.", "Hello there.", "Still 42.")
+    async with ScriptedServer(*answers) as server:
+        screen = chat("--session", "first", "--config", config(server))
+        await screen.until(READY)
+        await screen.say("what is it?")
+        await screen.until("The answer is 42.")
+        await screen.say("!echo by hand | tr a-z A-Z")
+        await screen.until("BY HAND")
+        assert server.count == 1
+        await screen.say("/model fake/two")
+        await screen.until("From now on: fake/two")
+        await screen.say("/new second")
+        await screen.until("session second")
+        await screen.say("hi")
+        await screen.until("Hello there.")
+        await screen.say("/resume first")
+        await screen.until("The answer is 42.", 2)
+        await screen.say("sure?")
+        await screen.until("Still 42.")
+        said = str(server.requests[-1].body["messages"])
+        assert "what is it?" in said
+        assert "Hello there." not in said
+        assert [each.model for each in server.requests] == ["one", "two", "two"]
+
+
+# Working and typing at the same time
+
+
+async def test_an_answer_is_shown_whole_once_and_laid_out(
+    chat: Open, config: Callable[..., str]
+) -> None:
+    words = [f"word{number}" for number in range(120)]
+    answer = (
+        f"# The title\n\n{' '.join(words)}\n\n- one\n- two\n\n```python\nprint('x')\n```\n\n"
+        "| a | b |\n|---|---|\n| c | d |\n\n[red]no markup[/red] "
+        "\x1b[31mnor this\x1b[0m \u202ebidi\n\nend."
+    )
+    said = Assistant((Thinking("Let me see. It is easy."), Text(answer)))
+    async with ScriptedServer(said, piece_chars=7) as server:
+        screen = chat("go", "--config", config(server))
+        await screen.until("end.")
+        await screen.until_gone("working")
+        text = screen.text
+        assert [word for word in words if text.split().count(word) != 1] == []
+        assert text.count("The title") == 1
+        assert "# The title" not in text
+        assert "thought: Let me see. It is easy." in text
+        assert " • one" in text
+        assert "```" not in text
+        assert "[red]no markup[/red] \\u{1b}[31mnor this" in text
+        assert "\\u{202e}bidi" in text
+        assert b"\x1b[31mnor" not in screen.raw
+
+
+async def test_what_is_typed_meanwhile_is_read_before_the_next_answer(
+    chat: Open, config: Callable[..., str]
+) -> None:
+    async with ScriptedServer() as server:
+        gate = server.gate(call("ls"))
+        server.add("Blue it is.", "And later.")
+        screen = chat("make it red", "--config", config(server))
+        await server.wait_for(1)
+        await screen.say("no, blue")
+        await screen.until("waits: no, blue")
+        await screen.say("never mind")
+        await screen.until("waits: never mind")
+        screen.type("\x1b[A")
+        await screen.until(f"{PROMPT} never mind")
+        screen.type("\x15/later and then")
+        await screen.until(f"{PROMPT} /later and then")
+        screen.type("\r")
+        await screen.until("waits: and then")
+        gate.release()
+        await screen.until("And later.")
+        first, second, third = ([str(m) for m in r.body["messages"]] for r in server.requests)
+        assert "blue" not in "".join(first)
+        assert "no, blue" in second[-1]
+        assert "and then" not in "".join(second)
+        assert "and then" in third[-1]
+        assert "never mind" not in "".join(third)
+        await screen.until_gone("waits:")
+
+
+@pytest.mark.parametrize("key", ["\x1b", "\x03"])
+async def test_a_turn_can_be_interrupted(chat: Open, config: Callable[..., str], key: str) -> None:
+    async with ScriptedServer() as server:
+        server.gate("A long answer that nobody waits for.", after=2)
+        server.add("Here I am.")
+        screen = chat("go", "--config", config(server))
+        await server.wait_for(1)
+        await screen.until("A long")
+        await screen.say("wait")
+        await screen.until("waits: wait")
+        screen.type(key)
+        await screen.until("interrupted")
+        await screen.until_gone("working")
+        # What was not read comes back into the line.
+        await screen.until(f"{PROMPT} wait")
+        screen.type("\r")
+        await screen.until("Here I am.")
+        assert screen.text.count("A long") == 1
+        screen.type("\x03")
+        await screen.until("ends the chat")
+        screen.type("\x03")
+        assert await screen.end() == 0
+
+
+async def test_changes_plans_and_void_attempts_are_shown(
+    chat: Open, config: Callable[..., str]
+) -> None:
+    edit = call("edit", path="a.txt", oldText="alpha", newText="omega")
+    plan = call("update_plan", plan=[{"step": "Look", "status": "completed"}, {"step": "Act"}])
+    cut = fault.cut(4, "Wrong beginning.\n\nAnd more of it.")
+    async with ScriptedServer(edit, plan, call("read", path="gone.txt"), cut, "Done.") as server:
+        screen = chat("go", "--config", config(server, tools={"updatePlan": True}))
+        await screen.until("Done.")
+        text = screen.text
+        assert "✓ edit a.txt" in text
+        assert "-alpha" in text
+        assert "+omega" in text
+        assert "☑ Look" in text
+        assert "☐ Act" in text
+        assert "✗ read gone.txt" in text
+        assert "what was said above is void" in text.replace("\n  ", " ")
+        await screen.say("/plan")
+        await screen.until("☑ Look", 2)
+
+
+# Ending
+
+
+async def test_a_signal_ends_it_cleanly(chat: Open, config: Callable[..., str]) -> None:
+    async with ScriptedServer() as server:
+        server.gate("Never.")
+        screen = chat("go", "--config", config(server))
+        await server.wait_for(1)
+        screen.signal(signal.SIGTERM)
+        assert await screen.end() == 128 + signal.SIGTERM
+        assert screen.is_as_before()
+
+
+async def test_it_ends_when_the_terminal_goes_away(chat: Open) -> None:
+    screen = chat()
+    await screen.until(READY)
+    assert await screen.hang_up() in (0, 128 + signal.SIGHUP)
+
+
+async def test_what_ends_with_it_is_told(chat: Open, config: Callable[..., str]) -> None:
+    exec_ = {"security": "full", "ask": "off"}
+    async with ScriptedServer(call("exec", command="sleep 60", background=True), "Ok.") as server:
+        screen = chat("go", "--config", config(server, tools={"exec": exec_}))
+        await screen.until("Ok.")
+        assert "goes on in the background as" in screen.text
+        screen.type("\x04")
+        assert await screen.end() == 0
+        assert screen.is_as_before()
+        assert "clawkit: ending what still runs of" in screen.text
+
+
+async def test_a_configuration_that_makes_no_sense_is_told_on_a_sane_terminal(
+    chat: Open, tmp_path: Path
+) -> None:
+    file = tmp_path / "bad.json5"
+    file.write_text("{tools: 3}", encoding="utf-8")
+    screen = chat("--config", str(file))
+    assert await screen.end() == 2
+    assert "tools" in screen.text
+    assert screen.has_cursor
+
+
+# Without a terminal, or with a simple one
+
+
+def pipe(workspace: Path, lines: str, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "clawkit", "chat", *args],
+        input=lines,
+        capture_output=True,
+        text=True,
+        cwd=workspace,
+    )
+
+
+def test_from_a_pipe_every_line_is_a_message(workspace: Path) -> None:
+    done = pipe(workspace, "list\n/cost\n/nonsense\n/policy exce\n/thinking low\n\nread \\\na.txt")
+    assert done.returncode == 0
+    assert done.stdout.startswith('"a.txt"\n"src/"\n$0.0000: ')
+    assert "There is no command /nonsense." in done.stdout
+    assert "did you mean 'exec'" in done.stderr
+    assert "· ls" in done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    again = pipe(workspace, "/resume\n/quit\nlist\n", "--continue")
+    assert "turns: list" in again.stdout
+    assert '"a.txt"' not in again.stdout
+
+
+async def test_the_exit_code_is_that_of_the_last_turn(
+    workspace: Path, config: Callable[..., str]
+) -> None:
+    async with ScriptedServer("Fine.", fault.status(401)) as server:
+        options = ("--config", config(server), "hello")
+        done = await asyncio.to_thread(pipe, workspace, "again\n", *options)
+    assert done.stdout == "Fine.\n"
+    assert done.returncode == 1
+    assert "fake/one" in done.stderr
+
+
+async def test_a_simple_terminal_has_lines_and_questions(chat: Open, workspace: Path) -> None:
+    screen = chat(TERM="dumb")
+    await screen.until("\n>")
+    screen.type("!touch made\n")
+    await screen.until("means no):")
+    screen.type("y\n")
+    await screen.until("(no output)")
+    assert (workspace / "made").exists()
+    screen.type("!sleep 60\n")
+    await screen.until("means no):", 2)
+    screen.type("y\n")
+    await screen.until("· exec sleep 60")
+    screen.type("\x03")
+    await screen.until("interrupted")
+    screen.type("\x04")
+    assert await screen.end() == 1
+    assert screen.is_as_before()
+    assert b"\x1b" not in screen.raw

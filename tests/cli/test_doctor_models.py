@@ -1,0 +1,331 @@
+"""What `clawkit doctor` says about models and conversations."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clawkit.cli.checks_models import MAX_CHECKED, address_problem, check_sessions
+from clawkit.cli.main import run
+from clawkit.config.load import load
+from clawkit.content import Text, User
+from clawkit.models.known import PROVIDERS
+from clawkit.sessions.store import SessionStore
+
+SECRET = "sk-0f1e2d3c4b5a69788796a5b4c3d2e1f0"
+
+
+class Found:
+    """What the doctor said, and how it ended."""
+
+    def __init__(self, code: int, out: str) -> None:
+        self.code = code
+        self.findings = json.loads(out)["findings"]
+
+    def of(self, section: str, level: str) -> list[str]:
+        return [
+            f"{each['what']} → {each['do']}"
+            for each in self.findings
+            if (each["section"], each["level"]) == (section, level)
+        ]
+
+
+Doctor = Callable[..., Found]
+
+
+@pytest.fixture(autouse=True)
+def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for provider in PROVIDERS.values():
+        for name in provider.env:
+            monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def home() -> Path:
+    return Path(os.environ["CLAWKIT_HOME"])
+
+
+@pytest.fixture
+def doctor(home: Path, capsys: pytest.CaptureFixture[str]) -> Doctor:
+    def type_in(text: str = "", *args: str) -> Found:
+        if text:
+            write(home / "clawkit.json5", text)
+        with pytest.raises(SystemExit) as end:
+            run(["doctor", "--json", *args])
+        out, err = capsys.readouterr()
+        assert SECRET not in out + err
+        assert err == ""
+        assert isinstance(end.value.code, int)
+        return Found(end.value.code, out)
+
+    return type_in
+
+
+def write(path: Path, text: str, mode: int = 0o600) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.write_text(text, encoding="utf-8")
+    path.chmod(mode)
+    return path
+
+
+def agent_file(home: Path, name: str, value: Any, mode: int = 0o600) -> Path:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return write(home / "agents" / "main" / "agent" / name, text, mode)
+
+
+def choose(primary: str, *fallbacks: str) -> str:
+    return json.dumps(
+        {"agents": {"defaults": {"model": {"primary": primary, "fallbacks": list(fallbacks)}}}}
+    )
+
+
+def test_no_model_and_no_key(doctor: Doctor) -> None:
+    done = doctor()
+    assert done.code == 0
+    [told] = done.of("models", "warn")
+    assert told.startswith("no model is chosen and no key was found")
+    assert told.endswith("→ clawkit onboard, or export ANTHROPIC_API_KEY=...")
+
+
+def test_a_key_alone_will_do(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    done = doctor()
+    assert done.of("models", "warn") == []
+    [told] = done.of("models", "ok")
+    assert "is used, by env:OPENAI_API_KEY" in told
+
+
+def test_a_model_that_can_be_used(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    done = doctor(choose("gpt-5.4", "clawkit/operator", "ollama/llama3"))
+    assert done.code == 0
+    assert done.of("models", "ok") == [
+        "openai/gpt-5.4, with env:OPENAI_API_KEY → ",
+        "fallback ollama/llama3, no credential needed → ",
+    ]
+
+
+def test_a_credential_that_is_missing(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    done = doctor(choose("openai/gpt-5.4", "anthropic/claude-opus-5"))
+    assert done.code == 0
+    [told] = done.of("models", "warn")
+    assert told.startswith("agents.defaults.model.fallbacks[0]: there is no credential for anthr")
+    assert "set ANTHROPIC_API_KEY" in told
+    done = doctor(choose("anthropic/claude-opus-5", "openai/gpt-5.4"))
+    assert done.code == 1
+    [told] = done.of("models", "error")
+    assert told.startswith("agents.defaults.model.primary: there is no credential for anthropic")
+
+
+def test_names_that_mean_nothing(doctor: Doctor) -> None:
+    done = doctor(choose("clawkit/operator", "claude-opsu-5", "nobody/x"))
+    assert done.code == 1
+    first, second = done.of("models", "error")
+    assert first.startswith("agents.defaults.model.fallbacks[0]: there is no model and no alias")
+    assert "Did you mean 'anthropic/claude-opus-5'" in first
+    assert second.startswith("agents.defaults.model.fallbacks[1]: there is no provider 'nobody'")
+
+
+def test_a_credential_that_rests(doctor: Doctor, home: Path) -> None:
+    until = round(time.time() * 1000) + 3_600_000
+    profile = {"type": "api_key", "provider": "openai", "key": SECRET}
+    stats = {"openai:a": {"cooldownUntil": until}}
+    stored = {"profiles": {"openai:a": profile}, "usageStats": stats}
+    agent_file(home, "auth-profiles.json", stored)
+    [told] = doctor(choose("openai/gpt-5.4")).of("models", "warn")
+    assert "agents.defaults.model.primary: openai:a was refused and rests for " in told
+    profile_b = profile | {"key": f"{SECRET}b"}
+    stored = {"profiles": {"openai:a": profile, "openai:b": profile_b}, "usageStats": stats}
+    agent_file(home, "auth-profiles.json", stored)
+    done = doctor()
+    assert done.of("models", "warn") == []
+    assert done.of("models", "ok") == ["openai/gpt-5.4, with openai:b → "]
+
+
+def test_configured_providers_without_a_credential(doctor: Doctor) -> None:
+    done = doctor(
+        """{ models: { providers: {
+          a: { baseUrl: "https://a.example/v1", models: [{ id: "x" }] },
+          b: { baseUrl: "https://b.example/v1", models: [{ id: "x" }], auth: "aws-sdk" },
+          openai: { timeoutSeconds: 9 },
+          local: { baseUrl: "http://127.0.0.1:9/v1", models: [{ id: "x" }] },
+        } } }"""
+    )
+    first, second = done.of("models", "warn")
+    assert first.startswith("the provider a has no credential")
+    assert first.endswith("→ set models.providers.a.apiKey")
+    assert "AWS is not built in yet" in second
+
+
+def test_what_is_wrong_with_a_chosen_provider(doctor: Doctor) -> None:
+    done = doctor(
+        """{ models: { providers: { a: { baseUrl: "https://a.example", auth: "aws-sdk",
+             models: [{ id: "x" }, { id: "y", api: "google-vertex" }] } } },
+             agents: { defaults: { model: { primary: "a/x", fallbacks: ["a/y"] } } } }"""
+    )
+    first, second = done.of("models", "error")
+    assert "AWS is not built in yet" in first
+    assert "'google-vertex' is not built in yet" in second
+
+
+@pytest.mark.parametrize("name", ["models.json", "auth-profiles.json"])
+@pytest.mark.parametrize("text", ["{", "[]", '{"providers": 1, "profiles": 1} x'])
+def test_broken_files_of_an_agent(doctor: Doctor, home: Path, name: str, text: str) -> None:
+    path = agent_file(home, name, text)
+    done = doctor()
+    assert done.code == 1
+    [told] = done.of("models", "error")
+    assert str(path) in told
+
+
+def test_a_stored_credential_that_is_none(doctor: Doctor, home: Path) -> None:
+    half = {"openai:half": {"type": "api_key", "provider": "openai"}}
+    agent_file(home, "auth-profiles.json", {"profiles": half})
+    told = doctor().of("models", "warn")
+    assert any("'openai:half' cannot be used: it is incomplete" in each for each in told)
+
+
+@pytest.mark.parametrize("name", ["models.json", "auth-profiles.json"])
+@pytest.mark.parametrize(("mode", "level"), [(0o644, "warn"), (0o660, "error")])
+def test_files_of_an_agent_that_others_get_at_are_closed(
+    doctor: Doctor, home: Path, name: str, mode: int, level: str
+) -> None:
+    path = agent_file(home, name, {}, mode)
+    done = doctor()
+    assert done.code == (1 if level == "error" else 0)
+    assert any(f"chmod 600 {path}" in told for told in done.of("home", level))
+    assert doctor("", "--fix").code == 0
+    assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
+
+
+def test_files_of_an_agent_elsewhere_are_looked_at_too(
+    doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "ada" / "models.json", '{"providers": {}}', 0o644)
+    settings = {"agents": {"list": [{"id": "ada", "agentDir": str(path.parent)}]}}
+    assert any(str(path) in told for told in doctor(json.dumps(settings)).of("home", "warn"))
+    other = write(tmp_path / "bob" / "auth-profiles.json", "{}", 0o644)
+    monkeypatch.setenv("CLAWKIT_AGENT_DIR", str(other.parent))
+    assert any(str(other) in told for told in doctor().of("home", "warn"))
+
+
+def test_each_agent_is_told_by_name(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    done = doctor('{agents: {list: [{id: "ada", model: "gpt-5.4"}, {id: "bob"}]}}')
+    first, second = done.of("models", "ok")
+    assert first.startswith("agent 'ada': openai/gpt-5.4, with")
+    assert second.startswith("agent 'bob': no model is chosen; ")
+
+
+def test_an_agent_whose_directory_cannot_be_named(doctor: Doctor) -> None:
+    done = doctor('{agents: {list: [{id: "a/../b"}]}}')
+    assert done.code == 1
+    assert "cannot name a directory" in done.of("models", "error")[0]
+
+
+@pytest.mark.parametrize(
+    ("url", "allow", "words"),
+    [
+        ("https://api.example.com/v1", None, ""),
+        ("http://api.example.com/v1", None, "plain http could be read on the way"),
+        ("http://api.example.com/v1", True, "plain http could be read on the way"),
+        ("http://8.8.8.8/v1", None, "plain http could be read on the way"),
+        ("http://127.0.0.1:9/v1", None, ""),
+        ("http://localhost:9/v1", None, ""),
+        ("http://localhost:9/v1", False, "allowPrivateNetwork: false"),
+        ("http://192.168.1.4:9/v1", None, "allowPrivateNetwork: true"),
+        ("https://192.168.1.4:9/v1", None, "allowPrivateNetwork: true"),
+        ("http://192.168.1.4:9/v1", True, ""),
+        ("http://gpu-box:8000/v1", None, ""),
+        ("http://gpu.lan:8000/v1", None, ""),
+        ("http://169.254.169.254/v1", True, "no setting allows"),
+        ("ftp://x/v1", None, "does not begin with http"),
+    ],
+)
+def test_addresses_that_are_not_connected_to(url: str, allow: bool | None, words: str) -> None:
+    problem = address_problem(url, allow)
+    assert words in problem
+    assert bool(problem) == bool(words)
+
+
+def test_plain_http_to_the_world_is_an_error(doctor: Doctor) -> None:
+    done = doctor(
+        """{ models: { providers: {
+          a: { baseUrl: "http://a.example.com/v1", apiKey: "k", models: [{ id: "x" }] },
+          b: { apiKey: "k", models: [{ id: "y", baseUrl: "http://b.example.com/v1" }] },
+        } } }"""
+    )
+    assert done.code == 1
+    first, second = done.of("models", "error")
+    assert first.startswith("models.providers.a.baseUrl: plain http")
+    assert second.startswith("models.providers.b.models['y'].baseUrl: plain http")
+
+
+class TestSessions:
+    @pytest.fixture
+    def path(self, home: Path) -> Path:
+        store = SessionStore(str(home / "sessions.sqlite"))
+        for number in range(300):
+            if number % 100 == 0:
+                session = store.create("main", workspace="/work")
+            store.append(session.id, User((Text(f"{number} " * 200),)))
+        store.close()
+        return Path(store.path)
+
+    def test_none_yet(self, doctor: Doctor, home: Path) -> None:
+        assert "the first conversation makes it" in doctor().of("sessions", "ok")[0]
+        assert not (home / "sessions.sqlite").exists()
+
+    def test_a_sound_one(self, doctor: Doctor, path: Path) -> None:
+        [told] = doctor().of("sessions", "ok")
+        assert told.startswith(f"{path}: 3 conversations, ")
+
+    @pytest.mark.parametrize("mode", [0o644, 0o660])
+    def test_one_that_is_open_to_others_is_closed(
+        self, doctor: Doctor, path: Path, mode: int
+    ) -> None:
+        path.chmod(mode)
+        done = doctor()
+        assert done.code == 1
+        assert f"chmod 600 {path}" in done.of("sessions", "error")[0]
+        fixed = doctor("", "--fix")
+        assert fixed.of("sessions", "error") == []
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+    def test_one_that_is_damaged_inside(self, doctor: Doctor, path: Path) -> None:
+        data = bytearray(path.read_bytes())
+        # Everything beyond the tables' own pages, where the messages are.
+        half = len(data) // 2
+        data[half:] = b"\xff" * (len(data) - half)
+        path.write_bytes(data)
+        done = doctor()
+        assert done.code == 1
+        [told] = done.of("sessions", "error")
+        assert "damaged" in told
+        assert f"mv {path} {path}.old" in told
+
+    @pytest.mark.parametrize("data", [b"", b"no database" * 500])
+    def test_one_that_is_something_else(self, doctor: Doctor, path: Path, data: bytes) -> None:
+        path.write_bytes(data)
+        assert doctor().of("sessions", "error")
+
+    def test_one_that_is_very_large_is_not_looked_through(self, path: Path) -> None:
+        with path.open("r+b") as file:
+            file.truncate(MAX_CHECKED + 1)
+        [told] = check_sessions(load(), str(path.with_name("clawkit.json5")), os.environ)
+        assert told.what.endswith("too large to be looked through")
+
+    def test_a_place_that_is_not_built_in(self, doctor: Doctor) -> None:
+        done = doctor('{session: {store: "postgres://u:secret@db/x"}}')
+        assert done.code == 1
+        [told] = done.of("sessions", "error")
+        assert "PostgreSQL" in told
+        assert "secret" not in told

@@ -1,0 +1,428 @@
+"""`clawkit sessions` as a person or a program types it."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from tests.cli.test_terminal import Terminal
+
+from clawkit.cli.main import run
+from clawkit.cli.transcript import print_transcript, to_markdown
+from clawkit.config.paths import sessions_file
+from clawkit.content import (
+    Assistant,
+    Image,
+    Message,
+    Summary,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Usage,
+    User,
+)
+from clawkit.process import tree
+from clawkit.sessions.base import Entry, Session
+from clawkit.sessions.store import SessionStore
+
+AT = 1_700_000_000_000
+TALK: tuple[Message, ...] = (
+    User((Text("Which tests are slow?"), Image("aGVsbG8=", "image/png")), AT),
+    Assistant(
+        (
+            Thinking("Let me see."),
+            Text("I look."),
+            ToolCall("c1", "exec", {"command": "pytest --durations=5"}),
+            ToolCall("c2", "read", '{"path": "a'),
+        ),
+        "tool_calls",
+        "openai/gpt-5.4",
+        usage=Usage(1_200, 30, cost=0.25),
+        at_ms=AT,
+    ),
+    ToolResult("c1", "exec", (Text("\n".join(f"line {n}" for n in range(40))),)),
+    ToolResult("c2", "read", (Text("no such file"),), is_error=True),
+    Assistant((Text("These two."),), "stop", "openai/gpt-5.4"),
+)
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Sessions = Callable[..., Done]
+
+
+@pytest.fixture
+def sessions(capsys: pytest.CaptureFixture[str]) -> Sessions:
+    """Run `clawkit sessions ...` in this process."""
+
+    def type_in(*args: str) -> Done:
+        with pytest.raises(SystemExit) as end:
+            run(["sessions", *args])
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        assert "unexpected" not in err
+        assert isinstance(end.value.code, int)
+        return Done(end.value.code, out, err)
+
+    return type_in
+
+
+@pytest.fixture
+def store() -> Iterator[SessionStore]:
+    store = SessionStore(sessions_file(os.environ))
+    yield store
+    store.close()
+
+
+def talk(store: SessionStore, *messages: Message, **given: Any) -> Session:
+    """A conversation in the store."""
+    session = store.create(given.pop("agent", "main"), **{"workspace": "/work", **given})
+    for message in messages or TALK:
+        store.append(session.id, message)
+    return store.get(session.id)
+
+
+class TestList:
+    def test_none_yet_makes_no_file(self, sessions: Sessions) -> None:
+        done = sessions("list")
+        assert (done.code, done.out) == (0, "There is no conversation of the agent 'main' yet.\n")
+        assert sessions("list", "--json").json == {"sessions": [], "more": False}
+        assert sessions("path", "--json").json["exists"] is False
+        assert "the first conversation makes it" in sessions("path").err
+
+    def test_the_last_one_comes_first(self, sessions: Sessions, store: SessionStore) -> None:
+        old = talk(store, name="old")
+        new = talk(store, User((Text("Hello"),)))
+        lines = sessions("list").out.splitlines()
+        assert [line.split()[0] for line in lines] == ["ID", new.id, old.id]
+        assert "Which tests are slow?" in lines[2]
+        assert "$0.25" in lines[2]
+        assert "old" in lines[2].split()
+
+    def test_as_json(self, sessions: Sessions, store: SessionStore) -> None:
+        session = talk(store, name="tests", model="openai/gpt-5.4")
+        [told] = sessions("list", "--json").json["sessions"]
+        assert told == {
+            "id": session.id,
+            "key": "agent:main:tests",
+            "name": "tests",
+            "agent": "main",
+            "title": "Which tests are slow?",
+            "workspace": "/work",
+            "model": "openai/gpt-5.4",
+            "modelOverride": None,
+            "thinking": None,
+            "createdAt": session.created_ms,
+            "updatedAt": session.updated_ms,
+            "turns": 1,
+            "usage": {"input": 1200, "output": 30, "cacheRead": 0, "cacheWrite": 0, "cost": 0.25},
+            "contextTokens": 1230,
+            "parent": None,
+        }
+
+    def test_only_some(
+        self,
+        sessions: Sessions,
+        store: SessionStore,
+        workspace: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        here = talk(store, workspace=str(workspace))
+        ada = talk(store, agent="ada")
+        plain = talk(store)
+        monkeypatch.chdir(workspace)
+
+        def ids(*args: str) -> list[str]:
+            return [each["id"] for each in sessions("list", "--json", *args).json["sessions"]]
+
+        assert ids() == [plain.id, here.id]
+        assert ids("--here") == [here.id]
+        assert ids("--agent", "ada") == [ada.id]
+        assert ids("--all-agents") == [plain.id, ada.id, here.id]
+        assert ids("-n", "1") == [plain.id]
+        assert "There are more" in sessions("list", "-n", "1").out
+        assert "ada" in sessions("list", "--all-agents").out
+        assert sessions("list", "--all-agents", "--agent", "ada").code == 2
+
+    def test_text_of_others_cannot_play_tricks_on_the_terminal(
+        self, sessions: Sessions, store: SessionStore
+    ) -> None:
+        session = talk(store, User((Text("a\x1b[2Jb\u202ec\rd"),)), workspace="/w\x1b[2J\n")
+        for done in (sessions("list"), sessions("show", session.id)):
+            assert not set(done.out) & set("\x1b\r\u202e")
+
+    def test_it_fits_the_terminal(self, store: SessionStore, workspace: Path) -> None:
+        long = talk(store, User((Text("Why? " * 40),)), workspace="/a" * 60)
+        store.close()
+        terminal = Terminal("sessions", "list", cwd=workspace, size=(90, 24), NO_COLOR="1")
+        assert terminal.end() == 0
+        head, line = terminal.shown.splitlines()
+        assert line.startswith(long.id)
+        assert line.endswith("…")
+        assert max(len(head), len(line)) <= 90
+
+
+class TestShow:
+    def test_who_said_what(self, sessions: Sessions, store: SessionStore) -> None:
+        session = talk(store, name="tests")
+        out = sessions("show", "tests").out
+        words = [
+            f"{session.id} (tests): Which tests are slow?",
+            "1k tokens read, 30 written · $0.25",
+            "you",
+            "  Which tests are slow?",
+            "  [picture: image/png, 6 B]",
+            "openai/gpt-5.4",
+            "  [thinks: Let me see.]",
+            "  I look.",
+            "  → exec pytest --durations=5",
+            '  → read {"path": "a',
+            "  ← exec result",
+            "    line 7",
+            "    … 32 more lines",
+            "  ← read failed",
+            "    no such file",
+            "  These two.",
+        ]
+        at = 0
+        for each in words:
+            at = out.index(each, at)
+        assert "line 8" not in out
+
+    def test_the_last_messages_or_all(self, sessions: Sessions, store: SessionStore) -> None:
+        session = talk(store, *(User((Text(f"say {n}"),)) for n in range(50)))
+        few = sessions("show", session.id, "-n", "2").out
+        assert "… 48 messages before; --all shows them" in few
+        assert ("say 48" in few, "say 47" in few) == (True, False)
+        assert "say 20" in sessions("show", session.id).out
+        everything = sessions("show", session.id, "--all").out
+        assert "say 0\n" in everything
+        assert "before" not in everything
+
+    def test_what_a_summary_stands_for_is_shown_too(
+        self, sessions: Sessions, store: SessionStore
+    ) -> None:
+        session = talk(store, *TALK, Summary("They looked for slow tests."), User((Text("So?"),)))
+        out = sessions("show", session.id).out
+        assert out.index("These two.") < out.index("summary of what was before")
+        assert out.index("They looked for slow tests.") < out.index("So?")
+
+    def test_as_json(self, sessions: Sessions, store: SessionStore) -> None:
+        session = talk(store)
+        told = sessions("show", session.id, "--json", "-n", "2").json
+        assert told["session"]["id"] == session.id
+        assert [each["number"] for each in told["messages"]] == [4, 5]
+        assert told["messages"][0]["type"] == "toolResult"
+        assert told["messages"][0]["isError"] is True
+
+    def test_the_beginning_of_an_id_will_do(self, sessions: Sessions, store: SessionStore) -> None:
+        session = talk(store)
+        assert session.id in sessions("show", session.id[:4]).out
+
+    def test_one_that_is_not_there(self, sessions: Sessions, store: SessionStore) -> None:
+        talk(store, name="tests")
+        done = sessions("show", "tets")
+        assert done.code == 1
+        assert "there is no session 'tets'; did you mean 'tests'?" in done.err
+
+    def test_a_store_that_is_none_is_said_to_be(self, sessions: Sessions) -> None:
+        path = Path(sessions_file(os.environ))
+        path.write_bytes(b"no database at all" * 100)
+        path.chmod(0o600)
+        done = sessions("show", "x")
+        assert done.code == 1
+        assert str(path) in done.err
+
+    def test_odd_answers_are_told(self, capsys: pytest.CaptureFixture[str]) -> None:
+        entries = [
+            Entry(1, Assistant((), "error", error="the service\x1b[2J failed", at_ms=10**30)),
+            Entry(2, Assistant((Text("a"),), "length")),
+            Entry(3, Assistant((Thinking(hidden=True),), "stop")),
+            Entry(4, User(())),
+        ]
+        print_transcript(Session("abc", "agent:main:abc", "main"), entries)
+        out = capsys.readouterr().out
+        assert "the service" in out
+        assert "\x1b[2J" not in out
+        assert "[the answer ended: length]" in out
+        assert "[thinks: what it thought is not told]" in out
+
+
+class TestRename:
+    def test_it_goes_by_the_new_name(self, sessions: Sessions, store: SessionStore) -> None:
+        session = talk(store)
+        done = sessions("rename", session.id[:5], "slow-tests")
+        assert done.code == 0
+        assert store.get("slow-tests").id == session.id
+        assert sessions("rename", "slow-tests", "fast", "--json").json["name"] == "fast"
+
+    @pytest.mark.parametrize("name", ["two words", "", "current", "agent:x:y", "a\x1b[2J"])
+    def test_what_cannot_be_a_name(
+        self, sessions: Sessions, store: SessionStore, name: str
+    ) -> None:
+        session = talk(store)
+        done = sessions("rename", session.id, name)
+        assert done.code == 1
+        assert "cannot be the name" in done.err
+        assert "\x1b[2J" not in done.err
+
+    def test_a_name_that_is_taken(self, sessions: Sessions, store: SessionStore) -> None:
+        talk(store, name="one")
+        done = sessions("rename", talk(store).id, "one")
+        assert done.code == 1
+        assert "already" in done.err
+
+
+class TestDelete:
+    def test_several_at_once(self, sessions: Sessions, store: SessionStore) -> None:
+        one, two, three = talk(store), talk(store, name="two"), talk(store)
+        done = sessions("delete", one.id, "two", one.id, "--yes")
+        assert done.code == 0
+        assert [each.id for each in store.recent()] == [three.id]
+        assert done.err == f"deleted {one.id}\ndeleted {two.id} (two)\n"
+
+    def test_where_nobody_can_be_asked_it_takes_a_word(
+        self, sessions: Sessions, store: SessionStore
+    ) -> None:
+        session = talk(store)
+        done = sessions("delete", session.id)
+        assert done.code == 2
+        assert "add --yes" in done.err
+        assert store.find(session.id)
+
+    def test_one_that_is_not_there_keeps_the_others(
+        self, sessions: Sessions, store: SessionStore
+    ) -> None:
+        session = talk(store)
+        assert sessions("delete", session.id, "nope", "--yes").code == 1
+        assert store.find(session.id)
+
+    def test_one_that_is_in_use_stays(self, sessions: Sessions, store: SessionStore) -> None:
+        used, free = talk(store), talk(store)
+        with store.hold(used.id):
+            done = sessions("delete", used.id, free.id, "--yes")
+            told = sessions("delete", used.id, "--yes", "--json").json
+            renamed = sessions("rename", used.id, "other")
+        assert done.code == 1
+        assert "is in use by this process" in done.err
+        assert [each.id for each in store.recent()] == [used.id]
+        assert told["deleted"] == []
+        assert list(told["failed"]) == [used.id]
+        assert (renamed.code, store.get(used.id).name) == (1, used.id)
+
+    @pytest.mark.parametrize(("keys", "code"), [(b"y\r", 0), (b"n\r", 3), (b"\r", 3)])
+    def test_a_person_is_asked(
+        self, store: SessionStore, workspace: Path, keys: bytes, code: int
+    ) -> None:
+        session = talk(store)
+        store.close()
+        terminal = Terminal("sessions", "delete", session.id, cwd=workspace)
+        terminal.until("Delete this conversation for good? [y/N]: ")
+        terminal.type(keys)
+        assert terminal.end() == code
+        assert "Which tests are slow?" in terminal.shown
+        assert (store.find(session.id) is None) == (code == 0)
+
+
+class TestExport:
+    def test_json_has_everything(self, sessions: Sessions, store: SessionStore) -> None:
+        session = talk(store)
+        told = sessions("export", session.id).json
+        assert told["version"] == 1
+        assert told["session"]["key"] == session.key
+        assert len(told["messages"]) == len(TALK)
+        assert "line 39" in told["messages"][2]["content"][0]["text"]
+        assert told["messages"][0]["content"][1]["data"] == "aGVsbG8="
+
+    def test_markdown_reads_well(self, sessions: Sessions, store: SessionStore) -> None:
+        session = talk(store)
+        text = sessions("export", session.id, "--format", "markdown").out
+        assert text.startswith(f"# Which tests are slow?\n\n- session {session.key}")
+        assert "> Let me see.\n\nI look.\n\nCalls `exec`\n\n```json\n{\n" in text
+        assert "`read` failed\n\n```text\nno such file\n```\n" in text
+        assert text.endswith("These two.\n")
+
+    def test_nothing_in_a_result_ends_its_block(self) -> None:
+        said = (Text("a\n```\n# not a heading\n````js\n"),)
+        entries = [Entry(1, ToolResult("c", "read", said))]
+        text = to_markdown(Session("abc", "agent:main:abc", "main"), entries)
+        assert "`````text\na\n```\n# not a heading\n````js\n`````\n" in text
+
+    def test_markdown_of_what_went_wrong(self) -> None:
+        said: list[Message] = [
+            Summary("They looked."),
+            Assistant((ToolCall("c", "read", "{half"),), "error", "a/x", error="it\nbroke"),
+        ]
+        entries = [Entry(number, each) for number, each in enumerate(said)]
+        text = to_markdown(Session("abc", "agent:main:abc", "main"), entries)
+        assert "## Summary of what was before\n\nThey looked.\n" in text
+        assert "Calls `read`\n\n```json\n{half\n```\n\n**Failed:** it broke\n" in text
+
+    @pytest.mark.parametrize("form", ["json", "markdown"])
+    def test_a_file_that_only_the_owner_reads(
+        self, sessions: Sessions, store: SessionStore, tmp_path: Path, form: str
+    ) -> None:
+        session = talk(store)
+        file = tmp_path / "talk"
+        done = sessions("export", session.id, "--format", form, "-o", str(file))
+        assert (done.code, done.out) == (0, "")
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        text = file.read_text(encoding="utf-8")
+        assert "line 39" in text
+        again = sessions("export", session.id, "-o", str(file))
+        assert again.code == 2
+        assert "is there already" in again.err
+        assert file.read_text(encoding="utf-8") == text
+
+    def test_a_place_where_nothing_can_be_written(
+        self, sessions: Sessions, store: SessionStore, tmp_path: Path
+    ) -> None:
+        done = sessions("export", talk(store).id, "-o", str(tmp_path / "no" / "where"))
+        assert done.code == 2
+        assert "cannot be written" in done.err
+
+
+def test_the_store_may_be_elsewhere(sessions: Sessions, tmp_path: Path) -> None:
+    file = Path(os.environ["CLAWKIT_HOME"]) / "clawkit.json5"
+    place = tmp_path / "talks.sqlite"
+    file.write_text(f'{{session: {{store: "{place}"}}}}', encoding="utf-8")
+    store = SessionStore(str(place))
+    session = talk(store)
+    store.close()
+    assert sessions("path").out == f"{place}\n"
+    assert session.id in sessions("list").out
+    file.write_text('{session: {store: "postgres://u:p@db/x"}}', encoding="utf-8")
+    done = sessions("list")
+    assert done.code == 2
+    assert "PostgreSQL" in done.err
+    assert "u:p" not in done.err
+
+
+def test_a_command_of_an_agent_may_look_but_not_change(
+    sessions: Sessions, store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = talk(store)
+    monkeypatch.setattr(tree, "is_below_keeper", lambda: True)
+    for change in (("delete", session.id, "--yes"), ("rename", session.id, "other")):
+        done = sessions(*change)
+        assert done.code == 3
+        assert "cannot change what clawkit remembers" in done.err
+    for look in ("list", "path"):
+        assert sessions(look).code == 0
+    for look in ("show", "export"):
+        assert sessions(look, session.id).code == 0
+    assert store.get(session.id).name == session.id

@@ -1,0 +1,85 @@
+"""The built-in model that needs no network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clawkit.agent.loop import Conversation, specs_of
+from clawkit.content import Assistant, ToolResult
+from clawkit.models.operator import HELP, Operator, read_line
+from clawkit.testing import ScriptedApprover, open_kit
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "arguments"),
+    [
+        ("!git status", "exec", {"command": "git status"}),
+        ("run make test", "exec", {"command": "make test"}),
+        ('/tool ls {"path": "src"}', "ls", {"path": "src"}),
+        ("/tool ls", "ls", {}),
+        ("read README.md", "read", {"path": "README.md"}),
+        ("Read 'a b.txt'", "read", {"path": "a b.txt"}),
+        ("list", "ls", {}),
+        ("ls src", "ls", {"path": "src"}),
+        ("find *.py src", "find", {"pattern": "*.py", "path": "src"}),
+        ("search TODO", "grep", {"pattern": "TODO"}),
+        ("grep it's", "grep", {"pattern": "it's"}),
+        ("write a.txt hello you", "write", {"path": "a.txt", "content": "hello you\n"}),
+        ("status", "session_status", {}),
+    ],
+)
+def test_lines_mean_calls(line: str, name: str, arguments: dict[str, Any]) -> None:
+    assert read_line(line) == (name, arguments)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("!", "after `!`"),
+        ("/tool", "/tool NAME"),
+        ("/tool ls {", "not JSON"),
+        ("/tool ls []", "must be an object"),
+        ("read", "read FILE"),
+        ("write a.txt", "write FILE TEXT"),
+        ("please help me", "not a language model"),
+    ],
+)
+def test_what_is_not_understood_is_explained(line: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said.replace("[", r"\[")):
+        read_line(line)
+
+
+async def talk(tmp_path: Path, said: str, *answers: str, **config: Any) -> Conversation:
+    approver = ScriptedApprover(*answers)
+    async with open_kit(tmp_path, config={"tools": config}, approver=approver) as kit:
+        conversation = Conversation(kit.run, Operator(), "", specs_of(kit.run))
+        await conversation.turn(said)
+    return conversation
+
+
+async def test_a_file_is_written_and_a_command_run_after_a_yes(tmp_path: Path) -> None:
+    said = "write hello.txt hi there\n!cat hello.txt | rev"
+    talked = await talk(tmp_path, said, "allow")
+    assert (tmp_path / "hello.txt").read_text() == "hi there\n"
+    last = talked.history[-1]
+    assert isinstance(last, Assistant)
+    assert "ereht ih" in last.text
+
+
+async def test_what_policy_removed_is_told_in_its_words(tmp_path: Path) -> None:
+    talked = await talk(tmp_path, "!ls", deny=["exec"])
+    result = next(m for m in talked.history if isinstance(m, ToolResult))
+    assert result.is_error
+    last = talked.history[-1]
+    assert isinstance(last, Assistant)
+    assert "exec failed" in last.text
+
+
+async def test_anything_else_gets_the_help(tmp_path: Path) -> None:
+    talked = await talk(tmp_path, "what is the meaning of life?")
+    last = talked.history[-1]
+    assert isinstance(last, Assistant)
+    assert last.text == HELP

@@ -1,0 +1,114 @@
+"""Credentials in files and behind names stay out of results, commands and transcripts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clawkit import Toolkit
+from clawkit.config.load import loads
+from clawkit.models.stored import stored_secrets
+
+KEY = "plain-otter-value-42"
+OWN = {"baseUrl": "http://127.0.0.1:7/v1", "models": [{"id": "one"}]}
+
+
+def found_in(home: Path, **files: Any) -> list[str]:
+    folder = home / "agents" / "main" / "agent"
+    folder.mkdir(parents=True)
+    for name, value in files.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        (folder / f"{name.replace('_', '-')}.json").write_text(text)
+    env = {"CLAWKIT_HOME": str(home), "PLACE": KEY, "OTHER": "no-secret-at-all"}
+    found = stored_secrets(loads("{}", env=env).config, env)
+    return [each for each in found if each]
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        {"type": "api_key", "provider": "openai", "key": KEY},
+        {"type": "token", "token": KEY},
+        {"type": "oauth", "access": KEY},
+        {"type": "oauth", "refresh": KEY},
+        {"type": "api_key", "keyRef": {"source": "env", "id": "PLACE"}},
+    ],
+)
+def test_credentials_people_signed_in_with_are_known(tmp_path: Path, profile: Any) -> None:
+    assert found_in(tmp_path, auth_profiles={"profiles": {"openai:default": profile}}) == [KEY]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"apiKey": KEY},
+        {"apiKey": "${PLACE}"},
+        {"apiKey": "PLACE"},
+        {"apiKey": "$PLACE"},
+        {"headers": {"X-Api-Key": KEY}},
+        {"apiKey": {"source": "env", "id": "PLACE"}},
+        {"request": {"auth": {"mode": "authorization-bearer", "token": KEY}}},
+    ],
+)
+def test_keys_of_further_providers_are_known(tmp_path: Path, more: Any) -> None:
+    assert KEY in found_in(tmp_path, models={"providers": {"own": OWN | more}})
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", "{profiles: 1, providers: 2}", "{profiles: {a: 1}}"]
+)
+def test_files_that_say_nothing_are_passed_over(tmp_path: Path, text: str) -> None:
+    assert found_in(tmp_path, auth_profiles=text, models=text) == []
+
+
+@pytest.mark.parametrize("given", ["PLACE", "$PLACE", "${PLACE}", {"source": "env", "id": "PLACE"}])
+async def test_a_key_behind_a_plain_name_stays_with_clawkit(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, given: Any
+) -> None:
+    monkeypatch.setenv("PLACE", KEY)
+    monkeypatch.setenv("ELSEWHERE", f"see {KEY}")
+    (workspace / "notes").write_text(f"it is {KEY}\n")
+    providers = {"own": OWN | {"apiKey": given}}
+    config = {"models": {"providers": providers}, "tools": {"exec": {"mode": "full"}}}
+    async with Toolkit.open(config, workspace=workspace) as kit:
+        listed = await kit.call("exec", {"command": "env | cut -d= -f1"})
+        read = await kit.call("read", {"path": "notes"})
+    assert not {"PLACE", "ELSEWHERE"} & set(listed.as_text().splitlines())
+    assert "PATH" in listed.as_text().splitlines()
+    assert read.as_text().startswith("it is ")
+    assert KEY not in read.as_text()
+
+
+async def test_state_outside_the_home_is_protected_as_well(tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    (here / "agent").mkdir(parents=True)
+    config = {
+        "agents": {"list": [{"id": "main"}, {"id": "other", "agentDir": str(here / "agent")}]},
+        "session": {"store": str(here / "talks.sqlite")},
+        "tools": {"exec": {"mode": "full"}},
+    }
+    names = ("agent/models.json", "agent/auth-profiles.json", "talks.sqlite", "talks.sqlite-wal")
+    async with Toolkit.open(config, workspace=here) as kit:
+        for name in (*names, "sessions/abcd.lock"):
+            for tool, params in (
+                ("write", {"path": name, "content": "{}"}),
+                ("exec", {"command": f"echo '{{}}' > {name}"}),
+                ("exec", {"command": f"cp /etc/hostname {name}"}),
+            ):
+                result = await kit.call(tool, params)
+                assert "nobody can be asked here" in result.as_text(), (tool, params)
+            assert not (here / name).exists()
+        assert not (await kit.call("write", {"path": "talks.md", "content": "x"})).is_error
+
+
+async def test_a_workspace_in_the_directory_of_an_agent_is_an_ordinary_place(
+    tmp_path: Path,
+) -> None:
+    here = tmp_path / "agent" / "work"
+    here.mkdir(parents=True)
+    config = {"agents": {"list": [{"id": "main", "agentDir": str(tmp_path / "agent")}]}}
+    async with Toolkit.open(config, workspace=here) as kit:
+        assert not (await kit.call("write", {"path": "a.txt", "content": "x"})).is_error

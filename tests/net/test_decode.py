@@ -1,0 +1,101 @@
+"""Packed answers are unpacked in bounded steps."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clawkit.net.base import NetError
+from clawkit.net.decode import STEP, Inflater
+
+
+def packed(data: bytes) -> bytes:
+    return gzip.compress(data, mtime=0)
+
+
+def bare(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-15)
+    return packer.compress(data) + packer.flush()
+
+
+def unpack(coding: str, *pieces: bytes) -> bytes:
+    inflater = Inflater(coding, "api.example:443")
+    found = []
+    for piece in pieces:
+        inflater.feed(piece)
+        while step := inflater.take():
+            assert len(step) <= STEP
+            found.append(step)
+    inflater.finish()
+    return b"".join(found)
+
+
+TEXT = bytes(range(256)) * 40
+PACKED = {
+    "gzip": ("gzip", packed(TEXT)),
+    "x-gzip": ("x-gzip", packed(TEXT)),
+    "two": ("gzip", packed(TEXT[:500]) + packed(b"") + packed(TEXT[500:])),
+    "padded": ("gzip", packed(TEXT) + bytes(600)),
+    "zlib": ("deflate", zlib.compress(TEXT)),
+    "bare": ("deflate", bare(TEXT)),
+    "zlib with more": ("deflate", zlib.compress(TEXT) + b"\x1fmore"),
+}
+
+
+@given(st.sampled_from(sorted(PACKED)), st.data())
+def test_any_split_gives_the_same_data(name: str, data: st.DataObject) -> None:
+    coding, whole = PACKED[name]
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=6)))
+    pieces = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+    assert unpack(coding, *pieces) == TEXT
+
+
+@pytest.mark.parametrize("pack", [packed, zlib.compress, bare])
+def test_a_bomb_goes_off_in_small_steps(pack: object) -> None:
+    assert callable(pack)
+    coding = "gzip" if pack is packed else "deflate"
+    assert unpack(coding, pack(bytes(5_000_000))) == bytes(5_000_000)
+
+
+def test_what_was_flushed_can_be_read_before_the_end() -> None:
+    packer = zlib.compressobj(wbits=31)
+    inflater = Inflater("gzip", "api.example:443")
+    inflater.feed(packer.compress(b"data: a\n\n") + packer.flush(zlib.Z_SYNC_FLUSH))
+    assert inflater.take() == b"data: a\n\n"
+    assert inflater.take() == b""
+
+
+def test_an_empty_body_is_whole() -> None:
+    assert unpack("gzip") == b""
+    assert unpack("deflate") == b""
+
+
+@pytest.mark.parametrize(
+    ("coding", "data", "kind"),
+    [
+        ("gzip", b"this is not packed", "protocol"),
+        ("gzip", packed(TEXT)[:-8] + b"12345678", "protocol"),
+        ("deflate", b"\xff\xff\xff\xff", "protocol"),
+        ("gzip", packed(TEXT)[:-1], "closed"),
+        ("gzip", packed(TEXT) + b"\x1f", "closed"),
+        ("deflate", zlib.compress(TEXT)[:-1], "closed"),
+        ("deflate", b"\x78", "closed"),
+    ],
+)
+def test_damaged_and_cut_data_is_an_error(coding: str, data: bytes, kind: str) -> None:
+    with pytest.raises(NetError, match=r"^api.example:443 sent packed data") as caught:
+        unpack(coding, data)
+    assert caught.value.kind == kind
+
+
+@pytest.mark.parametrize("coding", ["br", "zstd", "gzip, gzip", "\x1b[31m", "a" * 1000])
+def test_other_ways_of_packing_are_an_error(coding: str) -> None:
+    with pytest.raises(NetError, match="in a way nobody asked for") as caught:
+        Inflater(coding, "api.example:443")
+    assert caught.value.kind == "protocol"
+    assert len(str(caught.value)) < 100
+    assert str(caught.value).isprintable()

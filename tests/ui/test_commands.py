@@ -1,0 +1,240 @@
+"""What begins with a slash."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image as Picture
+
+from clawkit.assistant import Agent
+from clawkit.content import Image, Message
+from clawkit.core.approval import Answer, Question
+from clawkit.errors import ClawkitError
+from clawkit.models.base import Facts
+from clawkit.testing import ScriptedModel
+from clawkit.ui import commands
+from clawkit.ui.calls import Row
+from clawkit.ui.paint import Style
+from clawkit.ui.talk import Talk
+
+
+class Face:
+    """Remembers what was shown."""
+
+    def __init__(self) -> None:
+        self.show_thinking = False
+        self.text = ""
+        self.events: list[Mapping[str, Any]] = []
+        self.images: list[Image] = []
+        self.history: Sequence[Message] = ()
+
+    def say(self, text: str, style: Style = "") -> None:
+        self.text += f"{text}\n"
+
+    def rows(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            self.say(row.text)
+
+    def show_call(self, event: Mapping[str, Any]) -> None:
+        self.events.append(event)
+
+    def show_output(self, text: str, *, failed: bool) -> None:
+        self.say(text)
+
+    def show_image(self, image: Image) -> None:
+        self.images.append(image)
+
+    def show_history(self, messages: Sequence[Message]) -> None:
+        self.history = messages
+
+
+class Nobody:
+    async def ask(self, request: Question) -> Answer:
+        return Answer("deny", "no")
+
+
+Made = tuple[Talk, Callable[[str], Any], Face]
+
+
+@pytest.fixture
+async def made(workspace: Path) -> AsyncIterator[Made]:
+    """A conversation, a way to type in it, and what is seen of it."""
+    model = ScriptedModel(then="Yes.", ref="fake/one", facts=Facts(images=True))
+
+    def open_agent(session: str | None) -> Agent:
+        return Agent.open(
+            {"tools": {"updatePlan": True, "deny": ["grep"]}},
+            workspace=workspace,
+            session=session,
+            model=model,
+            owner=True,
+            approver=Nobody(),
+        )
+
+    face = Face()
+    talk = Talk(open_agent("first"), open_agent, lambda _: None)
+
+    async def type_(line: str) -> str:
+        face.text = ""
+        if talk.is_command(line):
+            await commands.run(talk, face, line)
+        else:
+            await talk.send(talk.blocks(line))
+        return face.text
+
+    yield talk, type_, face
+    await talk.agent.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("/help", "/compact [WHAT MATTERS]"),
+        ("/?", "/compact [WHAT MATTERS]"),
+        ("/tools", "grep               tools.deny denies it with 'grep'"),
+        ("/policy grep", "grep (core): removed\n  step "),
+        ("/policy", "no step restricts it"),
+        ("/status", "context    "),
+        ("/cost", "$0.0000: 0 tokens sent, 0 received."),
+        ("/prompt", "model fake/one"),
+        ("/plan", "There is no plan."),
+        ("/approve", "Nothing waits for an answer."),
+        ("/thinking", "Thinking: off"),
+        ("/thinking high", "Thinking: high (fake/one may ignore it)"),
+        ("/fast", "Fast: off"),
+        ("/fast on", "Fast: on"),
+        ("/elevated ask", "Elevated: ask"),
+        ("/exec", "exec: host=auto security=allowlist ask=on-miss"),
+        ("/exec ask=always", "exec: host=auto security=allowlist ask=always"),
+        ("/exec mode=full", "exec: host=auto security=full ask=off"),
+        ("/exec security=deny,host=gateway", "exec: host=gateway security=deny ask=on-miss"),
+        ("/model", " clawkit/operator"),
+        ("/model all", "no key"),
+        ("/compact", "There is nothing to sum up yet."),
+        ("/resume", "> "),
+        ("/resume first", "This is the conversation you are in."),
+        ("/image", "Say which: /image PATH. Of pictures, none waits."),
+        ("/later", "Say what"),
+        ("/modle", "There is no command /modle. Did you mean /model?"),
+        ("/zzzzzz", "There is no command /zzzzzz. /help shows all."),
+        ("!", "Type a command after `!`"),
+        ("!echo hi there", "hi there\n"),
+        ('/tool read {"path": "a.txt"}', "alpha\nbeta\n"),
+        ("/tool", "Type `/tool NAME {json}`"),
+    ],
+)
+async def test_a_command_says_what_it_did(made: Made, line: str, shown: str) -> None:
+    assert shown in await made[1](line)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("/thinking hihg", "did you mean 'high'?"),
+        ("/fast 3", "there are: on, off"),
+        ("/elevated maybe", "elevated mode 'maybe'"),
+        ("/exec speed=fast", "there are: security, ask, host, mode. Say it as in /exec ask=always"),
+        ("/exec ask", "there is no setting 'ask'"),
+        ("/exec ask=never", "there are: off, on-miss, always"),
+        ("/model nowhere/none", "nowhere"),
+        ("/policy exce", "did you mean 'exec'"),
+        ("/resume nowhere", "nowhere"),
+        ("/new first", "/resume goes on with it"),
+        ("/approve abcd allow", "abcd"),
+        ("/approve abcd maybe", "say what to answer"),
+        ("/approve allow", "0 questions wait"),
+        ("/image gone.png", "No such file"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused(made: Made, line: str, words: str) -> None:
+    with pytest.raises(ClawkitError) as caught:
+        await made[1](line)
+    assert words in str(caught.value)
+
+
+async def test_settings_of_commands_add_up_and_can_be_taken_back(made: Made) -> None:
+    _, type_, _ = made
+    await type_("/exec security=full")
+    assert "security=full ask=always" in await type_("/exec ask=always")
+    assert "security=full ask=always" in await type_("/exec")
+    assert "security=allowlist ask=on-miss" in await type_("/exec default")
+
+
+async def test_conversations_are_switched(made: Made) -> None:
+    talk, type_, face = made
+    await type_("remember this")
+    first = talk.agent
+    assert "session second" in await type_("/new second")
+    assert talk.agent is not first
+    assert face.history == []
+    listed = await type_("/resume")
+    assert "first" in listed
+    assert "remember this" in listed
+    assert "session first" in await type_("/resume first")
+    assert len(face.history) == 2
+
+
+async def test_a_picture_goes_with_the_next_message(made: Made, workspace: Path) -> None:
+    talk, type_, face = made
+    Picture.new("RGB", (4, 4)).save(workspace / "a.png")
+    await type_("/image 'a.png'")
+    assert [image.mime_type for image in face.images] == ["image/png"]
+    assert "1 wait for your next message" in await type_("/image")
+    text, picture = talk.blocks("look \udcff")
+    assert isinstance(picture, Image)
+    assert getattr(text, "text", "") == "look ?"
+    assert len(talk.blocks("again")) == 1
+
+
+async def test_a_model_that_sees_nothing_is_sent_no_picture(made: Made) -> None:
+    talk, type_, _ = made
+    await type_("/model clawkit/operator")
+    assert "takes no pictures" in await type_("/image a.png")
+    assert not talk.is_command("!ls")
+    assert not talk.is_command("/tool ls")
+    assert talk.is_command("/help")
+
+
+@pytest.mark.parametrize(
+    ("line", "is_command"),
+    [
+        ("/help", True),
+        ("/usr/bin/env is what?", False),
+        ("//help is a command", False),
+        ("!ls", True),
+        ("/tool ls", True),
+        ("hello /help", False),
+    ],
+)
+async def test_messages_are_told_from_commands(made: Made, line: str, is_command: bool) -> None:
+    assert made[0].is_command(line) == is_command
+
+
+async def test_the_plan_is_shown(made: Made) -> None:
+    _, type_, face = made
+    await type_('/tool update_plan {"plan": [{"step": "Look"}]}')
+    await type_("/plan")
+    assert face.events[-1]["details"] == {"plan": [{"step": "Look", "status": "pending"}]}
+
+
+async def test_thinking_can_be_shown(made: Made) -> None:
+    _, type_, face = made
+    await type_("/thinking show")
+    assert face.show_thinking is True
+    await type_("/thinking hide")
+    assert face.show_thinking is False
+
+
+async def test_every_command_has_words_that_it_understands(made: Made) -> None:
+    talk, type_, _ = made
+    assert {name for name, _ in commands.names()} >= {"model", "policy", "resume"}
+    for name in ("thinking", "fast", "elevated", "policy", "exec"):
+        for word, _ in commands.words_after(talk, name):
+            await type_(f"/{name} {word}")
+    assert [word for word, _ in commands.words_after(talk, "tool")]
+    assert [word for word, _ in commands.words_after(talk, "model")]
+    assert list(commands.words_after(talk, "resume")) == []
+    assert list(commands.words_after(talk, "quit")) == []

@@ -1,0 +1,45 @@
+"""What was typed before."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from clawkit.ui.history import MAX_KEPT, TypedBefore
+
+
+def test_lines_are_kept_whole_and_the_newest_comes_first(tmp_path: Path) -> None:
+    file = tmp_path / "home" / "history"
+    history = TypedBefore(str(file))
+    for line in ("one", "two\nlines \udcff", " secret", "", "x" * 100_000):
+        history.store_string(line)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert list(TypedBefore(str(file)).load_history_strings()) == ["two\nlines \udcff", "one"]
+
+
+def test_secrets_are_not_kept(tmp_path: Path) -> None:
+    history = TypedBefore(str(tmp_path / "history"))
+    history.redact = lambda text: text.replace("hunter2", "***")
+    history.store_string("the password is hunter2")
+    assert "hunter2" not in (tmp_path / "history").read_text(encoding="utf-8")
+
+
+def test_a_file_that_is_no_history_does_no_harm(tmp_path: Path) -> None:
+    file = tmp_path / "history"
+    file.write_bytes(b'\xff\xfe\n{"a": 1}\nnot json\n"good"\n3\n')
+    assert list(TypedBefore(str(file)).load_history_strings()) == ["good"]
+    os.mkdir(tmp_path / "folder")
+    other = TypedBefore(str(tmp_path / "folder"))
+    other.store_string("x")
+    assert list(other.load_history_strings()) == []
+    (tmp_path / "link").symlink_to(file)
+    TypedBefore(str(tmp_path / "link")).store_string("elsewhere")
+    assert "elsewhere" not in file.read_text(encoding="utf-8", errors="replace")
+
+
+def test_it_does_not_grow_for_ever(tmp_path: Path) -> None:
+    file = tmp_path / "history"
+    file.write_text("".join(f'"{n}"\n' for n in range(MAX_KEPT + 50)), encoding="utf-8")
+    assert next(iter(TypedBefore(str(file)).load_history_strings())) == str(MAX_KEPT + 49)
+    assert len(file.read_text(encoding="utf-8").splitlines()) == MAX_KEPT // 2

@@ -1,0 +1,126 @@
+"""Asking in the place where the person types."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from clawkit.core.approval import Answer, Lasting, Question
+from clawkit.ui.questions import SETTLE_S, Questions
+
+QUESTION = Question(
+    "exec",
+    {},
+    "Run it?",
+    command="make \x1b[2J",
+    lasting=(Lasting("exact", "this"), Lasting("program", "make")),
+)
+
+
+class Person:
+    """Somebody who looks and presses keys."""
+
+    def __init__(self) -> None:
+        self.rows: list[str] = []
+        self._changed = asyncio.Event()
+        self.questions = Questions(
+            lambda rows, _style: self.rows.extend(rows), lambda: 80, self._changed.set
+        )
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def ready(self) -> None:
+        await self.until(lambda: bool(self.questions.current and self.questions.current.is_ready))
+
+    def ask(self) -> asyncio.Task[Answer]:
+        return asyncio.ensure_future(self.questions.ask(QUESTION))
+
+
+async def pause() -> None:
+    """As long as a person takes for the next key, at the least."""
+    await asyncio.sleep(SETTLE_S * 1.5)
+
+
+async def press(person: Person, *keys: str) -> None:
+    for key in keys:
+        if key == "…":
+            await pause()
+        else:
+            person.questions.press(key)
+
+
+@pytest.mark.parametrize(
+    ("keys", "verdict", "extent"),
+    [
+        ("y", "allow", None),
+        ("Y enter", "allow", None),
+        ("a", "allow", "exact"),
+        ("p", "allow", "program"),
+        ("n", "deny", None),
+        ("no", "deny", None),
+        ("enter", "deny", None),
+        ("up … up … up … enter", "allow", None),
+        ("down down down enter", "allow", "exact"),
+        ("y e s enter … enter", "deny", None),
+        ("x … y", "allow", None),
+        ("y p … enter", "deny", None),
+        ("n y … n", "deny", None),
+    ],
+)
+async def test_only_a_clear_yes_is_one(keys: str, verdict: str, extent: str | None) -> None:
+    person = Person()
+    asked = person.ask()
+    await person.ready()
+    await press(person, *keys.split())
+    answer = await asked
+    assert (answer.verdict, answer.extent) == (verdict, extent)
+    assert answer.by == "the person at the terminal"
+    assert r"\u{1b}[2J" in "\n".join(person.rows)
+
+
+async def test_what_was_typed_before_the_question_could_be_seen_does_not_count() -> None:
+    person = Person()
+    asked = person.ask()
+    await person.until(lambda: person.questions.current is not None)
+    person.questions.press("y")
+    await person.ready()
+    await pause()
+    assert not asked.done()
+    person.questions.press("n")
+    assert (await asked).verdict == "deny"
+
+
+async def test_a_reason_is_told() -> None:
+    person = Person()
+    asked = person.ask()
+    await person.ready()
+    person.questions.give_reason("too early")
+    person.questions.press("r")
+    await person.until(
+        lambda: bool(person.questions.current and person.questions.current.wants_reason)
+    )
+    person.questions.give_reason("  not \x1bnow ")
+    assert (await asked).reason == r"not \u{1b}now"
+
+
+async def test_questions_come_one_after_the_other_and_one_can_go_away() -> None:
+    person = Person()
+    first, second = person.ask(), person.ask()
+    await person.ready()
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert any("Not asked any more" in row for row in person.rows)
+    await person.ready()
+    person.questions.press("y")
+    assert (await second).verdict == "allow"
+    assert person.rows[-1] == "  Allowed once."
+    assert person.questions.current is None
+    person.questions.press("y")
+    person.questions.give_reason("nobody asked")

@@ -1,0 +1,156 @@
+"""What a turn looks like, event by event."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from clawkit.agent.events import (
+    Answered,
+    CallBegun,
+    CallWritten,
+    Compacted,
+    Event,
+    Noticed,
+    ResultStored,
+    Said,
+    TextPiece,
+    ThinkingPiece,
+    ToolHappened,
+    TurnEnded,
+    TurnStarted,
+    Voided,
+)
+from clawkit.content import Assistant, Image, Text, ToolCall, ToolResult, User
+from clawkit.ui.paint import Paint
+from clawkit.ui.watcher import Watcher
+
+START = TurnStarted("main", "fake/one")
+
+
+class Recorder:
+    """A screen, and a clock that stands still unless somebody moves it."""
+
+    columns = 60
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.now = 100.0
+        self.watcher = Watcher(self, Paint(colours=False), clock=lambda: self.now)
+
+    def print(self, text: str) -> None:
+        self.text += text
+
+    def refresh(self) -> None:
+        pass
+
+    def tell(self, *events: Event) -> None:
+        for event in events:
+            self.watcher(event)
+
+    @property
+    def live(self) -> str:
+        return self.watcher.live(60, 10)
+
+
+@pytest.fixture
+def screen() -> Recorder:
+    return Recorder()
+
+
+def happened(kind: str, tool: str = "exec", **more: Any) -> ToolHappened:
+    return ToolHappened({"type": kind, "tool": tool, "callId": "c1", **more})
+
+
+def test_complete_blocks_stay_and_the_open_one_is_live(screen: Recorder) -> None:
+    screen.tell(START, Said(User((Text("hi"),))), TextPiece("One.\n\nTw"))
+    assert screen.text == "\n❯ hi\n\nOne.\n"
+    assert "Tw" in screen.live
+    screen.tell(TextPiece("o."), Answered(Assistant((Text("One.\n\nTwo."),))), TurnEnded("done"))
+    assert screen.text == "\n❯ hi\n\nOne.\n\nTwo.\n"
+    assert screen.live == ""
+
+
+def test_an_answer_that_did_not_come_in_pieces_is_shown(screen: Recorder) -> None:
+    screen.tell(START, Answered(Assistant((Text("All at **once**."),))))
+    assert screen.text == "\nAll at once.\n"
+
+
+def test_what_was_said_in_a_void_attempt_is_taken_back_or_marked(screen: Recorder) -> None:
+    screen.tell(START, TextPiece("Wro"), Voided("the connection broke", 3, "fake/two"))
+    assert "Wro" not in screen.text + screen.live
+    assert screen.text.count("void") == 0
+    assert "asking fake/two again in 3s" in screen.text
+    screen.tell(TextPiece("Wrong.\n\n"), Voided("it broke", 0, "fake/two"), TextPiece("Right."))
+    assert "it broke; what was said above is void; asking fake/two" in screen.text
+    screen.tell(Answered(Assistant((Text("Right."),))))
+    assert screen.text.endswith("\nRight.\n")
+
+
+def test_thinking_is_shown_in_short_or_whole(screen: Recorder) -> None:
+    long = "I think. " * 40
+    screen.tell(START, ThinkingPiece(long))
+    assert "I think." in screen.live
+    screen.now += 4
+    screen.tell(TextPiece("So."))
+    assert screen.text.startswith("\n· thought 4s: I think. ")
+    assert len(screen.text) < 200
+    screen.watcher.show_thinking = True
+    screen.tell(ThinkingPiece(long), TextPiece("!"))
+    assert screen.text.count("I think.") > 40
+
+
+def test_a_call_is_live_while_it_runs_and_one_line_when_it_is_done(screen: Recorder) -> None:
+    screen.tell(START, CallBegun(0, "exec"), CallWritten(0, 5_000))
+    assert "exec … 5,000 characters" in screen.live
+    screen.tell(Answered(Assistant((ToolCall("c1", "exec", {"command": "make"}),))))
+    screen.tell(happened("start", params={"command": "make"}))
+    screen.now += 3
+    tail = {"elapsedMs": 3000, "bytes": 2048, "tail": "one\ntwo \x1b[2J\n"}
+    screen.tell(happened("update", details=tail))
+    assert "exec make 3s 2 KB" in screen.live
+    assert "  two [2J" in screen.live
+    assert screen.text == ""
+    screen.tell(happened("end", details={"exitCode": 2, "aggregated": "boom\n"}))
+    assert screen.text == "\n✗ exec make 3s  exit code 2\n  boom\n"
+    assert "make" not in screen.live
+
+
+def test_a_call_that_was_refused_says_what_it_was_about(screen: Recorder) -> None:
+    screen.tell(START, Answered(Assistant((ToolCall("c1", "exec", {"command": "rm x"}),))))
+    screen.tell(happened("end", isError=True, error="refused"))
+    assert screen.text == "\n✗ exec rm x refused\n"
+
+
+def test_what_the_operator_repeats_is_no_markdown_and_not_shown_twice(screen: Recorder) -> None:
+    screen.tell(TurnStarted("main", "clawkit/operator"))
+    screen.tell(happened("start", params={"command": "x"}))
+    screen.tell(happened("end", details={"exitCode": 0, "aggregated": "* a  b\n"}))
+    screen.tell(TextPiece("* a  b\n# c"), Answered(Assistant((Text("* a  b\n# c"),))))
+    assert screen.text == "\n✓ exec x\n\n* a  b\n\n# c\n"
+
+
+def test_the_rest_of_what_happens_is_told_in_lines(screen: Recorder) -> None:
+    screen.tell(
+        Noticed("look\nout"),
+        Compacted(90_000, 1_000),
+        happened("notice", content=[{"type": "text", "text": "it ended"}]),
+        ResultStored(ToolResult("c1", "read", (Image("QUJD", "image/png"),))),
+        START,
+        TextPiece("Half an ans"),
+        TurnEnded("aborted"),
+        TurnEnded("error", error="no \x1b money"),
+    )
+    assert screen.text == (
+        "\n· look out\n· the conversation was summed up: 90,000 → 1,000 tokens\n· it ended\n"
+        "\n  [image/png, 3 B]\n\nHalf an ans\n\n· interrupted\n· no money\n"
+    )
+
+
+def test_the_live_part_is_bounded(screen: Recorder) -> None:
+    screen.tell(START, TextPiece("```\n" + "\n".join(f"line {n}" for n in range(500))))
+    assert len(screen.live.split("\n")) == 10
+    assert "line 499" in screen.live
+    screen.tell(TextPiece("x" * 20_000))
+    assert all(len(row) <= 60 for row in screen.live.split("\n"))
