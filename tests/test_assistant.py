@@ -12,6 +12,7 @@ import pytest
 from PIL import Image as Picture
 
 from clawkit import Agent
+from clawkit.config.model import Config
 from clawkit.content import Assistant, Block, Image, Summary, Text, ToolResult, User
 from clawkit.errors import ConfigError, ConflictError, ToolAuthorizationError, ToolInputError
 from clawkit.models.base import Facts
@@ -150,7 +151,8 @@ async def test_a_model_that_may_not_be_chosen_is_refused(workspace: Path) -> Non
 
 async def test_a_tool_cannot_choose_a_model_that_nobody_can_ask(workspace: Path) -> None:
     async with ScriptedServer(then="ok") as server:
-        async with Agent.open(service(server), workspace=workspace, session="x") as agent:
+        config = service(server)
+        async with Agent.open(config, workspace=workspace, session="x", owner=True) as agent:
             refused = await agent.kit.call("session_status", {"model": "openai/gpt-5"})
             assert "there is no credential for it" in refused.as_text()
             assert not (await agent.kit.call("session_status", {"model": "mine/two"})).is_error
@@ -185,6 +187,29 @@ async def test_a_key_in_the_environment_is_enough(
     async with Agent.open(workspace=workspace) as agent:
         assert agent.conversation.model.ref.provider == "anthropic"
         assert agent.models.auth(agent.conversation.model.ref) == "env:ANTHROPIC_API_KEY"
+
+
+async def test_a_key_in_the_environment_is_enough_for_a_configuration_made_in_python(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-test")
+    async with Agent.open(Config(), workspace=workspace) as agent:
+        assert agent.conversation.model.ref.provider == "anthropic"
+
+
+async def test_what_the_owner_set_is_not_for_others(workspace: Path) -> None:
+    async with ScriptedServer(call("session_status", {"model": "mine/two"}), "no") as server:
+        options: Any = {"workspace": workspace, "session": "s"}
+        async with Agent.open(service(server), owner=True, **options) as agent:
+            agent.use_exec({"security": "full", "ask": "off"})
+        async with Agent.open(service(server), **options) as agent:
+            assert agent.kit.config.tools.exec.security != "full"
+            await agent.send("use another model")
+            result = agent.conversation.history[2]
+            assert str(agent.conversation.model.ref) == "mine/one"
+    assert isinstance(result, ToolResult)
+    assert result.is_error
+    assert "owner" in str(result.content)
 
 
 async def test_a_local_ollama_is_found(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,10 +274,14 @@ async def test_an_agents_own_settings_do_not_stand_above_those_of_the_conversati
 
 
 async def test_elevated_holds_for_the_conversation(workspace: Path) -> None:
-    async with Agent.open({}, workspace=workspace, model=ScriptedModel(), session="s") as agent:
+    async with Agent.open(
+        {}, workspace=workspace, model=ScriptedModel(), session="s", owner=True
+    ) as agent:
         agent.use_elevated("full")
         agent.use_thinking("high")
-    async with Agent.open({}, workspace=workspace, model=ScriptedModel(), session="s") as agent:
+    async with Agent.open(
+        {}, workspace=workspace, model=ScriptedModel(), session="s", owner=True
+    ) as agent:
         assert agent.kit.config.agents.defaults.elevated_default == "full"
         assert agent.conversation.thinking == "high"
         agent.use_elevated(None)

@@ -22,7 +22,7 @@ LAYERS = {
     "memory media",
     4: "tools",
     5: "agent",
-    6: "runtime services selection telemetry assistant gateway",
+    6: "runtime services selection telemetry session_state assistant gateway",
     7: "cli mcp ui testing",
     8: "__main__",
 }
@@ -33,6 +33,7 @@ SIDEWAYS = {
     6: {
         ("runtime", "services"),
         *(("assistant", other) for other in ("runtime", "services", "selection", "telemetry")),
+        *(("assistant", "session_state"), ("session_state", "assistant")),
         *(("gateway", other) for other in ("runtime", "assistant")),
     },
     7: {("cli", "ui")},

@@ -40,6 +40,7 @@ from clawkit.models.operator import REF as OPERATOR
 from clawkit.runtime import Toolkit, load_config, make_redactor, resolve_workspace
 from clawkit.selection import Selection
 from clawkit.services import Services
+from clawkit.session_state import LiveSession
 from clawkit.sessions.base import Session, SessionState
 from clawkit.sessions.kept import Kept
 from clawkit.sessions.place import locate_store
@@ -175,7 +176,8 @@ class Agent:
             made.refresh()
             state = kept.session.state if kept else {}
             own = {"exec": state.get("exec") or {}, "elevated": state.get("elevated")}
-            if own != made._own:
+            # What the owner has set for themselves is not for others who talk here.
+            if own != made._own and kit.run.scope.sender.owner:
                 made._use(own)
             made._telemetry = open_telemetry(loaded, name, kit.run.redactor)
             talk.tell = made._telemetry.beside(talk.tell)
@@ -316,7 +318,7 @@ class Agent:
         """Let tools ask about this conversation."""
         services = self.kit.run.services
         if isinstance(services, Services):
-            services.fill(SessionState, lambda: _State(self))
+            services.fill(SessionState, lambda: LiveSession(self))
 
     @property
     def session(self) -> Session | None:
@@ -331,50 +333,6 @@ class Agent:
 def _read(path: str | os.PathLike[str]) -> bytes:
     with open(path, "rb") as file:
         return file.read(MAX_PICTURE_BYTES + 1)
-
-
-class _State:
-    """What tools may know of the conversation, and change."""
-
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-
-    @property
-    def session(self) -> Session:
-        run = self._agent.kit.run.scope
-        unkept = Session("", run.session, run.agent, usage=self._agent.conversation.usage)
-        return self._agent.session or unkept
-
-    @property
-    def model(self) -> str:
-        return str(self._agent.conversation.model.ref)
-
-    @property
-    def auth(self) -> str:
-        return self._agent.models.auth(self._agent.conversation.model.ref)
-
-    @property
-    def context_tokens(self) -> int:
-        return self._agent.conversation.context_tokens
-
-    @property
-    def context_window(self) -> int:
-        return self._agent.conversation.model.facts.window
-
-    @property
-    def queued(self) -> int:
-        return self._agent.conversation.queued
-
-    def resolve_model(self, text: str) -> str:
-        models = self._agent.models
-        ref = models.find(text)
-        # A person can put this right; a model that cannot be asked never says another word.
-        if ref != OPERATOR and not models.catalog.credentials.has(ref.provider):
-            raise ToolInputError(f"{ref} cannot be chosen: there is no credential for it")
-        return str(ref)
-
-    def set_model(self, model: str) -> None:
-        self._agent.use_model(model)
 
 
 def _keep(loaded: Loaded, agent: str, name: str | None, workspace: str) -> Kept:

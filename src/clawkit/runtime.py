@@ -12,6 +12,7 @@ from typing import Any
 from clawkit.agent.assemble import Assembly, assemble
 from clawkit.agent.model import context_window_of, default_model, target_of
 from clawkit.approvals.seam import Approvals
+from clawkit.config.env import environment
 from clawkit.config.load import Loaded, load, loads
 from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef, parse_ref
@@ -205,7 +206,7 @@ def load_config(
     if isinstance(config, Loaded):
         return config
     if isinstance(config, Config):
-        return Loaded(config, None, "", {}, [], ())
+        return Loaded(config, None, "", {}, [], (), environment(os.environ, {}, {}))
     if not isinstance(config, Mapping):
         return load(None if config is None else os.fspath(config))
     try:

@@ -123,7 +123,7 @@ class Credentials:
         if isinstance(text, str) and (name := named_variable(text, self._env)):
             names = [name]
         advice = " or ".join([*names, service.at("apiKey")])
-        if service.known is None:
+        if (service.settings.base_url or "").lower().startswith("http://"):
             private = service.at("request", "allowPrivateNetwork")
             advice += f"; a server in your own network that needs none: set {private} to true"
         return ModelError("auth", f"there is no credential for {service.id}: set {advice}")
