@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -222,28 +223,19 @@ def test_a_pipe_somebody_reads_is_not_written(file: Path, caplog: pytest.LogCapt
     assert "not a regular file" in caplog.text
 
 
-def test_a_full_disk_is_told_and_the_next_record_is_found(file: Path) -> None:
+def test_a_full_disk_is_told_and_the_next_record_is_found(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     fill(file, "first")
     room = file.stat().st_size + 40
-    code = (
-        "import logging, resource, signal, sys\n"
-        "from clawkit.approvals.audit import Audit\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "most = resource.getrlimit(resource.RLIMIT_FSIZE)[1]\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), most))\n"
-        "logging.basicConfig(stream=sys.stdout)\n"
-        "Audit(sys.argv[1]).write({'command': 'second'})\n"
-        "Audit(sys.argv[1]).write({'command': 'third'})\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(file), str(room)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "only a part of a line was written" in done.stdout
-    assert "File too large" in done.stdout
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    try:
+        fill(file, "second", "third")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "only a part of a line was written" in caplog.text
+    assert "File too large" in caplog.text
     assert file.stat().st_size == room
     fill(file, "fourth", "fifth")
     assert commands(file) == ["first", "fourth", "fifth"]

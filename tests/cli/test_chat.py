@@ -348,7 +348,8 @@ async def test_a_configuration_that_makes_no_sense_is_told_on_a_sane_terminal(
     file.write_text("{tools: 3}", encoding="utf-8")
     screen = chat("--config", str(file))
     assert await screen.end() == 2
-    assert "tools" in screen.text
+    # The path before it may be so long that the line is folded anywhere.
+    assert "expected an object" in screen.text.replace("\n", "")
     assert screen.has_cursor
 
 

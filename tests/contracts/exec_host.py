@@ -457,9 +457,10 @@ class ExecHostContract:
     async def test_what_a_command_left_running_is_told_and_can_be_ended(
         self, hand: Hand, ground: Ground, marker: str, before: str
     ) -> None:
-        text = f"setsid -f {before}$(type -p sleep) {marker}; echo done; exit 6"
-        running = await hand.start(text)
+        text = f"read; setsid -f {before}$(type -p sleep) {marker}; echo done; exit 6"
+        running = await hand.start(text, open_input=True)
         assert not running.left
+        await running.write(b"\n")
         exit_ = await running.wait()
         assert (exit_.reason, exit_.code) == ("exit", 6)
         assert await read(running.output) == b"done\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -1288,6 +1289,29 @@ def test_a_name_of_any_length_or_kind_is_shown_on_one_line() -> None:
 
 def test_a_repository_that_is_not_certain_asks() -> None:
     assert "not certain" in find_danger(program("git status", cwd=None))
+
+
+@pytest.mark.parametrize("flags", ["-xI gzip", "-I gzip -x", "-xvf a"])
+def test_a_letter_that_is_repeated_says_no_more(flags: str) -> None:
+    repeated = re.sub(r"-(\w+)", r"-\1\1", flags)
+    assert repeated != flags
+    once, twice = (find_danger(program(f"tar {each}")) for each in (flags, repeated))
+    assert bool(once) == bool(twice) == ("I" in flags)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["-aab"], [("-a", ""), ("-b", "")]),
+        (["-aafa", "x"], [("-a", ""), ("-f", "a"), ("", "x")]),
+        (["-aaf", "x", "-a"], [("-a", ""), ("-f", "x"), ("-a", "")]),
+        (["--", "-aa"], [("", "-aa")]),
+    ],
+)
+def test_a_letter_is_told_once_in_its_word(
+    arguments: list[str], expected: list[tuple[str, str]]
+) -> None:
+    assert list(read_options(arguments, "f")) == expected
 
 
 HOSTILE = (
