@@ -719,6 +719,12 @@ class TestRoute:
         assert own.timeout_s(ModelRef("openai", "gpt-5.4")) is None
         assert own.settings(ModelRef("own", "one")).timeout_seconds == 7
 
+    def test_the_time_limit_of_an_agents_model_goes_before_it(self) -> None:
+        own = {"models": {"providers": {"own": {"timeoutSeconds": 7, **LOCAL}}}}
+        model = {"primary": "own/one", "timeoutMs": 2_500}
+        for agents in ({"defaults": {"model": model}}, {"entries": {"main": {"model": model}}}):
+            assert catalog({**own, "agents": agents}).timeout_s(ModelRef("own", "one")) == 2.5
+
 
 class TestList:
     def test_configured_models_come_first_and_every_one_says_where_it_is_from(self) -> None:

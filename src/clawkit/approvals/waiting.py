@@ -215,11 +215,6 @@ class Waiting:
             *(_ms(now_ms), id_),
         )
 
-    def purge(self, now_ms: int) -> int:
-        """Forget what ended more than a day ago; how many that were."""
-        with self._database.writing() as db:
-            return _purge(db, now_ms)
-
     def close(self) -> None:
         self._database.close()
 
@@ -282,13 +277,13 @@ def _expire(db: Connection, now_ms: int) -> None:
     )
 
 
-def _purge(db: Connection, now_ms: int) -> int:
+def _purge(db: Connection, now_ms: int) -> None:
+    """Forget what ended more than a day ago, and what is too much."""
     db.execute(
         "DELETE FROM question WHERE ended_ms < ? OR id IN (SELECT id FROM question"
         " WHERE ended_ms NOT NULL ORDER BY ended_ms DESC LIMIT -1 OFFSET ?)",
         (now_ms - KEEP_MS, KEEP_ENDED),
     )
-    return db.changes()
 
 
 def _ms(now_ms: int | None) -> int:

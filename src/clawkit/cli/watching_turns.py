@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +26,7 @@ from clawkit.text import human_time, one_line, printable
 _SHOWN = 120
 
 
-class Watcher:
+class Watcher(ABC):
     """Shows events as long as somebody takes them."""
 
     def __init__(self) -> None:
@@ -42,10 +43,10 @@ class Watcher:
                 self.failed = error
                 self.stop()
 
-    def show(self, event: Event) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def show(self, event: Event) -> None: ...
 
-    def finish(self, ended: TurnEnded) -> None:
+    def finish(self, ended: TurnEnded) -> None:  # noqa: B027  # events may have said it all
         """What is left to say when the turn is over."""
 
 

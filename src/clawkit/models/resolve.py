@@ -197,7 +197,10 @@ class Catalog:
         return self._names.service(ref).settings
 
     def timeout_s(self, ref: ModelRef) -> float | None:
-        """Longest time for one request; None when nothing is said."""
+        """Longest time for one request; None when nothing is said. The agent's word goes first."""
+        for _, layer in self._layers:
+            if isinstance(layer.model, ModelChoice) and layer.model.timeout_ms:
+                return layer.model.timeout_ms / 1000
         said = self._names.service(ref).settings.timeout_seconds
         return float(said) if said else None
 

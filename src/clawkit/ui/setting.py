@@ -87,10 +87,7 @@ async def thinking(talk: Talk, face: Face, rest: str) -> None:
     if level and level not in get_args(Thinking):
         raise _unknown("thinking level", level, (*get_args(Thinking), "show", "hide"))
     if level:
-        conversation.thinking = level
-        session, store = talk.agent.session, talk.agent.store
-        if session is not None and store is not None:
-            store.update(session.id, thinking=level)
+        talk.agent.use_thinking(level)
     facts = conversation.model.facts
     doubt = "" if facts.reasoning or not level else f" ({conversation.model.ref} may ignore it)"
     face.say(f"Thinking: {conversation.thinking}{doubt}")

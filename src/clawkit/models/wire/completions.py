@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from clawkit.content import Assistant, Image, Message, Summary, Text, Thinking, ToolResult, User
+from clawkit.content import Assistant, Image, Summary, Text, Thinking, ToolResult, User
 from clawkit.models.base import Decoder, Request
 from clawkit.models.wire.completions_read import CompletionsDecoder
 from clawkit.models.wire.declared import call_as_text, result_as_text, text_of
@@ -32,6 +32,7 @@ class CompletionsWire(OpenAiWire):
     PATH = "/chat/completions"
     FORM = "openai"
     LIST = "messages"
+    TEXT = "text"
 
     def decoder(self) -> Decoder:
         return CompletionsDecoder(self._endpoint)
@@ -74,35 +75,12 @@ class CompletionsWire(OpenAiWire):
             **dialect.thinking_fields(request.thinking),
         }
 
-    def _make(self, message: Message) -> Piece:
-        if isinstance(message, Assistant):
-            item = self._assistant(message)
-            return Piece("assistant", encode(item) if item else b"")
-        if isinstance(message, ToolResult):
-            return self._result(message)
-        blocks = blocks_of(message)
-        if not blocks:
-            return Piece("user", b"")
-        return Piece("user", encode({"role": "user", "content": self._content(blocks)}))
+    def _answer(self, message: Assistant) -> bytes:
+        item = self._assistant(message)
+        return encode(item) if item else b""
 
-    def _content(self, blocks: list[Text | Image]) -> str | list[dict[str, Any]]:
-        """One text as a string, which every service takes; anything else as parts."""
-        parts = self._parts(blocks)
-        is_text = all(part["type"] == "text" for part in parts)
-        if is_text and (len(parts) == 1 or self._endpoint.compat.requires_string_content):
-            return "\n".join(part["text"] for part in parts)
-        return parts
-
-    def _parts(self, blocks: list[Text | Image]) -> list[dict[str, Any]]:
-        takes_images = self._endpoint.facts.images
-        return [
-            {"type": "text", "text": block.text}
-            if isinstance(block, Text)
-            else {"type": "image_url", "image_url": {"url": data_url(block)}}
-            if takes_images
-            else {"type": "text", "text": NO_IMAGE}
-            for block in blocks
-        ]
+    def _image(self, image: Image) -> dict[str, Any]:
+        return {"type": "image_url", "image_url": {"url": data_url(image)}}
 
     def _assistant(self, message: Assistant) -> dict[str, Any]:
         """Nothing for a message that says nothing: one without text or calls."""

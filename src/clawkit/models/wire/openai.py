@@ -6,14 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
-from clawkit.content import Assistant, Message, Stop, Usage
+from clawkit.content import Assistant, Block, Image, Message, Stop, Text, ToolResult, Usage
 from clawkit.models.base import Delta, Endpoint, ModelError, Request, ServerEvent
 from clawkit.models.faults import cut_off
 from clawkit.models.wire.answer import Answer
 from clawkit.models.wire.dialect import Dialect
-from clawkit.models.wire.items import Piece, arrange, join_body
+from clawkit.models.wire.items import Piece, arrange, blocks_of, join_body
 from clawkit.models.wire.offered import Offered
-from clawkit.models.wire.shared import Pieces
+from clawkit.models.wire.shared import NO_IMAGE, Pieces, encode
 
 
 class OpenAiWire(ABC):
@@ -23,6 +23,8 @@ class OpenAiWire(ABC):
     FORM: ClassVar[Literal["openai", "openai-responses"]]
     LIST: ClassVar[str]
     """The field that holds the conversation."""
+    TEXT: ClassVar[str]
+    """What a part with text is called."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -72,8 +74,41 @@ class OpenAiWire(ABC):
         self._has_after = self._has_after or bool(piece.after)
         return piece
 
+    def _make(self, message: Message) -> Piece:
+        if isinstance(message, Assistant):
+            return Piece("assistant", self._answer(message))
+        if isinstance(message, ToolResult):
+            return self._result(message)
+        blocks = blocks_of(message)
+        if not blocks:
+            return Piece("user", b"")
+        return Piece("user", encode({"role": "user", "content": self._content(blocks)}))
+
+    def _content(self, blocks: list[Block]) -> str | list[dict[str, Any]]:
+        """One text as a string, which every service takes; anything else as parts."""
+        parts = self._parts(blocks)
+        is_text = all("text" in part for part in parts)
+        if is_text and (len(parts) == 1 or self._endpoint.compat.requires_string_content):
+            return "\n".join(part["text"] for part in parts)
+        return parts
+
+    def _parts(self, blocks: list[Block]) -> list[dict[str, Any]]:
+        takes_images = self._endpoint.facts.images
+        return [
+            self._image(block)
+            if isinstance(block, Image) and takes_images
+            else {"type": self.TEXT, "text": block.text if isinstance(block, Text) else NO_IMAGE}
+            for block in blocks
+        ]
+
     @abstractmethod
-    def _make(self, message: Message) -> Piece: ...
+    def _answer(self, message: Assistant) -> bytes:
+        """Items of an answer; empty for one that says nothing."""
+
+    @abstractmethod
+    def _result(self, result: ToolResult) -> Piece: ...
+    @abstractmethod
+    def _image(self, image: Image) -> dict[str, Any]: ...
     @abstractmethod
     def _system_item(self, system: str) -> bytes: ...
     @abstractmethod

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from clawkit.content import Assistant, Image, Message, Text, Thinking, ToolCall, ToolResult
+from clawkit.content import Assistant, Image, Text, Thinking, ToolCall, ToolResult
 from clawkit.models.base import Decoder, Request
 from clawkit.models.wire.declared import call_as_text, result_as_text, text_of
 from clawkit.models.wire.items import (
     IMAGE_FOLLOWS,
     RESULT_IMAGES,
     Piece,
-    blocks_of,
     function_of,
     images_of,
     is_own,
@@ -31,6 +30,7 @@ class ResponsesWire(OpenAiWire):
     PATH = "/responses"
     FORM = "openai-responses"
     LIST = "input"
+    TEXT = "input_text"
 
     def decoder(self) -> Decoder:
         return ResponsesDecoder(self._endpoint)
@@ -72,33 +72,11 @@ class ResponsesWire(OpenAiWire):
             reasoning["summary"] = "auto"
         return fields | ({"reasoning": reasoning} if reasoning else {})
 
-    def _make(self, message: Message) -> Piece:
-        if isinstance(message, Assistant):
-            return Piece("assistant", b",".join(map(encode, self._assistant(message))))
-        if isinstance(message, ToolResult):
-            return self._result(message)
-        blocks = blocks_of(message)
-        if not blocks:
-            return Piece("user", b"")
-        return Piece("user", encode({"role": "user", "content": self._content(blocks)}))
+    def _answer(self, message: Assistant) -> bytes:
+        return b",".join(map(encode, self._assistant(message)))
 
-    def _content(self, blocks: list[Text | Image]) -> str | list[dict[str, str]]:
-        parts = self._parts(blocks)
-        is_text = all(part["type"] == "input_text" for part in parts)
-        if is_text and (len(parts) == 1 or self._endpoint.compat.requires_string_content):
-            return "\n".join(part["text"] for part in parts)
-        return parts
-
-    def _parts(self, blocks: list[Text | Image]) -> list[dict[str, str]]:
-        takes_images = self._endpoint.facts.images
-        return [
-            {"type": "input_text", "text": block.text}
-            if isinstance(block, Text)
-            else {"type": "input_image", "image_url": data_url(block), "detail": "auto"}
-            if takes_images
-            else {"type": "input_text", "text": NO_IMAGE}
-            for block in blocks
-        ]
+    def _image(self, image: Image) -> dict[str, Any]:
+        return {"type": "input_image", "image_url": data_url(image), "detail": "auto"}
 
     def _assistant(self, message: Assistant) -> list[dict[str, Any]]:
         own = is_own(message, self._endpoint)
