@@ -610,7 +610,7 @@ def test_the_real_program_runs_nothing_that_was_not_told(
         input=given + "\n",
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=40,
         env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
         start_new_session=True,
     )

@@ -284,7 +284,7 @@ def test_following_tells_what_comes_and_ends_when_interrupted(
     append(folder, b"\x1b[1mmore\x1b[m\n")
     assert line_of(process) == b"more\n"
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=40)
     assert (process.returncode, out, err.split()) == (130, b"", [b"interrupted"])
 
 
@@ -301,7 +301,7 @@ def test_following_output_that_was_cut_or_removed(
         file.write(b"from beyond\n")
     assert line_of(process) == b"from beyond\n"
     os.kill(record.pid, signal.SIGKILL)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=40)
     assert (process.returncode, out) == (0, b"")
     assert err == b"[the output was cut; it goes on from its new beginning]\n"
 

@@ -34,6 +34,12 @@ GONE = 2**31 - 1
 pytestmark = TOGETHER
 
 
+def test_these_tests_run_one_after_another(request: pytest.FixtureRequest) -> None:
+    """A worker that knows nothing of groups would let them end each other's commands."""
+    if request.config.getoption("loadgroup", False):
+        assert request.node.nodeid.endswith("@records")
+
+
 class Done(NamedTuple):
     code: int
     out: str

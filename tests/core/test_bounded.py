@@ -280,7 +280,7 @@ def test_threads_are_used_again() -> None:
 
 
 async def test_blocking_functions_run_side_by_side() -> None:
-    barrier = threading.Barrier(20, timeout=10)
+    barrier = threading.Barrier(20, timeout=30)
     await asyncio.gather(*(in_thread(barrier.wait) for _ in range(20)))
 
 
@@ -290,7 +290,7 @@ async def test_threads_that_wait_for_work_are_few_and_go_away(
     threads = _Threads()
     monkeypatch.setattr(threads, "MAX_IDLE", 2)
     monkeypatch.setattr(threads, "IDLE_S", 0.05)
-    barrier = threading.Barrier(6, timeout=10)
+    barrier = threading.Barrier(6, timeout=30)
 
     def meet() -> None:
         barrier.wait()

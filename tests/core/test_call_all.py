@@ -41,7 +41,7 @@ def reads(resource: str) -> Callable[..., tuple[Effect, ...]]:
 
 async def in_time(work: Awaitable[list[Result]]) -> list[Result]:
     """A deadlock shows as a failure."""
-    return await asyncio.wait_for(work, 10)
+    return await asyncio.wait_for(work, 30)
 
 
 async def test_results_come_in_the_order_of_the_requests_refusals_included() -> None:

@@ -15,7 +15,7 @@ import pytest
 from clawkit.process import found, records, tree
 from clawkit.process.records import Record
 
-PATIENCE_S = 20.0
+PATIENCE_S = 40.0
 KEY = f"calm-otter-ab1{os.getpid():x}"
 TOGETHER = pytest.mark.xdist_group("records")
 """For tests that would find each other's commands if they ran side by side."""

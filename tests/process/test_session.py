@@ -221,10 +221,10 @@ async def test_news_are_waited_for(begin: Begin, text: str) -> None:
     waiting = asyncio.create_task(session.wait_for_news(size, 30))
     await asyncio.sleep(0)
     await session.write(b"\n")
-    await asyncio.wait_for(waiting, 10)
+    await asyncio.wait_for(waiting, 30)
     assert session.output.size > size
     if "again" in text:
-        await asyncio.wait_for(session.wait_for_news(size + 5, 30), 10)
+        await asyncio.wait_for(session.wait_for_news(size + 5, 30), 30)
         assert session.output.tail(6) == b"again\n"
 
 
@@ -233,7 +233,7 @@ async def test_the_end_is_news(begin: Begin) -> None:
     waiting = asyncio.create_task(session.wait_for_news(0, 60))
     await asyncio.sleep(0)
     await session.write(b"\n")
-    await asyncio.wait_for(waiting, 10)
+    await asyncio.wait_for(waiting, 30)
     await session.wait_for_news(0, 60)
 
 
@@ -246,7 +246,7 @@ async def test_no_news_come_when_the_time_is_over(begin: Begin) -> None:
 
 async def test_a_detached_command_has_news_too(begin: Begin) -> None:
     session = await begin("sleep 0.1; echo more; sleep 60", detach=True)
-    await asyncio.wait_for(session.wait_for_news(0, 60), 10)
+    await asyncio.wait_for(session.wait_for_news(0, 60), 30)
     assert await session.output.read(0, 100) == b"more\n"
 
 

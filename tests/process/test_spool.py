@@ -61,7 +61,7 @@ class Pipe:
 
     def wait_until_told(self, size: int) -> None:
         with self._news:
-            assert self._news.wait_for(lambda: size in self.told, 5), f"told only of {self.told}"
+            assert self._news.wait_for(lambda: size in self.told, 30), f"told only of {self.told}"
 
     def write(self, data: bytes) -> None:
         while data:

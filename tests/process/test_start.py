@@ -34,7 +34,7 @@ def place(tmp_path: Path) -> Path:
 def run(*argv: str, hold: Hold | None, cwd: str | int = "/") -> tuple[int, str]:
     """How a program ended, and all that it said."""
     program = start(argv, cwd=cwd, env={}, hold=hold, stderr=subprocess.STDOUT)
-    said, _ = program.communicate(timeout=20)
+    said, _ = program.communicate(timeout=40)
     return program.returncode, said.decode()
 
 
@@ -235,7 +235,7 @@ def test_a_program_has_its_own_session_and_environment(
 ) -> None:
     monkeypatch.setenv("SECRET", "x")
     program = start(["/usr/bin/env"], cwd="/", env={"A": "b"}, hold=None)
-    assert program.communicate(timeout=20)[0] == b"A=b\n"
+    assert program.communicate(timeout=40)[0] == b"A=b\n"
     program = start(["/bin/sleep", "60"], cwd="/", env={}, hold=None)
     try:
         assert os.getsid(program.pid) == program.pid
@@ -248,11 +248,11 @@ def test_a_program_has_its_own_session_and_environment(
 def test_input_goes_to_a_held_program(place: Path) -> None:
     hold = Hold(run=SYSTEM)
     program = start(["/bin/cat"], cwd="/", env={}, hold=hold, stdin=subprocess.PIPE)
-    assert program.communicate(b"hello", timeout=20)[0] == b"hello"
+    assert program.communicate(b"hello", timeout=40)[0] == b"hello"
     with (place / "outside" / "f").open("rb") as file:
         program = start(["/bin/cat"], cwd="/", env={}, hold=hold, stdin=file)
         # What is open already stays so.
-        assert program.communicate(timeout=20)[0] == b"outside"
+        assert program.communicate(timeout=40)[0] == b"outside"
 
 
 @held

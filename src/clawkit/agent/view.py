@@ -43,32 +43,40 @@ class View:
     """Call id to the result and what is shown of it."""
     _asked: float | None = None
     """When the model was last shown something."""
+    _last: tuple[Message, ...] = ()
+    _shown: list[Message] = field(default_factory=list)
+    _total: int = 0
+    """The conversation of the last request, what was shown of it, and characters of its results."""
 
     def show(self, history: Sequence[Message]) -> tuple[Message, ...]:
         """What the next request is made of."""
-        shown: list[Message] = [
-            self._now(message) if isinstance(message, ToolResult) else message
-            for message in history
-        ]
+        now = tuple(history)
+        # Mostly it only grew: the same objects are equal at once.
+        if now[: len(self._last)] != self._last:
+            self._shown, self._total = [], 0
+        for message in now[len(self._shown) :]:
+            self._shown.append(self._now(message) if isinstance(message, ToolResult) else message)
+            self._total += _chars(self._shown[-1])
+        self._last = now
         if self.pruning.mode == "cache-ttl" and self._is_expired():
-            self._prune(history, shown)
-        self._bound(history, shown)
+            self._prune(now, self._shown)
+            self._total = sum(map(_chars, self._shown))
+        self._bound(now, self._shown)
         self._asked = self.clock()
-        return tuple(shown)
+        return tuple(self._shown)
 
     def _bound(self, history: Sequence[Message], shown: list[Message]) -> None:
         """All results together take half of the window at most; the oldest are cut first."""
         most = max(_ROOM * result_cap(self.window), self.window * CHARS_PER_TOKEN // 2)
-        total = sum(_chars(message) for message in shown if isinstance(message, ToolResult))
-        if total <= most:
+        if self._total <= most:
             return
         for number, full in _old(history):
-            if total <= most * _AIM:
+            if self._total <= most * _AIM:
                 return
             before = _chars(now := self._now(full))
             if before > _SHORT:
                 shown[number] = self._put(full, _with_text(now, cut(_text(now), _SHORT)))
-                total -= before - _chars(self._now(full))
+                self._total -= before - _chars(shown[number])
 
     def _is_expired(self) -> bool:
         return self._asked is None or self.clock() - self._asked > parse_time(self.pruning.ttl)
@@ -124,7 +132,10 @@ def _old(history: Sequence[Message]) -> Iterator[tuple[int, ToolResult]]:
             yield number, message
 
 
-def _chars(message: ToolResult) -> int:
+def _chars(message: Message) -> int:
+    """Of a result; 0 for all else."""
+    if not isinstance(message, ToolResult):
+        return 0
     return sum(len(block.text) for block in message.content if isinstance(block, Text))
 
 

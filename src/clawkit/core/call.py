@@ -147,6 +147,8 @@ async def call_all(
         for number, request in enumerate(requests)
     ]
     prepared = [await _prepare(entered) for entered in _enter(run, entries)]
+    if len(prepared) == 1 and isinstance(prepared[0], _Prepared):
+        return [await _carry_out((), prepared[0])]
     started: list[asyncio.Task[Result] | Result] = []
     async with asyncio.TaskGroup() as group:
         for each in prepared:

@@ -171,6 +171,8 @@ class _Run:
 
     def first(self) -> Link:
         """Whom to ask first: the first one that does not rest, else the one soonest ready."""
+        if len(self._links) == 1:
+            return self._links[0]
         now = self._clock.now()
         return min(self._links, key=lambda link: link.rest_s(now))
 

@@ -72,7 +72,6 @@ class Keeping:
         self._unpacker = Unpacker()
         self._backlog: deque[tuple[bytes, tuple[int, ...]]] = deque()
         self._closed: asyncio.Future[None] = self.loop.create_future()
-        self._has_detached = False
         self._is_closing = self._refuses = False
         self._socket, other = socket.socketpair()
         self._socket.setblocking(False)
@@ -116,7 +115,6 @@ class Keeping:
         }
         self._post(pack("run", id_, argv, env, options), fds)
         self._children[id_] = child
-        self._has_detached |= child.detached
         try:
             await asyncio.wait({child.started}, timeout=_PATIENCE_S)
             if not child.started.done():
@@ -153,12 +151,13 @@ class Keeping:
         if self._closed.done():
             return
         self._is_closing = True
+        lives_on = any(child.detached for child in self._children.values())
         with suppress(KeeperLostError):
             self._post(pack("close"))
         await asyncio.wait({self._closed}, timeout=_PATIENCE_S)
         if not self._closed.done():
             self._give_up()
-        if self._has_detached:
+        if lives_on:
             # It lives as long as what it keeps, and only has to be taken note of.
             threading.Thread(target=self._process.wait, name="clawkit", daemon=True).start()
             return

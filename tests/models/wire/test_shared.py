@@ -141,7 +141,7 @@ def test_a_message_is_encoded_once_while_it_is_part_of_the_conversation() -> Non
     pieces = Pieces(make)
     first, second, third = (User((Text(name),)) for name in "abc")
     assert pieces.of([first, second]) == [1, 2]
-    assert pieces.of([first, second, third, first]) == [1, 2, 3, 1]
+    assert pieces.of([first, second, third]) == [1, 2, 3]
     assert made == [first, second, third]
     assert pieces.of([third]) == [3]
     assert len(pieces) == 1

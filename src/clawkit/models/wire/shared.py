@@ -61,25 +61,23 @@ class Pieces(Generic[T]):
 
     def __init__(self, make: Callable[[Message], T]) -> None:
         self._make = make
-        # A message is kept beside its piece: while it is here, no other object has its id.
-        self._kept: dict[int, tuple[Message, T]] = {}
+        self._messages: tuple[Message, ...] = ()
+        self._pieces: list[T] = []
 
     def of(self, messages: Sequence[Message]) -> list[T]:
         """The piece of every message; forgets those of all other messages."""
-        kept = self._kept
-        try:
-            pieces = [kept[id(message)][1] for message in messages]
-        except KeyError:
-            for message in messages:
-                if id(message) not in kept:
-                    kept[id(message)] = (message, self._make(message))
-            pieces = [kept[id(message)][1] for message in messages]
-        if len(kept) > len(messages):
-            self._kept = {id(message): kept[id(message)] for message in messages}
-        return pieces
+        now, before, pieces = tuple(messages), self._messages, self._pieces
+        # Mostly a conversation only grows: the same objects are equal at once.
+        start = len(before) if now[: len(before)] == before else 0
+        known = (
+            {} if start else {id(each): piece for each, piece in zip(before, pieces, strict=True)}
+        )
+        made = [known[id(each)] if id(each) in known else self._make(each) for each in now[start:]]
+        self._messages, self._pieces = now, pieces[:start] + made
+        return list(self._pieces)
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._pieces)
 
 
 def clean(text: str) -> str:
