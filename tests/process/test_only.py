@@ -652,6 +652,9 @@ class ConfinedHost:
         self._host = host
         self._programs = tuple(os.environ["PATH"].split(":"))
 
+    def prepare(self) -> None:
+        self._host.prepare()
+
     async def start(self, launch: Launch, id_: str) -> Running:
         return await self._host.start(launch._replace(programs=self._programs), id_)
 

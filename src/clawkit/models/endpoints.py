@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -71,6 +72,7 @@ def supported_api(api: str, key: str) -> Api:
     return found
 
 
+@lru_cache(64)
 def read_address(text: str, key: str) -> Address:
     """The address a person wrote. Raises ConfigError, which says what is wrong with it."""
     text = text.strip()

@@ -218,6 +218,10 @@ class ExecHost(Protocol):
     @property
     def name(self) -> str: ...
 
+    def prepare(self) -> None:
+        """Get ready to start commands, in the background; none is started by it."""
+        ...
+
     async def start(self, launch: Launch, id_: str) -> Running:
         """Raises `ToolError` when the command cannot be started. The id is the only one of its
         kind on this machine, and fit for the name of a file."""
@@ -310,6 +314,10 @@ class Commands(Protocol):
     @property
     def hosts(self) -> Sequence[str]:
         """Where commands can run."""
+        ...
+
+    def prepare(self, host: str) -> None:
+        """Get ready to start commands there, while it is still found out whether one may run."""
         ...
 
     async def start(

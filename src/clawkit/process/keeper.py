@@ -26,6 +26,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 from clawkit.process import pressure, tree  # found through the line above
 from clawkit.process.hidden import hide_memory
 from clawkit.process.kept import Kept
+from clawkit.process.spawn import prepare
 from clawkit.process.wire import Unpacker, pack
 
 ENDING_MS, WATCH_MS, HUNT_S = 20, 100, 0.05
@@ -36,9 +37,6 @@ STUCK_S = 5.0
 LITTLE = 32 * 1024**2
 _SET_NAME, _SET_SUBREAPER = 15, 36
 _UNIT = 1 if sys.platform == "darwin" else 1024
-_FIXED = (signal.SIGKILL, signal.SIGSTOP)
-_SIGNALS = [each for each in signal.Signals if each < 32 and each not in _FIXED]
-"""What somebody may have set to be ignored; those of real-time are nobody's."""
 
 
 class Keeper:
@@ -49,6 +47,7 @@ class Keeper:
         self._score = score
         self._unpacker = Unpacker()
         self._fds: list[int] = []
+        self._env: dict[str, str] = {}
         self._kept: dict[str, Kept] = {}
         self._close_until: float | None = None
         """Set while everything is being ended; afterwards nothing is left to do."""
@@ -147,7 +146,10 @@ class Keeper:
                 each.end(GRACE_S)
         self._close_until = time.monotonic() + GRACE_S + STUCK_S
 
-    def _on_run(self, id_: str, argv: list[str], env: dict[str, str], options: Any) -> None:
+    def _on_run(self, id_: str, argv: list[str], env: dict[str, str] | None, options: Any) -> None:
+        """Without `env` it has the variables of the command before."""
+        if env is not None:
+            self._env = env
         # With a terminal comes a handle of it, so that its name cannot pass to another one.
         count = 2 if options["tty"] else 3
         fds, self._fds = self._fds[:count], self._fds[count:]
@@ -156,7 +158,7 @@ class Keeper:
                 os.close(fd)
             self._tell(id_, "refused")
             return
-        spawn = _prepare(argv, env, fds, options["tty"])
+        spawn = prepare(argv, {**self._env, tree.TAG: id_}, fds, options["tty"])
         try:
             if options["programs"] is not None:
                 from clawkit.process import only  # most commands do without it
@@ -358,20 +360,6 @@ class Keeper:
         strays = self._strays(processes)
         if len(strays) > max(each.limit for each in self._kept.values()):
             tree.stop(-1, strays, processes, force=True)
-
-
-def _prepare(argv: list[str], env: dict[str, str], fds: list[int], tty: str) -> Callable[[], int]:
-    """What starts a program in a session of its own, and returns its pid."""
-    actions: list[tuple[Any, ...]]
-    if tty:
-        # The first terminal that the leader of a session opens becomes its own.
-        actions = [(os.POSIX_SPAWN_OPEN, 0, tty, os.O_RDWR, 0)]
-        actions += [(os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
-    else:
-        actions = [(os.POSIX_SPAWN_DUP2, fds[1], 0)]
-        actions += [(os.POSIX_SPAWN_DUP2, fds[2], each) for each in (1, 2)]
-    options: dict[str, Any] = {"setsid": True, "setsigdef": _SIGNALS, "setsigmask": ()}
-    return functools.partial(os.posix_spawn, argv[0], argv, env, file_actions=actions, **options)
 
 
 def main() -> None:

@@ -72,6 +72,8 @@ class Keeping:
         self._unpacker = Unpacker()
         self._backlog: deque[tuple[bytes, tuple[int, ...]]] = deque()
         self._closed: asyncio.Future[None] = self.loop.create_future()
+        self._env: Mapping[str, str] | None = None
+        """The variables that the keeper was told last; mostly the next command has the same."""
         self._is_closing = self._refuses = False
         self._socket, other = socket.socketpair()
         self._socket.setblocking(False)
@@ -101,8 +103,9 @@ class Keeping:
         programs: Sequence[str] | None = None,
     ) -> Child:
         """Start a program, by its absolute path. `fds` are its directory and either its standard
-        input and output or a handle of its terminal, named `tty`; they stay the caller's. With
-        `programs`, by absolute paths, it can start no others but itself."""
+        input and output or a handle of its terminal, named `tty`; they stay the caller's. The
+        keeper adds the id to its variables. With `programs`, by absolute paths, it can start no
+        others but itself."""
         taken = {child.mark for child in self._children.values()}
         child = Child(id_, detached=bool(detached), mark=tree.new_mark(taken))
         options = {
@@ -113,7 +116,8 @@ class Keeping:
             "timeout_s": timeout_s,
             "programs": programs,
         }
-        self._post(pack("run", id_, argv, env, options), fds)
+        is_known, self._env = env == self._env, dict(env)
+        self._post(pack("run", id_, argv, None if is_known else env, options), fds)
         self._children[id_] = child
         try:
             await asyncio.wait({child.started}, timeout=_PATIENCE_S)

@@ -13,7 +13,6 @@ from clawkit.process.keeping import Child, KeeperLostError, Keeping
 from clawkit.process.running import LocalRunning, set_size
 from clawkit.process.spool import Spool
 from clawkit.process.terminal import TerminalState
-from clawkit.process.tree import TAG
 from clawkit.store import private_dir
 
 MAX_PROCESSES = 1_000
@@ -37,6 +36,11 @@ class LocalHost:
         from clawkit.process.landlock import available
 
         return available()
+
+    def prepare(self) -> None:
+        """Start the keeper, if there is none. What is wrong is told when a command is started."""
+        with suppress(OSError):
+            self._keeper()
 
     async def start(self, launch: Launch, id_: str) -> LocalRunning:
         for path in launch.programs or ():
@@ -114,7 +118,7 @@ class LocalHost:
         return await keeping.run(
             id_,
             (*self._shell, "-c", launch.text),
-            {**launch.env, TAG: id_},
+            launch.env,
             fds,
             limit=self._max_processes,
             tty=tty,

@@ -59,6 +59,9 @@ class Supervisor:
         """Where commands can run."""
         return tuple(self._make_host)
 
+    def prepare(self, host: str) -> None:
+        self._host(host).prepare()
+
     async def start(
         self,
         host: str,

@@ -98,6 +98,7 @@ async def execute(params: Params, ctx: Context, settings: _Settings) -> Result:
     warnings = [] if can_wait else list(_warn_ignored(params))
     background = params.background and can_wait
     host = await _find_host(params, ctx, settings, commands)
+    commands.prepare(host)
     launch = await _prepare(params, ctx, settings.exec, background=background)
     if problem := _look_at(launch.cwd):
         return say_not_run(launch.cwd, problem)
