@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,44 @@ async def test_secrets_are_not_stored(workspace: Path) -> None:
     stored = b"".join(path.read_bytes() for path in folder.rglob("*sqlite*"))
     assert b"the key is" in stored
     assert secret.encode() not in stored
+
+
+async def test_secrets_that_were_got_on_the_way_are_not_shown_either(
+    workspace: Path, tmp_path: Path
+) -> None:
+    """A key from a file, a header from a file and a token that was renewed: nobody knows them when
+    the conversation begins."""
+    key, header, token = ("correct-horse-" + each for each in ("key-41", "header-42", "token-43"))
+    vault = tmp_path / "vault.json"
+    vault.write_text(json.dumps({"key": key, "header": header}), encoding="utf-8")
+    vault.chmod(0o600)
+    ref = {"source": "file", "provider": "vault"}
+    look = call("read", {"path": "leak.txt"})
+    async with ScriptedServer(look, "seen", look, "ok") as server:
+        config = service(server)
+        config["secrets"] = {"providers": {"vault": {"source": "file", "path": str(vault)}}}
+        config["models"]["providers"]["mine"] |= {
+            "apiKey": {**ref, "id": "/key"},
+            "headers": {"x-extra": {**ref, "id": "/header"}},
+        }
+        (workspace / "leak.txt").write_text(f"{key} and {header} and {token}\n", encoding="utf-8")
+        events: list[object] = []
+        async with Agent.open(config, workspace=workspace, tell=events.append) as agent:
+            await agent.send("look")
+            # What is learned outlives a change of the settings.
+            agent.use_exec({"ask": "always"})
+            agent.models.catalog.credentials.learn([token])
+            await agent.send("look again")
+        sent = [json.dumps(each.body) for each in server.requests]
+    assert key in str(server.requests[0].headers)
+    assert header in str(server.requests[0].headers)
+    stored = b"".join(
+        path.read_bytes() for path in Path(os.environ["CLAWKIT_HOME"]).rglob("*sqlite*")
+    )
+    for shown in (sent[-1], str(events), stored.decode("utf-8", "replace")):
+        assert key not in shown
+        assert header not in shown
+    assert sent[-1].count(token) == 1, "it was not known yet when it was first read"
 
 
 async def test_the_prompt_has_the_tools_and_the_files_of_the_workspace(workspace: Path) -> None:

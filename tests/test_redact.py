@@ -571,3 +571,13 @@ def test_long_hostile_text_is_answered_and_settles(piece: str) -> None:
     # Quadratic work on this much text would run into the time limit of the test itself.
     masked = PLAIN.strict(piece * (200_000 // len(piece)))
     assert PLAIN.strict(masked) == masked
+
+
+def test_what_is_learned_is_masked_from_then_on() -> None:
+    redactor = Redactor(["first-value-of-mine"])
+    text = "the plain-second-value is used"
+    assert redactor.text(text) is text
+    redactor.learn(["plain-second-value"])
+    assert "plain-second-value" not in redactor.text(text)
+    assert "first-value-of-mine" not in redactor.text("first-value-of-mine")
+    assert quote("plain-second-value") not in redactor.text(f"?a={quote('plain-second-value')}")

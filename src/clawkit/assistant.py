@@ -315,10 +315,14 @@ class Agent:
             self._kept.update(state=own)
 
     def _attach(self) -> None:
-        """Let tools ask about this conversation."""
-        services = self.kit.run.services
-        if isinstance(services, Services):
-            services.fill(SessionState, lambda: LiveSession(self))
+        """Let tools ask about this conversation, and nothing secret get into it."""
+        run = self.kit.run
+        self.models.learn = run.redactor.learn
+        self.models.learn(self.models.catalog.secrets)
+        if self._kept:
+            self._kept.store.redact = run.redactor.text
+        if isinstance(run.services, Services):
+            run.services.fill(SessionState, lambda: LiveSession(self))
 
     @property
     def session(self) -> Session | None:

@@ -125,6 +125,7 @@ class Toolkit:
         """Go on with other settings, or for another model. What runs goes on, too."""
         old = self._run
         scope = old.scope
+        keeps = config is None or config.logging == self.config.logging
         if model is not None:
             window = context_window or context_window_of(self.config, model)
             scope = replace(scope, model=model, context_window=window)
@@ -139,6 +140,7 @@ class Toolkit:
             old.hooks,
             self._approver,
             later=self._later,
+            redactor=old.redactor if keeps else None,
         )
         if isinstance(old.services, Services) and isinstance(run.services, Services):
             run.services.take_over(old.services)
@@ -248,13 +250,21 @@ def make_run(
     approver: Approver | None = None,
     *,
     later: bool = False,
+    redactor: Redactor | None = None,
 ) -> Run:
-    """Everything `core.call` needs, with the local services filled in."""
+    """Everything `core.call` needs, with the local services filled in.
+
+    A `redactor` of an earlier run knows what was learned in it.
+    """
     refused = assembly.refused
-    redactor = make_redactor(loaded)
+    if redactor is None:
+        redactor = make_redactor(loaded)
+    else:
+        redactor.learn(known_secrets(loaded))
+    made = redactor
     services = Services(loaded, scope, workspace, approver=approver, later=later, redactor=redactor)
     services.fill(InForce, lambda: assembly.in_force)
-    services.fill(Redactor, lambda: redactor)
+    services.fill(Redactor, lambda: made)
     return Run(
         tools=assembly.tools,
         workspace=workspace,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -30,6 +30,8 @@ class Selection:
     def __init__(self, loaded: Loaded, agent: str, *, clock: Clock | None = None) -> None:
         """`clock` is what waits are waited by; this machine's when None."""
         self.catalog = Catalog.of(loaded, agent)
+        self.learn: Callable[[Iterable[str]], None] = lambda _secrets: None
+        """Told the secrets that services are sent; those from before are in the catalog."""
         self._clock = clock
         self._client: Client | None = None
 
@@ -85,9 +87,10 @@ class Selection:
 
         catalog = self.catalog
         catalog.credentials.post = self._post
+        catalog.credentials.learn = self._learn
         endpoint = catalog.endpoint(ref)
         endpoint = replace(endpoint, params={**endpoint.params, **catalog.params(ref)})
-        return HttpModel(
+        model = HttpModel(
             endpoint,
             self._connections(),
             keys=catalog.credentials,
@@ -96,6 +99,12 @@ class Selection:
             route=catalog.route(ref),
             timeout_s=catalog.timeout_s(ref),
         )
+        self.learn(catalog.secrets)
+        return model
+
+    def _learn(self, secrets: list[str]) -> None:
+        self.catalog.secrets.update(secrets)
+        self.learn(secrets)
 
     async def find_local(self) -> ModelRef | None:
         """A model that Ollama runs on this machine."""

@@ -503,6 +503,15 @@ class TestRenewing:
         assert stat.S_IMODE(place.file.stat().st_mode) == 0o600
         assert [each.secret for each in credentials.for_provider("own")] == ["new"]
 
+    async def test_every_secret_is_told_before_it_is_used(self, place: Place) -> None:
+        place.store({"own:me": oauth(tokenUrl=self.URL)})
+        post = Tokens((200, {"access_token": "new", "refresh_token": "next", "expires_in": 120}))
+        credentials = place.credentials(own(), post)
+        told: list[str] = []
+        credentials.learn = told.extend
+        await credentials.ready(credentials.for_provider("own")[0])
+        assert told == ["next", "new"]
+
     async def test_a_token_that_lasts_is_used_as_it_is(self, place: Place) -> None:
         place.store({"own:me": oauth(ends_in_s=61), "own:ever": oauth(ends_in_s=-NOW)})
         credentials = place.credentials(own(), Tokens())

@@ -532,7 +532,7 @@ def test_a_redirection_is_told_with_its_place() -> None:
     ("kind", "expected"),
     [
         ("refused", "refused"),
-        ("dns", "network"),
+        ("dns", "not_found"),
         ("connect", "network"),
         ("tls", "refused"),
         ("timeout", "timeout"),

@@ -118,12 +118,33 @@ async def test_a_name_without_an_address_is_an_error(addresses: list[str] | None
     assert caught.value.kind == "dns"
 
 
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (socket.EAI_NONAME, "dns"),
+        (socket.EAI_NODATA, "dns"),
+        (socket.EAI_AGAIN, "connect"),
+        (socket.EAI_SYSTEM, "connect"),
+    ],
+)
+async def test_nobody_to_ask_for_an_address_is_not_the_same_as_no_address(
+    number: int, kind: str
+) -> None:
+    async def resolve(host: str, port: int) -> list[str]:
+        raise socket.gaierror(number, "no luck")
+
+    client = Client(resolve=resolve)
+    with pytest.raises(NetError, match=r"address of api\.example was not found: no luck") as caught:
+        await get(client, "https://api.example/")
+    assert caught.value.kind == kind
+    await client.close()
+
+
 async def test_the_system_is_asked_when_nobody_else_is_named() -> None:
     assert LOCAL in await system_resolve(LOCAL, 80)
     client = Client()
-    with pytest.raises(NetError) as caught:
+    with pytest.raises(NetError, match=r"no-such-name\.invalid was not found"):
         await get(client, "https://no-such-name.invalid/")
-    assert caught.value.kind == "dns"
     await client.close()
 
 

@@ -77,6 +77,8 @@ class Credentials:
         self._profiles = Profiles(agent_dir)
         self._clock = clock
         self.post = post
+        self.learn: Callable[[list[str]], None] = lambda _secrets: None
+        """Told every secret before it is used, so that it can be kept out of what is shown."""
         self._uses: dict[str, Use] = {}
         """Of credentials that are not stored, and of others that could not be noted."""
         self._renewed: dict[str, Profile] = {}
@@ -207,6 +209,11 @@ class Credentials:
 
     async def ready(self, credential: Credential) -> Credential:
         """The credential with its secret, renewed if need be. Raises ModelError ("auth" mostly)."""
+        found = await self._ready(credential)
+        self.learn([found.secret])
+        return found
+
+    async def _ready(self, credential: Credential) -> Credential:
         if credential.ref is not None:
             return credential._replace(secret=await self._fetch(credential, credential.ref))
         try:
@@ -222,6 +229,7 @@ class Credentials:
 
             profile = await renew(profile, self._profiles, self.post, now)
             self._renewed[profile.id] = profile
+            self.learn([profile.refresh])
         elif profile.kind == "token" and 0 < profile.expires_ms <= now:
             problem = f"{profile.provider} (profile {profile.id}): the token has expired"
             raise ModelError("auth", f"{problem}; sign in again")

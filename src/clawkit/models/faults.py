@@ -184,12 +184,14 @@ def from_net(provider: str, error: NetError) -> ModelError:
         "refused": "refused",
         # A certificate that is not trusted stays so: trying again is no use.
         "tls": "network" if "closed the connection" in str(error) else "refused",
+        # A name that has no address will not have one soon.
+        "dns": "not_found",
         "timeout": "timeout",
         "protocol": "malformed",
     }
     kind = kinds.get(error.kind, "network")
     advice = _advice(provider, kind)
-    if kind in ("refused", "network"):
+    if kind in ("refused", "network", "not_found"):
         known = PROVIDERS.get(provider)
         local = f", and that {provider} runs" if known and known.is_local else ""
         advice = f"Check models.providers.{provider} and the network{local}."

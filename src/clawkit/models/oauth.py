@@ -13,6 +13,7 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
+from clawkit.core.bounded import in_thread
 from clawkit.errors import ClawkitError, ConfigError
 from clawkit.models.base import ErrorKind, ModelError
 from clawkit.models.known import is_loopback
@@ -45,7 +46,7 @@ async def renew(profile: Profile, profiles: Profiles, post: Post | None, now_ms:
             return latest
         fresh = await _ask(latest, post, now_ms)
         try:
-            profiles.store_token(fresh)
+            await in_thread(profiles.store_token, fresh)
         except (OSError, ConfigError) as error:
             log.warning("the new token of %s could not be stored: %s", profile.id, error)
         return fresh

@@ -29,6 +29,7 @@ EARLY_MS = 60_000
 """A token that ends sooner is renewed before it is used."""
 LOCK_WAIT_S = 2.0
 LOCK_POLL_S = 0.01
+_NOTE_WAIT_S = 0.2
 
 Kind = Literal["oauth", "token", "api-key"]
 _KINDS: dict[str, tuple[Kind, str, str]] = {
@@ -123,20 +124,20 @@ class Profiles:
     def _fault(self, problem: str, hint: str = "") -> ConfigError:
         return ConfigError([Issue("", problem, self.file, hint=hint)])
 
-    def change(self, edit: Callable[[dict[str, Any]], None]) -> None:
+    def change(self, edit: Callable[[dict[str, Any]], None], wait_s: float = LOCK_WAIT_S) -> None:
         """Has `edit` alter the data, one process at a time. Raises OSError and ConfigError."""
         private_dir(self.folder)
-        with self._locked():
+        with self._locked(wait_s):
             raw = self._raw() if os.path.lexists(self.file) else {"version": 1, "profiles": {}}
             edit(raw)
             text = msgspec.json.format(msgspec.json.encode(raw), indent=2)
             write_atomic(self.file, text + b"\n")
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self, wait_s: float) -> Iterator[None]:
         fd = open_lock(f"{self.file}.lock")
         try:
-            deadline = time.monotonic() + LOCK_WAIT_S
+            deadline = time.monotonic() + wait_s
             while not try_lock(fd):
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"{self.file}: another process is changing it")
@@ -146,7 +147,10 @@ class Profiles:
             os.close(fd)
 
     def note_use(self, name: str, use: Use) -> None:
-        """Writes down how it went with a profile. Raises OSError and ConfigError."""
+        """Writes down how it went with a profile. Raises OSError and ConfigError.
+
+        Everything waits for it meanwhile: it gives up soon.
+        """
 
         def edit(raw: dict[str, Any]) -> None:
             stats = raw.get("usageStats")
@@ -164,7 +168,7 @@ class Profiles:
                 "disabledUntil": use.disabled_until,
             }
 
-        self.change(edit)
+        self.change(edit, _NOTE_WAIT_S)
 
     def store_token(self, profile: Profile) -> None:
         """Puts a new token into the file, if the profile is still there."""

@@ -12,7 +12,7 @@ from clawkit.config.load import Loaded
 from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef
 from clawkit.config.secrets import resolve
-from clawkit.config.section import SecretInput
+from clawkit.config.section import SecretInput, SecretRef
 from clawkit.config.sections.agents import AgentCommon
 from clawkit.config.sections.models import Cost, Model, Provider
 from clawkit.config.sections.request import Tls as TlsSettings
@@ -67,6 +67,8 @@ class Catalog:
         self.env = env
         self.agent = agent
         self.folder = agent_dir(config, env, agent)
+        self.secrets: set[str] = set()
+        """What was got from where secrets are kept, to be kept out of what is shown."""
         self._raw = raw
         self.services = load_services(config, env, self.folder, raw)
         own = config.agents.get(agent)
@@ -226,9 +228,12 @@ class Catalog:
 
     def _secret(self, value: SecretInput, key: str) -> str:
         try:
-            return resolve(value, self.config, self.env)
+            found = resolve(value, self.config, self.env)
         except SecretError as error:
             raise SecretError(f"{key}: {error}") from None
+        if isinstance(value, SecretRef):
+            self.secrets.add(found.strip())
+        return found
 
     def route(self, ref: ModelRef) -> Route:
         """Who may be connected to for this model, and by what way. Raises SecretError too."""

@@ -11,7 +11,7 @@ from clawkit.errors import ClawkitError
 NetErrorKind = Literal[
     "refused",  # clawkit does not connect there, or does not send that
     "dns",  # the name has no address
-    "connect",  # nobody answers at the address, or the proxy does not pass us on
+    "connect",  # nobody answers at the address, or can tell it; or the proxy does not pass us on
     "tls",  # no encrypted connection, or not with whom it should be
     "timeout",  # too slow
     "protocol",  # what came is not HTTP

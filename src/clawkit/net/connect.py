@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from clawkit.net.addresses import Address, Kind, Target, kind_of, kind_of_name, refusal
-from clawkit.net.base import NetError, Proxy, Resolve, Route, Tls
+from clawkit.net.base import NetError, NetErrorKind, Proxy, Resolve, Route, Tls
 from clawkit.net.link import Link
 from clawkit.net.pipe import Pipe
 from clawkit.net.proxy import parse_proxy
@@ -19,6 +19,10 @@ _MAX_ADDRESSES = 16
 _THIS_MACHINE: tuple[Address, ...] = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
 # Who set the proxy chose its address; only what is never allowed is not.
 _TO_PROXY = Route(loopback=True, private=True)
+
+
+_LATER = (socket.EAI_AGAIN, socket.EAI_SYSTEM)
+"""What a resolver says when it could not ask, as opposed to when there is no such name."""
 
 
 async def system_resolve(host: str, port: int) -> Sequence[str]:
@@ -128,7 +132,8 @@ class _Opening:
             texts = await self.resolve(place.host, place.port)
         except OSError as error:
             why = error.strerror or "no answer"
-            raise NetError("dns", f"the address of {place.host} was not found: {why}") from None
+            kind: NetErrorKind = "connect" if error.errno in _LATER else "dns"
+            raise NetError(kind, f"the address of {place.host} was not found: {why}") from None
         found = [address for text in texts if (address := _read(text)) is not None]
         if not found:
             raise NetError("dns", f"{place.host} has no address")

@@ -41,11 +41,22 @@ class Redactor:
 
         Raises ValueError for a pattern that cannot be used.
         """
-        forms = {form for value in values for form in _forms(value)}
-        self._forms = tuple(sorted(forms, key=lambda form: (-len(form), form)))
+        self._values: set[str] = set()
+        self._forms: tuple[str, ...] = ()
         self._patterns = tuple(compile_pattern(pattern) for pattern in patterns)
         self._clean: set[tuple[str, bool]] = set()
         """Short texts without a secret, such as the names of details: they come again and again."""
+        self.learn(values)
+
+    def learn(self, values: Iterable[str]) -> None:
+        """Mask these values, too, from now on."""
+        new = set(values) - self._values
+        if not new:
+            return
+        self._values |= new
+        forms = {form for value in new for form in _forms(value)}.union(self._forms)
+        self._forms = tuple(sorted(forms, key=lambda form: (-len(form), form)))
+        self._clean.clear()
 
     def text(self, text: str) -> str:
         """Text as a model may read it. Plain `NAME=value` stays, so that code remains readable.
