@@ -193,9 +193,9 @@ async def test_a_keeper_that_was_killed_is_replaced(
     await until(lambda: not alive(marker))
     again = await host.start(launch("echo again; exit 3"), own("again"))
     assert (await again.wait()).code == 3
+    await until(lambda: state_of(keeper) == "")
     [other] = keepers(os.getpid())
     assert other != keeper
-    assert state_of(keeper) == ""
 
 
 async def test_a_command_that_kills_the_keeper_gains_nothing(
@@ -229,6 +229,7 @@ async def test_a_command_runs_only_once_when_its_keeper_is_killed(
 ) -> None:
     for number in range(15):
         await (await host.start(launch("true"), own(f"ready-{number}"))).wait()
+        await until(lambda: len(keepers(os.getpid())) == 1)  # the last one may not be gone yet
         [keeper] = keepers(os.getpid())
         text = f"echo >> ran-{number}; sleep 0.02; echo >> through-{number}"
         starting = asyncio.create_task(host.start(launch(text), own(f"once-{number}")))
@@ -275,9 +276,10 @@ async def test_commands_that_start_while_the_keeper_ends_are_not_lost(
 ) -> None:
     stubborn = await host.start(launch(f"{STUBBORN.format(marker)}"), own("stubborn"))
     await until(lambda: len(alive(marker)) >= 2)
+    witness = await host.start(launch("sleep 60"), own("witness"))
     [keeper] = keepers(os.getpid())
     os.kill(keeper, signal.SIGTERM)
-    await asyncio.sleep(0.1)
+    await witness.wait()  # the keeper has begun to end
     late = await host.start(launch("read; exit 3", open_input=True), own("late"))
     assert (await stubborn.wait()).reason == "signal"
     await until(lambda: state_of(keeper) in ("", "Z"))
@@ -296,6 +298,8 @@ async def test_a_keeper_that_was_killed_does_not_take_along_what_is_to_live_on(
     assert alive(marker) == [running.pid]
 
 
+OWN_HANDLES = 9
+"""What the keeper has open when it has nothing to do."""
 BOMB = (
     "f() {{ if (($1 > 6)); then exec sleep {0}; fi; f $(($1 + 1)) | f $(($1 + 1)) & wait; }}; f 0"
 )
@@ -385,8 +389,7 @@ async def test_the_keeper_has_no_dead_children_and_no_handles_left(
 
     await run(1, "true")
     [keeper] = keepers(os.getpid())
-    await asyncio.sleep(0.2)  # it has nothing more to do then
-    before = len(links_of(keeper))
+    await until(lambda: len(links_of(keeper)) == OWN_HANDLES)
     ours = open_handles()
     for first in range(2, 202, 20):
         kinds: list[dict[str, object]] = [{}, {"size": (80, 24)}, {"open_input": True}]
@@ -399,7 +402,7 @@ async def test_the_keeper_has_no_dead_children_and_no_handles_left(
             fail(first),
         )
     await until(lambda: not children(keeper))
-    await until(lambda: len(links_of(keeper)) == before)
+    await until(lambda: len(links_of(keeper)) == OWN_HANDLES)
     await until(lambda: open_handles() <= ours)
 
 
@@ -420,7 +423,7 @@ async def test_the_keeper_has_nothing_open_but_its_own(host: LocalHost, launch: 
         os.set_inheritable(file.fileno(), True)
         await (await host.start(launch("true"), own("a"))).wait()
         [keeper] = keepers(os.getpid())
-        await until(lambda: len(links_of(keeper)) == 9)
+        await until(lambda: len(links_of(keeper)) == OWN_HANDLES)
         links = links_of(keeper)
     # How soon it goes when memory runs out is its own; its commands do not get the handle.
     [_] = [link for link in links if link == f"/proc/{keeper}/oom_score_adj"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.process.watching import alive, keepers, open_handles, own, state_of, until
+from tests.process.watching import alive, halt, keepers, open_handles, own, state_of, until
 
 from clawkit.errors import ToolError
 from clawkit.process import keeping as keeps
@@ -74,7 +74,7 @@ async def test_messages_wait_until_the_keeper_has_room(
     await run(keeping, fds, "first", "true")
     [keeper] = keepers(os.getpid())
     before = open_handles()
-    os.kill(keeper, signal.SIGSTOP)
+    await halt(keeper)
     env = {f"V{number}": "x" * 100_000 for number in range(10)}
     starting = [
         asyncio.create_task(run(keeping, fds, f"c{code}", f"exit {code}", env=env))
@@ -95,7 +95,7 @@ async def test_messages_that_wait_are_dropped_when_the_keeper_is_gone(
     await run(keeping, fds, "first", "true")
     [keeper] = keepers(os.getpid())
     before = open_handles()
-    os.kill(keeper, signal.SIGSTOP)
+    await halt(keeper)
     env = {f"V{number}": "x" * 100_000 for number in range(10)}
     starting = [
         asyncio.create_task(run(keeping, fds, f"c{code}", "true", env=env)) for code in range(10)
@@ -123,7 +123,7 @@ async def test_a_keeper_that_was_killed_leaves_nothing(
         assert await child.gone == ()
     await until(lambda: not alive(marker))
     assert not keeping.is_open
-    assert state_of(keeper) == ""
+    await until(lambda: state_of(keeper) == "")
 
 
 async def test_ending_what_the_keeper_took_along_is_no_error(
@@ -229,7 +229,7 @@ async def test_a_start_that_is_cancelled_and_fails_later_is_nobodys_concern(
     await run(keeping, fds, "first", "true")
     [keeper] = keepers(os.getpid())
     for id_, argv in (("a", ("/no/such/shell",)), ("b", (BASH, "-c", "\0"))):
-        os.kill(keeper, signal.SIGSTOP)
+        await halt(keeper)
         starting = asyncio.create_task(keeping.run(id_, argv, {}, fds, limit=10))
         await asyncio.sleep(0.01)
         starting.cancel()
@@ -245,7 +245,7 @@ async def test_a_start_that_is_cancelled_when_the_keeper_dies_is_nobodys_concern
 ) -> None:
     await run(keeping, fds, "first", "true")
     [keeper] = keepers(os.getpid())
-    os.kill(keeper, signal.SIGSTOP)
+    await halt(keeper)
     starting = asyncio.create_task(run(keeping, fds, "a", "true"))
     await asyncio.sleep(0.01)
     starting.cancel()
@@ -259,11 +259,11 @@ async def test_a_start_that_is_cancelled_when_the_keeper_dies_is_nobodys_concern
 async def test_a_keeper_that_does_not_answer_is_given_up(
     keeping: Keeping, fds: Sequence[int], marker: str, monkeypatch: pytest.MonkeyPatch, asked: str
 ) -> None:
-    monkeypatch.setattr(keeps, "_PATIENCE_S", 0.3)
     child = await run(keeping, fds, "a", f"(setsid sleep {marker} &); sleep {marker}; :")
     await until(lambda: len(alive(marker)) >= 3)
     [keeper] = keepers(os.getpid())
-    os.kill(keeper, signal.SIGSTOP)
+    monkeypatch.setattr(keeps, "_PATIENCE_S", 0.3)
+    await halt(keeper)
     if asked == "run":
         with pytest.raises(ToolError):
             await run(keeping, fds, "b", "true")

@@ -15,7 +15,16 @@ from typing import Any
 
 import pytest
 from tests.fs.tricks import small_disk
-from tests.process.watching import alive, children, keepers, open_handles, own, state_of, until
+from tests.process.watching import (
+    alive,
+    children,
+    halt,
+    keepers,
+    open_handles,
+    own,
+    state_of,
+    until,
+)
 
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.process import spool as spools
@@ -127,7 +136,7 @@ async def test_the_command_runs_where_it_was_said_when_the_name_passes_to_anothe
     place.mkdir()
     (place / "first").touch()
     [keeper] = keepers(os.getpid())
-    os.kill(keeper, signal.SIGSTOP)
+    await halt(keeper)
     starting = asyncio.create_task(host.start(launch("ls", cwd=str(place)), own("a")))
     await asyncio.sleep(0.05)
     place.rename(tmp_path / "moved")
@@ -151,7 +160,7 @@ async def test_where_handles_run_out_commands_are_refused_and_nothing_is_lost(
                 resource.setrlimit(resource.RLIMIT_NOFILE, (before + room, limits[1]))
                 try:
                     running = await host.start(
-                        launch("true", open_input=True, **options), f"c{room}-{number}"
+                        launch("true", open_input=True, **options), own(f"c{room}-{number}")
                     )
                 except ToolError:
                     continue
@@ -274,7 +283,7 @@ async def test_a_terminal_is_not_given_to_a_command_that_was_cancelled_before(
 ) -> None:
     await (await host.start(launch("true"), own("first"))).wait()
     [keeper] = keepers(os.getpid())
-    os.kill(keeper, signal.SIGSTOP)
+    await halt(keeper)
     text = "echo INTRUDER; sleep 60"
     early = asyncio.create_task(host.start(launch(text, size=(80, 24)), own("early")))
     await asyncio.sleep(0.05)
@@ -366,15 +375,15 @@ async def test_a_start_of_a_detached_command_that_is_cancelled_leaves_no_file(
 ) -> None:
     await (await host.start(launch("true"), own("first"))).wait()
     [keeper] = keepers(os.getpid())
-    os.kill(keeper, signal.SIGSTOP)
+    await halt(keeper)
     starting = asyncio.create_task(host.start(launch(f"sleep {marker}", detach=True), own("gone")))
     await asyncio.sleep(0.05)
     starting.cancel()
     await asyncio.wait({starting})
     os.kill(keeper, signal.SIGCONT)
     await (await host.start(launch("sleep 0.2"), own("later"))).wait()
-    assert not alive(marker)
-    assert list(spool_dir.iterdir()) == []
+    await until(lambda: not alive(marker))
+    await until(lambda: list(spool_dir.iterdir()) == [])
 
 
 NO_THREADS = """

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from clawkit.process import login
 from clawkit.process.environ import DEFAULT_PATH
 from clawkit.process.login import MAX_BYTES, login_path, path_from, usable_shell
 
@@ -58,14 +59,14 @@ def assert_gone(handle: int) -> None:
     with suppress(BlockingIOError):
         assert os.read(handle, 1) == b""
         return
-    assert select.select([handle], [], [], 20)[0], "something still runs"
+    assert select.select([handle], [], [], 60)[0], "something still runs"
     assert os.read(handle, 1) == b""
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 async def test_the_profile_of_a_shell_is_read(tmp_path: Path, shell: str) -> None:
     environ = write_profile(tmp_path, shell)
-    path = await path_from(program(shell), environ)
+    path = await path_from(program(shell), environ, limit_s=LONG_S)
     assert path.split(":")[0] == "/from/profile"
     assert "/usr/bin" in path.split(":")
 
@@ -74,14 +75,14 @@ async def test_the_profile_of_a_shell_is_read(tmp_path: Path, shell: str) -> Non
 async def test_what_profiles_print_does_not_matter(tmp_path: Path, shell: str) -> None:
     noise = 'echo "CLAWKIT_0=/noise:/bin"; echo PATH=/noise; printf "no line end"'
     environ = write_profile(tmp_path, shell, before=noise, after=noise)
-    path = await path_from(program(shell), environ)
+    path = await path_from(program(shell), environ, limit_s=LONG_S)
     assert path.startswith("/from/profile:/")
     assert "noise" not in path
 
 
 async def test_only_absolute_directories_are_told(tmp_path: Path) -> None:
     environ = write_profile(tmp_path, "sh", after="PATH='/a b:.::bin:/ö:/c\n/d:$HOME/e:/f'")
-    assert await path_from(program("sh"), environ) == "/a b:/ö:/f"
+    assert await path_from(program("sh"), environ, limit_s=LONG_S) == "/a b:/ö:/f"
 
 
 async def test_a_profile_finds_little_in_its_environment(
@@ -93,7 +94,7 @@ async def test_a_profile_finds_little_in_its_environment(
         tmp_path, "sh", after='PATH="/has/$FROM_CLAWKIT$OTHER:$HOME:/term/$TERM:/lang/$LANG:$(pwd)"'
     )
     environ |= {"OTHER": "1", "ENV": str(tmp_path / "inc"), "LANG": "C", "PATH": "/own"}
-    told = await path_from(program("sh"), environ)
+    told = await path_from(program("sh"), environ, limit_s=LONG_S)
     assert told == f"/has/:{tmp_path}:/term/dumb:/lang/C:{tmp_path}"
 
 
@@ -127,9 +128,10 @@ async def test_a_shell_that_hangs_is_ended_with_all_it_started(tmp_path: Path, a
 
 
 async def test_a_program_in_the_background_does_not_delay_the_answer(
-    tmp_path: Path, alive: int
+    tmp_path: Path, alive: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It goes on, as after any login: it may be in the middle of something."""
+    monkeypatch.setattr(login, "_END_S", 60.0)  # for the shell, which is done
     before = f"exec 9>{tmp_path}/held; sleep 1000 & echo $! > {tmp_path}/pid"
     environ = write_profile(tmp_path, "sh", before=before)
     told = await path_from(program("sh"), environ, limit_s=LONG_S)
@@ -138,7 +140,16 @@ async def test_a_program_in_the_background_does_not_delay_the_answer(
     assert_gone(alive)
 
 
-async def test_a_shell_that_takes_too_long_can_clean_up(tmp_path: Path) -> None:
+async def test_a_shell_that_takes_too_long_can_clean_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = os.killpg
+
+    def ask_and_be_patient(pid: int, number: int) -> None:
+        monkeypatch.setattr(login, "_END_S", 60.0)
+        ask(pid, number)
+
+    monkeypatch.setattr("clawkit.process.login.os.killpg", ask_and_be_patient)
     before = (
         f"trap 'rm {tmp_path}/lock; exit' TERM; touch {tmp_path}/lock; while :; do sleep 0.05; done"
     )
@@ -182,7 +193,7 @@ async def test_a_shell_that_cannot_be_started_tells_nothing(tmp_path: Path, cont
 
 
 async def test_without_a_home_directory_there_is_still_an_answer(tmp_path: Path) -> None:
-    told = await path_from(program("sh"), {"HOME": str(tmp_path / "none")})
+    told = await path_from(program("sh"), {"HOME": str(tmp_path / "none")}, limit_s=LONG_S)
     assert set(told.split(":")) & set(DEFAULT_PATH.split(":"))
 
 
@@ -190,7 +201,8 @@ async def test_without_a_home_directory_there_is_still_an_answer(tmp_path: Path)
 async def test_the_c_shell_is_told_by_its_name_that_this_is_a_login(tmp_path: Path) -> None:
     (tmp_path / "tcsh").symlink_to(program("dash"))
     environ = write_profile(tmp_path, "dash", before=f"cat /proc/$$/cmdline > {tmp_path}/called")
-    assert (await path_from(str(tmp_path / "tcsh"), environ)).startswith("/from/profile:")
+    told = await path_from(str(tmp_path / "tcsh"), environ, limit_s=LONG_S)
+    assert told.startswith("/from/profile:")
     assert (tmp_path / "called").read_bytes().startswith(b"-tcsh\0-c\0exec ")
 
 
@@ -220,5 +232,5 @@ def test_the_first_usable_shell_is_taken(tmp_path: Path) -> None:
 async def test_the_users_own_shell_is_asked(tmp_path: Path) -> None:
     for shell in ("bash", "sh", "zsh"):
         write_profile(tmp_path, shell)
-    told = await login_path({"HOME": str(tmp_path), "SHELL": program("sh")})
+    told = await login_path({"HOME": str(tmp_path), "SHELL": program("sh")}, limit_s=LONG_S)
     assert told.startswith("/from/profile:")

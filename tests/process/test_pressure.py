@@ -72,12 +72,16 @@ def test_a_kill_without_want_of_memory_is_a_plain_signal(group: Path, tmp_path: 
 
 
 def test_tasks_are_counted() -> None:
-    before = count_tasks()
-    many = [subprocess.Popen(["sleep", "60"]) for _ in range(40)]
-    try:
-        assert count_tasks() > before
-    finally:
-        for each in many:
-            each.kill()
-            each.wait()
+    def notices_more() -> bool:
+        before = count_tasks()
+        many = [subprocess.Popen(["sleep", "60"]) for _ in range(40)]
+        try:
+            return count_tasks() > before
+        finally:
+            for each in many:
+                each.kill()
+                each.wait()
+
+    # Others may end many at the same moment.
+    assert any(notices_more() for _ in range(10))
     assert count_oom() >= 0

@@ -61,7 +61,7 @@ class Pipe:
 
     def wait_until_told(self, size: int) -> None:
         with self._news:
-            assert self._news.wait_for(lambda: size in self.told, 30), f"told only of {self.told}"
+            assert self._news.wait_for(lambda: size in self.told, 60), f"told only of {self.told}"
 
     def write(self, data: bytes) -> None:
         while data:
@@ -71,13 +71,13 @@ class Pipe:
         """Everything has been written."""
         os.close(self.sink)
         self.sink = -1
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive()
         os.close(self._source)
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
 

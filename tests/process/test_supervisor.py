@@ -166,7 +166,7 @@ async def test_a_finished_command_is_remembered_for_a_while(
     await session.wait()
     path = Path(session.output.path)
     ended_at = session.ended_at
-    session.ended_at = ended_at - kept + 5
+    session.ended_at = ended_at - kept + 50
     assert commands.get("me", session.id) is session
     session.ended_at = ended_at - kept - 5
     assert not commands.all("me")
@@ -255,7 +255,7 @@ async def test_a_detached_command_is_forgotten_with_all_its_files(
     commands: Supervisor, begin: Begin, folder: Path, marker: str
 ) -> None:
     session = await begin(f"echo begun; sleep {marker}", detach=True)
-    await session.wait_for_news(0, 10)
+    await session.wait_for_news(0, 60)
     await until(lambda: kinds(folder) == [".json", ".log"])
     await commands.forget(session)
     assert not alive(marker)
@@ -270,14 +270,18 @@ async def test_commands_wait_for_room(
 ) -> None:
     commands = make(max_running=2)
     count = most = 0
+    two = asyncio.Event()
 
     async def run(number: int) -> int:
         nonlocal count, most
-        session = await commands.start(
-            "gateway", launch(f"sleep 0.05; exit {number}"), "me", background=False
-        )
+        given = launch(f"read; sleep 0.05; exit {number}", open_input=True)
+        session = await commands.start("gateway", given, "me", background=False)
         count += 1
         most = max(most, count)
+        if most == 2:
+            two.set()
+        await two.wait()
+        await session.write(b"\n")
         exit_ = await session.wait()
         count -= 1
         assert exit_ is not None
@@ -531,7 +535,7 @@ async def test_a_detached_command_lives_on_and_is_found_again(
     first = make()
     given = launch(f"echo begun; sleep {marker}; :", detach=True)
     session = await first.start("gateway", given, "me", background=True)
-    await session.wait_for_news(0, 10)
+    await session.wait_for_news(0, 60)
     await until(lambda: kinds(folder) == [".json", ".log"])
     await first.close()
     assert session.pid in alive(marker)
@@ -562,6 +566,7 @@ async def test_hundreds_of_commands_leave_nothing_behind(
     await run_many(151, 150)
     gc.collect()
     # What a command left running may end after it; whoever looks next forgets the excess.
+    await until(lambda: not any(each.left for each in commands._sessions.values()))
     commands.all("me")
     finished = [each for each in commands._sessions.values() if each.exit and not each.left]
     assert len(finished) <= MAX_FINISHED

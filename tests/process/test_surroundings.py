@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from clawkit.process import login
 from clawkit.process.surroundings import KEEP_S, LocalSurroundings
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A login shell has all the time it needs, however busy the machine is."""
+    defaults = login.login_path.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "limit_s", 600.0)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -68,6 +69,12 @@ def keepers(parent: int) -> list[int]:
 def open_handles() -> int:
     """How many files this process has open."""
     return len(os.listdir("/proc/self/fd"))
+
+
+async def halt(pid: int) -> None:
+    """Make a process stand still; returns when it does."""
+    os.kill(pid, signal.SIGSTOP)
+    await until(lambda: state_of(pid) == "T", f"{pid} stands still")
 
 
 async def until(check: Callable[[], object], what: str = "") -> None:

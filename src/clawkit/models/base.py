@@ -139,6 +139,8 @@ class Facts(msgspec.Struct, frozen=True):
     """Tokens to use at most, as configured; 0 when there is no such limit."""
     max_tokens: int = 8_192
     """Tokens of one answer."""
+    is_capped: bool = False
+    """Whether somebody has set how many those are."""
     images: bool = False
     reasoning: bool = False
     cost: Cost = Cost()

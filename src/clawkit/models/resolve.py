@@ -346,6 +346,7 @@ def _facts(service: Service, name: str) -> Facts:
         context_window=window,
         context_tokens=model.context_tokens or settings.context_tokens or 0,
         max_tokens=min(most or usual.max_tokens, window),
+        is_capped=bool(model.max_tokens or settings.max_tokens),
         images=images,
         reasoning=known.reasoning if model.reasoning is None and known else bool(model.reasoning),
         cost=model.cost or (cost_of(known) if known else None) or Cost(),

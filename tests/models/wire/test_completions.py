@@ -593,6 +593,25 @@ def test_parameters_come_last_and_those_of_the_request_win() -> None:
     assert "max_completion_tokens" not in body()
 
 
+def test_the_limit_that_is_set_for_a_model_is_sent_as_far_as_there_is_room() -> None:
+    facts = Facts(context_window=10_000, max_tokens=4_000, is_capped=True)
+    endpoint = replace(NATIVE, facts=facts)
+    field = "max_completion_tokens"
+    assert body(User((Text("a"),)), endpoint=endpoint)[field] == 4_000
+    assert body(User((Text("a"),)), endpoint=endpoint, max_tokens=7)[field] == 7
+    long = User((Text("a" * 24_000),))
+    left = body(long, endpoint=endpoint)[field]
+    assert 1_900 < left < 2_000
+    assert body(long, long, endpoint=endpoint)[field] == 1_024
+    picture = User((Image("A" * 90_000, "image/png"),))
+    assert (
+        body(picture, endpoint=replace(endpoint, facts=replace(facts, images=True)))[field] == 4_000
+    )
+    own = replace(endpoint, params={"max_tokens": 99})
+    assert field not in body(endpoint=own)
+    assert body(endpoint=own)["max_tokens"] == 99
+
+
 def test_a_long_session_name_becomes_a_short_key() -> None:
     key = body(session="s" * 65)["prompt_cache_key"]
     assert len(key) <= 64

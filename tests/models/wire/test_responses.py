@@ -334,6 +334,11 @@ def test_a_limit_below_what_the_api_takes_is_raised_to_it() -> None:
     assert "max_output_tokens" not in body()
 
 
+def test_the_limit_that_is_set_for_a_model_is_sent() -> None:
+    facts = replace(NATIVE.facts, max_tokens=4_000, is_capped=True)
+    assert body(endpoint=replace(NATIVE, facts=facts))["max_output_tokens"] == 4_000
+
+
 def test_a_message_is_written_once() -> None:
     wire = ResponsesWire(NATIVE)
     content = [Text("a")]

@@ -30,6 +30,8 @@ from clawkit.models.wire.declared import (
     safe_name,
 )
 from clawkit.models.wire.shared import (
+    BYTES_PER_TOKEN,
+    LEAST_ANSWER,
     NO_IMAGE,
     Pieces,
     as_object,
@@ -44,10 +46,6 @@ from clawkit.models.wire.shared import (
 VERSION = "2023-06-01"
 BEGINNING = "(The conversation begins here.)"
 """What a person says where nobody has said anything: the API wants to hear a person first."""
-BYTES_PER_TOKEN = 3
-"""Few, so that a conversation is not taken for shorter than it is."""
-LEAST_ANSWER = 1_024
-"""Tokens left for an answer, however full the window seems."""
 
 _IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _SAFE_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")

@@ -16,7 +16,6 @@ from clawkit.models.wire.items import (
     function_of,
     images_of,
     is_own,
-    max_tokens,
     name_of,
 )
 from clawkit.models.wire.openai import OpenAiWire
@@ -58,14 +57,14 @@ class CompletionsWire(OpenAiWire):
                     return [*pieces[:at], marked, *pieces[at + 1 :]]
         return pieces
 
-    def _fields(self, request: Request) -> dict[str, Any]:
+    def _fields(self, request: Request, limit: int | None) -> dict[str, Any]:
         dialect, endpoint = self._dialect, self._endpoint
         fields: dict[str, Any] = {"model": endpoint.ref.id}
         if dialect.usage:
             fields["stream_options"] = {"include_usage": True}
         if dialect.store:
             fields["store"] = False
-        if (limit := max_tokens(request, endpoint)) is not None:
+        if limit is not None:
             fields[dialect.max_tokens_field] = limit
         if endpoint.num_ctx is not None:
             fields["options"] = {"num_ctx": endpoint.num_ctx}

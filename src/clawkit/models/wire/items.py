@@ -9,6 +9,8 @@ from clawkit.content import Assistant, Image, Summary, Text, ToolCall, User
 from clawkit.models.base import Endpoint, Request
 from clawkit.models.wire.declared import safe_name
 from clawkit.models.wire.shared import (
+    BYTES_PER_TOKEN,
+    LEAST_ANSWER,
     as_object,
     encode,
     max_tokens_param,
@@ -21,6 +23,8 @@ RESULT_IMAGES = "[images of the results above]"
 BRIDGE = encode({"role": "assistant", "content": "[results received]"})
 _MAX_NAME = 64
 _SAMPLING = ("temperature", "top_p")
+_LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})
+"""How the limit of an answer is called in the words of the APIs."""
 _ABOUT_TOOLS = ("tool_choice", "parallel_tool_calls")
 
 
@@ -88,10 +92,17 @@ def name_of(name: str) -> str:
     return safe_name(name)[:_MAX_NAME]
 
 
-def max_tokens(request: Request, endpoint: Endpoint) -> int | None:
-    """The limit of the answer, where one is set."""
+def max_tokens(request: Request, endpoint: Endpoint, items: list[bytes]) -> int | None:
+    """The limit of the answer, where one is set. That of a model is not more than there is room
+    for beside the conversation."""
     given = max_tokens_param(endpoint.params, request.params)
-    return given if request.max_tokens is None else request.max_tokens
+    given = given if request.max_tokens is None else request.max_tokens
+    in_own_words = _LIMITS & {*endpoint.params, *request.params}
+    if given is not None or in_own_words or not endpoint.facts.is_capped:
+        return given
+    # What pictures take has nothing to do with their size.
+    used = sum(len(item) for item in items if b";base64," not in item) // BYTES_PER_TOKEN
+    return min(endpoint.facts.max_tokens, max(endpoint.facts.window - used, LEAST_ANSWER))
 
 
 def join_body(

@@ -11,7 +11,7 @@ from clawkit.models.base import Delta, Endpoint, ModelError, Request, ServerEven
 from clawkit.models.faults import cut_off
 from clawkit.models.wire.answer import Answer
 from clawkit.models.wire.dialect import Dialect
-from clawkit.models.wire.items import Piece, arrange, blocks_of, join_body
+from clawkit.models.wire.items import Piece, arrange, blocks_of, join_body, max_tokens
 from clawkit.models.wire.offered import Offered
 from clawkit.models.wire.shared import NO_IMAGE, Pieces, encode
 
@@ -45,7 +45,8 @@ class OpenAiWire(ABC):
     def write(self, request: Request) -> bytes:
         tools = self._offered.of(request.tools) if self._dialect.takes_tools else b""
         items = self._items(request)
-        return join_body(self.LIST, items, tools, self._fields(request), request, self._endpoint)
+        fields = self._fields(request, max_tokens(request, self._endpoint, [*items, tools]))
+        return join_body(self.LIST, items, tools, fields, request, self._endpoint)
 
     def _items(self, request: Request) -> list[bytes]:
         """The conversation, the system prompt first."""
@@ -112,7 +113,8 @@ class OpenAiWire(ABC):
     @abstractmethod
     def _system_item(self, system: str) -> bytes: ...
     @abstractmethod
-    def _fields(self, request: Request) -> dict[str, Any]: ...
+    def _fields(self, request: Request, limit: int | None) -> dict[str, Any]:
+        """What is beside the conversation; `limit` is that of the answer."""
 
 
 class OpenAiDecoder(ABC):

@@ -14,7 +14,6 @@ from clawkit.models.wire.items import (
     function_of,
     images_of,
     is_own,
-    max_tokens,
 )
 from clawkit.models.wire.openai import OpenAiWire
 from clawkit.models.wire.responses_read import PHASES, ResponsesDecoder
@@ -41,14 +40,13 @@ class ResponsesWire(OpenAiWire):
     def _system_item(self, system: str) -> bytes:
         return encode({"role": self._dialect.system_role, "content": system})
 
-    def _fields(self, request: Request) -> dict[str, Any]:
+    def _fields(self, request: Request, limit: int | None) -> dict[str, Any]:
         dialect, endpoint = self._dialect, self._endpoint
         fields: dict[str, Any] = {"model": endpoint.ref.id}
         if endpoint.compat.supports_instructions and request.system.strip():
             fields["instructions"] = request.system
         if dialect.store:
             fields["store"] = False
-        limit = max_tokens(request, endpoint)
         if limit is not None:
             fields["max_output_tokens"] = max(limit, _LEAST_TOKENS)
         if endpoint.num_ctx is not None:

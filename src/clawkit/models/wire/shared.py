@@ -53,6 +53,11 @@ OWN_PARAMS = frozenset(
 )
 """Parameters that mean something to clawkit, not to a service."""
 
+BYTES_PER_TOKEN = 3
+"""Few, so that a conversation is not taken for shorter than it is."""
+LEAST_ANSWER = 1_024
+"""Tokens left for an answer, however full the window seems."""
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
