@@ -376,7 +376,7 @@ class ExecHostContract:
 
     async def test_a_command_can_be_ended(self, hand: Hand, ground: Ground, marker: str) -> None:
         running = await hand.start(f"sleep {marker}")
-        await running.end(GRACE_S)
+        await running.end(60)
         exit_ = await running.wait()
         assert (exit_.reason, exit_.signal) == ("signal", "SIGTERM")
         assert not ground.alive(marker)
@@ -385,7 +385,7 @@ class ExecHostContract:
     async def test_a_command_may_end_in_its_own_way(self, hand: Hand) -> None:
         running = await hand.start(f"trap 'echo bye; exit 5' TERM; echo ready; {ENDLESS}")
         await wrote(running, b"ready")
-        await running.end(10)
+        await running.end(60)
         exit_ = await running.wait()
         assert (exit_.reason, exit_.code) == ("exit", 5)
         assert b"bye\n" in await read(running.output)
@@ -420,7 +420,7 @@ class ExecHostContract:
         """
         running = await hand.start(text, size=size)
         await wrote(running, b"ready")
-        assert len(ground.alive(marker)) > 9
+        await until(lambda: len(ground.alive(marker)) > 9)
         await running.end(GRACE_S)
         assert not ground.alive(marker)
         assert not running.left
@@ -449,7 +449,7 @@ class ExecHostContract:
         await until(lambda: len(ground.alive(marker)) >= 2)
         running = await hand.start("(setsid sleep 60 &); sleep 60")
         await running.end(GRACE_S)
-        assert len(ground.alive(marker)) >= 2
+        await until(lambda: len(ground.alive(marker)) >= 2)
         await other.end(0)
         assert not ground.alive(marker)
 
@@ -465,7 +465,7 @@ class ExecHostContract:
         assert (exit_.reason, exit_.code) == ("exit", 6)
         assert await read(running.output) == b"done\n"
         await until(lambda: [each.name for each in running.left] == ["sleep"])
-        assert [each.pid for each in running.left] == list(ground.alive(marker))
+        await until(lambda: [each.pid for each in running.left] == list(ground.alive(marker)))
         await running.end(GRACE_S)
         assert not ground.alive(marker)
         assert not running.left
@@ -647,7 +647,8 @@ class ExecHostContract:
     async def test_a_terminal_ends_with_its_command(
         self, hand: Hand, ground: Ground, marker: str
     ) -> None:
-        text = f"bash -c 'trap \"\" HUP; sleep {marker}' & sleep 0.1; echo done"
+        await hand.run("mkfifo deaf")
+        text = f"bash -c 'trap \"\" HUP; echo > deaf; sleep {marker}' & read < deaf; echo done"
         running = await hand.start(text, size=(80, 24))
         assert (await running.wait()).code == 0
         assert b"done" in await read(running.output)
@@ -662,6 +663,8 @@ class ExecHostContract:
         running = await hand.start(f"echo on; sleep {marker}; :", detach=True)
         assert not running.can_write
         other = await hand.start(f"sleep {marker}1")
+        # The shell, and what it has started by then.
+        await until(lambda: len({*ground.alive(marker)} - {*ground.alive(f"{marker}1")}) >= 2)
         await hand.host.close()
         assert not ground.alive(f"{marker}1")
         pids = ground.alive(marker)

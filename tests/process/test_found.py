@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.process.started import KEY, TOGETHER, Start, log_of, make, members, starting, until
+from tests.process.watching import own
 
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.process import found, records, tree
@@ -20,6 +21,7 @@ from clawkit.process.base import Command, Exit, Launch, Left
 from clawkit.process.found import Detached
 from clawkit.process.local import LocalHost
 from clawkit.process.records import Record
+from clawkit.process.session import GRACE_S
 from clawkit.process.supervisor import Supervisor
 
 NOISE = "for i in 1 2 3; do sleep 300 & done; echo ready; wait"
@@ -90,7 +92,7 @@ def test_what_does_not_end_when_asked_is_killed(start: Start) -> None:
 
 def test_what_can_end_by_itself_is_given_the_time(start: Start, folder: Path) -> None:
     text = "trap 'echo cleaned up; exit' TERM; echo ready; sleep 300 & wait"
-    found.end([start(text)])
+    found.end([start(text)], grace_s=60)
     assert log_of(folder).read_text(encoding="utf-8") == "ready\ncleaned up\n"
 
 
@@ -119,15 +121,20 @@ def test_what_a_command_left_behind_is_found_by_its_tag(start: Start, folder: Pa
 
 def test_a_session_whose_first_process_is_gone_may_be_somebody_else_s(start: Start) -> None:
     record = start("env -i /bin/sleep 300 & echo ready")
+
+    def strays() -> list[tuple[int, str]]:
+        members = (each for each in tree.table().values() if each.session == record.pid)
+        return [(each.pid, each.name) for each in members if not each.gone]
+
+    # A process that becomes another program has no tag for a moment.
+    until(lambda: [name for _, name in strays()] == ["sleep"])
     until(lambda: not record.runs and not alive())
     os.waitpid(record.pid, 0)
     (outcome,) = found.end([record], grace_s=0)
     assert outcome.reached == outcome.left == ()
-    (stray,) = [
-        each for each in tree.table().values() if each.session == record.pid and not each.gone
-    ]
-    assert stray.name == "sleep"
-    os.kill(stray.pid, signal.SIGKILL)
+    ((pid, name),) = strays()
+    assert name == "sleep"
+    os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +144,7 @@ def test_a_process_that_is_not_the_recorded_one_gets_no_signal(
     start: Start, later: int, fields: dict[str, Any]
 ) -> None:
     real = start("trap 'exit 9' TERM; echo ready; read < <(sleep 300)")
-    forged = make(pid=real.pid, since=real.since + later, key="brave-fox-1", **fields)
+    forged = make(pid=real.pid, since=real.since + later, key=own("brave-fox"), **fields)
     assert found.living(forged, tree.table()) == {}
     assert found.send(forged, signal.SIGTERM) == found.Outcome(forged, ())
     assert found.end([forged], grace_s=0) == [found.Outcome(forged, ())]
@@ -156,7 +163,7 @@ def test_the_first_process_of_the_system_and_groups_are_never_signalled(
 
 
 def test_several_commands_end_at_once(start: Start) -> None:
-    records_ = [start(STUBBORN, key=f"calm-otter-{number}") for number in range(3)]
+    records_ = [start(STUBBORN, key=f"{KEY}{number}") for number in range(3)]
     calls: list[int] = []
     outcomes = found.end(records_, grace_s=0.3, tell=lambda left, _: calls.append(len(left)))
     assert [len(each.reached) for each in outcomes] == [4, 4, 4]
@@ -285,12 +292,12 @@ async def test_a_detached_command_is_a_command(start: Start, folder: Path) -> No
 
 
 def test_only_what_was_detached_by_the_same_owner_is_found(start: Start, folder: Path) -> None:
-    start("exec sleep 300", key="one-1", detached=True)
-    start("exec sleep 300", key="two-1", detached=False)
-    start("exec sleep 300", key="three-1", detached=True, owner="main/sub")
-    start("exec sleep 300", key="four-1", detached=True, place="another machine")
-    assert [each.key for each in found.detached(str(folder), "main")] == ["one-1"]
-    assert [each.key for each in found.detached(str(folder), "main/sub")] == ["three-1"]
+    start("exec sleep 300", key=own("one"), detached=True)
+    start("exec sleep 300", key=own("two"), detached=False)
+    start("exec sleep 300", key=own("three"), detached=True, owner="main/sub")
+    start("exec sleep 300", key=own("four"), detached=True, place="another machine")
+    assert [each.key for each in found.detached(str(folder), "main")] == [own("one")]
+    assert [each.key for each in found.detached(str(folder), "main/sub")] == [own("three")]
     assert found.detached(str(folder), "other") == []
 
 
@@ -415,7 +422,10 @@ async def test_a_command_that_cannot_be_ended_is_an_error() -> None:
         found._check(found.Outcome(make(), (), left, "not permitted"), "ended")
 
 
-async def test_a_command_of_an_earlier_clawkit_is_found_and_ended(folder: Path) -> None:
+async def test_a_command_of_an_earlier_clawkit_is_found_and_ended(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(GRACE_S, "manual-cancel", 60.0)
     commands = Supervisor({"gateway": lambda: LocalHost(str(folder))}, str(folder))
     launch = Launch(
         "trap 'exit 5' TERM; echo ready; sleep 300 & wait", "/", dict(os.environ), detach=True

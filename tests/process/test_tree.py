@@ -12,7 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.process.watching import children, state_of, until
+from tests.process.started import until as until_so
+from tests.process.watching import children, own, state_of, until
 
 from clawkit.process import tree
 from clawkit.process.tree import Process
@@ -24,6 +25,8 @@ print("ready", flush=True)
 sys.stdin.read()
 """
 Start = Callable[..., "subprocess.Popen[bytes]"]
+TAG = own("calm-otter")
+"""Nobody else's: whatever bears it is ended by others who go by it."""
 
 
 @pytest.fixture
@@ -40,6 +43,8 @@ def start() -> Iterator[Start]:
             start_new_session=True,
         )
         started.append(program)
+        # It is there a little before what it was started with can be seen.
+        until_so(lambda: environ_of(program.pid) or state_of(program.pid) == "Z")
         return program
 
     yield run
@@ -48,6 +53,10 @@ def start() -> Iterator[Start]:
             os.killpg(each.pid, signal.SIGKILL)
         with each:
             pass
+
+
+def environ_of(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/environ").read_bytes()
 
 
 def line_of(program: subprocess.Popen[bytes]) -> str:
@@ -174,17 +183,20 @@ def test_the_members_of_a_command(
 
 
 def test_members_are_known_by_their_tag_when_nothing_else_tells(start: Start) -> None:
-    tagged = start("bash", "-c", "sleep 60 & echo ready; wait", env={tree.TAG: "calm-otter-1"})
-    other = start("sleep", "60", env={tree.TAG: "calm-otter-12", "X": f"{tree.TAG}=calm-otter-1"})
+    tagged = start("bash", "-c", "sleep 60 & echo ready; wait", env={tree.TAG: TAG})
+    other = start("sleep", "60", env={tree.TAG: f"{TAG}2", "X": f"{tree.TAG}={TAG}"})
     line_of(tagged)
+    (child,) = tree.children_of(tagged.pid)
+    # While it becomes another program, it has no environment.
+    until_so(lambda: tree.look(child) and tree.look(child).name == "sleep" and environ_of(child))
     processes = tree.table()
     everything = list(processes)
-    family = {tagged.pid, *tree.children_of(tagged.pid)}
-    assert tree.members(2**30, "calm-otter-1", 0, processes, everything) == family
-    assert tree.members(2**30, "calm-otter-1", 0, processes, [other.pid]) == set()
-    assert tree.members(2**30, "calm-otter", 0, processes, everything) == set()
-    assert tree.is_tagged(other.pid, "calm-otter-12")
-    assert not tree.is_tagged(2**30, "calm-otter-1")
+    family = {tagged.pid, child}
+    assert tree.members(2**30, TAG, 0, processes, everything) == family
+    assert tree.members(2**30, TAG, 0, processes, [other.pid]) == set()
+    assert tree.members(2**30, TAG[:-1], 0, processes, everything) == set()
+    assert tree.is_tagged(other.pid, f"{TAG}2")
+    assert not tree.is_tagged(2**30, TAG)
 
 
 def test_members_are_known_by_their_mark(start: Start) -> None:
@@ -207,10 +219,10 @@ def test_members_are_known_by_their_mark(start: Start) -> None:
 
 
 def test_what_got_rid_of_its_mark_is_known_by_its_tag(start: Start) -> None:
-    program = start("sleep", "60", env={tree.TAG: "calm-otter-1"})
+    program = start("sleep", "60", env={tree.TAG: TAG})
     mark, processes = tree.new_mark(()), tree.table()
     assert mark > 0
-    assert tree.members(2**30, "calm-otter-1", mark, processes, [program.pid]) == {program.pid}
+    assert tree.members(2**30, TAG, mark, processes, [program.pid]) == {program.pid}
 
 
 def test_marks_differ_and_leave_no_trace(start: Start) -> None:
@@ -284,6 +296,7 @@ def test_nobody_is_stopped_when_there_is_nobody(start: Start) -> None:
 def test_what_was_stopped_hears_that_it_is_to_end(start: Start) -> None:
     program = start("bash", "-c", "trap 'echo bye; exit 3' TERM; echo ready; kill -STOP $$; read")
     line_of(program)
+    until_so(lambda: state_of(program.pid) == "T")
     processes = tree.table()
     tree.stop(program.pid, {program.pid}, processes, force=False)
     assert line_of(program) == "bye"

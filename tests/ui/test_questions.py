@@ -25,9 +25,13 @@ class Person:
     def __init__(self) -> None:
         self.rows: list[str] = []
         self._changed = asyncio.Event()
+        self.line = ""
         self.questions = Questions(
-            lambda rows, _style: self.rows.extend(rows), lambda: 80, self._changed.set
+            lambda rows, _style: self.rows.extend(rows), lambda: 80, self._changed.set, self.type_on
         )
+
+    def type_on(self, text: str) -> None:
+        self.line += text
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(10):
@@ -60,14 +64,18 @@ async def press(person: Person, *keys: str) -> None:
     [
         ("y", "allow", None),
         ("Y enter", "allow", None),
-        ("a", "allow", "exact"),
-        ("p", "allow", "program"),
+        ("a … enter", "allow", "exact"),
+        ("p … enter", "allow", "program"),
+        ("p … n", "deny", None),
+        ("p … down … enter", "deny", None),
+        ("p enter … no", "deny", None),
         ("n", "deny", None),
         ("no", "deny", None),
         ("enter", "deny", None),
         ("up … up … up … enter", "allow", None),
         ("down down down enter", "allow", "exact"),
-        ("y e s enter … enter", "deny", None),
+        ("y y", "allow", None),
+        ("y e … enter", "deny", None),
         ("x … y", "allow", None),
         ("y p … enter", "deny", None),
         ("n y … n", "deny", None),
@@ -82,6 +90,33 @@ async def test_only_a_clear_yes_is_one(keys: str, verdict: str, extent: str | No
     assert (answer.verdict, answer.extent) == (verdict, extent)
     assert answer.by == "the person at the terminal"
     assert r"\u{1b}[2J" in "\n".join(person.rows)
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [("y e", "ye"), ("p l", "pl"), ("p … l", "pl"), ("h", "h"), ("y … ", ""), ("\x01", "")],
+)
+async def test_what_is_no_answer_goes_into_the_line(keys: str, line: str) -> None:
+    person = Person()
+    asked = person.ask()
+    await person.ready()
+    await press(person, *keys.split())
+    assert person.line == line
+    asked.cancel()
+
+
+async def test_an_answer_that_lasts_is_only_marked_by_its_letter() -> None:
+    person = Person()
+    asked = person.ask()
+    await person.ready()
+    person.questions.press("p")
+    await pause()
+    assert not asked.done()
+    assert person.questions.current is not None
+    assert person.questions.current.confirms is not None
+    assert person.questions.current.confirms.key == "p"
+    person.questions.press("enter")
+    assert (await asked).extent == "program"
 
 
 async def test_what_was_typed_before_the_question_could_be_seen_does_not_count() -> None:

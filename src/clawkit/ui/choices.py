@@ -28,6 +28,11 @@ class Choice(NamedTuple):
     """None when the reason is to be asked for."""
     done: str
 
+    @property
+    def lasts(self) -> bool:
+        """Whether it decides about later questions, too."""
+        return self.answer is not None and self.answer.extent is not None
+
 
 def choices_for(request: Question) -> Iterator[Choice]:
     """All that can be answered to a question, in the order in which it is shown."""

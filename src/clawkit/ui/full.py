@@ -121,6 +121,7 @@ class Chat:
         return _text_of(message) if message is not None else None
 
     def live(self, columns: int, rows: int) -> str:
+        self.watcher.is_asked = self.prompt.questions.current is not None
         return self.watcher.live(columns, rows)
 
     def queue(self) -> list[str]:

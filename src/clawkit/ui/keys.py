@@ -135,15 +135,23 @@ def _bind_question(keys: KeyBindings, prompt: Prompt) -> None:
         def move(event: KeyPressEvent, key: str = name) -> None:
             prompt.questions.press(key)
 
-    for name in _NO:
+    for name in ("escape", "c-d"):
 
         @keys.add(name, filter=asked)
         def deny(event: KeyPressEvent) -> None:
             prompt.questions.press("no")
 
+    @keys.add("c-c", filter=asked)
+    @keys.add("<sigint>", filter=asked)
+    def stop(event: KeyPressEvent) -> None:
+        """No to this, and to whatever would come next."""
+        prompt.questions.press("no")
+        prompt.desk.interrupt()
+
     @keys.add(Keys.BracketedPaste, filter=asked)
-    def ignore(event: KeyPressEvent) -> None:
+    def paste(event: KeyPressEvent) -> None:
         """What was pasted is no answer."""
+        prompt.type_on(event.data.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def _bind_reason(keys: KeyBindings, prompt: Prompt) -> None:

@@ -82,5 +82,7 @@ def _calls(watcher: Watcher, paint: Paint, columns: int, now: float) -> Iterator
 def _wheel(watcher: Watcher, paint: Paint, now: float) -> str:
     wheel = paint.glyphs.wheel[int(now * 10) % len(paint.glyphs.wheel)]
     took = human_time(now - (watcher.began or now)) if watcher.began else ""
+    if watcher.is_asked:
+        return paint(f"{wheel} waits for your answer {took}", "dim")
     word = "stopping" if watcher.is_stopping else "working"
     return paint(f"{wheel} {word} {took} · Esc interrupts", "dim")

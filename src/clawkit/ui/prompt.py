@@ -112,7 +112,9 @@ class Prompt:
             multiline=True,
         )
         self.why = Buffer(multiline=False)
-        self.questions = Questions(self._show_question, lambda: self.columns, self._asked_changed)
+        self.questions = Questions(
+            self._show_question, lambda: self.columns, self._asked_changed, self.type_on
+        )
         output: Any = _Output.from_pty(stdout, term=os.environ.get("TERM"))
         self._output: _Output = output
         # Asking the terminal where the cursor is leaves answers behind when it is slow.
@@ -203,6 +205,11 @@ class Prompt:
         self.attend()
         self.refresh()
 
+    def type_on(self, text: str) -> None:
+        """Put what was typed or pasted at a question, and is no answer, into the line."""
+        self.app.layout.focus(self.buffer)
+        self.buffer.insert_text(text)
+
     def attend(self) -> None:
         """Have keys go where they are expected: to a question, unless something is being typed."""
         asked, layout = self.questions.current, self.app.layout
@@ -232,6 +239,8 @@ class Prompt:
         return found
 
     def _hint(self, asked: Asked, has_keys: bool) -> str:
+        if has_keys and asked.confirms:
+            return f"  Enter: {asked.confirms.words}. Any other key: not that."
         if has_keys and asked.is_ready:
             return f"  A letter, or arrow keys and Enter; no answer within {asked.until} means no."
         if has_keys or not self.buffer.text:

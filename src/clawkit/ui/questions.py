@@ -23,8 +23,10 @@ from clawkit.ui.paint import Style
 
 GUARD_S = 0.3
 """What is typed so soon after a question came up was not meant for it."""
-SETTLE_S = 0.04
-"""A letter counts when nothing follows it so soon: what was pasted is no answer."""
+SETTLE_S = 0.5
+"""A letter counts when nothing follows it so soon: who goes on types a message."""
+PASTE_S = 0.04
+"""Nobody presses two keys so fast."""
 
 
 @dataclass
@@ -44,9 +46,16 @@ class Asked:
     last: str = ""
     """The key before, and when it came."""
     last_s: float = 0.0
+    typed: str = ""
+    """The letters before, which may turn out to be the beginning of something else."""
     pending: Choice | None = None
-    """A letter that may turn out to be the beginning of something else."""
+    """What they stand for, if they do."""
     settling: asyncio.TimerHandle | None = field(default=None, repr=False)
+
+    @property
+    def confirms(self) -> Choice | None:
+        """What waits for Enter: an answer that lasts."""
+        return self.pending if self.pending and self.pending.lasts else None
 
 
 class Questions:
@@ -57,12 +66,15 @@ class Questions:
         show: Callable[[list[str], Style], None],
         columns: Callable[[], int],
         changed: Callable[[], None],
+        spill: Callable[[str], None],
     ) -> None:
-        """`changed` is called whenever there is another question, or none any more."""
+        """`changed` is called whenever there is another question, or none any more; `spill` is
+        given what was typed and is no answer."""
         self.current: Asked | None = None
         self._show = show
         self._columns = columns
         self._changed = changed
+        self._spill = spill
         self._one_at_a_time = asyncio.Lock()
 
     async def ask(self, request: Question) -> Answer:
@@ -97,27 +109,41 @@ class Questions:
         asked = self.current
         if asked is None or not asked.is_ready or asked.answer.done():
             return
-        loop = asyncio.get_running_loop()
-        follows = loop.time() - asked.last_s < SETTLE_S
-        before, asked.last, asked.last_s = asked.last, key, loop.time()
+        now = asyncio.get_running_loop().time()
+        gap, before = now - asked.last_s, asked.last
+        asked.last, asked.last_s = key, now
         pending, asked.pending = asked.pending, None
         if asked.settling is not None:
             asked.settling.cancel()
             asked.settling = None
         if key in ("up", "down"):
+            asked.typed = ""
             asked.at = (asked.at + (1 if key == "down" else -1)) % len(asked.choices)
-        elif key == "enter" and (pending is not None or not follows or before in ("up", "down")):
+        elif key == "enter":
+            is_pasted = gap < PASTE_S and before not in ("up", "down")
             # Enter after a letter is habit.
-            self._choose(asked, pending or asked.choices[asked.at])
-        elif follows:
-            # Part of something that was pasted, or typed on without looking.
-            asked.at = deny_at(asked.choices)
+            if not is_pasted or (pending and not pending.lasts):
+                self._choose(asked, pending or asked.choices[asked.at])
         elif key == "no":
             self._choose(asked, asked.choices[deny_at(asked.choices)])
-        elif (chosen := by_key(asked.choices, key.lower())) is not None:
-            asked.pending = chosen
-            asked.settling = loop.call_later(SETTLE_S, self._settle, asked, chosen)
+        elif key.isprintable():
+            self._take_letter(asked, key, gap)
         self._changed()
+
+    def _take_letter(self, asked: Asked, key: str, gap: float) -> None:
+        chosen = by_key(asked.choices, key.lower())
+        goes_on = gap < SETTLE_S and asked.typed.strip(key) != ""
+        if chosen is None or goes_on:
+            typed, asked.typed = asked.typed + key, ""
+            asked.at = deny_at(asked.choices)
+            self._spill(typed)
+            return
+        asked.typed = key
+        asked.at = asked.choices.index(chosen)
+        asked.pending = chosen
+        if not chosen.lasts:
+            loop = asyncio.get_running_loop()
+            asked.settling = loop.call_later(SETTLE_S, self._settle, asked, chosen)
 
     def _settle(self, asked: Asked, chosen: Choice) -> None:
         asked.settling = asked.pending = None

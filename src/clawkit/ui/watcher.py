@@ -92,6 +92,8 @@ class Watcher:
         self.is_plain = False
         """Whether the model repeats what is no Markdown."""
         self.is_stopping = False
+        self.is_asked = False
+        """Whether a question is open."""
         self.began: float | None = None
         """When the turn began; None between two."""
 
