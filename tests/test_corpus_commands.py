@@ -188,7 +188,7 @@ class Story:
         choices = (step["decision"], "allow-once")
         if not any(self.resolve(id_, choice, operator=operator) for choice in choices):
             return
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while self.notices() == before:
                 await asyncio.sleep(0.02)
 

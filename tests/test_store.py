@@ -21,7 +21,7 @@ def mode_of(path: Path) -> int:
 def run_child(code: str, *args: str) -> str:
     """Runs code in a process of its own, so that limits and a changed user stay there."""
     done = subprocess.run(
-        [sys.executable, "-c", code, *args], capture_output=True, text=True, check=False, timeout=30
+        [sys.executable, "-c", code, *args], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -170,8 +170,8 @@ def test_a_disk_that_takes_only_part_keeps_the_old_file_and_nothing_else(tmp_pat
 WRITE_INTERRUPTED = """
 import os, signal, sys, threading
 from clawkit.store import write_atomic
-threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     while True:
         write_atomic(sys.argv[1], b"y" * 2_000_000)
 except KeyboardInterrupt:

@@ -45,6 +45,12 @@ class LiveSession:
         return self._agent.conversation.queued
 
     def resolve_model(self, text: str) -> str:
+        if not self._agent.kit.run.scope.sender.owner:
+            raise ToolAuthorizationError(
+                "only the owner chooses the model of a conversation", reason="owner-only"
+            )
+        if text.strip().lower() == "default":
+            return ""
         models = self._agent.models
         ref = models.find(text)
         # A person can put this right; a model that cannot be asked never says another word.
@@ -53,8 +59,4 @@ class LiveSession:
         return str(ref)
 
     def set_model(self, model: str) -> None:
-        if not self._agent.kit.run.scope.sender.owner:
-            raise ToolAuthorizationError(
-                "only the owner chooses the model of a conversation", reason="owner-only"
-            )
         self._agent.use_model(model)

@@ -156,9 +156,12 @@ async def test_messages_are_the_same_objects_in_the_next_request(kit: Toolkit) -
 
 async def test_results_are_in_the_order_of_the_calls(tmp_path: Path) -> None:
     done: list[str] = []
+    kept = Kept()
 
     async def wait(params: Any, ctx: Any) -> Result:
-        await asyncio.sleep(0 if params["name"] == "b" else 0.05)
+        # The first ends when the second has been kept.
+        while params["name"] == "a" and not any(isinstance(m, ToolResult) for m in kept.messages):
+            await asyncio.sleep(0.001)
         done.append(params["name"])
         return Result.text(params["name"])
 
@@ -171,15 +174,15 @@ async def test_results_are_in_the_order_of_the_calls(tmp_path: Path) -> None:
     )
     async with open_kit(tmp_path, slow) as kit:
         model = ScriptedModel(calls(("slow", {"name": "a"}), ("slow", {"name": "b"})), "ok")
-        talk = open_talk(kit, model)
+        talk = open_talk(kit, model, transcript=kept)
         await talk.turn("go")
     assert done == ["b", "a"]
     results = [m for m in talk.history if isinstance(m, ToolResult)]
     assert [result.content for result in results] == [(Text("a"),), (Text("b"),)]
     assert_consistent(talk.history)
     # They are kept as soon as they are there, not when all are.
-    kept = [m for m in talk.transcript.messages if isinstance(m, ToolResult)]  # type: ignore[attr-defined]
-    assert [result.content for result in kept] == [(Text("b"),), (Text("a"),)]
+    stored = [m for m in kept.messages if isinstance(m, ToolResult)]
+    assert [result.content for result in stored] == [(Text("b"),), (Text("a"),)]
 
 
 async def test_unknown_tools_and_bad_arguments_are_results_the_model_can_act_on(

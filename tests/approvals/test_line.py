@@ -547,7 +547,10 @@ async def test_who_takes_too_long_is_cut_off(path: str, data: bytes) -> None:
         assert await send(path, data) == b""
         # Also who stops in the middle of the line.
         assert await send(path, data, half_close=True) == b""
-        assert await reply(path, {"type": "ping"}) == {"type": "pong"}
+        # On a busy machine that may be us.
+        while not (answer := await send(path, {"type": "ping"})):
+            await asyncio.sleep(0.01)
+        assert json.loads(answer) == {"type": "pong"}
 
 
 async def test_not_more_than_so_many_are_served_at_once(path: str) -> None:

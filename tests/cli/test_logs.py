@@ -284,7 +284,7 @@ def test_following_tells_what_comes_and_ends_when_interrupted(
     append(folder, b"\x1b[1mmore\x1b[m\n")
     assert line_of(process) == b"more\n"
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=40)
+    out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err.split()) == (130, b"", [b"interrupted"])
 
 
@@ -301,7 +301,7 @@ def test_following_output_that_was_cut_or_removed(
         file.write(b"from beyond\n")
     assert line_of(process) == b"from beyond\n"
     os.kill(record.pid, signal.SIGKILL)
-    out, err = process.communicate(timeout=40)
+    out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, b"")
     assert err == b"[the output was cut; it goes on from its new beginning]\n"
 
@@ -315,7 +315,7 @@ def test_following_waits_for_output_to_be_there(start: Start, folder: Path, foll
     log_of(folder).write_bytes(b"\x1b[1mthere\n")
     assert line_of(process) == b"\x1b[1mthere\n"
     os.kill(record.pid, signal.SIGKILL)
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
 
 
 def test_output_that_nobody_takes_is_no_error(start: Start, folder: Path, follow: Follow) -> None:
@@ -326,7 +326,7 @@ def test_output_that_nobody_takes_is_no_error(start: Start, folder: Path, follow
     process.stdout.close()
     assert process.stderr is not None
     assert process.stderr.read() == b""
-    process.wait(20)
+    process.wait(60)
 
 
 async def test_all_that_a_command_of_a_running_clawkit_says_is_followed(folder: Path) -> None:
@@ -335,7 +335,7 @@ async def test_all_that_a_command_of_a_running_clawkit_says_is_followed(folder: 
     launch = Launch(text, "/", dict(os.environ), open_input=True)
     try:
         session = await commands.start("gateway", launch, "main", background=True)
-        await session.wait_for_news(0, 20)
+        await session.wait_for_news(0, 60)
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",

@@ -351,7 +351,7 @@ print(json.dumps({"protocolVersion": 1, "values": values}))
 
     def test_time_is_limited_while_output_trickles(self, folder: Path) -> None:
         command = self.script(folder, "while echo .; do /bin/sleep 0.05; done")
-        refused = self.refusal(command, timeoutMs=2000, noOutputTimeoutMs=1800)
+        refused = self.refusal(command, timeoutMs=2000, noOutputTimeoutMs=60_000)
         assert refused.endswith("took longer than 2000 ms")
 
     def test_silence_is_limited(self, folder: Path) -> None:
@@ -366,13 +366,15 @@ print(json.dumps({"protocolVersion": 1, "values": values}))
     def test_what_the_command_started_ends_with_it(self, folder: Path) -> None:
         pid_file = folder / "pid"
         command = self.script(folder, f"/bin/sleep 60 & echo $! > {pid_file}; wait")
-        self.refusal(command, timeoutMs=1500)
+        for time_ms in (1500, 6000, 24_000):  # a busy machine may not have begun by the first
+            self.refusal(command, timeoutMs=time_ms)
+            if pid_file.exists() and pid_file.read_text():
+                break
         pid = int(pid_file.read_text())
-        for _ in range(100):
-            if not _is_running(pid):
-                return
+        end = time.monotonic() + 60
+        while _is_running(pid):
+            assert time.monotonic() < end, "the child outlived its parent"
             time.sleep(0.05)
-        pytest.fail("the child outlived its parent")
 
     def test_the_command_must_be_there_and_executable(self, folder: Path) -> None:
         command = self.script(folder, "true")

@@ -265,7 +265,10 @@ def test_who_is_still_at_work_is_not_disturbed(
     assert not [name for name in snapshot(ws) if ".clawkit-" in name]
 
 
-def test_who_is_nearly_done_is_waited_for(ws: Path, journals: Path) -> None:
+def test_who_is_nearly_done_is_waited_for(
+    ws: Path, journals: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clawkit.fs.journal._PATIENCE_S", 60.0)
     with leave_behind(ws, journals) as (file, fd):
         lock = os.dup(fd)
 

@@ -148,9 +148,10 @@ async def test_a_command_that_says_something_now_and_then_goes_on(begin: Begin, 
         session = await begin(text, quiet_s=6 * unit)
         exit_ = await session.wait()
         assert exit_ is not None
+        ended = (exit_.reason, exit_.code)
         if exit_.reason != "no-output-timeout":
             break
-    assert (exit_.reason, exit_.code) == ("exit", 4)
+    assert ended == ("exit", 4)
 
 
 async def test_a_detached_command_is_timed_like_others(begin: Begin) -> None:

@@ -188,7 +188,7 @@ def test_members_are_known_by_their_tag_when_nothing_else_tells(start: Start) ->
     line_of(tagged)
     (child,) = tree.children_of(tagged.pid)
     # While it becomes another program, it has no environment.
-    until_so(lambda: tree.look(child) and tree.look(child).name == "sleep" and environ_of(child))
+    until_so(lambda: children(tagged.pid).get(child) == "sleep" and environ_of(child))
     processes = tree.table()
     everything = list(processes)
     family = {tagged.pid, child}

@@ -368,7 +368,7 @@ class Later:
         Broker(self.store).resolve(id_, choice, authorized=True, **more)
 
     async def notices(self, count: int) -> list[dict[str, Any]]:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 found = [dict(each) for each in self.events if each["type"] == "notice"]
                 if len(found) >= count:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -41,13 +43,24 @@ def test_a_command_only_looks_when_every_step_plainly_does(command: str, expecte
 
 async def test_commands_that_only_look_run_at_the_same_time(tmp_path: Path) -> None:
     events: list[tuple[str, str]] = []
+    started = asyncio.Event()
+    gates = [tmp_path / f"gate{n}" for n in range(3)]
+    for gate in gates:
+        os.mkfifo(gate)
 
     def note(event: Event) -> None:
         events.append((event["type"], event["callId"]))
+        if [kind for kind, _ in events].count("start") == 3:
+            started.set()
 
     async with open_kit(tmp_path, config=FREE, on_event=note) as kit:
-        calls = [CallRequest("exec", {"command": "sleep 0.3"}, str(n)) for n in range(3)]
-        await kit.call_all(calls)
+        calls = [CallRequest("exec", {"command": f"cat gate{n}"}, str(n)) for n in range(3)]
+        running = asyncio.create_task(kit.call_all(calls))
+        # None of them can end before all have begun.
+        await started.wait()
+        for gate in gates:
+            await asyncio.to_thread(gate.write_text, "go\n")
+        await running
     kinds = [kind for kind, _ in events if kind in ("start", "end")]
     assert kinds == ["start"] * 3 + ["end"] * 3
 

@@ -50,7 +50,7 @@ async def process(kit: Toolkit, action: str, id_: str = "", **params: Any) -> Re
 async def poll_until(kit: Toolkit, id_: str, words: str) -> str:
     """All that polls tell until the words are among it."""
     told = ""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while words not in told:
             result = await process(kit, "poll", id_, timeout=5_000)
             assert "aggregated" in result.details, result.as_text()
@@ -62,7 +62,7 @@ async def poll_until(kit: Toolkit, id_: str, words: str) -> str:
 async def poll_to_end(kit: Toolkit, id_: str) -> Result:
     """The poll that tells the end; its `aggregated` has what all of them told."""
     told = ""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             result = await process(kit, "poll", id_, timeout=5_000)
             assert "aggregated" in result.details, result.as_text()
@@ -374,7 +374,7 @@ async def test_a_poll_tells_only_what_is_new(kit: Toolkit) -> None:
     id_ = await start(kit, "echo one; cat")
     assert await poll_until(kit, id_, "one\n") == "one\n"
     await process(kit, "write", id_, data="two\n")
-    result = await process(kit, "poll", id_, timeout=10_000)
+    result = await process(kit, "poll", id_, timeout=30_000)
     text, _, status = result.as_text().partition("\n\n")
     assert text == "two"
     assert re.fullmatch(r"Command still running after \d+(\.\d)?s\.", status)
@@ -427,7 +427,7 @@ async def test_no_poll_waits_longer_than_it_may(
 ) -> None:
     monkeypatch.setattr("clawkit.tools.process.MAX_WAIT_MS", 100)
     id_ = await start(kit, "cat")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         for timeout in (10**12, "1e9", -5):
             result = await process(kit, "poll", id_, timeout=timeout)
             assert (result.details["status"], result.details["aggregated"]) == ("running", "")
@@ -469,7 +469,7 @@ async def test_polls_that_give_nothing_ask_for_more_patience(kit: Toolkit) -> No
 
 async def test_a_status_leaves_new_output_new(kit: Toolkit) -> None:
     id_ = await start(kit, "echo one; exit 2")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (await process(kit, "list")).details["sessions"][0]["status"] == "running":
             await asyncio.sleep(0.01)
     for _ in range(2):
@@ -482,7 +482,7 @@ async def test_a_status_leaves_new_output_new(kit: Toolkit) -> None:
 
 async def test_of_much_output_the_end_is_told_and_the_log_has_the_rest(kit: Toolkit) -> None:
     id_ = await start(kit, "seq 20000")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (await process(kit, "status", id_)).details["status"] == "running":
             await asyncio.sleep(0.01)
     result = await process(kit, "poll", id_)
@@ -509,15 +509,22 @@ async def test_news_fit_a_model_with_little_room(commands: Supervisor) -> None:
         assert "characters left out" not in result.as_text()
 
 
-async def test_an_end_that_a_poll_told_is_not_told_again(workspace: Path) -> None:
+async def test_an_end_that_a_poll_told_is_not_told_again(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The poll that tells the output tells the end, too.
+    monkeypatch.setattr("clawkit.tools.process_output.GATHER_S", 15.0)
+    os.mkfifo(workspace / "gate")
     events = Events()
     async with open_kit(workspace, config=FULL, on_event=events) as kit:
-        polled = await start(kit, "echo polled; exit 1")
-        await poll_to_end(kit, polled)
+        polled = await start(kit, "read line < gate; echo polled; exit 1")
+        waiting = asyncio.create_task(poll_to_end(kit, polled))
+        await asyncio.to_thread((workspace / "gate").write_text, "go\n", encoding="utf-8")
+        await waiting
         signalled = await start(kit, "sleep 60")
         await process(kit, "kill", signalled, signal="KILL")
         silent = await start(kit, "echo silent; exit 1")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not events.of("notice"):
                 await asyncio.sleep(0.01)
     assert [each["details"]["sessionId"] for each in events.of("notice")] == [silent]
@@ -800,15 +807,15 @@ async def test_an_interpreter_in_a_terminal_can_be_driven(kit: Toolkit) -> None:
     id_ = await start(kit, REPL, pty=True, columns=80, rows=24)
     await poll_until(kit, id_, ">>> ")
     await process(kit, "submit", id_, data="6 * 7")
-    await poll_until(kit, id_, "42\n")
+    await poll_until(kit, id_, "42\n>>> ")
     await process(
         kit, "send-keys", id_, keys=["1", "1", " ", "+", " ", "2", "BSpace", "3", "Enter"]
     )
-    await poll_until(kit, id_, "14\n")
+    await poll_until(kit, id_, "14\n>>> ")
     await process(kit, "paste", id_, text="x = 5")
     await process(kit, "submit", id_)
     await process(kit, "submit", id_, data="print(x * 1000)")
-    await poll_until(kit, id_, "5000\n")
+    await poll_until(kit, id_, "5000\n>>> ")
     screen = (await process(kit, "log", id_, screen=True)).details
     shown = [line for line in screen["screen"] if line]
     assert shown[:2] == [">>> 6 * 7", "42"]
@@ -832,7 +839,10 @@ async def test_a_command_is_ended_with_all_it_started(kit: Toolkit) -> None:
 @pytest.mark.parametrize(
     "name", ["USR1", "SIGUSR1", "sigusr1", " usr1 ", int(signal.SIGUSR1), "10"]
 )
-async def test_a_signal_is_sent_by_name_or_number(kit: Toolkit, name: str | int) -> None:
+async def test_a_signal_is_sent_by_name_or_number(
+    kit: Toolkit, name: str | int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clawkit.tools.process_input._SOON_S", 60.0)
     catch = "import signal; signal.signal(signal.SIGUSR1, lambda *_: print('caught') or exit(7))"
     wait = "print('ready', flush=True); [signal.pause() for _ in iter(int, 1)]"
     id_ = await start(kit, f'exec {sys.executable} -c "{catch}; {wait}"')
@@ -843,7 +853,10 @@ async def test_a_signal_is_sent_by_name_or_number(kit: Toolkit, name: str | int)
     assert (await process(kit, "poll", id_)).details["aggregated"] == "caught\n"
 
 
-async def test_a_command_that_goes_on_after_a_signal_is_told_so(kit: Toolkit) -> None:
+async def test_a_command_that_goes_on_after_a_signal_is_told_so(
+    kit: Toolkit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clawkit.tools.process_input._SOON_S", 60.0)
     id_ = await start(kit, "sleep 60")
     result = await process(kit, "kill", id_, signal="WINCH")
     assert result.as_text() == f"Sent SIGWINCH to {id_}; it still runs."
@@ -890,7 +903,7 @@ async def test_what_a_command_left_running_can_be_sent_a_signal(kit: Toolkit) ->
     result = await process(kit, "kill", id_, signal="TERM")
     said = rf"Sent SIGTERM to what {id_} left running: (sleep|bash) \(pid {pid}\)"
     assert re.fullmatch(said, result.as_text())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while is_alive(pid):
             await asyncio.sleep(0.01)
 

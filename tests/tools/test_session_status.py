@@ -263,6 +263,8 @@ class Talking:
         return self.session.model_override or self.session.model
 
     def resolve_model(self, text: str) -> str:
+        if text.strip() == "Default":
+            return ""
         if text == "secret":
             raise ToolAuthorizationError("x/secret is not among the models that may be chosen")
         if text != "fast":

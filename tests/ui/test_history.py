@@ -9,9 +9,15 @@ from pathlib import Path
 from clawkit.ui.history import MAX_KEPT, TypedBefore
 
 
+def keep(file: Path) -> TypedBefore:
+    history = TypedBefore(str(file))
+    history.begin(str)
+    return history
+
+
 def test_lines_are_kept_whole_and_the_newest_comes_first(tmp_path: Path) -> None:
     file = tmp_path / "home" / "history"
-    history = TypedBefore(str(file))
+    history = keep(file)
     for line in ("one", "two\nlines \udcff", " secret", "", "x" * 100_000):
         history.store_string(line)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -19,10 +25,14 @@ def test_lines_are_kept_whole_and_the_newest_comes_first(tmp_path: Path) -> None
 
 
 def test_secrets_are_not_kept(tmp_path: Path) -> None:
-    history = TypedBefore(str(tmp_path / "history"))
-    history.redact = lambda text: text.replace("hunter2", "***")
-    history.store_string("the password is hunter2")
-    assert "hunter2" not in (tmp_path / "history").read_text(encoding="utf-8")
+    file = tmp_path / "history"
+    history = TypedBefore(str(file))
+    # Typed while it is still being found out which secrets there are.
+    history.store_string("early hunter2")
+    assert not file.exists()
+    history.begin(lambda text: text.replace("hunter2", "***"))
+    history.store_string("late hunter2")
+    assert file.read_text(encoding="utf-8") == '"early ***"\n"late ***"\n'
 
 
 def test_a_file_that_is_no_history_does_no_harm(tmp_path: Path) -> None:
@@ -30,11 +40,11 @@ def test_a_file_that_is_no_history_does_no_harm(tmp_path: Path) -> None:
     file.write_bytes(b'\xff\xfe\n{"a": 1}\nnot json\n"good"\n3\n')
     assert list(TypedBefore(str(file)).load_history_strings()) == ["good"]
     os.mkdir(tmp_path / "folder")
-    other = TypedBefore(str(tmp_path / "folder"))
+    other = keep(tmp_path / "folder")
     other.store_string("x")
     assert list(other.load_history_strings()) == []
     (tmp_path / "link").symlink_to(file)
-    TypedBefore(str(tmp_path / "link")).store_string("elsewhere")
+    keep(tmp_path / "link").store_string("elsewhere")
     assert "elsewhere" not in file.read_text(encoding="utf-8", errors="replace")
 
 

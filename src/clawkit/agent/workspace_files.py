@@ -28,6 +28,8 @@ _INVISIBLE = (
     "\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff9-\ufffb"
     "\U000e0000-\U000e0fff]"
 )
+# A line that another one overwrites on a screen is a line of its own.
+_LINE_ENDS = "\r\n?|[\x0b\x0c\x85\u2028\u2029]"
 _LEAST_CHARS = 200
 """A file of which less would be left is left out."""
 STAND_IN = ("AGENTS.md", "CLAUDE.md")
@@ -89,4 +91,5 @@ def _read(workspace: str, name: str, max_chars: int) -> str | None:
     finally:
         os.close(fd)
     text = data.decode("utf-8", "replace")
+    text = re.sub(_LINE_ENDS, "\n", text)
     return re.sub(_INVISIBLE, "", text).strip()

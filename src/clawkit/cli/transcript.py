@@ -180,7 +180,7 @@ def _message_to_markdown(message: Message) -> Iterator[str]:
     match message:
         case User():
             yield f"## You {_when(message.at_ms)}".rstrip()
-            yield _plain(message.content)
+            yield _without_headings(_plain(message.content))
         case Assistant():
             yield f"## {one_line(message.model, 80) or 'Model'} {_when(message.at_ms)}".rstrip()
             for part in message.content:
@@ -193,13 +193,13 @@ def _message_to_markdown(message: Message) -> Iterator[str]:
             yield _fenced(_plain(message.content), "text")
         case Summary():
             yield "## Summary of what was before"
-            yield message.text
+            yield _without_headings(message.text)
 
 
 def _part_to_markdown(part: Text | Thinking | ToolCall) -> Iterator[str]:
     match part:
         case Text():
-            yield part.text
+            yield _without_headings(part.text)
         case Thinking():
             if part.text:
                 yield "\n".join(f"> {line}" for line in part.text.strip().split("\n"))
@@ -208,6 +208,12 @@ def _part_to_markdown(part: Text | Thinking | ToolCall) -> Iterator[str]:
             text = given if isinstance(given, str) else json.dumps(given, indent=2, default=str)
             yield f"Calls `{one_line(part.name, 80)}`"
             yield _fenced(text, "json")
+
+
+def _without_headings(text: str) -> str:
+    """The text with headings of its own as words: those of the page say who spoke."""
+    text = re.sub(r"(?m)^([ \t]{0,3})(#{1,6}(?=[ \t\r]|$))", r"\1\\\2", text)
+    return re.sub(r"(?m)^([ \t]{0,3})(=+|-+)([ \t]*)$", r"\1\\\2\3", text)
 
 
 def _fenced(text: str, language: str) -> str:

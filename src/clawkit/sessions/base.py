@@ -152,8 +152,9 @@ class SessionState(Protocol):
         ...
 
     def resolve_model(self, text: str) -> str:
-        """`provider/id` of a model by any of its names. Raises `ToolInputError` when there is none
-        such, `ToolAuthorizationError` when it may not be chosen."""
+        """`provider/id` of a model by any of its names; empty for `default`. Raises
+        `ToolInputError` when there is none such, `ToolAuthorizationError` when it may not be
+        chosen, or not by whom this run is for."""
         ...
 
     def set_model(self, model: str) -> None:

@@ -101,7 +101,7 @@ def _choose(
     """The session after it was told to use another model."""
     if live is None or store is None:
         raise ToolInputError("no agent runs here, so no model can be chosen; leave 'model' out")
-    model = "" if wanted.strip().lower() == "default" else live.resolve_model(wanted)
+    model = live.resolve_model(wanted)
     if not is_here:
         return store.set_model(session.id, model)
     live.set_model(model)

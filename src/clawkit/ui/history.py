@@ -26,8 +26,16 @@ class TypedBefore(History):
     def __init__(self, path: str) -> None:
         super().__init__()
         self._path = path
-        self.redact: Callable[[str], str] = str
-        """Takes secrets out of what is kept."""
+        self._redact: Callable[[str], str] | None = None
+        self._waiting: list[str] = []
+        """What was typed before it was known which secrets there are."""
+
+    def begin(self, redact: Callable[[str], str]) -> None:
+        """Keep what is typed, without what `redact` takes out."""
+        self._redact = redact
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            self.store_string(each)
 
     def load_history_strings(self) -> Iterable[str]:
         lines = self._read()
@@ -40,7 +48,10 @@ class TypedBefore(History):
         # What begins with a blank is not kept, as in shells.
         if not string.strip() or string.startswith(" ") or len(string) > _MAX_ENTRY:
             return
-        line = json.dumps(self.redact(string)) + "\n"
+        if self._redact is None:
+            self._waiting.append(string)
+            return
+        line = json.dumps(self._redact(string)) + "\n"
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             private_dir(os.path.dirname(self._path))

@@ -17,6 +17,8 @@ _TOO_ODD = (ArithmeticError, AssertionError, AttributeError, LookupError, Runtim
 """What the library raises for Markdown that it does not expect."""
 MAX_COLOURED = 20_000
 """Characters of code that are coloured."""
+MAX_CELLS = 2_000
+"""Cells that a table could have; a larger one is shown as it was written."""
 
 
 def lay_out(text: str, console: Console, width: int) -> list[list[Segment]]:
@@ -29,15 +31,18 @@ def lay_out(text: str, console: Console, width: int) -> list[list[Segment]]:
 
 
 @cache
-def _parser() -> MarkdownIt:
+def _parser(with_tables: bool) -> MarkdownIt:
     # As text: HTML, pictures and the addresses of references, which would not be shown at all, and
     # bare addresses, which would be shown twice.
     parser = MarkdownIt("commonmark", {"html": False})
-    return parser.enable(["strikethrough", "table"]).disable(["image", "reference", "autolink"])
+    parser.enable(["strikethrough", "table"] if with_tables else ["strikethrough"])
+    return parser.disable(["image", "reference", "autolink"])
 
 
 def _parse(text: str) -> list[Token]:
-    tokens = _parser().parse(text)
+    # Rows of a table are filled up to the length of its head, and every cell takes its time.
+    pipes = [line.count("|") for line in text.split("\n")]
+    tokens = _parser((max(pipes) + 1) * len(pipes) <= MAX_CELLS).parse(text)
     for token in tokens:
         for child in token.children or ():
             if child.type == "softbreak":

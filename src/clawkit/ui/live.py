@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 TAIL = 3
 """Rows of output of a running call, and of what is being thought."""
-_MAX_LAID_OUT = 8_000
+_MAX_LAID_OUT = 2_000
 """Characters of the open block that are laid out every time it grows."""
 
 

@@ -30,7 +30,7 @@ def check_person() -> None:
 
     if is_below_keeper():
         raise ToolAuthorizationError(
-            "a command that clawkit runs cannot change what clawkit allows; a person has to type "
+            "a command that clawkit runs cannot change how clawkit works; a person has to type "
             "this in a terminal of their own",
             reason="approval",
         )
@@ -45,6 +45,7 @@ async def model(talk: Talk, face: Face, rest: str) -> None:
     """Without a name the models that can be used; with `all`, all that are known."""
     now = talk.agent.conversation.model.ref
     if rest and rest != "all":
+        check_person()
         talk.agent.use_model("" if rest == "default" else rest)
         talk.chosen_model = "" if rest == "default" else rest
         face.say(f"From now on: {talk.agent.conversation.model.ref}", "good")
@@ -87,6 +88,7 @@ async def thinking(talk: Talk, face: Face, rest: str) -> None:
     if level and level not in get_args(Thinking):
         raise _unknown("thinking level", level, (*get_args(Thinking), "show", "hide"))
     if level:
+        check_person()
         talk.agent.use_thinking(level)
     facts = conversation.model.facts
     doubt = "" if facts.reasoning or not level else f" ({conversation.model.ref} may ignore it)"

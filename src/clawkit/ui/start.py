@@ -88,7 +88,7 @@ class _Terminal:
         return Chat(self._doors, self.prompt)
 
     async def _begin(self, chat: Chat, message: str, pictures: Sequence[str]) -> None:
-        self._history.redact = chat.talk.agent.kit.run.redactor.text
+        self._history.begin(chat.talk.agent.kit.run.redactor.text)
         self._completer.source = chat
         self.prompt.desk = chat
         await chat.begin(message, pictures)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ from clawkit.ui.calls import Row
 from clawkit.ui.live import Running, show_live
 from clawkit.ui.markdown import Blocks
 from clawkit.ui.paint import Paint, Style
+
+_CODES = re.compile(r"\x1b\[[0-9;]*m")
 
 Kind = Literal["said", "text", "call", "note"]
 _PLAIN_MODEL = "clawkit/operator"
@@ -180,7 +183,13 @@ class Watcher:
         if text.strip():
             plain = self.paint(text.strip("\n"))
             shown = plain if self.is_plain else self.paint.markdown(text, self._screen.columns)
-            self.emit("text", shown)
+            self.emit("text", "\n".join(map(self._as_text, shown.split("\n"))))
+
+    def _as_text(self, row: str) -> str:
+        """A row that cannot be taken for one about a call, or of the person's."""
+        glyphs = self.paint.glyphs
+        marks = (glyphs.yes, glyphs.no, glyphs.note, glyphs.prompt)
+        return f" {row}" if _CODES.sub("", row).startswith(marks) else row
 
     def show_image(self, image: Image) -> None:
         drawn = images.draw(image, self._protocol)

@@ -19,13 +19,15 @@ NO_IMAGE = "[an image was left out: the model takes no images]"
 UNREADABLE = "unreadable"
 """Key under which a model gets back arguments of its own that were no JSON object."""
 
-MAX_ARGUMENTS = 8 * 1024 * 1024
-"""Characters of one call's arguments."""
+MAX_ARGUMENTS, MAX_ALL_ARGUMENTS = 8 * 1024 * 1024, 32 * 1024 * 1024
+"""Characters of one call's arguments, and of all calls of an answer."""
 MAX_CALLS = 512
 MAX_TEXT = 32 * 1024 * 1024
 """Characters of an answer's text and thinking together."""
 MAX_DEPTH = 100
 """Levels of one call's arguments; beyond that, reading them again could fail."""
+MAX_INNER = 500_000
+"""Lists and objects in one call's arguments: small as they are, each takes its time and memory."""
 _MAX_SAID = 300
 _MAX_TOKENS = 1 << 53
 
@@ -151,7 +153,7 @@ def _object(text: str) -> dict[str, Any] | None:
     stripped = _unfenced(text.strip())
     if not stripped or stripped == "null":
         return {}
-    if stripped[0] not in '{"':
+    if stripped[0] not in '{"' or sum(map(stripped.count, "[{")) > MAX_INNER:
         return None
     try:
         value = decode(stripped)
@@ -205,6 +207,7 @@ class Limits:
     def __init__(self) -> None:
         self._text = 0
         self._calls: dict[int, int] = {}
+        self._arguments = 0
 
     def add_text(self, text: str) -> None:
         """Text or thinking came."""
@@ -221,8 +224,11 @@ class Limits:
     def add_arguments(self, number: int, text: str) -> None:
         """More of a call's arguments came."""
         size = self._calls[number] = self._calls.get(number, 0) + len(text)
+        self._arguments += len(text)
         if size > MAX_ARGUMENTS:
             raise malformed(f"the arguments of a call exceed {MAX_ARGUMENTS:,} characters")
+        if self._arguments > MAX_ALL_ARGUMENTS:
+            raise malformed(f"the arguments of its calls exceed {MAX_ALL_ARGUMENTS:,} characters")
 
 
 def malformed(what: str) -> ModelError:
