@@ -94,6 +94,27 @@ async def test_a_summary_is_what_a_resumed_conversation_begins_with(workspace: P
     ] == ["Summary", "Assistant", "User"]
 
 
+async def test_a_long_message_reaches_the_model_and_one_that_is_too_long_is_told(
+    workspace: Path,
+) -> None:
+    facts = Facts(context_window=40_000)
+    model = ScriptedModel("one", "what was before", "two", "again", "three", facts=facts)
+    async with Agent.open({}, workspace=workspace, model=model) as agent:
+        await agent.send("first")
+        # As much as there is room for.
+        long = " and what does it mean?".rjust(119_980, "x")
+        await agent.send(long)
+        sent = model.requests[2].messages
+        assert [type(each) for each in sent] == [Summary, User]
+        assert sent[1] == User((Text(long),), sent[1].at_ms)
+        ended = await agent.send("x" * 200_000)
+        assert ended.how == "error"
+        assert "has about 50,004 tokens" in ended.error
+        assert "read it from a file" in ended.error
+        assert len(model.requests) == 3
+        assert (await agent.send("never mind")).text == "three"
+
+
 async def test_secrets_are_not_stored(workspace: Path) -> None:
     secret = "correct-horse-battery-staple-42"
     config = {

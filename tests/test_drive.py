@@ -19,7 +19,7 @@ from clawkit.runtime import Toolkit
 from clawkit.testing import open_kit
 
 ALL = os.environ.get("CLAWKIT_TEST_ALL") == "1"
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 """Long enough for a machine that is busy; whoever waits goes on at once when it is so."""
 
 

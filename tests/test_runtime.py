@@ -382,3 +382,13 @@ def test_the_public_names_are_there_and_loaded_on_use() -> None:
     code = "import sys, clawkit; print('clawkit.runtime' in sys.modules, 'asyncio' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+def test_an_agent_that_is_not_among_those_configured_is_refused(tmp_path: Path) -> None:
+    config = {"agents": {"list": [{"id": "reviewer", "tools": {"deny": ["write"]}}]}}
+    for name in ("reviwer", "other"):
+        with pytest.raises(ConfigError, match=r"there is no agent .*reviewer"):
+            Toolkit.open(config, workspace=tmp_path, agent=name)
+    assert "write" not in Toolkit.open(config, workspace=tmp_path, agent="Reviewer").run.tools
+    assert "write" in Toolkit.open(config, workspace=tmp_path, agent="main").run.tools
+    assert "write" in Toolkit.open({}, workspace=tmp_path, agent="other").run.tools

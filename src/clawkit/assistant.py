@@ -122,7 +122,7 @@ class Agent:
         session that another process works in.
         """
         loaded = load_config(config)
-        name = agent or loaded.config.agents.default_id()
+        name = loaded.config.agents.choose(agent)
         place = resolve_workspace(loaded.config, name, workspace)
         selection = Selection(loaded, name, clock=clock)
         kept = _keep(loaded, name, session, place) if keep else None

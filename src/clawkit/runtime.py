@@ -93,7 +93,7 @@ class Toolkit:
         `ConfigError` for a bad configuration, `RegistryError` for a tool whose name is taken.
         """
         loaded = load_config(config)
-        agent = agent or loaded.config.agents.default_id()
+        agent = loaded.config.agents.choose(agent)
         ref = _model(model) if isinstance(model, str) else model
         ref = ref or default_model(loaded.config, agent)
         scope = Scope(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -16,12 +17,20 @@ from clawkit.store import private_dir
 if TYPE_CHECKING:
     from apsw import Connection
 
+_ELSEWHERE = "CLAWKIT_HOME to a directory that can be written"
+_ADVICE = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "; free some space"),
+    **dict.fromkeys((errno.EROFS, errno.EACCES), f"; set {_ELSEWHERE}"),
+}
 _TROUBLE = {
     **dict.fromkeys(("BusyError", "LockedError"), "another process keeps it locked; try again"),
-    **dict.fromkeys(("FullError", "IOError"), "it cannot be read or written; is the disk full?"),
+    **dict.fromkeys(
+        ("FullError", "IOError"), "it cannot be read or written; is the disk full? Free some space"
+    ),
     **dict.fromkeys(("CorruptError", "NotADBError"), "it is damaged; move it away"),
     **dict.fromkeys(
-        ("ReadOnlyError", "CantOpenError"), "it cannot be written; is the disk read-only?"
+        ("ReadOnlyError", "CantOpenError"),
+        f"it cannot be written; is the disk read-only? Set {_ELSEWHERE}",
     ),
 }
 _inherited: list[Connection] = []
@@ -86,7 +95,7 @@ class Database:
                 self._leave()
                 raise self.broken(_TROUBLE.get(type(error).__name__, str(error))) from error
             except OSError as error:
-                raise self.broken(f"{error.filename} {error.strerror or error}") from error
+                raise self.broken(_describe(error)) from error
 
     def broken(self, why: str) -> ToolError:
         return ToolError(f"{self.path}: {self._what} cannot be used: {why}")
@@ -181,3 +190,9 @@ class Database:
         elif self._db is not None:
             self._db.close(True)
         self._db = None
+
+
+def _describe(error: OSError) -> str:
+    """What the system said about which file, and what to do."""
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror or error}{_ADVICE.get(error.errno or 0, '')}"

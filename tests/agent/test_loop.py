@@ -294,9 +294,11 @@ async def test_aborting_an_answer_keeps_its_text_and_none_of_its_calls(kit: Tool
 
 
 async def test_aborting_before_the_first_word_leaves_only_the_question(kit: Toolkit) -> None:
-    talk = open_talk(kit, ScriptedModel(hang(), "fine"))
+    model = ScriptedModel(hang(), "fine")
+    talk = open_talk(kit, model)
     task = asyncio.create_task(talk.turn("go"))
-    await asyncio.sleep(0.01)
+    while not model.requests:
+        await asyncio.sleep(0.001)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -318,10 +320,12 @@ async def test_aborting_calls_gives_each_of_them_a_result(tmp_path: Path) -> Non
     slow = Tool("slow", "Waits.", schema, wait, effects=lambda _params, _ctx: ())
     async with open_kit(tmp_path, slow) as kit:
         model = ScriptedModel(calls(("slow", {}), ("slow", {"quick": True})), "fine")
-        talk = open_talk(kit, model)
+        kept = Kept()
+        talk = open_talk(kit, model, transcript=kept)
         task = asyncio.create_task(talk.turn("go"))
         await started.wait()
-        await asyncio.sleep(0.01)
+        while not any(isinstance(m, ToolResult) for m in kept.messages):
+            await asyncio.sleep(0.001)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

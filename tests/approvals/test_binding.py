@@ -327,12 +327,17 @@ def test_what_is_being_written_to_is_refused(facts: Facts, tmp_path: Path) -> No
                 file.write(b"x")
                 begun.set()
 
+    def bind_often() -> None:
+        """On a busy machine, nothing may be written meanwhile."""
+        for _ in range(50):
+            bind(**{**facts, "scripts": [str(busy)]})
+
     writer = threading.Thread(target=write)
     writer.start()
     begun.wait()
     try:
         with pytest.raises(ToolInputError, match="busy', because it is being written to"):
-            bind(**{**facts, "scripts": [str(busy)]})
+            bind_often()
     finally:
         done.set()
         writer.join()

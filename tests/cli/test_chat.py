@@ -408,6 +408,8 @@ async def test_a_simple_terminal_has_lines_and_questions(chat: Open, workspace: 
     await screen.until("means no):", 2)
     screen.type("y\n")
     await screen.until("· exec sleep 60")
+    # Only from then on is Ctrl-C no part of an answer.
+    await screen.until("Allowed once.", 2)
     screen.type("\x03")
     await screen.until("interrupted")
     screen.type("\x04")

@@ -9,10 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import venv
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -47,23 +50,35 @@ def decoders() -> list[int]:
     return found
 
 
+def is_stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(10_000):
-        if condition():
-            return
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "it never happened"
         await asyncio.sleep(0.002)
-    raise AssertionError("it never happened")
 
 
 @asynccontextmanager
 async def stopped_at_work(
     work: Awaitable[object],
 ) -> AsyncIterator[tuple[asyncio.Future[object], int]]:
-    """A call whose decoder stands still, so that it cannot end by itself."""
-    task = asyncio.ensure_future(work)
-    await until(lambda: bool(decoders()))
-    (pid,) = decoders()
-    os.kill(pid, signal.SIGSTOP)
+    """A call whose decoder stands still from the beginning, so that it cannot end by itself."""
+    started: list[int] = []
+
+    def start_stopped(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        process = start(*args, **options)
+        os.kill(process.pid, signal.SIGSTOP)
+        started.append(process.pid)
+        return process
+
+    with patch("clawkit.media.convert.start", start_stopped):
+        task = asyncio.ensure_future(work)
+        await until(lambda: bool(started))
+    (pid,) = started
+    await until(lambda: is_stopped(pid))
     try:
         yield task, pid
     finally:

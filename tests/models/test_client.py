@@ -353,8 +353,12 @@ async def test_silence_before_the_answer_ends_it(wrong: Any, http: Client) -> No
 
 async def test_silence_in_the_middle_cuts_the_answer(http: Client) -> None:
     async with ScriptedServer(then=fault.hang(2)) as server:
-        models = [make(server, api, http, timeout_s=1) for api in APIS]
-        for error in await asyncio.gather(*map(failure, models)):
+        for timeout_s in (1, 5, 25):  # a busy machine may not have begun by the first
+            models = [make(server, api, http, timeout_s=timeout_s) for api in APIS]
+            errors = await asyncio.gather(*map(failure, models))
+            if not any(error.kind == "timeout" for error in errors):
+                break
+        for error in errors:
             assert error.kind == "cut"
             assert error.partial
             assert error.partial.text

@@ -485,21 +485,26 @@ async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 @pytest.mark.parametrize(
     ("serve", "limits", "words"),
     [
-        (silent, {"timeout_s": 0.02}, "did not answer within 0.02 s"),
-        (silent, {"timeout_s": 0.02, "idle_s": 60}, "did not answer within 0.02 s"),
-        (half, {"timeout_s": 0.05}, "was not complete after 0.05 s"),
-        (half, {"timeout_s": 0.05, "idle_s": 60}, "was not complete after 0.05 s"),
-        (half, {"timeout_s": 60, "idle_s": 0.03}, "sent nothing for 0.03 s"),
+        (silent, {"timeout_s": None}, "did not answer within {} s"),
+        (silent, {"timeout_s": None, "idle_s": 60}, "did not answer within {} s"),
+        (half, {"timeout_s": None}, "was not complete after {} s"),
+        (half, {"timeout_s": None, "idle_s": 60}, "was not complete after {} s"),
+        (half, {"timeout_s": 60, "idle_s": None}, "sent nothing for {} s"),
     ],
 )
 async def test_what_takes_too_long_is_given_up(serve: object, limits: object, words: str) -> None:
     assert callable(serve)
     assert isinstance(limits, dict)
-    async with serving(serve) as server, making_client() as client:
-        with pytest.raises(NetError, match=words) as caught:
-            await get(client, server.url(), **limits)
-        assert caught.value.kind == "timeout"
-        await server.ended.wait()
+    for seconds in (0.05, 1, 20):  # a busy machine may not have begun by the first
+        given = {name: seconds if value is None else value for name, value in limits.items()}
+        async with serving(serve) as server, making_client() as client:
+            with pytest.raises(NetError) as caught:
+                await get(client, server.url(), **given)
+            assert caught.value.kind == "timeout"
+            await server.ended.wait()
+        if words.format(seconds) in str(caught.value):
+            break
+    assert words.format(seconds) in str(caught.value)
 
 
 @pytest.mark.parametrize("serve", [silent, half])

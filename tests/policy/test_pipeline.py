@@ -82,6 +82,24 @@ def test_the_profiles_hold_what_users_were_promised() -> None:
     assert kept(tools(profile="full")) == EVERYTHING
 
 
+@pytest.mark.parametrize(
+    ("config", "holds"),
+    [
+        ({}, False),
+        ({"tools": {"updatePlan": True}}, True),
+        ({"tools": {"experimental": {"planTool": True}}}, True),
+        ({"tools": {"updatePlan": False}}, False),
+        ({"agents": {"defaults": {"embeddedPi": {"executionContract": "strict-agentic"}}}}, True),
+        ({"tools": {"updatePlan": True, "deny": ["update_plan"]}}, False),
+    ],
+)
+def test_a_plan_that_is_turned_on_is_for_the_coding_profile(config: Any, holds: bool) -> None:
+    tools_ = {**config.get("tools", {}), "profile": "coding"}
+    assert ("update_plan" in kept({**config, "tools": tools_})) is holds
+    other = {**config, "tools": {**tools_, "profile": "messaging"}}
+    assert "update_plan" not in kept(other)
+
+
 MATCHING = [
     # list, what it keeps or removes
     (["exec"], {"exec"}),

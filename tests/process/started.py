@@ -15,10 +15,12 @@ import pytest
 from clawkit.process import found, records, tree
 from clawkit.process.records import Record
 
-PATIENCE_S = 40.0
+PATIENCE_S = 60.0
 KEY = f"calm-otter-ab1{os.getpid():x}"
 TOGETHER = pytest.mark.xdist_group("records")
 """For tests that would find each other's commands if they ran side by side."""
+BOMBS = pytest.mark.xdist_group("bombs")
+"""For tests that start so many processes that whoever counts those of the machine would notice."""
 Start = Callable[..., Record]
 
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.process.started import BOMBS
 from tests.process.watching import alive, children, keepers, open_handles, own, state_of, until
 
 from clawkit.errors import ToolError
@@ -306,6 +307,7 @@ BOMB = (
 """Ends by itself at a few hundred, should nobody end it."""
 
 
+@BOMBS
 @pytest.mark.parametrize(
     "text",
     [
@@ -333,6 +335,7 @@ async def test_a_command_that_starts_processes_without_end_is_ended(
     await host.close()
 
 
+@BOMBS
 async def test_nameless_processes_without_end_are_ended(
     tmp_path: Path, launch: Make, marker: str
 ) -> None:
@@ -361,6 +364,7 @@ async def test_as_many_processes_as_are_allowed_may_run(
     assert not alive(marker)
 
 
+@BOMBS
 async def test_a_bomb_whose_first_process_has_ended_is_ended(
     tmp_path: Path, launch: Make, marker: str
 ) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.process.started import BOMBS
 
 from clawkit.process.pressure import count_oom, count_tasks
 
@@ -71,6 +72,7 @@ def test_a_kill_without_want_of_memory_is_a_plain_signal(group: Path, tmp_path: 
     assert json.loads(done.stdout)[1]["exitReason"] == "signal"
 
 
+@BOMBS
 def test_tasks_are_counted() -> None:
     def notices_more() -> bool:
         before = count_tasks()

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 """Long enough for a machine that is busy; whoever waits goes on at once when it is so."""
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.process.started import BOMBS
 
 from clawkit.core.result import Result
 from clawkit.process.base import Commands, Launch, NoTerminalError
@@ -711,6 +712,7 @@ async def test_what_a_command_leaves_running_is_told_and_can_be_ended(kit: Toolk
     assert not is_alive(left["pid"])
 
 
+@BOMBS
 async def test_a_bomb_is_ended(workspace: Path) -> None:
     async with open_kit(workspace, config=config(maxProcesses=60)) as kit:
         result = await run(kit, "for n in {1..300}; do sleep 100 & done; wait", timeout=60)

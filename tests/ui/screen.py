@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyte
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 READY = "shows what you can type"
 PROMPT = "❯"
 

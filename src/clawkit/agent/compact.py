@@ -82,10 +82,23 @@ def _size(message: Message) -> int:
 
 def is_due(tokens: int, facts: Facts, settings: Settings) -> bool:
     """Whether the next request might not leave room for an answer."""
-    if not settings.enabled:
-        return False
-    window = facts.window
-    return tokens > window - min(settings.reserve_tokens, window // 4)
+    return settings.enabled and tokens > _room(facts, settings)
+
+
+def _room(facts: Facts, settings: Settings) -> int:
+    """Tokens of a request that leaves room for an answer."""
+    return facts.window - min(settings.reserve_tokens, facts.window // 4)
+
+
+def check_last(history: Sequence[Message], model: Model, settings: Settings) -> None:
+    """Raises `ModelError` when what the person said last is too much: nobody else can cut it."""
+    size, room = _size(history[-1]), _room(model.facts, settings)
+    if isinstance(history[-1], User) and size > room:
+        raise ModelError(
+            "overflow",
+            f"the message has about {size:,} tokens, and {model.ref} has room for {room:,}: send "
+            "less at a time, or have the agent read it from a file",
+        )
 
 
 async def compact(
@@ -120,7 +133,8 @@ async def compact(
 
 
 def cut_at(history: Sequence[Message], settings: Settings, facts: Facts) -> int:
-    """Where the part begins that is kept word for word: never between a call and its result."""
+    """Where the part begins that is kept word for word: never between a call and its result, and
+    never behind what the person said and nobody has answered."""
     budget = min(settings.keep_recent_tokens, facts.window // 3)
     tokens, at, turns = 0, len(history), 0
     for number in range(len(history) - 1, 0, -1):
@@ -131,6 +145,17 @@ def cut_at(history: Sequence[Message], settings: Settings, facts: Facts) -> int:
         if not isinstance(message, ToolResult):
             at = number
         turns += isinstance(message, User)
+    return min(at, _unanswered(history, _room(facts, settings)))
+
+
+def _unanswered(history: Sequence[Message], room: int) -> int:
+    """Where it begins, as far as there is room for it."""
+    at, tokens = len(history), 0
+    while at > 0 and isinstance(history[at - 1], User):
+        tokens += _size(history[at - 1])
+        if tokens > room:
+            break
+        at -= 1
     return at
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from clawkit.agent.compact import Settings as Compaction
-from clawkit.agent.compact import compact, estimate, is_due
+from clawkit.agent.compact import check_last, compact, estimate, is_due
 from clawkit.agent.events import (
     Answered,
     Compacted,
@@ -237,6 +237,7 @@ class Conversation:
     async def _answer(self) -> Assistant:
         """The model's next answer, stored. Shortens the conversation when it does not fit."""
         if is_due(self.context_tokens, self.model.facts, self.compaction):
+            check_last(self.history, self.model, self.compaction)
             await self._shorten()
         silent = 0
         for attempt in range(_MAX_COMPACTIONS + 2):

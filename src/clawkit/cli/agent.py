@@ -4,24 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 import sys
 from typing import Any
 
 import click
 
-from clawkit.agent.events import TurnEnded
+from clawkit.agent.events import Noticed, TurnEnded
 from clawkit.assistant import Agent
-from clawkit.cli.options import conversation_options, is_command, is_terminal, warn
+from clawkit.cli.options import (
+    conversation_options,
+    is_command,
+    is_terminal,
+    warn,
+    wrong_usage,
+)
 from clawkit.cli.watching_turns import JsonLines, PlainWatcher, Watcher
 from clawkit.content import Block, Text
 from clawkit.core.context import Sender
+from clawkit.errors import ClawkitError
+from clawkit.text import one_line, printable
 
 MAX_MESSAGE = 4 * 1024 * 1024
 """Bytes."""
+_BLIND = (
+    "takes no images: it is only told that there was one. If it does, put "
+    'input: ["text", "image"] into its entry under models.providers'
+)
 
 
-@click.command(short_help="Give an agent one message and print its answer.")
+@click.command(
+    short_help="Give an agent one message and print its answer.",
+    context_settings={"allow_extra_args": True},
+)
 @click.option("-m", "--message", metavar="TEXT", help="What to say; - reads standard input.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print everything that happens as JSON lines."
@@ -40,14 +56,39 @@ def agent(**options: Any) -> int:
     git diff | clawkit agent -m - --session review
     clawkit agent -m "Fix the failing test" --json --max-turns 30
     """
-    watcher: Watcher = JsonLines() if options["as_json"] else PlainWatcher()
-    said = "" if options["print_prompt"] else _read_message(options["message"])
-    opened = open_agent(options, watcher)
+    _refuse_words(click.get_current_context().args, options["message"])
     if options["print_prompt"]:
-        return asyncio.run(_print_prompt(opened))
-    ended = asyncio.run(_one_turn(opened, said, options["images"], watcher))
+        return asyncio.run(_print_prompt(open_agent(options, PlainWatcher())))
+    watcher: Watcher = JsonLines() if options["as_json"] else PlainWatcher()
+    try:
+        said = _read_message(options["message"])
+        opened = open_agent(options, watcher, _approver_beside_pipe(options))
+        ended = asyncio.run(_one_turn(opened, said, options["images"], watcher))
+    except KeyboardInterrupt:
+        watcher.give_up("aborted")
+        raise
+    except (ClawkitError, click.ClickException, OSError) as error:
+        watcher.give_up("error", getattr(error, "strerror", "") or str(error))
+        raise
     watcher.finish(ended)
     return 0 if ended.how == "done" else 1
+
+
+def _refuse_words(words: list[str], message: str | None) -> None:
+    """Words without an option are a message whose `-m`, or whose quotes, were forgotten."""
+    if words:
+        said = shlex.quote(one_line(" ".join(filter(None, (message, *words))), 60))
+        raise click.UsageError(f"the message is one argument, after -m: clawkit agent -m {said}")
+
+
+def _approver_beside_pipe(options: dict[str, Any]) -> Any:
+    """Asks who sits at the terminal while the message takes up standard input."""
+    if options["message"] != "-" or options["as_json"] or is_terminal(sys.stdin):
+        return None
+    from clawkit.cli.terminal import TerminalApprover, open_terminal
+
+    fd = None if is_command() or not is_terminal(sys.stderr) else open_terminal()
+    return None if fd is None else TerminalApprover(fd)
 
 
 def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agent:
@@ -68,24 +109,25 @@ def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agen
         if session:
             raise click.UsageError("--continue and --session are two ways to say it; use one")
         session = _latest(options)
-    opened = Agent.open(
-        options["config_file"],
-        workspace=options["workspace"],
-        agent=options["agent"],
-        session=session,
-        keep=not options["no_session"],
-        model=options["model"],
-        thinking=options["thinking"],
-        max_turns=options["max_turns"],
-        max_cost=options["max_cost"],
-        channel=options["channel"],
-        group=options["group"],
-        sender=Sender(owner=options["owner"], id=options["sender"]),
-        sandboxed=options["sandboxed"],
-        depth=options["depth"],
-        approver=approver,
-        tell=tell,
-    )
+    with wrong_usage():
+        opened = Agent.open(
+            options["config_file"],
+            workspace=options["workspace"],
+            agent=options["agent"],
+            session=session,
+            keep=not options["no_session"],
+            model=options["model"],
+            thinking=options["thinking"],
+            max_turns=options["max_turns"],
+            max_cost=options["max_cost"],
+            channel=options["channel"],
+            group=options["group"],
+            sender=Sender(owner=options["owner"], id=options["sender"]),
+            sandboxed=options["sandboxed"],
+            depth=options["depth"],
+            approver=approver,
+            tell=tell,
+        )
     warn(opened.warnings)
     return opened
 
@@ -112,7 +154,8 @@ def _latest(options: dict[str, Any]) -> str:
 
 async def _print_prompt(opened: Agent) -> int:
     async with opened:
-        click.echo(opened.prompt(), nl=False)
+        text = opened.prompt()
+        click.echo(printable(text) if is_terminal(sys.stdout) else text, nl=False)
     return 0
 
 
@@ -121,7 +164,11 @@ async def _one_turn(
 ) -> TurnEnded:
     """The turn, stopped cleanly by Ctrl-C, a polite kill, or when nobody takes the output."""
     async with opened:
-        said: list[Block] = [Text(text), *[await opened.attach(path) for path in images]]
+        with wrong_usage():
+            said: list[Block] = [Text(text), *[await opened.attach(path) for path in images]]
+        model = opened.conversation.model
+        if images and not model.facts.images:
+            watcher(Noticed(f"{model.ref} {_BLIND}", "warning"))
         task = asyncio.ensure_future(opened.send(said))
         watcher.stop = task.cancel
         loop = asyncio.get_running_loop()

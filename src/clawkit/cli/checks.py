@@ -18,6 +18,7 @@ from clawkit.agent.assemble import assemble
 from clawkit.cli.checks_commands import check_commands
 from clawkit.cli.checks_files import check_files
 from clawkit.cli.checks_models import agent_files, check_models, check_sessions
+from clawkit.cli.checks_places import obstacle_at
 from clawkit.cli.finding import Finding, Level
 from clawkit.config.alter import content
 from clawkit.config.env import substitute
@@ -117,10 +118,15 @@ def _kernel_resolves_paths() -> bool:
 def check_home(env: Mapping[str, str]) -> Iterator[Finding]:
     path = home(env)
     quoted = shlex.quote(path)
+    obstacle = obstacle_at(path)
     try:
         info = os.stat(path)
     except FileNotFoundError:
-        yield Finding("home", "ok", f"{path} is not there yet; it is made when it is needed")
+        if obstacle:
+            what = f"{path} is not there and cannot be made: {obstacle.why}"
+            yield Finding("home", "error", what, obstacle.remedy("CLAWKIT_HOME"))
+        else:
+            yield Finding("home", "ok", f"{path} is not there yet; it is made when it is needed")
         return
     except OSError as error:
         yield Finding("home", "error", f"{path} cannot be used: {error.strerror}")
@@ -129,6 +135,9 @@ def check_home(env: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("home", "error", f"{path} is not a directory", f"mv {quoted} {quoted}.old")
     elif os.geteuid() not in (0, info.st_uid):
         yield Finding("home", "error", f"{path} belongs to another user", "set CLAWKIT_HOME")
+    elif obstacle:
+        what = f"{path} cannot be written: {obstacle.why}"
+        yield Finding("home", "error", what, obstacle.remedy("CLAWKIT_HOME"))
     elif info.st_mode & 0o022:
         what = f"{path} can be changed by other users"
         yield Finding("home", "error", what, f"chmod 700 {quoted}")
@@ -196,7 +205,11 @@ def check_old_spellings(file: str, env: Mapping[str, str]) -> Iterator[Finding]:
             found.append(_old(each, f"edit {place}, line {line}"))
     yield from found[:MAX_LISTED]
     if len(found) > MAX_LISTED:
-        yield Finding("config", "warn", f"there are {len(found) - MAX_LISTED} more old spellings")
+        more = len(found) - MAX_LISTED
+        what = (
+            "there is 1 more old spelling" if more == 1 else f"there are {more} more old spellings"
+        )
+        yield Finding("config", "warn", what)
 
 
 def _old(found: Migration, do: str) -> Finding:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
+from clawkit.cli.checks_places import obstacle_at
 from clawkit.cli.finding import Finding, Level
 from clawkit.cli.model_choice import Choice, access, chosen, listening
+from clawkit.cli.model_local import Look, LookOnce, find_local
+from clawkit.cli.onboarding_look import is_at_home
 from clawkit.config.load import Loaded, load
 from clawkit.config.modelref import ModelRef
 from clawkit.config.paths import home, sessions_file
@@ -32,21 +36,23 @@ MAX_AGENTS = 100
 MAX_CHECKED = 512 * 1024 * 1024
 """Bytes of a store that are looked through; beyond that it would take too long."""
 _LOOKED_AT = 500
-_AT_HOME = (".local", ".lan", ".home", ".internal", ".home.arpa")
 _NO_MODEL = "no model is chosen and no key was found, so nothing but a built-in script answers"
 _TO_CHOOSE = "clawkit onboard, or export ANTHROPIC_API_KEY=..."
+_OR_KEEP_NOTHING = ", or keep nothing: clawkit agent --no-session"
 
 
 def check_models(loaded: Loaded) -> Iterator[Finding]:
     """Whether each agent has a model that can be asked."""
     agents = list(loaded.config.agents.by_id()) or [loaded.config.agents.default_id()]
     told: dict[Finding, None] = {}
+    look = LookOnce()
     with listening() as remarks:
         for agent in agents[:MAX_AGENTS]:
             try:
                 catalog = Catalog.of(loaded, agent)
                 choices = chosen(catalog)
-                told |= dict.fromkeys(_check_agent(catalog, choices, several=len(agents) > 1))
+                several = len(agents) > 1
+                told |= dict.fromkeys(_check_agent(catalog, choices, look, several=several))
                 told |= dict.fromkeys(_check_providers(catalog, choices))
             except ConfigError as error:
                 told |= dict.fromkeys(_issues(error))
@@ -61,14 +67,14 @@ def _issues(error: ConfigError) -> Iterator[Finding]:
 
 
 def _check_agent(
-    catalog: Catalog, choices: Sequence[Choice], *, several: bool
+    catalog: Catalog, choices: Sequence[Choice], look: Look, *, several: bool
 ) -> Iterator[Finding]:
     """The agent's model and what is used in its place."""
     # A file of credentials that is broken is told once, not once for each provider.
     catalog.credentials.for_provider(OPERATOR.provider)
     whose = f"agent {catalog.agent!r}: " if several else ""
     if not choices:
-        yield _check_found(catalog, whose)
+        yield _check_found(catalog, whose, look)
     for number, choice in enumerate(choices):
         if choice.ref is None:
             what = f"{choice.setting}: {choice.problem}"
@@ -77,13 +83,15 @@ def _check_agent(
             yield from _check_choice(catalog, choice.ref, choice, whose, is_first=not number)
 
 
-def _check_found(catalog: Catalog, whose: str) -> Finding:
-    ref = found_model(catalog)
-    if ref is None:
+def _check_found(catalog: Catalog, whose: str, look: Look) -> Finding:
+    if ref := found_model(catalog):
+        key = access(catalog, ref.provider).credentials[0].id
+        what = f"{whose}no model is chosen; {ref} is used, by {key}"
+    elif ref := find_local(catalog, look):
+        what = f"{whose}no model is chosen; {ref} is used, which runs on this machine"
+    else:
         return Finding("models", "warn", f"{whose}{_NO_MODEL}", _TO_CHOOSE)
-    key = access(catalog, ref.provider).credentials[0].id
-    what = f"{whose}no model is chosen; {ref} is used, by {key}"
-    return Finding("models", "ok", what, f"clawkit models set {ref}")
+    return Finding("models", "ok", what, f"clawkit models set {shlex.quote(str(ref))}")
 
 
 def _check_choice(
@@ -148,8 +156,8 @@ def address_problem(url: str, allow_private: bool | None) -> str:
     encrypted = target.scheme == "https"
     kind: Kind | None = kind_of(target.address) if target.address else kind_of_name(target.host)
     if kind is None:
-        at_home = "." not in target.host or target.host.endswith(_AT_HOME)
-        if encrypted or at_home:
+        # Where private networks are allowed, the name may be of one.
+        if encrypted or allow_private or is_at_home(target.host):
             return ""
         kind = "public"
     return refusal(
@@ -211,6 +219,11 @@ def check_sessions(loaded: Loaded, file: str, env: Mapping[str, str]) -> Iterato
     except ConfigError as error:
         yield from (Finding("sessions", "error", str(issue)) for issue in error.issues)
         return
+    setting = "session.store" if path != sessions_file(env) else "CLAWKIT_HOME"
+    if obstacle := obstacle_at(os.path.dirname(path)):
+        what = f"{path} cannot be written, so no conversation is kept: {obstacle.why}"
+        yield Finding("sessions", "error", what, f"{obstacle.remedy(setting)}{_OR_KEEP_NOTHING}")
+        return
     if not os.path.lexists(path):
         yield Finding("sessions", "ok", f"{path} is not there yet; the first conversation makes it")
         return
@@ -222,7 +235,21 @@ def check_sessions(loaded: Loaded, file: str, env: Mapping[str, str]) -> Iterato
     try:
         yield Finding("sessions", "ok", _look_through(path))
     except ClawkitError as error:
-        yield Finding("sessions", "error", str(error), f"mv {quoted} {quoted}.old")
+        yield Finding("sessions", "error", str(error), _store_remedy(error, path, setting))
+
+
+def _store_remedy(error: ClawkitError, path: str, setting: str) -> str:
+    """What helps against an error of the store: only one that is damaged has to go."""
+    quoted, cause = shlex.quote(path), error.__cause__
+    name = type(cause).__name__
+    is_full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+    if is_full or name in ("FullError", "IOError"):
+        return f"free some space there: df -h {shlex.quote(os.path.dirname(path))}"
+    if isinstance(cause, OSError) or name in ("ReadOnlyError", "CantOpenError"):
+        return f"set {setting} to a place that can be written{_OR_KEEP_NOTHING}"
+    if name in ("BusyError", "LockedError"):
+        return f"end what uses it: fuser -v {quoted}"
+    return f"mv {quoted} {quoted}.old"
 
 
 def _look_through(path: str) -> str:
@@ -234,7 +261,8 @@ def _look_through(path: str) -> str:
     finally:
         store.close()
     number = f"{len(found)} or more" if len(found) == _LOOKED_AT else str(len(found))
-    said = f"{path}: {number} conversations, {human_size(size)}"
+    noun = "conversation" if len(found) == 1 else "conversations"
+    said = f"{path}: {number} {noun}, {human_size(size)}"
     if size > MAX_CHECKED:
         return f"{said}; too large to be looked through"
     database = Database(path, "the store of sessions", APPLICATION, MIGRATIONS)

@@ -5,15 +5,20 @@
 
 from __future__ import annotations
 
-import importlib
-import io
-import os
 import sys
-from typing import Any
 
-import click
+try:
+    import importlib
+    import io
+    import os
+    from typing import Any
 
-from clawkit.version import __version__
+    import click
+
+    from clawkit.version import __version__
+except KeyboardInterrupt:
+    # `run` would catch it, but does not exist yet.
+    sys.exit(130)
 
 COMMANDS = {
     "up": ("clawkit.cli.chat:up", "Talk with an agent in the terminal."),

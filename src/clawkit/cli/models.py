@@ -11,7 +11,7 @@ import click
 
 from clawkit.cli.columns import columns
 from clawkit.cli.config import make_change
-from clawkit.cli.model_choice import access, in_force, listening
+from clawkit.cli.model_choice import Choice, access, in_force, listening
 from clawkit.cli.model_rows import make_rows, print_rows
 from clawkit.cli.model_status import look, print_status
 from clawkit.cli.options import config_option, json_option, print_json, refuse_commands, warn
@@ -63,7 +63,7 @@ def list_models(
     with listening() as remarks:
         catalog = Catalog.of(loaded, agent)
         wanted = _known_provider(provider, catalog) if provider else ""
-        choices = in_force(catalog)[1]
+        choices = _used(catalog)
         rows = make_rows(catalog, choices)
     rows = [row for row in rows if not wanted or row["provider"] == wanted]
     shown = sorted(
@@ -79,6 +79,17 @@ def list_models(
         print_rows(shown, columns())
     click.echo(_summary(rows, shown, wanted, catalog))
     warn(said)
+
+
+def _used(catalog: Catalog) -> list[Choice]:
+    """What is in force, as a turn would find it."""
+    source, choices = in_force(catalog)
+    if source != "built-in":
+        return choices
+    from clawkit.cli.model_local import find_local
+
+    local = find_local(catalog)
+    return [Choice(str(local), "", local)] if local else choices
 
 
 def _known_provider(name: str, catalog: Catalog) -> str:
@@ -106,7 +117,8 @@ def _summary(
         return f"{text} Any that it has can be used: {provider}/NAME."
     if provider and not usable:
         keys = access(catalog, provider)
-        text += f" To use them: {keys.missing or keys.problem}."
+        them = "it" if len(rows) == 1 else "them"
+        text += f" To use {them}: {keys.missing or keys.problem}."
     hidden = len(rows) - len(shown)
     return f"{text} {hidden} more with --all." if hidden else text
 

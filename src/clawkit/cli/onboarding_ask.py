@@ -25,6 +25,11 @@ class Option(NamedTuple):
     words: str = ""
 
 
+def counted(number: int, what: str) -> str:
+    """`1 model`, `2 models`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def can_ask() -> bool:
     """Whether there is somebody to ask."""
     return is_terminal(sys.stdin) and is_terminal(sys.stderr)

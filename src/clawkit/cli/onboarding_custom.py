@@ -6,9 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from clawkit.cli.onboarding_ask import Asker, Option
+from clawkit.cli.onboarding_ask import Asker, Option, counted
 from clawkit.cli.onboarding_flow import MOST_LISTED, ask_key, ask_model_id
 from clawkit.cli.onboarding_look import (
+    MAX_WINDOW,
+    MIN_WINDOW,
     Address,
     Listing,
     check_address,
@@ -37,7 +39,6 @@ _WORDS = {
     "google": "as Gemini's own service",
 }
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-_MOST_TOKENS = 100_000_000
 
 
 def ask_custom(asker: Asker, place: Place, key: Key | None) -> Setup:
@@ -127,7 +128,7 @@ def _ask_api(asker: Asker, address: Address, listing: Listing | None) -> Api:
     guess = "anthropic" if "anthropic" in address.url else "openai"
     if listing:
         guess = next(name for name in names if APIS[name] == listing.api)
-        asker.say(f"It answers, and lists {len(listing.models)} models.")
+        asker.say(f"It answers, and lists {counted(len(listing.models), 'model')}.")
     options = [Option(name, _WORDS[name]) for name in names]
     return APIS[names[asker.choose("Which API does it speak?", options, names.index(guess))]]
 
@@ -136,6 +137,6 @@ def _ask_window(asker: Asker, model: str, usual: int) -> int:
     while True:
         text = asker.line(f"How many tokens does {model} take?", str(usual))
         digits = text.replace(",", "").replace("_", "")
-        if digits.isdecimal() and len(digits) < 10 and 0 < int(digits) <= _MOST_TOKENS:
+        if digits.isdecimal() and len(digits) < 10 and MIN_WINDOW <= int(digits) <= MAX_WINDOW:
             return int(digits)
-        asker.say("Please type a number, such as 128000.")
+        asker.say(f"Please type a number of {MIN_WINDOW:,} or more, such as 128000.")

@@ -149,7 +149,7 @@ def _no_key() -> Key:
 
 def _address(url: str, given: Given) -> Address:
     try:
-        address = check_address(url, resolve=False)
+        address = check_address(url, resolve=False, private=given.custom_private_network)
     except ValueError as error:
         raise click.UsageError(f"--custom-base-url: {error}") from None
     if address.is_private and not given.custom_private_network:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clawkit.cli.onboarding_ask import Asker, Option
+from clawkit.cli.onboarding_ask import Asker, Option, counted
 from clawkit.cli.onboarding_choices import (
     CHOICES,
     CUSTOM,
@@ -70,8 +70,8 @@ def _ask_choice(asker: Asker, place: Place) -> Choice:
     local = local_models(env)
     found = [Option(name, f"key in {_set_variable(place, PROVIDERS[name].env)}") for name in keys]
     if local:
-        count = f"{len(local)} model{'s' if len(local) > 1 else ''}"
-        found.append(Option("ollama", f"{count} on this machine, no key needed"))
+        words = f"{counted(len(local), 'model')} on this machine, no key needed"
+        found.append(Option("ollama", words))
     if not found:
         asker.say("There is no key in the environment, and no Ollama on this machine.")
     others = [name for name in PROVIDERS if name not in keys]
@@ -261,7 +261,7 @@ def _settle(asker: Asker, place: Place, choice: Choice, setup: Setup) -> Setup |
             options.remove(_KEY)
         if choice.id == CUSTOM:
             options.remove(_MODEL)
-        likely = _LIKELY.get(trial.kind, _AGAIN)
+        likely = _LIKELY.get(trial.plain_kind, _AGAIN)
         default = options.index(likely) if likely in options else 0
         do = options[asker.choose("What now?", options, default)]
         if do in (_SAVE, _STOP):

@@ -30,7 +30,9 @@ MAX_BODY = 4 << 20
 MAX_MODELS = 500
 _OLLAMA_PORT = 11434
 _WINDOWS = ("context_length", "max_model_len", "context_window", "max_input_tokens")
-_WINDOW_MOST = 100_000_000
+MIN_WINDOW, MAX_WINDOW = 1_024, 100_000_000
+"""Tokens. In less there is no room for a question and its answer."""
+_AT_HOME = (".local", ".lan", ".home", ".internal", ".home.arpa")
 
 
 class Listing(NamedTuple):
@@ -133,9 +135,9 @@ def is_model(name: str) -> bool:
 
 
 def _count(value: Any) -> int:
-    """A number of tokens; 0 for anything that cannot be one."""
+    """A number of tokens that a model takes; 0 for anything that cannot be one."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
-    return value if is_number and 0 < value <= _WINDOW_MOST else 0
+    return value if is_number and MIN_WINDOW <= value <= MAX_WINDOW else 0
 
 
 def window_of(model: str, listed: int = 0, url: str = "") -> tuple[int, bool]:
@@ -161,10 +163,16 @@ class Address(NamedTuple):
     """Whether it is on this machine."""
 
 
-def check_address(text: str, *, resolve: bool) -> Address:
+def is_at_home(host: str) -> bool:
+    """Whether a name is one that only a network of one's own knows."""
+    return "." not in host or host.endswith(_AT_HOME)
+
+
+def check_address(text: str, *, resolve: bool, private: bool = False) -> Address:
     """An address that can be used. Raises ValueError, which says what is wrong with it.
 
-    With `resolve` a name is looked up; without, only an address that is written out is judged.
+    With `resolve` a name is looked up. One that is not, or that nobody knows now, is taken to be in
+    the open network, unless it is a name of home or `private` says otherwise.
     """
     from clawkit.net.addresses import kind_of, kind_of_name, parse_url, refusal
 
@@ -181,10 +189,12 @@ def check_address(text: str, *, resolve: bool) -> Address:
         kinds = [named]
     if not kinds and resolve:
         kinds = _kinds(target.host, target.port)
+    encrypted, limit = target.scheme == "https", ""
+    if not (kinds or encrypted or private or is_at_home(target.host)):
+        kinds, limit = ["public"], "; http is for this machine and private networks"
     for kind in kinds:
-        encrypted = target.scheme == "https"
         if why := refusal(kind, encrypted=encrypted, loopback=True, private=True):
-            raise ValueError(f"{target.host} cannot be used: {why}")
+            raise ValueError(f"{target.host} cannot be used: {why}{limit}")
     near = bool(kinds) and all(kind == "loopback" for kind in kinds)
     return Address(read.url, target.host, read.port, "private" in kinds, near)
 

@@ -56,16 +56,24 @@ class Trial(NamedTuple):
     kind: str = ""
     """What sort of failure it was; empty for none."""
     problem: str = ""
+    was_answered: bool = True
+    """Whether a failure is what the service answered; not when there was no answer at all."""
 
     @property
     def ok(self) -> bool:
         return not self.kind
 
     @property
+    def plain_kind(self) -> str:
+        """The sort of failure for a person, to whom a host that is not found is out of reach."""
+        is_unknown_host = self.kind == "not_found" and not self.was_answered
+        return "network" if is_unknown_host else self.kind
+
+    @property
     def words(self) -> str:
         """One line for a person."""
         if not self.ok:
-            return printable(f"{_PLAIN[self.kind]}\n  {self.problem}")
+            return printable(f"{_PLAIN[self.plain_kind]}\n  {self.problem}")
         said = f": {self.said!r}" if self.said else ""
         return f"{self.model} answered in {self.seconds:.1f} s{said}"
 
@@ -104,7 +112,8 @@ def try_model(loaded: Loaded, agent: str, ref: ModelRef, key: Key) -> Trial:
     try:
         answer = asyncio.run(_ask(loaded, agent, ref, key))
     except ModelError as error:
-        return Trial(str(ref), time.monotonic() - began, kind=error.kind, problem=str(error))
+        took_s, answered = time.monotonic() - began, bool(error.status)
+        return Trial(str(ref), took_s, "", error.kind, str(error), was_answered=answered)
     except (ConfigError, SecretError) as error:
         return Trial(str(ref), 0.0, kind="setting", problem=str(error))
     text = " ".join(part.text for part in answer.content if isinstance(part, Text))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TextIO, TypeVar
 
 import click
@@ -13,7 +14,12 @@ from clawkit.agent.model import context_window_of, default_model
 from clawkit.config.load import Loaded, load
 from clawkit.config.modelref import parse_ref
 from clawkit.core.context import Scope, Sender
-from clawkit.errors import ToolAuthorizationError
+from clawkit.errors import (
+    ClawkitError,
+    ConflictError,
+    ToolAuthorizationError,
+    ToolInputError,
+)
 from clawkit.text import printable
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -113,7 +119,7 @@ def conversation_options(command: F) -> F:
 def read_settings(options: dict[str, Any]) -> Settings:
     """The configuration and the scope that the options ask for."""
     loaded = load(options["config_file"])
-    agent = options["agent"] or loaded.config.agents.default_id()
+    agent = loaded.config.agents.choose(options["agent"])
     model = _model(options["model"]) or default_model(loaded.config, agent)
     scope = Scope(
         agent=agent,
@@ -153,6 +159,17 @@ def warn(messages: Any) -> None:
     """Remarks for the person, on standard error."""
     for message in messages:
         click.echo(f"{click.style('warning:', fg='yellow')} {printable(message)}", err=True)
+
+
+@contextmanager
+def wrong_usage() -> Iterator[None]:
+    """What is named on the command line and is not there, or cannot be, has the exit code 2."""
+    try:
+        yield
+    except (ConflictError, ToolAuthorizationError):
+        raise
+    except ToolInputError as error:
+        raise ClawkitError(str(error)) from None
 
 
 def is_command() -> bool:

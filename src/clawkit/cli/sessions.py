@@ -19,6 +19,7 @@ from clawkit.cli.options import (
     print_json,
     refuse_commands,
     warn,
+    wrong_usage,
 )
 from clawkit.cli.transcript import (
     message_to_json,
@@ -28,7 +29,7 @@ from clawkit.cli.transcript import (
     to_markdown,
 )
 from clawkit.config.load import Loaded, load
-from clawkit.errors import ClawkitError, ToolAuthorizationError
+from clawkit.errors import ClawkitError, NotFoundError, ToolAuthorizationError
 from clawkit.sessions.base import Session
 from clawkit.sessions.place import locate_store
 from clawkit.sessions.store import SessionStore
@@ -65,7 +66,11 @@ class _Opened:
         self.store = SessionStore(locate_store(loaded.config.session.store, os.environ))
 
     def find(self, which: str) -> Session:
-        return self.store.get(which, self.agent)
+        try:
+            return self.store.get(which, self.agent)
+        except NotFoundError as error:
+            hint = "" if str(error).endswith("?") else ". `clawkit sessions list` shows them"
+            raise NotFoundError(f"{error}{hint}") from None
 
 
 @contextmanager
@@ -74,7 +79,8 @@ def _opened(config_file: str | None, agent: str | None = None) -> Iterator[_Open
     warn(map(str, loaded.warnings))
     found = _Opened(loaded, agent)
     try:
-        yield found
+        with wrong_usage():
+            yield found
     finally:
         found.store.close()
 
@@ -225,7 +231,8 @@ def delete(
 ) -> None:
     """Delete conversations for good. One that is in use stays.
 
-    The exit code is 1 when one of them could not be deleted.
+    The exit code is 1 when one of them could not be deleted, and 2 when one is not there: then
+    nothing was.
     """
     refuse_commands("change what clawkit remembers")
     with _opened(config_file, agent) as opened:

@@ -36,18 +36,30 @@ _ARROW = r"\x1b[\[O][ABCD]"
 _ARROWS = re.compile(f"((?:{_ARROW})+)([\r\n]*)")
 
 
-class TerminalApprover:
-    """Asks on standard error and reads the answer from standard input, one question at a time."""
+def open_terminal() -> int | None:
+    """The terminal that standard error is, to read from; None where nobody sits at it."""
+    try:
+        # One that is not ours fails; in the background nothing may be read from it.
+        if os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp():
+            return os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        pass
+    return None
 
-    def __init__(self, *, bell: bool = False) -> None:
-        """With `bell`, whoever looks elsewhere is called."""
+
+class TerminalApprover:
+    """Asks on standard error and reads the answer from a terminal, one question at a time."""
+
+    def __init__(self, fd: int | None = None, *, bell: bool = False) -> None:
+        """`fd` is the terminal, standard input when None. `bell` calls who looks elsewhere."""
+        self._fd = fd
         self._one_at_a_time = asyncio.Lock()
         self._bell = bell
 
     async def ask(self, request: Question) -> Answer:
         """The answer. Whatever is not a clear yes is a no. Cancelled when nobody needs it."""
         async with self._one_at_a_time:
-            screen = _Screen()
+            screen = _Screen(sys.stdin.fileno() if self._fd is None else self._fd)
             if self._bell:
                 screen.say("\a", nl=False)
             _show(request, screen)
@@ -70,7 +82,9 @@ class TerminalApprover:
 class _Screen:
     """What is known of the terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        """What keys are read from."""
         term = os.environ.get("TERM") or "dumb"
         self.moves = term not in ("dumb", "unknown")
         """Whether the cursor can be moved."""
@@ -98,9 +112,9 @@ async def _ask_line(choices: list[Choice], screen: _Screen) -> Choice:
     """The choice by its letter, or by its number."""
     for number, each in enumerate(choices, 1):
         screen.say(f"  {number}) {each.key}: {each.words}")
-    with _input(lines=True):
+    with _input(screen.fd, lines=True):
         screen.say("Your answer (anything else means no): ", nl=False)
-        line = (await _read_line()).strip().lower()
+        line = (await _read_line(screen.fd)).strip().lower()
     screen.say("")
     if line.isdecimal() and 1 <= int(line) <= len(choices):
         return choices[int(line) - 1]
@@ -115,11 +129,11 @@ async def _ask_keys(choices: list[Choice], screen: _Screen, time: str) -> Choice
     for row in fold(hint, screen.width, "  "):
         screen.say(row, dim=True)
     rows = len(choices)
-    with _input(lines=False):
+    with _input(screen.fd, lines=False):
         _draw(choices, at, screen)
         try:
             while True:
-                chosen, at = _press(await _read_key(), choices, at)
+                chosen, at = _press(await _read_key(screen.fd), choices, at)
                 if chosen is not None:
                     return chosen
                 screen.say(f"\x1b[{rows}A", nl=False)
@@ -156,19 +170,18 @@ def _cut(line: str, room: int) -> str:
 
 
 async def _ask_reason(screen: _Screen) -> Answer:
-    with _input(lines=True):
+    with _input(screen.fd, lines=True):
         screen.say("  Why not? ", nl=False)
-        line = await _read_line()
+        line = await _read_line(screen.fd)
     screen.say("  Denied." if line.endswith("\n") else "\n  Denied.")
     reason = "" if _CTRL_C in line else printable(line.strip(), "")[:MAX_REASON]
     return Answer("deny", reason or NO.reason, by=BY)
 
 
 @contextmanager
-def _input(*, lines: bool) -> Iterator[None]:
+def _input(fd: int, *, lines: bool) -> Iterator[None]:
     """Keys one by one and unseen, or lines; Ctrl-C is a key. What was typed before does not
     count, and the terminal is as before afterwards."""
-    fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
     now = termios.tcgetattr(fd)
     now[3] &= ~termios.ISIG
@@ -187,13 +200,13 @@ def _input(*, lines: bool) -> Iterator[None]:
             termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
 
-async def _read_key() -> str:
+async def _read_key(fd: int) -> str:
     """One key with all that came with it; end of file is Ctrl-D."""
-    got = more = await _read()
+    got = more = await _read(fd)
     while more:
         try:
             async with asyncio.timeout(SETTLE_S):
-                more = await _read()
+                more = await _read(fd)
         except TimeoutError:
             break
         # However much is pasted, no rest of it is taken for a key.
@@ -201,16 +214,15 @@ async def _read_key() -> str:
     return got.decode("utf-8", "replace") or "\x04"
 
 
-async def _read_line() -> str:
+async def _read_line(fd: int) -> str:
     """A line, with its end when it has one."""
-    return (await _read()).decode("utf-8", "replace")
+    return (await _read(fd)).decode("utf-8", "replace")
 
 
-async def _read() -> bytes:
+async def _read(fd: int) -> bytes:
     """What there is, without a thread that could not be stopped."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
-    fd = sys.stdin.fileno()
     loop.add_reader(fd, ready.set)
     try:
         await ready.wait()

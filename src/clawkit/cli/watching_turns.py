@@ -13,6 +13,7 @@ import msgspec
 from clawkit.agent.events import (
     Answered,
     Compacted,
+    Ended,
     Event,
     Noticed,
     TextPiece,
@@ -24,6 +25,8 @@ from clawkit.cli.options import is_terminal
 from clawkit.text import human_time, one_line, printable
 
 _SHOWN = 120
+_MARK = "·"
+"""What a line about a call begins with."""
 
 
 class Watcher(ABC):
@@ -49,6 +52,9 @@ class Watcher(ABC):
     def finish(self, ended: TurnEnded) -> None:  # noqa: B027  # events may have said it all
         """What is left to say when the turn is over."""
 
+    def give_up(self, how: Ended, error: str = "") -> None:  # noqa: B027  # somebody else says it
+        """There will be no turn, or no more of it."""
+
 
 def _go_on() -> None:
     """Nobody wants to know."""
@@ -60,8 +66,14 @@ class JsonLines(Watcher):
     def __init__(self) -> None:
         super().__init__()
         self._is_live = is_terminal(sys.stdout)
+        self._has_ended = False
+
+    def give_up(self, how: Ended, error: str = "") -> None:
+        if not self._has_ended:
+            self(TurnEnded(how, error=error))
 
     def show(self, event: Event) -> None:
+        self._has_ended = isinstance(event, TurnEnded)
         try:
             line = b"" if self._is_live else msgspec.json.encode(event)
         except UnicodeEncodeError:
@@ -89,7 +101,7 @@ class PlainWatcher(Watcher):
             case TextPiece(text=text):
                 self._streamed.append(text)
                 if self._is_live:
-                    self._write(printable(text))
+                    self._write(self._as_text(printable(text)))
             case Answered(message=message):
                 # A pipe gets complete answers only: what was shown there cannot be taken back.
                 if not self._is_live and message.text.strip():
@@ -99,8 +111,10 @@ class PlainWatcher(Watcher):
             case Voided(reason=reason, wait_s=wait_s, model=model):
                 self._end_line()
                 wait = f" in {human_time(wait_s)}" if wait_s >= 1 else ""
-                again = "; what was said above is void" if self._streamed else ""
-                self._note(f"{reason}{again}; asking {model} again{wait}", "yellow")
+                void = "; what was said above is void" if self._streamed else ""
+                # The reason begins with who failed.
+                again = " again" if reason.startswith(f"{model} ") else ""
+                self._note(f"{reason}{void}; asking {model}{again}{wait}", "yellow")
                 self._streamed = []
             case ToolHappened(event=happened):
                 self._show_tool(happened)
@@ -124,7 +138,12 @@ class PlainWatcher(Watcher):
             self._note(f"{event['tool']} failed: {event.get('error', '')}", "yellow")
 
     def _note(self, text: str, colour: str = "bright_black") -> None:
-        click.secho(f"· {printable(one_line(text, 400))}", fg=colour, err=True)
+        click.secho(f"{_MARK} {printable(one_line(text, 400))}", fg=colour, err=True)
+
+    def _as_text(self, text: str) -> str:
+        """More of an answer, in which no line can be taken for one about a call."""
+        text = text.replace(f"\n{_MARK}", f"\n {_MARK}")
+        return f" {text}" if text.startswith(_MARK) and not self._in_line else text
 
     def _write(self, text: str) -> None:
         if text:

@@ -238,7 +238,7 @@ class HttpModel:
         """The error to raise: with what had come until then, without any secret."""
         if isinstance(failed, ModelError):
             error = failed
-        elif reading.has_begun:
+        elif reading.has_begun and failed.kind != "timeout":
             error = ModelError("cut", cut_off(self.ref.provider, str(failed)))
         else:
             error = from_net(self.ref.provider, failed)

@@ -5,6 +5,7 @@
     not_found, refused      the next model
     rate_limit              the next credential, then the next model; without one, wait
     everything else         wait and ask again; after three attempts the next model, if there is one
+    nobody listens here     the same, but after three attempts it is over
 
 Once every model was asked, those that may recover are asked again until their patience is used up.
 A model that was given up rests for a while: the one that answered in its place is kept until then.
@@ -22,7 +23,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from clawkit.config.modelref import ModelRef
 from clawkit.content import Assistant
 from clawkit.models.base import Again, Delta, ErrorKind, Facts, Model, ModelError, Request
-from clawkit.models.faults import brief
+from clawkit.models.faults import AbsentError, brief
 
 LIMIT_ATTEMPTS = 10
 LIMIT_WAIT_S = 30.0
@@ -36,6 +37,9 @@ FAILING_S = 600.0
 """Attempts that fail slowly are not repeated for longer than this."""
 PATIENCE = 3
 """Attempts at one model before another one is asked that was not asked yet."""
+
+ABSENT_ATTEMPTS = 3
+"""Attempts at a service of this machine that does not run."""
 
 _FIRST_LIMIT_WAIT_S = 2.0
 _FIRST_WAIT_S = 0.5
@@ -126,6 +130,7 @@ class _Attempts:
     limits: int = 0
     retries: int = 0
     switches: int = 0
+    absences: int = 0
     waited_s: float = 0.0
     failing_s: float = 0.0
     ready_at: float = 0.0
@@ -138,6 +143,10 @@ class _Attempts:
         asked = error.retry_after_s
         if error.kind in _NEXT_MODEL or (asked is not None and asked > MAX_RETRY_AFTER_S):
             return None
+        if isinstance(error, AbsentError):
+            self.absences += 1
+            if self.absences >= ABSENT_ATTEMPTS:
+                return None
         # Half of a wait is certain, the other half chance: many who failed at once spread out.
         factor = 0.5 + chance / 2
         if error.kind == "rate_limit":

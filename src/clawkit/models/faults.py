@@ -132,6 +132,10 @@ _WHAT: Mapping[ErrorKind, str] = {
 }
 
 
+class AbsentError(ModelError):
+    """Nobody listens at an address of this machine: waiting will hardly change that."""
+
+
 def from_response(
     provider: str,
     status: int,
@@ -179,7 +183,7 @@ def from_response(
 
 
 def from_net(provider: str, error: NetError) -> ModelError:
-    """The error that a connection means which failed before any answer came."""
+    """The error that a connection means which failed before an answer came, or took too long."""
     kinds: Mapping[str, ErrorKind] = {
         "refused": "refused",
         # A certificate that is not trusted stays so: trying again is no use.
@@ -191,11 +195,14 @@ def from_net(provider: str, error: NetError) -> ModelError:
     }
     kind = kinds.get(error.kind, "network")
     advice = _advice(provider, kind)
-    if kind in ("refused", "network", "not_found"):
+    if error.kind == "absent":
+        advice = f"Check that it runs, and models.providers.{provider}."
+    elif kind in ("refused", "network", "not_found"):
         known = PROVIDERS.get(provider)
         local = f", and that {provider} runs" if known and known.is_local else ""
         advice = f"Check models.providers.{provider} and the network{local}."
-    return ModelError(kind, f"{provider}: {shown(str(error), ()).rstrip('. ')}. {advice}")
+    made = AbsentError if error.kind == "absent" else ModelError
+    return made(kind, f"{provider}: {shown(str(error), ()).rstrip('. ')}. {advice}")
 
 
 def cut_off(provider: str, why: str = "") -> str:

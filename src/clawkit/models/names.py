@@ -14,6 +14,7 @@ from clawkit.text import nearest
 _BUILT_IN = ModelRef("clawkit", "operator")
 """The model that needs no provider."""
 _MAX_SHOWN = 80
+_HINT = "Write it as provider/model; `clawkit models list --all` shows them"
 
 
 class Names:
@@ -137,7 +138,7 @@ class Names:
             aliases = [alias for _, layer in self._layers for alias in _aliases(layer)]
             close = [by_id.get(name, name) for name in nearest(text, [*by_id, *aliases])]
             problem = f"there is no model and no alias {_short(text)}"
-        hint = f"Did you mean {_or(close)}?" if close else "Write it as provider/model"
+        hint = f"Did you mean {_or(close)}?" if close else _HINT
         return _fault(problem, key, hint)
 
     def means(self, text: str, ref: ModelRef) -> bool:

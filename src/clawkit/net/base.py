@@ -12,6 +12,7 @@ NetErrorKind = Literal[
     "refused",  # clawkit does not connect there, or does not send that
     "dns",  # the name has no address
     "connect",  # nobody answers at the address, or can tell it; or the proxy does not pass us on
+    "absent",  # nobody listens at an address of this machine
     "tls",  # no encrypted connection, or not with whom it should be
     "timeout",  # too slow
     "protocol",  # what came is not HTTP

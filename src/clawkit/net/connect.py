@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 from collections.abc import Sequence
@@ -23,6 +24,8 @@ _TO_PROXY = Route(loopback=True, private=True)
 
 _LATER = (socket.EAI_AGAIN, socket.EAI_SYSTEM)
 """What a resolver says when it could not ask, as opposed to when there is no such name."""
+_NOBODY = (errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.ENETUNREACH, errno.EAFNOSUPPORT)
+"""What the system says when nobody listens, or there is no such kind of address."""
 
 
 async def system_resolve(host: str, port: int) -> Sequence[str]:
@@ -108,7 +111,7 @@ class _Opening:
             raise _refused(place.host, _why_not("metadata", route, encrypted))
         found = await self._addresses(place)
         addresses = _allowed(place, found, route, encrypted=encrypted)
-        problem = ""
+        problem, is_absent = "", True
         for left in range(len(addresses), 0, -1):
             address = addresses[-left]
             now = asyncio.get_running_loop().time()
@@ -119,9 +122,11 @@ class _Opening:
                     await self._open_socket(address, place.port)
                 return
             except OSError as error:
+                is_here = kind_of(address) == "loopback"
+                is_absent = is_absent and is_here and error.errno in _NOBODY
                 why = os.strerror(error.errno) if error.errno else "no answer in time"
                 problem = problem or f"cannot connect to {place.place} ({address}): {why}"
-        raise NetError("connect", problem)
+        raise NetError("absent" if is_absent else "connect", problem)
 
     async def _addresses(self, place: Target) -> Sequence[Address]:
         if place.address is not None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from clawkit.config.model import Config
+from clawkit.config.sections.agents import EmbeddedPi
 from clawkit.core.catalog import CATALOG, PROFILES
 from clawkit.core.context import Scope
 from clawkit.policy.match import Matcher, Universe, explain_unmatched
@@ -102,7 +103,20 @@ class _Builder:
         also = ("tools.alsoAllow", tools.also_allow)
         if ours is not None and ours.also_allow is not None:
             also = (f"{mine}.alsoAllow", ours.also_allow)
-        return self._profile_step(Step(1, "tools.profile", None), key, profile, also)
+        step = self._profile_step(Step(1, "tools.profile", None), key, profile, also)
+        if profile == "coding" and step.allow and self._wants_plan():
+            # Who turns it on for work like this does not have to allow it as well.
+            plan = self.rule("tools.updatePlan", ["update_plan"])
+            return step._replace(allow=(*step.allow, plan))
+        return step
+
+    def _wants_plan(self) -> bool:
+        said = self.config.tools.plan_tool()
+        if said is not None:
+            return said
+        of_all, own = self.config.agents.defaults.embedded_pi, self.agent
+        behaviour = EmbeddedPi().merged(of_all).merged(own.embedded_pi if own else None)
+        return behaviour.execution_contract == "strict-agentic"
 
     def provider_profile(self) -> Step:
         """Step 2: the profile for the provider or model, the agent's before the global one."""

@@ -14,6 +14,8 @@ from clawkit.config.sections.sandbox import Sandbox
 from clawkit.config.sections.session import GroupChat
 from clawkit.config.sections.shared import ModelInput, Thinking
 from clawkit.config.sections.tools import AgentTools
+from clawkit.errors import ConfigError, Issue
+from clawkit.text import nearest, one_line
 
 MAIN = "main"
 
@@ -250,6 +252,17 @@ class Agents(Section):
         """The agent of that id, or the default one; one that is not configured is empty."""
         name = self.default_id() if agent_id is None else _normal(agent_id)
         return self.by_id().get(name) or Agent(id=name)
+
+    def choose(self, name: str | None) -> str:
+        """The agent that is meant; the default one when none is named. Raises `ConfigError` for
+        one that is not among those that are configured: it would have nobody's limits."""
+        known = self.by_id()
+        if name and known and _normal(name) not in (*known, MAIN):
+            close = nearest(_normal(name), tuple(known), 1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(known)}"
+            problem = f"there is no agent {one_line(name, 60)!r}"
+            raise ConfigError([Issue("agents", problem, hint=hint)])
+        return name or self.default_id()
 
     def default_id(self) -> str:
         """The agent marked as the default one, else `main`."""
