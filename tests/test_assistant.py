@@ -272,6 +272,29 @@ async def test_what_the_owner_set_is_not_for_others(workspace: Path) -> None:
     assert "owner" in str(result.content)
 
 
+async def test_nor_does_anybody_else_choose_the_model_of_another_conversation(
+    workspace: Path,
+) -> None:
+    for model in ("mine/two", "default"):
+        wish = call("session_status", {"sessionKey": "private", "model": model})
+        async with ScriptedServer(wish, "no") as server:
+            options: Any = {"workspace": workspace}
+            async with Agent.open(
+                service(server), owner=True, session="private", **options
+            ) as agent:
+                agent.use_model("mine/two" if model == "default" else "mine/one")
+                before = agent.session
+            async with Agent.open(service(server), session="main", **options) as agent:
+                await agent.send("use another model there")
+                result = agent.conversation.history[2]
+                assert agent.store is not None
+                now = agent.store.get("private", "main")
+        assert isinstance(result, ToolResult)
+        assert "only the owner" in str(result.content)
+        assert before is not None
+        assert now.model_override == before.model_override != ""
+
+
 async def test_a_local_ollama_is_found(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with ScriptedServer("hello from here", models=["llama3.2:3b"], ollama=True) as server:
         monkeypatch.setenv("OLLAMA_HOST", server.url)

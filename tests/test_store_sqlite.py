@@ -3,6 +3,7 @@ is kept in one."""
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Sequence
@@ -141,6 +142,41 @@ def test_a_file_that_only_reading_is_allowed_of_is_told(path: str) -> None:
     # A new connection has forgotten about it.
     add(database, "more")
     assert len(rows(database)) == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "do"),
+    [
+        (errno.EROFS, "; set CLAWKIT_HOME to a directory that can be written"),
+        (errno.EACCES, "; set CLAWKIT_HOME to a directory that can be written"),
+        (errno.ENOSPC, "; free some space"),
+        (errno.EDQUOT, "; free some space"),
+        (errno.ELOOP, ""),
+    ],
+)
+def test_a_place_where_it_cannot_be_made_is_told_with_what_to_do(
+    path: str, monkeypatch: pytest.MonkeyPatch, code: int, do: str
+) -> None:
+    def refuse(folder: str, mode: int) -> None:
+        raise OSError(code, os.strerror(code), folder)
+
+    monkeypatch.setattr("os.mkdir", refuse)
+    with pytest.raises(ToolError) as caught:
+        rows(open_(path))
+    folder = os.path.dirname(path)
+    why = f"{folder}: {os.strerror(code)}{do}"
+    assert str(caught.value) == f"{path}: the store of notes cannot be used: {why}"
+
+
+def test_a_failure_without_a_file_is_told_without_one(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(lock: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(ToolError, match=r"cannot be used: No locks available$"):
+        rows(open_(path))
 
 
 def test_the_library_is_not_loaded_to_name_a_file(path: str) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from typing import Any, Literal, get_args
 
 import pytest
+from msgspec.structs import replace
 
 from clawkit.approvals.base import (
     Analysis,

@@ -819,7 +819,7 @@ def test_an_entry_for_the_same_calls_is_brought_up_to_date(
     assert added == (expected != old)
     (item,) = document.items
     assert item.entry == Entry(
-        **{**{key: getattr(expected, key) for key in expected.__slots__}, "id": before.id}
+        **{**{key: getattr(expected, key) for key in expected.__struct_fields__}, "id": before.id}
     )
     assert item.used_ms == 5
     assert raw(file)["agents"]["main"]["allowlist"][0]["mine"] == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from bench.shellproof_features import FEATURES
 from bench.shellproof_parts import ONCE
 from bench.shellproof_place import Place
 from bench.shellproof_trace import Job, missing, run_all
+from msgspec.structs import replace
 
 from clawkit.approvals.analyze import analyze
 from clawkit.approvals.base import Analysis, Arg, Program, Segment

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import os
 import pty
 import signal
@@ -12,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import PIL.Image
 import pytest
 from tests.agent.talking import APIS, KEY, config_for, store_of_home
 from tests.cli.asking import PROGRAM, Asker
@@ -52,6 +54,9 @@ def type_in(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, s
     ("args", "code", "said"),
     [
         ((), 2, "say something: -m TEXT"),
+        (("hi",), 2, "after -m: clawkit agent -m hi"),
+        (("--print-prompt", "hi"), 2, "clawkit agent -m hi"),
+        (("-m", "mend", "it"), 2, "after -m: clawkit agent -m 'mend it'"),
         (("-m", ""), 2, "the message is empty"),
         (("-m", " \n"), 2, "the message is empty"),
         (("-m", "x" * (MAX_MESSAGE + 1)), 2, f"longer than {MAX_MESSAGE} bytes"),
@@ -60,20 +65,33 @@ def type_in(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, s
         (("-m", "x", "--max-cost", "0"), 2, "is not in the range"),
         (("-m", "x", "--session", "a", "--continue"), 2, "use one"),
         (("-m", "x", "--continue"), 2, "there is no conversation of the agent 'main'"),
-        (("-m", "x", "--model", "nobody/m"), 1, "there is no provider 'nobody'"),
-        (("-m", "x", "--image", "missing.png"), 1, "missing.png: No such file"),
-        (("-m", "x", "--image", "a.txt"), 1, "a.txt: the picture cannot be decoded"),
+        (("-m", "x", "--model", "nobody/m"), 2, "there is no provider 'nobody'"),
+        (("-m", "x", "--model", "nope"), 2, "`clawkit models list --all` shows all"),
+        (("-m", "x", "--image", "missing.png"), 2, "missing.png: No such file"),
+        (("-m", "x", "--image", "a.txt"), 2, "a.txt: the picture cannot be decoded"),
         (("-m", "x", "--workspace", "nowhere"), 2, "is not a directory"),
         (("-m", "x", "--config", "nowhere.json5"), 2, "there is no such file"),
-        (("-m", "x", "--session", "two words"), 1, "cannot be the name of a session"),
+        (("-m", "x", "--session", "two words"), 2, "cannot be the name of a session"),
     ],
 )
+@pytest.mark.parametrize("as_json", [False, True])
 def test_what_cannot_be_done_is_said_and_leaves_nothing(
-    offline: Path, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], code: int, said: str
+    offline: Path,
+    capsys: pytest.CaptureFixture[str],
+    args: tuple[str, ...],
+    code: int,
+    said: str,
+    as_json: bool,
 ) -> None:
-    ended, out, err = type_in(capsys, *args)
-    assert (ended, out) == (code, "")
+    ended, out, err = type_in(capsys, *args, *(["--json"] if as_json else []))
+    assert ended == code
     assert said in err
+    if as_json and "is not one of" not in err and "not in the range" not in err:
+        (told,) = map(json.loads, out.splitlines())
+        assert (told["type"], told["how"]) == ("turn_end", "error")
+        assert said in told["error"]
+    else:
+        assert out == ""
     store = store_of_home()
     assert store.recent() == []
     store.close()
@@ -94,7 +112,7 @@ def test_a_model_that_is_not_there_is_said_with_those_that_are_near(
     fake = {"baseUrl": "http://127.0.0.1:9", "api": "openai-completions", "models": models}
     config = Asker(offline, {"models": {"providers": {"fake": fake}}}).file
     code, _, err = type_in(capsys, "-m", "x", "--config", str(config), "--model", name)
-    assert code == 1
+    assert code == 2
     assert said in err
 
 
@@ -107,6 +125,48 @@ def test_the_prompt_is_shown_and_nothing_kept(
     store = store_of_home()
     assert store.recent() == []
     store.close()
+
+
+async def test_the_prompt_plays_no_tricks_on_a_terminal(workspace: Path) -> None:
+    (workspace / "AGENTS.md").write_text(f"Be {TRICKS} ki\u200dnd.", encoding="utf-8")
+    line = [*PROGRAM, "agent", "--print-prompt"]
+    text = (await on_a_terminal(line, workspace, TERM="xterm")).decode()
+    assert "ki\\u{200d}nd." in text
+    assert text.replace("\r\n", "").isprintable()
+
+
+def test_a_model_that_takes_no_pictures_is_told_to_the_person(
+    offline: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    PIL.Image.new("RGB", (4, 4)).save("dot.png")
+    code, _, err = type_in(capsys, "-m", "list", "--image", "dot.png")
+    assert code == 0
+    assert "clawkit/operator takes no images" in err
+    _, out, err = type_in(capsys, "-m", "list", "--image", "dot.png", "--json")
+    (told,) = [each for each in map(json.loads, out.splitlines()) if each["type"] == "notice"]
+    assert told["level"] == "warning"
+    assert "clawkit/operator takes no images" in told["text"]
+    assert err == ""
+
+
+async def test_a_model_that_takes_pictures_is_sent_them_without_a_word(workspace: Path) -> None:
+    PIL.Image.new("RGB", (4, 4)).save(workspace / "dot.png")
+    async with asker(workspace) as clawkit:
+        done = await clawkit.ask("-m", "Look.", "--image", "dot.png")
+    assert (done.code, done.err) == (0, "")
+
+
+def test_an_interrupt_before_the_turn_is_the_last_event(
+    offline: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(Interrupted()))
+    code, out, err = type_in(capsys, "-m", "-", "--json")
+    assert (code, err.strip()) == (130, "interrupted")
+    assert json.loads(out)["how"] == "aborted"
 
 
 async def test_an_answer_is_on_standard_output_and_what_is_done_on_standard_error(
@@ -235,6 +295,9 @@ async def test_a_session_is_for_one_process_at_a_time(workspace: Path) -> None:
         second = await clawkit.ask("-m", "Me, too.", "--session", "talk")
         assert second.code == 1
         assert f"'talk' is in use by process {first.process.pid}" in second.err
+        third = await clawkit.ask("-m", "Me, too.", "--session", "talk", "--json")
+        assert (third.code, len(third.events)) == (1, 1)
+        assert "'talk' is in use" in third.events[0]["error"]
         gate.release()
         assert (await first.done()).text == "First.\n"
 

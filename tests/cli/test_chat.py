@@ -280,12 +280,13 @@ async def test_a_turn_can_be_interrupted(chat: Open, config: Callable[..., str],
         await server.wait_for(1)
         await screen.until("A long")
         await screen.say("wait")
-        await screen.until("waits: wait")
+        await screen.until("1 waiting")
         screen.type(key)
         await screen.until("interrupted")
         await screen.until_gone("working")
         # What was not read comes back into the line.
         await screen.until(f"{PROMPT} wait")
+        await screen.until_gone("1 waiting")
         screen.type("\r")
         await screen.until("Here I am.")
         assert screen.text.count("A long") == 1
@@ -293,6 +294,24 @@ async def test_a_turn_can_be_interrupted(chat: Open, config: Callable[..., str],
         await screen.until("ends the chat")
         screen.type("\x03")
         assert await screen.end() == 0
+
+
+async def test_a_call_that_was_interrupted_is_told(chat: Open, config: Callable[..., str]) -> None:
+    exec_ = {"security": "full", "ask": "off"}
+    async with ScriptedServer(call("exec", command="sleep 60")) as server:
+        screen = chat("go", "--config", config(server, tools={"exec": exec_}))
+        await screen.until("exec sleep 60")
+        screen.type("\x1b")
+        await screen.until("✗ exec sleep 60")
+        await screen.until("· interrupted")
+        await screen.until_gone("working")
+        # Blanks before a command are part of nothing.
+        await screen.say("  !sleep 61")
+        await screen.until("exec sleep 61")
+        screen.type("\x1b")
+        await screen.until("✗ exec sleep 61")
+        await screen.until("· interrupted", 2)
+        assert server.count == 1
 
 
 async def test_changes_plans_and_void_attempts_are_shown(

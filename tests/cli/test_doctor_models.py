@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import json
 import os
 import stat
@@ -10,14 +12,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
-from clawkit.cli.checks_models import MAX_CHECKED, address_problem, check_sessions
+from clawkit.cli.checks_models import (
+    MAX_CHECKED,
+    address_problem,
+    check_sessions,
+    store_remedy,
+)
 from clawkit.cli.main import run
 from clawkit.config.load import load
 from clawkit.content import Text, User
+from clawkit.errors import ToolError
 from clawkit.models.known import PROVIDERS
 from clawkit.sessions.store import SessionStore
+from clawkit.testing import ScriptedServer
 
 SECRET = "sk-0f1e2d3c4b5a69788796a5b4c3d2e1f0"
 
@@ -45,6 +55,8 @@ def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     for provider in PROVIDERS.values():
         for name in provider.env:
             monkeypatch.delenv(name, raising=False)
+    # Nobody listens there, whatever runs on this machine.
+    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:1")
 
 
 @pytest.fixture
@@ -100,6 +112,28 @@ def test_a_key_alone_will_do(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) ->
     assert done.of("models", "warn") == []
     [told] = done.of("models", "ok")
     assert "is used, by env:OPENAI_API_KEY" in told
+
+
+async def test_a_model_of_this_machine_will_do(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ScriptedServer(models=("qwen3:8b", "llama3"), ollama=True) as server:
+        monkeypatch.setenv("OLLAMA_HOST", server.url)
+        done = await asyncio.to_thread(doctor)
+        assert done.of("models", "warn") == []
+        what = "no model is chosen; ollama/qwen3:8b is used, which runs on this machine"
+        assert done.of("models", "ok") == [f"{what} → clawkit models set ollama/qwen3:8b"]
+        before = len(server.others)
+        agents = {"list": [{"id": "ada"}, {"id": "bob"}]}
+        allow = {"defaults": {"modelPolicy": {"allow": ["ollama/llama3"]}}}
+        done = await asyncio.to_thread(doctor, json.dumps({"agents": agents | allow}))
+        first, second = done.of("models", "ok")
+        assert first.startswith("agent 'ada': no model is chosen; ollama/llama3 is used")
+        assert second.startswith("agent 'bob': no model is chosen; ollama/llama3 is used")
+        # However many agents there are, it is asked once; with a model it is not asked at all.
+        assert len(server.others) == before + 1
+        await asyncio.to_thread(doctor, choose("clawkit/operator"))
+        assert len(server.others) == before + 1
 
 
 def test_a_model_that_can_be_used(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +270,10 @@ def test_an_agent_whose_directory_cannot_be_named(doctor: Doctor) -> None:
     [
         ("https://api.example.com/v1", None, ""),
         ("http://api.example.com/v1", None, "plain http could be read on the way"),
-        ("http://api.example.com/v1", True, "plain http could be read on the way"),
+        ("http://api.example.com/v1", False, "plain http could be read on the way"),
+        # It may be a name of a private network.
+        ("http://api.example.com/v1", True, ""),
+        ("http://8.8.8.8/v1", True, "plain http could be read on the way"),
         ("http://8.8.8.8/v1", None, "plain http could be read on the way"),
         ("http://127.0.0.1:9/v1", None, ""),
         ("http://localhost:9/v1", None, ""),
@@ -288,6 +325,13 @@ class TestSessions:
         [told] = doctor().of("sessions", "ok")
         assert told.startswith(f"{path}: 3 conversations, ")
 
+    def test_one_conversation_is_not_spoken_of_as_many(self, doctor: Doctor, home: Path) -> None:
+        store = SessionStore(str(home / "sessions.sqlite"))
+        store.create("main", workspace="/work")
+        store.close()
+        [told] = doctor().of("sessions", "ok")
+        assert told.startswith(f"{store.path}: 1 conversation, ")
+
     @pytest.mark.parametrize("mode", [0o644, 0o660])
     def test_one_that_is_open_to_others_is_closed(
         self, doctor: Doctor, path: Path, mode: int
@@ -316,6 +360,26 @@ class TestSessions:
     def test_one_that_is_something_else(self, doctor: Doctor, path: Path, data: bytes) -> None:
         path.write_bytes(data)
         assert doctor().of("sessions", "error")
+
+    @pytest.mark.parametrize(
+        ("cause", "remedy"),
+        [
+            (None, "mv /h/s.sqlite /h/s.sqlite.old"),
+            (apsw.CorruptError(), "mv /h/s.sqlite /h/s.sqlite.old"),
+            (apsw.NotADBError(), "mv /h/s.sqlite /h/s.sqlite.old"),
+            (apsw.SQLError("no such table"), "mv /h/s.sqlite /h/s.sqlite.old"),
+            (apsw.FullError(), "free some space there: df -h /h"),
+            (apsw.IOError(), "free some space there: df -h /h"),
+            (OSError(errno.ENOSPC, "full"), "free some space there: df -h /h"),
+            (apsw.BusyError(), "end what uses it: fuser -v /h/s.sqlite"),
+            (apsw.CantOpenError(), "set X to a place that can be written, or keep nothing"),
+            (PermissionError(errno.EACCES, "no"), "set X to a place that can be written, or keep"),
+        ],
+    )
+    def test_only_one_that_is_damaged_has_to_go(self, cause: Exception | None, remedy: str) -> None:
+        error = ToolError("it cannot be used")
+        error.__cause__ = cause
+        assert store_remedy(error, "/h/s.sqlite", "X").startswith(remedy)
 
     def test_one_that_is_very_large_is_not_looked_through(self, path: Path) -> None:
         with path.open("r+b") as file:

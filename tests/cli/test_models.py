@@ -176,6 +176,13 @@ class TestList:
         assert "0 of " in few.out
         assert "To use them: set ZAI_API_KEY or Z_AI_API_KEY" in few.out
 
+    def test_one_model_is_not_spoken_of_as_many(self, models: Models, file: Path) -> None:
+        file.write_text(
+            '{models: {providers: {a: {baseUrl: "https://a.example/v1", models: [{id: "x"}]}}}}',
+            encoding="utf-8",
+        )
+        assert "0 of 1 can be used. To use it: set" in models("list", "--provider", "a").out
+
     def test_a_provider_whose_models_are_not_known_by_name(self, models: Models) -> None:
         done = models("list", "--provider", "ollama")
         assert "Any that it has can be used: ollama/NAME." in done.out
@@ -245,6 +252,42 @@ class TestList:
         assert "a/x" in out
         assert "\x1b[2J" not in out
         assert "\u202e" not in out
+
+    async def test_a_model_of_this_machine_is_the_default_as_for_a_turn(
+        self, models: Models, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with ScriptedServer(models=("nomic-embed", "qwen3:8b"), ollama=True) as server:
+            monkeypatch.setenv("OLLAMA_HOST", server.url)
+            done = await asyncio.to_thread(models, "list", "--json")
+            status = await asyncio.to_thread(models, "status", "--json")
+        first = done.json["models"][0]
+        assert (first["model"], first["role"], first["usable"]) == (
+            "ollama/qwen3:8b",
+            "default",
+            True,
+        )
+        assert done.row("clawkit/operator")["role"] is None
+        assert status.json["models"][0]["model"] == first["model"]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            '{agents: {defaults: {model: "clawkit/operator"}}}',
+            '{agents: {defaults: {model: "openai/gpt-5.4"}}}',
+            '{models: {providers: {a: {baseUrl: "http://127.0.0.1:9", models: [{id: "x"}]}}}}',
+            # Here Ollama is none of the providers.
+            '{models: {mode: "replace"}}',
+        ],
+    )
+    async def test_where_a_model_is_chosen_or_found_this_machine_is_not_asked(
+        self, models: Models, file: Path, monkeypatch: pytest.MonkeyPatch, text: str
+    ) -> None:
+        file.write_text(text, encoding="utf-8")
+        async with ScriptedServer(models=("qwen3:8b",), ollama=True) as server:
+            monkeypatch.setenv("OLLAMA_HOST", server.url)
+            done = await asyncio.to_thread(models, "list", "--json")
+            assert done.json["models"][0]["role"] == "default"
+            assert list(server.others) == []
 
     def test_an_agent_of_its_own(self, models: Models, home: Path, file: Path) -> None:
         file.write_text('{agents: {list: [{id: "main"}, {id: "ada"}]}}', encoding="utf-8")

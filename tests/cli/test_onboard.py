@@ -7,6 +7,7 @@ import io
 import json
 import os
 import shlex
+import socket
 import stat
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from clawkit.cli.main import run
 from clawkit.cli.onboarding_choices import CHOICES
 from clawkit.cli.onboarding_look import Listing, check_address, list_models, read_listing
 from clawkit.cli.onboarding_plan import clean_key
+from clawkit.cli.onboarding_trial import Trial
 from clawkit.config.json5 import parse
 from clawkit.config.load import load
 from clawkit.models.base import Api
@@ -345,6 +347,57 @@ def test_whether_images_are_taken_is_known_by_the_name_or_said(
     assert (provider["baseUrl"], "apiKey" in provider) == ("http://127.0.0.1:8000/v1", False)
 
 
+def test_plain_http_to_the_world_is_refused_at_once(
+    onboard: Onboard, file: Path, keys: Path
+) -> None:
+    where = ("--custom-base-url", "http://llm.example.com/v1", "--custom-model-id", "m")
+    done = onboard("custom-api-key", *where, "--api-key-stdin", "--no-test", stdin=KEY)
+    assert done.code == 2
+    assert "--custom-base-url: llm.example.com cannot be used: plain http" in done.err
+    assert not file.exists()
+    assert not keys.exists()
+    # A name may be of a private network, whatever it looks like.
+    done = onboard("custom-api-key", *where, "--custom-private-network", "--no-test")
+    assert done.code == 0
+    provider = content(file)["models"]["providers"]["llm-example-com"]
+    assert provider["request"] == {"allowPrivateNetwork": True}
+
+
+@pytest.mark.parametrize("words", ["Name or service not known", "No address associated"])
+def test_a_service_whose_host_is_not_found_was_not_reached(
+    onboard: Onboard, file: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    def resolve(*_: Any, **__: Any) -> list[Any]:
+        raise socket.gaierror(socket.EAI_NONAME, words)
+
+    monkeypatch.setattr("socket.getaddrinfo", resolve)
+    done = onboard("groq-api-key", "--api-key-stdin", stdin=KEY)
+    assert done.code == 1
+    assert done.err.startswith("The service cannot be reached.\n")
+    assert words in done.err
+    assert "no such model" not in done.err
+    done = onboard("groq-api-key", "--api-key-stdin", "--json", stdin=KEY)
+    assert done.json["test"]["kind"] == "not_found"
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "was_answered", "plain"),
+    [
+        ("not_found", True, "not_found"),
+        ("not_found", False, "network"),
+        ("refused", False, "refused"),
+        ("auth", True, "auth"),
+    ],
+)
+def test_without_an_answer_nothing_is_known_about_the_model(
+    kind: str, was_answered: bool, plain: str
+) -> None:
+    trial = Trial("a/b", 0.1, kind=kind, problem="so it is", was_answered=was_answered)
+    assert trial.plain_kind == plain
+    assert ("no such model" in trial.words) == (plain == "not_found")
+
+
 def test_another_model_of_the_same_service_is_added(onboard: Onboard, file: Path) -> None:
     where = ("--custom-base-url", "http://10.0.0.9:8000/v1", "--custom-private-network")
     for model in ("one", "two", "one"):
@@ -480,6 +533,8 @@ def test_a_key_is_taken_as_it_was_meant(typed: str, key: str | None) -> None:
         ("http://[::1]:8000/v1", False, True),
         ("http://192.168.0.4:8000/v1", True, False),
         ("http://0x0a000001/", True, False),
+        ("http://gpu.lan:8000/v1", False, False),
+        ("http://gpu-box:8000/v1", False, False),
     ],
 )
 def test_an_address_is_judged(url: str, private: bool, near: bool) -> None:
@@ -498,6 +553,8 @@ def test_an_address_is_judged(url: str, private: bool, near: bool) -> None:
         ("https://llm.example.com/?key=secret", "more behind its path"),
         ("http://203.0.113.9/v1", "documentation"),
         ("http://8.8.8.8/v1", "use https"),
+        ("http://llm.example.com/v1", "use https; http is for this machine and private networks"),
+        ("http://lan.example.com/v1", "use https"),
         ("http://169.254.169.254/v1", "metadata"),
         ("http://a\x00b/", "http"),
     ],
@@ -518,22 +575,34 @@ def test_a_name_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("socket.getaddrinfo", resolve)
     assert check_address("https://llm.corp/v1", resolve=True).is_private
+    assert check_address("http://llm.corp/v1", resolve=True).is_private
+    found[:] = ["10.0.0.5", "8.8.8.8"]
+    with pytest.raises(ValueError, match="plain http could be read on the way there"):
+        check_address("http://llm.corp/v1", resolve=True)
     found[:] = ["169.254.169.254"]
     with pytest.raises(ValueError, match="metadata"):
         check_address("https://llm.corp/v1", resolve=True)
     found.clear()
     assert not check_address("https://llm.corp/v1", resolve=True).is_private
+    # Whose name is not known now is not trusted with what is not encrypted.
+    with pytest.raises(ValueError, match="plain http could be read on the way there"):
+        check_address("http://llm.corp/v1", resolve=True)
 
 
 @pytest.mark.parametrize(
     ("data", "api", "models"),
     [
-        ({"data": [{"id": "a", "max_model_len": 9}]}, "openai-completions", {"a": 9}),
+        ({"data": [{"id": "a", "max_model_len": 9000}]}, "openai-completions", {"a": 9000}),
         ({"data": [{"id": "a"}], "has_more": False}, "anthropic-messages", {"a": 0}),
         (
-            {"models": [{"name": "models/a", "inputTokenLimit": 7}]},
+            {"models": [{"name": "models/a", "inputTokenLimit": 7000}]},
             "google-generative-ai",
-            {"a": 7},
+            {"a": 7000},
+        ),
+        (
+            {"data": [{"id": "a", "context_length": 1023}, {"id": "b", "context_length": 1024}]},
+            "openai-completions",
+            {"a": 0, "b": 1024},
         ),
         (
             {"data": [{"id": 3}, {"id": "no id"}, "x", {"id": "b", "context_length": -1}]},
@@ -751,8 +820,9 @@ async def test_a_service_of_ones_own_is_looked_at(terminal: Open, file: Path) ->
             )
             answer(screen, ("Let clawkit connect to it?", ""), ("Address of the API", server.url))
             answer(screen, ("A short name", "OpenAI"), ("knows a provider of that", "mine"))
-            answer(screen, (TYPE_KEY, ""), ("It answers, and lists 1 models", ""))
-            answer(screen, (MODEL, ""), ("take images?", "y"), ("How many tokens", "64,000"))
+            answer(screen, (TYPE_KEY, ""), ("It answers, and lists 1 model.", ""))
+            answer(screen, (MODEL, ""), ("take images?", "y"), ("How many tokens", "1"))
+            answer(screen, ("1,024 or more", "1023"), ("1,024 or more", "64,000"))
             answer(screen, ("answered in", ""))
             assert screen.end() == 0
             return screen

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import select
+import shlex
 import signal
 import struct
 import subprocess
@@ -29,13 +30,23 @@ PATIENCE_S = 60
 class Terminal:
     """Clawkit in a terminal of its own, and somebody who types."""
 
-    def __init__(self, *args: str, cwd: Path, size: tuple[int, int] = (80, 24), **env: str) -> None:
+    def __init__(
+        self,
+        *args: str,
+        cwd: Path,
+        size: tuple[int, int] = (80, 24),
+        line: str = "",
+        **env: str,
+    ) -> None:
+        """With a `line`, it is what a shell runs; `$CLAWKIT` is clawkit there."""
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
             os.chdir(cwd)
             python = [sys.executable, "-m", "clawkit", *args]
-            os.execve(sys.executable, python, {**os.environ, "TERM": "xterm", **env})
+            env = {"CLAWKIT": shlex.join(python), "TERM": "xterm", **env}
+            command = ["/bin/sh", "-c", line] if line else python
+            os.execve(command[0], command, {**os.environ, **env})
         self._data = b""
         self._read = 0
         self.code: int | None = None
@@ -368,11 +379,46 @@ def test_there_are_no_styles_for_who_does_not_want_them(read: Open) -> None:
     assert "\x1b[1m" not in plain.shown
 
 
-async def test_a_command_of_an_agent_cannot_answer_for_a_person(tmp_path: Path) -> None:
+PIPED = "echo '!touch made' | $CLAWKIT agent -m - --no-session"
+
+
+@pytest.mark.parametrize(("key", "code"), [(b"y", 0), (b"n", 0)])
+def test_a_message_from_a_pipe_leaves_the_terminal_for_answers(
+    terminal: Open, workspace: Path, key: bytes, code: int
+) -> None:
+    screen = terminal(line=PIPED)
+    screen.until(PROMPT)
+    screen.type(key)
+    assert screen.end() == code
+    assert (workspace / "made").exists() == (key == b"y")
+    assert screen.is_as_before()
+
+
+@pytest.mark.parametrize(
+    "line", [f"{PIPED} --json", f"{PIPED} 2>&1 | cat", f"set -m; {PIPED} & wait"]
+)
+def test_nobody_is_asked_beside_a_pipe_who_could_not_answer(
+    terminal: Open, workspace: Path, line: str
+) -> None:
+    screen = terminal(line=line)
+    screen.end()
+    assert "touch is not on the allowlist" in screen.shown
+    assert "Run this command?" not in screen.shown
+    assert not (workspace / "made").exists()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        """$CLAWKIT tools call exec '{"command": "touch made"}' --text""",
+        PIPED,
+    ],
+)
+async def test_a_command_of_an_agent_cannot_answer_for_a_person(line: str, tmp_path: Path) -> None:
     strict = tmp_path / "strict.json5"
     strict.write_text('{tools: {exec: {security: "allowlist", ask: "on-miss"}}}')
-    wish = """'{"command": "touch made"}'"""
-    command = f"{sys.executable} -m clawkit tools call exec {wish} --text --config {strict}"
+    clawkit = f"{sys.executable} -m clawkit"
+    command = f"{line.replace('$CLAWKIT', clawkit)} --config {strict}"
     async with open_kit(tmp_path, config={"tools": {"exec": {"mode": "full"}}}) as kit:
         # It has a terminal, at which the agent could type.
         result = await kit.call("exec", {"command": command, "pty": True, "yieldMs": 60_000})

@@ -22,6 +22,7 @@ from clawkit.models.base import (
     TextDelta,
 )
 from clawkit.models.failover import Chain, SystemClock
+from clawkit.models.faults import AbsentError
 from clawkit.testing.models import ScriptedModel
 
 ASK = Request(system="", messages=())
@@ -213,6 +214,29 @@ async def test_a_failure_that_does_not_pass_ends_the_request(kind: ErrorKind) ->
     assert (wanted.kind, str(wanted)) == (kind, "Gone. Asked 9 times.")
     assert len(clock.slept) == 8
     assert sum(clock.slept) <= 90
+
+
+async def test_a_service_of_this_machine_that_does_not_run_is_not_waited_for_long() -> None:
+    clock = Clock()
+    one = model(then=AbsentError("network", "Nobody."))
+    wanted = await failure(Chain([one], clock=clock))
+    assert (wanted.kind, str(wanted)) == ("network", "Nobody. Asked 3 times.")
+    assert clock.slept == [0.5, 1]
+
+
+async def test_a_service_of_this_machine_may_be_starting_again() -> None:
+    clock = Clock()
+    nobody = AbsentError("network", "Nobody.")
+    one = model(error("cut"), error("server"), nobody, nobody, error("overloaded"), "At last.")
+    assert (await answer(Chain([one], clock=clock))).text == "At last."
+
+
+async def test_instead_of_a_service_that_does_not_run_the_next_model_is_asked() -> None:
+    clock = Clock()
+    one = model(then=AbsentError("network", "Nobody."))
+    two = model(*[error("server", "Down.")] * 5, "Two.", ref="b/two")
+    assert (await answer(Chain([one, two], clock=clock))).text == "Two."
+    assert (len(one.requests), len(two.requests)) == (3, 6)
 
 
 async def test_waits_for_one_model_stay_within_their_bound() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clawkit.models.base import ErrorKind
-from clawkit.models.faults import cut_off, from_net, from_response
+from clawkit.models.faults import AbsentError, cut_off, from_net, from_response
 from clawkit.net.base import NetError
 from clawkit.redact import Redactor
 
@@ -534,6 +534,7 @@ def test_a_redirection_is_told_with_its_place() -> None:
         ("refused", "refused"),
         ("dns", "not_found"),
         ("connect", "network"),
+        ("absent", "network"),
         ("tls", "refused"),
         ("timeout", "timeout"),
         ("protocol", "malformed"),
@@ -544,10 +545,13 @@ def test_failed_connections_have_kinds_too(kind: Any, expected: ErrorKind) -> No
     error = from_net("svc", NetError(kind, "no way to x.test"))
     assert (error.kind, error.status) == (expected, 0)
     assert str(error).startswith("svc: no way to x.test. ")
+    assert isinstance(error, AbsentError) == (kind == "absent")
 
 
 def test_a_service_of_this_machine_may_not_run() -> None:
     assert "and that ollama runs." in str(from_net("ollama", NetError("connect", "refused")))
+    error = from_net("svc", NetError("absent", "cannot connect to localhost: Connection refused"))
+    assert str(error).endswith("refused. Check models.providers.svc, and that the service runs.")
 
 
 def test_an_answer_that_broke_off_is_told() -> None:

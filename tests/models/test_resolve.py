@@ -88,7 +88,7 @@ class TestFind:
         [
             ("antropic/claude-opus-4-6", "no provider 'antropic'.*Did you mean 'anthropic'"),
             ("claude-opus-4-7x", "no model and no alias 'claude-opus-4-7x'.*'anthropic/claude-op"),
-            ("nonsense", "no model and no alias 'nonsense'.*provider/model"),
+            ("nonsense", "no model and no alias 'nonsense'.*provider/model.*models list --all"),
             ("two words", "no model and no alias 'two words'"),
             ("", "empty"),
             ("openai/", "must look like"),

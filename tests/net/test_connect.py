@@ -109,9 +109,24 @@ async def test_nobody_listening_is_an_error_that_names_host_and_address() -> Non
         async with making_client({"api.example": ["127.0.0.2", LOCAL]}) as client:
             with pytest.raises(NetError) as caught:
                 await get(client, f"http://api.example:{port}/")
-    assert caught.value.kind == "connect"
+    assert caught.value.kind == "absent"
     problem = f"cannot connect to api.example:{port} (127.0.0.2): Connection refused"
     assert str(caught.value) == problem
+
+
+async def test_one_who_does_not_answer_may_still_be_there() -> None:
+    with socket.socket() as deaf, socket.socket() as fills_it:
+        deaf.bind(("127.0.0.3", 0))
+        deaf.listen(0)
+        fills_it.connect(deaf.getsockname())
+        url = f"http://api.example:{deaf.getsockname()[1]}/"
+        async with making_client({"api.example": ["127.0.0.3", "127.0.0.2"]}) as client:
+            for connect_s in (0.2, 2, 10):  # a busy machine may not come to the second
+                with pytest.raises(NetError) as caught:
+                    await get(client, url, connect_s=connect_s)
+                if caught.value.kind != "timeout":
+                    break
+    assert caught.value.kind == "connect"
 
 
 @pytest.mark.parametrize("addresses", [None, [], ["nonsense"]])

@@ -113,19 +113,22 @@ async def test_another_name_can_be_expected(identities: Identities) -> None:
 
 
 @pytest.mark.parametrize("form", ["two texts", "one text", "locked"])
-async def test_a_client_can_show_a_certificate(identities: Identities, form: str) -> None:
+async def test_a_client_can_show_a_certificate(
+    identities: Identities, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where nobody else leaves anything at the same time.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     mine = identities.client
     shown = {
         "two texts": {"cert": mine.cert, "key": mine.key},
         "one text": {"cert": mine.cert + mine.key},
         "locked": {"cert": mine.cert, "key": identities.client_locked_key, "passphrase": "open"},
     }[form]
-    before = set(Path(tempfile.gettempdir()).glob("clawkit-tls-*"))
     context = server_context(identities.server, clients=identities.authority)
     async with answering(OK, context=context) as server, making_client() as client:
         route = trusting(identities, **shown)
         assert await get(client, server.url(scheme="https"), route=route) == (200, b"ok")
-    assert set(Path(tempfile.gettempdir()).glob("clawkit-tls-*")) <= before
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_a_server_that_wants_a_certificate_says_so(identities: Identities) -> None:

@@ -56,7 +56,11 @@ def start() -> Iterator[Start]:
 
 
 def environ_of(pid: int) -> bytes:
-    return Path(f"/proc/{pid}/environ").read_bytes()
+    """Empty for one that is dead, too."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except ProcessLookupError:
+        return b""
 
 
 def line_of(program: subprocess.Popen[bytes]) -> str:

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from clawkit.ui.calls import about, diff_rows, has_failed, more_of, outcome, plan_rows, tail_rows
+from clawkit.ui.calls import (
+    about,
+    diff_rows,
+    has_failed,
+    head_lines,
+    more_of,
+    outcome,
+    plan_rows,
+    tail_rows,
+)
 from clawkit.ui.paint import Paint
 
 PAINT = Paint(colours=False)
@@ -77,3 +86,17 @@ def test_of_an_output_the_end_is_shown() -> None:
     event = {"details": {"aggregated": "x\n"}}
     assert [row.text for row in more_of(event, PAINT)] == ["  x"]
     assert list(more_of({"details": {"plan": "odd"}}, PAINT)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("one", ["one"]),
+        ("a\nb\nc", ["a", "b", "c"]),
+        ("a\nb\nc\nd", ["a", "b", "… 2 more lines"]),
+        ("x\n" * 3_000, ["x", "x", "… 2,999 more lines"]),
+        ("y" * 5_000, ["y" * 1_000 + "…"]),
+    ],
+)
+def test_of_what_was_typed_the_beginning_is_shown(text: str, lines: list[str]) -> None:
+    assert head_lines(text, PAINT, 2) == lines

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image as Picture
 
 from clawkit.assistant import Agent
-from clawkit.content import Image, Message
+from clawkit.content import Image, Message, Summary
 from clawkit.core.approval import Answer, Question
 from clawkit.errors import ClawkitError
 from clawkit.models.base import Facts
@@ -105,7 +105,9 @@ async def made(workspace: Path) -> AsyncIterator[Made]:
         ("/thinking", "Thinking: off"),
         ("/thinking high", "Thinking: high (fake/one may ignore it)"),
         ("/fast", "Fast: off"),
-        ("/fast on", "Fast: on"),
+        ("/fast on", "Fast: on, but fake/one has no faster variant"),
+        ("/fast off", "Fast: off"),
+        ("/status", "fast       off"),
         ("/elevated ask", "Elevated: ask"),
         ("/exec", "exec: host=auto security=allowlist ask=on-miss"),
         ("/exec ask=always", "exec: host=auto security=allowlist ask=always"),
@@ -113,12 +115,15 @@ async def made(workspace: Path) -> AsyncIterator[Made]:
         ("/exec security=deny,host=gateway", "exec: host=gateway security=deny ask=on-miss"),
         ("/model", " clawkit/operator"),
         ("/model all", "no key"),
-        ("/compact", "There is nothing to sum up yet."),
+        ("/compact", "There is nothing to shorten yet."),
         ("/resume", "> "),
         ("/resume first", "This is the conversation you are in."),
         ("/image", "Say which: /image PATH. Of pictures, none waits."),
         ("/later", "Say what"),
         ("/modle", "There is no command /modle. Did you mean /model?"),
+        ("/mo", "There is no command /mo. Did you mean /model?"),
+        ("/co", "There is no command /co. Did you mean /cost or /compact?"),
+        ("/", "There is no command /. /help shows all."),
         ("/zzzzzz", "There is no command /zzzzzz. /help shows all."),
         ("!", "Type a command after `!`"),
         ("!echo hi there", "hi there\n"),
@@ -134,6 +139,8 @@ async def test_a_command_says_what_it_did(made: Made, line: str, shown: str) -> 
     ("line", "words"),
     [
         ("/thinking hihg", "did you mean 'high'?"),
+        ("/thinking shwo", "did you mean 'show'?"),
+        ("/thinking huge", "max. /thinking show and /thinking hide say whether you see"),
         ("/fast 3", "there are: on, off"),
         ("/elevated maybe", "elevated mode 'maybe'"),
         ("/exec speed=fast", "there are: security, ask, host, mode. Say it as in /exec ask=always"),
@@ -153,6 +160,43 @@ async def test_what_makes_no_sense_is_refused(made: Made, line: str, words: str)
     with pytest.raises(ClawkitError) as caught:
         await made[1](line)
     assert words in str(caught.value)
+
+
+async def test_the_list_of_commands_has_two_columns(made: Made) -> None:
+    rows = (await made[1]("/help")).rstrip("\n").split("\n")
+    starts = {
+        row.index(each.help) for row in rows for each in commands.COMMANDS if each.help in row
+    }
+    assert len(rows) > len(commands.COMMANDS)
+    assert len(starts) == 1
+    assert all(row[start - 1] == " " for row in rows for start in starts)
+
+
+async def test_what_is_not_worth_it_is_not_summed_up(made: Made) -> None:
+    talk, type_, _ = made
+    await type_("hello")
+    before = list(talk.agent.conversation.history)
+    said = await type_("/compact")
+    assert "nothing to shorten yet: all but about 5 tokens is recent" in said
+    assert talk.agent.conversation.history == before
+    await type_("/new")
+    await type_("many words " * 1_000)
+    assert "Summing up" in await type_("/compact")
+    assert isinstance(talk.agent.conversation.history[0], Summary)
+    assert "nothing to shorten yet" in await type_("/compact")
+
+
+async def test_fast_is_said_to_be_on_where_there_is_a_faster_variant(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk, type_, _ = made
+    monkeypatch.setenv("MINIMAX_API_KEY", "sk-not-a-real-key")
+    talk.agent.conversation.model = talk.agent.models.model("minimax/MiniMax-M2.7")
+    assert await type_("/fast on") == "Fast: on\n"
+    assert await type_("/fast") == "Fast: on\n"
+    await type_("/new")
+    assert await type_("/fast") == "Fast: on, but fake/one has no faster variant\n"
+    assert "fast       on, but fake/one" in await type_("/status")
 
 
 async def test_settings_of_commands_add_up_and_can_be_taken_back(made: Made) -> None:
@@ -211,6 +255,24 @@ async def test_a_model_that_sees_nothing_is_sent_no_picture(made: Made) -> None:
 )
 async def test_messages_are_told_from_commands(made: Made, line: str, is_command: bool) -> None:
     assert made[0].is_command(line) == is_command
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("   /help", "/help"),
+        ("\t !ls", "!ls"),
+        ("  /usr/bin is what?", "  /usr/bin is what?"),
+        ("  //help", "  //help"),
+        ("  /* some\n   code */", "  /* some\n   code */"),
+        ("  words", "  words"),
+        ("/compact this\nand that", "/compact this\nand that"),
+    ],
+)
+async def test_blanks_before_a_command_do_not_make_a_message_of_it(
+    made: Made, line: str, meant: str
+) -> None:
+    assert made[0].read(line) == meant
 
 
 async def test_the_plan_is_shown(made: Made) -> None:

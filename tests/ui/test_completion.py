@@ -28,6 +28,7 @@ class Known:
         ("/mo", ["model", "remodel"]),
         ("/", ["model", "help", "remodel"]),
         ("/model two", ["fake/two"]),
+        ("  /model two", ["fake/two"]),
         ("/model ", ["fake/one", "fake/two"]),
         ("/other ", []),
         ("hello", []),

@@ -117,3 +117,12 @@ def test_marks_are_those_that_the_terminal_has(encoding: str | None, yes: str) -
 def test_lines_are_coloured_one_by_one() -> None:
     assert Paint()("a\n\nb", "good") == "\x1b[32ma\x1b[0m\n\n\x1b[32mb\x1b[0m"
     assert Paint(colours=False)("a", "good") == "a"
+
+
+def test_a_table_of_nothing_but_cells_is_shown_as_it_was_written() -> None:
+    text = "|a" * 50 + "|\n" + "|-" * 50 + "|\n" + "|\n" * 1_500
+    shown = Paint(colours=False).markdown(text, 80)
+    assert shown.count("\n") < 2_000
+    assert "|a|a|a" in shown
+    small = Paint(colours=False).markdown("| a | b |\n| - | - |\n| 1 | 2 |\n", 80)
+    assert "|" not in small

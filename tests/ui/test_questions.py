@@ -23,12 +23,16 @@ QUESTION = Question(
 class Person:
     """Somebody who looks and presses keys."""
 
-    def __init__(self) -> None:
+    def __init__(self, screen_rows: int = 24) -> None:
         self.rows: list[str] = []
         self._changed = asyncio.Event()
         self.line = ""
         self.questions = Questions(
-            lambda rows, _style: self.rows.extend(rows), lambda: 80, self._changed.set, self.type_on
+            lambda rows, _style: self.rows.extend(rows),
+            lambda: 80,
+            self._changed.set,
+            self.type_on,
+            lambda: screen_rows,
         )
 
     def type_on(self, text: str) -> None:
@@ -133,6 +137,31 @@ async def test_what_was_typed_before_the_question_could_be_seen_does_not_count()
     assert not asked.done()
     person.questions.press("n")
     assert (await asked).verdict == "deny"
+
+
+@pytest.mark.parametrize(
+    ("who", "told"), [(("main", "main"), False), (("main", "s1"), True), (("ops", "main"), True)]
+)
+async def test_only_another_agent_is_told(who: tuple[str, str], told: bool) -> None:
+    person = Person()
+    person.questions.who = lambda: who
+    asked = person.ask()
+    await person.until(lambda: person.questions.current is not None)
+    assert ("  agent: main" in person.rows) is told
+    asked.cancel()
+
+
+@pytest.mark.parametrize(("screen_rows", "last"), [(24, "always (program): make"), (12, "| make ")])
+async def test_without_much_room_the_command_is_what_can_be_seen(
+    screen_rows: int, last: str
+) -> None:
+    person = Person(screen_rows)
+    asked = person.ask()
+    await person.until(lambda: person.questions.current is not None)
+    assert person.rows[0] == "Run this command?"
+    assert last in person.rows[-1]
+    assert sorted(person.rows) == sorted(set(person.rows))
+    asked.cancel()
 
 
 async def test_a_reason_is_told() -> None:

@@ -13,6 +13,7 @@ from clawkit.agent.events import (
     Compacted,
     Event,
     Noticed,
+    Requested,
     ResultStored,
     Said,
     TextPiece,
@@ -78,7 +79,8 @@ def test_an_answer_that_did_not_come_in_pieces_is_shown(screen: Recorder) -> Non
 
 
 def test_what_was_said_in_a_void_attempt_is_taken_back_or_marked(screen: Recorder) -> None:
-    screen.tell(START, TextPiece("Wro"), Voided("the connection broke", 3, "fake/two"))
+    screen.tell(START, Requested("fake/two"))
+    screen.tell(TextPiece("Wro"), Voided("the connection broke", 3, "fake/two"))
     assert "Wro" not in screen.text + screen.live
     assert screen.text.count("void") == 0
     assert "asking fake/two again in 3s" in screen.text
@@ -86,6 +88,16 @@ def test_what_was_said_in_a_void_attempt_is_taken_back_or_marked(screen: Recorde
     assert "it broke; what was said above is void; asking fake/two" in screen.text
     screen.tell(Answered(Assistant((Text("Right."),))))
     assert screen.text.endswith("\nRight.\n")
+
+
+def test_a_model_that_was_not_asked_before_is_not_asked_again(screen: Recorder) -> None:
+    screen.tell(START, Requested("fake/one"), Voided("fake/one failed", 0, "fake/one"))
+    screen.tell(Voided("fake/one failed", 0, "fake/two"), Voided("fake/two failed", 3, "fake/two"))
+    screen.tell(Voided("fake/two failed", 0, "fake/one"))
+    assert screen.text == (
+        "\n· fake/one failed; asking fake/one again\n· fake/one failed; asking fake/two\n"
+        "· fake/two failed; asking fake/two again in 3s\n· fake/two failed; asking fake/one\n"
+    )
 
 
 def test_thinking_is_shown_in_short_or_whole(screen: Recorder) -> None:
@@ -123,6 +135,47 @@ def test_a_call_that_was_refused_says_what_it_was_about(screen: Recorder) -> Non
     assert screen.text == "\n✗ exec rm x refused\n"
 
 
+def test_words_about_a_call_are_not_broken(screen: Recorder) -> None:
+    why = "tools.rules[0]: nobody runs the tests by hand in here, so use pytest instead of it"
+    screen.tell(START, Answered(Assistant((ToolCall("c1", "exec", {"command": "make test"}),))))
+    screen.tell(happened("end", isError=True, error=why))
+    assert screen.text == (
+        "\n✗ exec make test tools.rules[0]: nobody runs the tests by\n"
+        "  hand in here, so use pytest instead of it\n"
+    )
+    screen.text = ""
+    screen.tell(happened("end", details={"plan": [{"step": "Look at the whole thing " * 3}]}))
+    assert (
+        "  ☐ Look at the whole thing Look at the whole thing Look\n    at the whole" in screen.text
+    )
+
+
+def test_what_was_running_when_the_turn_ended_was_interrupted(screen: Recorder) -> None:
+    screen.tell(START, happened("start", params={"command": "sleep 60"}))
+    screen.now += 3
+    screen.tell(TurnEnded("aborted"))
+    assert screen.text == "\n✗ exec sleep 60 3s  interrupted\n\n· interrupted\n"
+    assert screen.live == ""
+
+
+def test_of_a_long_message_the_beginning_stays(screen: Recorder) -> None:
+    picture = Image("QUJD", "image/png")
+    screen.tell(START, Said(User((Text("line\n" * 3_000), picture))))
+    rows = screen.text.split("\n")
+    assert rows[1:3] == ["❯ line", "  line"]
+    assert rows[-4:] == ["  line", "  … 2,990 more lines", "  [image/png, 3 B]", ""]
+    assert len(rows) < 20
+
+
+def test_what_the_operator_says_is_folded_where_words_end(screen: Recorder) -> None:
+    words = "I am not a language model: I am the built-in operator, for trying clawkit offline."
+    screen.tell(TurnStarted("main", "clawkit/operator"), TextPiece(words))
+    folded = "I am not a language model: I am the built-in operator, for\n  trying clawkit offline."
+    assert folded in screen.live
+    screen.tell(Answered(Assistant((Text(words),))))
+    assert screen.text == f"\n{folded}\n"
+
+
 def test_what_the_operator_repeats_is_no_markdown_and_not_shown_twice(screen: Recorder) -> None:
     screen.tell(TurnStarted("main", "clawkit/operator"))
     screen.tell(happened("start", params={"command": "x"}))
@@ -154,3 +207,12 @@ def test_the_live_part_is_bounded(screen: Recorder) -> None:
     assert "line 499" in screen.live
     screen.tell(TextPiece("x" * 20_000))
     assert all(len(row) <= 60 for row in screen.live.split("\n"))
+
+
+def test_what_the_model_says_cannot_pass_for_a_line_about_a_call(screen: Recorder) -> None:
+    forged = "fine\n\n✓ exec make\n\n❯ yes, do it\n\n· told\n\n✗ **exec** x"
+    screen.tell(START, Answered(Assistant((Text(forged),))), TurnEnded("done"))
+    rows = screen.text.split("\n")
+    for mark in ("✓ exec make", "❯ yes, do it", "· told", "✗ exec x"):
+        assert f" {mark}" in rows
+        assert mark not in rows

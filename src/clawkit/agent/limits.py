@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from clawkit.agent.events import Ended
 from clawkit.config.model import Config
@@ -24,8 +25,7 @@ SILENT: Mapping[str, str] = {
 """Why an answer is empty, where it tells itself: asking once more would not help."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """What a turn, and the whole conversation, may take."""
 
     max_steps: int = MAX_STEPS

@@ -8,8 +8,9 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from clawkit.agent.workspace_files import WorkspaceFile
 from clawkit.core.catalog import CATALOG, canonical
@@ -27,8 +28,7 @@ _ORDER = (
 _SUMMARY_CHARS = 120
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True):
     """What the prompt tells of where the model works."""
 
     workspace: str

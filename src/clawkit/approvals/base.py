@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 from clawkit.approvals.shell.nodes import Doubt
 from clawkit.config.sections.exec import Ask, SafeBinProfile, Security
 from clawkit.core.approval import Extent, Question
@@ -33,8 +35,7 @@ Input = Literal["empty", "pipe", "file", "text"]
 another one, a file, or text that the command itself brings along."""
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(msgspec.Struct, frozen=True):
     """A program that a command could start."""
 
     argv: tuple[Arg, ...]
@@ -66,8 +67,7 @@ class Program:
         return "/" not in self.name
 
 
-@dataclass(frozen=True, slots=True)
-class FileUse:
+class FileUse(msgspec.Struct, frozen=True):
     """A file that the shell itself opens."""
 
     path: str
@@ -76,8 +76,7 @@ class FileUse:
     at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(msgspec.Struct, frozen=True):
     """One simple command: what it starts, or what the shell does for it."""
 
     text: str
@@ -89,8 +88,7 @@ class Segment:
     at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Analysis:
+class Analysis(msgspec.Struct, frozen=True):
     """Every program a command could start, or why that cannot be told."""
 
     command: str
@@ -101,16 +99,14 @@ class Analysis:
     doubt: Doubt | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Flags:
+class Flags(msgspec.Struct, frozen=True):
     """Which flags of a program are allowed; `deny` wins."""
 
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ArgRule:
+class ArgRule(msgspec.Struct, frozen=True):
     """Which arguments of a program are allowed."""
 
     subcommand: tuple[str, ...] | None = None
@@ -120,8 +116,7 @@ class ArgRule:
     """Whether whatever names a file must lie in the workspace."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One line of an allowlist."""
 
     pattern: str
@@ -141,17 +136,16 @@ class Entry:
     """`sha256:<hex>` of the program file, when it can be changed by whoever runs it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True):
     """What is allowed without a question, beside the entries also how far files may be used."""
 
     entries: tuple[Entry, ...] = ()
     safe_bins: tuple[str, ...] = ()
-    profiles: Mapping[str, SafeBinProfile] = field(default_factory=lambda: MappingProxyType({}))
+    profiles: Mapping[str, SafeBinProfile] = MappingProxyType({})
     trusted_dirs: tuple[str, ...] = ()
     """Beside /bin and /usr/bin."""
     strict_inline_eval: bool = False
-    skills: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    skills: Mapping[str, str] = MappingProxyType({})
     """Programs of installed skills: by name, the absolute path."""
     redirects: Literal["ask", "workspace"] = "ask"
     may_read: Callable[[str], bool] = lambda _path: False
@@ -221,8 +215,7 @@ class Offer(NamedTuple):
     """The rule in one line, for the person."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """What becomes of a command, and why."""
 
     verdict: Verdict

@@ -12,10 +12,11 @@ import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace as with_fields
 from functools import lru_cache
 from typing import Any
 from uuid import uuid4
+
+from msgspec import structs
 
 from clawkit.approvals.allow.entries import describe_entry, entry_to_json
 from clawkit.approvals.base import Entry
@@ -145,7 +146,7 @@ def add_entry(path: str, agent: str, entry: Entry) -> tuple[Document, bool]:
                     return
         body = _body(raw, name)
         body.setdefault("allowlist", []).append(
-            entry_to_json(with_fields(entry, id=entry.id or str(uuid4())))
+            entry_to_json(structs.replace(entry, id=entry.id or str(uuid4())))
         )
 
     return edit(path, change), added
@@ -357,13 +358,9 @@ def _joined(old: Entry, new: Entry) -> Entry:
     What a person wrote stays theirs when somebody answers a question with always.
     """
     source = new if old.source else old
-    return with_fields(
-        old,
-        children=new.children or old.children,
-        content=old.content and new.content,
-        source=source.source,
-        extent=source.extent,
-    )
+    whose = {"source": source.source, "extent": source.extent}
+    children, content = new.children or old.children, old.content and new.content
+    return structs.replace(old, children=children, content=content, **whose)
 
 
 def _updated(fields: dict[str, Any], entry: Entry) -> dict[str, Any]:

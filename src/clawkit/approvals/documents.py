@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast, get_args
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from clawkit.approvals.allow.entries import read_entry
 from clawkit.approvals.base import Entry

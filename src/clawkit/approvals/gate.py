@@ -7,9 +7,10 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
+
+from msgspec.structs import replace
 
 from clawkit.approvals.audit import FALLBACK, POLICY, Audit, ProgramFact
 from clawkit.approvals.base import Decision, Match, Miss
@@ -19,7 +20,7 @@ from clawkit.approvals.document import add_entry, note_use
 from clawkit.approvals.interpreters import script_operand
 from clawkit.approvals.judge import Judge
 from clawkit.approvals.seam import Admitted, Approvals, Request, Waiting
-from clawkit.core.approval import Answer, Extent, Lasting, Question
+from clawkit.core.approval import FINAL, Answer, Extent, Lasting, Question
 from clawkit.core.bounded import in_thread
 from clawkit.errors import ToolAuthorizationError
 from clawkit.process import landlock
@@ -146,7 +147,7 @@ class LocalGate:
             if answer.silent:
                 return self._unanswered(request, decision, answer.reason)
             why = f" ({answer.reason})" if answer.reason else ""
-            said = f"a person refused it{why}. This is final: do not try it again in another way"
+            said = f"a person refused it{why}. {FINAL}"
             raise self._refuse(request, decision, said, "approval", by=answer.by)
         # The world may have moved while the person was thinking.
         now = await self._judged(request)

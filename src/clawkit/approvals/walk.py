@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import assert_never
+
+from msgspec.structs import replace
 
 from clawkit.approvals.base import Arg, FileUse, Input, Segment
 from clawkit.approvals.builtins import is_special

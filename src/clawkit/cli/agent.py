@@ -56,11 +56,11 @@ def agent(**options: Any) -> int:
     git diff | clawkit agent -m - --session review
     clawkit agent -m "Fix the failing test" --json --max-turns 30
     """
-    _refuse_words(click.get_current_context().args, options["message"])
-    if options["print_prompt"]:
-        return asyncio.run(_print_prompt(open_agent(options, PlainWatcher())))
     watcher: Watcher = JsonLines() if options["as_json"] else PlainWatcher()
     try:
+        _refuse_words(click.get_current_context().args, options["message"])
+        if options["print_prompt"]:
+            return asyncio.run(_print_prompt(open_agent(options, watcher)))
         said = _read_message(options["message"])
         opened = open_agent(options, watcher, _approver_beside_pipe(options))
         ended = asyncio.run(_one_turn(opened, said, options["images"], watcher))
@@ -83,11 +83,12 @@ def _refuse_words(words: list[str], message: str | None) -> None:
 
 def _approver_beside_pipe(options: dict[str, Any]) -> Any:
     """Asks who sits at the terminal while the message takes up standard input."""
-    if options["message"] != "-" or options["as_json"] or is_terminal(sys.stdin):
+    is_piped = options["message"] == "-" and not is_terminal(sys.stdin)
+    if not is_piped or not is_terminal(sys.stderr) or options["as_json"] or is_command():
         return None
     from clawkit.cli.terminal import TerminalApprover, open_terminal
 
-    fd = None if is_command() or not is_terminal(sys.stderr) else open_terminal()
+    fd = open_terminal()
     return None if fd is None else TerminalApprover(fd)
 
 

@@ -235,10 +235,10 @@ def check_sessions(loaded: Loaded, file: str, env: Mapping[str, str]) -> Iterato
     try:
         yield Finding("sessions", "ok", _look_through(path))
     except ClawkitError as error:
-        yield Finding("sessions", "error", str(error), _store_remedy(error, path, setting))
+        yield Finding("sessions", "error", str(error), store_remedy(error, path, setting))
 
 
-def _store_remedy(error: ClawkitError, path: str, setting: str) -> str:
+def store_remedy(error: ClawkitError, path: str, setting: str) -> str:
     """What helps against an error of the store: only one that is damaged has to go."""
     quoted, cause = shlex.quote(path), error.__cause__
     name = type(cause).__name__

@@ -69,7 +69,7 @@ class _Opened:
         try:
             return self.store.get(which, self.agent)
         except NotFoundError as error:
-            hint = "" if str(error).endswith("?") else ". `clawkit sessions list` shows them"
+            hint = "" if str(error).endswith("?") else ". `clawkit sessions list` shows all"
             raise NotFoundError(f"{error}{hint}") from None
 
 

@@ -31,6 +31,9 @@ from clawkit.text import human_size, one_line, printable
 
 MAX_RESULT_LINES = 8
 MAX_LINE = 400
+_OPENING = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+_HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
+_UNDERLINE = re.compile(r" {0,3}(?:=+|-+)[ \t]*$")
 _NO_USAGE = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "cost": 0.0}
 _FENCE = re.compile(r"^[ \t]*(`{3,})", re.M)
 
@@ -180,7 +183,7 @@ def _message_to_markdown(message: Message) -> Iterator[str]:
     match message:
         case User():
             yield f"## You {_when(message.at_ms)}".rstrip()
-            yield _without_headings(_plain(message.content))
+            yield _own_words(_plain(message.content))
         case Assistant():
             yield f"## {one_line(message.model, 80) or 'Model'} {_when(message.at_ms)}".rstrip()
             for part in message.content:
@@ -193,13 +196,13 @@ def _message_to_markdown(message: Message) -> Iterator[str]:
             yield _fenced(_plain(message.content), "text")
         case Summary():
             yield "## Summary of what was before"
-            yield _without_headings(message.text)
+            yield _own_words(message.text)
 
 
 def _part_to_markdown(part: Text | Thinking | ToolCall) -> Iterator[str]:
     match part:
         case Text():
-            yield _without_headings(part.text)
+            yield _own_words(part.text)
         case Thinking():
             if part.text:
                 yield "\n".join(f"> {line}" for line in part.text.strip().split("\n"))
@@ -210,10 +213,22 @@ def _part_to_markdown(part: Text | Thinking | ToolCall) -> Iterator[str]:
             yield _fenced(text, "json")
 
 
-def _without_headings(text: str) -> str:
-    """The text with headings of its own as words: those of the page say who spoke."""
-    text = re.sub(r"(?m)^([ \t]{0,3})(#{1,6}(?=[ \t\r]|$))", r"\1\\\2", text)
-    return re.sub(r"(?m)^([ \t]{0,3})(=+|-+)([ \t]*)$", r"\1\\\2\3", text)
+def _own_words(text: str) -> str:
+    """The text with headings of its own as words, and its last block of code closed: the headings
+    of the page say who spoke."""
+    rows: list[str] = []
+    fence = ""
+    for line in text.splitlines():
+        mark = _OPENING.match(line)
+        if fence:
+            closes = mark and mark[1].startswith(fence) and not mark[2].strip()
+            fence = "" if closes else fence
+        elif mark:
+            fence = mark[1]
+        elif _HEADING.match(line) or (rows and rows[-1].strip() and _UNDERLINE.match(line)):
+            line = "\\".join((line[: len(line) - len(line.lstrip())], line.lstrip()))
+        rows.append(line)
+    return "\n".join([*rows, fence] if fence else rows)
 
 
 def _fenced(text: str, language: str) -> str:

@@ -109,9 +109,9 @@ class PlainWatcher(Watcher):
                 self._end_line()
                 self._streamed = []
             case Voided(reason=reason, wait_s=wait_s, model=model):
-                self._end_line()
                 wait = f" in {human_time(wait_s)}" if wait_s >= 1 else ""
-                void = "; what was said above is void" if self._streamed else ""
+                is_shown = self._is_live and bool(self._streamed)
+                void = "; what was said above is void" if is_shown else ""
                 # The reason begins with who failed.
                 again = " again" if reason.startswith(f"{model} ") else ""
                 self._note(f"{reason}{void}; asking {model}{again}{wait}", "yellow")
@@ -132,12 +132,12 @@ class PlainWatcher(Watcher):
 
     def _show_tool(self, event: dict[str, Any]) -> None:
         if event["type"] == "start":
-            self._end_line()
             self._note(f"{event['tool']} {describe(event.get('params', {}))}")
         elif event["type"] == "end" and event.get("isError"):
             self._note(f"{event['tool']} failed: {event.get('error', '')}", "yellow")
 
     def _note(self, text: str, colour: str = "bright_black") -> None:
+        self._end_line()
         click.secho(f"{_MARK} {printable(one_line(text, 400))}", fg=colour, err=True)
 
     def _as_text(self, text: str) -> str:

@@ -15,6 +15,8 @@ MAX_TIMEOUT_S = 600.0
 """The longest a hook or a tool can have somebody wait."""
 MAX_WAIT_S = 86_400.0
 """The longest an operator can."""
+FINAL = "This is final: do not try it again in any way that the person has not named"
+"""For the model, after a no and the person's own words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,11 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from msgspec import Struct, structs
+
 from clawkit.core.approval import (
     DEFAULT_TIMEOUT_S,
+    FINAL,
     MAX_TIMEOUT_S,
     Answer,
     Approver,
@@ -90,8 +93,7 @@ class CallRequest:
     id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(Struct, frozen=True):
     """A call on its way, whatever becomes of it."""
 
     run: Run
@@ -107,8 +109,7 @@ class _Entry:
     """What the watch wants to have back."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
+class _Prepared(Struct, frozen=True):
     """A call that is understood, and that no hook blocked."""
 
     entry: _Entry
@@ -187,7 +188,7 @@ def _enter(run: Run, entries: Sequence[_Entry]) -> Sequence[_Entry | Result]:
     admission = admit(run.watch, asked)
     if admission.refusals:
         return [_told(e, _final(e, r)) for e, r in zip(entries, admission.refusals, strict=True)]
-    return [replace(e, ticket=t) for e, t in zip(entries, admission.tickets, strict=True)]
+    return [structs.replace(e, ticket=t) for e, t in zip(entries, admission.tickets, strict=True)]
 
 
 async def _carry_out(earlier: Sequence[Awaitable[Result]], prepared: _Prepared) -> Result:
@@ -340,8 +341,7 @@ async def _ask(run: Run, call: Call, wish: Ask) -> None:
     if not isinstance(answer, Answer) or answer.verdict != "allow":
         reason = getattr(answer, "reason", "")
         raise ToolAuthorizationError(
-            f"{wish.title}: refused{f' ({reason})' if reason else ''}. "
-            "This is final: do not try it again in another way",
+            f"{wish.title}: refused{f' ({reason})' if reason else ''}. {FINAL}",
             reason="approval",
         )
 

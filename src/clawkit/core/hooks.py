@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import Struct, structs
+
 from clawkit.core.approval import MAX_TIMEOUT_S, Ask, Deny
 from clawkit.core.bounded import bounded, in_thread
 from clawkit.core.catalog import canonical
@@ -50,8 +52,7 @@ Before = Callable[[Call], Awaitable[Verdict] | Verdict]
 After = Callable[[Call, Result], Awaitable[Result | None] | Result | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Hook:
+class _Hook(Struct, frozen=True):
     run: Callable[..., Any]
     priority: int
     tools: frozenset[str] | None
@@ -65,8 +66,7 @@ class _Hook:
         return self.tools is None or canonical(tool) in self.tools
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What the before-hooks made of a call."""
 
     params: Mapping[str, Any]
@@ -123,7 +123,7 @@ class Hooks:
                 log.warning("before-hook %s failed: %r", hook.name, error)
                 problem = "took too long" if isinstance(error, TimeoutError) else "failed"
                 reason = f"blocked because the hook {hook.name} {problem}"
-                return replace(outcome, blocked=reason, failed=True)
+                return structs.replace(outcome, blocked=reason, failed=True)
             if outcome.blocked is not None:
                 return outcome
         return outcome
@@ -169,14 +169,14 @@ def _apply(outcome: Outcome, verdict: object, hook: _Hook) -> Outcome:
         case None:
             return outcome
         case Deny(reason):
-            return replace(outcome, blocked=reason or f"blocked by the hook {hook.name}")
+            return structs.replace(outcome, blocked=reason or f"blocked by the hook {hook.name}")
         case Ask():
             wish = verdict if verdict.asked_by else replace(verdict, asked_by=f"hook {hook.name}")
-            return outcome if outcome.ask is not None else replace(outcome, ask=wish)
+            return outcome if outcome.ask is not None else structs.replace(outcome, ask=wish)
         case Rewrite(params):
             if outcome.ask is not None:
                 return outcome
-            return replace(outcome, params=copy.deepcopy(dict(params)), rewritten=True)
+            return structs.replace(outcome, params=copy.deepcopy(dict(params)), rewritten=True)
         case _:
             raise TypeError(
                 f"a before-hook returns None, Deny, Rewrite or Ask, not {type(verdict).__name__}"

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 from clawkit.core.result import Result
 
@@ -27,8 +28,7 @@ class Asked(NamedTuple):
     """Whether the run has such a tool."""
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(msgspec.Struct, frozen=True):
     """What a watch says to the calls of one message."""
 
     tickets: Sequence[object]

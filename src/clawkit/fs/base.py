@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
+
+import msgspec
 
 from clawkit.errors import ToolInputError
 from clawkit.text import human_size
@@ -66,8 +67,7 @@ class File(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """A file to be written, or deleted when `data` is None. Missing directories are made."""
 
     path: str

@@ -25,7 +25,7 @@ ErrorKind = Literal[
     "overloaded",  # the service has no capacity: later
     "server",  # the service failed
     "network",  # no connection, or it broke before an answer came
-    "cut",  # the stream broke off, or stood still, in the middle of an answer
+    "cut",  # the stream broke off in the middle of an answer
     "timeout",  # no answer in time
     "malformed",  # an answer that is not what the API says it is
     "overflow",  # the conversation does not fit into the context

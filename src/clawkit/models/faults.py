@@ -196,7 +196,7 @@ def from_net(provider: str, error: NetError) -> ModelError:
     kind = kinds.get(error.kind, "network")
     advice = _advice(provider, kind)
     if error.kind == "absent":
-        advice = f"Check that it runs, and models.providers.{provider}."
+        advice = f"Check models.providers.{provider}, and that the service runs."
     elif kind in ("refused", "network", "not_found"):
         known = PROVIDERS.get(provider)
         local = f", and that {provider} runs" if known and known.is_local else ""
@@ -218,7 +218,9 @@ def unusable(provider: str, why: str) -> str:
 
 def brief(ref: object, error: ModelError) -> str:
     """What happened, in a few words for a status line."""
-    return f"{ref} {_WHAT[error.kind]}" + (f" (HTTP {error.status})" if error.status else "")
+    # Without an answer it is the host that was not found.
+    kind = error.kind if error.status or error.kind != "not_found" else "network"
+    return f"{ref} {_WHAT[kind]}" + (f" (HTTP {error.status})" if error.status else "")
 
 
 def shown(text: str, secrets: Iterable[str]) -> str:

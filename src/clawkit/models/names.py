@@ -14,7 +14,7 @@ from clawkit.text import nearest
 _BUILT_IN = ModelRef("clawkit", "operator")
 """The model that needs no provider."""
 _MAX_SHOWN = 80
-_HINT = "Write it as provider/model; `clawkit models list --all` shows them"
+_HINT = "Write it as provider/model; `clawkit models list --all` shows all"
 
 
 class Names:

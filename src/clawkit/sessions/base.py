@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol
+
+import msgspec
 
 from clawkit.content import Message, Usage
 from clawkit.errors import ToolInputError
@@ -34,8 +35,7 @@ def check_name(name: str, whose: str = "a session") -> str:
     return name
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(msgspec.Struct, frozen=True):
     """One conversation, as it is in the store; without its messages."""
 
     id: str
@@ -51,7 +51,7 @@ class Session:
     created_ms: int = 0
     updated_ms: int = 0
     turns: int = 0
-    usage: Usage = Usage()  # noqa: RUF009  # frozen
+    usage: Usage = Usage()  # frozen
     """Of all answers."""
     context_tokens: int = 0
     """What was in the context after the last answer; 0 when not known."""
@@ -59,7 +59,7 @@ class Session:
     """Id of the session that started this one."""
     version: int = 0
     """Number of the last change, see `Changes`."""
-    state: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    state: Mapping[str, Any] = _NOTHING
     """Small settings that hold for this session alone."""
 
     @property

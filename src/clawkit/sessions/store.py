@@ -352,9 +352,8 @@ def _ambiguous(wanted: str, found: Sequence[Session]) -> ToolInputError:
 
 def _changed(before: Session, after: Session) -> Iterator[tuple[Event, dict[str, Any]]]:
     """What is to be told of an update."""
-    models = [each.model_override or each.model for each in (before, after)]
-    if models[0] != models[1]:
-        yield "model", {"model": models[1]}
+    if before.model_override != after.model_override:
+        yield "model", {"model": after.model_override or after.model}
     if before.thinking != after.thinking:
         yield "thinking", {"thinking": after.thinking}
     if before.title != after.title:

@@ -12,6 +12,9 @@ from clawkit.ui.paint import Paint, Style
 SHOWN = 100
 MAX_DIFF = 24
 MAX_TAIL = 4
+MAX_HEAD = 10
+_MAX_LINE = 1_000
+"""Characters of a line that somebody typed."""
 _TELLING = ("command", "path", "pattern", "sessionId", "url", "query")
 
 
@@ -20,6 +23,8 @@ class Row(NamedTuple):
 
     text: str
     style: Style = ""
+    column: int = 0
+    """Where it goes on when it is folded; 0 for a little to the right of where it begins."""
 
 
 def about(params: Any) -> str:
@@ -118,6 +123,15 @@ def tail_rows(output: str, paint: Paint, most: int = MAX_TAIL) -> Iterator[Row]:
         yield Row(f"  {paint.glyphs.more}", "dim")
     for line in lines[-most:]:
         yield Row(f"  {_row(line)}", "dim")
+
+
+def head_lines(text: str, paint: Paint, most: int = MAX_HEAD) -> list[str]:
+    """The first lines of what somebody typed, and how many more there are."""
+    more, lines = paint.glyphs.more, text.split("\n")
+    kept = lines if len(lines) <= most + 1 else lines[:most]
+    shown = [line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}{more}" for line in kept]
+    left = len(lines) - len(kept)
+    return [*shown, f"{more} {left:,} more lines"] if left else shown
 
 
 def _row(line: str) -> str:

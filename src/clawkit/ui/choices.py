@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from clawkit.approvals.display import fold, render, show_command
@@ -12,6 +13,8 @@ BY = "the person at the terminal"
 NO = Answer("deny", f"{BY} said no", by=BY)
 MAX_REASON = 1_000
 GONE = "Not asked any more: answered elsewhere, or too late."
+_BAR = "  | "
+"""What only rows of a command begin with."""
 _EXTENTS: dict[Extent, tuple[str, str]] = {
     "exact": ("e", "exactly this command, in this directory"),
     "subcommand": ("s", "this sub-command"),
@@ -60,12 +63,23 @@ def deny_at(among: Sequence[Choice]) -> int:
     return next(number for number, each in enumerate(among) if each.key == "n")
 
 
-def show_question(request: Question, width: int) -> list[str]:
-    """All that a person needs to decide, as harmless rows; the first one is the title."""
+def show_question(
+    request: Question, width: int, room: int | None = None, *, is_own: bool = False
+) -> list[str]:
+    """All that a person needs to decide, as harmless rows; the first one is the title.
+
+    With less room than that takes, the command comes last, where it can still be seen. Who asks
+    is not said when it `is_own`, the agent that the person talks with.
+    """
+    if is_own:
+        request = replace(request, agent="", session="")
     rows = render(request, width=width).split("\n")
     if request.params:
         import json
 
         shown = json.dumps(dict(request.params), ensure_ascii=False, default=str)
         rows += fold(f"parameters: {show_command(shown, keep='')}", width, "  ", " " * 6)
-    return rows
+    if room is None or len(rows) <= room:
+        return rows
+    title, *others = rows
+    return [title, *sorted(others, key=lambda row: row.startswith(_BAR))]

@@ -27,16 +27,15 @@ class Command(NamedTuple):
 
 
 async def _help(talk: Talk, face: Face, _rest: str) -> None:
-    face.rows(
-        [Row(f"{f'/{each.name} {each.usage}'.rstrip():<28} {each.help}") for each in COMMANDS]
-    )
-    face.rows(
-        [
-            Row(f"{'!COMMAND':<28} run a command yourself: policy and approvals hold for it, too"),
-            Row(f"{'/tool NAME {json}':<28} call a tool yourself"),
-            Row(f"{'//…':<28} a message that begins with a slash"),
-        ]
-    )
+    listed = [(f"/{each.name} {each.usage}".rstrip(), each.help) for each in COMMANDS]
+    others = [
+        ("!COMMAND", "run a command yourself: policy and approvals hold for it, too"),
+        ("/tool NAME {json}", "call a tool yourself"),
+        ("//…", "a message that begins with a slash"),
+    ]
+    width = max(len(typed) for typed, _ in (*listed, *others)) + 1
+    for table in (listed, others):
+        face.rows([Row(f"{typed:<{width}} {about}", "", width + 1) for typed, about in table])
 
 
 async def _quit(talk: Talk, _face: Face, _rest: str) -> None:
@@ -114,8 +113,8 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command(
         "approve",
-        "[ID] [allow|always|deny]",
-        "questions that wait, also of others",
+        "[ID] [ANSWER]",
+        "questions that wait, also of others; answer allow, always or deny",
         approve.approve,
     ),
     Command("plan", "", "the steps the agent has before it", showing.plan),
@@ -137,6 +136,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("quit", "", "end (Ctrl-D)", _quit),
 )
 BY_NAME = {each.name: each for each in COMMANDS}
+_CLOSE = 3
 _ALIASES = {"exit": "quit", "q": "quit", "?": "help", "models": "model", "sessions": "resume"}
 
 
@@ -159,8 +159,9 @@ async def run(talk: Talk, face: Face, line: str) -> None:
     name, rest = split(line)
     command = BY_NAME.get(name)
     if command is None:
-        close = nearest(name, BY_NAME, 1)
-        hint = f" Did you mean /{close[0]}?" if close else " /help shows all."
+        close = nearest(name, BY_NAME, 1) or [each for each in BY_NAME if each.startswith(name)]
+        meant = " or ".join(f"/{each}" for each in close[:_CLOSE])
+        hint = f" Did you mean {meant}?" if meant and name else " /help shows all."
         face.say(f"There is no command /{one_line(name, 40)}.{hint}", "warning")
         return
     await command.run(talk, face, rest)

@@ -45,6 +45,7 @@ class LineCompleter(Completer):
             return ()
         if mention := _MENTION.search(text):
             return _files(mention[1], source.workspace)
+        text = text.lstrip(" ")
         if not text.startswith("/") or "\n" in text:
             return ()
         name, blank, start = text[1:].partition(" ")

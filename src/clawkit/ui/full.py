@@ -39,6 +39,7 @@ class Chat:
         self._how = "done"
         self._facts = ""
         self.talk = Talk(doors.open(self._tell, prompt.questions), self._reopen, doors.ending)
+        prompt.questions.who = self._who
 
     async def begin(self, message: str, pictures: Sequence[str]) -> None:
         """Greet, and say the first thing there is to say."""
@@ -50,6 +51,10 @@ class Chat:
             self.talk.images.append(await agent.attach(path))
         if message:
             self.submit(message)
+
+    def _who(self) -> tuple[str, str]:
+        scope = self.talk.agent.kit.run.scope
+        return scope.agent, scope.session
 
     def _reopen(self, session: str | None) -> Any:
         return self._doors.reopen(session, self._tell, self.prompt.questions)
@@ -75,6 +80,7 @@ class Chat:
 
     def submit(self, text: str, *, later: bool = False) -> None:
         talk = self.talk
+        text = talk.read(text)
         name, rest = commands.split(text)
         if text.startswith("/later ") and rest and name == "later":
             text, later = rest, True
@@ -90,8 +96,7 @@ class Chat:
         self.prompt.refresh()
 
     def _run_command(self, talk: Talk, text: str) -> None:
-        glyph = self.prompt.paint.glyphs.prompt
-        self.watcher.emit("said", self.prompt.paint(f"{glyph} {text}", "dim"))
+        self.watcher.show_typed(text, "dim")
         command = commands.find(text)
         work = commands.run(talk, self, text)
         if command is not None and not command.is_alone:
@@ -140,6 +145,7 @@ class Chat:
         try:
             await work
         except asyncio.CancelledError:
+            self.watcher.end_running()
             self.watcher.note("interrupted", "warning")
             raise
 
@@ -190,7 +196,7 @@ class Chat:
             texts = [*map(_text_of, waiting), self.prompt.buffer.text]
             self.prompt.buffer.text = "\n".join(filter(None, texts))
             self.prompt.buffer.cursor_position = len(self.prompt.buffer.text)
-        self.prompt.refresh()
+        self._update()
 
     def _tell(self, event: Event) -> None:
         self.watcher(event)

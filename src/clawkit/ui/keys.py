@@ -69,7 +69,11 @@ def _bind_line(keys: KeyBindings, prompt: Prompt) -> None:
 
     @keys.add("tab", filter=typing & ~waiting)
     def complete(event: KeyPressEvent) -> None:
-        if buffer.complete_state:
+        state = buffer.complete_state
+        if state and len(state.completions) == 1 and state.complete_index is not None:
+            # There is nothing else to choose: it stays, and the line may go on from there.
+            buffer.complete_state = state = None
+        if state:
             buffer.complete_next()
         else:
             buffer.start_completion(select_first=True)
@@ -83,6 +87,7 @@ def _submit(prompt: Prompt, *, later: bool) -> None:
     text = prompt.buffer.text
     prompt.is_armed = False
     if not text.strip():
+        prompt.buffer.reset()
         return
     prompt.buffer.reset(append_to_history=True)
     prompt.desk.submit(text.strip("\n"), later=later)

@@ -13,8 +13,8 @@ from rich.segment import Segment
 from rich.syntax import Syntax
 from rich.text import Text
 
-_TOO_ODD = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, ValueError)
-"""What the library raises for Markdown that it does not expect."""
+from clawkit.ui.paint import TOO_ODD
+
 MAX_COLOURED = 20_000
 """Characters of code that are coloured."""
 MAX_CELLS = 2_000
@@ -26,7 +26,7 @@ def lay_out(text: str, console: Console, width: int) -> list[list[Segment]]:
     options = console.options.update(width=width)
     try:
         return console.render_lines(_Page(_parse(text)), options, pad=False)
-    except _TOO_ODD:
+    except TOO_ODD:
         return console.render_lines(Text(text), options, pad=False)
 
 

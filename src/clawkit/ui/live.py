@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clawkit.text import human_time, one_line
+from clawkit.ui.calls import Row
+from clawkit.ui.folding import fold_rows
 from clawkit.ui.paint import Paint
 
 if TYPE_CHECKING:
@@ -54,9 +56,7 @@ def _text(watcher: Watcher, paint: Paint, columns: int) -> Iterator[str]:
     if not rest.strip():
         return
     if watcher.is_plain or len(rest) > _MAX_LAID_OUT:
-        shown = paint(rest[-_MAX_LAID_OUT:].strip("\n"))
-        for line in shown.split("\n"):
-            yield line[-(columns - 1) :]
+        yield from fold_rows([Row(rest[-_MAX_LAID_OUT:].strip("\n"))], paint, columns)
         return
     # The wheel turns more often than text comes.
     if watcher.answer.laid_out[:2] != (rest, columns):

@@ -23,6 +23,11 @@ _CODES: Mapping[Style, str] = {
     "accent": "36",
     "user": "1;36",
 }
+TOO_ODD = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError),
+    *(TypeError, ValueError),
+)
+"""What the libraries that draw raise for what they do not expect."""
 MAX_WIDTH = 120
 """Columns of running text; longer lines are hard to read."""
 MAX_MARKDOWN = 100_000

@@ -131,6 +131,7 @@ class Chat:
             self._work.result()
 
     async def _carry_out(self, line: str) -> None:
+        line = self.talk.read(line)
         name, rest = commands.split(line)
         if line.startswith("/later ") and rest and name == "later":
             line = rest

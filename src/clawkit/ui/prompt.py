@@ -7,6 +7,7 @@ is drawn on a screen of its own.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 from typing import Any, Protocol, TextIO
@@ -36,13 +37,18 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
 from clawkit.ui.keys import make_keys
-from clawkit.ui.paint import Paint
+from clawkit.ui.paint import TOO_ODD, Paint
 from clawkit.ui.questions import Asked, Questions
+
+log = logging.getLogger(__name__)
 
 REDRAW_S = 0.03
 NEW_S = 0.3
 _MAX_INPUT_ROWS = 12
 _MAX_MENU_ROWS = 8
+_SMALL = 20
+"""Rows of a screen on which a question needs the room of what is under way."""
+NOT_DRAWN = "(what is under way cannot be shown)"
 _STYLE = Style.from_dict(
     {
         "prompt": "bold ansicyan",
@@ -113,7 +119,11 @@ class Prompt:
         )
         self.why = Buffer(multiline=False)
         self.questions = Questions(
-            self._show_question, lambda: self.columns, self._asked_changed, self.type_on
+            self._show_question,
+            lambda: self.columns,
+            self._asked_changed,
+            self.type_on,
+            rows=lambda: self._output.get_size().rows,
         )
         output: Any = _Output.from_pty(stdout, term=os.environ.get("TERM"))
         self._output: _Output = output
@@ -140,6 +150,8 @@ class Prompt:
         self.app.after_render += self._release
         self._drawn: tuple[int, AnyFormattedText] = (-1, "")
         """The live part, and in which drawing of the screen it was made."""
+        self._has_failed = False
+        """Whether it could not be drawn at some time."""
         self.shown = asyncio.Event()
         """The line can be typed in."""
         self._shown_s = 0.0
@@ -189,7 +201,7 @@ class Prompt:
             self._output.flush()
 
     def _completes(self) -> bool:
-        text = self.buffer.document.current_line_before_cursor
+        text = self.buffer.document.current_line_before_cursor.lstrip(" ")
         return text.startswith("/") or "@" in text
 
     # Questions
@@ -286,10 +298,22 @@ class Prompt:
     def _live(self) -> AnyFormattedText:
         counter = self.app.render_counter
         if self._drawn[0] != counter:
-            rows = max(3, self._output.get_size().rows // 2)
-            text = self.desk.live(self.columns, rows)
+            text = self._draw_live(self._output.get_size().rows)
             self._drawn = (counter, ANSI(f"\n{text}") if text else "")
         return self._drawn[1]
+
+    def _draw_live(self, rows: int) -> str:
+        if rows < _SMALL and self.questions.current is not None:
+            return ""
+        try:
+            return self.desk.live(self.columns, max(3, rows // 2))
+        except TOO_ODD as error:
+            if not self._has_failed:
+                self._has_failed = True
+                # Later: a log may be a line above, and there is a drawing going on.
+                words = "what is under way cannot be drawn: %r"
+                asyncio.get_running_loop().call_soon(log.warning, words, error)
+            return NOT_DRAWN
 
     def _queue(self) -> AnyFormattedText:
         return "\n".join(self.paint(row) for row in self.desk.queue())

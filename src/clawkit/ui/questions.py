@@ -25,6 +25,8 @@ GUARD_S = 0.3
 """What is typed so soon after a question came up was not meant for it."""
 SETTLE_S = 0.5
 """A letter counts when nothing follows it so soon: who goes on types a message."""
+AROUND = 6
+"""Rows besides the choices that stand below a question."""
 PASTE_S = 0.04
 """Nobody presses two keys so fast."""
 
@@ -67,6 +69,7 @@ class Questions:
         columns: Callable[[], int],
         changed: Callable[[], None],
         spill: Callable[[str], None],
+        rows: Callable[[], int] = lambda: 24,
     ) -> None:
         """`changed` is called whenever there is another question, or none any more; `spill` is
         given what was typed and is no answer."""
@@ -75,14 +78,20 @@ class Questions:
         self._columns = columns
         self._changed = changed
         self._spill = spill
+        self._rows = rows
+        self.who: Callable[[], tuple[str, str]] = lambda: ("main", "main")
+        """Agent and session that the person talks with, and need not be told."""
         self._one_at_a_time = asyncio.Lock()
 
     async def ask(self, request: Question) -> Answer:
         """The answer. Whatever is not a clear yes is a no. Cancelled when nobody needs it."""
         async with self._one_at_a_time:
-            self._show(show_question(request, self._columns()), "")
             loop = asyncio.get_running_loop()
             among = list(choices_for(request))
+            is_own = (request.agent, request.session) == self.who()
+            room = self._rows() - len(among) - AROUND
+            shown = show_question(request, self._columns(), room, is_own=is_own)
+            self._show(shown, "")
             until = human_time(min(request.timeout_s, MAX_WAIT_S))
             asked = Asked(among, until, loop.create_future(), deny_at(among))
             self.current = asked

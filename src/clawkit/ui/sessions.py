@@ -5,18 +5,30 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
+from clawkit.agent.compact import cut_at, estimate
+from clawkit.content import Summary
 from clawkit.errors import ToolInputError
 from clawkit.text import human_time, one_line
 from clawkit.ui.calls import Row
 from clawkit.ui.talk import Face, Talk
 
 _LISTED = 15
+WORTH_TOKENS = 1_000
+"""A summary of less than this would hardly be shorter."""
 
 
 async def compact(talk: Talk, face: Face, rest: str) -> None:
+    conversation = talk.agent.conversation
+    history = conversation.history
+    old = history[: cut_at(history, conversation.compaction, conversation.model.facts)]
+    tokens = estimate([each for each in old if not isinstance(each, Summary)])
+    if tokens < WORTH_TOKENS:
+        why = f": all but about {tokens:,} tokens is recent and stays as it is" if tokens else ""
+        face.say(f"There is nothing to shorten yet{why}.")
+        return
     face.say("Summing up …", "dim")
-    if not await talk.agent.conversation.compact(rest):
-        face.say("There is nothing to sum up yet.")
+    if not await conversation.compact(rest):
+        face.say("There is nothing to shorten yet.")
 
 
 async def new(talk: Talk, face: Face, rest: str) -> None:

@@ -8,7 +8,9 @@ from typing import Any, get_args
 
 from clawkit.config.sections.exec import Ask, Exec, Host, Mode, Security
 from clawkit.config.sections.shared import Thinking
-from clawkit.errors import ToolAuthorizationError, ToolInputError
+from clawkit.content import Text, User
+from clawkit.errors import ConfigError, ToolAuthorizationError, ToolInputError
+from clawkit.models.base import Request
 from clawkit.models.operator import REF as OPERATOR
 from clawkit.text import nearest, one_line
 from clawkit.ui.calls import Row
@@ -86,7 +88,8 @@ async def thinking(talk: Talk, face: Face, rest: str) -> None:
         face.say(f"What the model thinks is {'shown' if face.show_thinking else 'shortened'}.")
         return
     if level and level not in get_args(Thinking):
-        raise _unknown("thinking level", level, (*get_args(Thinking), "show", "hide"))
+        more = "/thinking show and /thinking hide say whether you see what it thinks"
+        raise _unknown("thinking level", level, get_args(Thinking), more, also=("show", "hide"))
     if level:
         check_person()
         talk.agent.use_thinking(level)
@@ -105,7 +108,31 @@ async def fast(talk: Talk, face: Face, rest: str) -> None:
         raise _unknown("setting", rest, ("on", "off"))
     if rest:
         conversation.params = {**conversation.params, "fastMode": rest == "on"}
-    face.say(f"Fast: {'on' if conversation.params.get('fastMode') is True else 'off'}")
+    face.say(f"Fast: {how_fast(talk)}")
+
+
+def how_fast(talk: Talk) -> str:
+    """Whether the faster variant is wanted, and whether there is one."""
+    conversation = talk.agent.conversation
+    if conversation.params.get("fastMode") is not True:
+        return "off"
+    return "on" if _has_faster(talk) else f"on, but {conversation.model.ref} has no faster variant"
+
+
+def _has_faster(talk: Talk) -> bool:
+    """Whether the service would be sent anything else."""
+    from clawkit.models.client import make_wire
+
+    try:
+        endpoint = talk.agent.models.catalog.endpoint(talk.agent.conversation.model.ref)
+    except ConfigError:
+        return False
+    said = (User((Text("?"),)),)
+    plain, fast = (
+        make_wire(endpoint).write(Request("", said, params={"fastMode": wanted}))
+        for wanted in (False, True)
+    )
+    return plain != fast
 
 
 async def elevated(talk: Talk, face: Face, rest: str) -> None:
@@ -169,9 +196,12 @@ def exec_words(_talk: Talk) -> Words:
         yield from ((f"{key}={value}", "") for value in values)
 
 
-def _unknown(what: str, given: str, known: Iterable[str], more: str = "") -> ToolInputError:
+def _unknown(
+    what: str, given: str, known: Iterable[str], more: str = "", *, also: Iterable[str] = ()
+) -> ToolInputError:
+    """`also` are words that are understood, but of another kind."""
     listed = tuple(known)
-    close = nearest(given, listed, 1)
+    close = nearest(given, (*listed, *also), 1)
     hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(listed)}"
     said = f"there is no {what} {one_line(given, 40)!r}; {hint}"
     return ToolInputError(f"{said}. {more}" if more else said)

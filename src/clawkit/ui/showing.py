@@ -11,8 +11,11 @@ from clawkit.services import Services
 from clawkit.sessions.base import Plan
 from clawkit.text import nearest, one_line
 from clawkit.ui.calls import Row
-from clawkit.ui.setting import exec_in_force
+from clawkit.ui.setting import exec_in_force, how_fast
 from clawkit.ui.talk import Face, Talk
+
+_COLUMN = 21
+"""Where the words about a tool begin."""
 
 
 async def tools(talk: Talk, face: Face, _rest: str) -> None:
@@ -21,13 +24,14 @@ async def tools(talk: Talk, face: Face, _rest: str) -> None:
     for name, tool in assembly.tools.items():
         entry = CATALOG.get(name)
         about = entry.description if entry else tool.description
-        rows.append(Row(f"  {tool.name:<18} {one_line(about, 100)}"))
+        rows.append(Row(f"  {tool.name:<18} {one_line(about, 100)}", "", _COLUMN))
     removed = [name for name in assembly.refused if name in CATALOG and CATALOG[name].available]
     if removed:
         rows.append(Row(f"{len(removed)} removed", "bold"))
     for name in removed:
         cause = assembly.decision.verdicts[name].removed_by
-        rows.append(Row(f"  {name:<18} {one_line(cause.why if cause else '', 200)}", "warning"))
+        why = one_line(cause.why if cause else "", 200)
+        rows.append(Row(f"  {name:<18} {why}", "warning", _COLUMN))
     face.rows(rows)
     face.say("/policy TOOL says why.", "dim")
 
@@ -98,12 +102,12 @@ async def status(talk: Talk, face: Face, _rest: str) -> None:
         ("context", context(talk)),
         ("cost", spent(talk)),
         ("thinking", conversation.thinking),
-        ("fast", "on" if conversation.params.get("fastMode") is True else "off"),
+        ("fast", how_fast(talk)),
         ("commands", f"host={settings.host} security={security} ask={ask}"),
         ("tools", f"{len(agent.kit.tools)} in force"),
         ("waiting", f"{conversation.queued} messages" if conversation.queued else "nothing"),
     ]
-    face.rows([Row(f"{name:<10} {one_line(text, 300)}") for name, text in facts])
+    face.rows([Row(f"{name:<10} {one_line(text, 300)}", "", 11) for name, text in facts])
 
 
 def context(talk: Talk) -> str:

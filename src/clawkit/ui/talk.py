@@ -80,6 +80,11 @@ class Talk:
     def is_operator(self) -> bool:
         return self.agent.conversation.model.ref == OPERATOR
 
+    def read(self, text: str) -> str:
+        """A line as it is meant: blanks before a command do not make a message of it."""
+        bare = text.lstrip(" \t")
+        return bare if "\n" not in bare and self.is_command(bare) else text
+
     def is_command(self, text: str) -> bool:
         """Whether a line is for clawkit, not for the model."""
         if text.startswith("!"):
@@ -125,6 +130,9 @@ class Talk:
         old, new = self.agent, self.reopen(session)
         if not new.conversation.history and self.chosen_model:
             new.use_model(self.chosen_model)
+        if "fastMode" in old.conversation.params:
+            is_fast = old.conversation.params["fastMode"]
+            new.conversation.params = {**new.conversation.params, "fastMode": is_fast}
         self.agent, self.exec_changes, self.images = new, {}, []
         self.ending(old)
         await old.close()

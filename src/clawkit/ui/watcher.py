@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -15,6 +15,7 @@ from clawkit.agent.events import (
     Compacted,
     Event,
     Noticed,
+    Requested,
     ResultStored,
     Said,
     TextPiece,
@@ -24,11 +25,11 @@ from clawkit.agent.events import (
     TurnStarted,
     Voided,
 )
-from clawkit.approvals.display import fold
 from clawkit.content import Image, Text, User
-from clawkit.text import human_time, one_line, printable
+from clawkit.text import human_time, one_line
 from clawkit.ui import calls, images
 from clawkit.ui.calls import Row
+from clawkit.ui.folding import fold_parts, fold_rows
 from clawkit.ui.live import Running, show_live
 from clawkit.ui.markdown import Blocks
 from clawkit.ui.paint import Paint, Style
@@ -92,6 +93,8 @@ class Watcher:
         self.running: dict[str, Running] = {}
         self._asked: dict[str, Any] = {}
         """Parameters of the calls of the last answer: one that is refused never starts."""
+        self._model = ""
+        """Who is being asked."""
         self.is_plain = False
         """Whether the model repeats what is no Markdown."""
         self.is_stopping = False
@@ -106,6 +109,8 @@ class Watcher:
                 self.began, self.is_plain = self._clock(), model == _PLAIN_MODEL
                 self.answer, self.running, self._asked = Answer(), {}, {}
                 self.is_stopping = False
+            case Requested(model=model):
+                self._model = model
             case Said(message=message):
                 self.show_said(message)
             case TextPiece(text=text):
@@ -156,15 +161,8 @@ class Watcher:
 
     def rows(self, kind: Kind, rows: list[Row]) -> None:
         """Lines of ours, folded where words end."""
-        width = self._screen.columns
-        folded = (
-            self.paint(part, row.style)
-            for row in rows
-            for line in printable(row.text).split("\n")
-            for part in fold(line, width, "", _indent(line))
-        )
         if rows:
-            self.emit(kind, "\n".join(folded))
+            self.emit(kind, "\n".join(fold_rows(rows, self.paint, self._screen.columns)))
 
     def note(self, text: str, style: Style = "dim") -> None:
         self.rows("note", [Row(f"{self.paint.glyphs.note} {one_line(text, 500)}", style)])
@@ -173,17 +171,27 @@ class Watcher:
         """What the person said."""
         words = "\n".join(each.text for each in message.content if isinstance(each, Text))
         pictures = [images.describe(each) for each in message.content if isinstance(each, Image)]
-        head, *rest = "\n".join(filter(None, (words.strip("\n"), *pictures))).split("\n")
-        mark = self.paint(f"{self.paint.glyphs.prompt} ", "user")
-        lines = [mark + self.paint(head, "user"), *(self.paint(f"  {row}", "user") for row in rest)]
-        self.emit("said", "\n".join(lines))
+        self.show_typed(words.strip("\n"), "user", pictures)
+
+    def show_typed(self, text: str, style: Style, pictures: Iterable[str] = ()) -> None:
+        """What was typed; of what is long, or was pasted, only the beginning."""
+        lines = [*(calls.head_lines(text, self.paint) if text else ()), *pictures]
+        marks = (f"{self.paint.glyphs.prompt} ", *("  " for _ in lines[1:]))
+        shown = (
+            self.paint(f"{mark}{line}", style)
+            for mark, line in zip(marks, lines or [""], strict=True)
+        )
+        self.emit("said", "\n".join(shown))
 
     def show_text(self, text: str) -> None:
         """Some of an answer, laid out."""
         if text.strip():
-            plain = self.paint(text.strip("\n"))
-            shown = plain if self.is_plain else self.paint.markdown(text, self._screen.columns)
-            self.emit("text", "\n".join(map(self._as_text, shown.split("\n"))))
+            columns = self._screen.columns
+            if self.is_plain:
+                rows: Iterable[str] = fold_rows([Row(text.strip("\n"))], self.paint, columns)
+            else:
+                rows = self.paint.markdown(text, columns).split("\n")
+            self.emit("text", "\n".join(map(self._as_text, rows)))
 
     def _as_text(self, row: str) -> str:
         """A row that cannot be taken for one about a call, or of the person's."""
@@ -221,8 +229,9 @@ class Watcher:
         """What stands above cannot be taken back, so it is said that it does not count."""
         wait = f" in {human_time(event.wait_s)}" if event.wait_s >= 1 else ""
         void = "what was said above is void; " if self.answer.is_shown else ""
-        self.answer = Answer()
-        self.note(f"{event.reason}; {void}asking {event.model} again{wait}", "warning")
+        again = " again" if event.model == self._model else ""
+        self.answer, self._model = Answer(), event.model
+        self.note(f"{event.reason}; {void}asking {event.model}{again}{wait}", "warning")
 
     def show_call(self, event: Mapping[str, Any]) -> None:
         """A call starts, goes on, or ends."""
@@ -243,30 +252,36 @@ class Watcher:
         began = self.running.pop(call_id, None)
         words = began.words if began else calls.about(self._asked.get(call_id))
         took = calls.since(self._clock() - began.since) if began else ""
-        failed = calls.has_failed(event)
-        mark = self.paint.glyphs.no if failed else self.paint.glyphs.yes
-        said = "  ".join(filter(None, (took, calls.outcome(event))))
-        line = " ".join(
-            (
-                self.paint(mark, "error" if failed else "good"),
-                self.paint(tool, "bold"),
-                self.paint(one_line(words, calls.SHOWN)),
-                self.paint(said, "warning" if failed else "dim"),
-            )
-        )
         more = [] if self.is_plain and tool == "exec" else list(calls.more_of(event, self.paint))
-        rows = (self.paint(row.text, row.style) for row in more)
-        self.emit("call", "\n".join((line.rstrip(), *rows)))
+        said = "  ".join(filter(None, (took, calls.outcome(event))))
+        self._emit_call(tool, words, said, more, failed=calls.has_failed(event))
+
+    def _emit_call(
+        self, tool: str, words: str, said: str, more: Iterable[Row] = (), *, failed: bool
+    ) -> None:
+        glyphs, columns = self.paint.glyphs, self._screen.columns
+        line = (
+            Row(glyphs.no, "error") if failed else Row(glyphs.yes, "good"),
+            Row(tool, "bold"),
+            Row(one_line(words, calls.SHOWN)),
+            Row(said, "warning" if failed else "dim"),
+        )
+        rows = (*fold_parts(line, self.paint, columns), *fold_rows(more, self.paint, columns))
+        self.emit("call", "\n".join(rows))
+
+    def end_running(self) -> None:
+        """The calls that still run are no longer carried out."""
+        running, self.running = self.running, {}
+        for each in running.values():
+            took = calls.since(self._clock() - each.since)
+            said = "  ".join(filter(None, (took, "interrupted")))
+            self._emit_call(each.tool, each.words, said, failed=True)
 
     def _end(self, event: TurnEnded) -> None:
         self._end_text()
-        self.answer, self.running, self.began = Answer(), {}, None
+        self.end_running()
+        self.answer, self.began = Answer(), None
         if event.how == "aborted":
             self.note("interrupted", "warning")
         elif event.error:
             self.note(event.error, "error")
-
-
-def _indent(line: str) -> str:
-    """The blanks that a line begins with, and two more for where it goes on."""
-    return " " * min(len(line) - len(line.lstrip(" ")) + 2, 20)

@@ -6,12 +6,12 @@ import hashlib
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
 import pytest
+from msgspec.structs import replace
 
 from clawkit.approvals.allow.match import (
     MAX_CONTENT_BYTES,

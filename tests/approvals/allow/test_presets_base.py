@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from clawkit.approvals.allow.presets import PRESETS, check
 from clawkit.approvals.allow.presets.base import bare_name, options

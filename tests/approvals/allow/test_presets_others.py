@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from clawkit.approvals.allow.presets import PRESETS, check
 from clawkit.approvals.base import Arg, Match, Program, Rules

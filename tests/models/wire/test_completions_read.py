@@ -654,3 +654,40 @@ def test_whatever_comes_there_is_an_answer_or_a_model_error(pieces: list[bytes])
         found = error.partial or pytest.fail("an error without what had come")
     body = CompletionsWire(ENDPOINT).write(Request("", [found]))
     assert json.loads(body)["stream"] is True
+
+
+OTHER = replace(ENDPOINT, ref=ModelRef("mine", "small"), is_native=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "thought", "words"),
+    [
+        ("<think>\nhm\n</think>\n\nyes", "hm", "yes"),
+        ("\n <think>a < b</think>c", "a < b", "c"),
+        ("<think>all of it", "all of it", ""),
+        ("<think>half </thin", "half </thin", ""),
+        ("<think></think>plain", "", "plain"),
+        ("<thing> is a tag", "", "<thing> is a tag"),
+        ("see <think>x</think>", "", "see <think>x</think>"),
+        ("<think>a</think>b<think>c</think>", "a", "b<think>c</think>"),
+        ("<thi", "", "<thi"),
+        ("  ", "", "  "),
+    ],
+)
+@pytest.mark.parametrize("step", [1, 3, 1_000])
+def test_thinking_between_tags_is_told_from_text(
+    text: str, thought: str, words: str, step: int
+) -> None:
+    pieces = [text[at : at + step] for at in range(0, len(text), step)]
+    got = answer(*(chunk({"content": each}) for each in pieces), chunk({}, "stop"), endpoint=OTHER)
+    thoughts = [part for part in got.content if isinstance(part, Thinking)]
+    assert "".join(part.text for part in thoughts).strip("\n") == thought
+    assert got.text == words
+    # It goes back to nobody.
+    assert not any(part.signature for part in thoughts)
+
+
+def test_what_the_real_service_says_is_not_looked_into() -> None:
+    assert answer(chunk({"content": "<think>x</think>y"}), chunk({}, "stop")).text == (
+        "<think>x</think>y"
+    )

@@ -14,8 +14,10 @@ from clawkit.config.sections.models import Cost
 from clawkit.content import Image, Message, Summary, Text, Usage, User
 from clawkit.models.base import ModelError
 from clawkit.models.wire.shared import (
+    MAX_ALL_ARGUMENTS,
     MAX_ARGUMENTS,
     MAX_CALLS,
+    MAX_INNER,
     MAX_TEXT,
     Limits,
     Pieces,
@@ -96,6 +98,24 @@ def test_any_text_gives_arguments_that_can_be_sent_again(text: str) -> None:
 def test_what_is_an_object_is_read_as_json_says(value: Any) -> None:
     text = json.dumps({"a": value})
     assert read_arguments(text) == {"a": json.loads(json.dumps(value).encode())}
+
+
+def test_many_small_values_are_not_taken_apart() -> None:
+    many = '{"a": [' + ",".join(["[]"] * (MAX_INNER + 1)) + "]}"
+    assert read_arguments(many) == many
+    few = '{"a": "' + "," * 2_000_000 + '"}'
+    assert read_arguments(few) == {"a": "," * 2_000_000}
+
+
+def test_the_arguments_of_all_calls_together_are_bounded() -> None:
+    limits = Limits()
+    piece = "x" * (MAX_ALL_ARGUMENTS // 8)
+    for number in range(8):
+        limits.add_call(number)
+        limits.add_arguments(number, piece)
+    limits.add_call(8)
+    with pytest.raises(ModelError, match="arguments of its calls exceed"):
+        limits.add_arguments(8, "x")
 
 
 def test_unreadable_and_deep_arguments_still_make_an_object() -> None:

@@ -7,9 +7,11 @@ import os
 import shlex
 import stat
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from io import BufferedReader
+
+from msgspec.structs import replace
 
 from clawkit.approvals.allow.arguments import check_arguments, find_steering, show
 from clawkit.approvals.allow.patterns import (

@@ -6,8 +6,9 @@ braces are expanded; everything else of bash is a `Doubt`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 
 class Doubt(Exception):  # noqa: N818  # it is no error to write a command that is not understood
@@ -22,27 +23,23 @@ class Doubt(Exception):  # noqa: N818  # it is no error to write a command that 
         self.code = code
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(msgspec.Struct, frozen=True):
     """Characters that stand for themselves."""
 
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class Glob:
+class Glob(msgspec.Struct, frozen=True):
     """An unquoted pattern character, or a whole bracket: `*`, `?`, `[a-z]`."""
 
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class Tilde:
+class Tilde(msgspec.Struct, frozen=True):
     """An unquoted `~` at the start of a word, alone or before a slash: the home directory."""
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(msgspec.Struct, frozen=True):
     """`$name` or `${name}`. Only the variable of a `for` around it can be known."""
 
     name: str
@@ -52,8 +49,7 @@ class Variable:
 Part = Text | Glob | Tilde | Variable
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(msgspec.Struct, frozen=True):
     """One word. Neighbouring texts are one part; a quoted nothing is one empty text."""
 
     parts: tuple[Part, ...]
@@ -69,8 +65,7 @@ class Word:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(msgspec.Struct, frozen=True):
     """`NAME=value` in front of a command, or alone. Never `+=`, never a subscript."""
 
     name: str
@@ -80,8 +75,7 @@ class Assignment:
 RedirectOperator = Literal["<", ">", ">>", ">|", "&>", "&>>", "<&", ">&", "<<", "<<<"]
 
 
-@dataclass(frozen=True, slots=True)
-class Redirect:
+class Redirect(msgspec.Struct, frozen=True):
     """One redirection."""
 
     operator: RedirectOperator
@@ -96,8 +90,7 @@ class Redirect:
     end: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Simple:
+class Simple(msgspec.Struct, frozen=True):
     """A command with its words. Without words it only assigns or opens files."""
 
     assignments: tuple[Assignment, ...]
@@ -107,24 +100,21 @@ class Simple:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Subshell:
+class Subshell(msgspec.Struct, frozen=True):
     """`( … )`"""
 
     body: Script
     redirects: tuple[Redirect, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(msgspec.Struct, frozen=True):
     """`{ …; }`"""
 
     body: Script
     redirects: tuple[Redirect, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class If:
+class If(msgspec.Struct, frozen=True):
     """`if … then … elif … else … fi`"""
 
     branches: tuple[tuple[Script, Script], ...]
@@ -133,8 +123,7 @@ class If:
     redirects: tuple[Redirect, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class For:
+class For(msgspec.Struct, frozen=True):
     """`for NAME in WORDS; do … done`"""
 
     name: str
@@ -148,8 +137,7 @@ class For:
 Command = Simple | Subshell | Group | If | For
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
+class Pipeline(msgspec.Struct, frozen=True):
     """Commands whose output is the next one's input."""
 
     commands: tuple[Command, ...]
@@ -159,16 +147,14 @@ class Pipeline:
     timed: Literal["", "time", "time -p"] = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(msgspec.Struct, frozen=True):
     """Pipelines with `&&` and `||` between them, which bash takes from left to right."""
 
     first: Pipeline
     rest: tuple[tuple[Literal["&&", "||"], Pipeline], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(msgspec.Struct, frozen=True):
     """Chains, one after the other. Never empty."""
 
     chains: tuple[Chain, ...]

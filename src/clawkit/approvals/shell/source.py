@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from typing import NoReturn, cast
 
+from msgspec.structs import force_setattr
+
 from clawkit.approvals.shell.nodes import Doubt, Redirect, RedirectOperator, Text, Word
 from clawkit.approvals.shell.quote import RESERVED
 from clawkit.approvals.shell.words import ENCODING, Parts, WordReader
@@ -215,6 +217,6 @@ class Source:
                 found += 1
             body = lines[self.at : begin]
             # Only now it is known, and the command that it belongs to may be complete already.
-            object.__setattr__(redirect, "body", _TABS.sub("", body) if tabs else body)
+            force_setattr(redirect, "body", _TABS.sub("", body) if tabs else body)
             self.at = min(found + len(delimiter) + 1, len(self.text))
         self._waiting.clear()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
+
+import msgspec
 
 Output = Literal["content", "files", "count"]
 Kind = Literal["file", "directory"]
@@ -46,8 +47,7 @@ class Places(Protocol):
     def start(self, path: str) -> Start: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Grep:
+class Grep(msgspec.Struct, frozen=True):
     """A search in the contents of files."""
 
     pattern: str
@@ -65,8 +65,7 @@ class Grep:
     ignored: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Find:
+class Find(msgspec.Struct, frozen=True):
     """A search for names."""
 
     pattern: str

@@ -20,6 +20,7 @@ from clawkit.models.wire.answer import (
 )
 from clawkit.models.wire.openai import OpenAiDecoder
 from clawkit.models.wire.shared import clean, decode, encode, malformed, priced, said, tokens
+from clawkit.models.wire.tags import Tags
 
 _STOPS: dict[str, Stop] = {
     "length": "length",
@@ -57,9 +58,12 @@ class CompletionsDecoder(OpenAiDecoder):
         self._last_call: Call | None = None
         self._details: list[dict[str, Any]] = []
         self._choice: int | None = None
+        self._tags = Tags()
 
     def _seal(self) -> None:
         """Mark what cannot grow any more, and sign the thinking that goes back in its own form."""
+        for kind, text in self._tags.end():
+            self._say(kind, text)
         ended = self._stop is not None or self._done
         parts = self._answer.parts
         for part in parts:
@@ -136,7 +140,7 @@ class CompletionsDecoder(OpenAiDecoder):
     def _read_content(self, content: object) -> list[Delta]:
         """Text, or parts of which each says what it is."""
         if isinstance(content, str):
-            return self._say("text", content)
+            return self._read_tagged(content)
         out: list[Delta] = []
         for item in list_of(content):
             if not isinstance(item, dict):
@@ -148,6 +152,12 @@ class CompletionsDecoder(OpenAiDecoder):
             else:
                 out += self._say("text", _text_of(item))
         return out
+
+    def _read_tagged(self, text: str) -> list[Delta]:
+        """Text of the answer; nobody but OpenAI itself is sure to keep thinking out of it."""
+        if not text or self._endpoint.is_native:
+            return self._say("text", text)
+        return [delta for kind, piece in self._tags.feed(text) for delta in self._say(kind, piece)]
 
     def _say(self, kind: Any, text: str, field: str = "") -> list[Delta]:
         if not text:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
+
+import msgspec
 
 from clawkit.config.sections.shared import Thinking as Level
 from clawkit.models.base import Endpoint, Request
@@ -56,8 +57,7 @@ def _or(given: bool | None, default: bool) -> bool:
     return default if given is None else given
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(msgspec.Struct, frozen=True):
     """Everything that is decided once for an endpoint."""
 
     endpoint: Endpoint

@@ -1,0 +1,200 @@
+"""The line in which the person types, on a terminal of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import pty
+import sys
+import termios
+from collections.abc import AsyncIterator, Callable
+
+import pyte
+import pytest
+from prompt_toolkit.history import InMemoryHistory
+
+from clawkit.core.approval import Lasting, Question
+from clawkit.ui.completion import LineCompleter, Words
+from clawkit.ui.paint import Paint
+from clawkit.ui.prompt import NOT_DRAWN, Prompt
+
+WORK = "busy with it"
+
+
+class Desk:
+    """Somebody whom lines are sent to, and whose work cannot always be drawn."""
+
+    workspace = "/"
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.fault: Exception | None = None
+        self.drawn = 0
+
+    def submit(self, text: str, *, later: bool = False) -> None:
+        self.sent.append(text)
+
+    def interrupt(self) -> bool:
+        return False
+
+    def take_back(self) -> str | None:
+        return None
+
+    def live(self, columns: int, rows: int) -> str:
+        self.drawn += 1
+        if self.fault is not None:
+            raise self.fault
+        return WORK
+
+    def queue(self) -> list[str]:
+        return []
+
+    def toolbar(self) -> str:
+        return ""
+
+    def command_words(self) -> Words:
+        return [("policy", ""), ("model", ""), ("more", "")]
+
+    def words_after(self, name: str) -> Words:
+        return ()
+
+
+class Terminal:
+    """A prompt, somebody at the keyboard, and all that was written on the screen."""
+
+    def __init__(self, prompt: Prompt, desk: Desk, fd: int) -> None:
+        self.prompt = prompt
+        self.desk = desk
+        self.keys = 0
+        """How many have done what they do."""
+        self._fd = fd
+        self._screen = pyte.Screen(80, 24)
+        self._stream = pyte.ByteStream(self._screen)
+        self._changed = asyncio.Event()
+        prompt.app.after_render += lambda _: self._changed.set()
+        prompt.app.key_processor.after_key_press += self._count
+
+    def _count(self, _processor: object) -> None:
+        self.keys += 1
+        self._changed.set()
+
+    @property
+    def text(self) -> str:
+        """What can be seen."""
+        return "\n".join(row.rstrip() for row in self._screen.display)
+
+    def take(self) -> None:
+        self._stream.feed(os.read(self._fd, 65_536))
+        self._changed.set()
+
+    def type(self, keys: str) -> None:
+        os.write(self._fd, keys.encode())
+
+    def resize(self, rows: int, columns: int) -> None:
+        termios.tcsetwinsize(self._fd, (rows, columns))
+        self._screen.resize(rows, columns)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(60):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def until_line(self, text: str) -> None:
+        await self.until(lambda: self.prompt.buffer.text == text)
+
+
+@pytest.fixture
+async def terminal(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Terminal]:
+    fd, screen = pty.openpty()
+    termios.tcsetwinsize(fd, (24, 80))
+    desk, completer, loop = Desk(), LineCompleter(), asyncio.get_running_loop()
+    completer.source = desk
+    with open(screen, closefd=False) as stdin, open(screen, "w") as stdout:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        prompt = Prompt(desk, Paint(colours=False), InMemoryHistory(), completer, stdout)
+        made = Terminal(prompt, desk, fd)
+        loop.add_reader(fd, made.take)
+        running = asyncio.ensure_future(prompt.run())
+        await made.until(lambda: WORK in made.text)
+        yield made
+        prompt.quit()
+        await running
+        loop.remove_reader(fd)
+    os.close(fd)
+
+
+@pytest.mark.parametrize("fault", [ValueError("odd\x1b"), IndexError(), TypeError(), KeyError("x")])
+async def test_work_that_cannot_be_drawn_is_one_line_and_the_chat_goes_on(
+    terminal: Terminal, caplog: pytest.LogCaptureFixture, fault: Exception
+) -> None:
+    desk = terminal.desk
+    with caplog.at_level(logging.WARNING, "clawkit.ui.prompt"):
+        desk.fault, drawn = fault, desk.drawn
+        terminal.prompt.refresh()
+        await terminal.until(lambda: NOT_DRAWN in terminal.text)
+        terminal.type("hello")
+        await terminal.until_line("hello")
+        terminal.type("\r")
+        await terminal.until(lambda: desk.sent == ["hello"] and desk.drawn > drawn + 1)
+    assert [each.getMessage() for each in caplog.records] == [
+        f"what is under way cannot be drawn: {fault!r}"
+    ]
+    desk.fault = None
+    terminal.prompt.refresh()
+    await terminal.until(lambda: WORK in terminal.text)
+
+
+async def test_a_line_of_blanks_is_cleared_by_enter(terminal: Terminal) -> None:
+    terminal.type("   ")
+    await terminal.until_line("   ")
+    terminal.type("\r")
+    await terminal.until_line("")
+    terminal.type("/help")
+    await terminal.until_line("/help")
+    terminal.type("\r")
+    await terminal.until(lambda: terminal.desk.sent == ["/help"])
+
+
+@pytest.mark.parametrize(
+    ("typed", "lines"),
+    [
+        ("/pol", ["/policy", "/policy", "/policy"]),
+        ("  /pol", ["  /policy", "  /policy"]),
+        ("/mo", ["/model", "/more", "/mo", "/model"]),
+    ],
+)
+async def test_tab_goes_through_what_can_be_chosen_and_keeps_what_is_alone(
+    terminal: Terminal, typed: str, lines: list[str]
+) -> None:
+    buffer = terminal.prompt.buffer
+    terminal.type(typed)
+    await terminal.until(lambda: bool(buffer.complete_state and buffer.complete_state.completions))
+    for line in lines:
+        before = terminal.keys
+        terminal.type("\t")
+        await terminal.until(lambda before=before: terminal.keys > before)  # type: ignore[misc]
+        await terminal.until_line(line)
+
+
+async def test_a_small_screen_is_left_to_the_question(terminal: Terminal) -> None:
+    lasting = (Lasting("exact", "touch made, in this directory"), Lasting("program", "touch"))
+    question = Question(
+        "exec",
+        {},
+        "",
+        "it is not on the allowlist",
+        "tools.exec",
+        command="touch made",
+        cwd="/somewhere/else",
+        lasting=lasting,
+    )
+    terminal.resize(12, 40)
+    asked = asyncio.ensure_future(terminal.prompt.questions.ask(question))
+    await terminal.until(lambda: "r  deny, and tell" in terminal.text)
+    assert "  | touch made\n" in terminal.text
+    assert "y  allow once" in terminal.text
+    assert WORK not in terminal.text
+    asked.cancel()
+    await terminal.until(lambda: WORK in terminal.text)
