@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
@@ -19,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from clawkit.cli import terminal as clawkit_terminal
 from clawkit.testing import open_kit
 
 ASK = '{tools: {rules: [{tool: "read", params: {path: "*.txt"}, effect: "ask", reason: "mine"}]}}'
@@ -192,6 +194,18 @@ def test_what_is_pasted_or_unknown_answers_nothing(read: Open, keys: bytes) -> N
     assert "Allowed" not in screen.shown
 
 
+async def test_a_letter_that_others_follow_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clawkit_terminal, "LETTER_S", 60)
+    ours, theirs = os.pipe()
+    reading = asyncio.ensure_future(clawkit_terminal._read_key(ours))
+    for piece in (b"y", b"e", b"s "):
+        os.write(theirs, piece)
+        await asyncio.sleep(0.05)
+    assert await reading == "yes "
+    os.close(ours)
+    os.close(theirs)
+
+
 def test_arrow_keys_move_the_mark_around(read: Open) -> None:
     screen = read()
     for key, marked in (
@@ -291,7 +305,11 @@ def test_always_is_remembered_and_the_next_call_is_not_asked_about(
     execute: Open, terminal: Open, workspace: Path
 ) -> None:
     screen = execute("touch made")
-    screen.type(b"a")
+    # The letter marks it, and Enter that comes with it is part of a paste.
+    screen.type(b"a\r")
+    screen.until("> a  always")
+    screen.until(PROMPT)
+    screen.type(b"\r")
     assert screen.end() == 0
     assert "Allowed from now on: exactly this command" in screen.shown
     (workspace / "made").unlink()
@@ -301,6 +319,9 @@ def test_always_is_remembered_and_the_next_call_is_not_asked_about(
     assert (workspace / "made").exists()
     other = execute("touch other")
     other.type(b"p")
+    other.until("> p  always")
+    other.until(PROMPT)
+    other.type(b"\r")
     assert other.end() == 0
     third = terminal("tools", "call", "exec", '{"command": "touch third"}')
     assert third.end() == 0

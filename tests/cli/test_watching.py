@@ -101,6 +101,9 @@ def test_always_is_stored_by_whoever_asked(
     asked = call("touch made")
     screen.until(PROMPT)
     screen.type(b"a")
+    screen.until("> a  always")
+    screen.until(PROMPT)
+    screen.type(b"\r")
     asked.communicate()
     assert asked.returncode == 0
     again = call("touch made")

@@ -27,8 +27,9 @@ from clawkit.ui.choices import (
     show_question,
 )
 
-SETTLE_S = 0.03
-"""What comes so soon after a key belongs to it: the rest of its sequence, or of a paste."""
+SETTLE_S, LETTER_S = 0.03, 0.5
+"""What comes so soon after a key belongs to it: the rest of its sequence, or of a paste; after a
+letter, the rest of what somebody types who does not look."""
 _WIDTH = 80
 _MOST = 4_096
 _CTRL_C = "\x03"
@@ -125,7 +126,8 @@ async def _ask_line(choices: list[Choice], screen: _Screen) -> Choice:
 async def _ask_keys(choices: list[Choice], screen: _Screen, time: str) -> Choice:
     """The choice by a key, or by arrow keys and Enter. At first, Enter means no."""
     at = deny_at(choices)
-    hint = f"Press a letter, or arrow keys and Enter. No answer within {time} means no."
+    lasting = " (Enter confirms what lasts)" if any(each.lasts for each in choices) else ""
+    hint = f"Press a letter{lasting}, or arrow keys and Enter. No answer within {time} means no."
     for row in fold(hint, screen.width, "  "):
         screen.say(row, dim=True)
     rows = len(choices)
@@ -154,7 +156,10 @@ def _press(key: str, choices: list[Choice], at: int) -> tuple[Choice | None, int
         return choices[at], at
     if letter in ("\x1b", _CTRL_C, "\x04", "q"):
         letter = "n"
-    return by_key(choices, letter), at
+    chosen = by_key(choices, letter)
+    if chosen is not None and chosen.lasts:
+        return None, choices.index(chosen)
+    return chosen, at
 
 
 def _draw(choices: list[Choice], at: int, screen: _Screen) -> None:
@@ -205,7 +210,7 @@ async def _read_key(fd: int) -> str:
     got = more = await _read(fd)
     while more:
         try:
-            async with asyncio.timeout(SETTLE_S):
+            async with asyncio.timeout(LETTER_S if got.isalnum() else SETTLE_S):
                 more = await _read(fd)
         except TimeoutError:
             break
