@@ -99,7 +99,7 @@ def test_a_person_sees_what_where_who_and_why() -> None:
     assert render(question).split("\n") == [
         "run: ls",
         "    ls",
-        "where: /w on gateway",
+        "where: /w",
         "agent: ann, session s1",
         "why: ls is not allowed",
         "asked by: tools.exec.ask",

@@ -90,7 +90,7 @@ def test_what_is_pending_is_shown_with_how_to_answer(clawkit: Clawkit, ask: Ask)
     assert head.startswith(f"{id_[:8]}  ")
     assert head.endswith(" left")
     assert "    | git log\\u{202e}" in rows
-    assert "    where: /w on gateway" in rows
+    assert "    where: /w" in rows
     assert "    why: git is not on the allowlist" in rows
     assert "    always (program): /usr/bin/git" in rows
     assert f"  Answer: clawkit approvals resolve {id_[:8]} allow-once|allow-always|deny" in rows

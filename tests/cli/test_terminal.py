@@ -287,7 +287,7 @@ def test_a_command_is_shown_with_all_a_person_needs(execute: Open, workspace: Pa
     for words in (
         "Run this command?",
         "| touch made && head -1 a.txt",
-        f"where: {workspace} on gateway",
+        f"where: {workspace}",
         "why: touch is not on the allowlist",
         "part: touch made: asks: touch is not on the allowlist",
         "always (exact): /usr/bin/touch",

@@ -102,7 +102,9 @@ def render(question: Question, surface: Surface = "terminal", *, width: int | No
 
 
 def _facts(question: Question) -> Iterator[tuple[str, str]]:
-    yield "where", " on ".join(each for each in (question.cwd, question.host) if each)
+    # This machine goes without saying.
+    elsewhere = question.host if question.host != "gateway" else ""
+    yield "where", " on ".join(each for each in (question.cwd, elsewhere) if each)
     yield "agent", _who(question)
     yield "why", question.description
     yield "asked by", question.asked_by
