@@ -615,7 +615,7 @@ def test_ten_thousand_files_change_at_once(ws: Path) -> None:
     assert all(each.info is not None for each in done)
     assert (ws / "many/42/4242").read_bytes() == b"4242"
     assert sum(len(files) for _, _, files in os.walk(ws / "many")) == 10_000
-    assert open_handles() == before
+    assert open_handles() <= before
     shutil.rmtree(ws / "many")
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
-
-import msgspec
 
 from clawkit.errors import ToolInputError
 from clawkit.text import human_size
@@ -67,7 +66,8 @@ class File(Protocol):
         ...
 
 
-class Change(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Change:
     """A file to be written, or deleted when `data` is None. Missing directories are made."""
 
     path: str
