@@ -52,6 +52,11 @@ def test_a_cap_comes_before_the_window_and_the_model_before_the_provider(
         ('{agents: {defaults: {model: "a/b"}, list: [{id: "x", model: "c/d"}]}}', "x", "c/d"),
         ('{agents: {defaults: {model: "a/b"}, list: [{id: "x"}]}}', "x", "a/b"),
         ('{agents: {defaults: {model: {fallbacks: ["c/d"]}}}}', "main", None),
+        (
+            '{agents: {defaults: {model: " Quick", models: {"anthropic/x": {alias: "quick"}}}}}',
+            *("main", "anthropic/x"),
+        ),
+        ('{agents: {defaults: {model: "glm"}}}', "main", "glm"),
     ],
 )
 def test_a_run_without_a_model_has_the_configured_one(

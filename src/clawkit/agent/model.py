@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef, normalize_provider, parse_ref
 from clawkit.config.sections.shared import ModelChoice
@@ -18,10 +20,28 @@ def default_model(config: Config, agent: str) -> ModelRef | None:
         name = choice.primary if isinstance(choice, ModelChoice) else choice
         if name:
             try:
-                return parse_ref(name)
+                return _meant(config, agent, name)
             except ValueError as error:
                 raise ConfigError([Issue(key, str(error))]) from None
     return None
+
+
+def _meant(config: Config, agent: str, name: str) -> ModelRef:
+    """The model that is called so: by its whole name, else by an alias, or its id alone."""
+    layers = (config.agents.get(agent), config.agents.defaults)
+    aliases = [entry.alias or "" for layer in layers for entry in layer.models.values()]
+    ref = parse_ref(name)
+    if ref.provider and name.strip().casefold() not in (
+        each.strip().casefold() for each in aliases
+    ):
+        return ref
+    from clawkit.models.resolve import Catalog
+
+    try:
+        return Catalog(config, os.environ, agent).find(name)
+    except ConfigError:
+        # Whose it is cannot be told: the agent will say so when it is to be asked.
+        return ref
 
 
 def target_of(model: ModelRef | None) -> Target:
