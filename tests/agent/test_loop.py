@@ -411,6 +411,17 @@ async def test_a_conversation_has_a_limit_of_cost(kit: Toolkit) -> None:
     assert "$1.20" in ended.error
 
 
+async def test_what_the_service_counted_is_told_with_the_next_request(kit: Toolkit) -> None:
+    counted = Assistant((Text("one"),), usage=Usage(4_000, 100, cache_read=900))
+    model = ScriptedModel(counted, "two")
+    talk = open_talk(kit, model)
+    await talk.turn("first")
+    await talk.turn("x" * 4_000)
+    first, second = model.requests
+    assert first.tokens == 0
+    assert 6_000 <= second.tokens < 6_100
+
+
 async def test_a_turn_has_a_limit_of_time(kit: Toolkit) -> None:
     talk = open_talk(kit, ScriptedModel(hang()), limits=Limits(timeout_s=0.01))
     assert (await talk.turn("go")).how == "timeout"

@@ -41,6 +41,7 @@ from clawkit.content import (
     Assistant,
     Block,
     Message,
+    Stop,
     Text,
     ToolCall,
     ToolResult,
@@ -275,6 +276,7 @@ class Conversation:
             thinking=self.thinking,
             session=self.session,
             params=self.params,
+            tokens=self.context_tokens if self._context else 0,
         )
         self._tell(Requested(str(self.model.ref)))
         heard = Heard(self._tell)
@@ -298,18 +300,10 @@ class Conversation:
 
     def _keep(self, heard: Heard, error: ModelError | None) -> None:
         """Store what had come of an answer that will not be completed; its calls are not run."""
-        parts = heard.parts()
-        if parts:
-            self._add(
-                Assistant(
-                    parts,
-                    "error" if error else "aborted",
-                    str(self.model.ref),
-                    self.model.api,
-                    error=str(error) if error else "",
-                    at_ms=_now(),
-                )
-            )
+        stop: Stop = "error" if error else "aborted"
+        if parts := heard.parts():
+            ref, api, why = str(self.model.ref), self.model.api, str(error or "")
+            self._add(Assistant(parts, stop, ref, api, error=why, at_ms=_now()))
 
     async def _carry_out(self, answer: Assistant) -> None:
         """Run the calls of an answer; every one of them has a result afterwards."""

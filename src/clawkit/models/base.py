@@ -84,6 +84,8 @@ class Request(msgspec.Struct, frozen=True):
     """The same for all requests of a conversation: providers keep caches by it."""
     params: Mapping[str, Any] = _NOTHING
     """Further fields of the request, as the configuration has them for this model and agent."""
+    tokens: int = 0
+    """About how many it has, by what the service counted before; 0 when nobody counted."""
 
 
 class TextDelta(NamedTuple):

@@ -693,6 +693,8 @@ def test_a_full_window_leaves_less_for_the_answer_and_images_do_not_fill_it() ->
     to = replace(ENDPOINT, facts=replace(FACTS, context_window=100_000))
     assert write(to, request(said("x" * 150_000)))["max_tokens"] == pytest.approx(50_000, rel=0.01)
     assert write(to, request(said("x" * 900_000)))["max_tokens"] == 1_024
+    counted = request(said("x" * 900_000), tokens=80_000)
+    assert write(to, counted)["max_tokens"] == 100_000 - 84_000
     image = User((Image("A" * 900_000, "image/png"),))
     assert write(to, request(image))["max_tokens"] == 64_000
 

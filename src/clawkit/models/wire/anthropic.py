@@ -30,14 +30,13 @@ from clawkit.models.wire.declared import (
     safe_name,
 )
 from clawkit.models.wire.shared import (
-    BYTES_PER_TOKEN,
-    LEAST_ANSWER,
     NO_IMAGE,
     Pieces,
     as_object,
     encode,
     max_tokens_param,
     merge_params,
+    room_for_answer,
     short_id,
     summary_text,
     tokens,
@@ -114,7 +113,8 @@ class AnthropicWire:
         size = sum(len(piece.body) - piece.images for piece in pieces)
         size += len(tools) + len(request.system)
         limit = request.max_tokens or max_tokens_param(given) or tokens(fields.get("max_tokens"))
-        room, planned = self._room(limit, planned, size // BYTES_PER_TOKEN)
+        left = room_for_answer(request, self._endpoint.facts, size)
+        room, planned = self._room(limit, planned, left)
         mark = self._mark(given)
         body: dict[str, Any] = {"model": self._model_id(given), "stream": True}
         if request.system.strip():
@@ -149,12 +149,11 @@ class AnthropicWire:
             return planned._replace(thinking=binding | planned.thinking)
         return planned
 
-    def _room(self, limit: int, planned: Plan, used: int) -> tuple[int, Plan]:
+    def _room(self, limit: int, planned: Plan, left: int) -> tuple[int, Plan]:
         """Tokens of the answer, thinking included, and the plan that fits into them."""
         facts = self._endpoint.facts
         # What the thinking takes is on top of what was asked for, as far as the model can.
         raised = min((limit or facts.max_tokens) + planned.budget, facts.max_tokens)
-        left = max(facts.window - used, LEAST_ANSWER)
         room = min(max(limit, raised), left, facts.window)
         thinking = planned.thinking
         if thinking is None or not tokens(thinking.get("budget_tokens")):

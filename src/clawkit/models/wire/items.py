@@ -9,12 +9,11 @@ from clawkit.content import Assistant, Image, Summary, Text, ToolCall, User
 from clawkit.models.base import Endpoint, Request
 from clawkit.models.wire.declared import safe_name
 from clawkit.models.wire.shared import (
-    BYTES_PER_TOKEN,
-    LEAST_ANSWER,
     as_object,
     encode,
     max_tokens_param,
     merge_params,
+    room_for_answer,
     summary_text,
 )
 
@@ -101,8 +100,8 @@ def max_tokens(request: Request, endpoint: Endpoint, items: list[bytes]) -> int 
     if given is not None or in_own_words or not endpoint.facts.is_capped:
         return given
     # What pictures take has nothing to do with their size.
-    used = sum(len(item) for item in items if b";base64," not in item) // BYTES_PER_TOKEN
-    return min(endpoint.facts.max_tokens, max(endpoint.facts.window - used, LEAST_ANSWER))
+    size = sum(len(item) for item in items if b";base64," not in item)
+    return min(endpoint.facts.max_tokens, room_for_answer(request, endpoint.facts, size))
 
 
 def join_body(

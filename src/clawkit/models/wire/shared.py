@@ -10,7 +10,7 @@ import msgspec
 
 from clawkit.config.sections.models import Cost
 from clawkit.content import Image, Message, Summary, Usage
-from clawkit.models.base import ModelError
+from clawkit.models.base import Facts, ModelError, Request
 from clawkit.text import one_line
 
 T = TypeVar("T")
@@ -61,6 +61,13 @@ LEAST_ANSWER = 1_024
 """Tokens left for an answer, however full the window seems."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def room_for_answer(request: Request, facts: Facts, size: int) -> int:
+    """Tokens that are left in the window beside a request of so many bytes, but for pictures."""
+    # What came since the service counted may be more than it was taken for.
+    used = request.tokens + request.tokens // 20 or size // BYTES_PER_TOKEN
+    return max(facts.window - used, LEAST_ANSWER)
 
 
 class Pieces(Generic[T]):
