@@ -234,9 +234,10 @@ def _pss(pid: int) -> int:
 
 
 def _side_by_side(place: Path) -> Figure:
+    """The best of some rounds, as above; each is the first command of its process."""
     calls = [("exec", {"command": "sleep 0.3"})] * SLEEPS
-    service = _run(place, iter([_reply(*calls), _reply(text="done")]))
-    took = service.gaps()[0] / 1e3
+    rounds = [_run(place, iter([_reply(*calls), _reply(text="done")])) for _ in range(ROUNDS)]
+    took = min(service.gaps()[0] for service in rounds) / 1e3
     return Figure(f"{SLEEPS} calls of one message, each sleeps 0.3 s", took, "s", 0.5)
 
 
