@@ -12,8 +12,9 @@ from PIL import Image as Picture
 from clawkit.assistant import Agent
 from clawkit.content import Image, Message, Summary
 from clawkit.core.approval import Answer, Question
-from clawkit.errors import ClawkitError
+from clawkit.errors import ClawkitError, ToolAuthorizationError
 from clawkit.models.base import Facts
+from clawkit.process import tree
 from clawkit.testing import ScriptedModel
 from clawkit.ui import commands
 from clawkit.ui.calls import Row
@@ -300,3 +301,25 @@ async def test_every_command_has_words_that_it_understands(made: Made) -> None:
     assert [word for word, _ in commands.words_after(talk, "model")]
     assert list(commands.words_after(talk, "resume")) == []
     assert list(commands.words_after(talk, "quit")) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/model clawkit/operator",
+        "/model default",
+        "/thinking high",
+        "/exec ask=off",
+        "/elevated on",
+    ],
+)
+async def test_what_an_agent_runs_sets_nothing_for_a_person(
+    made: Made, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    talk, type_, _ = made
+    monkeypatch.setattr(tree, "is_below_keeper", lambda: True)
+    before = talk.agent.session
+    with pytest.raises(ToolAuthorizationError, match="a person has to type this"):
+        await type_(line)
+    assert talk.agent.session == before
+    assert "Thinking: off" in await type_("/thinking")
