@@ -49,6 +49,40 @@ async def test_nothing_is_started_before_there_is_a_command(host: LocalHost) -> 
     await host.close()
 
 
+async def test_getting_ready_starts_the_keeper_and_no_command(
+    host: LocalHost, launch: Make
+) -> None:
+    host.prepare()
+    host.prepare()
+    await until(lambda: len(keepers(os.getpid())) == 1)
+    [keeper] = keepers(os.getpid())
+    assert not children(keeper)
+    running = await host.start(launch("exit 3"), own("ready"))
+    assert (await running.wait()).code == 3
+    assert keepers(os.getpid()) == [keeper]
+
+
+async def test_every_command_has_the_variables_of_its_own(host: LocalHost, launch: Make) -> None:
+    """Those that are the same as before are not sent again."""
+    path = os.environ["PATH"]
+    envs: tuple[dict[str, str], ...] = (
+        {"A": "1"},
+        {"A": "1"},
+        {"B": "2"},
+        {},
+        {"A": "1", "B": "2"},
+        {"A": "1"},
+    )
+    for number, given in enumerate(envs):
+        launched = launch("/usr/bin/env", env={"PATH": path, **given})
+        running = await host.start(launched, own(f"env{number}"))
+        await running.wait()
+        lines = running.output.tail(100_000).decode().splitlines()
+        found = {line.partition("=")[0]: line.partition("=")[2] for line in lines}
+        assert {key: found.get(key) for key in "AB"} == {key: given.get(key) for key in "AB"}
+        assert found["CLAWKIT_COMMAND"] == own(f"env{number}")
+
+
 async def test_one_keeper_is_enough(host: LocalHost, launch: Make) -> None:
     runs = [await host.start(launch("sleep 0.05"), own(f"c{number}")) for number in range(5)]
     assert len(keepers(os.getpid())) == 1

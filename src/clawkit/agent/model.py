@@ -27,13 +27,22 @@ def default_model(config: Config, agent: str) -> ModelRef | None:
 
 
 def _meant(config: Config, agent: str, name: str) -> ModelRef:
-    """The model that is called so: by its whole name, else by an alias, or its id alone."""
-    layers = (config.agents.get(agent), config.agents.defaults)
-    aliases = [entry.alias or "" for layer in layers for entry in layer.models.values()]
+    """The model that is called so: by an alias, its whole name, or its id alone. Raises
+    `ValueError` when it cannot be one: policy goes by the provider, which is not guessed."""
+    wanted = name.strip().casefold()
+    for layer in (config.agents.get(agent), config.agents.defaults):
+        named = {
+            parse_ref(text)
+            for text, entry in layer.models.items()
+            if entry.alias and entry.alias.strip().casefold() == wanted
+        }
+        if len(named) > 1:
+            both = " and ".join(sorted(map(str, named)))
+            raise ValueError(f"the alias {name!r} means both {both}")
+        if named:
+            return named.pop()
     ref = parse_ref(name)
-    if ref.provider and name.strip().casefold() not in (
-        each.strip().casefold() for each in aliases
-    ):
+    if ref.provider:
         return ref
     from clawkit.models.resolve import Catalog
 
