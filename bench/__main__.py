@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 
-from bench import agent, commands, files, races, shellproof, soak, verdict
+from bench import agent, commands, files, races, sandbox, shellproof, soak, verdict
 from bench.figure import Figure, fastest
 from clawkit.agent.assemble import _assemble, assemble
 from clawkit.config.load import loads
@@ -159,6 +159,7 @@ def main() -> int:
         "files": files.measure,
         "races": races.measure,
         "commands": commands.measure,
+        "sandbox": sandbox.measure,
         "soak": soak.measure,
         "verdict": verdict.measure,
         "agent": agent.measure,

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from bench import minimal_agent
 from bench.figure import Figure
 from clawkit.agent.prompt import Surroundings, build_prompt
 from clawkit.testing import open_kit
@@ -25,7 +26,6 @@ STARTS = 11
 STEPS = 210
 SLEEPS = 8
 ROUNDS = 4
-_PAUSE_S = 0.005
 _LENGTH = re.compile(rb"content-length: *([0-9]+)", re.IGNORECASE)
 
 
@@ -101,7 +101,9 @@ class Service:
         self._listener.close()
 
 
-def _start(place: Path, service: Service, *options: str) -> subprocess.Popen[bytes]:
+def _start(
+    place: Path, service: Service, *options: str, sandboxed: bool = False
+) -> subprocess.Popen[bytes]:
     home = place / "home"
     home.mkdir(exist_ok=True, mode=0o700)
     provider = {
@@ -109,11 +111,13 @@ def _start(place: Path, service: Service, *options: str) -> subprocess.Popen[byt
         "api": "openai-completions",
         "models": [{"id": "m", "name": "m", "contextWindow": 1_000_000}],
     }
-    config = {
+    config: dict[str, Any] = {
         "models": {"providers": {"bench": provider}},
         "agents": {"defaults": {"model": "bench/m", "maxTurns": 1_000}},
-        "tools": {"exec": {"mode": "full"}, "fs": {"lsp": {"enabled": False}}},
+        "tools": {"fs": {"lsp": {"enabled": False}}},
     }
+    if not sandboxed:
+        config["tools"]["exec"] = {"mode": "full"}
     (home / "clawkit.json5").write_text(json.dumps(config), encoding="utf-8")
     env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     env["CLAWKIT_HOME"] = str(home)
@@ -125,9 +129,11 @@ def _start(place: Path, service: Service, *options: str) -> subprocess.Popen[byt
     return subprocess.Popen(argv, cwd=work, env=env, stdin=quiet, stdout=quiet, stderr=quiet)
 
 
-def _run(place: Path, replies: Iterator[bytes], before: Any = None) -> Service:
+def _run(
+    place: Path, replies: Iterator[bytes], before: Any = None, *, sandboxed: bool = False
+) -> Service:
     service = Service(replies, before)
-    process = _start(place, service)
+    process = _start(place, service, sandboxed=sandboxed)
     try:
         process.wait(300)
     finally:
@@ -136,21 +142,34 @@ def _run(place: Path, replies: Iterator[bytes], before: Any = None) -> Service:
     return service
 
 
+def _minimal(place: Path, service: Service) -> subprocess.Popen[bytes]:
+    """The baseline of start and gaps: `bench/minimal_agent.py` with the same service."""
+    argv = [sys.executable, str(Path(minimal_agent.__file__)), service.url]
+    return subprocess.Popen(argv, cwd=place / "work", stdin=subprocess.DEVNULL)
+
+
+def _run_minimal(place: Path, replies: Iterator[bytes]) -> Service:
+    service = Service(replies)
+    _minimal(place, service).wait(300)
+    service.close()
+    return service
+
+
 def _start_up(place: Path) -> Figure:
-    base, ours = [], []
+    base: list[float] = []
+    ours: list[float] = []
+    # Once before, so that both find their files in memory, and the directory to work in is there.
+    _run(place, iter([_reply(text="hello")]))
     for _ in range(STARTS):
-        began = time.perf_counter()
-        subprocess.run([sys.executable, "-c", "pass"], check=True)
-        base.append(time.perf_counter() - began)
-        service = Service(iter([_reply(text="hello")]))
-        began = time.perf_counter()
-        process = _start(place, service)
-        process.wait(60)
-        ours.append(service.came[0] - began)
-        service.close()
-    note = f"{min(ours) * 1e3:.0f} ms against {min(base) * 1e3:.1f} ms for python -c pass"
+        for times, start in ((base, _minimal), (ours, _start)):
+            service = Service(iter([_reply(text="hello")]))
+            began = time.perf_counter()
+            start(place, service).wait(60)
+            times.append(service.came[0] - began)
+            service.close()
+    note = f"{min(ours) * 1e3:.0f} ms against {min(base) * 1e3:.0f} ms"
     ratio = min(ours) / min(base)
-    return Figure("start to first model request", ratio, "x python -c pass", 22, note)
+    return Figure("start to first model request", ratio, "x a minimal agent", 3, note)
 
 
 def _repeat(name: str, arguments: dict[str, Any], times: int) -> Iterator[bytes]:
@@ -161,36 +180,45 @@ def _repeat(name: str, arguments: dict[str, Any], times: int) -> Iterator[bytes]
 
 def _gap_of_read(place: Path) -> Iterator[Figure]:
     gaps = _run(place, _repeat("read", {"path": "small.txt"}, STEPS)).gaps()
+    base = _run_minimal(place, _repeat("read", {"path": "small.txt"}, STEPS)).gaps()
+    ours, least = _low(gaps[5:60]), _low(base[5:60])
+    note = f"{ours:.2f} ms against {least:.2f} ms"
+    yield Figure("reply to next request, read", ours / least, "x a minimal agent", 3, note)
     early, late = statistics.median(gaps[5:25]), statistics.median(gaps[190:210])
     note = f"early {early:.2f} ms, late {late:.2f} ms"
-    yield Figure("reply to next request, read", statistics.median(gaps[5:60]), "ms", 3, note)
     yield Figure("the gap at the 200th call", late / early, "x that at the 10th", 1.5, note)
 
 
-def _gap_of_exec(place: Path) -> Figure:
-    """Both at their best in some rounds: what else the machine does only adds to them. The bare
-    spawn comes after a pause as well; right after another one it is much cheaper."""
-    spawns, gaps = [], []
+def _gap_of_exec(place: Path) -> Iterator[Figure]:
+    """All at their best in some rounds: what else the machine does only adds to them."""
+    base, gaps, first = [], [], []
     for _ in range(ROUNDS):
-        spawns.append(_low(_bare_spawns(40)))
-        gaps.append(_low(_run(place, _repeat("exec", {"command": "true"}, 45)).gaps()[5:]))
-    took, spawn = min(gaps), min(spawns)
-    note = f"{took:.2f} ms, a bare spawn {spawn:.2f} ms"
-    return Figure("reply to next request, exec true", took - spawn, "ms over a bare spawn", 3, note)
+        base.append(_low(_run_minimal(place, _repeat("exec", {"command": "true"}, 45)).gaps()[5:]))
+        seen = _run(place, _repeat("exec", {"command": "true"}, 45)).gaps()
+        gaps.append(_low(seen[5:]))
+        first.append(seen[0] - statistics.median(seen[5:]))
+    took, least = min(gaps), min(base)
+    note = f"{took:.2f} ms against {least:.2f} ms"
+    yield Figure("reply to next request, exec true", took / least, "x a minimal agent", 2.2, note)
+    yield Figure("the first command of a process", min(first), "ms more than later ones", 60)
+
+
+def _gap_in_sandbox(place: Path) -> Figure:
+    """What the default sandbox adds; both at their best in some rounds."""
+    free: list[float] = []
+    held: list[float] = []
+    for _ in range(ROUNDS):
+        for gaps, sandboxed in ((free, False), (held, True)):
+            replies = _repeat("exec", {"command": "true"}, 45)
+            gaps.append(_low(_run(place, replies, sandboxed=sandboxed).gaps()[5:]))
+    note = f"{min(held):.2f} ms against {min(free):.2f} ms without"
+    name = "exec true, default sandbox"
+    return Figure(name, min(held) - min(free), "ms more", 2, note)
 
 
 def _low(values: Iterable[float]) -> float:
     """The lower quartile."""
     return statistics.quantiles(values, n=4)[0]
-
-
-def _bare_spawns(times: int) -> Iterator[float]:
-    """Milliseconds of each."""
-    for _ in range(times):
-        time.sleep(_PAUSE_S)
-        began = time.perf_counter()
-        subprocess.run(["/bin/bash", "--noprofile", "--norc", "-c", "true"], check=True)
-        yield (time.perf_counter() - began) * 1e3
 
 
 def _memory(place: Path) -> Figure:
@@ -212,7 +240,7 @@ def _memory(place: Path) -> Figure:
     process.append(_start(place, service))
     process[0].wait(120)
     service.close()
-    return Figure("a turn of 50 calls, memory", max(sizes) / 1e6, "MB (PSS of the tree)", 60)
+    return Figure("a turn of 50 calls, memory", max(sizes) / 1e6, "MB (PSS of the tree)", 50)
 
 
 def _pss(pid: int) -> int:
@@ -255,7 +283,8 @@ def measure() -> Iterator[Figure]:
         place = Path(name)
         yield _start_up(place)
         yield from _gap_of_read(place)
-        yield _gap_of_exec(place)
+        yield from _gap_of_exec(place)
+        yield _gap_in_sandbox(place)
         yield _memory(place)
         yield _side_by_side(place)
     yield _tokens()

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.figure import Figure
-from clawkit.process.base import Launch
-from clawkit.process.local import LocalHost
+from clawkit.process import landlock
+from clawkit.process.local_host import LocalHost
+from clawkit.process.protocols import Launch
 from clawkit.runtime import Toolkit
 from clawkit.testing import open_kit
 
@@ -101,7 +102,7 @@ async def _side_by_side(kit: Toolkit) -> Figure:
 async def _confined(place: Path) -> Figure:
     """What it costs beyond a free start that the kernel keeps a command to some programs."""
     host = LocalHost(str(place / "spool"))
-    if not host.confines:
+    if not landlock.available():
         return Figure("confined start", 0, "x bare spawn more", 1.0, "no Landlock here")
     found = (shutil.which(name, path="/usr/bin:/bin") for name in PROGRAMS)
     free = Launch("true", str(place), {"PATH": os.environ["PATH"]})

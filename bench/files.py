@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.figure import Figure
-from clawkit.fs.search.query import Grep
-from clawkit.fs.search.ripgrep import command, find_ripgrep, grep_options
-from clawkit.fs.search.select import select
+from clawkit.fs.protocols import Grep
+from clawkit.fs.search.engines import command, find_ripgrep, grep_options
+from clawkit.fs.search.globs import select
 from clawkit.runtime import Toolkit
 from clawkit.testing import open_kit
 

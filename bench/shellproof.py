@@ -23,8 +23,8 @@ from bench.shellproof_features import FEATURES, features_of
 from bench.shellproof_make import Maker
 from bench.shellproof_place import Place, Scene
 from bench.shellproof_trace import Job, Run, run_all
-from clawkit.approvals.analyze import analyze
-from clawkit.approvals.base import Analysis
+from clawkit.approvals.analysis import analyze
+from clawkit.approvals.types import Analysis
 
 COUNT = 50_000
 BATCH = 500

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from bench.shellproof_place import Scene
 from bench.shellproof_trace import Run, Start
-from clawkit.approvals.base import Analysis, Arg, Program
+from clawkit.approvals.types import Analysis, Arg, Program
 
 # What the shell and stdbuf set for everything they start.
 _BY_SHELL = frozenset(

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from bench.shellproof_place import WRAPPERS, names
-from clawkit.approvals.base import Analysis
-from clawkit.approvals.shell.nodes import (
+from clawkit.approvals.shell_parse import parse
+from clawkit.approvals.shell_words import (
     Chain,
     Command,
     For,
@@ -23,7 +23,7 @@ from clawkit.approvals.shell.nodes import (
     Variable,
     Word,
 )
-from clawkit.approvals.shell.parse import parse
+from clawkit.approvals.types import Analysis
 
 BUILTINS = names(": true false echo pwd exit printf test [ set command cd export")
 FEATURES = frozenset(

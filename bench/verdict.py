@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.figure import Figure
-from clawkit.approvals.base import Entry
-from clawkit.approvals.document import add_entry
+from clawkit.approvals.file import add_entry
 from clawkit.approvals.judge import Judge
-from clawkit.approvals.places import Places
-from clawkit.approvals.seam import Request
-from clawkit.config.sections.exec import SAFE_BINS, Exec
+from clawkit.approvals.path_rules import PathRules
+from clawkit.approvals.protocols import Request
+from clawkit.approvals.types import Entry
+from clawkit.config.sections.tools import SAFE_BINS, Exec
 
 EVERYDAY = (
     "ls",
@@ -142,7 +142,7 @@ def _make_judge(place: Path) -> Judge:
     found = [path for name in PROGRAMS if (path := shutil.which(name, path=PATH))]
     for pattern in (*found, *PATTERNS):
         add_entry(document, "main", Entry(pattern))
-    places = Places(str(place))
+    places = PathRules(str(place))
     return Judge(
         Exec(security="allowlist", ask="on-miss", safe_bins=list(SAFE_BINS)),
         document,

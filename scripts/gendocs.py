@@ -21,17 +21,16 @@ import msgspec
 from clawkit.agent.assemble import load_tool
 from clawkit.agent.events import Event
 from clawkit.cli.main import main as cli
-from clawkit.cli.onboarding_choices import CHOICES
+from clawkit.cli.onboarding.write import CHOICES
 from clawkit.config.model import Config
-from clawkit.config.section import Partial, Section
+from clawkit.config.section import Partial, Section, Shape, describe, layout_of
 from clawkit.config.sections.tools import Tools
-from clawkit.config.shape import Shape, describe, layout_of
 from clawkit.core.catalog import CATALOG, GROUPS, PROFILES, Entry
 from clawkit.core.context import Scope
 from clawkit.core.tool import Tool
 from clawkit.models.discover import default_model
 from clawkit.models.known import PROVIDERS
-from clawkit.policy.steps import SANDBOX_ALLOW, SANDBOX_DENY
+from clawkit.policy.pipeline import SANDBOX_ALLOW, SANDBOX_DENY
 
 ROOT = Path(__file__).resolve().parent.parent
 HELP_WIDTH = 80
@@ -165,6 +164,8 @@ def _schema_default(schema: dict[str, Any]) -> str:
 def _schema_type(schema: dict[str, Any]) -> str:
     if "enum" in schema:
         return " or ".join(f"`{each}`" for each in schema["enum"])
+    if "$ref" in schema:
+        return "object"
     if "anyOf" in schema:
         return " or ".join(map(_schema_type, schema["anyOf"]))
     low, high = schema.get("minimum"), schema.get("maximum")

@@ -7,6 +7,7 @@ import itertools
 import os
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,21 @@ gc.disable()
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how long the tests of each directory took, over all workers."""
+    seconds: dict[str, float] = defaultdict(float)
+    for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
+        if isinstance(report, pytest.TestReport):
+            path = report.nodeid.partition("::")[0]
+            seconds[path if path.count("/") == 1 else "/".join(path.split("/")[:2])] += (
+                report.duration
+            )
+    if len(seconds) > 3:
+        terminalreporter.section("seconds per directory")
+        for path, spent in sorted(seconds.items(), key=lambda item: -item[1])[:25]:
+            terminalreporter.write_line(f"{spent:8.1f}  {path}")
 
 
 @pytest.hookimpl(wrapper=True)

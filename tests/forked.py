@@ -68,7 +68,7 @@ def ready_clawkit(folder: Path, env: dict[str, str]) -> Iterator[None]:
             waiting.kill()
 
 
-class Waiting:
+class ForkServer:
     """Becomes clawkit for everyone who asks."""
 
     def __init__(self, address: str) -> None:
@@ -163,7 +163,7 @@ def _import_all() -> None:
 
 if __name__ == "__main__":
     _import_all()
-    waiting = Waiting(sys.argv[1])
+    waiting = ForkServer(sys.argv[1])
     print("ready", flush=True)
     waiting.become()
     from clawkit.cli.main import run

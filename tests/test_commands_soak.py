@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 from bench.soak import soak
+from tests.scale import scaled
 
-COUNT = 150
+COUNT = scaled(1_000)
 
 
 @pytest.mark.no_cover
+@pytest.mark.long
+@pytest.mark.timeout(600)
 async def test_many_commands_at_once_end_as_they_should_and_leave_nothing(workspace: Path) -> None:
     outcome = await soak(workspace, COUNT, seed=5)
     assert outcome.faults == []

@@ -18,7 +18,7 @@ from clawkit.core.context import Scope, Sender
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.errors import ConfigError
-from clawkit.policy.match import Glob
+from clawkit.globs import Glob
 from clawkit.redact import Redactor
 from clawkit.testing import Events, open_kit
 
@@ -39,7 +39,6 @@ WAITING_AREAS = {
 WAITING = {
     "policy/sub-proto-agent",
     "secret/perm-state",
-    "path/sbx-alias-dotdot",
     *("path/toctou-read", "path/toctou-rename"),  # races: tests/fs/test_races.py runs them for real
     "dos/zip-bomb",
     "approval/cron-grant-edit",
@@ -80,9 +79,12 @@ async def test_exec(case_id: str, workspace: Path) -> None:
     sender = Sender(id=context.get("from", ""), e164=context.get("from", ""))
     # Whatever is refused must be refused although every command may run.
     settings = {"security": "full", "ask": "off"} | given["config"]["tools"].get("exec", {})
+    config = {"tools": {**given["config"]["tools"], "exec": settings}}
+    if "sandboxRuntime" in context:
+        config["agents"] = {"defaults": {"sandbox": {"mode": "off"}}}
     async with open_kit(
         workspace,
-        config={"tools": {**given["config"]["tools"], "exec": settings}},
+        config=config,
         channel=context.get("provider", ""),
         sender=sender,
         sandboxed=context.get("sandboxed", False),
@@ -149,7 +151,8 @@ def _dummy(name: str) -> Tool:
     return Tool(name, "Stands in for a server's tool.", {"properties": {}}, execute)
 
 
-@pytest.mark.parametrize("case_id", cases("path"))
+# Cases with a harm are judged by their effect: tests/sandbox/test_corpus_effects.py.
+@pytest.mark.parametrize("case_id", [name for name in cases("path") if "harm" not in CASES[name]])
 async def test_path(case_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES[case_id]
     ws, out, home = tmp_path / "ws", tmp_path / "out", tmp_path / "homedir"
@@ -186,7 +189,20 @@ async def test_path(case_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert "root:" not in result.as_text()
 
 
-@pytest.mark.parametrize("case_id", cases("secret"))
+VARIABLES = [name for name in cases("secret") if "environ" in CASES[name]["input"]]
+
+
+@pytest.mark.parametrize("case_id", VARIABLES)
+async def test_variables(case_id: str, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in CASES[case_id]["input"]["environ"].items():
+        monkeypatch.setenv(name, value)
+    async with open_kit(workspace) as kit:
+        result = await kit.call("exec", {"command": "env; cat /proc/self/environ"})
+    assert "PATH=" in result.as_text()
+    assert "CANARY" not in result.as_text()
+
+
+@pytest.mark.parametrize("case_id", [name for name in cases("secret") if name not in VARIABLES])
 async def test_secret(case_id: str, workspace: Path) -> None:
     case = CASES[case_id]
     given = case["input"]

@@ -35,11 +35,9 @@ import clawkit
 import clawkit.testing
 from clawkit.cli.main import main as cli
 from clawkit.config.json5 import parse_path
-from clawkit.config.known import find
 from clawkit.config.load import loads
-from clawkit.config.schema import all_sections
-from clawkit.config.section import Partial, Section
-from clawkit.config.shape import layout_of
+from clawkit.config.schema import all_sections, find
+from clawkit.config.section import Partial, Section, layout_of
 from clawkit.core.catalog import CATALOG, GROUPS, PROFILES
 from clawkit.errors import ConfigError
 
@@ -95,6 +93,7 @@ def with_blocks(*languages: str) -> list[Path]:
     ]
 
 
+PACKAGE = "src/clawkit"
 every_page = pytest.mark.parametrize("page", pages(), ids=name)
 
 
@@ -115,6 +114,25 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert target.is_relative_to(ROOT), f"{link}: outside the project"
         if anchor:
             assert anchor in anchors(target), f"{link}: no such heading"
+
+
+def test_every_module_that_architecture_names_is_there() -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", text))
+    assert len(named) > 50
+    lost = {path for path in named if not any((ROOT / up / path).exists() for up in ("", PACKAGE))}
+    assert lost == set()
+
+
+def test_every_package_lists_its_modules_in_a_readme() -> None:
+    lost = []
+    for folder in sorted(path for path in (ROOT / PACKAGE).iterdir() if list(path.glob("*.py"))):
+        text = (folder / "README.md").read_text(encoding="utf-8")
+        modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+        lost += [
+            f"{folder.name}/{each}.py" for each in modules if not re.search(rf"\b{each}\b", text)
+        ]
+    assert lost == []
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:

@@ -165,6 +165,23 @@ async def test_protected_files_can_be_refused_outright(tmp_path: Path) -> None:
     assert approver.requests == []
 
 
+@pytest.mark.parametrize(("inner", "is_protected"), [(".", True), ("u", True), ("..", False)])
+async def test_startup_files_are_protected_where_the_workspace_has_the_home_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inner: str, is_protected: bool
+) -> None:
+    (tmp_path / "ws" / "u").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(tmp_path / "ws" / inner))
+    approver = ScriptedApprover(*["no"] * 2)
+    async with open_kit(tmp_path / "ws", approver=approver) as kit:
+        for name in (".bashrc", ".vscode/tasks.json"):
+            await kit.call("write", {"path": os.path.join(inner, name), "content": "x"})
+            await kit.call("write", {"path": f"other/{name}", "content": "x"})
+    titles = "".join(request.title for request in approver.requests)
+    assert (".bashrc" in titles) is is_protected
+    assert "other/.vscode/tasks.json" in titles
+    assert (tmp_path / "ws/other/.bashrc").exists()
+
+
 async def test_the_configuration_in_use_and_the_state_are_protected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

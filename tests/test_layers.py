@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -12,17 +13,27 @@ from clawkit.cli.main import COMMANDS
 from clawkit.core.catalog import CATALOG
 from clawkit.models.client import _WIRES
 
-SRC = Path(__file__).parent.parent / "src"
+ROOT = Path(__file__).parent.parent
+SRC = ROOT / "src"
+TESTKIT = ROOT / "testkit" / "src"
+# All that the second distribution uses of the first.
+TESTKIT_USES = {
+    "clawkit.content",
+    "clawkit.models.protocols",
+    "clawkit.testing",
+    "clawkit.testing.answers",
+}
 
 LAYERS = {
-    0: "errors content version config text redact store store_sqlite net",
+    0: "errors content version config text terminal_text call_summary line_reader globs redact "
+    "store net",
     1: "core",
     2: "policy schema guard plugins",
-    3: "fs lsp process approvals sandbox models sessions cron nodes canvas browser web channels "
-    "memory media",
+    3: "fs lsp process approvals sandbox code models sessions cron nodes canvas browser web "
+    "channels memory media",
     4: "tools",
     5: "agent",
-    6: "runtime services selection telemetry session_state assistant gateway",
+    6: "runtime services telemetry agent_session gateway",
     7: "cli mcp ui testing",
     8: "__main__",
 }
@@ -32,14 +43,13 @@ SIDEWAYS = {
     0: {(a, b) for a in LAYERS[0].split() for b in LAYERS[0].split()},
     6: {
         ("runtime", "services"),
-        *(("assistant", other) for other in ("runtime", "services", "selection", "telemetry")),
-        *(("assistant", "session_state"), ("session_state", "assistant")),
-        *(("gateway", other) for other in ("runtime", "assistant")),
+        *(("agent_session", other) for other in ("runtime", "services", "telemetry")),
+        *(("gateway", other) for other in ("runtime", "agent_session")),
     },
     7: {("cli", "ui")},
     3: {
         *(("sandbox", other) for other in ("fs", "process")),
-        *((one, "process") for one in ("fs", "lsp", "media", "approvals", "nodes")),
+        *((one, "process") for one in ("fs", "lsp", "media", "approvals", "nodes", "code")),
         ("canvas", "nodes"),
         *((one, "models") for one in ("memory", "media")),
     },
@@ -50,22 +60,36 @@ BY_NAME = {path.partition(":")[0] for path, _ in COMMANDS.values()} | {
 }
 BY_NAME |= {f"clawkit.models.wire.{module}" for module, _ in _WIRES.values()}
 # Programs of their own, started by path or by name.
-BY_NAME |= {"clawkit.fs.search.pysearch", "clawkit.media.child", "clawkit.process.keeper"}
+BY_NAME |= {
+    "clawkit.fs.search.python_search",
+    "clawkit.media.decoder",
+    "clawkit.process.spawn_server",
+}
+BY_NAME |= {"clawkit.code.child", "clawkit.code.python_child"}
+BY_NAME |= {"clawkit.sandbox.remote_helper"}
 ENTRY_POINTS = {"clawkit", "clawkit.__main__", "clawkit.cli.main", "clawkit.testing"}
 
 
-@cache
-def module_files() -> dict[str, Path]:
+def files_below(root: Path) -> dict[str, Path]:
     files = {}
-    for path in sorted((SRC / "clawkit").rglob("*.py")):
-        parts = path.relative_to(SRC).with_suffix("").parts
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
         files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return files
 
 
 @cache
+def module_files() -> dict[str, Path]:
+    return files_below(SRC)
+
+
+@cache
 def imports_of(path: Path) -> set[str]:
     """Every clawkit module a file imports, also inside functions and under TYPE_CHECKING."""
+    return all_imports_of(path) & set(module_files())
+
+
+def all_imports_of(path: Path) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -74,7 +98,7 @@ def imports_of(path: Path) -> set[str]:
             assert node.level == 0, f"{path}: relative import"
             module = node.module or ""
             found |= {module} | {f"{module}.{alias.name}" for alias in node.names}
-    return {name for name in found if name.split(".")[0] == "clawkit"} & set(module_files())
+    return found
 
 
 def package_of(module: str) -> str:
@@ -92,6 +116,26 @@ def test_imports_point_downward(module: str) -> None:
         level = LAYER[mine]
         sideways = LAYER[theirs] == level and (mine, theirs) in SIDEWAYS.get(level, set())
         assert LAYER[theirs] < level or sideways, f"{module} must not import {other}"
+
+
+def test_the_test_kit_is_used_by_the_testing_module_alone() -> None:
+    users = {
+        name
+        for name, path in module_files().items()
+        if any(each.partition(".")[0] == "clawkit_testkit" for each in all_imports_of(path))
+    }
+    assert users == {"clawkit.testing"}
+    used = {each for path in files_below(TESTKIT).values() for each in imports_of(path)}
+    assert used <= TESTKIT_USES
+
+
+def test_both_distributions_have_the_same_version() -> None:
+    main, kit = (
+        tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        for folder in (ROOT, ROOT / "testkit")
+    )
+    assert kit["version"] == main["version"]
+    assert f"clawkit=={main['version']}" in kit["dependencies"]
 
 
 def test_every_module_is_reached_from_an_entry_point() -> None:
@@ -118,8 +162,8 @@ def lazily_exported() -> list[str]:
 def test_no_module_is_too_long_to_hold_in_the_head() -> None:
     long = {
         name: lines
-        for name, path in module_files().items()
-        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > 400
+        for name, path in (module_files() | files_below(TESTKIT)).items()
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > 600
     }
     assert long == {}
 

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 from tests.races_tools import changing, looking, race, searching
+from tests.scale import scaled
 
 
 @pytest.mark.no_cover
+@pytest.mark.long
 @pytest.mark.parametrize(
-    ("calls", "count"), [(looking, 10_000), (changing, 1_000), (searching, 200)]
+    ("calls", "count"),
+    [(looking, scaled(10_000)), (changing, scaled(1_000)), (searching, scaled(200))],
 )
 @pytest.mark.timeout(300)
 async def test_no_tool_is_led_outside(tmp_path: Path, calls: object, count: int) -> None:

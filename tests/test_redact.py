@@ -3,6 +3,8 @@ from __future__ import annotations
 import base64
 import copy
 import json
+import sys
+import threading
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
@@ -581,3 +583,75 @@ def test_what_is_learned_is_masked_from_then_on() -> None:
     assert "plain-second-value" not in redactor.text(text)
     assert "first-value-of-mine" not in redactor.text("first-value-of-mine")
     assert quote("plain-second-value") not in redactor.text(f"?a={quote('plain-second-value')}")
+
+
+@pytest.mark.no_cover
+def test_threads_that_mask_never_hide_what_others_learn() -> None:
+    """Neither may two that learn at once lose a value, nor a text be taken for clean that one
+    looked at just before."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for round_ in range(20):
+            redactor = Redactor()
+            secrets = [f"zq{round_:03}x{number:03}kw" for number in range(64)]
+            done = threading.Event()
+
+            def mask(redactor: Redactor = redactor, secrets: list[str] = secrets) -> None:
+                while not done.is_set():  # noqa: B023  # joined before the next round
+                    for secret in secrets:
+                        redactor.text(secret)
+
+            def learn(part: list[str], redactor: Redactor = redactor) -> None:
+                for secret in part:
+                    redactor.learn([secret])
+
+            masking = threading.Thread(target=mask)
+            masking.start()
+            learning = [threading.Thread(target=learn, args=(secrets[at::4],)) for at in range(4)]
+            for thread in learning:
+                thread.start()
+            for thread in learning:
+                thread.join()
+            done.set()
+            masking.join()
+            assert [secret for secret in secrets if redactor.text(secret) == secret] == []
+    finally:
+        sys.setswitchinterval(before)
+
+
+class TestTextThatWasSearchedBefore:
+    """What a model reads is shown and stored as well: the same object is not searched again."""
+
+    LINE = "the quick brown fox jumps over the lazy dog and says nothing of any interest\n"
+
+    def test_it_comes_back_as_it_is(self) -> None:
+        redactor = Redactor()
+        given = f"{self.LINE}key sk-abcdefghijklmnopqrstuvwxyz0123456789"
+        shown = redactor.text(given)
+        assert shown != given
+        assert redactor.text(shown) is shown
+        assert redactor.strict(shown) == Redactor().strict(given)
+
+    def test_a_secret_that_was_learned_since_is_masked(self) -> None:
+        redactor = Redactor()
+        shown = redactor.text(f"{self.LINE}hunter2hunter2")
+        assert "hunter2" in shown
+        redactor.learn(["hunter2hunter2"])
+        assert "hunter2hunter2" not in redactor.text(shown)
+        assert "hunter2hunter2" not in redactor.strict(shown)
+
+    @pytest.mark.parametrize("gap", ["", "\u200b", "\x1b[0m"])
+    def test_a_strict_search_still_finds_assignments(self, gap: str) -> None:
+        redactor = Redactor()
+        given = f"{self.LINE}DB_PASS{gap}WORD=hunter2"
+        shown = redactor.text(given)
+        assert "hunter2" in shown
+        assert "hunter2" not in redactor.strict(shown)
+        assert redactor.strict(shown) == Redactor().strict(given)
+
+    def test_many_texts(self) -> None:
+        redactor = Redactor()
+        shown = [redactor.text(f"{self.LINE}{number} TOKEN=hunter{number}") for number in range(50)]
+        assert [redactor.text(each) for each in shown] == shown
+        assert not any("hunter" in redactor.strict(each) for each in shown)

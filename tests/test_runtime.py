@@ -21,7 +21,7 @@ from clawkit.config.modelref import ModelRef
 from clawkit.core.hooks import Call
 from clawkit.errors import ConfigError, RegistryError, SchemaError
 from clawkit.runtime import resolve_workspace
-from clawkit.schema.declare import PROVIDERS
+from clawkit.schema.choose import PROVIDERS
 from clawkit.testing import Events
 
 
@@ -36,7 +36,7 @@ async def weather(city: str) -> str:
 
 
 BUILT = ["read", "write", "edit", "apply_patch", "grep", "find", "ls", "exec", "process"]
-BUILT += ["session_status"]
+BUILT += ["code_execution", "session_status"]
 
 
 def without(name: str) -> list[str]:
@@ -53,7 +53,9 @@ async def test_the_readme_of_a_toolkit(workspace: Path) -> None:
         assert kit.workspace == str(workspace)
         assert (await kit.call("read", {"path": "a.txt"})).as_text() == "alpha\nbeta"
         assert (await kit.call("weather", {"city": "Oslo"})).as_text() == "18 degrees in Oslo"
-        assert (await kit.call("exec", {"command": "ls"})).is_error
+        listed = await kit.call("exec", {"command": "ls"})
+        assert (listed.as_text(), listed.details["confined"]) == ("a.txt\nsrc", True)
+        assert (await kit.call("exec", {"command": "ls", "elevated": True})).is_error
 
 
 async def test_several_calls_and_their_events(workspace: Path) -> None:
@@ -97,7 +99,7 @@ async def test_what_is_hidden_is_not_declared_but_taken(workspace: Path, provide
 def test_strict_schemas_and_unknown_apis(workspace: Path) -> None:
     kit = Toolkit.open({}, workspace=workspace)
     assert kit.schemas("openai", strict=True)[0]["function"]["strict"] is True
-    with pytest.raises(SchemaError, match="'mistral' is no model API; known: anthropic"):
+    with pytest.raises(SchemaError, match="unknown model API 'mistral'; known: anthropic"):
         kit.schemas("mistral")  # type: ignore[arg-type]
 
 

@@ -13,7 +13,7 @@ import apsw
 import pytest
 
 from clawkit.errors import ToolError, ToolInputError
-from clawkit.store_sqlite import Database
+from clawkit.store import Database
 
 FIRST = "CREATE TABLE note (text TEXT NOT NULL) STRICT;"
 SECOND = "ALTER TABLE note ADD COLUMN at INTEGER NOT NULL DEFAULT 7;"

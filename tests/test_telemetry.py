@@ -19,16 +19,16 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_s
 
 from clawkit import Hooks, Tool, tool
 from clawkit.agent.events import Event, TurnEnded, TurnStarted
-from clawkit.assistant import Agent
+from clawkit.agent_session import Agent
 from clawkit.config.load import loads
-from clawkit.config.sections.diagnostics import CaptureContent, Otel
+from clawkit.config.sections.environment import CaptureContent, Otel
 from clawkit.content import Assistant, Image, Text, Usage
 from clawkit.core.approval import Deny
 from clawkit.errors import ConfigError
-from clawkit.models.base import ModelError
 from clawkit.models.failover import Chain
-from clawkit.telemetry.export import address_of
+from clawkit.models.protocols import ModelError
 from clawkit.telemetry.settings import captured, is_on
+from clawkit.telemetry.spans import address_of
 from clawkit.testing.answers import call, calls, hang, think
 from clawkit.testing.models import ScriptedModel
 
@@ -526,7 +526,7 @@ async def test_a_parent_that_is_none_begins_a_trace(
 async def test_when_it_is_off_nothing_of_it_is_imported(tmp_path: Path) -> None:
     program = """
 import asyncio, sys
-from clawkit.assistant import Agent
+from clawkit.agent_session import Agent
 from clawkit.testing.models import ScriptedModel
 
 async def main():

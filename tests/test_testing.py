@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import clawkit.testing
 from clawkit import Context, Hooks, Tool, tool
 from clawkit.core.approval import Answer, Ask, Question
 from clawkit.testing import Events, ScriptedApprover, check_tool, open_kit
@@ -84,7 +86,7 @@ def test_a_good_tool_has_no_problems() -> None:
             Tool("a", "A.", {"properties": {"x": {}, "y": True}}, nothing),
             ["parameter 'x' has no description", "parameter 'y' has no description"],
         ),
-        (Tool("a", "A.", {}, nothing, aliases={"p": "path"}), ["alias 'p' leads to 'path'"]),
+        (Tool("a", "A.", {}, nothing, aliases={"p": "path"}), ["alias 'p' refers to 'path'"]),
         (Tool("a", "A.", {}, nothing, paths=("path",)), ["path 'path' is not a parameter"]),
         (Tool("a", "", {"type": "array"}, nothing), ["no description", "must be an object"]),
         (Tool("a", "A.", {"properties": {"x": {"type": "odd"}}}, nothing), ["cannot be used"]),
@@ -107,3 +109,22 @@ def test_problems_are_told_one_by_one(made: Tool, words: list[str]) -> None:
     assert len(problems) == len(words)
     for problem, expected in zip(problems, words, strict=True):
         assert expected in problem
+
+
+@pytest.mark.parametrize("name", ["ScriptedServer", "fault"])
+def test_without_the_test_kit_it_says_what_to_install(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in [each for each in sys.modules if each.partition(".")[0] == "clawkit_testkit"]:
+        monkeypatch.delitem(sys.modules, module)
+    others = [each for each in sys.path if not each.endswith("testkit/src")]
+    monkeypatch.setattr(sys, "path", others)
+    with pytest.raises(ModuleNotFoundError, match="pip install clawkit-testkit") as caught:
+        getattr(clawkit.testing, name)
+    assert f"clawkit.testing.{name} needs clawkit-testkit" in str(caught.value)
+    assert clawkit.testing.ScriptedModel("Hello.").left == 1
+
+
+def test_an_unknown_name_of_the_kit_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        clawkit.testing.nothing  # noqa: B018

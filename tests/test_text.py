@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from clawkit.text import (
     cut,
+    cut_start,
     fit,
     human_size,
     human_time,
@@ -312,3 +313,18 @@ def test_times(text: str, value: float) -> None:
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(ValueError, match="no time"):
         parse_time(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "kept"),
+    [
+        ("short", 10, "short"),
+        ("x" * 50 + "\n" + "y" * 30, 65, "[… 51 characters before this …]\n" + "y" * 30),
+        ("x" * 100, 60, "[… 73 characters before this …]\n" + "x" * 27),
+        ("x" * 100, 10, "[… 100 characters before this …]\n"),
+    ],
+)
+def test_of_a_text_that_is_cut_at_its_start_the_end_is_kept(
+    text: str, size: int, kept: str
+) -> None:
+    assert cut_start(text, size) == kept

@@ -8,22 +8,27 @@ from typing import TYPE_CHECKING, Any
 from clawkit.version import __version__
 
 if TYPE_CHECKING:
-    from clawkit.assistant import Agent
+    from clawkit.agent_session import Agent
     from clawkit.content import Image, Text
     from clawkit.core.approval import Answer, Approver, Ask, Deny, Question
     from clawkit.core.call import CallRequest
     from clawkit.core.context import Context, Sender
-    from clawkit.core.effects import Effect
     from clawkit.core.hooks import Call, Hooks, Rewrite
     from clawkit.core.result import Result
-    from clawkit.core.tool import Tool, tool
-    from clawkit.errors import ToolAuthorizationError, ToolError, ToolInputError
-    from clawkit.models.base import Model, ModelError
+    from clawkit.core.tool import Effect, Tool, tool
+    from clawkit.errors import (
+        OutputError,
+        ToolAuthorizationError,
+        ToolError,
+        ToolInputError,
+        TurnError,
+    )
+    from clawkit.models.protocols import Model, ModelError
     from clawkit.runtime import Toolkit
 
 # Loaded on first use: `import clawkit` costs next to nothing.
 _HOME = {
-    "Agent": "clawkit.assistant",
+    "Agent": "clawkit.agent_session",
     "Answer": "clawkit.core.approval",
     "Approver": "clawkit.core.approval",
     "Ask": "clawkit.core.approval",
@@ -31,11 +36,12 @@ _HOME = {
     "CallRequest": "clawkit.core.call",
     "Context": "clawkit.core.context",
     "Deny": "clawkit.core.approval",
-    "Effect": "clawkit.core.effects",
+    "Effect": "clawkit.core.tool",
     "Hooks": "clawkit.core.hooks",
     "Image": "clawkit.content",
-    "Model": "clawkit.models.base",
-    "ModelError": "clawkit.models.base",
+    "Model": "clawkit.models.protocols",
+    "ModelError": "clawkit.models.protocols",
+    "OutputError": "clawkit.errors",
     "Question": "clawkit.core.approval",
     "Result": "clawkit.core.result",
     "Rewrite": "clawkit.core.hooks",
@@ -46,6 +52,7 @@ _HOME = {
     "ToolError": "clawkit.errors",
     "ToolInputError": "clawkit.errors",
     "Toolkit": "clawkit.runtime",
+    "TurnError": "clawkit.errors",
     "tool": "clawkit.core.tool",
 }
 
@@ -63,6 +70,7 @@ __all__ = [
     "Image",
     "Model",
     "ModelError",
+    "OutputError",
     "Question",
     "Result",
     "Rewrite",
@@ -73,6 +81,7 @@ __all__ = [
     "ToolError",
     "ToolInputError",
     "Toolkit",
+    "TurnError",
     "__version__",
     "tool",
 ]

@@ -7,6 +7,8 @@
     ├── SecretError                    a secret reference could not be resolved
     ├── SchemaError                    a parameter schema cannot be used or adapted
     ├── RegistryError                  two tools claim one name, or a name is reserved
+    ├── TurnError                      an agent did not get to its answer
+    │   └── OutputError                the answer is not of the type that was asked for
     └── ToolError                      a call failed
         ├── UnknownToolError           no such tool, or not in this build
         └── ToolInputError             400: the caller can fix the call
@@ -86,6 +88,24 @@ class SchemaError(ClawkitError):
 
 class RegistryError(ClawkitError):
     """A tool could not be registered."""
+
+
+class TurnError(ClawkitError):
+    """An agent did not get to its answer. `how` the turn ended: `error`, `max-cost`, …"""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, how: str = "error") -> None:
+        self.how = how
+        super().__init__(message)
+
+
+class OutputError(TurnError):
+    """The answer is not of the type that was asked for, also after a second try. `text` has it."""
+
+    def __init__(self, message: str, *, text: str) -> None:
+        self.text = text
+        super().__init__(message)
 
 
 class ToolError(ClawkitError):

@@ -11,22 +11,22 @@ from typing import Any
 
 from clawkit.agent.assemble import Assembly, assemble
 from clawkit.agent.model import context_window_of, default_model, target_of
-from clawkit.approvals.seam import Approvals
-from clawkit.config.env import environment
+from clawkit.approvals.protocols import Approvals, Confines
 from clawkit.config.load import Loaded, load, loads
 from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef, parse_ref
+from clawkit.config.sources import environment
 from clawkit.core.approval import Answer, Approver, Question, nobody_to_ask
-from clawkit.core.call import CallRequest, OnEvent, Run, call, call_all
+from clawkit.core.call import CallGuard, CallRequest, OnEvent, Run, call, call_all
 from clawkit.core.context import InForce, Scope, Sender
 from clawkit.core.hooks import Hooks
 from clawkit.core.registry import CALLER, Registered
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
-from clawkit.core.watch import Watch
 from clawkit.errors import ConfigError, Issue, SchemaError
 from clawkit.redact import Redactor, is_secret_name
-from clawkit.schema.declare import PROVIDERS, Provider, declare
+from clawkit.sandbox.protocols import SandboxUnavailableError
+from clawkit.schema.choose import PROVIDERS, Provider, declare
 from clawkit.services import Services, known_secrets
 
 
@@ -58,6 +58,8 @@ class Toolkit:
         self._extra = tuple(extra)
         self._approver = approver
         self._later = later
+        self._place = run.workspace
+        """The workspace, also when the run works in a sandbox's own."""
 
     @classmethod
     def open(
@@ -74,7 +76,7 @@ class Toolkit:
         group: str = "",
         sender: Sender | None = None,
         owner: bool = False,
-        sandboxed: bool = False,
+        sandboxed: bool | None = None,
         depth: int = 0,
         allow: Iterable[str] | None = None,
         tools: Iterable[Tool] = (),
@@ -87,6 +89,7 @@ class Toolkit:
 
         `config` is a file, a mapping or a loaded configuration; left out, the file clawkit finds.
         Without an `agent`, the one that the configuration marks as the default, else `main`.
+        Left out, `sandboxed` is what the configuration says of the session.
         Unless `owner` is true (or the sender says so), the run has no owner's rights. With `later`,
         a command that needs a person is not refused when nobody can be asked: the call returns, and
         the command runs when somebody allows it while the kit is open. Raises
@@ -96,6 +99,8 @@ class Toolkit:
         agent = loaded.config.agents.choose(agent)
         ref = _model(model) if isinstance(model, str) else model
         ref = ref or default_model(loaded.config, agent)
+        if sandboxed is None:
+            sandboxed = loaded.config.agents.sandbox_of(agent).covers(session)
         scope = Scope(
             agent=agent,
             session=session,
@@ -113,7 +118,9 @@ class Toolkit:
         assembly = assemble(loaded.config, scope, given)
         place = resolve_workspace(loaded.config, agent, workspace)
         run = make_run(loaded, assembly, scope, place, hooks, approver, later=later)
-        return cls(loaded, assembly, run, on_event, extra=given, approver=approver, later=later)
+        kit = cls(loaded, assembly, run, on_event, extra=given, approver=approver, later=later)
+        kit._place = place
+        return kit
 
     def alter(
         self,
@@ -136,7 +143,7 @@ class Toolkit:
             self._loaded,
             self.assembly,
             scope,
-            old.workspace,
+            self._place,
             old.hooks,
             self._approver,
             later=self._later,
@@ -176,7 +183,7 @@ class Toolkit:
         return self._run.workspace
 
     @property
-    def guard(self) -> Watch | None:
+    def guard(self) -> CallGuard | None:
         """Looks for calls that repeat without progress. Tell it when a new turn begins."""
         return self._run.watch
 
@@ -186,7 +193,7 @@ class Toolkit:
         """The tools as a model API takes them; without a provider, as that of the run's model."""
         provider = provider or target_of(self._run.scope.model)
         if provider not in PROVIDERS:
-            raise SchemaError(f"{provider!r} is no model API; known: {', '.join(PROVIDERS)}")
+            raise SchemaError(f"unknown model API {provider!r}; known: {', '.join(PROVIDERS)}")
         return [
             declare(tool.name, tool.description, tool.offered, provider, strict=strict)
             for tool in self.tools
@@ -225,6 +232,23 @@ def _model(text: str) -> ModelRef:
         raise ConfigError([Issue("model", str(error))]) from None
 
 
+def _enter_sandbox(run: Run) -> Run:
+    """The run as the sandbox of its session has it, if that is sandboxed. Raises `ConfigError` when
+    a sandbox is configured that cannot be used."""
+    services: Any = run.services
+    if not services.requires_sandbox:
+        return run
+    confines: Any = services[Confines]
+    if problem := confines.problem:
+        raise ConfigError([Issue("agents.defaults.sandbox", problem)])
+    if not run.scope.sandboxed:
+        return run
+    try:
+        return replace(run, workspace=services.enter_sandbox())
+    except SandboxUnavailableError as error:
+        raise ConfigError([Issue("agents.defaults.sandbox", str(error))]) from None
+
+
 def resolve_workspace(
     config: Config, agent: str, given: str | os.PathLike[str] | None = None
 ) -> str:
@@ -252,7 +276,8 @@ def make_run(
     later: bool = False,
     redactor: Redactor | None = None,
 ) -> Run:
-    """Everything `core.call` needs, with the local services filled in.
+    """Everything `core.call` needs, with the local services filled in. Raises `ConfigError` when a
+    sandbox is configured that cannot be used.
 
     A `redactor` of an earlier run knows what was learned in it.
     """
@@ -262,10 +287,18 @@ def make_run(
     else:
         redactor.learn(known_secrets(loaded))
     made = redactor
-    services = Services(loaded, scope, workspace, approver=approver, later=later, redactor=redactor)
+    services = Services(
+        loaded,
+        scope,
+        workspace,
+        approver=approver,
+        later=later,
+        redactor=redactor,
+        rules=assembly,
+    )
     services.fill(InForce, lambda: assembly.in_force)
     services.fill(Redactor, lambda: made)
-    return Run(
+    run = Run(
         tools=assembly.tools,
         workspace=workspace,
         scope=scope,
@@ -278,9 +311,10 @@ def make_run(
         redactor=redactor,
         watch=_guard(loaded.config, scope.agent),
     )
+    return _enter_sandbox(run)
 
 
-def _guard(config: Config, agent: str) -> Watch | None:
+def _guard(config: Config, agent: str) -> CallGuard | None:
     """Looks for loops, unless that is turned off."""
     override = config.agents.get(agent).tools.loop_detection
     settings = config.tools.loop_detection.merged(override)

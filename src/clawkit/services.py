@@ -3,46 +3,64 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+import pwd
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from clawkit.approvals.seam import Approvals, Gate
-from clawkit.config.env import substitute
+from clawkit.approvals.protocols import Approvals, Confines, Gate
+from clawkit.code.protocols import Interpreters
 from clawkit.config.load import Loaded
+from clawkit.config.masking import secrets_of, variables_of
 from clawkit.config.paths import (
     approvals_file,
     audit_file,
     commands_dir,
     config_file,
+    expand,
     home,
     waiting_file,
 )
-from clawkit.config.sections.exec import Exec
-from clawkit.config.sections.fs import Fs
-from clawkit.config.shown import secrets_of, variables_of
-from clawkit.core.approval import Approver
+from clawkit.config.sections.sandbox import Sandbox
+from clawkit.config.sections.tools import Exec, Fs
+from clawkit.config.sources import substitute
+from clawkit.core.approval import Answer, Approver, Question
 from clawkit.core.context import InForce, Scope
 from clawkit.core.paths import ways_of
 from clawkit.errors import ConfigError, ToolError
-from clawkit.fs.base import FileSystem, WorkspaceFiles
-from clawkit.fs.kinds import ImageLimits
-from clawkit.fs.protect import Protection
-from clawkit.fs.search.query import Search
-from clawkit.fs.seen import Seen
-from clawkit.lsp.base import Diagnostics
-from clawkit.media.base import Media
-from clawkit.process.base import Commands, Surroundings
+from clawkit.fs.magic import ImageLimits
+from clawkit.fs.protected_files import Protection
+from clawkit.fs.protocols import FileSystem, Search, WorkspaceFiles
+from clawkit.fs.read_versions import ReadVersions
+from clawkit.lsp.protocols import Diagnostics
+from clawkit.media.protocols import Media
+from clawkit.process.protocols import BaseEnvironment, Commands, ExecHost
 from clawkit.redact import Redactor
-from clawkit.sessions.base import Plan, Sessions
+from clawkit.sessions.protocols import Plan, Sessions
 
 if TYPE_CHECKING:
     from clawkit.approvals.judge import Judge
+    from clawkit.sandbox.hidden_paths import DeniedFiles
+    from clawkit.sandbox.protocols import Mount
 
 Factory = Callable[[], object]
 _ABOUT_THE_RUN = (InForce, Redactor)
+
+
+class FileRules(Protocol):
+    """What `tools.rules` says about files."""
+
+    @property
+    def denies_files(self) -> bool:
+        """Whether a rule may deny that a file is read."""
+        ...
+
+    def effect_on(self, tool: str, path: str, workspace: str) -> str:
+        """`allow`, `ask` or `deny` for a file tool's use of a path."""
+        ...
 
 
 class Services(Mapping[type, object]):
@@ -57,6 +75,7 @@ class Services(Mapping[type, object]):
         approver: Approver | None = None,
         later: bool = False,
         redactor: Redactor | None = None,
+        rules: FileRules | None = None,
     ) -> None:
         """`approver` is somebody here who can be asked; with `later`, what needs a person may also
         be answered after the call."""
@@ -66,23 +85,28 @@ class Services(Mapping[type, object]):
         self._approver = approver
         self._later = later
         self._redactor = redactor or Redactor()
+        self._rules = rules
+        self._is_inside = False
         config = loaded.config
         self._fs: Fs = config.tools.fs.merged(config.agents.get(scope.agent).tools.fs)
         self._exec: Exec = config.tools.exec.merged(config.agents.get(scope.agent).tools.exec)
+        self._sandbox: Sandbox = config.agents.sandbox_of(scope.agent)
         self._is_closed = False
         self._older: Services | None = None
         self._made: dict[type, object] = {}
         self._factories: dict[type, Factory] = {
-            FileSystem: lambda: self._files(self._fs.workspace_only),
+            FileSystem: self._all_files,
             WorkspaceFiles: lambda: self._files(held=True, roots=False),
-            Seen: Seen,
+            ReadVersions: ReadVersions,
             Search: self._search,
             Diagnostics: self._diagnostics,
             Media: self._media,
             ImageLimits: lambda: ImageLimits(config.agents.defaults.image_max_dimension_px),
             Commands: self._commands,
-            Surroundings: self._surroundings,
+            BaseEnvironment: self._surroundings,
+            Interpreters: self._interpreters,
             Approvals: self._approvals,
+            Confines: self._confines,
             Gate: self._gate,
             Sessions: self._sessions,
             Plan: self._plan,
@@ -119,40 +143,80 @@ class Services(Mapping[type, object]):
         """End what the services started. They can be asked for again, but nothing more runs."""
         self._is_closed = True
         made, self._made = self._made, {}
-        for service in made.values():
+        # Commands end before the sandbox that they run in.
+        for kind in sorted(made, key=lambda kind: kind is not Commands):
+            service = made[kind]
             close = getattr(service, "close", None)
             if close is not None and (ending := close()) is not None:
                 await ending
         if self._older is not None:
             await self._older.close()
 
-    def _files(self, held: bool, roots: bool = True) -> Any:
+    @property
+    def requires_sandbox(self) -> bool:
+        """Whether commands run in a sandbox or not at all; known without preparing one."""
+        return self._sandbox.is_required(self._scope.session)
+
+    def enter_sandbox(self) -> str:
+        """Have everything work where the sandbox of the session is; the directory. Raises
+        `SandboxUnavailableError`."""
+        confines: Any = self[Confines]
+        self._workspace = confines.workspace()
+        self._is_inside = True
+        return self._workspace
+
+    def _all_files(self) -> Any:
+        if self._is_inside:
+            confines: Any = self[Confines]
+            return confines.sandbox.files()
+        return self._files(self._fs.workspace_only)
+
+    def _mounted(self, mounts: Sequence[Mount]) -> Any:
+        """The files of a sandboxed session: its own, and what it may only read."""
+        read = [mount.source for mount in mounts if not mount.writable]
+        write = [mount.source for mount in mounts if mount.writable]
+        return self._files(held=True, roots=not read, read=read, write=write)
+
+    def _files(
+        self,
+        held: bool,
+        roots: bool = True,
+        *,
+        read: Sequence[str] = (),
+        write: Sequence[str] = (),
+    ) -> Any:
         from clawkit.fs.local import LocalFileSystem
 
         return LocalFileSystem(
             self._workspace,
             workspace_only=held,
-            read_roots=self._fs.read_roots if roots else (),
-            write_roots=self._fs.write_roots if roots else (),
+            read_roots=(*read, *(self._fs.read_roots if roots else ())),
+            write_roots=(*write, *(self._fs.write_roots if roots else ())),
             hard_links=self._fs.hard_links == "allow",
             protection=self._protection(),
             ask=self._fs.protected == "ask",
             journals=os.path.join(os.path.realpath(home(os.environ)), "changes"),
         )
 
+    def _own_files(self) -> tuple[str, ...]:
+        """What clawkit reads and writes outside of its home."""
+        return (*map(os.path.abspath, self._loaded.files), *self._elsewhere())
+
     def _protection(self) -> Protection:
-        files = (os.path.abspath(file) for file in self._loaded.files)
-        ways = (way for file in (*files, *self._elsewhere()) for way in ways_of(file))
+        ways = (way for file in self._own_files() for way in ways_of(file))
         own = (os.path.realpath(home(os.environ)), *ways)
         place = os.path.realpath(self._workspace)
         # A workspace that lies in the state directory is an ordinary place.
         is_inside = any(place.startswith(f"{each}/") for each in own)
-        return Protection(own, open=(place,) if is_inside else ())
+        user = os.path.realpath(expand("~", os.environ))
+        is_around = f"{user}/".startswith(f"{place.rstrip('/')}/")
+        open_ = (place,) if is_inside else ()
+        return Protection(own, open=open_, home=user if is_around else "")
 
     def _elsewhere(self) -> list[str]:
         """What of our state the settings put outside of the state directory."""
-        from clawkit.models.modelsjson import agent_dirs
-        from clawkit.sessions.place import files_of_store, locate_store
+        from clawkit.models.providers import agent_dirs
+        from clawkit.sessions.location import files_of_store, locate_store
 
         env = {**os.environ, **self._loaded.env}
         found = agent_dirs(self._loaded.config, env)
@@ -178,29 +242,82 @@ class Services(Mapping[type, object]):
         return LanguageServers(self._workspace, roots, self._fs.lsp, cache_dir=cache)
 
     def _media(self) -> Any:
-        from clawkit.media.convert import LocalMedia
+        from clawkit.media.local import LocalMedia
 
         return LocalMedia()
 
     def _commands(self) -> Any:
-        from clawkit.process.local import LocalHost
+        from clawkit.process.local_host import LocalHost
         from clawkit.process.supervisor import Supervisor
 
         if self._is_closed:
             raise ToolError("clawkit has been closed here; nothing is started any more")
         folder = commands_dir(os.environ)
         settings = self._exec
+        confines: Any = self[Confines]
+        hosts: dict[str, Callable[[], ExecHost]] = {
+            "gateway": lambda: LocalHost(
+                folder, max_processes=settings.max_processes, guard=confines.guard
+            )
+        }
+        if confines.has_sandbox:
+            hosts["sandbox"] = lambda: confines.sandbox.host()
         return Supervisor(
-            {"gateway": lambda: LocalHost(folder, max_processes=settings.max_processes)},
+            hosts,
             folder,
             max_running=settings.max_running,
             keep_s=settings.cleanup_ms / 1000,
         )
 
-    def _surroundings(self) -> Any:
-        from clawkit.process.surroundings import LocalSurroundings
+    def _confines(self) -> Any:
+        from clawkit.config.secrets import resolve
+        from clawkit.sandbox.confinement import Confinement
+        from clawkit.sandbox.hidden_paths import DeniedFiles
+        from clawkit.sandbox.paths import SandboxContext
 
-        return LocalSurroundings(
+        files = DeniedFiles(lambda path: self._effect_on("read", path) == "deny")
+        around = SandboxContext(
+            workspace=self._workspace,
+            state=home(os.environ),
+            agent=self._scope.agent,
+            session=self._scope.session,
+            homes=tuple(dict.fromkeys((os.path.expanduser("~"), login_home()))),
+            spool_dir=commands_dir(os.environ),
+            max_processes=self._exec.max_processes,
+            files=self._mounted,
+            denied=partial(self._denied_files, files),
+            own=self._own_files(),
+            ask_host=self._ask_host,
+            reveal=partial(
+                resolve, config=self._loaded.config, env={**os.environ, **self._loaded.env}
+            ),
+            protection=self._protection(),
+        )
+        return Confinement(self._sandbox, around)
+
+    async def _ask_host(self, host: str, port: int) -> bool:
+        """Have a person decide whether a command may connect to a host."""
+        approvals: Any = self[Approvals]
+        if approvals.route() == "none":
+            return False
+        question = Question(
+            "exec",
+            {"host": host, "port": port},
+            title=f"let a command in the sandbox connect to {host}, port {port}",
+            description="It is not in sandbox.allowHosts. An approval holds for this session.",
+            asked_by="sandbox.network",
+            to_allow=f"clawkit config set agents.defaults.sandbox.allowHosts '[\"{host}\"]'",
+            timeout_s=self._loaded.config.approvals.timeout_seconds,
+            agent=self._scope.agent,
+            session=self._scope.session,
+        )
+        answer: Answer = await approvals.ask(question)
+        return answer.verdict == "allow"
+
+    def _surroundings(self) -> Any:
+        from clawkit.process.environ import LocalEnvironment
+
+        return LocalEnvironment(
             os.environ,
             prepend=self._exec.path_prepend,
             keep=self._exec.inherit_env,
@@ -209,29 +326,37 @@ class Services(Mapping[type, object]):
             cache=os.path.join(home(os.environ), "cache", "login-path.json"),
         )
 
+    def _interpreters(self) -> Any:
+        from clawkit.code.interpreters import KeptInterpreters
+
+        commands: Any = self[Commands]
+        return KeptInterpreters(commands)
+
     def _sessions(self) -> Any:
-        from clawkit.sessions.place import locate_store
+        from clawkit.sessions.location import locate_store
         from clawkit.sessions.store import SessionStore
 
         place = locate_store(self._loaded.config.session.store, os.environ)
         return SessionStore(place, self._redactor.text)
 
     def _plan(self) -> Any:
-        from clawkit.sessions.plan import CurrentPlan
+        from clawkit.sessions.protocols import CurrentPlan
 
         return CurrentPlan()
 
     def judge(self, settings: Exec | None = None) -> Judge:
         """What commands of this run are judged by, with other settings than those in force."""
         from clawkit.approvals.judge import Judge
-        from clawkit.approvals.places import Places
+        from clawkit.approvals.path_rules import PathRules
+        from clawkit.fs.masks import is_env_file
+        from clawkit.sandbox.confinement import can_confine
 
         config, agent = self._loaded.config, self._scope.agent
         state = home(os.environ)
         # What was not read from a file has a name that is none.
         read = (os.path.abspath(file) for file in self._loaded.files if os.path.isfile(file))
         own = (state, config_file(os.environ), *read, *self._elsewhere())
-        places = Places(
+        places = PathRules(
             self._workspace,
             read_roots=self._fs.read_roots,
             write_roots=self._fs.write_roots,
@@ -239,6 +364,9 @@ class Services(Mapping[type, object]):
             why_protected=self._protection().explain,
             own=own,
             own_open=[commands_dir(os.environ)],
+            effect_on=self._effect_on,
+            is_masked=is_env_file,
+            hard_links=self._fs.hard_links == "allow" or not self._fs.workspace_only,
         )
         override = config.agents.get(agent).tools.exec
         is_own = any(getattr(override, name, None) for name in ("mode", "security", "ask"))
@@ -247,6 +375,7 @@ class Services(Mapping[type, object]):
             approvals_file(os.environ),
             key=f"{config.agents.key_of(agent)}.tools.exec" if is_own else "tools.exec",
             agent=agent,
+            confines=can_confine() or (settings or self._exec).unconfined == "allow",
             may_read=places.may_read,
             may_write=places.may_write,
             is_own=places.is_own,
@@ -254,12 +383,24 @@ class Services(Mapping[type, object]):
             own_names=tuple({os.path.basename(file) for file in own}),
         )
 
+    def _effect_on(self, tool: str, path: str) -> str:
+        if self._rules is None:
+            return "allow"
+        return self._rules.effect_on(tool, path, self._workspace)
+
+    def _denied_files(self, files: DeniedFiles) -> list[str]:
+        """Files in the workspace that no file tool may read. Raises `ToolError` when there are too
+        many files to look at."""
+        if self._rules is None or not self._rules.denies_files:
+            return []
+        return files.find(self._workspace)
+
     def _approvals(self) -> Any:
         from clawkit.approvals.broker import Broker
-        from clawkit.approvals.waiting import Waiting
+        from clawkit.approvals.pending_store import PendingStore
 
         return Broker(
-            Waiting(waiting_file(os.environ)),
+            PendingStore(waiting_file(os.environ)),
             approver=self._approver,
             line=_find_line,
             later=self._later,
@@ -268,6 +409,7 @@ class Services(Mapping[type, object]):
     def _gate(self) -> Any:
         from clawkit.approvals.audit import Audit
         from clawkit.approvals.gate import LocalGate
+        from clawkit.fs.masks import EnvSecrets
 
         def approvals() -> Any:
             return self[Approvals]
@@ -278,12 +420,22 @@ class Services(Mapping[type, object]):
             Audit(audit_file(os.environ), self._redactor),
             self._redactor,
             timeout_s=self._loaded.config.approvals.timeout_seconds,
+            confines=self[Confines],  # type: ignore[arg-type]
+            before=EnvSecrets(self._workspace, self._redactor.learn).refresh,
         )
+
+
+def login_home() -> str:
+    """The home directory of the user, whatever HOME says."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:
+        return os.path.expanduser("~")
 
 
 def known_secrets(loaded: Loaded) -> list[str]:
     """Secrets of the configuration and of the files of agents, those behind a name too."""
-    from clawkit.models.stored import stored_secrets
+    from clawkit.models.secret_values import stored_secrets
 
     raw = loaded.raw or msgspec.to_builtins(loaded.config)
     env = {**os.environ, **loaded.env}
@@ -294,8 +446,8 @@ def known_secrets(loaded: Loaded) -> list[str]:
 
 def _find_line() -> tuple[str, str] | None:
     """Where somebody may wait for questions, and the token that is known there."""
-    from clawkit.approvals.document import BadDocumentError, read_document
-    from clawkit.approvals.line import socket_path
+    from clawkit.approvals.file import BadDocumentError, read_document
+    from clawkit.approvals.socket import socket_path
 
     try:
         document = read_document(approvals_file(os.environ))

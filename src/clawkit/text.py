@@ -14,6 +14,7 @@ TAIL_LOOK = 2_000
 TAIL_MAX = 4_000
 
 _MIDDLE = "\n[… {:,} characters left out here …]\n"
+_BEFORE = "[… {:,} characters before this …]\n"
 _SUFFIX = (
     "\n[… {:,} more characters left out. Ask for less: a narrower request, an offset, a limit.]"
 )
@@ -85,6 +86,15 @@ def cut(text: str, max_chars: int) -> str:
     end = _head_end(text, max_chars - tail - len(_MIDDLE.format(len(text))))
     start = _tail_start(text, len(text) - tail)
     return text[:end] + _MIDDLE.format(start - end) + text[start:]
+
+
+def cut_start(text: str, max_chars: int) -> str:
+    """At most `max_chars` of the end of a text, below a notice that says how much is missing."""
+    if len(text) <= max_chars:
+        return text
+    room = max(0, max_chars - len(_BEFORE.format(len(text))))
+    start = _tail_start(text, len(text) - room) if room else len(text)
+    return _BEFORE.format(start) + text[start:]
 
 
 def _end_matters(text: str) -> bool:

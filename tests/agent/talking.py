@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 from clawkit.agent.events import Answered, Event, ResultStored, TurnEnded, TurnStarted
-from clawkit.assistant import Agent
+from clawkit.agent_session import Agent
 from clawkit.content import Assistant, Message, ToolResult
-from clawkit.models.base import Api
+from clawkit.models.protocols import Api
 from clawkit.sessions.store import SessionStore
-from clawkit.testing.server import ScriptedServer
+from clawkit_testkit.server import ScriptedServer
 
 APIS: tuple[Api, ...] = get_args(Api)
 KEY = "sk-scripted-0123456789abcdefghijklmnop"

@@ -19,9 +19,9 @@ from tests.agent.talking import stored as stored_of
 
 from clawkit.agent.events import Event
 from clawkit.content import Assistant, Image, Message, Text, Thinking, ToolResult
-from clawkit.models.base import Api
+from clawkit.models.protocols import Api
 from clawkit.testing.answers import call, say, think
-from clawkit.testing.server import ScriptedServer
+from clawkit_testkit.server import ScriptedServer
 
 STEPS = 50
 WORDS = (

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from clawkit.errors import ConfigError, RegistryError
 
 OWNER = Scope(sender=Sender(owner=True))
 BUILT = ["read", "write", "edit", "apply_patch", "grep", "find", "ls", "exec", "process"]
-BUILT += ["session_status"]
+BUILT += ["code_execution", "session_status"]
 
 
 async def nothing(_params: Any, _ctx: Context) -> None:
@@ -78,10 +80,20 @@ def test_two_tools_of_one_name_are_refused() -> None:
 
 
 def test_policy_takes_tools_away_and_says_why() -> None:
-    assembly = assemble(config_of(deny=["read", "exec"]), OWNER)
-    assert list(assembly.tools) == [name for name in BUILT if name not in ("read", "exec")]
+    assembly = assemble(config_of(deny=["read", "process"]), OWNER)
+    assert list(assembly.tools) == [name for name in BUILT if name not in ("read", "process")]
     assert "tools.deny denies it with 'read'" in assembly.refused["read"]
-    assert "exec" in assembly.refused
+    assert "process" in assembly.refused
+
+
+def test_denying_exec_takes_code_execution_away_as_well() -> None:
+    assembly = assemble(config_of(deny=["exec"]), OWNER)
+    assert not {"exec", "code_execution"} & set(assembly.tools)
+    assert "runs programs like exec, and tools.deny" in assembly.refused["code_execution"]
+    rules = [{"tool": "exec", "effect": "deny"}]
+    assert "code_execution" not in assemble(config_of(rules=rules), OWNER).tools
+    only = assemble(config_of(allow=["code_execution", "read"]), OWNER)
+    assert list(only.tools) == ["read", "code_execution"]
 
 
 def test_owner_only_tools_are_for_owners() -> None:
@@ -154,7 +166,7 @@ def test_text_that_is_not_utf8_is_a_configuration_error() -> None:
         ({"tool": "jobs", "action": "start"}, "action: 'jobs' has no such action"),
         (
             {"tool": "*", "params": {"pth": "x"}},
-            "params.pth: 'read' and 'write' and 'edit' and 8 more has no such parameter",
+            "params.pth: 'read' and 'write' and 'edit' and 9 more has no such parameter",
         ),
         ({"tool": "read", "params": {"path": "x", "offset": "1"}}, None),
         ({"tool": "read", "params": {"file_path": "x"}}, None),
@@ -317,6 +329,37 @@ def test_only_the_latest_assemblies_are_remembered() -> None:
         assemble(Config(), Scope(group=str(number)))
     assert len(_cache) == _REMEMBERED
     assert assemble(Config(), Scope(group="first")) is not first
+
+
+@pytest.fixture
+def quick_switches() -> Iterator[None]:
+    """Threads that take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.no_cover
+@pytest.mark.usefixtures("quick_switches")
+def test_many_threads_can_assemble_many_scopes_at_once() -> None:
+    failures: list[Exception] = []
+
+    def work(start: int) -> None:
+        try:
+            for number in range(1_000):
+                group = str((number * 7 + start) % (_REMEMBERED + 16))
+                assemble(Config(), Scope(group=group))
+        except Exception as error:  # noqa: BLE001  # a thread's root: reported below
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(start,)) for start in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(_cache) == _REMEMBERED
 
 
 def test_neither_the_session_nor_the_window_makes_another_assembly() -> None:

@@ -14,13 +14,12 @@ from tests.agent.talking import Heard, assert_consistent, assert_sane, open_agen
 from clawkit import Result, Toolkit
 from clawkit.agent.compact import Settings
 from clawkit.agent.events import Compacted, Event, ResultStored, Said, TextPiece, TurnEnded
-from clawkit.agent.limits import Limits
-from clawkit.agent.loop import Conversation, specs_of
+from clawkit.agent.loop import Conversation, Limits, specs_of
 from clawkit.content import Assistant, Message, Summary, Text, Thinking, ToolResult, Usage
 from clawkit.core.approval import Answer, Question
 from clawkit.core.tool import Tool
 from clawkit.errors import ConflictError, ToolError
-from clawkit.models.base import Delta, Facts, ModelError, Request, TextDelta
+from clawkit.models.protocols import Delta, Facts, ModelError, Request, TextDelta
 from clawkit.testing import open_kit
 from clawkit.testing.answers import Gate, call, calls, say, think
 from clawkit.testing.models import ScriptedModel
@@ -35,7 +34,7 @@ class Kept:
         self.messages: list[Message] = []
         self.trouble = ""
 
-    def append(self, message: Message) -> None:
+    def append(self, message: Message, *, is_redacted: bool = False) -> None:
         if self.trouble:
             raise ToolError(self.trouble)
         self.messages.append(message)

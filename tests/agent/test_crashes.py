@@ -16,11 +16,11 @@ from tests.agent.talking import APIS, assert_consistent, config_for, open_agent,
 from tests.cli.asking import Asker, Asking
 
 from clawkit.content import Assistant, Message, ToolResult, User
-from clawkit.models.base import Api
-from clawkit.sessions.mend import INTERRUPTED
-from clawkit.testing import fault
+from clawkit.models.protocols import Api
+from clawkit.sessions.repair import INTERRUPTED
 from clawkit.testing.answers import Gate, call, say, think
-from clawkit.testing.server import ScriptedServer
+from clawkit_testkit import fault
+from clawkit_testkit.server import ScriptedServer
 
 TELL = [call("exec", {"command": "echo $$ > pid; exec sleep 1000"})]
 

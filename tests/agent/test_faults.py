@@ -26,13 +26,13 @@ from tests.agent.talking import (
 
 from clawkit import Result, tool
 from clawkit.agent.events import TurnEnded, Voided
-from clawkit.agent.limits import Limits
-from clawkit.assistant import Agent
+from clawkit.agent.loop import Limits
+from clawkit.agent_session import Agent
 from clawkit.content import Assistant, Message, Text, ToolResult
-from clawkit.models.base import Api
-from clawkit.testing import fault
+from clawkit.models.protocols import Api
 from clawkit.testing.answers import Gate, call, calls, say, think
-from clawkit.testing.server import ScriptedServer
+from clawkit_testkit import fault
+from clawkit_testkit.server import ScriptedServer
 
 Happened = tuple[TurnEnded, Heard, list[Message]]
 LOOK = [think("So."), say("Let me look."), call("read", {"path": "a.txt"})]
@@ -85,7 +85,7 @@ CASES = {
     "dropped": Case(fault.drop(), "closed the connection", "Check models.providers.", 9),
     "cut": Case(fault.cut(2), "broke off", _LATER, 9),
     "cut before the first word": Case(fault.cut(0), "closed the conn", "and the network.", 9),
-    "no JSON": Case(fault.malformed(1), "no JSON", "baseUrl and api", 9),
+    "no JSON": Case(fault.malformed(1), "not valid JSON", "baseUrl and api", 9),
     "wrong JSON": Case(fault.wrong_json(2), "broke off", _LATER, 9),
     "a page": Case(fault.html(), "a web page", "baseUrl", 1),
     "a page of a proxy": Case(fault.html(502), "HTTP 502", _LATER, 9),
@@ -228,7 +228,7 @@ def text_of(result: ToolResult) -> str:
 
 
 ODD_CALLS: dict[str, tuple[Any, Callable[[list[ToolResult]], bool]]] = {
-    "unknown tool": (fault.unknown_tool(), lambda got: "no tool called" in text_of(got[0])),
+    "unknown tool": (fault.unknown_tool(), lambda got: "unknown tool" in text_of(got[0])),
     "objects": (fault.object_arguments(), lambda got: "alpha" in text_of(got[0])),
     "double-encoded": (fault.double_encoded(), lambda got: "alpha" in text_of(got[0])),
     "same ids": (

@@ -24,8 +24,7 @@ from clawkit.agent.events import (
     TurnStarted,
     Voided,
 )
-from clawkit.agent.limits import Limits
-from clawkit.agent.loop import Conversation, specs_of
+from clawkit.agent.loop import Conversation, Limits, specs_of
 from clawkit.content import (
     Assistant,
     Image,
@@ -39,7 +38,7 @@ from clawkit.content import (
 )
 from clawkit.core.tool import Tool
 from clawkit.errors import ToolError
-from clawkit.models.base import Again, Delta, Facts, ModelError, Request, TextDelta
+from clawkit.models.protocols import Again, Delta, Facts, ModelError, Request, TextDelta
 from clawkit.testing import open_kit
 from clawkit.testing.answers import Gate, call, calls, hang
 from clawkit.testing.models import ScriptedModel
@@ -54,7 +53,7 @@ class Kept:
         self.messages: list[Message] = []
         self.fail = False
 
-    def append(self, message: Message) -> None:
+    def append(self, message: Message, *, is_redacted: bool = False) -> None:
         if self.fail:
             raise ToolError("the disk is full")
         self.messages.append(message)

@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 
 from clawkit import tool
-from clawkit.agent.prompt import Mode, Surroundings, build_prompt
-from clawkit.agent.workspace_files import WorkspaceFile, read_workspace_files
+from clawkit.agent.prompt import (
+    Mode,
+    Surroundings,
+    WorkspaceFile,
+    build_prompt,
+    read_workspace_files,
+)
 from clawkit.core.catalog import CATALOG
 from clawkit.testing import open_kit
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -347,10 +347,10 @@ def test_what_is_being_written_to_is_refused(facts: Facts, tmp_path: Path) -> No
     "given",
     [
         {},
-        {"version": 1},
-        {"version": 2, "salt": ""},
-        {"version": 1, "salt": 5},
-        {"version": "1", "salt": ""},
+        {"version": 2},
+        {"version": 1, "salt": ""},
+        {"version": 2, "salt": 5},
+        {"version": "2", "salt": ""},
     ],
 )
 def test_a_binding_that_says_nothing_allows_nothing(facts: Facts, given: Facts) -> None:
@@ -379,18 +379,23 @@ QUESTION = Question("exec", {}, "t")
 OFFERS = Question("exec", {}, "t", lasting=(Lasting("exact", "x"), Lasting("program", "y")))
 
 
-@pytest.mark.parametrize(
-    ("question", "answer", "wrong"),
-    [
+def _only_what_was_offered_is_an_answer(question: Question, answer: Any, wrong: str) -> None:
+    found = fault(question, answer)
+    assert wrong in found
+    assert bool(found) is bool(wrong)
+
+
+def test_only_what_was_offered_is_an_answer(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = [
         (QUESTION, Answer("allow"), ""),
         (QUESTION, Answer("deny"), ""),
-        (QUESTION, Answer("allow", extent="exact"), "only a yes for once was offered"),
+        (QUESTION, Answer("allow", extent="exact"), "only an approval for once was offered"),
         (OFFERS, Answer("allow", extent="exact"), ""),
         (OFFERS, Answer("allow", extent="program"), ""),
         (OFFERS, Answer("allow", extent="subcommand"), "'subcommand' was not offered"),
         (OFFERS, Answer("allow", extent=""), "'' was not offered"),  # type: ignore[arg-type]
         (OFFERS, Answer("allow", extent=["exact"]), "was not offered"),  # type: ignore[arg-type]
-        (OFFERS, Answer("deny", extent="exact"), "only a yes can be for all times"),
+        (OFFERS, Answer("deny", extent="exact"), "only an approval can be made to last"),
         (OFFERS, Answer("deny", silent=True), "silence is no answer"),
         (OFFERS, Answer("allow", silent=True), "silence is no answer"),
         (OFFERS, Answer("ALLOW"), "neither a yes nor a no"),  # type: ignore[arg-type]
@@ -399,12 +404,10 @@ OFFERS = Question("exec", {}, "t", lasting=(Lasting("exact", "x"), Lasting("prog
         (OFFERS, True, "neither a yes nor a no"),
         (OFFERS, "allow", "neither a yes nor a no"),
         (OFFERS, None, "neither a yes nor a no"),
-    ],
-)
-def test_only_what_was_offered_is_an_answer(question: Question, answer: Any, wrong: str) -> None:
-    found = fault(question, answer)
-    assert wrong in found
-    assert bool(found) is bool(wrong)
+    ]
+    for question, answer, wrong in cases:
+        with subtests.test(question=question, answer=answer, wrong=wrong):
+            _only_what_was_offered_is_an_answer(question, answer, wrong)
 
 
 @pytest.mark.parametrize(
@@ -425,12 +428,12 @@ def test_a_choice_is_an_answer(choice: str, extent: str | None, expected: Answer
 @pytest.mark.parametrize(
     ("question", "choice", "extent", "message"),
     [
-        (OFFERS, "allow", None, "'allow' is no decision; use one of allow-once, allow-always"),
-        (OFFERS, "x\n" * 999, None, "is no decision"),
+        (OFFERS, "allow", None, "'allow' is not a decision; use one of allow-once, allow-always"),
+        (OFFERS, "x\n" * 999, None, "is not a decision"),
         (OFFERS, "allow-once", "exact", "an extent goes only with allow-always"),
         (OFFERS, "deny", "exact", "an extent goes only with allow-always"),
         (OFFERS, "allow-always", "subcommand", "'subcommand' was not offered, only 'exact' or"),
-        (QUESTION, "allow-always", None, "only a yes for once was offered"),
+        (QUESTION, "allow-always", None, "only an approval for once was offered"),
     ],
 )
 def test_a_choice_that_makes_no_sense_is_told(

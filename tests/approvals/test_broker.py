@@ -17,10 +17,10 @@ from typing import Any
 import apsw
 import pytest
 
-from clawkit.approvals import base, seam
+from clawkit.approvals import protocols, types
 from clawkit.approvals.broker import Broker
-from clawkit.approvals.line import serve
-from clawkit.approvals.waiting import MAX_PENDING, Waiting
+from clawkit.approvals.pending_store import MAX_PENDING, PendingStore
+from clawkit.approvals.socket import serve
 from clawkit.core.approval import Answer, Lasting, Question
 from clawkit.errors import (
     ConflictError,
@@ -51,8 +51,8 @@ def home() -> Iterator[str]:
 
 
 @pytest.fixture
-def waiting(home: str) -> Iterator[Waiting]:
-    store = Waiting(os.path.join(home, "approvals.sqlite"))
+def waiting(home: str) -> Iterator[PendingStore]:
+    store = PendingStore(os.path.join(home, "approvals.sqlite"))
     yield store
     store.close()
 
@@ -89,7 +89,7 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-async def only(waiting: Waiting) -> base.Pending:
+async def only(waiting: PendingStore) -> types.Pending:
     """The one question that waits."""
     while not (found := waiting.pending(now_ms())):
         await asyncio.sleep(0.01)
@@ -97,15 +97,15 @@ async def only(waiting: Waiting) -> base.Pending:
     return one
 
 
-def states(waiting: Waiting) -> list[str]:
+def states(waiting: PendingStore) -> list[str]:
     db = apsw.Connection(waiting.path)
     found = [str(state) for (state,) in db.execute("SELECT state FROM question")]
     db.close()
     return found
 
 
-def test_it_is_what_tools_expect(waiting: Waiting) -> None:
-    assert isinstance(Broker(waiting), seam.Approvals)
+def test_it_is_what_tools_expect(waiting: PendingStore) -> None:
+    assert isinstance(Broker(waiting), protocols.Approvals)
 
 
 @pytest.mark.parametrize(
@@ -121,12 +121,14 @@ def test_it_is_what_tools_expect(waiting: Waiting) -> None:
         ({"line": lambda: ("/nowhere/s.sock", TOKEN)}, "none"),
     ],
 )
-def test_the_route_says_who_can_answer(waiting: Waiting, options: Any, route: str) -> None:
+def test_the_route_says_who_can_answer(waiting: PendingStore, options: Any, route: str) -> None:
     assert Broker(waiting, **options).route() == route
 
 
 @pytest.mark.parametrize("lazy", [False, True])
-async def test_a_line_somebody_serves_is_a_route(waiting: Waiting, home: str, lazy: bool) -> None:
+async def test_a_line_somebody_serves_is_a_route(
+    waiting: PendingStore, home: str, lazy: bool
+) -> None:
     path = f"{home}/s.sock"
     line: Any = (lambda: (path, TOKEN)) if lazy else (path, TOKEN)
     async with served(path, Says(Answer("deny"))):
@@ -152,7 +154,7 @@ async def served(path: str, approver: Any) -> AsyncIterator[None]:
         loop.close()
 
 
-async def test_nobody_being_there_is_a_silent_no(waiting: Waiting) -> None:
+async def test_nobody_being_there_is_a_silent_no(waiting: PendingStore) -> None:
     answer = await Broker(waiting).ask(ASKED)
     assert answer == Answer("deny", "nobody can be asked here", silent=True)
     assert waiting.pending(now_ms()) == []
@@ -166,19 +168,19 @@ async def test_nobody_being_there_is_a_silent_no(waiting: Waiting) -> None:
         (Answer("deny", "no", by="ada"), "denied"),
     ],
 )
-async def test_the_person_here_is_asked(waiting: Waiting, said: Answer, state: str) -> None:
+async def test_the_person_here_is_asked(waiting: PendingStore, said: Answer, state: str) -> None:
     approver = ScriptedApprover(said)
     assert await Broker(waiting, approver=approver).ask(ASKED) == said
     assert approver.requests == [ASKED]
     assert states(waiting) == [state]
 
 
-async def test_a_nameless_answer_is_that_of_a_person(waiting: Waiting) -> None:
+async def test_a_nameless_answer_is_that_of_a_person(waiting: PendingStore) -> None:
     answer = await Broker(waiting, approver=ScriptedApprover("allow")).ask(ASKED)
     assert answer == Answer("allow", by="a person")
 
 
-async def test_what_an_answer_is_about_is_kept_with_the_question(waiting: Waiting) -> None:
+async def test_what_an_answer_is_about_is_kept_with_the_question(waiting: PendingStore) -> None:
     broker = Broker(waiting, later=True)
     assert waiting.get(broker.submit(ASKED, {"cwd": "x"}).id).binding == {"cwd": "x"}
     task = asyncio.create_task(Broker(waiting, approver=Silent()).ask(ASKED, {"cwd": "y"}))
@@ -188,7 +190,7 @@ async def test_what_an_answer_is_about_is_kept_with_the_question(waiting: Waitin
     task.cancel()
 
 
-async def test_the_person_on_the_line_is_asked(waiting: Waiting, home: str) -> None:
+async def test_the_person_on_the_line_is_asked(waiting: PendingStore, home: str) -> None:
     path, said = f"{home}/s.sock", Answer("allow", by="eve")
     async with served(path, Says(said)):
         assert await Broker(waiting, line=(path, TOKEN)).ask(ASKED) == said
@@ -198,7 +200,7 @@ async def test_the_person_on_the_line_is_asked(waiting: Waiting, home: str) -> N
     assert states(waiting) == ["used", "used"]
 
 
-async def test_all_are_asked_and_the_first_answer_counts(waiting: Waiting, home: str) -> None:
+async def test_all_are_asked_and_the_first_answer_counts(waiting: PendingStore, home: str) -> None:
     path, prompt = f"{home}/s.sock", Silent()
     async with served(path, Says(Answer("deny", "from afar", by="eve"))):
         broker = Broker(waiting, approver=prompt, line=(path, TOKEN))
@@ -208,7 +210,7 @@ async def test_all_are_asked_and_the_first_answer_counts(waiting: Waiting, home:
     assert prompt.stopped.is_set()
 
 
-async def test_the_prompt_elsewhere_goes_away_too(waiting: Waiting, home: str) -> None:
+async def test_the_prompt_elsewhere_goes_away_too(waiting: PendingStore, home: str) -> None:
     path = f"{home}/s.sock"
     asked = asyncio.Event()
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -235,11 +237,11 @@ async def test_the_prompt_elsewhere_goes_away_too(waiting: Waiting, home: str) -
 RESOLVE = """
 import sys
 from clawkit.approvals.broker import Broker
-from clawkit.approvals.waiting import Waiting
+from clawkit.approvals.pending_store import PendingStore
 from clawkit.errors import ToolError
 path, id_, choice = sys.argv[1:]
 try:
-    done = Broker(Waiting(path)).resolve(id_, choice, actor="another process", authorized=True)
+    done = Broker(PendingStore(path)).resolve(id_, choice, actor="another process", authorized=True)
     print(done.state)
 except ToolError as error:
     print(error)
@@ -260,7 +262,9 @@ def resolve_elsewhere(path: str, id_: str, choice: str) -> str:
         ("deny", Answer("deny", by="another process")),
     ],
 )
-async def test_another_process_can_answer(waiting: Waiting, choice: str, answer: Answer) -> None:
+async def test_another_process_can_answer(
+    waiting: PendingStore, choice: str, answer: Answer
+) -> None:
     prompt = Silent()
     task = asyncio.create_task(Broker(waiting, approver=prompt).ask(ASKED))
     pending = await only(waiting)
@@ -270,7 +274,7 @@ async def test_another_process_can_answer(waiting: Waiting, choice: str, answer:
     assert prompt.stopped.is_set()
 
 
-async def test_a_late_answer_is_told_so(waiting: Waiting) -> None:
+async def test_a_late_answer_is_told_so(waiting: PendingStore) -> None:
     ids: list[str] = []
 
     class Quick:
@@ -283,7 +287,7 @@ async def test_a_late_answer_is_told_so(waiting: Waiting) -> None:
     assert "was already answered: allow-once by ada" in said
 
 
-async def test_an_answer_here_that_comes_second_does_not_count(waiting: Waiting) -> None:
+async def test_an_answer_here_that_comes_second_does_not_count(waiting: PendingStore) -> None:
     class Slow:
         async def ask(self, _request: Question) -> Answer:
             (one,) = waiting.pending(now_ms())
@@ -293,7 +297,7 @@ async def test_an_answer_here_that_comes_second_does_not_count(waiting: Waiting)
     assert await Broker(waiting, approver=Slow()).ask(ASKED) == Answer("deny", "first", by="eve")
 
 
-async def test_what_is_answered_later_reaches_who_waits(waiting: Waiting) -> None:
+async def test_what_is_answered_later_reaches_who_waits(waiting: PendingStore) -> None:
     broker = Broker(waiting, later=True)
     pending = broker.submit(ASKED)
     assert pending.expires_ms - pending.created_ms == 60_000
@@ -304,14 +308,14 @@ async def test_what_is_answered_later_reaches_who_waits(waiting: Waiting) -> Non
     assert states(waiting) == ["used"]
 
 
-async def test_asking_may_wait_for_whoever_comes_by(waiting: Waiting) -> None:
+async def test_asking_may_wait_for_whoever_comes_by(waiting: PendingStore) -> None:
     task = asyncio.create_task(Broker(waiting, later=True).ask(ASKED))
     pending = await only(waiting)
     waiting.decide(pending.id, Answer("deny", "no", by="ada"), now_ms())
     assert await task == Answer("deny", "no", by="ada")
 
 
-async def test_a_yes_lets_only_one_of_those_who_wait_go_on(waiting: Waiting) -> None:
+async def test_a_yes_lets_only_one_of_those_who_wait_go_on(waiting: PendingStore) -> None:
     broker = Broker(waiting, later=True)
     pending = broker.submit(ASKED)
     tasks = [asyncio.create_task(broker.outcome(pending)) for _ in range(3)]
@@ -327,15 +331,17 @@ async def test_a_yes_lets_only_one_of_those_who_wait_go_on(waiting: Waiting) -> 
 ASK = """
 import os, sys, time
 from clawkit.approvals.broker import Broker
-from clawkit.approvals.waiting import Waiting
+from clawkit.approvals.pending_store import PendingStore
 from clawkit.core.approval import Question
 question = Question("exec", {}, "t", command="ls", timeout_s=60)
-print(Broker(Waiting(sys.argv[1]), later=True).submit(question).id, flush=True)
+print(Broker(PendingStore(sys.argv[1]), later=True).submit(question).id, flush=True)
 os._exit(0)
 """
 
 
-async def test_somebody_else_can_take_the_place_of_an_asker_that_is_gone(waiting: Waiting) -> None:
+async def test_somebody_else_can_take_the_place_of_an_asker_that_is_gone(
+    waiting: PendingStore,
+) -> None:
     command = [sys.executable, "-c", ASK, waiting.path]
     done = await asyncio.to_thread(
         subprocess.run, command, capture_output=True, text=True, check=True
@@ -349,7 +355,7 @@ async def test_somebody_else_can_take_the_place_of_an_asker_that_is_gone(waiting
     assert not waiting.get(orphan.id).orphaned
 
 
-async def test_nobody_answering_in_time_is_a_silent_no(waiting: Waiting) -> None:
+async def test_nobody_answering_in_time_is_a_silent_no(waiting: PendingStore) -> None:
     prompt = Silent()
     answer = await Broker(waiting, approver=prompt).ask(replace(ASKED, timeout_s=0.05))
     assert answer.verdict == "deny"
@@ -360,17 +366,17 @@ async def test_nobody_answering_in_time_is_a_silent_no(waiting: Waiting) -> None
 
 
 @pytest.mark.parametrize("timeout_s", [0, -5, -1e300])
-async def test_without_time_nobody_is_waited_for(waiting: Waiting, timeout_s: float) -> None:
+async def test_without_time_nobody_is_waited_for(waiting: PendingStore, timeout_s: float) -> None:
     answer = await Broker(waiting, approver=Silent()).ask(replace(ASKED, timeout_s=timeout_s))
     assert answer.silent
 
 
-def test_no_question_waits_longer_than_is_allowed(waiting: Waiting) -> None:
+def test_no_question_waits_longer_than_is_allowed(waiting: PendingStore) -> None:
     pending = Broker(waiting).submit(replace(ASKED, timeout_s=1e9))
     assert pending.expires_ms - pending.created_ms == 86_400_000
 
 
-async def test_a_clock_that_is_set_back_does_not_lengthen_the_wait(waiting: Waiting) -> None:
+async def test_a_clock_that_is_set_back_does_not_lengthen_the_wait(waiting: PendingStore) -> None:
     times = iter([time.time()])
     past = time.time() - 86_400
     broker = Broker(waiting, approver=Silent(), clock=lambda: next(times, past))
@@ -380,7 +386,7 @@ async def test_a_clock_that_is_set_back_does_not_lengthen_the_wait(waiting: Wait
     assert states(waiting) == ["expired"]
 
 
-async def test_a_clock_that_is_set_forward_ends_the_wait(waiting: Waiting) -> None:
+async def test_a_clock_that_is_set_forward_ends_the_wait(waiting: PendingStore) -> None:
     ahead, prompt = 0.0, Silent()
     broker = Broker(waiting, approver=prompt, clock=lambda: time.time() + ahead)
     task = asyncio.create_task(broker.ask(ASKED))
@@ -390,7 +396,7 @@ async def test_a_clock_that_is_set_forward_ends_the_wait(waiting: Waiting) -> No
     assert states(waiting) == ["expired"]
 
 
-async def test_a_yes_just_before_the_end_counts(waiting: Waiting) -> None:
+async def test_a_yes_just_before_the_end_counts(waiting: PendingStore) -> None:
     begun = now_ms()
 
     class LastMoment:
@@ -407,7 +413,7 @@ async def test_a_yes_just_before_the_end_counts(waiting: Waiting) -> None:
 
 
 @pytest.mark.parametrize("decided", [False, True])
-async def test_giving_up_withdraws_the_question(waiting: Waiting, decided: bool) -> None:
+async def test_giving_up_withdraws_the_question(waiting: PendingStore, decided: bool) -> None:
     class Stubborn(Silent):
         async def ask(self, request: Question) -> Answer:
             try:
@@ -448,13 +454,13 @@ NONSENSE: list[object] = [
 
 
 @pytest.mark.parametrize("said", NONSENSE, ids=repr)
-async def test_what_is_no_answer_is_no_yes(waiting: Waiting, said: object) -> None:
+async def test_what_is_no_answer_is_no_yes(waiting: PendingStore, said: object) -> None:
     answer = await Broker(waiting, approver=Says(said)).ask(ASKED)
     assert answer == Answer("deny", "asking for approval failed")
     assert states(waiting) == ["withdrawn"]
 
 
-async def test_a_surface_that_fails_leaves_the_others(waiting: Waiting) -> None:
+async def test_a_surface_that_fails_leaves_the_others(waiting: PendingStore) -> None:
     broker = Broker(waiting, approver=Says(RuntimeError("closed")), later=True)
     task = asyncio.create_task(broker.ask(ASKED))
     pending = await only(waiting)
@@ -463,7 +469,7 @@ async def test_a_surface_that_fails_leaves_the_others(waiting: Waiting) -> None:
     assert await task == Answer("allow", by="ada")
 
 
-async def test_a_surface_that_is_none_is_no_yes(waiting: Waiting) -> None:
+async def test_a_surface_that_is_none_is_no_yes(waiting: PendingStore) -> None:
     class Sync:
         def ask(self, _request: Question) -> Answer:
             return Answer("allow")
@@ -472,7 +478,7 @@ async def test_a_surface_that_is_none_is_no_yes(waiting: Waiting) -> None:
     assert answer.verdict == "deny"
 
 
-async def test_what_cannot_be_asked_is_no(waiting: Waiting) -> None:
+async def test_what_cannot_be_asked_is_no(waiting: PendingStore) -> None:
     approver = ScriptedApprover("allow")
     broker = Broker(waiting, approver=approver)
     answer = await broker.ask(replace(ASKED, params={"a": object()}))
@@ -482,7 +488,7 @@ async def test_what_cannot_be_asked_is_no(waiting: Waiting) -> None:
     assert approver.requests == []
 
 
-async def test_too_many_questions_are_no_and_no_silence(waiting: Waiting) -> None:
+async def test_too_many_questions_are_no_and_no_silence(waiting: PendingStore) -> None:
     broker = Broker(waiting, approver=ScriptedApprover("allow"))
     for _ in range(MAX_PENDING):
         broker.submit(ASKED)
@@ -520,7 +526,7 @@ def remove_it(path: str) -> Callable[[], None]:
 async def test_a_yes_that_cannot_be_recorded_is_no(
     home: str, spoil: Callable[[str], Callable[[], None]], message: str
 ) -> None:
-    waiting = Waiting(f"{home}/approvals.sqlite", lock_wait_s=0.01)
+    waiting = PendingStore(f"{home}/approvals.sqlite", lock_wait_s=0.01)
     undo: list[Callable[[], None]] = []
 
     class Spoiler:
@@ -537,22 +543,22 @@ async def test_a_yes_that_cannot_be_recorded_is_no(
 
 async def test_a_store_that_cannot_be_used_is_no(home: str) -> None:
     os.mkdir(f"{home}/approvals.sqlite")
-    broker = Broker(Waiting(f"{home}/approvals.sqlite"), approver=ScriptedApprover("allow"))
+    broker = Broker(PendingStore(f"{home}/approvals.sqlite"), approver=ScriptedApprover("allow"))
     answer = await broker.ask(ASKED)
     assert (answer.verdict, answer.silent) == ("deny", False)
     assert "not a file of your own" in answer.reason
-    made = await broker.outcome(base.Pending("ab" * 16, ASKED, now_ms(), now_ms() + 60_000))
+    made = await broker.outcome(types.Pending("ab" * 16, ASKED, now_ms(), now_ms() + 60_000))
     assert (made.verdict, made.silent) == ("deny", False)
 
 
 @pytest.mark.parametrize("id_", ["ab" * 16, "../x", "", "abcd"])
-async def test_an_invented_question_is_no(waiting: Waiting, id_: str) -> None:
+async def test_an_invented_question_is_no(waiting: PendingStore, id_: str) -> None:
     Broker(waiting).submit(ASKED)
-    answer = await Broker(waiting).outcome(base.Pending(id_, ASKED, now_ms(), now_ms() + 60_000))
+    answer = await Broker(waiting).outcome(types.Pending(id_, ASKED, now_ms(), now_ms() + 60_000))
     assert (answer.verdict, answer.silent) == ("deny", False)
 
 
-async def test_a_broken_line_does_not_stop_the_person_here(waiting: Waiting) -> None:
+async def test_a_broken_line_does_not_stop_the_person_here(waiting: PendingStore) -> None:
     def find() -> tuple[str, str]:
         raise ToolError("the document cannot be read")
 
@@ -561,10 +567,10 @@ async def test_a_broken_line_does_not_stop_the_person_here(waiting: Waiting) -> 
 
 
 @pytest.mark.parametrize("authorized", [False, None, 1, "yes"])
-def test_whoever_may_not_answer_is_refused(waiting: Waiting, authorized: Any) -> None:
+def test_whoever_may_not_answer_is_refused(waiting: PendingStore, authorized: Any) -> None:
     broker = Broker(waiting)
     pending = broker.submit(ASKED)
-    with pytest.raises(ToolAuthorizationError, match="may approve commands") as caught:
+    with pytest.raises(ToolAuthorizationError, match="only an approver") as caught:
         broker.resolve(pending.id, "allow-once", actor="eve", authorized=authorized)
     assert caught.value.reason == "approver"
     assert waiting.get(pending.id).state == "pending"
@@ -573,13 +579,13 @@ def test_whoever_may_not_answer_is_refused(waiting: Waiting, authorized: Any) ->
 @pytest.mark.parametrize(
     ("choice", "extent", "message"),
     [
-        ("allow", None, "is no decision"),
+        ("allow", None, "is not a decision"),
         ("allow-always", "subcommand", "was not offered"),
         ("allow-once", "exact", "goes only with allow-always"),
     ],
 )
 def test_a_decision_that_makes_no_sense_changes_nothing(
-    waiting: Waiting, choice: str, extent: str | None, message: str
+    waiting: PendingStore, choice: str, extent: str | None, message: str
 ) -> None:
     broker = Broker(waiting)
     pending = broker.submit(ASKED)
@@ -588,12 +594,12 @@ def test_a_decision_that_makes_no_sense_changes_nothing(
     assert waiting.get(pending.id).state == "pending"
 
 
-def test_a_decision_about_nothing_is_told(waiting: Waiting) -> None:
+def test_a_decision_about_nothing_is_told(waiting: PendingStore) -> None:
     with pytest.raises(NotFoundError, match="there is no question 'deadbeef'"):
         Broker(waiting).resolve("deadbeef", "allow-once", authorized=True)
 
 
-def test_the_same_decision_twice_is_told(waiting: Waiting) -> None:
+def test_the_same_decision_twice_is_told(waiting: PendingStore) -> None:
     broker = Broker(waiting)
     pending = broker.submit(ASKED)
     broker.resolve(pending.id, "allow-always", extent="program", actor="ada", authorized=True)
@@ -601,7 +607,7 @@ def test_the_same_decision_twice_is_told(waiting: Waiting) -> None:
         broker.resolve(pending.id, "allow-always", actor="ada", authorized=True)
 
 
-async def test_a_broker_that_was_closed_still_works(waiting: Waiting) -> None:
+async def test_a_broker_that_was_closed_still_works(waiting: PendingStore) -> None:
     broker = Broker(waiting, approver=ScriptedApprover("allow"))
     await broker.close()
     assert (await broker.ask(ASKED)).verdict == "allow"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
-from clawkit.approvals.base import Arg
-from clawkit.approvals.builtins import (
+from clawkit.approvals.shell_words import Doubt
+from clawkit.approvals.simple_command import (
     BUILTINS,
     KEYWORDS,
     check_builtin,
@@ -15,7 +17,7 @@ from clawkit.approvals.builtins import (
     read_cd,
     read_exports,
 )
-from clawkit.approvals.shell.nodes import Doubt
+from clawkit.approvals.types import Arg
 
 STAR = Arg("*", glob=True, at=7)
 
@@ -77,9 +79,15 @@ FINE = [
 ]
 
 
-@pytest.mark.parametrize("words", FINE)
-def test_what_only_shows_or_compares_is_understood(words: list[str | Arg]) -> None:
+def _what_only_shows_or_compares_is_understood(words: list[str | Arg]) -> None:
     check_builtin(str(words[0]), args(*words[1:]), 0)
+
+
+def test_what_only_shows_or_compares_is_understood(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = FINE
+    for words in cases:
+        with subtests.test(words=words):
+            _what_only_shows_or_compares_is_understood(words)
 
 
 DOUBTFUL = [
@@ -150,12 +158,18 @@ DOUBTFUL = [
 ]
 
 
-@pytest.mark.parametrize("words", DOUBTFUL)
-def test_what_evaluates_or_changes_the_shell_is_in_doubt(words: list[str | Arg]) -> None:
+def _what_evaluates_or_changes_the_shell_is_in_doubt(words: list[str | Arg]) -> None:
     with pytest.raises(Doubt) as caught:
         check_builtin(str(words[0]), args(*words[1:]), 3)
     assert caught.value.code == "builtin"
     assert caught.value.reason
+
+
+def test_what_evaluates_or_changes_the_shell_is_in_doubt(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = DOUBTFUL
+    for words in cases:
+        with subtests.test(words=words):
+            _what_evaluates_or_changes_the_shell_is_in_doubt(words)
 
 
 def test_a_pattern_is_pointed_at() -> None:
@@ -210,9 +224,15 @@ def test_ordinary_variables_may_be_set_for_a_program(name: str, value: str) -> N
     check_name(name, value, 0, in_shell=False)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
+def _variables_that_steer_a_shell_or_programs_may_not_be_set(name: str, value: str) -> None:
+    for in_shell in (False, True):
+        with pytest.raises(Doubt) as caught:
+            check_name(name, value, 5, in_shell=in_shell)
+        assert (caught.value.code, caught.value.at) == ("assignment", 5)
+
+
+def test_variables_that_steer_a_shell_or_programs_may_not_be_set(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = [
         ("", "x"),
         ("1A", "x"),
         ("A B", "x"),
@@ -242,13 +262,10 @@ def test_ordinary_variables_may_be_set_for_a_program(name: str, value: str) -> N
         ("LC_ALL", "../../x"),
         ("LANG", "C\n"),
         ("LANGUAGE", "de:en"),
-    ],
-)
-def test_variables_that_steer_a_shell_or_programs_may_not_be_set(name: str, value: str) -> None:
-    for in_shell in (False, True):
-        with pytest.raises(Doubt) as caught:
-            check_name(name, value, 5, in_shell=in_shell)
-        assert (caught.value.code, caught.value.at) == ("assignment", 5)
+    ]
+    for name, value in cases:
+        with subtests.test(name=name, value=value):
+            _variables_that_steer_a_shell_or_programs_may_not_be_set(name, value)
 
 
 def test_the_language_of_the_shell_itself_stays() -> None:

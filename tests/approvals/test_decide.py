@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import product
 from typing import Any, Literal, get_args
 
 import pytest
 from msgspec.structs import replace
 
-from clawkit.approvals.base import (
+from clawkit.approvals.decide import (
+    after_silence,
+    as_listed,
+    decide,
+    find_gap,
+    is_listed,
+    sandbox_all,
+)
+from clawkit.approvals.shell_words import Doubt
+from clawkit.approvals.types import (
     Analysis,
     Arg,
     Decision,
@@ -18,10 +28,10 @@ from clawkit.approvals.base import (
     Program,
     Rules,
     Segment,
+    Where,
 )
-from clawkit.approvals.decide import after_silence, decide, is_listed, named_programs
-from clawkit.approvals.shell.nodes import Doubt
-from clawkit.config.sections.exec import Ask, Security
+from clawkit.config.sections.tools import Ask, Security
+from clawkit.process.protocols import Grants
 
 HOME = "/home/ann"
 ALLOWLIST = Policy("allowlist", "on-miss", sources=("tools.exec.ask is 'on-miss'",))
@@ -74,17 +84,20 @@ CASES: list[tuple[Analysis, Security, Ask, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("found", "security", "ask", "verdict", "code"), CASES)
-def test_the_verdict(
-    found: Analysis, security: Security, ask: Ask, verdict: str, code: str
-) -> None:
+def _the_verdict(found: Analysis, security: Security, ask: Ask, verdict: str, code: str) -> None:
     decision = judge(found, Policy(security, ask))
     assert (decision.verdict, decision.code) == (verdict, code)
     assert decision.reason or not found.segments
 
 
-@pytest.mark.parametrize(("security", "ask"), list(product(get_args(Security), get_args(Ask))))
-def test_strict_inline_evaluation_always_needs_a_person(security: Security, ask: Ask) -> None:
+def test_the_verdict(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = CASES
+    for found, security, ask, verdict, code in cases:
+        with subtests.test(found=found, security=security, ask=ask, verdict=verdict, code=code):
+            _the_verdict(found, security, ask, verdict, code)
+
+
+def _strict_inline_evaluation_always_needs_a_person(security: Security, ask: Ask) -> None:
     rules = replace(RULES, strict_inline_eval=True)
     decision = judge(EVAL, Policy(security, ask, "full"), rules)
     if security == "deny":
@@ -94,6 +107,13 @@ def test_strict_inline_evaluation_always_needs_a_person(security: Security, ask:
     assert decision.human_only
     assert after_silence(decision) == "deny"
     assert judge(LS, Policy(security, "off"), rules).verdict == "allow"
+
+
+def test_strict_inline_evaluation_always_needs_a_person(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = list(product(get_args(Security), get_args(Ask)))
+    for security, ask in cases:
+        with subtests.test(security=security, ask=ask):
+            _strict_inline_evaluation_always_needs_a_person(security, ask)
 
 
 def test_strict_inline_evaluation_does_not_trust_what_it_cannot_read() -> None:
@@ -213,4 +233,250 @@ def test_a_decision_is_listed_only_when_every_part_is() -> None:
     assert is_listed(judge(LS, ALLOWLIST._replace(ask="always")))
     assert not is_listed(judge(BOTH))
     assert not is_listed(judge(UNCLEAR))
-    assert named_programs(judge(BOTH)) is None
+    assert as_listed(judge(BOTH)).programs is None
+
+
+def sort(out: str) -> Segment:
+    return Segment(f"sort > {out}", (start("sort"),), files=(FileUse(f"/w/{out}", True),))
+
+
+CD = Segment("cd src", builtin="cd")
+SORT = Segment("sort", (start("sort"),))
+COPY = Segment("cp a b", (start("cp", "a", "b"),))
+SHOW = Segment("cat a", (start("cat", "a"),))
+SCRIPT = Segment("python3 a.py", (start("python3", "a.py"),))
+LOOK_AT = Segment("git log", (start("git", "log"),))
+READ_FILE = Segment("sort < a", (start("sort"),), files=(FileUse("/w/a", False),))
+LISTED = Rules(
+    entries=(
+        *(Entry(f"/usr/bin/{name}") for name in ("cp", "ls", "python3")),
+        Entry("/usr/bin/git", args="git-read", grants=Grants(network=True)),
+        Entry("/usr/bin/cat", args="look", grants=Grants(network=True)),
+    ),
+    safe_bins=("sort",),
+    redirects="workspace",
+    may_read=lambda path: path.startswith("/w"),
+    may_write=lambda path: path.startswith("/w"),
+)
+
+
+def _an_earlier_part_must_not_change_what_a_later_one_is_allowed_for(
+    segments: list[Segment], gap: str
+) -> None:
+    found = analysis(*segments)
+    decision = judge(found, rules=LISTED)
+    if not gap:
+        assert (decision.verdict, decision.code) == ("allow", "allowlist")
+        assert find_gap(decision.segments) == ""
+        return
+    reason = f"an earlier part ({segments[0].text}) could change {gap}"
+    assert (decision.verdict, decision.code, decision.reason) == ("ask", "gap", reason)
+    assert (decision.to_allow, is_listed(decision), after_silence(decision)) == ("", False, "deny")
+    assert judge(found, Policy("allowlist", "off"), LISTED).verdict == "deny"
+    auto = decide(found, ALLOWLIST, LISTED, home=HOME, where=Where("auto"))
+    assert (auto.verdict, auto.place, auto.grants) == ("allow", "sandbox", Grants())
+
+
+def test_an_earlier_part_must_not_change_what_a_later_one_is_allowed_for(
+    subtests: pytest.Subtests,
+) -> None:
+    cases: Iterable[Any] = [
+        ([COPY], ""),
+        ([COPY, COPY], ""),
+        ([COPY, SORT], ""),
+        ([COPY, LOOK_AT], ""),
+        ([SHOW, SCRIPT], ""),
+        ([LOOK_AT, SHOW], ""),
+        ([SORT, READ_FILE], ""),
+        ([CD, SHOW, SCRIPT], ""),
+        ([COPY, CD], ""),
+        ([SCRIPT], ""),
+        ([COPY, SHOW], "the files it reads"),
+        ([COPY, SCRIPT], "the script /w/a.py"),
+        ([SCRIPT, SCRIPT], "the script /w/a.py"),
+        ([COPY, CD, SORT], "where cd leads"),
+        ([COPY, SORT, READ_FILE], "the file /w/a"),
+        ([COPY, sort("x")], "the file /w/x"),
+        ([sort("x"), SHOW], ""),
+        ([sort("x"), READ_FILE], ""),
+        ([sort("x"), CD, SHOW], ""),
+        ([sort("x"), SCRIPT], "the script /w/a.py"),
+        ([COPY, sort("x"), SHOW], "the file /w/x"),
+    ]
+    for segments, gap in cases:
+        with subtests.test(segments=segments, gap=gap):
+            _an_earlier_part_must_not_change_what_a_later_one_is_allowed_for(segments, gap)
+
+
+def test_the_part_that_can_do_most_is_named() -> None:
+    decision = judge(analysis(sort("x"), COPY, SHOW), rules=LISTED)
+    assert decision.reason == "an earlier part (cp a b) could change the files it reads"
+
+
+def test_a_part_that_is_not_allowed_at_all_is_the_reason() -> None:
+    decision = judge(analysis(COPY, Segment("touch x", (start("touch", "x"),)), SHOW), rules=LISTED)
+    assert (decision.code, decision.reason) == ("miss", "touch is not on the allowlist")
+
+
+@pytest.mark.parametrize(
+    ("grants", "mixed"),
+    [
+        ((None, None), False),
+        ((None, Grants(network=True)), False),
+        ((Grants(), Grants()), False),
+        ((None, Grants()), True),
+        ((Grants(read=("/a",)), Grants(read=("/b",))), True),
+        ((Grants(sockets=True, network=True), None), True),
+    ],
+)
+def test_parts_with_different_grants_do_not_share_them(
+    grants: tuple[Grants | None, Grants | None], mixed: bool
+) -> None:
+    rules = Rules(
+        entries=(
+            Entry("/usr/bin/ls", grants=grants[0]),
+            Entry("/usr/bin/touch", grants=grants[1]),
+        ),
+        safe_bins=("sort",),
+    )
+    found = analysis(Segment("cd /w", builtin="cd"), *BOTH.segments, SORT)
+    decision = judge(found, rules=rules)
+    assert (decision.verdict == "ask") is mixed
+    assert is_listed(decision) is not mixed
+    assert ("different grants" in decision.reason) is mixed
+    auto = decide(found, ALLOWLIST, rules, home=HOME, where=Where("auto"))
+    assert auto.place == ("entry" if not mixed and grants != (Grants(), Grants()) else "sandbox")
+
+
+@pytest.mark.parametrize(
+    ("found", "rules", "verdict"),
+    [
+        (analysis(SHOW), replace(LISTED, entries=(), look=True), "allow"),
+        (analysis(CD, SHOW, SORT), replace(LISTED, entries=(), look=True), "allow"),
+        (analysis(SHOW), replace(LISTED, entries=()), "ask"),
+        (analysis(SHOW), replace(LISTED, entries=(Entry("*", args="look"),)), "allow"),
+        (LS, RULES, "ask"),
+        (analysis(SHOW, *LS.segments), replace(LISTED, look=True), "ask"),
+    ],
+)
+def test_without_confinement_only_what_shows_files_runs_unasked(
+    found: Analysis, rules: Rules, verdict: str
+) -> None:
+    where = Where(confines=False)
+    assert decide(found, ALLOWLIST, rules, home=HOME, where=where).verdict == verdict
+
+
+AUTO, INSIDE = Where("auto"), Where("sandbox")
+NAMED = replace(RULES, entries=(Entry("/usr/bin/ls", grants=Grants(hosts=("a.example",))),))
+PLAIN = replace(RULES, entries=(Entry("/usr/bin/ls", grants=Grants()),))
+MORE = Grants(network=True)
+
+
+def _where_a_command_runs(
+    found: Analysis, rules: Rules, where: Where, expected: tuple[Any, ...]
+) -> None:
+    decision = decide(found, ALLOWLIST, rules, home=HOME, where=where)
+    assert (decision.verdict, decision.code, decision.place, decision.grants) == expected
+    if decision.place == "sandbox":
+        assert decision.run == "typed"
+
+
+def test_where_a_command_runs(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = [
+        (LS, RULES, AUTO, ("allow", "allowlist", "entry", MORE)),
+        (LS, PLAIN, AUTO, ("allow", "sandbox", "sandbox", Grants())),
+        (LS, NAMED, AUTO, ("allow", "sandbox", "sandbox", Grants(hosts=("a.example",)))),
+        (LS, RULES, AUTO._replace(confines=False), ("allow", "sandbox", "sandbox", MORE)),
+        (LS, RULES, INSIDE, ("allow", "sandbox", "sandbox", Grants())),
+        (TOUCH, RULES, AUTO, ("allow", "sandbox", "sandbox", Grants())),
+        (UNCLEAR, RULES, AUTO, ("allow", "sandbox", "sandbox", Grants())),
+        (WIPE, RULES, AUTO, ("allow", "sandbox", "sandbox", Grants())),
+        (LS, RULES, AUTO._replace(leaves=True), ("ask", "elevated", "host", Grants())),
+        (LS, RULES, AUTO._replace(access=MORE), ("ask", "access", "sandbox", MORE)),
+        (LS, PLAIN, Where(), ("allow", "allowlist", "entry", Grants())),
+        (LS, NAMED, Where(), ("ask", "unconfined", "host", Grants())),
+        (LS, RULES, Where(confines=False), ("ask", "unconfined", "host", Grants())),
+    ]
+    for found, rules, where, expected in cases:
+        with subtests.test(found=found, rules=rules, where=where, expected=expected):
+            _where_a_command_runs(found, rules, where, expected)
+
+
+OUTLIVES = "it is to live on when clawkit ends, where protected files are not restored"
+
+
+@pytest.mark.parametrize(
+    ("found", "rules", "where", "place"),
+    [
+        (LS, RULES, AUTO, "entry"),
+        (LS, PLAIN, Where(), "entry"),
+        (LS, NAMED, AUTO, "sandbox"),
+        (LS, RULES, INSIDE, "sandbox"),
+        (TOUCH, RULES, AUTO, "sandbox"),
+        (UNCLEAR, RULES, AUTO, "sandbox"),
+        (LS, RULES, AUTO._replace(access=MORE, granted=MORE), "sandbox"),
+    ],
+)
+@pytest.mark.parametrize("fallback", ["deny", "allowlist", "full"])
+def test_what_is_confined_and_detached_takes_a_person(
+    found: Analysis, rules: Rules, where: Where, place: str, fallback: Any
+) -> None:
+    before = decide(found, ALLOWLIST, rules, home=HOME, where=where)
+    assert before.verdict == "allow"
+    where = where._replace(detached=True)
+    policy = ALLOWLIST._replace(fallback=fallback)
+    asked = decide(found, policy, rules, home=HOME, where=where)
+    assert (asked.verdict, asked.code, asked.reason) == ("ask", "detach", OUTLIVES)
+    assert (asked.place, asked.run, asked.programs) == (place, before.run, before.programs)
+    assert (asked.grants, asked.human_only) == (before.grants, False)
+    assert after_silence(asked) == "deny"
+    refused = decide(found, policy._replace(ask="off"), rules, home=HOME, where=where)
+    assert (refused.verdict, refused.code, refused.reason) == ("deny", "detach", OUTLIVES)
+
+
+@pytest.mark.parametrize(
+    ("found", "policy", "where", "expected"),
+    [
+        (TOUCH, Policy("full", "off"), AUTO, ("allow", "full")),
+        (TOUCH, Policy("full", "off"), Where(), ("allow", "full")),
+        (TOUCH, ALLOWLIST, Where(), ("ask", "miss")),
+        (TOUCH, ALLOWLIST, AUTO._replace(leaves=True), ("ask", "elevated")),
+        (TOUCH, ALLOWLIST, AUTO._replace(access=MORE), ("ask", "access")),
+        (TOUCH, Policy("allowlist", "always"), AUTO, ("ask", "")),
+        (TOUCH, Policy("deny", "off"), AUTO, ("deny", "deny")),
+    ],
+)
+def test_what_is_asked_about_or_unconfined_may_be_detached_as_before(
+    found: Analysis, policy: Policy, where: Where, expected: tuple[str, str]
+) -> None:
+    for each in (where, where._replace(detached=True)):
+        decision = decide(found, policy, RULES, home=HOME, where=each)
+        assert (decision.verdict, decision.code) == expected
+
+
+def test_what_is_always_asked_about_is_so_in_the_sandbox_too() -> None:
+    for policy, rules, code in (
+        (Policy("allowlist", "always"), RULES, ""),
+        (ALLOWLIST, replace(RULES, strict_inline_eval=True), "inline-eval"),
+    ):
+        decision = decide(EVAL, policy, rules, home=HOME, where=AUTO)
+        assert (decision.verdict, decision.code, decision.place) == ("ask", code, "sandbox")
+    full = decide(LS, Policy("full", "off"), RULES, home=HOME, where=AUTO)
+    assert (full.code, full.place) == ("full", "host")
+    assert sandbox_all("x", ALLOWLIST).place == "sandbox"
+
+
+def test_what_is_listed_runs_by_its_rules_when_nobody_answers() -> None:
+    asked = judge(LS, ALLOWLIST._replace(ask="always"))
+    assert (asked.place, asked.grants) == ("host", Grants())
+    assert (as_listed(asked).place, as_listed(asked).grants) == ("entry", MORE)
+    inside = decide(LS, ALLOWLIST._replace(ask="always"), RULES, home=HOME, where=AUTO)
+    assert as_listed(inside).place == "sandbox"
+
+
+@pytest.mark.parametrize("ask", ["always", "on-miss"])
+@pytest.mark.parametrize("fallback", ["allowlist", "full"])
+def test_without_confinement_silence_means_no(ask: Ask, fallback: Any) -> None:
+    policy = Policy("allowlist", ask, fallback)
+    asked = decide(LS, policy, RULES, home=HOME, where=Where(confines=False))
+    assert (asked.verdict, after_silence(asked)) == ("ask", "deny")

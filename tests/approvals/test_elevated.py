@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawkit.approvals.elevated import check_elevated
+from clawkit.approvals.effective_policy import check_elevated
 from clawkit.config.load import loads
 from clawkit.config.model import Config
 from clawkit.core.context import Scope, Sender
@@ -43,9 +44,16 @@ def passes(entries: list[str | int], sender: Sender, channel: str = "whatsapp") 
     return not refusal(config, Scope(channel=channel, sender=sender))
 
 
-@pytest.mark.parametrize(
-    ("entry", "sender"),
-    [
+def _a_sender_who_is_listed_passes(entry: str | int, sender: Sender) -> None:
+    assert passes([entry], sender)
+    assert passes(["7", entry, "8"], sender)
+    assert passes([entry], sender, "WhatsApp")
+    assert not passes([entry], sender, "discord")
+    assert not passes([entry], sender, "whatsapp2")
+
+
+def test_a_sender_who_is_listed_passes(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = [
         ("*", Sender()),
         (" * ", Sender(id="1")),
         ("42", Sender(id="42")),
@@ -64,19 +72,18 @@ def passes(entries: list[str | int], sender: Sender, channel: str = "whatsapp") 
         ("name:Ann B", Sender(name="Ann B")),
         ("name:Jürgen", Sender(name="Jürgen")),
         ("name:太郎", Sender(name="太郎")),
-    ],
-)
-def test_a_sender_who_is_listed_passes(entry: str | int, sender: Sender) -> None:
-    assert passes([entry], sender)
-    assert passes(["7", entry, "8"], sender)
-    assert passes([entry], sender, "WhatsApp")
-    assert not passes([entry], sender, "discord")
-    assert not passes([entry], sender, "whatsapp2")
+    ]
+    for entry, sender in cases:
+        with subtests.test(entry=entry, sender=sender):
+            _a_sender_who_is_listed_passes(entry, sender)
 
 
-@pytest.mark.parametrize(
-    ("entry", "sender"),
-    [
+def _whoever_is_not_listed_is_refused(entry: str | int, sender: Sender) -> None:
+    assert not passes([entry], sender)
+
+
+def test_whoever_is_not_listed_is_refused(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = [
         # A part of a number, or a number with more behind it.
         (PHONE, Sender(id="+1555123456", e164="+1555123456")),
         (PHONE, Sender(id="+155512345678", e164="+155512345678")),
@@ -129,10 +136,10 @@ def test_a_sender_who_is_listed_passes(entry: str | int, sender: Sender) -> None
         (f"e164:{PHONE}", Sender(e164=f"{PHONE}\n")),
         # An owner elsewhere is a sender like others.
         ("7", Sender(owner=True, id="42")),
-    ],
-)
-def test_whoever_is_not_listed_is_refused(entry: str | int, sender: Sender) -> None:
-    assert not passes([entry], sender)
+    ]
+    for entry, sender in cases:
+        with subtests.test(entry=entry, sender=sender):
+            _whoever_is_not_listed_is_refused(entry, sender)
 
 
 ODD = st.text("aAkK\u212asſß *:@+1２\0\n\u200b", max_size=4)

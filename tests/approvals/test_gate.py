@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from clawkit.approvals.audit import Audit
-from clawkit.approvals.base import Entry
 from clawkit.approvals.broker import Broker
 from clawkit.approvals.gate import BREAKER_S, TAME, LocalGate
 from clawkit.approvals.judge import Judge
-from clawkit.approvals.seam import Admitted, Approvals, Request
-from clawkit.approvals.waiting import Waiting
-from clawkit.config.sections.exec import Exec
+from clawkit.approvals.pending_store import PendingStore
+from clawkit.approvals.protocols import Admitted, Approvals, Request, Script
+from clawkit.approvals.types import Entry
+from clawkit.config.sections.tools import Exec
 from clawkit.core.approval import Answer, Question
 from clawkit.errors import ToolAuthorizationError
 from clawkit.redact import Redactor
@@ -24,7 +26,7 @@ from clawkit.redact import Redactor
 ENV = {"PATH": "/usr/bin:/bin", "HOME": "/nowhere"}
 
 
-async def ready() -> None:
+async def ready(_scripts: object) -> None:
     return None
 
 
@@ -38,7 +40,7 @@ class Person:
 
 def make(place: Path, *entries: str, answer: Answer | None = None, **more: Any) -> LocalGate:
     approver = Person(answer) if answer is not None else None
-    broker: Approvals = Broker(Waiting(str(place / "w.sqlite")), approver=approver)
+    broker: Approvals = Broker(PendingStore(str(place / "w.sqlite")), approver=approver)
     judge = Judge(
         Exec(safe_bins=["wc"]),
         str(place / "document.json"),
@@ -53,19 +55,50 @@ async def admit(gate: LocalGate, command: str, place: Path) -> Admitted:
     return found
 
 
-async def test_it_is_told_once_that_the_kernel_does_not_help(tmp_path: Path) -> None:
-    gate = make(tmp_path, "ls", confines=False)
-    assert (await admit(gate, "ls", tmp_path)).warning == ""  # nothing is lost there
-    assert "Landlock" in (await admit(gate, "wc -l", tmp_path)).warning
-    assert (await admit(gate, "wc -l", tmp_path)).warning == ""
-    gate = make(tmp_path, confines=True)
-    assert (await admit(gate, "wc -l", tmp_path)).warning == ""
-
-
 async def test_listed_commands_have_no_pager_to_be_talked_into_anything(tmp_path: Path) -> None:
     assert (await admit(make(tmp_path, "ls"), "ls", tmp_path)).env == TAME
     asked = await admit(make(tmp_path, answer=Answer("allow")), "ls", tmp_path)
     assert (asked.env, asked.asked, asked.programs) == ({}, True, None)
+
+
+async def test_the_scripts_of_a_command_are_handed_on_before_it_runs(tmp_path: Path) -> None:
+    seen: list[Sequence[Script]] = []
+
+    async def look(scripts: Sequence[Script]) -> None:
+        seen.append(scripts)
+
+    gate = make(tmp_path, answer=Answer("allow"))
+    # Understood, in doubt, without a look at the command, and without an interpreter.
+    requests = [
+        Request("python3 x.py", str(tmp_path), ENV),
+        Request("python3 x.py && $X", str(tmp_path), ENV),
+        Request("node x.js", str(tmp_path), ENV, wanted="sandbox"),
+        Request("ls", str(tmp_path), ENV),
+    ]
+    for request in requests:
+        await gate.admit(request, look)
+    python = [Script("python", f"{tmp_path}/x.py")]
+    assert seen == [python, python, [Script("javascript", f"{tmp_path}/x.js")], ()]
+
+
+async def test_git_runs_no_hooks_in_what_an_entry_allows(tmp_path: Path) -> None:
+    repository = tmp_path / "r"
+    subprocess.run(["git", "init", "-q", repository], check=True)
+    hook = repository / ".git/hooks/pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\ntouch ran\n")
+    hook.chmod(0o755)
+    admitted = await admit(make(tmp_path, "ls"), "ls", tmp_path)
+    who = ("-c", "user.name=n", "-c", "user.email=e")
+    commit = ["git", *who, "commit", "-q", "--allow-empty", "-m", "m"]
+    for env, has_run in ((admitted.env, False), ({}, True)):
+        subprocess.run(commit, cwd=repository, env={**ENV, **env}, check=True)
+        assert (repository / "ran").exists() is has_run
+
+
+async def test_the_gate_knows_what_the_file_tools_may_read(tmp_path: Path) -> None:
+    gate = make(tmp_path)
+    assert not gate.may_read(str(tmp_path / "x"))
 
 
 async def test_refusals_are_forgotten_after_a_while_and_do_not_pile_up(
@@ -84,9 +117,10 @@ async def test_refusals_are_forgotten_after_a_while_and_do_not_pile_up(
     now[0] += BREAKER_S
     assert [await refuse("touch a"), await refuse("touch b")] == [False, False]
     assert await refuse("touch c")
-    for number in range(300):
+    monkeypatch.setattr("clawkit.approvals.gate._GOALS", 16)
+    for number in range(20):
         assert not await refuse("touch a", f"session {number}")
-    assert len(gate._refusals) <= 256
+    assert len(gate._refusals) <= 16
 
 
 async def test_an_answer_for_good_that_no_rule_was_made_for_stores_nothing(tmp_path: Path) -> None:
@@ -95,6 +129,47 @@ async def test_an_answer_for_good_that_no_rule_was_made_for_stores_nothing(tmp_p
     stored = json.loads((tmp_path / "document.json").read_text(encoding="utf-8"))
     [entry] = stored["agents"]["main"]["allowlist"]
     assert (entry["pattern"], entry["extent"]) == ("/usr/bin/touch", "exact")
+
+
+@pytest.mark.parametrize("answer", [None, Answer("allow"), Answer("allow", extent="exact")])
+async def test_what_cannot_be_logged_does_not_run(tmp_path: Path, answer: Answer | None) -> None:
+    (tmp_path / "log").mkdir()
+    gate = make(tmp_path, *([] if answer else ["ls"]), answer=answer)
+    with pytest.raises(ToolAuthorizationError, match=r"/log cannot be written: .* \(EISDIR\)"):
+        await admit(gate, "ls", tmp_path)
+    assert not (tmp_path / "document.json").exists()
+
+
+class Meddler(Person):
+    """Says yes, but makes sure that it cannot be written down."""
+
+    async def ask(self, request: Question) -> Answer:
+        (Path(request.cwd) / "log").unlink()
+        (Path(request.cwd) / "log").mkdir()
+        return self.answer
+
+
+async def test_an_approval_that_cannot_be_logged_stores_nothing(tmp_path: Path) -> None:
+    gate = make(tmp_path)
+    broker = Broker(
+        PendingStore(str(tmp_path / "w.sqlite")), approver=Meddler(Answer("allow", extent="exact"))
+    )
+    gate._approvals = lambda: broker
+    with pytest.raises(ToolAuthorizationError, match="EISDIR"):
+        await admit(gate, "touch a", tmp_path)
+    assert not (tmp_path / "document.json").exists()
+
+
+async def test_a_refusal_that_cannot_be_logged_stays_a_refusal(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    with pytest.raises(ToolAuthorizationError) as refusal:
+        await admit(make(tmp_path), "rm -rf /", tmp_path)
+    assert refusal.value.reason != "audit"
+
+
+async def test_an_allowed_command_is_logged_before_it_starts(tmp_path: Path) -> None:
+    await admit(make(tmp_path, "ls"), "ls", tmp_path)
+    assert json.loads((tmp_path / "log").read_text())["verdict"] == "allow"
 
 
 async def test_a_long_command_is_judged_like_any_other(tmp_path: Path) -> None:
@@ -118,3 +193,95 @@ async def test_what_was_left_for_later_can_be_waited_for(tmp_path: Path) -> None
     gate.later(asyncio.sleep(300))
     await gate.close()
     await gate.finish()
+
+
+class Counting(Person):
+    """A person who remembers what was asked."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer)
+        self.asked: list[Question] = []
+
+    async def ask(self, request: Question) -> Answer:
+        self.asked.append(request)
+        return self.answer
+
+
+def make_asking(place: Path, answer: Answer) -> tuple[LocalGate, Counting]:
+    person = Counting(answer)
+    broker = Broker(PendingStore(str(place / "w.sqlite")), approver=person)
+    judge = Judge(Exec(), str(place / "document.json"))
+    return LocalGate(judge, lambda: broker, Audit(str(place / "log")), Redactor()), person
+
+
+async def test_an_approval_for_the_session_is_for_exactly_what_was_shown(tmp_path: Path) -> None:
+    gate, person = make_asking(tmp_path, Answer("allow", extent="session"))
+    (tmp_path / "sub").mkdir()
+    first = Request("touch a", str(tmp_path), ENV)
+    others = [
+        first._replace(command="touch b"),
+        first._replace(cwd=str(tmp_path / "sub")),
+        first._replace(env={**ENV, "TZ": "UTC"}),
+        first._replace(session="other"),
+        first._replace(agent="other"),
+        first._replace(modes=("background", "stdin")),
+    ]
+    for request in (first, first, first):
+        found = await gate.admit(request, ready)
+        assert isinstance(found, Admitted)
+        assert found.asked
+    assert len(person.asked) == 1
+    person.answer = Answer("deny")
+    for request in others:
+        with pytest.raises(ToolAuthorizationError):
+            await gate.admit(request, ready)
+    assert len(person.asked) == 1 + len(others)
+    assert not (tmp_path / "document.json").exists()
+    actors = [json.loads(line)["actor"] for line in (tmp_path / "log").read_text().splitlines()]
+    assert actors[2:4] == ["a person, for this session"] * 2
+
+
+async def test_an_approval_for_the_session_ends_when_a_program_changes(tmp_path: Path) -> None:
+    gate, person = make_asking(tmp_path, Answer("allow", extent="session"))
+    tool = tmp_path / "tool"
+    tool.write_text("#!/bin/sh\necho good\n")
+    tool.chmod(0o755)
+    await admit(gate, "./tool", tmp_path)
+    await admit(gate, "./tool", tmp_path)
+    assert len(person.asked) == 1
+    tool.write_text("#!/bin/sh\necho evil\n")
+    await admit(gate, "./tool", tmp_path)
+    assert len(person.asked) == 2
+
+
+async def test_another_run_knows_nothing_of_an_approval_for_the_session(tmp_path: Path) -> None:
+    for _ in range(2):
+        gate, person = make_asking(tmp_path, Answer("allow", extent="session"))
+        await admit(gate, "touch a", tmp_path)
+        assert len(person.asked) == 1
+
+
+async def test_only_the_latest_approvals_of_a_session_are_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clawkit.approvals.gate._MOST", 8)
+    gate, person = make_asking(tmp_path, Answer("allow", extent="session"))
+    for number in range(9):
+        await admit(gate, f"touch {number}", tmp_path)
+    await admit(gate, "touch 8", tmp_path)
+    assert len(person.asked) == 9
+    await admit(gate, "touch 0", tmp_path)
+    assert len(person.asked) == 10
+
+
+async def test_an_approval_in_the_foreground_is_none_for_the_background(tmp_path: Path) -> None:
+    """The answer is bound to how the command was to run when it was shown."""
+    later = Broker(PendingStore(str(tmp_path / "w.sqlite")), later=True)
+    judge = Judge(Exec(), str(tmp_path / "document.json"))
+    gate = LocalGate(judge, lambda: later, Audit(str(tmp_path / "log")), Redactor())
+    request = Request("touch a", str(tmp_path), ENV)
+    waiting = await gate.admit(request, ready)
+    assert not isinstance(waiting, Admitted)
+    later.resolve(waiting.pending.id, "allow-once", authorized=True)
+    with pytest.raises(ToolAuthorizationError, match="in another way than was shown"):
+        await gate.settle(waiting, request._replace(modes=("background", "stdin")))

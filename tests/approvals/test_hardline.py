@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import pytest
 
-from clawkit.approvals.base import Analysis, Arg, FileUse, Program, Rules, Segment
 from clawkit.approvals.hardline import find_hardline, may_be_hardline
-from clawkit.approvals.places import Places
-from clawkit.approvals.shell.nodes import Doubt
+from clawkit.approvals.path_rules import PathRules
+from clawkit.approvals.shell_words import Doubt
+from clawkit.approvals.types import Analysis, Arg, FileUse, Program, Rules, Segment
 
 HOME = "/home/ann"
 OWN = "/home/ann/.clawkit/exec-approvals.json"
-PLACES = Places(
+PLACES = PathRules(
     "/w", own=["/home/ann/.clawkit", "/w/sub/settings"], own_open=["/home/ann/.clawkit/commands"]
 )
 RULES = Rules(is_own=PLACES.is_own, holds_own=PLACES.holds_own)
@@ -33,67 +36,70 @@ def read(command: str) -> str:
     return find_hardline(analysis, RULES, home=HOME)
 
 
-@pytest.mark.parametrize(
-    ("argv", "part"),
-    [
-        (("mkfs.ext4", "/dev/sda1"), "disk"),
-        (("/sbin/mkfs", "-t", "ext4", "disk.img"), "disk"),
-        (("wipefs", "-a", "/dev/sdb"), "disk"),
-        (("fdisk", "/dev/sda"), "disk"),
-        (("sgdisk", "-Z", "/dev/sda"), "disk"),
-        (("dd", "if=x", "of=/dev/nvme0n1"), "disk"),
-        (("tee", "/dev/sda"), "disk"),
-        (("cp", "x.img", "/dev/mmcblk0"), "disk"),
-        (("shred", "/dev/vda"), "disk"),
-        (("rm", "-rf", "/"), "whole"),
-        (("rm", "-r", "-f", "/GLOB"), "whole"),
-        (("rm", "-fR", "/usr/"), "whole"),
-        (("rm", "--recursive", "/etc/../etc"), "whole"),
-        (("rm", "-rf", "~"), "whole"),
-        (("rm", "-rf", "~/GLOB"), "whole"),
-        (("rm", "-rf", "/home/ann"), "whole"),
-        (("rm", "-rf", "../../../.."), "whole"),
-        (("chmod", "-R", "777", "/"), "whole"),
-        (("chown", "-R", "ann", "/usr"), "whole"),
-        (("mv", "/home", "/tmp/x"), "whole"),
-        (("find", "/", "-delete"), "whole"),
-        (("clawkit", "approvals", "resolve", "id1", "allow-always"), "clawkit"),
-        (("clawkit", "approvals", "allowlist", "add", "ls"), "clawkit"),
-        (("clawkit", "config", "set", "tools.exec.mode", "full"), "clawkit"),
-        (("/opt/venv/bin/clawkit", "--debug", "config", "patch", "{}"), "clawkit"),
-        (("clawkit", "tools", "call", "exec"), "clawkit"),
-        (("clawkit", "doctor", "--fix"), "clawkit"),
-        (("clawkit", "unheard-of"), "clawkit"),
-        (("cp", "x", OWN), "clawkit"),
-        (("cp", "x", ".clawkit/exec-approvals.json"), "clawkit"),
-        (("sed", "-i", "s/a/b/", "/elsewhere/clawkit.json5"), "clawkit"),
-        (("python3", "-c", "open('exec-approvals.json', 'w')"), "clawkit"),
-        (("sort", f"--output={OWN}", "x"), "clawkit"),
-        (("sort", f"-o{OWN}", "x"), "clawkit"),
-        (("cp", "-rT", "d", "/home/ann/.clawkit"), "clawkit"),
-        (("cp", "-a", "d", "/home/ann"), "clawkit"),
-        (("cp", "--archive", "d", "/home"), "clawkit"),
-        (("tar", "-xf", "x.tar", "-C", "/home/ann/.clawkit"), "clawkit"),
-        (("tar", "-xf", "x.tar", "--directory=/home/ann"), "clawkit"),
-        (("unzip", "x.zip", "-d", "/"), "clawkit"),
-        (("rsync", "-a", "d/", "/home/ann/"), "clawkit"),
-        (("mv", "-t", "/home/ann/.clawkit", "x"), "clawkit"),
-        (("touch", "clawkit.json5"), "clawkit"),
-        (("touch", "sub/settings"), "clawkit"),
-        (("python3", "-m", "clawkit", "approvals", "resolve", "x", "allow-once"), "clawkit"),
-        (("python3", "-m", "clawkit.cli.main", "config", "set"), "clawkit"),
-        (("git", "-C", "/home/ann", "checkout", "x"), "clawkit"),
-        (("git", "clone", "x", "/home"), "clawkit"),
-        (("cp", "-r", "x", "sub"), "clawkit"),
-    ],
-)
-def test_only_a_person_can_allow_it(argv: tuple[str, ...], part: str) -> None:
-    assert part in look(words(*argv))
+HARDLINE: list[tuple[tuple[str, ...], str]] = [
+    (("mkfs.ext4", "/dev/sda1"), "disk"),
+    (("/sbin/mkfs", "-t", "ext4", "disk.img"), "disk"),
+    (("wipefs", "-a", "/dev/sdb"), "disk"),
+    (("fdisk", "/dev/sda"), "disk"),
+    (("sgdisk", "-Z", "/dev/sda"), "disk"),
+    (("dd", "if=x", "of=/dev/nvme0n1"), "disk"),
+    (("tee", "/dev/sda"), "disk"),
+    (("cp", "x.img", "/dev/mmcblk0"), "disk"),
+    (("shred", "/dev/vda"), "disk"),
+    (("rm", "-rf", "/"), "whole"),
+    (("rm", "-r", "-f", "/GLOB"), "whole"),
+    (("rm", "-fR", "/usr/"), "whole"),
+    (("rm", "--recursive", "/etc/../etc"), "whole"),
+    (("rm", "-rf", "~"), "whole"),
+    (("rm", "-rf", "~/GLOB"), "whole"),
+    (("rm", "-rf", "/home/ann"), "whole"),
+    (("rm", "-rf", "../../../.."), "whole"),
+    (("chmod", "-R", "777", "/"), "whole"),
+    (("chown", "-R", "ann", "/usr"), "whole"),
+    (("mv", "/home", "/tmp/x"), "whole"),
+    (("find", "/", "-delete"), "whole"),
+    (("clawkit", "approvals", "resolve", "id1", "allow-always"), "clawkit"),
+    (("clawkit", "approvals", "allowlist", "add", "ls"), "clawkit"),
+    (("clawkit", "config", "set", "tools.exec.mode", "full"), "clawkit"),
+    (("/opt/venv/bin/clawkit", "--debug", "config", "patch", "{}"), "clawkit"),
+    (("clawkit", "tools", "call", "exec"), "clawkit"),
+    (("clawkit", "doctor", "--fix"), "clawkit"),
+    (("clawkit", "unheard-of"), "clawkit"),
+    (("cp", "x", OWN), "clawkit"),
+    (("cp", "x", ".clawkit/exec-approvals.json"), "clawkit"),
+    (("sed", "-i", "s/a/b/", "/elsewhere/clawkit.json5"), "clawkit"),
+    (("python3", "-c", "open('exec-approvals.json', 'w')"), "clawkit"),
+    (("sort", f"--output={OWN}", "x"), "clawkit"),
+    (("sort", f"-o{OWN}", "x"), "clawkit"),
+    (("cp", "-rT", "d", "/home/ann/.clawkit"), "clawkit"),
+    (("cp", "-a", "d", "/home/ann"), "clawkit"),
+    (("cp", "--archive", "d", "/home"), "clawkit"),
+    (("tar", "-xf", "x.tar", "-C", "/home/ann/.clawkit"), "clawkit"),
+    (("tar", "-xf", "x.tar", "--directory=/home/ann"), "clawkit"),
+    (("unzip", "x.zip", "-d", "/"), "clawkit"),
+    (("rsync", "-a", "d/", "/home/ann/"), "clawkit"),
+    (("mv", "-t", "/home/ann/.clawkit", "x"), "clawkit"),
+    (("touch", "clawkit.json5"), "clawkit"),
+    (("touch", "sub/settings"), "clawkit"),
+    (("python3", "-m", "clawkit", "approvals", "resolve", "x", "allow-once"), "clawkit"),
+    (("python3", "-m", "clawkit.cli.main", "config", "set"), "clawkit"),
+    (("git", "-C", "/home/ann", "checkout", "x"), "clawkit"),
+    (("git", "clone", "x", "/home"), "clawkit"),
+    (("cp", "-r", "x", "sub"), "clawkit"),
+]
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [
+def test_only_a_person_can_allow_it() -> None:
+    for argv, part in HARDLINE:
+        assert part in look(words(*argv))
+
+
+def _ordinary_commands_are_not_held_up(argv: tuple[str, ...]) -> None:
+    assert look(words(*argv)) == ""
+
+
+def test_ordinary_commands_are_not_held_up(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = [
         ("ls", "-la"),
         ("rm", "-rf", "build"),
         ("rm", "/home/ann/x"),
@@ -122,10 +128,10 @@ def test_only_a_person_can_allow_it(argv: tuple[str, ...], part: str) -> None:
         ("cat", "/home/ann/.clawkit/commands/brisk-otter.log"),
         ("cat", "a.b", "--x=y.z"),
         ("echo", "a\0b/c"),
-    ],
-)
-def test_ordinary_commands_are_not_held_up(argv: tuple[str, ...]) -> None:
-    assert look(words(*argv)) == ""
+    ]
+    for argv in cases:
+        with subtests.test(argv=argv):
+            _ordinary_commands_are_not_held_up(argv)
 
 
 def test_a_program_by_another_name_is_known_by_its_file() -> None:
@@ -168,9 +174,12 @@ def test_files_that_the_shell_opens_count_too(file: FileUse, part: str) -> None:
     assert (part in found) if part else found == ""
 
 
-@pytest.mark.parametrize(
-    ("command", "part"),
-    [
+def _what_is_not_understood_is_read_as_text(command: str, part: str) -> None:
+    assert part in read(command)
+
+
+def test_what_is_not_understood_is_read_as_text(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = [
         (":(){ :|:& };:", "copies"),
         ("bomb() { bomb | bomb & }; bomb", "copies"),
         ("function f () { f|f& }; f", "copies"),
@@ -195,10 +204,10 @@ def test_files_that_the_shell_opens_count_too(file: FileUse, part: str) -> None:
         ("clawkit --debug approvals resolve $id allow-once", "clawkit"),
         ("python -m clawkit config set tools.exec.mode $m", "clawkit"),
         ("echo $x > ~/.clawkit/exec-approvals.json", "clawkit"),
-    ],
-)
-def test_what_is_not_understood_is_read_as_text(command: str, part: str) -> None:
-    assert part in read(command)
+    ]
+    for command, part in cases:
+        with subtests.test(command=command, part=part):
+            _what_is_not_understood_is_read_as_text(command, part)
 
 
 @pytest.mark.parametrize(

@@ -8,137 +8,164 @@ from typing import Any, get_args
 
 import pytest
 
-from clawkit.approvals.hosts import HostName, resolve_host
-from clawkit.config.sections.exec import Host
+from clawkit.approvals.effective_policy import HostName, Target, resolve_host
+from clawkit.config.sections.tools import Host
 from clawkit.errors import ToolAuthorizationError, ToolInputError
 
 HOSTS: tuple[Host, ...] = get_args(Host)
 NAMES: tuple[HostName, ...] = get_args(HostName)
-EVERYWHERE = frozenset(NAMES)
+BOTH = frozenset({"sandbox", "gateway"})
+S, E = "sandboxed", "elevated"
+FLAGS: tuple[tuple[str, ...], ...] = ((), (S,), (E,), (S, E))
 
 
 def resolve(
     configured: Host = "auto",
     requested: str | None = None,
     *flags: str,
-    available: Collection[str] = EVERYWHERE,
+    available: Collection[str] = BOTH,
     node: str | None = None,
-) -> HostName:
+) -> Target:
     return resolve_host(
         configured,
         requested,
-        sandboxed="sandboxed" in flags,
-        elevated="elevated" in flags,
+        sandboxed=S in flags,
+        elevated=E in flags,
         available=available,
         node=node,
     )
 
 
 def outcome(*given: Any, **options: Any) -> str:
-    """The host, or `refused` or `wrong`."""
+    """Where it runs, with `!` when it leaves the sandbox; or `refused` or `wrong`."""
     try:
-        return resolve(*given, **options)
+        target = resolve(*given, **options)
     except ToolAuthorizationError:
         return "refused"
     except ToolInputError:
         return "wrong"
+    return f"{target.wanted}{'!' if target.leaves else ''}"
 
 
-S, E = "sandboxed", "elevated"
-# For each configured host and state of the session: what becomes of each request.
-TABLE: dict[tuple[str, ...], dict[str | None, str]] = {
-    ("auto",): {None: "gateway", "sandbox": "refused", "gateway": "gateway", "node": "node"},
-    ("auto", E): {None: "gateway", "sandbox": "refused", "gateway": "gateway", "node": "node"},
-    ("auto", S): {None: "sandbox", "sandbox": "sandbox", "gateway": "refused", "node": "refused"},
-    ("auto", S, E): {None: "gateway", "sandbox": "wrong", "gateway": "gateway", "node": "node"},
-    ("sandbox",): {None: "sandbox", "sandbox": "sandbox", "gateway": "refused", "node": "refused"},
-    ("sandbox", E): {None: "sandbox", "sandbox": "sandbox", "gateway": "refused"},
-    ("sandbox", S): {None: "sandbox", "sandbox": "sandbox", "gateway": "refused"},
-    ("sandbox", S, E): {
-        None: "gateway",
-        "sandbox": "wrong",
-        "gateway": "gateway",
-        "node": "refused",
-    },
-    ("gateway",): {None: "gateway", "sandbox": "refused", "gateway": "gateway", "node": "refused"},
-    ("gateway", S): {None: "gateway", "sandbox": "refused", "gateway": "gateway"},
-    ("gateway", S, E): {None: "gateway", "sandbox": "refused", "gateway": "gateway"},
-    ("node",): {None: "node", "sandbox": "refused", "gateway": "refused", "node": "node"},
-    ("node", S): {None: "node", "sandbox": "refused", "gateway": "refused", "node": "node"},
-    ("node", S, E): {None: "node", "sandbox": "refused", "gateway": "refused", "node": "node"},
+# For each configured host and state of the session: what becomes of no request, and of a request
+# for the sandbox, the gateway and a node.
+WITH_SANDBOX: dict[tuple[str, ...], str] = {
+    ("auto",): "auto sandbox refused refused",
+    ("auto", S): "sandbox sandbox refused refused",
+    ("auto", E): "host! wrong host! refused",
+    ("auto", S, E): "host! wrong host! refused",
+    ("sandbox",): "sandbox sandbox refused refused",
+    ("sandbox", S): "sandbox sandbox refused refused",
+    ("sandbox", E): "host! wrong host! refused",
+    ("sandbox", S, E): "host! wrong host! refused",
+    ("gateway",): "host refused host refused",
+    ("gateway", S): "host refused host refused",
+    ("gateway", E): "host refused host refused",
+    ("gateway", S, E): "host refused host refused",
+    ("node",): "refused refused refused refused",
+    ("node", S): "refused refused refused refused",
+    ("node", E): "refused refused refused refused",
+    ("node", S, E): "refused refused refused refused",
 }
-CASES = [
-    (configured, requested, flags, expected)
-    for (configured, *flags), answers in TABLE.items()
-    for requested, expected in answers.items()
-]
+WITHOUT: dict[tuple[str, ...], str] = {
+    ("auto",): "host refused host refused",
+    ("auto", S): "refused refused refused refused",
+    ("auto", E): "host refused host refused",
+    ("auto", S, E): "host! wrong host! refused",
+    ("sandbox",): "refused refused refused refused",
+    ("sandbox", S): "refused refused refused refused",
+    ("sandbox", E): "host! wrong host! refused",
+    ("sandbox", S, E): "host! wrong host! refused",
+    ("gateway",): "host refused host refused",
+    ("gateway", S): "host refused host refused",
+    ("gateway", E): "host refused host refused",
+    ("gateway", S, E): "host refused host refused",
+    ("node",): "refused refused refused refused",
+}
 
 
-@pytest.mark.parametrize(("configured", "requested", "flags", "expected"), CASES)
+@pytest.mark.parametrize(
+    ("table", "available"),
+    [(WITH_SANDBOX, BOTH), (WITHOUT, {"gateway"})],
+    ids=["with a sandbox", "without"],
+)
 def test_a_call_chooses_only_where_the_configuration_lets_it(
-    configured: Host, requested: str | None, flags: list[str], expected: str
+    table: dict[tuple[str, ...], str], available: Collection[str]
 ) -> None:
-    assert outcome(configured, requested, *flags) == expected
+    for (configured, *flags), expected in table.items():
+        found = [
+            outcome(configured, requested, *flags, available=available)
+            for requested in (None, *NAMES)
+        ]
+        assert " ".join(found) == expected, (configured, *flags)
 
 
-@pytest.mark.parametrize("configured", HOSTS)
-@pytest.mark.parametrize("flags", [(), (S,), (E,), (S, E)])
-def test_asking_for_auto_is_like_asking_for_nothing(
-    configured: Host, flags: tuple[str, ...]
-) -> None:
-    assert outcome(configured, "auto", *flags) == outcome(configured, None, *flags)
+def test_the_host_that_most_probably_starts_it_is_named() -> None:
+    assert resolve().host == "sandbox"
+    assert resolve("auto", "sandbox").host == "sandbox"
+    assert resolve("gateway").host == "gateway"
+    assert resolve("auto", None, E).host == "gateway"
+
+
+def test_asking_for_auto_is_like_asking_for_nothing() -> None:
+    for configured, flags in itertools.product(HOSTS, FLAGS):
+        assert outcome(configured, "auto", *flags) == outcome(configured, None, *flags)
 
 
 def test_nobody_leaves_a_sandbox_without_elevated() -> None:
-    for configured, requested in itertools.product(("auto", "sandbox"), (None, "auto", *NAMES)):
-        assert outcome(configured, requested, S) in ("sandbox", "refused")
+    for configured, requested, sandbox in itertools.product(
+        ("auto", "sandbox"), (None, "auto", *NAMES), (BOTH, ("gateway",), ("sandbox",), ())
+    ):
+        found = outcome(configured, requested, S, available=sandbox)
+        assert found in ("sandbox", "refused")
 
 
-@pytest.mark.parametrize(("configured", "requested", "flags", "expected"), CASES)
-def test_a_host_that_is_missing_is_not_replaced_by_another(
-    configured: Host, requested: str | None, flags: list[str], expected: str
-) -> None:
-    if expected in NAMES:
-        others = EVERYWHERE - {expected}
-        assert outcome(configured, requested, *flags, available=others) == "refused"
-        assert outcome(configured, requested, *flags, available=()) == "refused"
-        assert outcome(configured, requested, *flags, available=[expected]) == expected
+def test_a_host_that_is_missing_is_not_replaced_by_another() -> None:
+    for configured, requested, flags in itertools.product(HOSTS[1:], (None, *NAMES), FLAGS):
+        found = resolve_or_none(configured, requested, *flags)
+        if found is not None:
+            others = BOTH - {found.host}
+            assert outcome(configured, requested, *flags, available=others) == "refused"
+            assert outcome(configured, requested, *flags, available=()) == "refused"
+            assert resolve(configured, requested, *flags, available=[found.host]) == found
 
 
-@pytest.mark.parametrize(
-    ("configured", "requested", "message"),
-    [
-        ("sandbox", None, "'sandbox': no sandbox is running here. No other host .* is 'sandbox'"),
-        (
-            "node",
-            "node",
-            "'node': no node is connected. No other host .* tools.exec.host is 'node'",
-        ),
-        ("auto", "node", "no node is connected"),
-        ("auto", None, "'gateway': this machine itself runs no commands here"),
-    ],
-)
-def test_what_is_missing_is_named(configured: Host, requested: str | None, message: str) -> None:
-    with pytest.raises(ToolAuthorizationError, match=message) as caught:
-        resolve(configured, requested, available=())
-    assert caught.value.reason == "host"
+def resolve_or_none(*given: Any) -> Target | None:
+    try:
+        return resolve(*given)
+    except ToolInputError:
+        return None
+
+
+def test_a_node_is_never_replaced_even_where_there_seems_to_be_one() -> None:
+    for configured, requested in (("node", None), ("node", "node"), ("auto", "node")):
+        assert outcome(configured, requested, available=NAMES) == "refused"
+        assert outcome(configured, requested, available=NAMES, node="kitchen") == "refused"
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "available", "message"),
     [
-        (("gateway", "node"), "'node' is refused: tools.exec.host is 'gateway', .* only 'gateway'"),
-        (("node", "gateway"), "'gateway' is refused: tools.exec.host is 'node', .* only 'node'"),
-        (("auto", "gateway", S), "is 'auto' and the session is sandboxed, .* only 'sandbox'"),
-        (("auto", "sandbox"), "no sandbox is running here; .* 'auto', .* 'gateway' or 'node'"),
-        (("sandbox", "node", S, E), "tools.exec.host is 'sandbox', which allows only 'gateway'"),
+        (("sandbox",), (), "'sandbox': there is no sandbox here. No other host .* is 'sandbox'"),
+        (("node", "node"), (), "'node': no node is connected. No other host .* is 'node'"),
+        (("auto", "node"), BOTH, "no node is connected; tools.exec.host is 'auto'"),
+        (("auto",), (), "'gateway': this machine does not run commands itself"),
+        (("auto", "sandbox"), {"gateway"}, "there is no sandbox here; tools.exec.host is 'auto'"),
+        (("gateway", "node"), BOTH, "'node' is refused: .* is 'gateway', .* only 'gateway'"),
+        (("node", "gateway"), BOTH, "'gateway' is refused: .* is 'node', .* only 'node'"),
+        (("sandbox", "node", S, E), BOTH, "is 'sandbox', which allows only 'gateway'"),
+        # Who wants to leave the sandbox is told how to ask for it.
+        (("auto", "gateway"), BOTH, "commands run in the sandbox here. .* elevated: true to ask"),
+        (("auto", "gateway", S), BOTH, "commands run in the sandbox here. .* elevated: true"),
+        (("sandbox", "gateway"), BOTH, "commands run in the sandbox here. .* elevated: true"),
+        (("auto", "node", S), BOTH, "commands run in the sandbox here. .* elevated: true"),
     ],
 )
-def test_a_refusal_names_the_setting_and_what_it_allows(
-    given: tuple[Any, ...], message: str
+def test_a_refusal_says_why_and_what_would_do(
+    given: tuple[Any, ...], available: Collection[str], message: str
 ) -> None:
     with pytest.raises(ToolAuthorizationError, match=message) as caught:
-        resolve(*given)
+        resolve(*given, available=available)
     assert caught.value.reason == "host"
 
 
@@ -146,38 +173,24 @@ def test_a_refusal_names_the_setting_and_what_it_allows(
     "requested",
     ["", " ", "Gateway", "gateway ", "gate", "docker", "node\0", "ｎode", "x" * 100_000],
 )
-@pytest.mark.parametrize("configured", HOSTS)
-def test_what_is_no_host_is_told_with_those_there_are(configured: Host, requested: str) -> None:
-    with pytest.raises(ToolInputError, match="auto, sandbox, gateway, node") as caught:
-        resolve(configured, requested, S, E, available={requested, *NAMES})
-    assert not isinstance(caught.value, ToolAuthorizationError)
-    assert len(str(caught.value)) < 200
-    assert str(caught.value).isprintable()
+def test_an_unknown_host_is_told_with_those_there_are(requested: str) -> None:
+    for configured in HOSTS:
+        with pytest.raises(ToolInputError, match="auto, sandbox, gateway, node") as caught:
+            resolve(configured, requested, S, E, available={requested, *NAMES})
+        assert not isinstance(caught.value, ToolAuthorizationError)
+        assert len(str(caught.value)) < 200
+        assert str(caught.value).isprintable()
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        (("node",), "node"),
-        (("auto", "node"), "node"),
-        (("auto",), "wrong"),
-        (("auto", "gateway"), "wrong"),
-        (("auto", None, S), "wrong"),
-        (("auto", "node", S), "refused"),
-        (("gateway", None), "wrong"),
-    ],
-)
-def test_a_node_goes_only_with_the_host_node(given: tuple[Any, ...], expected: str) -> None:
-    assert outcome(*given, node="kitchen") == expected
-    assert outcome(*given, node=" ") == expected
-    assert outcome(*given, node="") == outcome(*given, node=None)
-
-
-def test_a_node_that_does_not_fit_is_told_before_what_is_missing() -> None:
+def test_a_node_goes_only_with_the_host_node() -> None:
+    for given in (("auto",), ("auto", "sandbox"), ("auto", None, S), ("gateway", None)):
+        for name in ("kitchen", " "):
+            assert outcome(*given, node=name) == "wrong"
+        assert outcome(*given, node="") == outcome(*given, node=None)
     with pytest.raises(ToolInputError, match="would run on the host 'gateway', not on a node"):
         resolve("auto", None, available=(), node="kitchen")
 
 
 def test_sandbox_and_elevated_together_are_a_contradiction() -> None:
     with pytest.raises(ToolInputError, match="'sandbox' and elevated contradict"):
-        resolve("auto", "sandbox", S, E)
+        resolve("auto", "sandbox", E)

@@ -5,16 +5,33 @@ from __future__ import annotations
 import os
 import random
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from clawkit.approvals.analyze import analyze
-from clawkit.approvals.base import Analysis
-from clawkit.approvals.programs import Finder
-from clawkit.approvals.rebuild import MAX_CHARS, Meaning, Rebuilt, evaluate, quote_always, redirect
-from clawkit.approvals.shell.nodes import Doubt, Glob, Redirect, Text, Tilde, Variable, Word
-from clawkit.approvals.shell.quote import RESERVED
+from clawkit.approvals.analysis import analyze
+from clawkit.approvals.expansion import (
+    MAX_CHARS,
+    Finder,
+    Meaning,
+    Rebuilt,
+    evaluate,
+    quote_always,
+    redirect,
+)
+from clawkit.approvals.shell_words import (
+    RESERVED,
+    Doubt,
+    Glob,
+    Redirect,
+    Text,
+    Tilde,
+    Variable,
+    Word,
+)
+from clawkit.approvals.types import Analysis
 
 ENV = {"PATH": "/usr/bin:/bin", "HOME": "/home/somebody", "LC_ALL": "C.UTF-8"}
 
@@ -303,14 +320,20 @@ def test_a_home_directory_that_is_not_known_is_in_doubt(here: Path) -> None:
         assert found.doubt.code == "tilde"
 
 
-@pytest.mark.parametrize("name", [*sorted(RESERVED), "ls", "A=b", "-p", "a'b", "x y"])
-def test_what_is_always_quoted_is_never_anything_but_a_word(name: str) -> None:
+def _what_is_always_quoted_is_never_anything_but_a_word(name: str) -> None:
     shown = quote_always(name)
     assert shown != name
     done = subprocess.run(
         ["bash", "--norc", "-c", f"printf '%s' {shown}"], capture_output=True, text=True, check=True
     )
     assert done.stdout == name
+
+
+def test_what_is_always_quoted_is_never_anything_but_a_word(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = [*sorted(RESERVED), "ls", "A=b", "-p", "a'b", "x y"]
+    for name in cases:
+        with subtests.test(name=name):
+            _what_is_always_quoted_is_never_anything_but_a_word(name)
 
 
 def test_here_documents_wait_for_the_end_of_their_line() -> None:

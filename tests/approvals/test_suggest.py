@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from clawkit.approvals.allow.entries import read_entry, validate_pattern
+from clawkit.approvals.allow_always import Suggestion, suggest
 from clawkit.approvals.audit import Audit, read
-from clawkit.approvals.base import ArgRule, Entry
-from clawkit.approvals.suggest import Suggestion, suggest
+from clawkit.approvals.entries import read_entry, validate_pattern
+from clawkit.approvals.types import ArgRule, Entry
 
 
 def fact(words: str, *, folder: str = "/usr/bin", **fields: Any) -> dict[str, Any]:
@@ -104,11 +104,17 @@ NARROW: list[tuple[list[str], Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("calls", "args"), NARROW)
-def test_the_narrowest_rule_that_covers_all_is_proposed(calls: list[str], args: Any) -> None:
+def _the_narrowest_rule_that_covers_all_is_proposed(calls: list[str], args: Any) -> None:
     (found,) = suggest([record for call in calls for record in asked(call)])
     assert found.args == args
     assert found.count == 2
+
+
+def test_the_narrowest_rule_that_covers_all_is_proposed(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = NARROW
+    for calls, args in cases:
+        with subtests.test(calls=calls, args=args):
+            _the_narrowest_rule_that_covers_all_is_proposed(calls, args)
 
 
 NEVER: dict[str, list[dict[str, Any]]] = {
@@ -166,14 +172,24 @@ NEVER: dict[str, list[dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", NEVER)
-def test_nothing_is_proposed_for(case: str) -> None:
+def _nothing_is_proposed_for(case: str) -> None:
     assert suggest(NEVER[case]) == []
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
+def test_nothing_is_proposed_for(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = NEVER
+    for case in cases:
+        with subtests.test(case=case):
+            _nothing_is_proposed_for(case)
+
+
+def _records_that_make_no_sense_count_for_nothing(fields: dict[str, Any]) -> None:
+    assert suggest(asked("git status", times=5, **fields)) == []
+    assert suggest([{}, {"actor": "me"}]) == []
+
+
+def test_records_that_make_no_sense_count_for_nothing(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = [
         {"agent": None},
         {"cwd": 5},
         {"programs": None},
@@ -187,11 +203,10 @@ def test_nothing_is_proposed_for(case: str) -> None:
         {"programs": [fact("git status"), 5]},
         {"verdict": []},
         {"actor": {}},
-    ],
-)
-def test_records_that_make_no_sense_count_for_nothing(fields: dict[str, Any]) -> None:
-    assert suggest(asked("git status", times=5, **fields)) == []
-    assert suggest([{}, {"actor": "me"}]) == []
+    ]
+    for fields in cases:
+        with subtests.test(fields=fields):
+            _records_that_make_no_sense_count_for_nothing(fields)
 
 
 def test_a_program_without_a_code_was_missing() -> None:

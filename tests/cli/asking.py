@@ -37,6 +37,15 @@ class Asking:
     def send_signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
+    async def heard(self, text: str) -> None:
+        """Wait for an event with details in which a text occurs."""
+        stream = self.process.stdout
+        while stream is not None and (line := await stream.readline()):
+            event = json.loads(line).get("event", {})
+            if text in str(event.get("details", "")):
+                return
+        raise AssertionError(f"it ended before {text!r}")
+
     async def done(self, given: bytes = b"") -> Done:
         out, err = await self.process.communicate(given)
         said = err.decode("utf-8", "replace")

@@ -21,9 +21,9 @@ from tests.cli.asking import PROGRAM, Asker
 from clawkit.cli.agent import MAX_MESSAGE
 from clawkit.cli.main import run
 from clawkit.testing.answers import Gate, call, calls, say
-from clawkit.testing.server import ScriptedServer
+from clawkit_testkit.server import ScriptedServer
 
-CLEAN_UP = "trap 'echo ended > ended; exit' TERM; echo $$ > pid; while :; do sleep 0.05; done"
+CLEAN_UP = "trap 'echo ended > ended; exit' TERM; echo ready; while :; do sleep 0.05; done"
 
 
 @asynccontextmanager
@@ -53,7 +53,7 @@ def type_in(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, s
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [
-        ((), 2, "say something: -m TEXT"),
+        ((), 2, "a message is needed: -m TEXT"),
         (("hi",), 2, "after -m: clawkit agent -m hi"),
         (("--print-prompt", "hi"), 2, "clawkit agent -m hi"),
         (("-m", "mend", "it"), 2, "after -m: clawkit agent -m 'mend it'"),
@@ -63,9 +63,13 @@ def type_in(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, s
         (("-m", "x", "--thinking", "lots"), 2, "'lots' is not one of"),
         (("-m", "x", "--max-turns", "0"), 2, "0 is not in the range"),
         (("-m", "x", "--max-cost", "0"), 2, "is not in the range"),
-        (("-m", "x", "--session", "a", "--continue"), 2, "use one"),
-        (("-m", "x", "--continue"), 2, "there is no conversation of the agent 'main'"),
-        (("-m", "x", "--model", "nobody/m"), 2, "there is no provider 'nobody'"),
+        (
+            ("-m", "x", "--session", "a", "--continue"),
+            2,
+            "--continue and --session cannot be combined",
+        ),
+        (("-m", "x", "--continue"), 2, "the agent 'main' has no session in"),
+        (("-m", "x", "--model", "nobody/m"), 2, "unknown provider 'nobody'"),
         (("-m", "x", "--model", "nope"), 2, "`clawkit models list --all` shows all"),
         (("-m", "x", "--image", "missing.png"), 2, "missing.png: No such file"),
         (("-m", "x", "--image", "a.txt"), 2, "a.txt: the picture cannot be decoded"),
@@ -141,11 +145,11 @@ def test_a_model_that_takes_no_pictures_is_told_to_the_person(
     PIL.Image.new("RGB", (4, 4)).save("dot.png")
     code, _, err = type_in(capsys, "-m", "list", "--image", "dot.png")
     assert code == 0
-    assert "clawkit/operator takes no images" in err
+    assert "clawkit/operator does not take images" in err
     _, out, err = type_in(capsys, "-m", "list", "--image", "dot.png", "--json")
     (told,) = [each for each in map(json.loads, out.splitlines()) if each["type"] == "notice"]
     assert told["level"] == "warning"
-    assert "clawkit/operator takes no images" in told["text"]
+    assert "clawkit/operator does not take images" in told["text"]
     assert err == ""
 
 
@@ -192,7 +196,7 @@ def test_a_conversation_goes_on(offline: Path, capsys: pytest.CaptureFixture[str
     [
         ("Grüße 世界\n".encode(), 0, ""),
         ("Gr\xfc\xdfe\n".encode("latin-1"), 0, ""),
-        (b"\x7fELF\0\0\1", 2, "standard input is no text"),
+        (b"\x7fELF\0\0\1", 2, "standard input is not text"),
         (b"x" * (MAX_MESSAGE + 10), 2, "longer than"),
         (b"", 2, "the message is empty"),
     ],
@@ -265,9 +269,9 @@ async def test_it_can_be_ended_in_the_middle_of_a_command(
     number: signal.Signals, workspace: Path
 ) -> None:
     async with asker(workspace, call("exec", {"command": CLEAN_UP})) as clawkit:
-        asking = await clawkit.start("-m", "Go.", "--session", "talk")
-        while not (workspace / "pid").exists():
-            await asyncio.sleep(0.01)
+        asking = await clawkit.start("-m", "Go.", "--session", "talk", "--json")
+        # What clawkit has heard of its command runs, and has set its trap.
+        await asking.heard("ready")
         asking.send_signal(number)
         done = await asking.done()
         assert done.code == 130
@@ -300,6 +304,16 @@ async def test_a_session_is_for_one_process_at_a_time(workspace: Path) -> None:
         assert "'talk' is in use" in third.events[0]["error"]
         gate.release()
         assert (await first.done()).text == "First.\n"
+
+
+@pytest.mark.parametrize("place", ["~", "/"])
+def test_a_workspace_that_holds_everything_is_warned_about(
+    place: str, offline: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = os.path.expanduser(place)
+    for workspace, is_too_much in ((where, True), (str(offline), False)):
+        _, _, err = type_in(capsys, "--print-prompt", "--no-session", "--workspace", workspace)
+        assert ("the agent can change every file in it" in err) is is_too_much
 
 
 @pytest.mark.parametrize("damage", ["bytes", "folder", "nowhere"])

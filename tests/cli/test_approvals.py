@@ -17,13 +17,13 @@ import pytest
 from tests.test_corpus import CASES
 
 from clawkit.approvals.audit import Audit
-from clawkit.approvals.document import read_document
-from clawkit.approvals.waiting import Waiting
+from clawkit.approvals.file import read_document
+from clawkit.approvals.pending_store import PendingStore
 from clawkit.cli.main import run
 from clawkit.config.paths import approvals_file, audit_file, waiting_file
 from clawkit.core.approval import Lasting, Question
-from clawkit.process.base import Launch
-from clawkit.process.local import LocalHost
+from clawkit.process.local_host import LocalHost
+from clawkit.process.protocols import Launch
 
 MINUTE_MS = 60_000
 LASTING = (Lasting("subcommand", "/usr/bin/git, only log"), Lasting("program", "/usr/bin/git"))
@@ -58,12 +58,12 @@ def clawkit(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.fixture
-def waiting() -> Waiting:
-    return Waiting(waiting_file(os.environ))
+def waiting() -> PendingStore:
+    return PendingStore(waiting_file(os.environ))
 
 
 @pytest.fixture
-def ask(waiting: Waiting) -> Ask:
+def ask(waiting: PendingStore) -> Ask:
     """Put a question; its id."""
 
     def put(command: str = "git log", *, expired: bool = False, **fields: Any) -> str:
@@ -77,7 +77,7 @@ def ask(waiting: Waiting) -> Ask:
 
 
 def test_nothing_is_pending_and_nothing_is_made(clawkit: Clawkit) -> None:
-    assert clawkit("pending").err == "Nothing waits for an answer.\n"
+    assert clawkit("pending").err == "No request is pending.\n"
     assert clawkit("pending", "--json").json == []
     assert not os.path.exists(waiting_file(os.environ))
 
@@ -109,7 +109,7 @@ def test_what_is_pending_for_programs(clawkit: Clawkit, ask: Ask) -> None:
 
 
 def test_an_answer_is_recorded_with_its_reason_and_its_author(
-    clawkit: Clawkit, ask: Ask, waiting: Waiting
+    clawkit: Clawkit, ask: Ask, waiting: PendingStore
 ) -> None:
     id_ = ask()
     done = clawkit("resolve", id_[:6], "deny", "--reason", "use git show")
@@ -125,7 +125,7 @@ def test_an_answer_is_recorded_with_its_reason_and_its_author(
     ("options", "extent"), [([], "subcommand"), (["--extent", "program"], "program")]
 )
 def test_always_covers_the_least_unless_told(
-    clawkit: Clawkit, ask: Ask, waiting: Waiting, options: list[str], extent: str
+    clawkit: Clawkit, ask: Ask, waiting: PendingStore, options: list[str], extent: str
 ) -> None:
     id_ = ask()
     done = clawkit("resolve", id_, "allow-always", *options, "--json")
@@ -156,7 +156,7 @@ def test_answers_that_cannot_be_given(
 def test_always_is_refused_where_only_once_was_offered(clawkit: Clawkit, ask: Ask) -> None:
     done = clawkit("resolve", ask(lasting=()), "allow-always")
     assert done.code == 1
-    assert "only a yes for once was offered" in done.err
+    assert "only an approval for once was offered" in done.err
 
 
 def test_an_answer_that_comes_too_late_says_why(clawkit: Clawkit, ask: Ask) -> None:
@@ -171,7 +171,7 @@ def test_an_answer_that_comes_too_late_says_why(clawkit: Clawkit, ask: Ask) -> N
 
 
 def test_a_beginning_that_fits_several_names_them(
-    clawkit: Clawkit, ask: Ask, waiting: Waiting
+    clawkit: Clawkit, ask: Ask, waiting: PendingStore
 ) -> None:
     import apsw
 
@@ -190,7 +190,7 @@ def test_a_beginning_that_fits_several_names_them(
     [
         (["0000"], "Missing argument"),
         (["0000", "maybe"], "'maybe' is not one of 'allow-once', 'allow-always', 'deny'"),
-        (["0000", "deny", "--extent", "exact"], "--extent goes only with allow-always"),
+        (["0000", "deny", "--extent", "exact"], "--extent requires allow-always"),
     ],
 )
 def test_wrong_usage_of_resolve(clawkit: Clawkit, args: list[str], said: str) -> None:
@@ -204,24 +204,24 @@ def test_whoever_allows_what_nobody_waits_for_is_told(
 ) -> None:
     code = (
         "import os, time\n"
-        "from clawkit.approvals.waiting import Waiting\n"
+        "from clawkit.approvals.pending_store import PendingStore\n"
         "from clawkit.core.approval import Question\n"
         "from clawkit.config.paths import waiting_file\n"
         "question = Question('exec', {}, 'run: ls', command='ls')\n"
-        "added = Waiting(waiting_file(os.environ)).add(question, {}, "
+        "added = PendingStore(waiting_file(os.environ)).add(question, {}, "
         "round(time.time() * 1000), 60_000)\n"
         "print(added.id)"
     )
     asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     id_ = asked.stdout.strip()
-    assert "whoever asked is gone" in clawkit("pending").out
-    assert "nothing runs by this" in clawkit("resolve", id_, "allow-once").err
+    assert "the process that asked is gone" in clawkit("pending").out
+    assert "so nothing runs" in clawkit("resolve", id_, "allow-once").err
 
 
 def test_the_document_is_shown_without_its_token_and_replaced(
     clawkit: Clawkit, tmp_path: Path
 ) -> None:
-    assert "There is no document yet" in clawkit("get").err
+    assert "does not exist yet; only the configuration applies" in clawkit("get").err
     path = approvals_file(os.environ)
     first = {"version": 1, "socket": {"path": "/tmp/x", "token": "t" * 32}}
     assert clawkit("set", "--file", "-", stdin=json.dumps(first).encode()).code == 0
@@ -237,13 +237,13 @@ def test_the_document_is_shown_without_its_token_and_replaced(
     assert read_document(path).token == "t" * 32
     late = clawkit("set", "--file", str(file), "--base", shown["revision"])
     assert late.code == 1
-    assert "somebody else has changed it" in late.err
+    assert "another process has changed it" in late.err
 
 
 @pytest.mark.parametrize(
     ("args", "stdin", "code", "said"),
     [
-        ([], b"", 2, "say where it is"),
+        ([], b"", 2, "name the file"),
         (["--file", "/nope"], b"", 2, "cannot read '/nope': No such file"),
         (["--file", "-"], b"\xff", 2, "cannot read '-': it is not UTF-8"),
         (["--file", "-"], b"{", 2, "exec-approvals.json"),
@@ -268,7 +268,7 @@ def record(command: str, **fields: Any) -> Mapping[str, Any]:
 
 
 def test_the_log_says_what_was_decided_by_whom_and_why(clawkit: Clawkit) -> None:
-    assert clawkit("log").err == "No command has been decided about yet.\n"
+    assert clawkit("log").err == "No decisions recorded yet.\n"
     audit = Audit(audit_file(os.environ))
     audit.write(record("ls \u202ea\nb", extent="exact", at="2026-01-31T12:00:00.000Z"))
     audit.write(record("rm x", verdict="deny", why="a person refused it"))
@@ -282,15 +282,16 @@ def test_the_log_says_what_was_decided_by_whom_and_why(clawkit: Clawkit) -> None
     assert last["command"] == "rm x"
 
 
+@pytest.mark.usefixtures("on_host")
 def test_rules_that_would_have_saved_questions_are_proposed(
     clawkit: Clawkit, workspace: Path
 ) -> None:
-    assert clawkit("suggest").err == "Nothing was allowed often enough to propose a rule.\n"
+    assert clawkit("suggest").err == "Nothing was approved often enough to suggest a rule.\n"
     audit = Audit(audit_file(os.environ))
     for name in ("a.txt", "a.txt", "src/main.py"):
         audit.write(record(f"touch {name}", cwd=str(workspace)))
     done = clawkit("suggest")
-    assert done.out.startswith("3 questions, such as: touch src/main.py\n")
+    assert done.out.startswith("3 requests, such as: touch src/main.py\n")
     (each,) = clawkit("suggest", "--json").json
     assert (each["count"], each["pattern"], each["note"]) == (3, "/usr/bin/touch", "")
     assert f"  {each['words']}\n" in done.out
@@ -322,7 +323,7 @@ def test_what_runs_files_of_the_project_is_proposed_with_a_remark(
 def test_watching_needs_a_terminal(clawkit: Clawkit) -> None:
     done = clawkit("watch")
     assert done.code == 2
-    assert "run it at a terminal" in done.err
+    assert "watch needs a terminal" in done.err
 
 
 CHANGES = (
@@ -373,6 +374,7 @@ def call(workspace: Path) -> Callable[[str], Done]:
     return execute
 
 
+@pytest.mark.usefixtures("on_host")
 def test_without_a_terminal_it_is_refused_with_the_rule_that_would_do(
     clawkit: Clawkit, call: Callable[[str], Done], workspace: Path
 ) -> None:

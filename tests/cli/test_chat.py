@@ -18,7 +18,8 @@ import pytest
 from tests.ui.screen import PROMPT, READY, Screen
 
 from clawkit.content import Assistant, Text, Thinking, ToolCall
-from clawkit.testing import ScriptedServer, fault
+from clawkit.testing import ScriptedServer
+from clawkit_testkit import fault
 
 HINT = "arrow keys and Enter"
 Open = Callable[..., Screen]
@@ -39,7 +40,8 @@ def chat(workspace: Path) -> Iterator[Open]:
 
 @pytest.fixture
 def config(tmp_path: Path) -> Callable[..., str]:
-    """The path of a configuration whose model is a scripted server."""
+    """The path of a configuration whose model is a scripted server, and whose commands run on the
+    host, so that they ask."""
 
     def write(server: ScriptedServer, **more: Any) -> str:
         models: list[Any] = [{"id": "one", "input": ["text", "image"]}, {"id": "two"}]
@@ -48,6 +50,7 @@ def config(tmp_path: Path) -> Callable[..., str]:
         settings = {
             "models": {"providers": {"fake": provider}},
             "agents": {"defaults": {"model": "fake/one"}},
+            "tools": {"exec": {"host": "gateway"}},
             **more,
         }
         file.write_text(json.dumps(settings), encoding="utf-8")
@@ -75,7 +78,7 @@ async def test_a_message_is_answered_and_the_terminal_is_left_as_it_was(chat: Op
     screen.type("\x04")
     assert await screen.end() == 0
     assert screen.is_as_before()
-    assert "To go on later: clawkit chat --session" in screen.text.splitlines()[-1]
+    assert "To continue later: clawkit chat --session" in screen.text.splitlines()[-1]
     assert b"\x1b[?1049h" not in screen.raw
     assert b"\x1b[6n" not in screen.raw
     file = Path(os.environ["CLAWKIT_HOME"]) / "history"
@@ -89,6 +92,25 @@ async def test_a_message_is_answered_and_the_terminal_is_left_as_it_was(chat: Op
     assert not re.search(rb"\x1b\[[0-9;]*3[0-7]", again.raw)
 
 
+async def test_without_a_command_the_chat_opens(workspace: Path) -> None:
+    screen = Screen(cwd=workspace)
+    try:
+        await screen.until(READY)
+        screen.type("\x04")
+        assert await screen.end() == 0
+    finally:
+        screen.close()
+
+
+async def test_the_sandbox_is_named_above_and_below(chat: Open) -> None:
+    screen = chat()
+    await screen.until("sandbox: ", 2)
+    assert ", no network" in screen.text
+    await screen.say("/exec host=gateway")
+    await screen.until("no sandbox: commands ask")
+
+
+@pytest.mark.usefixtures("on_host")
 async def test_questions_are_answered_with_keys(chat: Open, workspace: Path) -> None:
     screen = chat("!touch made")
     await screen.until(HINT)
@@ -133,7 +155,7 @@ async def test_questions_are_answered_with_keys(chat: Open, workspace: Path) -> 
         cwd=workspace,
     )
     assert "allow-once" in done.stdout
-    await screen.until("Not asked any more")
+    await screen.until("No longer asked")
     await screen.until("(no output)", 2)
     assert (workspace / "fourth").exists()
     assert "> n  deny" not in screen.live
@@ -198,7 +220,7 @@ async def test_models_and_conversations_are_switched(
         await screen.until("BY HAND")
         assert server.count == 1
         await screen.say("/model fake/two")
-        await screen.until("From now on: fake/two")
+        await screen.until("Now using fake/two")
         await screen.say("/new second")
         await screen.until("session second")
         await screen.say("hi")
@@ -251,15 +273,15 @@ async def test_what_is_typed_meanwhile_is_read_before_the_next_answer(
         screen = chat("make it red", "--config", config(server))
         await server.wait_for(1)
         await screen.say("no, blue")
-        await screen.until("waits: no, blue")
+        await screen.until("queued: no, blue")
         await screen.say("never mind")
-        await screen.until("waits: never mind")
+        await screen.until("queued: never mind")
         screen.type("\x1b[A")
         await screen.until(f"{PROMPT} never mind")
         screen.type("\x15/later and then")
         await screen.until(f"{PROMPT} /later and then")
         screen.type("\r")
-        await screen.until("waits: and then")
+        await screen.until("queued: and then")
         gate.release()
         await screen.until("And later.")
         first, second, third = ([str(m) for m in r.body["messages"]] for r in server.requests)
@@ -268,7 +290,22 @@ async def test_what_is_typed_meanwhile_is_read_before_the_next_answer(
         assert "and then" not in "".join(second)
         assert "and then" in third[-1]
         assert "never mind" not in "".join(third)
-        await screen.until_gone("waits:")
+        await screen.until_gone("queued:")
+
+
+async def test_a_command_that_starts_the_chat_asks_and_one_that_is_typed_does_not(
+    chat: Open, config: Callable[..., str], workspace: Path
+) -> None:
+    """What is given with the program may have been written by somebody else."""
+    async with ScriptedServer() as server:
+        screen = chat("!touch given", "--config", config(server))
+        await screen.until(HINT)
+        screen.type("\r")
+        await screen.until_gone(HINT)
+        await screen.say("!touch typed; echo d''one")
+        await screen.until("done")
+    assert not (workspace / "given").exists()
+    assert (workspace / "typed").exists()
 
 
 @pytest.mark.parametrize("key", ["\x1b", "\x03"])
@@ -359,11 +396,11 @@ async def test_what_ends_with_it_is_told(chat: Open, config: Callable[..., str])
     async with ScriptedServer(call("exec", command="sleep 60", background=True), "Ok.") as server:
         screen = chat("go", "--config", config(server, tools={"exec": exec_}))
         await screen.until("Ok.")
-        assert "goes on in the background as" in screen.text
+        assert "running in the background as" in screen.text
         screen.type("\x04")
         assert await screen.end() == 0
         assert screen.is_as_before()
-        assert "clawkit: ending what still runs of" in screen.text
+        assert "clawkit: stopping " in screen.text
 
 
 async def test_a_configuration_that_makes_no_sense_is_told_on_a_sane_terminal(
@@ -395,7 +432,7 @@ def test_from_a_pipe_every_line_is_a_message(workspace: Path) -> None:
     done = pipe(workspace, "list\n/cost\n/nonsense\n/policy exce\n/thinking low\n\nread \\\na.txt")
     assert done.returncode == 0
     assert done.stdout.startswith('"a.txt"\n"src/"\n$0.0000: ')
-    assert "There is no command /nonsense." in done.stdout
+    assert "Unknown command /nonsense." in done.stdout
     assert "did you mean 'exec'" in done.stderr
     assert "· ls" in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
@@ -415,6 +452,7 @@ async def test_the_exit_code_is_that_of_the_last_turn(
     assert "fake/one" in done.stderr
 
 
+@pytest.mark.usefixtures("on_host")
 async def test_a_simple_terminal_has_lines_and_questions(chat: Open, workspace: Path) -> None:
     screen = chat(TERM="dumb")
     await screen.until("\n>")

@@ -15,7 +15,7 @@ import pytest
 
 from clawkit.cli.main import run
 from clawkit.config.json5 import parse, parse_path
-from clawkit.config.known import value_at
+from clawkit.config.schema import value_at
 
 TEXT = """\
 {
@@ -99,7 +99,7 @@ def test_get_as_json_quotes_text(config: Config) -> None:
     [
         ("tools.exec.host", 'is not set; clawkit uses "auto"'),
         ("tools.exec.node", "'tools.exec.node' is not set\n"),
-        ("tools.exec.hots", "there is no setting 'tools.exec.hots'. Did you mean"),
+        ("tools.exec.hots", "unknown setting 'tools.exec.hots'. Did you mean"),
         ("agents.list[3].name", "is not set\n"),
     ],
 )
@@ -266,12 +266,12 @@ def test_what_was_wrong_before_is_told_after_a_change(config: Config, file: Path
     file.write_text("{ tolls: 1 }", encoding="utf-8")
     done = config("set", "tools.profile", "full")
     assert done.code == 0
-    assert "still wrong" in done.err
+    assert "still invalid" in done.err
     assert "tolls: unknown setting" in done.err
 
 
 def test_saying_it_again_changes_nothing(config: Config, file: Path) -> None:
-    assert "says so already" in config("set", "tools.exec.ask", "always").err
+    assert "already says so" in config("set", "tools.exec.ask", "always").err
     assert not os.path.exists(f"{file}.bak")
 
 
@@ -367,12 +367,24 @@ def test_validate_shows_warnings(config: Config, file: Path) -> None:
     assert config("validate", "--json").json["warnings"][0]["path"] == "hooks.token"
 
 
+def test_validate_warns_once_about_a_section_without_effect(config: Config, file: Path) -> None:
+    servers = '{ a: { command: "/bin/a" }, b: { command: "/bin/b" } }'
+    file.write_text(f"{{ mcp: {{ servers: {servers} }} }}", encoding="utf-8")
+    done = config("validate")
+    assert done.code == 0
+    warning = f"{file}: mcp: this section has no effect in this version of clawkit"
+    assert done.err.count("warning: ") == 1
+    assert warning in done.err
+    [told] = config("validate", "--json").json["warnings"]
+    assert told["path"] == "mcp"
+
+
 def test_file_names_the_file_and_whether_it_is_there(config: Config, file: Path) -> None:
     assert config("file") == (0, f"{file}\n", "")
     file.unlink()
     done = config("file")
     assert done.out == f"{file}\n"
-    assert "no such file yet" in done.err
+    assert "does not exist yet" in done.err
     assert config("file", "--json").json == {"file": str(file), "exists": False}
 
 

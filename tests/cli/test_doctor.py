@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from clawkit.cli.checks import MAX_AGENTS
+from clawkit.cli.doctor_checks import MAX_AGENTS
 from clawkit.cli.main import run
 
 OLD = """\
@@ -89,8 +89,8 @@ def test_without_a_home_all_is_well(
     monkeypatch.setenv("CLAWKIT_HOME", str(tmp_path / "none"))
     done = doctor("--fix")
     assert done.code == 0
-    assert "it is made when it is needed" in done.out
-    assert "nothing to fix" in done.out
+    assert "it is created when needed" in done.out
+    assert "Nothing to fix." in done.out
     assert not (tmp_path / "none").exists()
 
 
@@ -131,6 +131,14 @@ def test_a_named_file_that_is_not_there_is_an_error(doctor: Doctor, tmp_path: Pa
     assert "there is no such file" in done.out
 
 
+def test_sections_without_effect_are_named_once(doctor: Doctor, file: Path) -> None:
+    write(file, '{ mcp: { servers: { a: { command: "/bin/a" }, b: { command: "/bin/b" } } } }')
+    warnings = [each["what"] for each in doctor("--json").found("config", "warn")]
+    assert [each for each in warnings if each.startswith("mcp: ")] == [
+        "mcp: this section has no effect in this version of clawkit"
+    ]
+
+
 def test_warnings_of_the_file_are_passed_on(doctor: Doctor, file: Path) -> None:
     write(file, '{ hooks: { token: "${NOT_SET}" } }')
     done = doctor("--json")
@@ -141,7 +149,9 @@ def test_old_spellings_are_told(doctor: Doctor, file: Path) -> None:
     write(file, OLD)
     done = doctor("--json")
     assert done.code == 0
-    assert [each["do"] for each in done.found("config", "warn")] == ["clawkit doctor --fix"] * 2
+    useless, *old = done.found("config", "warn")
+    assert useless["what"].startswith("browser: this section has no effect")
+    assert [each["do"] for each in old] == ["clawkit doctor --fix"] * 2
     assert file.read_text(encoding="utf-8") == OLD
 
 
@@ -153,7 +163,7 @@ def test_fix_shows_the_diff_and_then_does_it(doctor: Doctor, file: Path) -> None
     assert file.read_text(encoding="utf-8") == new
     assert Path(f"{file}.bak").read_text(encoding="utf-8") == OLD
     assert done.out.index('+  browser: { profiles: { work: { driver: "openclaw"') < done.out.index(
-        f"done: bring {file} up to date; the file before is {file}.bak"
+        f"done: bring {file} up to date; the previous file is {file}.bak"
     )
     assert "old spelling" not in done.out
 
@@ -163,7 +173,7 @@ def test_fixing_twice_is_fixing_once(doctor: Doctor, file: Path) -> None:
     doctor("--fix")
     before = file.stat().st_ino
     done = doctor("--fix")
-    assert "There is nothing to fix." in done.out
+    assert "Nothing to fix." in done.out
     assert file.stat().st_ino == before
 
 
@@ -180,7 +190,7 @@ def test_a_dry_run_shows_what_fix_would_do(doctor: Doctor, file: Path) -> None:
 def test_fix_as_json(doctor: Doctor, file: Path) -> None:
     write(file, OLD)
     done = doctor("--fix", "--json").json
-    assert done["fixed"] == [f"bring {file} up to date; the file before is {file}.bak"]
+    assert done["fixed"] == [f"bring {file} up to date; the previous file is {file}.bak"]
     assert any(line.startswith("+") for line in done["diff"])
     assert done["ok"] is True
 
@@ -208,17 +218,19 @@ def test_old_spellings_in_an_included_file_are_for_a_person(doctor: Doctor, file
     write(included, '{\n  profiles: { work: { driver: "clawd" } } }')
     write(file, '{ browser: { $include: "./browser.json5" } }')
     done = doctor("--fix", "--json")
-    assert [each["do"] for each in done.found("config", "warn")] == [f"edit {included}, line 2"]
+    useless, *old = done.found("config", "warn")
+    assert useless["what"].startswith("browser: this section has no effect")
+    assert [each["do"] for each in old] == [f"edit {included}, line 2"]
     assert "clawd" in included.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
-    ("number", "said"), [(50, "are 30 more old spellings"), (21, "is 1 more old spelling")]
+    ("number", "said"), [(50, "30 more old spellings"), (21, "1 more old spelling")]
 )
 def test_many_old_spellings_are_counted(doctor: Doctor, file: Path, number: int, said: str) -> None:
     senders = ", ".join(f'"{each}": {{}}' for each in range(number))
     write(file, f"{{ tools: {{ toolsBySender: {{ {senders} }} }} }}")
-    assert f"there {said}\n" in doctor().out
+    assert f"{said}\n" in doctor().out
 
 
 @pytest.mark.parametrize(
@@ -361,7 +373,7 @@ class TestSecrets:
             }}""",
         )
         done = doctor("--json")
-        assert done.found("secrets", "ok")[0]["do"] == "clawkit doctor --allow-exec"
+        assert done.found("secrets", "warn")[0]["do"] == "clawkit doctor --allow-exec"
         assert not (tmp_path / "ran").exists()
         allowed = doctor("--json", "--allow-exec")
         assert [each["section"] for each in allowed.json["findings"]].count("secrets") == 1
@@ -427,3 +439,42 @@ def test_what_helps_the_file_tools_is_told(doctor: Doctor) -> None:
     told = "\n".join(each["what"] for each in doctor("--json").found("files", "ok"))
     assert "ripgrep is /" in told
     assert "language servers: ruff, ty" in told
+
+
+def test_what_is_not_installed_is_a_warning(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find(name: str) -> None: ...
+
+    monkeypatch.setattr("importlib.util.find_spec", find)
+    done = doctor("--json")
+    said = {each["do"]: each["level"] for each in done.json["findings"]}
+    for extra in ("tui", "screen", "pdf"):
+        assert said[f"pip install 'clawkit[{extra}]'"] == "warn"
+
+
+def test_the_file_of_an_openclaw_is_offered(doctor: Doctor, file: Path) -> None:
+    other = Path(os.environ["HOME"], ".openclaw", "openclaw.json")
+    other.parent.mkdir()
+    write(other, "{}")
+    found = doctor("--json").found("config", "warn")
+    assert [each["what"] for each in found] == [f"{other} exists, but is not used"]
+    assert f"export CLAWKIT_CONFIG={other}" in found[0]["do"]
+    write(file, "{}")
+    assert doctor("--json").found("config", "warn") == []
+
+
+@pytest.mark.parametrize("place", ["~", "/"])
+def test_a_workspace_that_holds_everything_is_a_warning(
+    doctor: Doctor, file: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(os.path.expanduser(place))
+    found = doctor("--json").found("workspace", "warn")
+    assert "the agent can change every file in it" in found[0]["what"]
+    assert "--workspace DIR" in found[0]["do"]
+    write(file, json.dumps({"agents": {"defaults": {"workspace": place}}}))
+    found = doctor("--json").found("workspace", "warn")
+    assert found[0]["what"].startswith("agents.defaults: the workspace is")
+    monkeypatch.chdir("/proc")
+    write(file, "{}")
+    assert doctor("--json").found("workspace", "warn") == []

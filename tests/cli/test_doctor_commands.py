@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clawkit.cli.checks_commands import check_commands
+from clawkit.cli.doctor_checks import check_commands
 from clawkit.config.load import loads
 
 
@@ -19,11 +19,11 @@ def say(text: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ("{}", "what is listed runs, everything else is asked about"),
+        ("{}", "on the host, the allowlist runs without asking, everything else needs approval"),
         ('{security: "allowlist", ask: "off"}', "everything else is refused"),
-        ('{ask: "always"}', "every command is asked about"),
-        ('{mode: "full"}', "every command runs unasked, with your rights"),
-        ('{security: "full", ask: "on-miss"}', "every command runs unasked"),
+        ('{ask: "always"}', "every command needs approval"),
+        ('{mode: "full"}', "every command runs without asking, with your permissions"),
+        ('{security: "full", ask: "on-miss"}', "every command runs without asking"),
         ('{security: "deny"}', "clawkit config set tools.exec.security allowlist"),
     ],
 )
@@ -36,10 +36,10 @@ def test_which_commands_run_is_told(settings: str, said: str) -> None:
 
 def test_the_settings_of_the_agent_and_the_document_count_too() -> None:
     text = '{agents: {list: [{id: "a", default: true, tools: {exec: {ask: "always"}}}]}}'
-    assert "every command is asked about" in say(text)[0][1]
+    assert "every command needs approval" in say(text)[0][1]
     document = Path(os.environ["CLAWKIT_HOME"]) / "exec-approvals.json"
     document.write_text('{"version": 1, "defaults": {"security": "deny"}}', encoding="utf-8")
-    assert "no command runs" in say("{}")[0][1]
+    assert "no command may run" in say("{}")[0][1]
     assert str(document) in say("{}")[0][1]
     document.write_text("{", encoding="utf-8")
     assert [level for level, _ in say("{}")] == ["error"]

@@ -15,7 +15,7 @@ from typing import Any
 import apsw
 import pytest
 
-from clawkit.cli.checks_models import (
+from clawkit.cli.doctor_models import (
     MAX_CHECKED,
     address_problem,
     check_sessions,
@@ -151,21 +151,21 @@ def test_a_credential_that_is_missing(doctor: Doctor, monkeypatch: pytest.Monkey
     done = doctor(choose("openai/gpt-5.4", "anthropic/claude-opus-5"))
     assert done.code == 0
     [told] = done.of("models", "warn")
-    assert told.startswith("agents.defaults.model.fallbacks[0]: there is no credential for anthr")
+    assert told.startswith("agents.defaults.model.fallbacks[0]: anthropic has no credential")
     assert "set ANTHROPIC_API_KEY" in told
     done = doctor(choose("anthropic/claude-opus-5", "openai/gpt-5.4"))
     assert done.code == 1
     [told] = done.of("models", "error")
-    assert told.startswith("agents.defaults.model.primary: there is no credential for anthropic")
+    assert told.startswith("agents.defaults.model.primary: anthropic has no credential")
 
 
 def test_names_that_mean_nothing(doctor: Doctor) -> None:
     done = doctor(choose("clawkit/operator", "claude-opsu-5", "nobody/x"))
     assert done.code == 1
     first, second = done.of("models", "error")
-    assert first.startswith("agents.defaults.model.fallbacks[0]: there is no model and no alias")
+    assert first.startswith("agents.defaults.model.fallbacks[0]: unknown model or alias")
     assert "Did you mean 'anthropic/claude-opus-5'" in first
-    assert second.startswith("agents.defaults.model.fallbacks[1]: there is no provider 'nobody'")
+    assert second.startswith("agents.defaults.model.fallbacks[1]: unknown provider 'nobody'")
 
 
 def test_a_credential_that_rests(doctor: Doctor, home: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_credential_that_rests(doctor: Doctor, home: Path) -> None:
     stored = {"profiles": {"openai:a": profile}, "usageStats": stats}
     agent_file(home, "auth-profiles.json", stored)
     [told] = doctor(choose("openai/gpt-5.4")).of("models", "warn")
-    assert "agents.defaults.model.primary: openai:a was refused and rests for " in told
+    assert "agents.defaults.model.primary: openai:a was refused and is not used for " in told
     profile_b = profile | {"key": f"{SECRET}b"}
     stored = {"profiles": {"openai:a": profile, "openai:b": profile_b}, "usageStats": stats}
     agent_file(home, "auth-profiles.json", stored)
@@ -318,19 +318,19 @@ class TestSessions:
         return Path(store.path)
 
     def test_none_yet(self, doctor: Doctor, home: Path) -> None:
-        assert "the first conversation makes it" in doctor().of("sessions", "ok")[0]
+        assert "the first session creates it" in doctor().of("sessions", "ok")[0]
         assert not (home / "sessions.sqlite").exists()
 
     def test_a_sound_one(self, doctor: Doctor, path: Path) -> None:
         [told] = doctor().of("sessions", "ok")
-        assert told.startswith(f"{path}: 3 conversations, ")
+        assert told.startswith(f"{path}: 3 sessions, ")
 
     def test_one_conversation_is_not_spoken_of_as_many(self, doctor: Doctor, home: Path) -> None:
         store = SessionStore(str(home / "sessions.sqlite"))
         store.create("main", workspace="/work")
         store.close()
         [told] = doctor().of("sessions", "ok")
-        assert told.startswith(f"{store.path}: 1 conversation, ")
+        assert told.startswith(f"{store.path}: 1 session, ")
 
     @pytest.mark.parametrize("mode", [0o644, 0o660])
     def test_one_that_is_open_to_others_is_closed(
@@ -371,9 +371,9 @@ class TestSessions:
             (apsw.FullError(), "free some space there: df -h /h"),
             (apsw.IOError(), "free some space there: df -h /h"),
             (OSError(errno.ENOSPC, "full"), "free some space there: df -h /h"),
-            (apsw.BusyError(), "end what uses it: fuser -v /h/s.sqlite"),
-            (apsw.CantOpenError(), "set X to a place that can be written, or keep nothing"),
-            (PermissionError(errno.EACCES, "no"), "set X to a place that can be written, or keep"),
+            (apsw.BusyError(), "stop what uses it: fuser -v /h/s.sqlite"),
+            (apsw.CantOpenError(), "set X to a place that can be written, or save nothing"),
+            (PermissionError(errno.EACCES, "no"), "set X to a place that can be written, or save"),
         ],
     )
     def test_only_one_that_is_damaged_has_to_go(self, cause: Exception | None, remedy: str) -> None:
@@ -385,7 +385,7 @@ class TestSessions:
         with path.open("r+b") as file:
             file.truncate(MAX_CHECKED + 1)
         [told] = check_sessions(load(), str(path.with_name("clawkit.json5")), os.environ)
-        assert told.what.endswith("too large to be looked through")
+        assert told.what.endswith("too large to be checked")
 
     def test_a_place_that_is_not_built_in(self, doctor: Doctor) -> None:
         done = doctor('{session: {store: "postgres://u:secret@db/x"}}')

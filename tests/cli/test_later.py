@@ -9,6 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+pytestmark = pytest.mark.usefixtures("on_host")
+
 
 def start(workspace: Path) -> subprocess.Popen[str]:
     argv = [sys.executable, "-m", "clawkit", "tools", "run", "-", "--later", "--workspace"]

@@ -1,4 +1,4 @@
-"""`clawkit logs`: what a command wrote, or writes."""
+"""`clawkit logs`: the output of a command."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import NamedTuple
 import pytest
 from tests.process.started import KEY, TOGETHER, Start, log_of, make, starting
 
-from clawkit.cli.logs import _CHUNK, _Cleaned, _last_lines
 from clawkit.cli.main import run
+from clawkit.cli.ps import _CHUNK, _Cleaned, _last_lines
 from clawkit.process import records
-from clawkit.process.base import Launch
-from clawkit.process.local import LocalHost
+from clawkit.process.local_host import LocalHost
+from clawkit.process.protocols import Launch
 from clawkit.process.supervisor import Supervisor
 
 pytestmark = TOGETHER
@@ -73,7 +73,7 @@ def test_the_last_lines_are_shown_without_what_is_meant_for_a_terminal(
     assert (done.code, len(lines)) == (0, 200)
     assert lines[0] == "line 100\\x07"
     assert lines[-1] == "line 299\\x07"
-    assert "before this are left out; -n shows more" in done.err
+    assert "before this are omitted; -n shows more" in done.err
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_lines_that_come_while_the_last_are_shown_are_not_shown(
             log.write(b"4\n")
         return _last_lines(fd, size, count)
 
-    monkeypatch.setattr("clawkit.cli.logs._last_lines", find_while_more_comes)
+    monkeypatch.setattr("clawkit.cli.ps._last_lines", find_while_more_comes)
     assert logs("calm-otter", "-n", "2").out == b"2\n3\n"
 
 
@@ -177,16 +177,16 @@ def test_output_outlives_what_is_written_down(logs: Logs, folder: Path) -> None:
     ("args", "code", "words"),
     [
         (("calm-oter",), 1, "did you mean calm-otter?"),
-        (("zzz",), 1, "there are calm-otter, quiet-lynx"),
-        (("../calm-otter-ab1",), 1, "there is no command '../calm-otter-ab1'"),
-        (("quiet-lynx",), 1, "no output of quiet-lynx is kept"),
-        (("quiet-lynx", "-f"), 1, "no output of quiet-lynx is kept"),
+        (("zzz",), 1, "known: calm-otter, quiet-lynx"),
+        (("../calm-otter-ab1",), 1, "unknown command '../calm-otter-ab1'"),
+        (("quiet-lynx",), 1, "the output of quiet-lynx is not stored"),
+        (("quiet-lynx", "-f"), 1, "the output of quiet-lynx is not stored"),
         (("calm-otter", "-n", "-1"), 2, "-1"),
         (("calm-otter", "-n", "x"), 2, "valid integer"),
         (("calm-otter", "--screen"), 2, "calm-otter has no terminal"),
-        (("calm-otter", "--screen", "-f"), 2, "goes with no other option"),
-        (("calm-otter", "--screen", "--raw"), 2, "goes with no other option"),
-        (("calm-otter", "--screen", "-n", "5"), 2, "goes with no other option"),
+        (("calm-otter", "--screen", "-f"), 2, "cannot be combined with other options"),
+        (("calm-otter", "--screen", "--raw"), 2, "cannot be combined with other options"),
+        (("calm-otter", "--screen", "-n", "5"), 2, "cannot be combined with other options"),
         ((), 2, "Missing argument"),
     ],
 )
@@ -303,7 +303,7 @@ def test_following_output_that_was_cut_or_removed(
     os.kill(record.pid, signal.SIGKILL)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, b"")
-    assert err == b"[the output was cut; it goes on from its new beginning]\n"
+    assert err == b"[the output was truncated; it continues from the start]\n"
 
 
 def test_following_waits_for_output_to_be_there(start: Start, folder: Path, follow: Follow) -> None:

@@ -1,4 +1,4 @@
-"""How the program begins, and ends before it has begun."""
+"""How the program starts: help, completion, no command at all, an early Ctrl-C."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from clawkit.cli.main import COMMANDS
 
 AS_SCRIPT = "import sys; from clawkit.cli.main import run; sys.exit(run(sys.argv[1:]))"
 
@@ -29,3 +31,65 @@ def test_an_interrupt_while_modules_are_loaded_ends_it_without_a_traceback(
         text=True,
     )
     assert (done.returncode, done.stdout, done.stderr.lstrip()) == (130, "", said)
+
+
+def test_without_a_command_and_a_terminal_the_help_is_printed(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "clawkit"],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Usage: clawkit [OPTIONS] [COMMAND]" in done.stderr
+
+
+def imported(command: str) -> set[str]:
+    """The modules of clawkit that the help of a command imports."""
+    script = (
+        "import sys\nfrom clawkit.cli.main import run\n"
+        f"try:\n    run([{command!r}, '--help'])\n"
+        "finally:\n    print(*(name for name in sys.modules if name.startswith('clawkit')))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize("command", ["chat", "agent"])
+def test_the_help_of_a_conversation_does_not_import_the_agent(command: str) -> None:
+    found = imported(command)
+    assert f"clawkit.cli.{command}" in found
+    assert not {"clawkit.agent_session", "clawkit.runtime", "clawkit.config.load"} & found
+
+
+@pytest.mark.parametrize(
+    ("shell", "words", "at", "said"),
+    [
+        ("bash", "clawkit to", "1", "plain,tools"),
+        ("zsh", "clawkit models se", "2", "plain\nset\n"),
+        ("fish", "clawkit models set --fa", "--fa", "plain,--fallback\t"),
+    ],
+)
+def test_a_shell_completes_commands_and_options(shell: str, words: str, at: str, said: str) -> None:
+    asked = {"_CLAWKIT_COMPLETE": f"{shell}_complete", "COMP_WORDS": words, "COMP_CWORD": at}
+    done = subprocess.run(
+        [sys.executable, "-m", "clawkit"],
+        env={**os.environ, **asked},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0
+    assert said in done.stdout
+
+
+def test_completing_the_first_word_imports_no_command(tmp_path: Path) -> None:
+    asked = {"_CLAWKIT_COMPLETE": "bash_complete", "COMP_WORDS": "clawkit ", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "clawkit"],
+        env={**os.environ, **asked},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == [f"plain,{name}" for name in COMMANDS]
+    assert "clawkit.cli.chat" not in done.stderr

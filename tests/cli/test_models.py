@@ -13,15 +13,17 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from clawkit.cli import model_status
-from clawkit.cli.columns import width_of
+from clawkit.cli import models_status
 from clawkit.cli.main import run
-from clawkit.cli.model_rows import count, print_rows
+from clawkit.cli.models import print_rows
+from clawkit.cli.options import count_tokens
 from clawkit.config.json5 import parse
-from clawkit.models.base import Api
 from clawkit.models.known import PROVIDERS
-from clawkit.process import tree
-from clawkit.testing import ScriptedServer, fault, hang
+from clawkit.models.protocols import Api
+from clawkit.process import process_table
+from clawkit.terminal_text import text_width
+from clawkit.testing import ScriptedServer, hang
+from clawkit_testkit import fault
 
 APIS: tuple[Api, ...] = (
     "openai-completions",
@@ -97,7 +99,7 @@ class TestList:
     def test_what_has_no_key_is_not_listed(self, models: Models) -> None:
         done = models("list")
         assert [line.split()[0] for line in done.out.splitlines()[1:-1]] == ["clawkit/operator"]
-        assert re.search(r"1 of \d+ can be used\. \d+ more with --all\.", done.out)
+        assert re.search(r"1 of \d+ models can be used\. \d+ more with --all\.", done.out)
 
     def test_what_has_a_key_is_listed_with_where_it_is_from(
         self, models: Models, monkeypatch: pytest.MonkeyPatch
@@ -181,16 +183,16 @@ class TestList:
             '{models: {providers: {a: {baseUrl: "https://a.example/v1", models: [{id: "x"}]}}}}',
             encoding="utf-8",
         )
-        assert "0 of 1 can be used. To use it: set" in models("list", "--provider", "a").out
+        assert "0 of 1 models can be used. To use it: set" in models("list", "--provider", "a").out
 
     def test_a_provider_whose_models_are_not_known_by_name(self, models: Models) -> None:
         done = models("list", "--provider", "ollama")
-        assert "Any that it has can be used: ollama/NAME." in done.out
+        assert "Use any of them as ollama/NAME." in done.out
 
     def test_a_provider_that_does_not_exist(self, models: Models) -> None:
         done = models("list", "--provider", "anthropc")
         assert done.code == 1
-        assert "there is no provider 'anthropc'; did you mean 'anthropic'?" in done.err
+        assert "unknown provider 'anthropc'; did you mean 'anthropic'?" in done.err
 
     def test_names_that_mean_nothing_are_told_and_the_rest_is_listed(
         self, models: Models, file: Path
@@ -198,7 +200,7 @@ class TestList:
         file.write_text('{agents: {defaults: {model: "cluade-opus-5"}}}', encoding="utf-8")
         done = models("list", "--all")
         assert done.code == 0
-        assert "warning: agents.defaults.model: there is no model and no alias" in done.err
+        assert "warning: agents.defaults.model: unknown model or alias" in done.err
         assert "anthropic/claude-opus-5" in done.out
 
     def test_a_chosen_model_that_is_not_known_is_listed(self, models: Models, file: Path) -> None:
@@ -314,7 +316,7 @@ class TestList:
     ],
 )
 def test_numbers_of_tokens_are_short(tokens: int, said: str) -> None:
-    assert count(tokens) == said
+    assert count_tokens(tokens) == said
 
 
 @pytest.mark.parametrize("columns", [24, 40, 60, 80, 100, 120, 160, None])
@@ -328,7 +330,7 @@ def test_a_list_fits_the_terminal(
         assert any(line.startswith(row["model"]) for line in lines)
     assert sum("missing: set OPENAI_API_KEY" in line for line in lines) >= 10
     if columns is not None and columns >= 60:
-        assert max(map(width_of, lines)) <= columns
+        assert max(map(text_width, lines)) <= columns
     if columns is None:
         assert len(lines) == len(rows) + 1
 
@@ -384,8 +386,7 @@ class TestStatus:
                 "kind": None,
                 "cooldownMs": 0,
                 "others": [],
-                "problem": "there is no credential: set OPENAI_API_KEY or "
-                "models.providers.openai.apiKey",
+                "problem": "no credential: set OPENAI_API_KEY or models.providers.openai.apiKey",
                 "probe": None,
             },
         ]
@@ -402,7 +403,7 @@ class TestStatus:
         told = models("status", "--json").json["models"][0]
         assert told["credential"] == "openai:a"
         assert 3_000_000 < told["cooldownMs"] <= 3_600_000
-        assert "openai:a (api-key); it was refused and rests for " in models("status").out
+        assert "openai:a (api-key); it was refused and is not used for " in models("status").out
 
     def test_further_credentials_are_told(
         self, models: Models, home: Path, monkeypatch: pytest.MonkeyPatch
@@ -425,7 +426,7 @@ class TestStatus:
         assert done.code == 0
         assert [each["model"] for each in done.json["models"]] == ["openai/gpt-5.4", None, None]
         assert "Did you mean 'openai/gpt-5.4'" in done.json["models"][1]["problem"]
-        assert "there is no provider 'nobody'" in models("status").out
+        assert "unknown provider 'nobody'" in models("status").out
 
     def test_an_address_that_is_none_is_a_problem(self, models: Models, file: Path) -> None:
         provider = '{baseUrl: "nowhere", models: [{id: "x"}]}'
@@ -512,7 +513,7 @@ class TestProbe:
     async def test_one_that_never_answers_is_not_waited_for(
         self, models: Models, file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(model_status, "PROBE_S", 0.3)
+        monkeypatch.setattr(models_status, "PROBE_S", 0.3)
         async with ScriptedServer(then=hang()) as server:
             self.configure(file, server, "openai-completions")
             done = await asyncio.to_thread(models, "status", "--probe", "--json")
@@ -591,10 +592,10 @@ class TestSet:
         [
             (("claude-opsu-5",), "Did you mean 'anthropic/claude-opus-5'"),
             (("antropic/claude-opus-5",), "Did you mean 'anthropic'?"),
-            (("gpt-5.4", "--fallback", "gtp-5"), "there is no model and no alias 'gtp-5'"),
+            (("gpt-5.4", "--fallback", "gtp-5"), "unknown model or alias 'gtp-5'"),
             (("",), "empty"),
             (("openai/",), "must look like"),
-            (("\x1b[2J",), "there is no model"),
+            (("\x1b[2J",), "unknown model"),
         ],
     )
     def test_names_that_mean_nothing_are_refused(
@@ -651,7 +652,7 @@ class TestSet:
         file.write_text('{agents: {list: [{id: "ada"}]}}', encoding="utf-8")
         done = models("set", "gpt-5.4", "--agent", "adda")
         assert done.code == 1
-        assert "no agent 'adda'; did you mean 'ada'?" in done.err
+        assert "unknown agent 'adda'; did you mean 'ada'? Without --agent" in done.err
 
     def test_an_agent_with_a_model_of_its_own_is_told(self, models: Models, file: Path) -> None:
         file.write_text(
@@ -659,7 +660,7 @@ class TestSet:
         )
         done = models("set", "gpt-5.4")
         assert done.code == 0
-        assert "'ada' keeps its own model (agents.list[0].model); add --agent" in done.err
+        assert "'ada' has its own model (agents.list[0].model); add --agent" in done.err
 
     def test_two_contradicting_options(self, models: Models) -> None:
         assert models("set", "gpt-5.4", "--fallback", "o3", "--no-fallback").code == 2
@@ -667,7 +668,7 @@ class TestSet:
     def test_a_command_of_an_agent_may_not(
         self, models: Models, file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(tree, "is_below_keeper", lambda: True)
+        monkeypatch.setattr(process_table, "is_inside_command", lambda: True)
         done = models("set", "gpt-5.4")
         assert done.code == 3
         assert "a person has to type this" in done.err

@@ -18,17 +18,16 @@ import pytest
 from tests.cli.test_terminal import Terminal
 
 from clawkit.cli.main import run
-from clawkit.cli.onboarding_choices import CHOICES
-from clawkit.cli.onboarding_look import Listing, check_address, list_models, read_listing
-from clawkit.cli.onboarding_plan import clean_key
-from clawkit.cli.onboarding_trial import Trial
+from clawkit.cli.onboarding.probe import ModelList, Trial, check_address, list_models, read_listing
+from clawkit.cli.onboarding.write import CHOICES, clean_key
 from clawkit.config.json5 import parse
 from clawkit.config.load import load
-from clawkit.models.base import Api
 from clawkit.models.known import PROVIDERS
-from clawkit.process.base import Launch
-from clawkit.process.local import LocalHost
-from clawkit.testing import ScriptedServer, fault
+from clawkit.models.protocols import Api
+from clawkit.process.local_host import LocalHost
+from clawkit.process.protocols import Launch
+from clawkit.testing import ScriptedServer
+from clawkit_testkit import fault
 
 KEY = "sk-test-Zq83hfKw02mXx91LpVd"
 APIS: dict[str, Api] = {
@@ -289,7 +288,7 @@ async def test_a_key_that_is_stored_is_used_again(
         monkeypatch.setenv("CEREBRAS_API_KEY", "another-key-for-tests")
         other = await asyncio.to_thread(onboard, "cerebras")
         assert "another-key-for-tests" in server.requests[-1].headers["authorization"]
-    assert "another credential, cerebras:default, which is used first" in other.err
+    assert "another credential, cerebras:default, which takes precedence" in other.err
     assert list(stored(keys)) == ["cerebras:default"]
 
 
@@ -322,7 +321,7 @@ def test_without_the_configuration_the_key_is_not_kept_either(
 def test_a_key_among_the_arguments_works_with_a_warning(onboard: Onboard, keys: Path) -> None:
     done = onboard("groq-api-key", "--no-test", "--api-key", KEY)
     assert done.code == 0
-    assert "others can see --api-key" in done.err
+    assert "other users can see --api-key" in done.err
     assert stored(keys)["groq:default"]["key"] == KEY
 
 
@@ -435,18 +434,18 @@ _AT = ("--custom-base-url", "https://llm.example/v1", "--custom-model-id", "m")
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("groq-api-key",), "there is no key for groq: set GROQ_API_KEY"),
+        (("groq-api-key",), "no key for groq: set GROQ_API_KEY"),
         (("groq-api-key", "--api-key", "x", "--api-key-stdin"), "use one of --api-key"),
         (("groq-api-key", "--api-key-env", "no name"), "takes a name"),
         (("groq-api-key", "--api-key-stdin"), "the key is empty"),
         (("groq-api-key", "--api-key", "two words"), "a key has no blanks"),
         (("xai-api-key", "--api-key-env", "X", "--model", "openai/gpt-5"), "a model of openai"),
-        (("xai-api-key", "--api-key-env", "X", "--model", "no model"), "not the id of a model"),
+        (("xai-api-key", "--api-key-env", "X", "--model", "no model"), "not a model id"),
         (("ollama", "--api-key", "x"), "needs no key"),
         (("ollama",), "lists no models here"),
-        (("groq-api-key", *_AT), "goes with --auth-choice custom-api-key"),
+        (("groq-api-key", *_AT), "requires --auth-choice custom-api-key"),
         (("custom-api-key",), "needs --custom-base-url"),
-        (("custom-api-key", *_AT), "there is no key: set CUSTOM_API_KEY"),
+        (("custom-api-key", *_AT), "no key: set CUSTOM_API_KEY"),
         (("custom-api-key", *_AT, "--custom-provider-id", "openai"), "knows a provider of that"),
         (("custom-api-key", *_AT, "--custom-provider-id", "a/b"), "use lower-case letters"),
         (("custom-api-key", *_AT, "--custom-image-input", "--custom-text-input"), "use one of"),
@@ -483,7 +482,7 @@ def test_without_a_terminal_nothing_is_asked(
     with pytest.raises(SystemExit) as end:
         run(list(command))
     assert end.value.code == 2
-    assert "there is no terminal to ask in" in capsys.readouterr().err
+    assert "there is no terminal to ask questions at" in capsys.readouterr().err
 
 
 async def test_what_clawkit_runs_cannot_onboard(
@@ -550,7 +549,7 @@ def test_an_address_is_judged(url: str, private: bool, near: bool) -> None:
         ("llm.example.com", "http"),
         ("file:///etc/passwd", "http"),
         ("https://me:secret@llm.example.com", "user name or password"),
-        ("https://llm.example.com/?key=secret", "more behind its path"),
+        ("https://llm.example.com/?key=secret", "has a query or fragment"),
         ("http://203.0.113.9/v1", "documentation"),
         ("http://8.8.8.8/v1", "use https"),
         ("http://llm.example.com/v1", "use https; http is for this machine and private networks"),
@@ -638,7 +637,7 @@ async def test_the_version_that_is_missing_in_an_address_is_found_out() -> None:
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         found = await asyncio.to_thread(list_models, url, KEY)
-    assert found == Listing("openai-completions", f"{url}/v1", {"a": 0})
+    assert found == ModelList("openai-completions", f"{url}/v1", {"a": 0})
     assert await asyncio.to_thread(list_models, url, KEY) is None
 
 
@@ -706,8 +705,8 @@ async def test_a_key_in_use_can_be_kept_while_the_model_changes(
         def talk() -> Terminal:
             screen = terminal("configure", "models")
             answer(screen, (PROVIDER, "cerebras"))
-            screen.until("1) keep the key that is in use: cerebras:default")
-            answer(screen, (ASK_KEY, ""), (MODEL, ""), ("says so already", ""))
+            screen.until("1) keep the current key: cerebras:default")
+            answer(screen, (ASK_KEY, ""), (MODEL, ""), ("already says so", ""))
             assert screen.end() == 0
             return screen
 
@@ -725,7 +724,7 @@ async def test_what_does_not_work_is_asked_about_again(terminal: Open, file: Pat
             screen.until("2) https://api.moonshot.cn/v1")
             answer(screen, ("Which address", ""), (TYPE_KEY, "two words"))
             screen.until("That cannot be a key")
-            answer(screen, (TYPE_KEY, KEY), (MODEL, "no id"), ("not the id", "3"))
+            answer(screen, (TYPE_KEY, KEY), (MODEL, "no id"), ("not a model id", "3"))
             screen.until("has no such model")
             answer(screen, (NOW, ""), (MODEL, "2"), (WRITE, "n"))
             assert screen.end() == 1
@@ -787,7 +786,7 @@ def test_ending_it_early_leaves_nothing(
     answer(screen, *talk[: [question for question, _ in talk].index(at)])
     screen.until(at)
     screen.type(typed)
-    assert screen.end() == 130
+    assert screen.end(again=typed) == 130
     assert "Nothing was written." in screen.shown
     assert KEY not in screen.shown
     assert screen.is_as_before()
@@ -820,7 +819,7 @@ async def test_a_service_of_ones_own_is_looked_at(terminal: Open, file: Path) ->
             )
             answer(screen, ("Let clawkit connect to it?", ""), ("Address of the API", server.url))
             answer(screen, ("A short name", "OpenAI"), ("knows a provider of that", "mine"))
-            answer(screen, (TYPE_KEY, ""), ("It answers, and lists 1 model.", ""))
+            answer(screen, (TYPE_KEY, ""), ("It answers, with 1 model.", ""))
             answer(screen, (MODEL, ""), ("take images?", "y"), ("How many tokens", "1"))
             answer(screen, ("1,024 or more", "1023"), ("1,024 or more", "64,000"))
             answer(screen, ("answered in", ""))
@@ -869,7 +868,53 @@ def test_approvals_are_configured_in_plain_words(terminal: Open, file: Path) -> 
     screen = terminal("configure", "approvals")
     question = "wants to run a command?"
     answer(screen, (question, "full"), ("Are you sure?", ""), (question, "1"), (WRITE, "maybe"))
-    answer(screen, ("Please answer y or n.", "y"))
+    answer(screen, ("invalid input", "y"))
     assert screen.end() == 0
     assert content(file) == {"tools": {"exec": {"mode": "ask"}}}
     assert file.read_text(encoding="utf-8").endswith("// mine\n")
+
+
+OPENCLAW = '{\n  // mine\n  agents: { defaults: { model: "groq/one" } },\n}\n'
+
+
+@pytest.fixture
+def openclaw() -> Path:
+    other = Path(os.environ["HOME"], ".openclaw", "openclaw.json")
+    other.parent.mkdir()
+    other.write_text(OPENCLAW, encoding="utf-8")
+    return other
+
+
+def test_the_settings_of_an_openclaw_can_be_used(
+    terminal: Open, file: Path, openclaw: Path
+) -> None:
+    screen = terminal("onboard")
+    answer(screen, ("Use them?", ""))
+    assert screen.end() == 0
+    assert f"Wrote {file}" in screen.shown.replace("\r\n", "")
+    assert (file.read_text(encoding="utf-8"), mode_of(file)) == (OPENCLAW, 0o600)
+    assert openclaw.read_text(encoding="utf-8") == OPENCLAW
+    # Next time there is a configuration, and the question does not come again.
+    screen = terminal("onboard")
+    answer(screen, (PROVIDER, "none"), ("Write this?", "n"))
+    assert screen.end() == 1
+    assert "Use them?" not in screen.shown
+
+
+def test_the_settings_of_an_openclaw_need_not_be_used(
+    terminal: Open, file: Path, openclaw: Path
+) -> None:
+    screen = terminal("onboard")
+    answer(screen, ("Use them?", "n"), (PROVIDER, "none"), ("Write this?", "n"))
+    assert screen.end() == 1
+    assert not file.exists()
+    openclaw.write_text("{tools: 3}", encoding="utf-8")
+    screen = terminal("onboard")
+    answer(screen, ("cannot be copied", "none"), ("Write this?", "n"))
+    assert screen.end() == 1
+    assert "expected an object" in screen.shown
+    (openclaw.parent / "more.json5").write_text("{}", encoding="utf-8")
+    openclaw.write_text('{tools: {$include: "more.json5"}}', encoding="utf-8")
+    screen = terminal("onboard")
+    answer(screen, (f"export CLAWKIT_CONFIG={openclaw}", "none"), ("Write this?", "n"))
+    assert screen.end() == 1

@@ -13,7 +13,7 @@ import pytest
 from tests.cli.test_terminal import Terminal
 
 from clawkit.cli.main import run
-from clawkit.cli.transcript import print_transcript, to_markdown
+from clawkit.cli.sessions import print_transcript, to_markdown
 from clawkit.config.paths import sessions_file
 from clawkit.content import (
     Assistant,
@@ -27,8 +27,8 @@ from clawkit.content import (
     Usage,
     User,
 )
-from clawkit.process import tree
-from clawkit.sessions.base import Entry, Session
+from clawkit.process import process_table
+from clawkit.sessions.protocols import Entry, Session
 from clawkit.sessions.store import SessionStore
 
 AT = 1_700_000_000_000
@@ -99,10 +99,10 @@ def talk(store: SessionStore, *messages: Message, **given: Any) -> Session:
 class TestList:
     def test_none_yet_makes_no_file(self, sessions: Sessions) -> None:
         done = sessions("list")
-        assert (done.code, done.out) == (0, "There is no conversation of the agent 'main' yet.\n")
+        assert (done.code, done.out) == (0, "The agent 'main' has no session yet.\n")
         assert sessions("list", "--json").json == {"sessions": [], "more": False}
         assert sessions("path", "--json").json["exists"] is False
-        assert "the first conversation makes it" in sessions("path").err
+        assert "the first session creates it" in sessions("path").err
 
     def test_the_last_one_comes_first(self, sessions: Sessions, store: SessionStore) -> None:
         old = talk(store, name="old")
@@ -182,7 +182,7 @@ class TestShow:
         out = sessions("show", "tests").out
         words = [
             f"{session.id} (tests): Which tests are slow?",
-            "1k tokens read, 30 written · $0.25",
+            "1k tokens in, 30 out · $0.25",
             "you",
             "  Which tests are slow?",
             "  [picture: image/png, 6 B]",
@@ -206,7 +206,7 @@ class TestShow:
     def test_the_last_messages_or_all(self, sessions: Sessions, store: SessionStore) -> None:
         session = talk(store, *(User((Text(f"say {n}"),)) for n in range(50)))
         few = sessions("show", session.id, "-n", "2").out
-        assert "… 48 messages before; --all shows them" in few
+        assert "… 48 earlier messages; --all shows them" in few
         assert ("say 48" in few, "say 47" in few) == (True, False)
         assert "say 20" in sessions("show", session.id).out
         everything = sessions("show", session.id, "--all").out
@@ -218,7 +218,7 @@ class TestShow:
     ) -> None:
         session = talk(store, *TALK, Summary("They looked for slow tests."), User((Text("So?"),)))
         out = sessions("show", session.id).out
-        assert out.index("These two.") < out.index("summary of what was before")
+        assert out.index("These two.") < out.index("summary of earlier messages")
         assert out.index("They looked for slow tests.") < out.index("So?")
 
     def test_as_json(self, sessions: Sessions, store: SessionStore) -> None:
@@ -261,8 +261,8 @@ class TestShow:
         out = capsys.readouterr().out
         assert "the service" in out
         assert "\x1b[2J" not in out
-        assert "[the answer ended: length]" in out
-        assert "[thinks: what it thought is not told]" in out
+        assert "[the answer stopped: length]" in out
+        assert "[thinks: not shown by the provider]" in out
 
 
 class TestRename:
@@ -334,7 +334,7 @@ class TestDelete:
         session = talk(store)
         store.close()
         terminal = Terminal("sessions", "delete", session.id, cwd=workspace)
-        terminal.until("Delete this conversation for good? [y/N]: ")
+        terminal.until("Delete this session permanently? [y/N]: ")
         terminal.type(keys)
         assert terminal.end() == code
         assert "Which tests are slow?" in terminal.shown
@@ -389,7 +389,7 @@ class TestExport:
         ]
         entries = [Entry(number, each) for number, each in enumerate(said)]
         text = to_markdown(Session("abc", "agent:main:abc", "main"), entries)
-        assert "## Summary of what was before\n\nThey looked.\n" in text
+        assert "## Summary of earlier messages\n\nThey looked.\n" in text
         assert "Calls `read`\n\n```json\n{half\n```\n\n**Failed:** it broke\n" in text
 
     @pytest.mark.parametrize("form", ["json", "markdown"])
@@ -405,7 +405,7 @@ class TestExport:
         assert "line 39" in text
         again = sessions("export", session.id, "-o", str(file))
         assert again.code == 2
-        assert "is there already" in again.err
+        assert "already exists" in again.err
         assert file.read_text(encoding="utf-8") == text
 
     def test_a_place_where_nothing_can_be_written(
@@ -436,7 +436,7 @@ def test_a_command_of_an_agent_may_look_but_not_change(
     sessions: Sessions, store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = talk(store)
-    monkeypatch.setattr(tree, "is_below_keeper", lambda: True)
+    monkeypatch.setattr(process_table, "is_inside_command", lambda: True)
     for change in (("delete", session.id, "--yes"), ("rename", session.id, "other")):
         done = sessions(*change)
         assert done.code == 3

@@ -21,12 +21,13 @@ from typing import Any
 import pytest
 
 from clawkit.cli import terminal as clawkit_terminal
-from clawkit.testing import open_kit
+from clawkit.testing import ScriptedApprover, open_kit
 
 ASK = '{tools: {rules: [{tool: "read", params: {path: "*.txt"}, effect: "ask", reason: "mine"}]}}'
 PROMPT, LINE_PROMPT = "r  deny", "means no): "
 """What is shown last before an answer is read."""
 PATIENCE_S = 60
+pytestmark = pytest.mark.usefixtures("on_host")
 
 
 class Terminal:
@@ -75,9 +76,10 @@ class Terminal:
     def signal(self, number: int) -> None:
         os.kill(self.pid, number)
 
-    def end(self) -> int:
-        """Wait for the end; the exit code."""
-        while self._more():
+    def end(self, again: bytes = b"") -> int:
+        """Wait for the end; the exit code. Keys that are typed again when nothing happens are for
+        Ctrl-C at a plain prompt: Python misses one that comes just before it begins to read."""
+        while self._more(again):
             pass
         return self._reap()
 
@@ -92,8 +94,11 @@ class Terminal:
         wanted = termios.ICANON | termios.ECHO | termios.ISIG
         return bool(flags & wanted == wanted)
 
-    def _more(self) -> bool:
-        ready, _, _ = select.select([self._fd], [], [], PATIENCE_S)
+    def _more(self, again: bytes = b"") -> bool:
+        ready, _, _ = select.select([self._fd], [], [], 5 if again else PATIENCE_S)
+        if not ready and again:
+            self.type(again)
+            ready, _, _ = select.select([self._fd], [], [], PATIENCE_S)
         assert ready, f"nothing comes any more after: {self.shown}"
         try:
             piece = os.read(self._fd, 65_536)
@@ -275,23 +280,24 @@ def test_an_answer_from_elsewhere_ends_the_question(execute: Open, workspace: Pa
     slug = listed.stdout.split()[0]
     subprocess.run([*clawkit, "resolve", slug, "allow-once"], check=True)
     assert screen.end() == 0
-    assert "Not asked any more" in screen.shown
+    assert "No longer asked" in screen.shown
     assert (workspace / "made").exists()
     assert screen.is_as_before()
 
 
 def test_a_command_is_shown_with_all_a_person_needs(execute: Open, workspace: Path) -> None:
-    screen = execute("touch made && head -1 a.txt", size=(200, 40))
+    screen = execute("touch made | head -n 1", size=(200, 40))
     screen.type(b"n")
     assert screen.end() == 3
     for words in (
         "Run this command?",
-        "| touch made && head -1 a.txt",
+        "| touch made | head -n 1",
         f"where: {workspace}",
         "why: touch is not on the allowlist",
-        "part: touch made: asks: touch is not on the allowlist",
+        "note: 1 other part is allowed",
         "always (exact): /usr/bin/touch",
         "always (program): /usr/bin/touch",
+        "s  allow exactly this command for this session",
         "a  always allow exactly this command",
         "p  always allow the whole program",
         "within 2m",
@@ -437,10 +443,11 @@ def test_nobody_is_asked_beside_a_pipe_who_could_not_answer(
 )
 async def test_a_command_of_an_agent_cannot_answer_for_a_person(line: str, tmp_path: Path) -> None:
     strict = tmp_path / "strict.json5"
-    strict.write_text('{tools: {exec: {security: "allowlist", ask: "on-miss"}}}')
+    config = {"agents": {"defaults": {"sandbox": {"mode": "off"}}}}
+    strict.write_text(json.dumps(config), encoding="utf-8")
     clawkit = f"{sys.executable} -m clawkit"
     command = f"{line.replace('$CLAWKIT', clawkit)} --config {strict}"
-    async with open_kit(tmp_path, config={"tools": {"exec": {"mode": "full"}}}) as kit:
+    async with open_kit(tmp_path, config=config, approver=ScriptedApprover("allow")) as kit:
         # It has a terminal, at which the agent could type.
         result = await kit.call("exec", {"command": command, "pty": True, "yieldMs": 60_000})
     assert "nobody can be asked" in result.as_text()

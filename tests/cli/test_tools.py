@@ -53,13 +53,13 @@ def test_list_names_the_tools_in_force_and_what_to_try(cli: Cli) -> None:
     done = cli("tools", "list")
     assert done.returncode == 0
     assert "read" in done.stdout
-    assert "10 in force" in done.stdout
+    assert "11 in force" in done.stdout
     assert "Try:" in done.stdout
 
 
 def test_list_as_json_has_a_token_cost_for_each_tool(cli: Cli) -> None:
     rows = json.loads(cli("tools", "list", "--json").stdout)["tools"]
-    built = "read write edit apply_patch grep find ls exec process session_status"
+    built = "read write edit apply_patch grep find ls exec process code_execution session_status"
     assert " ".join(row["tool"] for row in rows) == built
     assert all(20 < row["tokens"] < 900 for row in rows)
 
@@ -146,9 +146,9 @@ def test_call_takes_parameters_from_standard_input(cli: Cli) -> None:
         (("read", '{"pth": "a.txt"}'), 1, "did you mean"),
         (("read", "{}"), 1, "path: missing"),
         (("read", '{"path": "../../etc/passwd"}'), 3, "outside the workspace"),
-        (("nosuch", "{}"), 1, "no tool called"),
+        (("nosuch", "{}"), 1, "unknown tool"),
         (("browser", '{"action": "start"}'), 1, "not available in this build"),
-        (("exec", '{"command": "id"}'), 3, "clawkit approvals allowlist add /usr/bin/id"),
+        (("exec", '{"command": "id", "elevated": true}'), 3, "it asks to run outside the sandbox"),
         (("read", "{path"), 2, "not JSON"),
         (("read", '{"path":' + "[" * 50_000 + "]" * 50_000 + "}"), 2, "nested too deeply"),
         (("read", '{"path":' + "[" * 200 + "]" * 200 + "}"), 1, "nested too deeply"),
@@ -264,7 +264,7 @@ def test_line_numbers_count_empty_lines_and_a_line_too_long_ends_it(cli: Cli) ->
         ("tools run - <&-", 2, ""),
         ("explain exec", 2, "Did you mean 'clawkit tools explain'?"),
         ("tolls list", 2, "Did you mean 'clawkit tools'?"),
-        ("zzzzzz", 2, "There is no command 'zzzzzz'."),
+        ("zzzzzz", 2, "Unknown command 'zzzzzz'."),
         ("tools call read notes.txt", 2, "Give them as an object"),
     ],
 )
@@ -300,7 +300,7 @@ def test_list_all_says_why_each_tool_is_absent(cli: Cli, config: Callable[[str],
     shown = cli("tools", "list", "--all", "--config", file).stdout
     assert "removed: tools.deny denies it with 'ls'" in shown
     assert "not available in this build" in shown
-    assert "9 in force, 1 removed by policy" in shown
+    assert "10 in force, 1 removed by policy" in shown
 
 
 def test_explain_without_a_name_explains_every_tool(cli: Cli) -> None:

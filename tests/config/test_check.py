@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from clawkit.config.check import check
-from clawkit.config.env import substitute
 from clawkit.config.load import loads
 from clawkit.config.model import Config
+from clawkit.config.sections.gateway import Gateway
+from clawkit.config.sections.web import Browser
+from clawkit.config.sources import substitute
 from clawkit.errors import ConfigError, Issue
 
 
@@ -331,6 +333,7 @@ def test_absurd_numbers_are_reported_and_not_printed(number: float) -> None:
 def test_free_form_settings_are_taken_as_they_are() -> None:
     settings = {"a": [1, None, {"b": "c"}], "": True}
     config = checked({"plugins": {"entries": {"p": {"config": settings}}}})
+    assert config.plugins is not None
     assert config.plugins.entries["p"].config == settings
 
 
@@ -421,9 +424,9 @@ class TestVariables:
         return checked(substitute(raw, {**env, "BAD": "hunter2"}))
 
     def test_they_may_stand_for_numbers_booleans_and_words(self) -> None:
-        assert self.check({"gateway": {"port": "${PORT}"}}).gateway.port == 8080
-        assert self.check({"browser": {"enabled": "${ON}"}}).browser.enabled is True
-        assert self.check({"browser": {"enabled": "${OFF}"}}).browser.enabled is False
+        assert self.check({"gateway": {"port": "${PORT}"}}).gateway == Gateway(port=8080)
+        assert self.check({"browser": {"enabled": "${ON}"}}).browser == Browser(enabled=True)
+        assert self.check({"browser": {"enabled": "${OFF}"}}).browser == Browser(enabled=False)
         assert self.check({"tools": {"exec": {"ask": "${WORD}"}}}).tools.exec.ask == "off"
 
     def test_the_result_is_plain_text(self) -> None:
@@ -472,6 +475,7 @@ class TestVariables:
     def test_an_unset_one_in_a_text_is_a_warning(self) -> None:
         raw = substitute({"plugins": {"entries": {"p": {"config": {"a": ["${GONE}"]}}}}}, {})
         config, warnings = check(raw, lambda path: ("f", len(path)))
+        assert config.plugins is not None
         assert config.plugins.entries["p"].config == {"a": ["${GONE}"]}
         assert [str(warning) for warning in warnings] == [
             "f:6: plugins.entries.p.config.a[0]: the environment variable GONE is not set. "

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawkit.config.env import FromEnv, environment, parse_env_file, substitute
+from clawkit.config.sources import FromEnv, environment, parse_env_file, substitute
 
 ENV = {"A": "alpha", "B_2": "beta", "_C": "gamma", "EMPTY": "", "lower": "x"}
 

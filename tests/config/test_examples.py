@@ -133,6 +133,7 @@ def test_an_older_openclaw_json_loads_with_one_warning_too() -> None:
     assert len(loaded.warnings) == 1
     assert "cron.maxConcurrentRuns" in loaded.warnings[0].message
     assert loaded.config.agents.get("main").tools.profile == "full"
+    assert loaded.config.gateway is not None
     assert loaded.config.gateway.nodes.denied() == ["camera.snap"]
 
 
@@ -146,5 +147,7 @@ def test_an_existing_openclaw_json_loads_with_one_warning() -> None:
     assert config.tools.exec.timeout_sec == 600
     assert config.agents.get().id == "main"
     assert config.agents.get("work").tools.also_allow == ["message"]
+    assert config.gateway is not None
     assert config.gateway.port == 18789
+    assert config.plugins is not None
     assert config.plugins.entries["voice-call"].config == {"fromNumber": "+15555550100"}

@@ -15,10 +15,8 @@ from hypothesis import strategies as st
 from clawkit.config.check import check
 from clawkit.config.json5 import parse
 from clawkit.config.model import Config
-from clawkit.config.reference import is_known
-from clawkit.config.schema import all_sections, json_schema
-from clawkit.config.section import Section
-from clawkit.config.shape import Shape, layout_of, shape_of
+from clawkit.config.schema import all_sections, is_known, json_schema
+from clawkit.config.section import Section, Shape, layout_of, shape_of
 from clawkit.errors import ConfigError
 
 EXAMPLES = [

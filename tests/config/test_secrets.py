@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from clawkit.config.load import loads
-from clawkit.config.secret_command import require_private, trusted_command
-from clawkit.config.secrets import resolve
+from clawkit.config.secrets import require_private, resolve, trusted_command
 from clawkit.config.section import SecretRef
 from clawkit.errors import ConfigError, SecretError
 
@@ -119,6 +118,7 @@ class TestStore:
         providers = {"mine": {"source": "store", "path": "~/x", "timeoutMs": 5}}
         raw = {"gateway": {"auth": {"token": token}}, "secrets": {"providers": providers}}
         config = loads(json.dumps(raw), env={}).config
+        assert config.gateway is not None
         assert config.gateway.auth.token == SecretRef(**token)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("provider", ["default", "mine"])
@@ -277,6 +277,11 @@ class TestCommand:
 
     def refusal(self, command: Path, **settings: Any) -> str:
         return refusal(ITEM, vault=self.provider(command, **settings))
+
+    def test_a_plugin_cannot_be_asked_yet(self) -> None:
+        integration = {"pluginId": "op", "integrationId": "main"}
+        vault = {"source": "exec", "pluginIntegration": integration}
+        assert "cannot ask the plugin 'op' for secrets yet" in refusal(ITEM, vault=vault)
 
     ECHO = """
 request = json.load(sys.stdin)

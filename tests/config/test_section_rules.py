@@ -10,22 +10,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clawkit.config.load import loads
 from clawkit.config.model import Config
 from clawkit.config.section import Override, SecretRef, Section
 from clawkit.config.sections.agents import Agent, Agents
-from clawkit.config.sections.approvals import Forwarding
 from clawkit.config.sections.automation import Cron, Hooks
-from clawkit.config.sections.browser import Browser
-from clawkit.config.sections.env import Env, SecretProvider
-from clawkit.config.sections.exec import Exec
+from clawkit.config.sections.environment import Env, SecretProvider
 from clawkit.config.sections.gateway import Gateway, GatewayAuth
 from clawkit.config.sections.media import MediaModel
 from clawkit.config.sections.memory import MemorySearch
+from clawkit.config.sections.messaging import Forwarding, MessageTool
 from clawkit.config.sections.plugins import McpServer
-from clawkit.config.sections.policy import ProviderPolicy, ToolPolicy
-from clawkit.config.sections.request import RequestAuth, RequestProxy
 from clawkit.config.sections.sandbox import Docker
-from clawkit.config.sections.tools import LoopDetection, MessageTool, Tools
+from clawkit.config.sections.shared import RequestAuth, RequestProxy
+from clawkit.config.sections.tools import (
+    Exec,
+    LoopDetection,
+    ProviderPolicy,
+    ToolPolicy,
+    Tools,
+)
+from clawkit.config.sections.web import Browser
 
 
 def config(raw: dict[str, Any]) -> Config:
@@ -282,15 +287,38 @@ def test_both_spellings_of_one_setting_are_read() -> None:
     plan = [{"experimental": {"planTool": True}}, {"updatePlan": True}]
     assert [config({"tools": raw}).tools.plan_tool() for raw in plan] == [True, True]
     assert Tools().plan_tool() is None
-    nodes = config(
+    gateway = config(
         {
             "gateway": {
                 "nodes": {"allowCommands": ["a"], "commands": {"allow": ["b"], "deny": ["c"]}}
             }
         }
-    ).gateway.nodes
-    assert sorted(nodes.allowed()) == ["a", "b"]
-    assert nodes.denied() == ["c"]
+    ).gateway
+    assert gateway is not None
+    assert sorted(gateway.nodes.allowed()) == ["a", "b"]
+    assert gateway.nodes.denied() == ["c"]
     spoken = config({"messages": {"tts": {"auto": "always"}}, "tts": {"mode": "all"}})
+    assert spoken.tts is not None
+    assert spoken.messages is not None
     merged = spoken.tts.merged(spoken.messages.tts)
     assert (merged.auto, merged.mode) == ("always", "all")
+
+
+def test_a_plugin_can_be_named_instead_of_a_command_for_secrets() -> None:
+    integration = '{ pluginId: "vault", integrationId: "main" }'
+    text = "{ secrets: { providers: { a: { source: 'exec', pluginIntegration: %s } } } }"
+    provider = loads(text % integration, env={}).config.secrets.providers["a"]
+    assert provider.plugin_integration is not None
+    assert provider.plugin_integration.plugin_id == "vault"
+
+
+def test_settings_of_plugins_about_models_are_accepted() -> None:
+    entry = """{
+        llm: { allowAgentIdOverride: true, allowedModels: ["a/b"], allowModelOverride: true },
+        subagent: { allowModelOverride: true, allowedModels: ["*"] },
+    }"""
+    plugin = loads(f"{{ plugins: {{ entries: {{ a: {entry} }} }} }}", env={}).config.plugins
+    assert plugin is not None
+    found = plugin.entries["a"]
+    assert (found.llm.allow_agent_id_override, found.llm.allowed_models) == (True, ["a/b"])
+    assert (found.subagent.allow_model_override, found.subagent.allowed_models) == (True, ["*"])

@@ -15,6 +15,8 @@ import pytest
 
 from clawkit.config.model import Config
 from clawkit.config.section import Section
+from clawkit.config.sections.automation import Commands
+from clawkit.config.sections.gateway import Gateway
 
 
 def inside(hint: Any) -> Iterator[type[Section]]:
@@ -192,7 +194,7 @@ INVALID: dict[str, dict[str, Any]] = {
     "threshold of zero": {"tools": {"loopDetection": {"warningThreshold": 0}}},
     "too many results": {"tools": {"web": {"search": {"maxResults": 11}}}},
     "unknown sandbox mode": {"agents": {"defaults": {"sandbox": {"mode": "on"}}}},
-    "unknown backend": {"agents": {"list": [{"id": "a", "sandbox": {"backend": "openshell"}}]}},
+    "unknown backend": {"agents": {"list": [{"id": "a", "sandbox": {"backend": "jail"}}]}},
     "key no agent has": {"agents": {"list": [{"id": "a", "tools": {"web": {}}}]}},
     "six turns": {"session": {"agentToAgent": {"maxPingPongTurns": 6}}},
     "depth of six": {"agents": {"defaults": {"subagents": {"maxSpawnDepth": 6}}}},
@@ -260,9 +262,24 @@ def test_safe_defaults() -> None:
     assert defaults.tools.exec.policy() == ("allowlist", "on-miss")
     assert defaults.tools.agent_to_agent.enabled is False
     assert defaults.tools.sessions.visibility == "tree"
-    assert defaults.commands.restart is False
-    assert defaults.gateway.bind == "loopback"
-    assert defaults.gateway.auth.mode == "token"
+    assert (defaults.commands or Commands()).restart is False
+    assert (defaults.gateway or Gateway()).bind == "loopback"
+    assert (defaults.gateway or Gateway()).auth.mode == "token"
+
+
+def test_sections_that_a_file_does_not_have_are_not_loaded() -> None:
+    script = (
+        "import sys\nfrom clawkit.config.load import loads\n"
+        "def loaded(): return sorted(\n"
+        "    name.rpartition('.')[2] for name in sys.modules if '.config.sections.' in name)\n"
+        "loads('{}', env={'HOME': '/nowhere'}); print(*loaded())\n"
+        "found = loads('{ cron: { enabled: false } }', env={'HOME': '/nowhere'}).config\n"
+        "print(*loaded(), found.cron.enabled, found.gateway)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    before, after = done.stdout.decode().splitlines()
+    assert before == "agents environment models sandbox shared tools"
+    assert after == "agents automation environment models sandbox shared tools False None"
 
 
 def test_importing_the_model_loads_nothing_heavy() -> None:

@@ -19,7 +19,7 @@ from clawkit.errors import (
     ToolAuthorizationError,
     ToolInputError,
 )
-from clawkit.fs.base import ABSENT, Change, FileSystem, read_all
+from clawkit.fs.protocols import ABSENT, Change, FileSystem, read_all
 
 
 class Ground(Protocol):

@@ -12,12 +12,14 @@ import pytest
 from tests.contracts.exec_host import ExecHostContract, Ground
 from tests.process.watching import alive
 
-from clawkit.process.base import ExecHost
-from clawkit.process.local import LocalHost
+from clawkit.process.local_host import LocalHost
+from clawkit.process.protocols import ExecHost
 
 
 class LocalGround:
     """A directory of this machine."""
+
+    shares_pids = True
 
     def __init__(self, tmp_path: Path) -> None:
         place = tmp_path.resolve() / "ground"

@@ -10,8 +10,8 @@ import pytest
 from tests.contracts.files import FileSystemContract, Ground
 from tests.fs.tricks import resolving_by_hand
 
-from clawkit.fs.base import FileSystem
 from clawkit.fs.local import LocalFileSystem
+from clawkit.fs.protocols import FileSystem
 
 
 class LocalGround:

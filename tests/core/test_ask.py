@@ -98,7 +98,7 @@ async def test_no_answer_in_time_is_a_no() -> None:
 
     rules = always(Ask("May it?", timeout_s=0.01))
     result = await once(echo, rules=rules, approver=Silent())
-    assert "nobody answered within 0.01 s" in result.as_text()
+    assert "no answer within 0.01 s" in result.as_text()
 
 
 @pytest.mark.parametrize(
@@ -206,6 +206,16 @@ async def test_a_tool_can_have_a_person_decide_in_the_middle_of_a_call() -> None
     no = await once(ask_in_the_middle, {}, approver=Answering(Answer("deny", "not now")))
     assert (no.details["status"], no.details["deniedReason"]) == ("blocked", "approval")
     assert "not now" in no.as_text()
+
+
+async def test_a_question_of_a_tool_says_who_asks() -> None:
+    async def ask(_params: object, ctx: Context) -> str:
+        await ctx.ask(Ask("May it?"))
+        return "done"
+
+    person = Answering(Answer("allow"))
+    await once(ask, {}, approver=person)
+    assert person.requests[0].asked_by == f"the tool {person.requests[0].tool}" != "the tool "
 
 
 async def test_a_tool_that_asks_where_nobody_is_gets_a_no() -> None:

@@ -45,13 +45,13 @@ async def test_a_tool_is_found_by_any_of_its_names(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("probee", "there is no tool called 'probee'; did you mean 'probe'?"),
-        ("Weather", "there is no tool called 'weather'; see the list of tools"),
+        ("probee", "unknown tool 'probee'; did you mean 'probe'?"),
+        ("Weather", "unknown tool 'weather'; see the list of tools"),
         ("exec", "the tool 'exec' is not available in this build"),
         ("bash", "the tool 'exec' is not available in this build"),
-        ("", "there is no tool called ''"),
-        (None, "there is no tool called 'none'"),
-        (7, "there is no tool called '7'"),
+        ("", "unknown tool ''"),
+        (None, "unknown tool 'none'"),
+        (7, "unknown tool '7'"),
     ],
 )
 async def test_a_tool_that_is_not_there_is_a_result(name: Any, words: str) -> None:
@@ -177,6 +177,19 @@ async def test_what_cannot_be_a_result_becomes_an_error(value: object) -> None:
     assert result.is_error
     assert result.details["code"] == 500
     assert listener.kinds == ["start", "end"]
+
+
+async def test_why_something_cannot_be_a_result_is_told_without_secrets() -> None:
+    class Leaking:
+        def __str__(self) -> str:
+            raise ValueError("cannot show password=hunter2hunter2")
+
+    async def give(_params: Any, _ctx: Context) -> object:
+        return Result((), {"key": Leaking()})
+
+    result = await once(give)
+    assert "cannot show password=" in result.as_text()
+    assert "hunter2" not in result.as_text()
 
 
 async def test_a_tool_whose_function_is_not_async_becomes_an_error() -> None:

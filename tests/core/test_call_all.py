@@ -25,10 +25,9 @@ from tests.core.parts import (
 from clawkit.core.approval import Answer, Ask, Deny
 from clawkit.core.call import CallRequest, Run, call_all
 from clawkit.core.context import Context
-from clawkit.core.effects import Effect
 from clawkit.core.hooks import Call, Hooks
 from clawkit.core.result import Result
-from clawkit.core.tool import Tool
+from clawkit.core.tool import Effect, Tool
 
 
 def writes(resource: str) -> Callable[..., tuple[Effect, ...]]:
@@ -264,3 +263,8 @@ async def test_calls_are_admitted_in_order() -> None:
     run = run_of(make("probe", echo), hooks=hooks)
     await in_time(call_all(run, [CallRequest("probe", {"path": str(i)}) for i in range(5)]))
     assert seen == ["0", "1", "2", "3", "4"]
+
+
+async def test_a_message_with_one_call() -> None:
+    [result] = await in_time(call_all(run_of(make("probe", echo)), [CallRequest("probe")]))
+    assert not result.is_error

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawkit.core.effects import ANYTHING, Effect, collide, file_resource
+from clawkit.core.tool import ANYTHING, Effect, collide, file_resource
 
 
 @pytest.mark.parametrize(

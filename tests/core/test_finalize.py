@@ -185,6 +185,15 @@ def test_events_of_failures_carry_one_line_of_the_error(result: Result, error: s
     assert event["error"] == error
 
 
+def test_of_the_output_of_a_command_events_have_the_end() -> None:
+    output = "\n".join(map(str, range(1, 5_001)))
+    shown = for_event(Result.text("x", aggregated=output, other=output), Redactor())["details"]
+    assert shown["aggregated"].endswith("\n4999\n5000")
+    assert len(shown["aggregated"]) <= 2_000
+    assert shown["other"].startswith("1\n2\n")
+    assert for_event(Result.text("x", aggregated=[1]), Redactor())["details"]["aggregated"] == [1]
+
+
 def test_events_show_parameters_cut_and_strictly_redacted() -> None:
     params = {
         "command": "TOKEN=hunter2 run",

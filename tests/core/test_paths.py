@@ -117,8 +117,32 @@ def test_a_path_that_cannot_be_followed_is_an_error_not_a_crash(tmp_path: Path) 
         assert ended.stdout is not None
         ended.stdout.read()
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
-        with pytest.raises(ToolInputError, match="keeps changing"):
+        with pytest.raises(ToolInputError, match="changed while it was being resolved"):
             real_path(f"/proc/{ended.pid}/exe")
+
+
+def test_a_real_path_is_that_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "real" / "inner").mkdir(parents=True)
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to(tmp_path / "real")
+    (tmp_path / "up").symlink_to("real/inner/../..")
+    (tmp_path / "loop").symlink_to("loop")
+    monkeypatch.chdir(tmp_path)
+    written = (
+        *(
+            "a/inner",
+            "a/../x",
+            "b/./inner//none",
+            "up/a/f",
+            "none/../a",
+            "../..",
+            ".",
+            "",
+            "loop/f",
+        ),
+        *(f"{tmp_path}/a/inner/..", f"//{tmp_path}/b", "/", "/..", f"{tmp_path}/loop/../a"),
+    )
+    assert [real_path(path) for path in written] == [os.path.realpath(path) for path in written]
 
 
 def test_every_name_on_the_way_of_a_path_is_told(tmp_path: Path) -> None:

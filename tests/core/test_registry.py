@@ -87,5 +87,5 @@ def test_tools_of_the_caller_need_no_id() -> None:
 
 
 def test_no_tool_may_be_called_like_the_word_for_all_servers() -> None:
-    with pytest.raises(RegistryError, match="stands for all servers"):
+    with pytest.raises(RegistryError, match="reserved for all servers"):
         Registry().add(make("bundle-mcp"), "mcp:files")

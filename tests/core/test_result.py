@@ -177,6 +177,14 @@ def test_endless_values_are_refused() -> None:
             Result.of(value, "demo")
 
 
+def test_endless_details_are_refused() -> None:
+    loop: dict[str, Any] = {}
+    loop["again"] = loop
+    for details in (loop, {"many": [0] * 100_001}):
+        with pytest.raises(TypeError, match="go in circles or hold more than"):
+            Result.of(Result((), details), "demo")
+
+
 @given(JSON)
 @settings(deadline=None, max_examples=100)
 def test_every_json_value_becomes_a_result_that_can_be_printed(value: Any) -> None:

@@ -15,9 +15,8 @@ from msgspec import Meta
 
 from clawkit.core.call import CallRequest, Run, call
 from clawkit.core.context import Context, Scope
-from clawkit.core.effects import ANYTHING, Effect
 from clawkit.core.result import Result
-from clawkit.core.tool import Tool, is_tool_name, tool
+from clawkit.core.tool import ANYTHING, Effect, Tool, is_tool_name, tool
 from clawkit.errors import SchemaError
 
 CTX = Context("1", Scope(), "/")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clawkit.core.validator import make_pattern
+from clawkit.core.tool import make_pattern
 from clawkit.errors import SchemaError
 
 

@@ -10,9 +10,7 @@ import pytest
 
 from clawkit.core.call import CallRequest, Run, call
 from clawkit.core.context import Context, Scope
-from clawkit.core.effects import Effect
-from clawkit.core.tool import Tool
-from clawkit.core.wrap import action_values, without_actions
+from clawkit.core.tool import Effect, Tool, action_values, without_actions
 from clawkit.errors import ToolAuthorizationError
 
 

@@ -27,11 +27,11 @@ from typing import Any
 
 from tests.fs.tricks import become_poor
 
-from clawkit.fs.base import Change
-from clawkit.fs.commit import Committer
 from clawkit.fs.journal import recover
-from clawkit.fs.protect import Protection
-from clawkit.fs.reach import Reach
+from clawkit.fs.protected_files import Protection
+from clawkit.fs.protocols import Change
+from clawkit.fs.roots import Roots
+from clawkit.fs.transaction import Committer
 
 State = dict[str, str]
 IDLE = f"{__file__.removesuffix('.py')}_idle.sh"
@@ -70,7 +70,7 @@ class Ground:
 
     def commit(self) -> None:
         Committer(
-            Reach(str(self.ws)),
+            Roots(str(self.ws)),
             protection=Protection(),
             ask=True,
             hard_links=False,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from clawkit.errors import ToolError
-from clawkit.fs.base import Change
 from clawkit.fs.local import LocalFileSystem
+from clawkit.fs.protocols import Change
 
 SECRET = b"SECRET"
 # Both names exist all the time, and trade places in one act of the kernel.

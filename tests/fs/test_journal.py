@@ -21,10 +21,10 @@ from tests.fs.tricks import ALL, fail, just_before, open_handles
 
 from clawkit.errors import ConflictError, ToolError
 from clawkit.fs import journal as module
-from clawkit.fs.base import Change
 from clawkit.fs.journal import Journal, load, recover
 from clawkit.fs.local import LocalFileSystem
-from clawkit.fs.reach import Reach
+from clawkit.fs.protocols import Change
+from clawkit.fs.roots import Roots
 
 slow = pytest.mark.timeout(300)
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -242,7 +242,7 @@ def leave_behind(ws: Path, journals: Path) -> Iterator[tuple[Path, int]]:
     """A journal whose contents wait, as a program leaves it that dies before it is ready."""
     journals.mkdir(mode=0o700, exist_ok=True)
     one = Journal._create(str(journals))
-    reach = Reach(str(ws))
+    reach = Roots(str(ws))
     for path in ("a", "dir/b", "new"):
         step = one.plan(reach.locate(path), delete=False)
         (ws / path).with_name(step.temp).write_text("waits")
@@ -465,7 +465,7 @@ def test_a_journal_that_cannot_be_locked_is_not_left_behind(journals: Path) -> N
     ):
         pass
     assert os.listdir(journals) == []
-    assert open_handles() == before
+    assert open_handles() <= before  # threads of earlier tests may still be closing theirs
 
 
 def test_no_handle_is_left_open_by_a_recovery(ws: Path, journals: Path) -> None:
@@ -476,7 +476,7 @@ def test_no_handle_is_left_open_by_a_recovery(ws: Path, journals: Path) -> None:
             pass
         (journals / "x.patch").write_text("?")
         recover(str(journals))
-    assert open_handles() == before
+    assert open_handles() <= before  # threads of earlier tests may still be closing theirs
 
 
 def test_names_of_any_bytes_survive_a_crash(tmp_path: Path, journals: Path) -> None:
@@ -486,7 +486,7 @@ def test_names_of_any_bytes_survive_a_crash(tmp_path: Path, journals: Path) -> N
     (ws / name).write_text("old")
     journals.mkdir(mode=0o700)
     one = Journal._create(str(journals))
-    step = one.plan(Reach(str(ws)).locate(name), delete=False)
+    step = one.plan(Roots(str(ws)).locate(name), delete=False)
     (ws / step.temp).write_text("waits")
     watcher = module._start_watcher(one.file, one.fd)
     assert watcher is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clawkit.fs.names import alike_names, fold_name, near_names
+from clawkit.fs.roots import alike_names, fold_name, near_names
 
 
 @pytest.mark.parametrize(

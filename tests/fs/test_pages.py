@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from clawkit.fs.base import CHUNK, Info
-from clawkit.fs.decode import Encoding, detect, settle
+from clawkit.fs.encoding import Encoding, detect, settle
 from clawkit.fs.pages import COUNT_BELOW_BYTES, HeldFile, Page, Want, find_nth, fitting, take_page
+from clawkit.fs.protocols import CHUNK, Info
 from clawkit.text import weigh
 
 UTF8 = Encoding("utf-8")

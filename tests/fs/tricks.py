@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import pytest
 
-from clawkit.fs import inside
+from clawkit.fs import containment
 
 T = TypeVar("T")
 
@@ -51,12 +51,12 @@ class _Program(ctypes.Structure):
 @contextlib.contextmanager
 def resolving_by_hand() -> Iterator[None]:
     """The kernel does not resolve paths for us: every part of a path is opened by hand."""
-    inside._has_openat2.cache_clear()
+    containment._has_openat2.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(platform, "system", lambda: "Darwin")
-        assert not inside._has_openat2()
+        assert not containment._has_openat2()
         yield
-    inside._has_openat2.cache_clear()
+    containment._has_openat2.cache_clear()
 
 
 def with_failing_openat2(error: int, work: Callable[[], T]) -> T:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from clawkit.config.sections.tools import Detectors, LoopDetection
+from clawkit.core.call import Asked
 from clawkit.core.result import Result
-from clawkit.core.watch import Asked
 from clawkit.guard.loops import LoopGuard
 
 

@@ -9,8 +9,8 @@ import pytest
 from tests.guard.parts import Calls, detector_of, noticed, refused, warned
 
 from clawkit.content import Image
+from clawkit.core.call import Asked
 from clawkit.core.result import Result
-from clawkit.core.watch import Asked
 from clawkit.guard.loops import MAX_STREAKS
 
 QUIET: dict[str, Any] = {"critical_threshold": 90, "global_circuit_breaker_threshold": 100}
@@ -115,7 +115,7 @@ def test_polling_without_progress_is_called_by_its_name(action: str) -> None:
     calls = Calls(generic_repeat=False)
     results = [calls.poll(action=action) for _ in range(21)]
     assert warned(results) == [11]
-    assert "had nothing new to say" in noticed(results[10])
+    assert "reported nothing new" in noticed(results[10])
     assert detector_of(results[20]) == "known_poll_no_progress"
     assert "wait longer in one call" in results[20].as_text()
 
@@ -206,7 +206,7 @@ def test_a_tool_that_is_not_there_is_refused_whatever_it_is_given() -> None:
     assert refused(results) == [11, 12]
     assert detector_of(results[10]) == "unknown_tool_repeat"
     assert results[10].details["intervention"]["level"] == "critical"
-    assert "there is no such tool here" in results[10].as_text()
+    assert "no such tool exists" in results[10].as_text()
     assert results[11].details["terminate"] is True
     assert not detector_of(calls.send("wind", {}, missing, known=False))
 
@@ -261,7 +261,7 @@ def test_a_few_sets_of_parameters_that_all_come_to_nothing_are_warned_of() -> No
     error = Result.error("edit", "the text is not there")
     results = [calls.send("edit", {"old": name}, error) for name in "abbaabababab"]
     assert warned(results) == [11, 12]
-    assert "came to nothing 10 times in a row" in noticed(results[10])
+    assert "failed 10 times in a row" in noticed(results[10])
 
 
 @pytest.mark.parametrize("names", ["abcdefghijklmno", "aaaaaaaaaaaab", "aaaaabbaaaaaaaac"])
@@ -269,7 +269,7 @@ def test_parameters_that_are_tried_seldom_are_not_churn(names: str) -> None:
     calls = Calls(ping_pong=False, **QUIET)
     error = Result.error("edit", "the text is not there")
     results = [calls.send("edit", {"old": name}, error) for name in names]
-    assert "came to nothing" not in "".join(map(noticed, results))
+    assert "times in a row" not in "".join(map(noticed, results))
 
 
 def test_churn_is_looked_for_as_far_back_as_is_set() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
+from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Any
 
@@ -46,9 +47,12 @@ def test_the_same_call_is_recognised(first: object, second: object) -> None:
     assert key(first) == key(second)
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
+def _other_calls_are_others(first: object, second: object) -> None:
+    assert key(first) != key(second)
+
+
+def test_other_calls_are_others(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = [
         ({"a": 1}, {"a": 2}),
         ({"a": 1}, {"a": "1"}),
         ({"a": 1}, {"a": True}),
@@ -63,10 +67,10 @@ def test_the_same_call_is_recognised(first: object, second: object) -> None:
         ({"a": "\ud800"}, {"a": "\ud801"}),
         ("not json", "not json either"),
         ("not json", {}),
-    ],
-)
-def test_other_calls_are_others(first: object, second: object) -> None:
-    assert key(first) != key(second)
+    ]
+    for first, second in cases:
+        with subtests.test(first=first, second=second):
+            _other_calls_are_others(first, second)
 
 
 def test_calls_of_two_tools_are_two() -> None:
@@ -133,9 +137,12 @@ def test_polls_are_known(tool: str, params: object, polls: bool) -> None:
     assert is_poll(tool, params) is polls
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
+def _what_differs_every_time_makes_no_difference(first: str, second: str) -> None:
+    assert mark(first) == mark(second)
+
+
+def test_what_differs_every_time_makes_no_difference(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = [
         ("at 2026-10-09T12:00:01Z", "at 2026-10-10T01:59:59Z"),
         ("2026-10-09 12:00:01,123 INFO x", "2026-10-09 12:00:02,004 INFO x"),
         ("2026-10-09 12:00 +02:00", "2026-10-09 12:01 +02:00"),
@@ -155,10 +162,10 @@ def test_polls_are_known(tool: str, params: object, polls: bool) -> None:
         ("wrote /tmp/tmpab12cd_4/x", "wrote /tmp/tmpzz99yy88/x"),
         ("wrote /tmp/tmp.aB3dE6gH9j/x", "wrote /tmp/tmp.xB3dE6gH9j/x"),
         ("/tmp/pytest-of-me/pytest-12/test_a0", "/tmp/pytest-of-me/pytest-13/test_a0"),
-    ],
-)
-def test_what_differs_every_time_makes_no_difference(first: str, second: str) -> None:
-    assert mark(first) == mark(second)
+    ]
+    for first, second in cases:
+        with subtests.test(first=first, second=second):
+            _what_differs_every_time_makes_no_difference(first, second)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from clawkit.config.sections.fs import Lsp, LspServer
-from clawkit.lsp.base import Edited, Problems
+from clawkit.config.sections.tools import Lsp, LspServer
+from clawkit.lsp.protocols import Edited, Problems
 from clawkit.lsp.service import LanguageServers
 
 ROOT = Path(__file__).parent.parent.parent

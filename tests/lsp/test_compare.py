@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from clawkit.lsp.base import Problem
-from clawkit.lsp.compare import Diagnostic, State, new_problems
+from clawkit.lsp.documents import Diagnostic, State, new_problems
+from clawkit.lsp.protocols import Problem
 
 
 def found(*at: tuple[int, str], severity: int = 1, character: int = 0) -> list[Diagnostic]:

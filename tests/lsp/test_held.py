@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from tests.lsp.parts import Desk, fake, messages, need_python_servers
 
-from clawkit.config.sections.fs import LspServer
-from clawkit.lsp.base import Problems
+from clawkit.config.sections.tools import LspServer
+from clawkit.lsp.protocols import Problems
 from clawkit.process.landlock import available
 
 Make = Callable[..., Desk]

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from clawkit.config.sections.fs import Lsp, LspServer
-from clawkit.lsp.known import Known
-from clawkit.lsp.programs import Programs
+from clawkit.config.sections.tools import Lsp, LspServer
+from clawkit.lsp.servers import Programs, ServerCatalog
 
 NAMES = ("ruff", "ty", "pyright-langserver", "tsc", "gopls", "rust-analyzer", "clangd", "zls")
 
@@ -24,15 +23,15 @@ def tools(tmp_path: Path) -> Path:
 
 def look(
     tools: Path, *, can_hold: bool = True, servers: Mapping[str, LspServer] | None = None
-) -> Known:
+) -> ServerCatalog:
     # Nothing but these tools: not even what is beside the interpreter.
     programs = Programs(["/ws"], {"PATH": str(tools), "HOME": str(tools.parent)})
     programs.path = (str(tools),)
     cache = str(tools.parent.parent / "cache")
-    return Known(Lsp(servers=dict(servers or {})), programs, cache, can_hold=can_hold)
+    return ServerCatalog(Lsp(servers=dict(servers or {})), programs, cache, can_hold=can_hold)
 
 
-def names(known: Known, place: str) -> list[str]:
+def names(known: ServerCatalog, place: str) -> list[str]:
     return [each.name for each in known.servers_for(place)]
 
 

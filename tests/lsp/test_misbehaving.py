@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.lsp.parts import Desk, fake, messages
 
-from clawkit.lsp.base import Edited, Problems
+from clawkit.lsp.protocols import Edited, Problems
 
 Make = Callable[..., Desk]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clawkit.lsp.programs import Programs
+from clawkit.lsp.servers import Programs
 
 
 def make(path: Path, text: str = "#!/bin/sh\n") -> str:

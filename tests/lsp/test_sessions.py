@@ -13,14 +13,12 @@ from pathlib import Path
 import pytest
 from tests.lsp.parts import FAKE, ROOT, Desk, fake, messages
 
-from clawkit.config.sections.fs import Lsp, LspServer
-from clawkit.lsp.base import Edited, Problems
-from clawkit.lsp.client import Session
-from clawkit.lsp.known import Known
-from clawkit.lsp.programs import Programs
-from clawkit.lsp.servers import Server
-from clawkit.lsp.watch import CHANGED
-from clawkit.lsp.wire import ServerError
+from clawkit.config.sections.tools import Lsp, LspServer
+from clawkit.lsp.client import ServerSession
+from clawkit.lsp.documents import CHANGED
+from clawkit.lsp.jsonrpc import ServerError
+from clawkit.lsp.protocols import Edited, Problems
+from clawkit.lsp.servers import Programs, Server, ServerCatalog
 from clawkit.process.landlock import available
 
 Make = Callable[..., Desk]
@@ -70,6 +68,7 @@ async def test_a_server_is_started_by_the_first_edit_and_kept(desk: Make, tmp_pa
 
 @pytest.mark.parametrize("mode", ["pull", "stubborn", "silent", "deaf", "family"])
 async def test_close_leaves_nothing_behind(desk: Make, tmp_path: Path, mode: str) -> None:
+    gc.collect()
     before = set(os.listdir("/proc/self/fd"))
     made = desk(fake=marked(mode, tmp_path), timeout_ms=300)
     await made.write("a.fake", "bad\n")
@@ -174,10 +173,10 @@ async def test_a_server_that_loads_a_project_is_waited_for(desk: Make, tmp_path:
     server = Server("fake", (sys.executable, FAKE, "loading", str(gate)), ("*",), tells_ready=True)
     programs = Programs([str(made.ws)], dict(os.environ))
     settings = Lsp(servers={"fake": fake("loading", gate)})
-    known = Known(settings, programs, str(made.cache), can_hold=available())
+    known = ServerCatalog(settings, programs, str(made.cache), can_hold=available())
     launch = known.launch(server, str(made.ws), [str(made.ws)])
-    ended: list[Session] = []
-    session = Session(server, str(made.ws), launch, patience_s=30, on_end=ended.append)
+    ended: list[ServerSession] = []
+    session = ServerSession(server, str(made.ws), launch, patience_s=30, on_end=ended.append)
     work = asyncio.create_task(session.compare([made.edit("a.fake", "bad\n")]))
     done, _ = await asyncio.wait({work}, timeout=0.2)
     assert not done
@@ -206,8 +205,8 @@ def test_another_event_loop_gets_servers_of_its_own(tmp_path: Path) -> None:
 def test_a_program_that_never_closes_ends_and_its_servers_with_it(tmp_path: Path) -> None:
     program = f"""
 import asyncio
-from clawkit.config.sections.fs import Lsp, LspServer
-from clawkit.lsp.base import Edited
+from clawkit.config.sections.tools import Lsp, LspServer
+from clawkit.lsp.protocols import Edited
 from clawkit.lsp.service import LanguageServers
 
 command = [{sys.executable!r}, {FAKE!r}, "pull", {mark_of(tmp_path)!r}]

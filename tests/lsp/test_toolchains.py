@@ -5,8 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from clawkit.lsp.programs import Programs
-from clawkit.lsp.toolchains import go, python, resolve_rust, resolve_typescript, rust
+from clawkit.lsp.servers import (
+    Programs,
+    go_needs,
+    python_needs,
+    resolve_rust,
+    resolve_typescript,
+    rust_needs,
+)
 
 
 def make(path: Path, text: str = "") -> str:
@@ -65,7 +71,7 @@ def test_rustup_is_not_left_to_choose_a_toolchain(tmp_path: Path, programs: Prog
     real = make(rustup / "toolchains" / "stable" / "bin" / "rust-analyzer")
     assert resolve_rust(str(shim), look(tmp_path)) == real
     assert resolve_rust(real, programs) == real
-    given = rust(programs, "/cache").env
+    given = rust_needs(programs, "/cache").env
     assert given["RUSTUP_TOOLCHAIN"] == "stable"
     # A project's configuration of cargo could name other programs.
     assert given["RUSTC"] == str(rustup / "toolchains" / "stable" / "bin" / "rustc")
@@ -76,16 +82,20 @@ def test_rustup_is_not_left_to_choose_a_toolchain(tmp_path: Path, programs: Prog
 
 def test_what_servers_are_given_has_no_credentials(tmp_path: Path, programs: Programs) -> None:
     home = str(tmp_path / "home")
-    for needs in (go(programs, "/cache"), rust(programs, "/cache"), python(programs, "/cache")):
+    for needs in (
+        go_needs(programs, "/cache"),
+        rust_needs(programs, "/cache"),
+        python_needs(programs, "/cache"),
+    ):
         assert "hunter2" not in str(needs)
         for broad in (home, f"{home}/.cargo", f"{home}/go"):
             assert broad not in (*needs.read, *needs.run)
-    assert go(programs, "/cache").env["GOPROXY"] == "off"
-    assert go(programs, "/cache").env["GOTOOLCHAIN"] == "local"
+    assert go_needs(programs, "/cache").env["GOPROXY"] == "off"
+    assert go_needs(programs, "/cache").env["GOTOOLCHAIN"] == "local"
 
 
 def test_the_environment_in_use_is_read(tmp_path: Path) -> None:
     env = {"PATH": "/usr/bin", "VIRTUAL_ENV": "/opt/env", "CONDA_PREFIX": "relative"}
-    needs = python(Programs([str(tmp_path)], env), "/cache")
+    needs = python_needs(Programs([str(tmp_path)], env), "/cache")
     assert needs.env == {"VIRTUAL_ENV": "/opt/env"}
     assert "/opt/env/lib" in needs.read

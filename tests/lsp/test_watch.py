@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from clawkit.lsp.uri import to_path, to_uri
-from clawkit.lsp.watch import CHANGED, CREATED, DELETED, MAX_FILES, Tree
+from clawkit.lsp.documents import CHANGED, CREATED, DELETED, to_path, to_uri
+from clawkit.lsp.pool import MAX_FILES, Tree
 
 
 def tree(root: Path) -> Tree:

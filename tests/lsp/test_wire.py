@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from clawkit.lsp.wire import MAX_BODY, MAX_HEADER, Frames, ServerError
+from clawkit.lsp.jsonrpc import MAX_BODY, MAX_HEADER, Frames, ServerError
 
 
 def frame(body: bytes) -> bytes:

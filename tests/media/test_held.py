@@ -22,10 +22,10 @@ import pytest
 
 import clawkit
 from clawkit.errors import ToolError, ToolInputError
-from clawkit.media import child
-from clawkit.media.convert import MAX_CHILDREN, LocalMedia, _Decoder, _read_answer, make_hold
+from clawkit.media import decoder
+from clawkit.media.local import MAX_CHILDREN, LocalMedia, _Decoder, _read_answer, make_hold
+from clawkit.process.confine import start_helper
 from clawkit.process.landlock import available
-from clawkit.process.start import start
 
 from .files import photo, png_of_zeros, save, text_pdf
 
@@ -45,7 +45,7 @@ def decoders() -> list[int]:
             command = (entry / "cmdline").read_bytes()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if int(stat[1]) == os.getpid() and (b"media/child.py" in command or stat[0] == "Z"):
+        if int(stat[1]) == os.getpid() and (b"media/decoder.py" in command or stat[0] == "Z"):
             found.append(int(entry.name))
     return found
 
@@ -69,12 +69,12 @@ async def stopped_at_work(
     started: list[int] = []
 
     def start_stopped(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
-        process = start(*args, **options)
+        process = start_helper(*args, **options)
         os.kill(process.pid, signal.SIGSTOP)
         started.append(process.pid)
         return process
 
-    with patch("clawkit.media.convert.start", start_stopped):
+    with patch("clawkit.media.local.start_helper", start_stopped):
         task = asyncio.ensure_future(work)
         await until(lambda: bool(started))
     (pid,) = started
@@ -90,7 +90,7 @@ async def stopped_at_work(
 def run_held(program: str, *args: str) -> str:
     """What a program prints that may do as much as the decoder."""
     argv = [sys.executable, "-I", "-S", "-c", program, *args]
-    process = start(argv, cwd="/", env={}, hold=make_hold(), stderr=subprocess.STDOUT)
+    process = start_helper(argv, cwd="/", env={}, hold=make_hold(), stderr=subprocess.STDOUT)
     return process.communicate()[0].decode()
 
 
@@ -134,9 +134,9 @@ def test_once_it_looks_at_the_data_it_can_open_nothing_at_all() -> None:
         import resource
         print(resource.getrlimit(resource.RLIMIT_AS)[1])
     """
-    argv = [sys.executable, "-I", "-S", "-c", program, child.__file__]
+    argv = [sys.executable, "-I", "-S", "-c", program, decoder.__file__]
     ended = subprocess.run(argv, capture_output=True, text=True, check=True)
-    assert ended.stdout.split() == ["24", "24", str(child.MAX_MEMORY)]
+    assert ended.stdout.split() == ["24", "24", str(decoder.MAX_MEMORY)]
 
 
 async def test_it_knows_nothing_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +254,7 @@ def test_a_library_that_is_not_installed_is_named(tmp_path: Path, call: str, mes
     (site,) = (tmp_path / "env" / "lib").glob("python*/site-packages")
     (site / "msgspec").symlink_to(Path(msgspec.__file__).parent)
     (site / "clawkit.pth").write_text(str(Path(clawkit.__file__).parent.parent))
-    program = f"import asyncio, clawkit.media.convert as c; asyncio.run(c.LocalMedia().{call})"
+    program = f"import asyncio, clawkit.media.local as c; asyncio.run(c.LocalMedia().{call})"
     argv = [str(tmp_path / "env" / "bin" / "python"), "-c", program]
     ended = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert message in ended.stderr.splitlines()[-1]
@@ -277,5 +277,5 @@ def test_decoders_are_waited_for_in_one_event_loop_after_the_other() -> None:
     [b"{}}\n", b'{"reason": 7}\n', b'{"reason": "\xff"}\n', b'{"x": ' + b"[" * 60_000 + b"\n"],
 )
 def test_an_answer_that_cannot_be_read_is_an_ordinary_failure(line: bytes) -> None:
-    with pytest.raises(ToolError, match="makes no sense"):
+    with pytest.raises(ToolError, match="invalid answer"):
         _read_answer(io.BytesIO(line))

@@ -8,9 +8,9 @@ import zlib
 import pytest
 
 from clawkit.errors import ToolInputError
-from clawkit.media.base import MAX_DOCUMENT_BYTES, Document, Page
-from clawkit.media.child import MAX_PAGE_CHARS
-from clawkit.media.convert import LocalMedia
+from clawkit.media.decoder import MAX_PAGE_CHARS
+from clawkit.media.local import LocalMedia
+from clawkit.media.protocols import MAX_DOCUMENT_BYTES, Document, DocumentPage
 
 from .files import bomb_pdf, drawing_pdf, opened, pdf, photo, pixel, save, stream, text_pdf
 
@@ -21,7 +21,9 @@ async def pages(data: bytes, first: int = 1, last: int = 1) -> Document:
 
 async def test_text_is_read_page_by_page() -> None:
     data = text_pdf("Grüße\nsecond line", "two", "three")
-    assert await pages(data, 1, 2) == Document((Page(1, "Grüße\nsecond line"), Page(2, "two")), 3)
+    assert await pages(data, 1, 2) == Document(
+        (DocumentPage(1, "Grüße\nsecond line"), DocumentPage(2, "two")), 3
+    )
 
 
 async def test_a_word_that_is_broken_by_a_hyphen_can_be_read() -> None:
@@ -73,7 +75,7 @@ async def test_a_drawn_page_shows_what_is_drawn() -> None:
 
 
 async def test_an_empty_page_is_no_picture() -> None:
-    assert (await pages(text_pdf(""))).pages == (Page(1, ""),)
+    assert (await pages(text_pdf(""))).pages == (DocumentPage(1, ""),)
 
 
 async def test_a_page_of_too_much_text_is_cut() -> None:
@@ -110,7 +112,7 @@ async def test_pages_that_are_only_promised_are_told() -> None:
     catalog, page = b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Page/Parent 2 0 R>>"
     data = pdf([catalog, b"<</Type/Pages/Kids[3 0 R]/Count 2>>", page])
     document = await pages(data, 1, 9)
-    assert document.pages[0] == Page(1, "")
+    assert document.pages[0] == DocumentPage(1, "")
     assert "cannot be decoded" in document.pages[1].text
 
 

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image, ImageDraw
 
 from clawkit.errors import ToolInputError
-from clawkit.media.base import MAX_PICTURE_BYTES, Picture
-from clawkit.media.convert import LocalMedia
+from clawkit.media.local import LocalMedia
+from clawkit.media.protocols import MAX_PICTURE_BYTES, Picture
 
 from .files import opened, photo, pixel, png, png_of_zeros, save
 

@@ -14,11 +14,17 @@ import pytest
 from clawkit.config.load import loads
 from clawkit.config.modelref import ModelRef, parse_ref
 from clawkit.config.sections.models import Cost, Provider
-from clawkit.config.sections.request import Request as RequestSettings
-from clawkit.config.sections.request import RequestAuth
+from clawkit.config.sections.shared import Request as RequestSettings
+from clawkit.config.sections.shared import RequestAuth
 from clawkit.content import Assistant, Part, Text, Thinking, ToolCall, Usage, User
 from clawkit.errors import ConfigError, Issue
-from clawkit.models.base import (
+from clawkit.models.body_reader import Reading
+from clawkit.models.catalog import Catalog
+from clawkit.models.client import HttpModel, make_wire
+from clawkit.models.credentials import Credential
+from clawkit.models.errors import AbsentError
+from clawkit.models.failover import Chain
+from clawkit.models.protocols import (
     Again,
     Api,
     CallDelta,
@@ -34,16 +40,10 @@ from clawkit.models.base import (
     ThinkingDelta,
     ToolSpec,
 )
-from clawkit.models.client import HttpModel, make_wire
-from clawkit.models.credentials import Credential
-from clawkit.models.failover import Chain
-from clawkit.models.faults import AbsentError
-from clawkit.models.reading import Reading
-from clawkit.models.resolve import Catalog
 from clawkit.net.client import Client, Route
-from clawkit.testing import fault
 from clawkit.testing.answers import call, say, think
-from clawkit.testing.server import ScriptedServer
+from clawkit_testkit import fault
+from clawkit_testkit.server import ScriptedServer
 
 APIS: tuple[Api, ...] = (
     "openai-completions",
@@ -501,7 +501,7 @@ async def test_an_event_without_end_is_refused(http: Client) -> None:
 async def test_an_answer_without_end_is_refused(
     http: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clawkit.models.reading.MAX_WHOLE", 100_000)
+    monkeypatch.setattr("clawkit.models.body_reader.MAX_WHOLE", 100_000)
     async with plain_server(b"HTTP/1.1 200 OK\r\n\r\n[" + b" " * 300_000) as url:
         error = await failure(at(url, "openai-completions", http))
     assert error.kind == "malformed"
@@ -512,7 +512,7 @@ async def test_an_answer_without_end_is_refused(
 async def test_a_stream_without_end_is_refused(
     line: bytes, http: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clawkit.models.reading.MAX_BODY", 100_000)
+    monkeypatch.setattr("clawkit.models.body_reader.MAX_BODY", 100_000)
     async with plain_server(b"HTTP/1.1 200 OK\r\n\r\n" + line * 110_000) as url:
         error = await failure(at(url, "openai-completions", http))
     assert error.kind == "malformed"

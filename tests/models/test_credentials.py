@@ -15,11 +15,11 @@ import pytest
 from clawkit.config.load import loads
 from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.models import Provider
-from clawkit.config.sections.request import Request, RequestAuth
+from clawkit.config.sections.shared import Request, RequestAuth
 from clawkit.errors import ConfigError
-from clawkit.models.base import Api, Endpoint, ErrorKind, ModelError
 from clawkit.models.credentials import Credential, Credentials, auth_headers
-from clawkit.net.base import NetError
+from clawkit.models.protocols import Api, Endpoint, ErrorKind, ModelError
+from clawkit.net.route import NetError
 
 SECRET = "hunter2-very-secret"
 NOW = 1_800_000_000.0

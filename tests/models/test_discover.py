@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +12,24 @@ import pytest
 
 from clawkit.config.load import loads
 from clawkit.config.modelref import ModelRef
+from clawkit.models import discover as module
+from clawkit.models.catalog import Catalog
 from clawkit.models.discover import (
     default_model,
-    discover,
+    fetch_json,
+    find_local,
+    found_model,
     infer_images,
-    is_strangers,
+    listeners,
+    local_models,
+    ollama_address,
     ollama_models,
+    ollama_origin_of,
     providers_with_keys,
+    show_model,
 )
-from clawkit.models.resolve import Catalog
-from clawkit.net.base import NetError
+from clawkit.net.route import NetError
+from clawkit.testing import ScriptedServer
 
 
 def catalog(home: Path, config: Any = None, **env: str) -> Catalog:
@@ -39,9 +49,39 @@ class Tags:
         return self.answer
 
 
+HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid"
+
+
+def socket_table(owner: int, port: int = 11434, state: str = "0A") -> str:
+    """Sockets as Linux lists them, sshd's and one more."""
+    rest = "00000000:00000000 00:00000000 00000000"
+    return "\n".join(
+        (
+            HEAD,
+            f"   0: 00000000:0016 00000000:0000 0A {rest}     0        0 1050 1 0 100 0 0 10 0",
+            f"   1: 0100007F:{port:04X} 00000000:0000 {state} {rest}  {owner}        0 1051 1 0",
+        )
+    )
+
+
+@pytest.fixture
+def ollama_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if this user were listening at Ollama's port."""
+    monkeypatch.setattr(module, "_socket_tables", lambda: [socket_table(os.geteuid())])
+
+
+async def discover(catalog: Catalog, tags: Tags | None = None) -> ModelRef | None:
+    """What an agent does that has no model configured."""
+    if (found := found_model(catalog)) or tags is None:
+        return found
+    models = [ref.id for ref in await ollama_models(catalog.env, tags)]
+    return find_local(catalog, lambda _env: models)
+
+
 TWO = {"models": [{"name": "nomic-embed-text:latest"}, {"name": "qwen3:8b"}, {"name": "phi4"}]}
 
 
+@pytest.mark.usefixtures("ollama_runs")
 class TestDiscover:
     async def test_nothing_is_found_where_nothing_is(self, tmp_path: Path) -> None:
         assert await discover(catalog(tmp_path)) is None
@@ -82,11 +122,13 @@ class TestDiscover:
         assert tags.asked == ["http://127.0.0.1:11434/api/tags"]
 
     async def test_replacing_what_is_known_leaves_ollama_alone(self, tmp_path: Path) -> None:
-        tags = Tags(TWO)
-        assert await discover(catalog(tmp_path, {"models": {"mode": "replace"}}), tags) is None
-        assert tags.asked == []
+        def look(_env: object) -> list[str]:
+            raise AssertionError("it was asked")
+
+        assert find_local(catalog(tmp_path, {"models": {"mode": "replace"}}), look) is None
 
 
+@pytest.mark.usefixtures("ollama_runs")
 class TestOllama:
     async def test_its_variable_says_where_it_is(self) -> None:
         tags = Tags(TWO)
@@ -204,47 +246,90 @@ class TestImages:
 
 
 @pytest.mark.parametrize(
-    ("state", "port", "owner", "expected"),
+    ("state", "port", "owner", "is_asked"),
     [
-        ("0A", 11434, 1001, True),
-        ("0A", 11434, 1000, False),
-        ("0A", 11434, 0, False),
-        ("0A", 11434, 997, False),
+        ("0A", 11434, 1001, False),
+        ("0A", 11434, 1000, True),
+        ("0A", 11434, 0, True),
+        ("0A", 11434, 997, True),
         ("0A", 11435, 1001, False),
+        ("0A", 11435, 1000, False),
         ("01", 11434, 1001, False),
+        ("01", 11434, 1000, False),
     ],
 )
-def test_no_other_person_of_the_machine_is_taken_for_ollama(
-    state: str, port: int, owner: int, expected: bool
+def test_only_a_listener_of_this_user_or_the_system_is_asked(
+    state: str, port: int, owner: int, is_asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid"
-    rest = "00000000:00000000 00:00000000 00000000"
-    rows = [
-        f"   0: 00000000:0016 00000000:0000 0A {rest}     0        0 1050 1 0 100 0 0 10 0",
-        f"   1: 0100007F:{port:04X} 00000000:0000 {state} {rest}  {owner}        0 1051 1 0",
-    ]
-    table = "\n".join((head, *rows))
-    assert is_strangers(table, me=1000) is expected
-    assert not is_strangers(head, me=1000)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    table = socket_table(owner, port, state)
+    here = "http://127.0.0.1:11434" if is_asked else ""
+    assert ollama_address({}, lambda: [table, HEAD]) == here
+    assert ollama_address({}, lambda: [HEAD, table]) == here
+    # One of two that listen is somebody else.
+    assert ollama_address({}, lambda: [socket_table(1001), table]) == ""
+    assert ollama_address({}, lambda: [HEAD]) == ""
+    # Where no sockets are listed, and where the address is given, there is no telling.
+    assert ollama_address({}, list) == "http://127.0.0.1:11434"
+    assert ollama_address({"OLLAMA_HOST": "localhost"}, lambda: [table]) == "http://localhost:11434"
 
 
-async def test_what_another_person_serves_is_not_asked() -> None:
+async def test_what_another_person_serves_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     tags = Tags({"models": [{"name": "a:1b"}]})
-    row = f"0: 0100007F:2CAA 0:0 0A 0:0 0:0 0 {os.geteuid() + 5_000} 0"
-    assert await ollama_models({}, tags, lambda: (f"head\n{row}",)) == []
-    named = await ollama_models({"OLLAMA_HOST": "127.0.0.1"}, tags, lambda: (f"head\n{row}",))
+    tables = [socket_table(os.geteuid() + 5_000)]
+    monkeypatch.setattr(module, "_socket_tables", lambda: tables)
+    assert await ollama_models({}, tags) == []
+    assert tags.asked == []
+    named = await ollama_models({"OLLAMA_HOST": "127.0.0.1"}, tags)
     assert [each.id for each in named] == ["a:1b"]
 
 
-async def test_a_server_of_our_own_is_not_a_strangers() -> None:
+async def test_the_owner_of_a_listening_socket_is_found() -> None:
     async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    with open("/proc/net/tcp", encoding="ascii") as file:
-        table = file.read()
-    me = os.geteuid()
-    assert not is_strangers(table, port)
-    assert is_strangers(table, port, me + 1) is (me >= 1_000)
+    found = [each for table in module._socket_tables() for each in listeners(table, port)]
+    assert found == [os.geteuid()]
     server.close()
+    await server.wait_closed()
+
+
+async def test_a_running_server_is_asked_for_its_models_and_about_them() -> None:
+    async with ScriptedServer(models=("nomic-embed", "qwen3:8b"), ollama=True) as server:
+        env = {"OLLAMA_HOST": server.url}
+        assert await asyncio.to_thread(local_models, env) == ["qwen3:8b"]
+        assert await asyncio.to_thread(show_model, server.url, "qwen3:8b") == (32_768, False)
+        assert await asyncio.to_thread(show_model, server.url, "other") == (0, None)
+        assert await asyncio.to_thread(fetch_json, "GET", f"{server.url}/nothing") is None
+        listed = await asyncio.to_thread(fetch_json, "GET", f"{server.url}/v1/models")
+        assert [row["id"] for row in listed["data"]] == ["nomic-embed", "qwen3:8b"]
+        gone = server.url
+    assert await asyncio.to_thread(local_models, {"OLLAMA_HOST": gone}) == []
+    assert await asyncio.to_thread(fetch_json, "GET", f"{gone}/v1/models") is None
+
+
+def test_an_address_is_ollamas_by_its_port() -> None:
+    assert ollama_origin_of("http://10.0.0.7:11434/v1") == "http://10.0.0.7:11434"
+    assert ollama_origin_of("http://10.0.0.7:8000/v1") == ""
+
+
+def test_nothing_of_the_http_client_is_loaded_where_nothing_listens(tmp_path: Path) -> None:
+    """In a process of its own: others have loaded it long since."""
+    code = """
+import asyncio, sys
+from clawkit.config.load import loads
+from clawkit.models import discover
+from clawkit.agent.model_selection import Selection
+discover._socket_tables = lambda: ["head"]
+selection = Selection(loads("{}", env={"CLAWKIT_HOME": sys.argv[1]}), "main")
+assert asyncio.run(selection.find_local()) is None
+assert discover.local_models({}) == []
+names = [each for each in sys.modules if each == "h11" or each.startswith("clawkit.net")]
+print(*names)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []

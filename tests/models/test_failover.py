@@ -11,7 +11,9 @@ import pytest
 
 from clawkit.config.modelref import ModelRef, parse_ref
 from clawkit.content import Assistant, Text, ToolCall
-from clawkit.models.base import (
+from clawkit.models.errors import AbsentError
+from clawkit.models.failover import Chain, SystemClock
+from clawkit.models.protocols import (
     Again,
     Delta,
     ErrorKind,
@@ -21,8 +23,6 @@ from clawkit.models.base import (
     Request,
     TextDelta,
 )
-from clawkit.models.failover import Chain, SystemClock
-from clawkit.models.faults import AbsentError
 from clawkit.testing.models import ScriptedModel
 
 ASK = Request(system="", messages=())

@@ -11,8 +11,8 @@ import pytest
 from clawkit.config.load import loads
 from clawkit.config.modelref import ModelRef
 from clawkit.errors import ConfigError
-from clawkit.models.modelsjson import agent_dir, key_mark
-from clawkit.models.resolve import Catalog
+from clawkit.models.catalog import Catalog
+from clawkit.models.providers import agent_dir, key_mark
 
 SECRET = "hunter2-very-secret"
 ONE = ModelRef("own", "one")

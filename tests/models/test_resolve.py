@@ -10,9 +10,9 @@ import pytest
 from clawkit.config.load import loads
 from clawkit.config.modelref import ModelRef
 from clawkit.errors import ConfigError, SecretError
-from clawkit.models.base import Endpoint
-from clawkit.models.headers import join_headers
-from clawkit.models.resolve import Catalog
+from clawkit.models.catalog import Catalog
+from clawkit.models.credentials import join_headers
+from clawkit.models.protocols import Endpoint
 
 LOCAL: dict[str, Any] = {
     "baseUrl": "http://127.0.0.1:9/v1",
@@ -86,15 +86,15 @@ class TestFind:
     @pytest.mark.parametrize(
         ("text", "said"),
         [
-            ("antropic/claude-opus-4-6", "no provider 'antropic'.*Did you mean 'anthropic'"),
-            ("claude-opus-4-7x", "no model and no alias 'claude-opus-4-7x'.*'anthropic/claude-op"),
-            ("nonsense", "no model and no alias 'nonsense'.*provider/model.*models list --all"),
-            ("two words", "no model and no alias 'two words'"),
+            ("antropic/claude-opus-4-6", "unknown provider 'antropic'.*Did you mean 'anthropic'"),
+            ("claude-opus-4-7x", "unknown model or alias 'claude-opus-4-7x'.*'anthropic/claude-op"),
+            ("nonsense", "unknown model or alias 'nonsense'.*provider/model.*models list --all"),
+            ("two words", "unknown model or alias 'two words'"),
             ("", "empty"),
             ("openai/", "must look like"),
             ("openai/a b", "spaces"),
-            ("x" * 5000, "no model and no alias"),
-            ("a\0b", "no model"),
+            ("x" * 5000, "unknown model or alias"),
+            ("a\0b", "unknown model"),
         ],
     )
     def test_what_is_not_found_says_what_may_have_been_meant(self, text: str, said: str) -> None:
@@ -438,8 +438,8 @@ class TestFaults:
             ("http://a b", "http:// or https://"),
             ("http://x.test/\0", "http:// or https://"),
             ("https://key:secret@x.test", "user name or password"),
-            ("https://x.test/v1?key=secret", "behind its path"),
-            ("https://x.test/v1#a", "behind its path"),
+            ("https://x.test/v1?key=secret", "has a query or fragment"),
+            ("https://x.test/v1#a", "has a query or fragment"),
             ("https://${GONE}/v1", "variable GONE is not set"),
         ],
     )

@@ -10,7 +10,7 @@ import pytest
 
 from clawkit import Toolkit
 from clawkit.config.load import loads
-from clawkit.models.stored import stored_secrets
+from clawkit.models.secret_values import stored_secrets
 
 KEY = "plain-otter-value-42"
 OWN = {"baseUrl": "http://127.0.0.1:7/v1", "models": [{"id": "one"}]}
@@ -82,11 +82,15 @@ async def test_a_key_behind_a_plain_name_stays_with_clawkit(
     assert KEY not in read.as_text()
 
 
-async def test_state_outside_the_home_is_protected_as_well(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["bwrap", "landlock"])
+async def test_state_outside_the_home_is_protected_as_well(tmp_path: Path, backend: str) -> None:
     here = tmp_path / "here"
     (here / "agent").mkdir(parents=True)
     config = {
-        "agents": {"list": [{"id": "main"}, {"id": "other", "agentDir": str(here / "agent")}]},
+        "agents": {
+            "list": [{"id": "main"}, {"id": "other", "agentDir": str(here / "agent")}],
+            "defaults": {"sandbox": {"backend": backend}},
+        },
         "session": {"store": str(here / "talks.sqlite")},
         "tools": {"exec": {"mode": "full"}},
     }
@@ -99,8 +103,9 @@ async def test_state_outside_the_home_is_protected_as_well(tmp_path: Path) -> No
                 ("exec", {"command": f"cp /etc/hostname {name}"}),
             ):
                 result = await kit.call(tool, params)
-                assert "nobody can be asked here" in result.as_text(), (tool, params)
-            assert not (here / name).exists()
+                if tool == "write":
+                    assert "nobody can be asked here" in result.as_text()
+                assert not (here / name).exists(), (params, result.as_text())
         assert not (await kit.call("write", {"path": "talks.md", "content": "x"})).is_error
 
 

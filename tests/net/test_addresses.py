@@ -14,7 +14,7 @@ from clawkit.net.addresses import (
     parse_url,
     refusal,
 )
-from clawkit.net.base import NetError
+from clawkit.net.route import NetError
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from base64 import b64decode
 
 import pytest
 
-from clawkit.net.base import NetError, Proxy, Route, Tls
-from clawkit.net.proxy import env_proxy, parse_proxy
+from clawkit.net.addresses import env_proxy, parse_proxy
+from clawkit.net.route import NetError, Proxy, Route, Tls
 
 WEB = "https://api.example/v1"
 

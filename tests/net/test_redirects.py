@@ -6,8 +6,8 @@ import pytest
 from tests.net.parts import LOCAL, OK, Server, answering, get, making_client
 
 from clawkit.net.addresses import parse_url
-from clawkit.net.ask import Ask
 from clawkit.net.client import Client, NetError
+from clawkit.net.request import HttpRequest
 
 HEADERS = {
     "Authorization": "secret",
@@ -67,7 +67,9 @@ async def test_a_redirect_is_followed_from_where_it_came(location: str, line: st
 def test_the_body_goes_along_only_when_the_method_stays(
     method: str, status: int, after: str
 ) -> None:
-    ask = Ask(method, parse_url("https://a.example/"), HEADERS, b"body").redirected(status, "/x")
+    ask = HttpRequest(method, parse_url("https://a.example/"), HEADERS, b"body").redirected(
+        status, "/x"
+    )
     assert ask.method == after
     assert ask.body == (b"body" if after == method else b"")
     assert ("Content-Type" in ask.headers) == (after == method)
@@ -86,7 +88,9 @@ def test_the_body_goes_along_only_when_the_method_stays(
     ],
 )
 def test_credentials_stay_with_their_origin(location: str, is_kept: bool) -> None:
-    ask = Ask("GET", parse_url("https://a.example/"), HEADERS, b"").redirected(302, location)
+    ask = HttpRequest("GET", parse_url("https://a.example/"), HEADERS, b"").redirected(
+        302, location
+    )
     assert ("secret" in ask.headers.values()) is is_kept
     assert ask.headers["Accept"] == "a/b"
 
@@ -126,7 +130,7 @@ async def test_every_hop_is_checked(location: str, words: str) -> None:
 
 
 def test_encryption_is_not_given_up_on_the_way() -> None:
-    ask = Ask("GET", parse_url("https://a.example/"), HEADERS, b"")
+    ask = HttpRequest("GET", parse_url("https://a.example/"), HEADERS, b"")
     with pytest.raises(NetError, match="from https to plain http") as caught:
         ask.redirected(302, "http://a.example/")
     assert caught.value.kind == "refused"

@@ -162,8 +162,8 @@ async def test_a_proxy_on_this_machine_is_used_also_when_the_route_keeps_off_it(
 @pytest.mark.parametrize(
     ("answer", "user", "kind", "words"),
     [
-        (b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n", "", "connect", "wants a user name"),
-        (b"HTTP/1.1 407 No\r\n\r\n", "me:secret@", "connect", "wants another user name"),
+        (b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n", "", "connect", "requires a user name"),
+        (b"HTTP/1.1 407 No\r\n\r\n", "me:secret@", "connect", "requires another user name"),
         (b"HTTP/1.1 502 Bad\r\nContent-Length: 3\r\n\r\nabc", "", "connect", "it answered 502"),
         (ESTABLISHED + b"HTTP/1.1 200 OK\r\n", "", "connect", "sent data before api.example:443"),
         (b"garbage\r\n\r\n", "", "protocol", "the proxy .* not HTTP/1.1"),

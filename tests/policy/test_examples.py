@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,11 +37,17 @@ EXPECTED: dict[str, tuple[int, str, str | None] | None] = {
 }
 
 
-@pytest.mark.parametrize("name", EXPECTED)
-def test_exec_for_the_support_agent(name: str) -> None:
+def _exec_for_the_support_agent(name: str) -> None:
     config = load(str(EXAMPLES / f"{name}.json5")).config
     cause = assemble(config, SUPPORT).decision.verdicts["exec"].removed_by
     assert (cause and (cause.number, cause.key, cause.entry)) == EXPECTED[name]
+
+
+def test_exec_for_the_support_agent(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = EXPECTED
+    for name in cases:
+        with subtests.test(name=name):
+            _exec_for_the_support_agent(name)
 
 
 def test_a_model_specific_allow_list_applies_to_that_model_only() -> None:

@@ -15,9 +15,16 @@ from clawkit.config.modelref import ModelRef, parse_ref
 from clawkit.core.catalog import CATALOG, GROUPS, PROFILES
 from clawkit.core.context import Scope, Sender
 from clawkit.errors import ConfigError
-from clawkit.policy.match import Matcher, Universe
-from clawkit.policy.pipeline import Decision, Subject, Trace, _sift, apply_policy
-from clawkit.policy.steps import Rule, Step
+from clawkit.policy.pipeline import (
+    ListRule,
+    PolicyDecision,
+    Step,
+    Subject,
+    Trace,
+    _sift,
+    apply_policy,
+)
+from clawkit.policy.tool_names import Matcher, Universe
 
 OWNER = Sender(owner=True, id="1")
 PLUGIN = (
@@ -31,7 +38,7 @@ PLUGIN = (
 )
 
 
-def decide(config: dict[str, Any], *extra: Subject, **scope: Any) -> Decision:
+def decide(config: dict[str, Any], *extra: Subject, **scope: Any) -> PolicyDecision:
     if isinstance(scope.get("model"), str):
         scope["model"] = parse_ref(scope["model"])
     scope.setdefault("sender", OWNER)
@@ -120,18 +127,26 @@ MATCHING = [
 ]
 
 
-@pytest.mark.parametrize(("entries", "names"), MATCHING)
-def test_an_allow_list_keeps_exactly_what_its_entries_mean(
-    entries: list[str], names: set[str]
-) -> None:
+def _an_allow_list_keeps_exactly_what_its_entries_mean(entries: list[str], names: set[str]) -> None:
     assert kept(tools(allow=entries)) == names
 
 
-@pytest.mark.parametrize(("entries", "names"), MATCHING)
-def test_a_deny_list_removes_exactly_what_its_entries_mean(
-    entries: list[str], names: set[str]
-) -> None:
+def test_an_allow_list_keeps_exactly_what_its_entries_mean(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = MATCHING
+    for entries, names in cases:
+        with subtests.test(entries=entries, names=names):
+            _an_allow_list_keeps_exactly_what_its_entries_mean(entries, names)
+
+
+def _a_deny_list_removes_exactly_what_its_entries_mean(entries: list[str], names: set[str]) -> None:
     assert kept(tools(deny=entries)) == EVERYTHING - names
+
+
+def test_a_deny_list_removes_exactly_what_its_entries_mean(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = MATCHING
+    for entries, names in cases:
+        with subtests.test(entries=entries, names=names):
+            _a_deny_list_removes_exactly_what_its_entries_mean(entries, names)
 
 
 def test_allowing_write_allows_apply_patch_but_denying_it_does_not_deny_it() -> None:
@@ -290,9 +305,12 @@ GROUPS_CONFIG = {
 }
 
 
-@pytest.mark.parametrize(
-    ("scope", "names"),
-    [
+def _the_most_particular_group_setting_applies(scope: dict[str, Any], names: set[str]) -> None:
+    assert kept(GROUPS_CONFIG, **{"channel": "telegram", **scope}) == names
+
+
+def test_the_most_particular_group_setting_applies(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = [
         ({"group": "g1"}, {"read"}),
         ({"group": "g1", "sender": Sender(owner=True, id="9")}, {"exec"}),
         ({"group": "g2"}, EVERYTHING - {"exec"}),
@@ -309,15 +327,20 @@ GROUPS_CONFIG = {
         ({"group": " g1 ", "channel": " telegram "}, {"read"}),
         ({"group": "g1:sender:7:thread:2"}, {"read"}),
         ({"group": "g1", "account": "Work"}, {"ls"}),
-    ],
-)
-def test_the_most_particular_group_setting_applies(scope: dict[str, Any], names: set[str]) -> None:
-    assert kept(GROUPS_CONFIG, **{"channel": "telegram", **scope}) == names
+    ]
+    for scope, names in cases:
+        with subtests.test(scope=scope, names=names):
+            _the_most_particular_group_setting_applies(scope, names)
 
 
-@pytest.mark.parametrize(
-    ("key", "sender", "matches"),
-    [
+def _sender_keys(key: str, sender: Sender, matches: bool) -> None:
+    config = tools(toolsBySender={key: {"deny": ["read"]}})
+    names = kept(config, sender=sender, channel="telegram")
+    assert ("read" not in names) == matches
+
+
+def test_sender_keys(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = [
         ("channel:telegram:7", Sender(id="7"), True),
         ("channel:discord:7", Sender(id="7"), False),
         ("id:7", Sender(id="7"), True),
@@ -334,12 +357,10 @@ def test_the_most_particular_group_setting_applies(scope: dict[str, Any], names:
         ("id: 7", Sender(id="7"), True),
         (" ID:7 ", Sender(id="7"), True),
         ("*", Sender(), True),
-    ],
-)
-def test_sender_keys(key: str, sender: Sender, matches: bool) -> None:
-    config = tools(toolsBySender={key: {"deny": ["read"]}})
-    names = kept(config, sender=sender, channel="telegram")
-    assert ("read" not in names) == matches
+    ]
+    for key, sender, matches in cases:
+        with subtests.test(key=key, sender=sender, matches=matches):
+            _sender_keys(key, sender, matches)
 
 
 def test_the_most_particular_sender_key_wins_and_the_agents_match_replaces_the_global_one() -> None:
@@ -355,7 +376,8 @@ def test_a_senders_allow_list_is_never_ignored() -> None:
 
 
 SANDBOX_DEFAULT = {
-    *("exec", "process", "read", "write", "edit", "apply_patch", "grep", "find", "ls", "image"),
+    *("exec", "process", "code_execution", "read", "write", "edit", "apply_patch"),
+    *("grep", "find", "ls", "image"),
     *("sessions_list", "sessions_history", "sessions_send", "sessions_spawn", "sessions_yield"),
     *("subagents", "session_status"),
 }
@@ -559,7 +581,7 @@ class BrokenMatcher(Matcher):
 
 
 def test_a_step_that_fails_removes_what_it_should_have_judged() -> None:
-    rule = Rule("tools.deny", BrokenMatcher([], "tools.deny", Universe.of({})))
+    rule = ListRule("tools.deny", BrokenMatcher([], "tools.deny", Universe.of({})))
     said: dict[str, list[Trace]] = {"read": [], "exec": []}
     assert _sift(Step(3, "tools.allow", None, (rule,)), ["read", "exec"], said) == []
     why = "tools.allow failed: boom"

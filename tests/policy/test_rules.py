@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ from clawkit.core.approval import Ask, Deny
 from clawkit.core.context import Context, Scope
 from clawkit.core.tool import Tool
 from clawkit.errors import ConfigError, ToolInputError
-from clawkit.policy.match import Glob, Universe
+from clawkit.globs import Glob
 from clawkit.policy.rules import compile_rules, judge
+from clawkit.policy.tool_names import Universe
 
 
 async def nothing(_params: Any, _ctx: Context) -> None:
@@ -58,9 +59,25 @@ def rule(effect: str, tool: str = "exec", **keys: Any) -> dict[str, Any]:
     return {"tool": tool, "effect": effect, **keys}
 
 
-@pytest.mark.parametrize(
-    ("rules", "expected"),
-    [
+def _rules_decide(rules: list[dict[str, Any]], expected: str) -> None:
+    params = {
+        "command": "rm -rf x",
+        "action": "kill",
+        "env": {"HOME": "/x"},
+        "args": ["a", "b"],
+        "count": 3,
+        "flag": True,
+        "ratio": 5.0,
+        "files": [{"path": "x.txt"}, {"path": "x.env"}],
+        "a.b": "fine",
+        "a": {"b": "evil"},
+        "nothing": None,
+    }
+    assert ask_rules(rules, EXEC, params) == expected
+
+
+def test_rules_decide(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = [
         ([], "allow"),
         ([rule("deny")], "deny"),
         ([rule("deny", "bash")], "deny"),
@@ -96,23 +113,10 @@ def rule(effect: str, tool: str = "exec", **keys: Any) -> dict[str, Any]:
         ([rule("deny", params={"a.b": "fine"})], "deny"),
         ([rule("deny", params={"nothing": "null"})], "allow"),
         ([rule("allow", params={"missing": "*"}), rule("ask")], "ask"),
-    ],
-)
-def test_rules_decide(rules: list[dict[str, Any]], expected: str) -> None:
-    params = {
-        "command": "rm -rf x",
-        "action": "kill",
-        "env": {"HOME": "/x"},
-        "args": ["a", "b"],
-        "count": 3,
-        "flag": True,
-        "ratio": 5.0,
-        "files": [{"path": "x.txt"}, {"path": "x.env"}],
-        "a.b": "fine",
-        "a": {"b": "evil"},
-        "nothing": None,
-    }
-    assert ask_rules(rules, EXEC, params) == expected
+    ]
+    for rules, expected in cases:
+        with subtests.test(rules=rules, expected=expected):
+            _rules_decide(rules, expected)
 
 
 SECRET = [rule("deny", "read", params={"path": "secrets/*"})]

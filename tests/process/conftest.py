@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tests.process.watching import alive, children, new_marker, until
 
-from clawkit.process.base import Launch
-from clawkit.process.local import LocalHost
+from clawkit.process.local_host import LocalHost
+from clawkit.process.protocols import Launch
 
 
 @pytest.fixture

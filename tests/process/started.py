@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from clawkit.process import found, records, tree
+from clawkit.process import detached, process_table, records
 from clawkit.process.records import Record
 
 PATIENCE_S = 60.0
@@ -56,7 +56,7 @@ def log_of(folder: Path, key: str = KEY) -> Path:
 
 def members(record: Record) -> list[str]:
     """The names of the processes of a command."""
-    return sorted(each.name for each in found.living(record, tree.table()).values())
+    return sorted(each.name for each in detached.living(record, process_table.table()).values())
 
 
 @contextmanager
@@ -70,13 +70,13 @@ def starting(folder: Path) -> Iterator[Start]:
         with log_of(folder, key).open("ab") as log:
             process = subprocess.Popen(
                 ["/bin/bash", "--noprofile", "--norc", "-c", text],
-                env={"PATH": os.environ["PATH"], tree.TAG: key},
+                env={"PATH": os.environ["PATH"], process_table.TAG: key},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
-        seen = tree.look(process.pid)
+        seen = process_table.look(process.pid)
         assert seen is not None
         known = {
             "key": key,
@@ -97,7 +97,7 @@ def starting(folder: Path) -> Iterator[Start]:
     try:
         yield start
     finally:
-        found.end([record for record, _ in begun], grace_s=0)
+        detached.end([record for record, _ in begun], grace_s=0)
         for _, process in begun:
             process.kill()
             process.wait()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.process.tables import table
 
 from clawkit.errors import ToolInputError
-from clawkit.process.keys import (
+from clawkit.process.terminal import (
     KEYS,
-    MAX_BYTES,
     MAX_KEYS,
+    MAX_SENT_BYTES,
     MAX_WARNINGS,
     encode_hex,
     encode_keys,
@@ -25,7 +26,7 @@ def send(*keys: str, application: bool = False) -> bytes:
     return encoded.data
 
 
-@pytest.mark.parametrize(
+@table(
     ("names", "expected"),
     [
         ("enter return Enter RETURN", b"\r"),
@@ -63,7 +64,7 @@ def test_a_key_has_one_code_and_many_names(names: str, expected: bytes) -> None:
         assert send(name) == expected, name
 
 
-@pytest.mark.parametrize(
+@table(
     ("names", "expected"),
     [
         ("C-c c-C ctrl+c ctrl-c Ctrl-C control-c ^c ^C <C-c>", b"\x03"),
@@ -167,7 +168,7 @@ def test_what_looks_like_a_misspelled_key_is_sent_and_told(key: str, hint: str) 
     encoded = encode_keys(["enter", key], application=False)
     assert encoded.data == b"\r" + key.encode()
     (warning,) = encoded.warnings
-    assert warning.startswith(f"keys[1] {key!r} is no key and was sent as text; ")
+    assert warning.startswith(f"keys[1] {key!r} is not a key and was sent as text; ")
     assert hint in warning
 
 
@@ -201,9 +202,9 @@ def test_there_is_a_limit_to_keys_and_to_bytes() -> None:
     assert len(send(*["a"] * MAX_KEYS)) == MAX_KEYS
     with pytest.raises(ToolInputError, match="1,001 keys"):
         encode_keys(["a"] * (MAX_KEYS + 1), application=False)
-    assert len(send("é" * (MAX_BYTES // 2))) == MAX_BYTES
+    assert len(send("é" * (MAX_SENT_BYTES // 2))) == MAX_SENT_BYTES
     with pytest.raises(ToolInputError, match="64 KB"):
-        encode_keys(["é" * (MAX_BYTES // 2), "a"], application=False)
+        encode_keys(["é" * (MAX_SENT_BYTES // 2), "a"], application=False)
 
 
 def test_a_very_long_key_is_text() -> None:
@@ -264,8 +265,8 @@ def test_what_is_no_byte_is_left_out_and_told(bad: str) -> None:
 
 
 def test_there_is_a_limit_to_hex() -> None:
-    assert len(encode_hex(["ff " * MAX_BYTES]).data) == MAX_BYTES
-    for pieces in (["ff"] * (MAX_BYTES + 1), ["fg "] * (MAX_BYTES + 1)):
+    assert len(encode_hex(["ff " * MAX_SENT_BYTES]).data) == MAX_SENT_BYTES
+    for pieces in (["ff"] * (MAX_SENT_BYTES + 1), ["fg "] * (MAX_SENT_BYTES + 1)):
         with pytest.raises(ToolInputError, match="64 KB"):
             encode_hex(pieces)
 
@@ -309,8 +310,8 @@ def test_nothing_too_much_and_half_characters_cannot_be_pasted() -> None:
     for text in ("", "\x1b[201~"):
         with pytest.raises(ToolInputError, match="empty"):
             encode_paste(text, bracketed=True)
-    assert len(encode_paste("x" * MAX_BYTES, bracketed=False)) == MAX_BYTES
-    for text in ("x" * (MAX_BYTES + 1), "é" * (MAX_BYTES // 2 + 1)):
+    assert len(encode_paste("x" * MAX_SENT_BYTES, bracketed=False)) == MAX_SENT_BYTES
+    for text in ("x" * (MAX_SENT_BYTES + 1), "é" * (MAX_SENT_BYTES // 2 + 1)):
         with pytest.raises(ToolInputError, match="64 KB"):
             encode_paste(text, bracketed=False)
     with pytest.raises(ToolInputError, match="half a character"):

@@ -84,7 +84,7 @@ def test_a_directory_that_cannot_be_looked_at_is_an_error_not_a_gap(tmp_path: Pa
         restrict_thread(Hold(read=(f"{tmp_path}/loop",)))
 
     assert in_thread(work) == [OSError]
-    assert open_handles() == before
+    assert open_handles() <= before  # threads of earlier tests may still be closing theirs
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_rules_that_cannot_be_made_leave_no_handle(tmp_path: Path) -> None:
     before = open_handles()
     with pytest.raises(OSError, match="symbolic links"):
         make_start_rules([f"{tmp_path}/loop"])
-    assert open_handles() == before
+    assert open_handles() <= before  # threads of earlier tests may still be closing theirs
 
 
 @held

@@ -13,9 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from clawkit.process import login
-from clawkit.process.environ import DEFAULT_PATH
-from clawkit.process.login import MAX_BYTES, login_path, path_from, usable_shell
+from clawkit.process import environ as environ_module
+from clawkit.process.environ import (
+    DEFAULT_PATH,
+    MAX_PROFILE_BYTES,
+    login_path,
+    path_from,
+    usable_shell,
+)
 
 PROFILES = {
     "bash": (".bash_profile", "PATH=/from/profile:$PATH"),
@@ -106,7 +111,7 @@ async def test_a_profile_finds_little_in_its_environment(
         "kill -9 $$",
         "exec /bin/true",
         "exec >/dev/null",
-        f"head -c {MAX_BYTES * 3} /dev/zero",
+        f"head -c {MAX_PROFILE_BYTES * 3} /dev/zero",
         "PATH=",
         "PATH=relative:.",
     ],
@@ -131,7 +136,7 @@ async def test_a_program_in_the_background_does_not_delay_the_answer(
     tmp_path: Path, alive: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It goes on, as after any login: it may be in the middle of something."""
-    monkeypatch.setattr(login, "_END_S", 60.0)  # for the shell, which is done
+    monkeypatch.setattr(environ_module, "_END_S", 60.0)  # for the shell, which is done
     before = f"exec 9>{tmp_path}/held; sleep 1000 & echo $! > {tmp_path}/pid"
     environ = write_profile(tmp_path, "sh", before=before)
     told = await path_from(program("sh"), environ, limit_s=LONG_S)
@@ -146,10 +151,10 @@ async def test_a_shell_that_takes_too_long_can_clean_up(
     ask = os.killpg
 
     def ask_and_be_patient(pid: int, number: int) -> None:
-        monkeypatch.setattr(login, "_END_S", 60.0)
+        monkeypatch.setattr(environ_module, "_END_S", 60.0)
         ask(pid, number)
 
-    monkeypatch.setattr("clawkit.process.login.os.killpg", ask_and_be_patient)
+    monkeypatch.setattr("clawkit.process.environ.os.killpg", ask_and_be_patient)
     before = (
         f"trap 'rm {tmp_path}/lock; exit' TERM; touch {tmp_path}/lock; while :; do sleep 0.05; done"
     )

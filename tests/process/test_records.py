@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from tests.process.started import KEY, make, until
 
-from clawkit.process import records, tree
+from clawkit.process import process_table, records
 from clawkit.process.records import Record
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -227,7 +227,7 @@ def test_a_record_that_cannot_be_placed_leaves_nothing_behind(folder: Path) -> N
 
 def test_a_command_runs_while_its_own_process_does(folder: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    seen = tree.look(process.pid)
+    seen = process_table.look(process.pid)
     assert seen is not None
     record = make(pid=process.pid, since=seen.started)
     assert record.runs
@@ -277,7 +277,7 @@ def age(file: Path, seconds: float) -> None:
 
 
 def test_sweeping_leaves_what_runs(folder: Path) -> None:
-    me = tree.look(os.getpid())
+    me = process_table.look(os.getpid())
     assert me is not None
     records.write(str(folder), make(pid=me.pid, since=me.started))
     put(folder, "output", f"{KEY}.log")

@@ -13,10 +13,10 @@ import pytest
 from tests.process.watching import alive, until
 
 from clawkit.errors import ToolInputError
-from clawkit.process import session as sessions
-from clawkit.process.base import Launch, Running
-from clawkit.process.local import LocalHost
-from clawkit.process.session import Session
+from clawkit.process import supervisor as sessions
+from clawkit.process.local_host import LocalHost
+from clawkit.process.protocols import GRACE_S, Launch, Running
+from clawkit.process.supervisor import Session
 
 pytestmark = pytest.mark.usefixtures("no_loose_ends")
 Begin = Callable[..., Awaitable[Session]]
@@ -108,7 +108,7 @@ async def test_a_command_that_takes_too_long_is_ended(begin: Begin, marker: str)
 async def test_a_command_that_ignores_its_time_is_made_to_end(
     begin: Begin, marker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sessions.GRACE_S, "overall-timeout", 0.2)
+    monkeypatch.setitem(GRACE_S, "overall-timeout", 0.2)
     session = await begin(
         f"trap '' TERM; sleep {marker}; :",
         ready=lambda _: until(lambda: len(alive(marker)) >= 2),

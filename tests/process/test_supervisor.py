@@ -15,12 +15,11 @@ import pytest
 from tests.process.watching import alive, keepers, open_handles, until
 
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolError, ToolInputError
-from clawkit.process import records, slugs
+from clawkit.process import records
 from clawkit.process import supervisor as supervisors
-from clawkit.process.base import Command, Commands, Launch
-from clawkit.process.local import LocalHost
-from clawkit.process.session import NOTICE_S, Session
-from clawkit.process.supervisor import MAX_FINISHED, Supervisor
+from clawkit.process.local_host import LocalHost
+from clawkit.process.protocols import Command, Commands, Launch
+from clawkit.process.supervisor import MAX_FINISHED, NOTICE_S, Session, Supervisor
 
 pytestmark = pytest.mark.usefixtures("no_loose_ends")
 Begin = Callable[..., Coroutine[Any, Any, Session]]
@@ -130,8 +129,8 @@ async def test_there_is_no_command_of_a_strange_name(commands: Supervisor, id_: 
 async def test_names_are_given_only_once(
     begin: Begin, commands: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slugs, "_FIRST", "calm")
-    monkeypatch.setattr(slugs, "_SECOND", "otter")
+    monkeypatch.setattr(records, "_FIRST", "calm")
+    monkeypatch.setattr(records, "_SECOND", "otter")
     one_by_one = [await begin("sleep 60") for _ in range(3)]
     at_once = await asyncio.gather(*(begin("sleep 60") for _ in range(20)))
     started = [*one_by_one, *at_once]
@@ -306,11 +305,11 @@ async def test_no_command_starts_when_all_the_room_is_taken_in_the_background(
     await asyncio.wait({waiting}, timeout=0.1)
     assert not waiting.done()
     second.to_background()
-    with pytest.raises(ToolError, match="2 commands run already") as caught:
+    with pytest.raises(ToolError, match="2 commands are already running") as caught:
         await waiting
     assert first.id in str(caught.value)
     for background in (True, False):
-        with pytest.raises(ToolError, match="run already"):
+        with pytest.raises(ToolError, match="are already running"):
             await start("true", background)
     await first.end()
     third = await start("exit 3", False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.process.tables import table
 
-from clawkit.process.base import Terminal
 from clawkit.process.terminal import (
     MAX_ANSWERS,
     MAX_TAIL,
@@ -26,7 +26,7 @@ def place(data: bytes, columns: int = 20, rows: int = 5) -> tuple[int, int]:
 
 
 def test_a_terminal_is_one_and_knows_its_keys_from_the_start() -> None:
-    terminal: Terminal = TerminalState(80, 24)
+    terminal = TerminalState(80, 24)
     assert terminal.size == (80, 24)
     assert (terminal.application_keys, terminal.bracketed_paste) == (False, False)
 
@@ -211,13 +211,13 @@ def test_waiting_output_does_not_grow_without_end() -> None:
     terminal = TerminalState(80, 24)
     for _ in range(200):
         terminal.feed(b"line\r\n" * 100)
-        assert len(terminal._cursor._unread) <= MAX_UNREAD
+        assert len(terminal._unread) <= MAX_UNREAD
     assert terminal.feed(b"abc" + ASK) == b"\x1b[24;4R"
     terminal.feed(b"x" * 3 * MAX_UNREAD)
     assert terminal.feed(b"\x1b[2;9H" + ASK) == b"\x1b[2;9R"
 
 
-@pytest.mark.parametrize(
+@table(
     ("data", "expected"),
     [
         (b"", (1, 1)),
@@ -256,7 +256,6 @@ def test_waiting_output_does_not_grow_without_end() -> None:
         (b"\x1b[3;7H\x1bc", (1, 1)),
         (b"\x1b[3;7H\x1b[2;4r", (1, 1)),
         (b"\x1b[2;3r\x1b[3;1H\n\n", (1, 3)),
-        (b"\x1b[2;3r\x1b[4;1H\n\n", (1, 5)),
         (b"\x1b[2;3r\x1b[3;1H\x1b[9A", (1, 2)),
         (b"ab\x1b[?1049h\x1b[3;7H\x1b[?1049l", (3, 1)),
         (b"a\x1b[31;1mb\x1b[0m\x1b]0;title\x07c\x1b(B", (4, 1)),

@@ -64,7 +64,7 @@ def children(parent: int) -> dict[int, str]:
 
 def keepers(parent: int) -> list[int]:
     """The keepers that a process has started and that live."""
-    return [pid for pid, name in children(parent).items() if name == "clawkit-keeper"]
+    return [pid for pid, name in children(parent).items() if name == "clawkit-spawn"]
 
 
 def open_handles() -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from clawkit.errors import SchemaError
-from clawkit.schema.inline import MAX_DEPTH, MAX_NODES, inline
+from clawkit.schema.clean import MAX_DEPTH, MAX_NODES, inline
 
 TEXT = {"type": "string"}
 

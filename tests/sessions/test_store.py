@@ -27,11 +27,10 @@ from clawkit.content import (
 )
 from clawkit.errors import ConfigError, ConflictError, NotFoundError, ToolError, ToolInputError
 from clawkit.redact import Redactor
-from clawkit.sessions.base import Session
-from clawkit.sessions.mend import INTERRUPTED
-from clawkit.sessions.place import locate_store
-from clawkit.sessions.store import SessionStore
-from clawkit.sessions.tables import KEEP_CHANGES
+from clawkit.sessions.location import locate_store
+from clawkit.sessions.protocols import Session
+from clawkit.sessions.repair import INTERRUPTED
+from clawkit.sessions.store import KEEP_CHANGES, SessionStore
 from clawkit.text import one_line
 
 SECRET = "hunter2-and-then-some"
@@ -521,7 +520,10 @@ def test_a_session_is_free_when_its_holder_was_killed(store: SessionStore, path:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         pid = int(holder.stdout.readline().split()[1])
-        with pytest.raises(ConflictError, match=f"in use by process {pid}"), store.hold(made.id):
+        with (
+            pytest.raises(ConflictError, match=f"in use by process {pid}"),
+            store.hold(made.id),
+        ):
             pass
         holder.kill()
         holder.wait()
@@ -562,7 +564,10 @@ def test_a_lock_that_cannot_be_taken_is_told(store: SessionStore, path: str) -> 
         pass
     Path(path).with_name("sessions").mkdir()
     Path(path).with_name("sessions").joinpath(f"{made.id}.lock").symlink_to("/etc/passwd")
-    with pytest.raises(ToolError, match="cannot be kept for this process"), store.hold(made.id):
+    with (
+        pytest.raises(ToolError, match="cannot be locked"),
+        store.hold(made.id),
+    ):
         pass
 
 
@@ -798,7 +803,7 @@ def test_the_store_is_in_the_state_directory_unless_told_otherwise(
         ("postgres://u:pw-secret@db/x", "PostgreSQL as the store of sessions is not built in yet"),
         ("postgresql://db/x", "PostgreSQL as the store"),
         ("redis://u:pw-secret@db", "an address as the store of sessions is not built in yet"),
-        ("~/agents/sessions.json", "sessions are kept in a database"),
+        ("~/agents/sessions.json", "sessions are stored in a database"),
     ],
 )
 def test_another_kind_of_store_is_not_built_in(setting: str, message: str) -> None:
@@ -809,7 +814,7 @@ def test_another_kind_of_store_is_not_built_in(setting: str, message: str) -> No
 
 
 def test_no_method_is_left_out_of_what_tools_may_ask() -> None:
-    from clawkit.sessions.base import Sessions
+    from clawkit.sessions.protocols import Sessions
 
     sessions: Callable[[str], Sessions] = SessionStore
     assert sessions is SessionStore

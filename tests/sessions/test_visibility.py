@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clawkit.sessions.base import Session
-from clawkit.sessions.visibility import Sight, why_hidden
+from clawkit.sessions.protocols import Session, Sight, why_hidden
 
 PARENTS = {"child": "here", "grandchild": "child", "sibling": "main"}
 

@@ -21,7 +21,7 @@ from clawkit.content import (
     Usage,
     User,
 )
-from clawkit.models.base import (
+from clawkit.models.protocols import (
     CallDelta,
     CallStarted,
     Delta,
@@ -33,7 +33,8 @@ from clawkit.models.base import (
     ThinkingDelta,
     ToolSpec,
 )
-from clawkit.testing import Gate, ScriptedModel, call, calls, fault, hang, say, think
+from clawkit.testing import Gate, ScriptedModel, call, calls, hang, say, think
+from clawkit_testkit import fault
 
 
 def ask(*messages: Message, **more: Any) -> Request:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from clawkit.content import Assistant, Text, Thinking, ToolCall, Usage
-from clawkit.testing import fault
-from clawkit.testing.script import ScriptError, read_script
+from clawkit_testkit import fault
+from clawkit_testkit.script import ScriptError, read_script
 
 READ = ToolCall("", "read", {"path": "a.txt"})
 

@@ -12,9 +12,10 @@ import msgspec
 import pytest
 
 from clawkit.content import Assistant, Text, Thinking, ToolCall, Usage
-from clawkit.models.base import Api
-from clawkit.testing import ScriptedServer, call, calls, fault
-from clawkit.testing.server import Answer
+from clawkit.models.protocols import Api
+from clawkit.testing import ScriptedServer, call, calls
+from clawkit_testkit import fault
+from clawkit_testkit.server import Answer
 
 openai = pytest.importorskip("openai")
 anthropic = pytest.importorskip("anthropic")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -15,11 +14,12 @@ import msgspec
 import pytest
 
 from clawkit.content import Assistant, Text, Thinking, ToolCall
-from clawkit.models.base import Api
-from clawkit.testing import Gate, ScriptedServer, call, fault, hang, think
-from clawkit.testing.forms.base import read_asked
-from clawkit.testing.http11 import Received
-from clawkit.testing.server import Answer
+from clawkit.models.protocols import Api
+from clawkit.testing import Gate, ScriptedServer, call, hang, think
+from clawkit_testkit import fault
+from clawkit_testkit.forms.protocol import read_asked
+from clawkit_testkit.http11 import Received
+from clawkit_testkit.server import Answer
 
 APIS: tuple[Api, ...] = get_args(Api)
 EVERY_API = pytest.mark.parametrize("api", APIS)
@@ -591,11 +591,10 @@ async def program(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "clawkit.testing.server",
+        "clawkit_testkit.server",
         *arguments,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")},
     )
     try:
         yield process

@@ -14,11 +14,10 @@ from clawkit.config.load import loads
 from clawkit.config.modelref import parse_ref
 from clawkit.core.call import CallRequest
 from clawkit.core.context import Context, Scope
-from clawkit.core.effects import Effect
 from clawkit.core.result import Result
-from clawkit.core.tool import Tool
+from clawkit.core.tool import Effect, Tool
 from clawkit.errors import ToolInputError
-from clawkit.fs.patch.draft import MAX_FILE_BYTES
+from clawkit.fs.edit.patch_draft import MAX_FILE_BYTES
 from clawkit.runtime import Toolkit
 from clawkit.testing import ScriptedApprover, check_tool, open_kit
 from clawkit.tools.apply_patch import TOOL, Params, effects, make_tool, touches
@@ -198,9 +197,9 @@ async def test_a_file_that_is_not_there_is_told_with_near_names(workspace: Path)
 
 async def test_what_exists_is_not_overwritten(workspace: Path) -> None:
     words = await refusal(workspace, "*** Add File: ./src/../a.txt", "+x")
-    assert "'./src/../a.txt' (line 2 of the patch) exists already" in words
+    assert "'./src/../a.txt' (line 2 of the patch) already exists" in words
     move = ("*** Update File: src/main.py", "*** Move to: a.txt")
-    assert "'a.txt' (line 2 of the patch) exists already" in await refusal(workspace, *move)
+    assert "'a.txt' (line 2 of the patch) already exists" in await refusal(workspace, *move)
     assert "directory" in await refusal(workspace, "*** Add File: src", "+x")
 
 
@@ -347,7 +346,7 @@ async def test_a_link_and_its_file_are_one(workspace: Path) -> None:
 )
 async def test_what_shall_go_is_named_in_one_way(workspace: Path, lines: tuple[str, ...]) -> None:
     (workspace / "link").symlink_to("a.txt")
-    assert "lead to the same file" in await refusal(workspace, *lines)
+    assert "are the same file" in await refusal(workspace, *lines)
     assert (workspace / "link").is_symlink()
 
 
@@ -360,9 +359,9 @@ async def test_what_shall_go_is_named_in_one_way(workspace: Path, lines: tuple[s
             ("*** Update File: a.txt", "*** Move to: b", "*** Delete File: a.txt"),
             "'a.txt' (line 4 of the patch) is deleted or moved",
         ),
-        (("*** Add File: n", "+x", "*** Add File: ./n", "+y"), "exists already"),
+        (("*** Add File: n", "+x", "*** Add File: ./n", "+y"), "already exists"),
         (("*** Update File: new", "-x", "*** Add File: new", "+x"), "does not exist"),
-        (("*** Add File: a.txt", "+x", "*** Delete File: a.txt"), "exists already"),
+        (("*** Add File: a.txt", "+x", "*** Delete File: a.txt"), "already exists"),
     ],
 )
 async def test_sections_that_contradict_each_other_are_refused(

@@ -6,23 +6,26 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.test_sandbox import BACKENDS
 from tests.process.started import BOMBS
 
 from clawkit.core.result import Result
-from clawkit.process.base import Commands, Launch, NoTerminalError
-from clawkit.process.local import LocalHost
-from clawkit.process.session import NOTICE_S
+from clawkit.process.local_host import LocalHost
+from clawkit.process.protocols import Commands, Launch, NoTerminalError
+from clawkit.process.supervisor import NOTICE_S
 from clawkit.runtime import Toolkit
 from clawkit.testing import Events, ScriptedApprover, open_kit
 
 SECONDS = (0.5, 4, 16)
 """Of what must begin within some time, where the machine is too busy for the first of them."""
 FULL: dict[str, Any] = {"tools": {"exec": {"mode": "full"}}}
+ON_HOST: dict[str, Any] = {"agents": {"defaults": {"sandbox": {"mode": "off"}}}}
 
 
 def config(**settings: Any) -> dict[str, Any]:
@@ -352,21 +355,65 @@ async def test_without_the_process_tool_a_command_runs_to_its_end(workspace: Pat
         assert "background and yieldMs ignored" in result.as_text()
 
 
-async def test_other_places_to_run_are_understood_but_not_offered(kit: Toolkit) -> None:
+def offered(kit: Toolkit) -> set[str]:
     [schema] = [each for each in kit.schemas("anthropic") if each["name"] == "exec"]
-    assert not {"host", "node", "elevated"} & set(schema["input_schema"]["properties"])
-    assert (await run(kit, "echo x", host="gateway")).as_text() == "x"
-    assert (await run(kit, "echo x", host="auto")).as_text() == "x"
-    for host, words in (("sandbox", "no sandbox"), ("node", "no node")):
-        result = await run(kit, "echo x", host=host)
-        assert (result.details["status"], result.details["deniedReason"]) == ("blocked", "host")
-        assert words in result.as_text()
-    result = await run(kit, "echo x", host="node", node="phone")
-    assert result.details["deniedReason"] == "host"
+    return set(schema["input_schema"]["properties"])
+
+
+async def test_other_places_to_run_are_understood_but_not_offered(workspace: Path) -> None:
+    async with open_kit(workspace, config={**FULL, **ON_HOST}) as kit:
+        assert not {"host", "node", "elevated", "access"} & offered(kit)
+        assert (await run(kit, "echo x", host="gateway")).as_text() == "x"
+        assert (await run(kit, "echo x", host="auto")).as_text() == "x"
+        for host, words in (("sandbox", "no sandbox"), ("node", "no node")):
+            result = await run(kit, "echo x", host=host)
+            assert (result.details["status"], result.details["deniedReason"]) == ("blocked", "host")
+            assert words in result.as_text()
+        result = await run(kit, "echo x", host="node", node="phone")
+        assert result.details["deniedReason"] == "host"
+
+
+async def test_what_the_sandbox_does_not_allow_is_told_with_how_to_ask(workspace: Path) -> None:
+    async with open_kit(workspace) as kit:
+        assert {"elevated", "access"} <= offered(kit)
+        [schema] = [each for each in kit.schemas("anthropic") if each["name"] == "exec"]
+        assert "have no network" in schema["description"]
+        assert "access (hosts, files, directories) or elevated" in schema["description"]
+    gateway = {"tools": {"exec": {"host": "gateway"}}}
+    async with open_kit(workspace, config=gateway) as kit:
+        assert not {"elevated", "access"} & offered(kit)
+        [schema] = [each for each in kit.schemas("anthropic") if each["name"] == "exec"]
+        assert "sandbox" not in schema["description"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+async def test_a_command_that_failed_for_want_of_the_network_says_how_to_ask(
+    workspace: Path, backend: str
+) -> None:
+    connect = "import socket; socket.create_connection(('192.0.2.1', 9), 5)"
+    config = {"agents": {"defaults": {"sandbox": {"backend": backend}}}}
+    async with open_kit(workspace, config=config) as kit:
+        result = await run(kit, f'{sys.executable} -c "{connect}"')
+    assert result.details["networkDenied"] is True
+    assert "Network access is disabled in the sandbox" in result.as_text()
+    assert ('access: {"hosts"' in result.as_text()) == (backend == "bwrap")
+    assert "elevated: true" in result.as_text()
+
+
+async def test_access_that_the_backend_cannot_give_is_refused_before_anybody_is_asked(
+    workspace: Path,
+) -> None:
+    approver = ScriptedApprover("allow")
+    config = {"agents": {"defaults": {"sandbox": {"backend": "landlock"}}}}
+    async with open_kit(workspace, config=config, approver=approver) as kit:
+        result = await run(kit, "true", access={"hosts": ["example.org"]})
+    assert result.details["code"] == 400
+    assert "cannot tell hosts apart; send elevated: true" in result.as_text()
+    assert approver.requests == []
 
 
 async def test_a_sandboxed_run_never_falls_through_to_the_host(workspace: Path) -> None:
-    async with open_kit(workspace, config=FULL, sandboxed=True) as kit:
+    async with open_kit(workspace, config={**FULL, **ON_HOST}, sandboxed=True) as kit:
         result = await run(kit, f"touch {workspace}/ran")
         assert result.details["deniedReason"] == "host"
         result = await run(kit, f"touch {workspace}/ran", host="gateway")
@@ -376,9 +423,7 @@ async def test_a_sandboxed_run_never_falls_through_to_the_host(workspace: Path) 
 
 async def test_elevated_leaves_the_sandbox_when_a_person_agrees(workspace: Path) -> None:
     approver = ScriptedApprover("allow", "deny")
-    async with open_kit(
-        workspace, config=FULL, sandboxed=True, owner=True, approver=approver
-    ) as kit:
+    async with open_kit(workspace, sandboxed=True, owner=True, approver=approver) as kit:
         assert (await run(kit, "echo out", elevated=True)).as_text() == "out"
         refused = await run(kit, "echo again", elevated=True)
         assert refused.details["status"] == "blocked"
@@ -410,7 +455,8 @@ async def test_elevated_is_refused_to_others(workspace: Path) -> None:
 async def test_what_is_not_allowed_does_not_run_where_nobody_can_be_asked(
     workspace: Path, settings: dict[str, Any], reason: str, to_type: str
 ) -> None:
-    async with open_kit(workspace, config={"tools": {"exec": settings}}) as kit:
+    config = {"tools": {"exec": settings}, **ON_HOST}
+    async with open_kit(workspace, config=config) as kit:
         result = await run(kit, "touch ran")
     assert (result.details["status"], result.details["deniedReason"]) == ("blocked", reason)
     assert to_type in result.as_text()
@@ -438,15 +484,16 @@ async def test_where_everything_may_run_it_runs_as_typed(
     ],
 )
 async def test_a_call_can_tighten_what_is_configured(
-    kit: Toolkit, workspace: Path, params: dict[str, Any], reason: str
+    workspace: Path, params: dict[str, Any], reason: str
 ) -> None:
-    result = await run(kit, "touch ran", **params)
+    async with open_kit(workspace, config={**FULL, **ON_HOST}) as kit:
+        result = await run(kit, "touch ran", **params)
     assert result.details["deniedReason"] == reason
     assert not (workspace / "ran").exists()
 
 
 async def test_a_call_that_makes_no_sense_is_told_so_before_it_is_refused(workspace: Path) -> None:
-    async with open_kit(workspace) as kit:
+    async with open_kit(workspace, config=ON_HOST) as kit:
         assert (await run(kit, "touch x", detach=True)).details["code"] == 400
         assert (await run(kit, "touch x")).details["code"] == 403
 
@@ -629,7 +676,7 @@ async def test_nothing_is_told_when_told_not_to_or_told_already(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The poll that tells the output tells the end, too.
-    monkeypatch.setattr("clawkit.tools.process_output.GATHER_S", 15.0)
+    monkeypatch.setattr("clawkit.tools.process.GATHER_S", 15.0)
     events = Events()
     async with open_kit(workspace, config=config(notifyOnExit=False), on_event=events) as kit:
         result = await run(kit, "echo x", background=True)
@@ -687,7 +734,7 @@ async def test_what_is_detached_lives_on(workspace: Path) -> None:
             detach=True,
         )
         pid = result.details["pid"]
-        assert "lives on" in result.as_text()
+        assert "It keeps running when clawkit exits." in result.as_text()
         poll = {"action": "poll", "sessionId": result.details["sessionId"], "timeout": 20_000}
         while "begun" not in (await kit.call("process", poll)).as_text():
             pass
@@ -721,7 +768,7 @@ async def test_a_bomb_is_ended(workspace: Path) -> None:
 
 
 async def test_a_bomb_that_shows_is_not_started_unasked(workspace: Path) -> None:
-    async with open_kit(workspace, config=config(maxProcesses=60)) as kit:
+    async with open_kit(workspace, config={**config(maxProcesses=60), **ON_HOST}) as kit:
         result = await run(kit, "f() { sleep 100 & f | f; }; f", timeout=60)
     assert result.details["deniedReason"] == "approval-unavailable"
     assert "copies of itself" in result.as_text()
@@ -772,3 +819,26 @@ async def test_rules_see_the_command_and_the_directory(workspace: Path) -> None:
 async def test_a_result_is_plain_json(kit: Toolkit) -> None:
     for command in ("echo x", "exit 3", "kill -9 $$", "seq 1 50000"):
         json.dumps((await run(kit, command)).to_json())
+
+
+async def test_a_script_is_looked_at_beforehand(kit: Toolkit, workspace: Path) -> None:
+    (workspace / "x.py").write_text("print($HOME)")
+    assert "`$HOME` is a shell variable" in (await run(kit, "python3 x.py")).as_text()
+
+
+async def test_the_preflight_look_quotes_no_secrets(workspace: Path) -> None:
+    home = Path(os.environ["HOME"])
+    (home / ".ssh").mkdir()
+    secret = "password = hun$ter2secret"
+    for file in (home / ".netrc", home / ".ssh/k.py", workspace / ".env", workspace / "closed.py"):
+        file.write_text(secret)
+    (workspace / "x.py").symlink_to(home / ".ssh/k.py")
+    (workspace / "y.py").symlink_to(".env")
+    (workspace / "z.py").symlink_to("closed.py")
+    rule = {"tool": "read", "params": {"path": "closed.py"}, "effect": "deny"}
+    settings = {"tools": {**FULL["tools"], "rules": [rule]}}
+    scripts = (home / ".netrc", "x.py", ".env", "y.py", "closed.py", "z.py")
+    async with open_kit(workspace, config=settings) as kit:
+        for script in scripts:
+            said = (await run(kit, f"true || python3 {script}")).as_text()
+            assert said == "(no output)"

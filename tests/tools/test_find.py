@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from clawkit.core.context import Context, Scope
-from clawkit.core.effects import Effect
 from clawkit.core.result import Result
+from clawkit.core.tool import Effect
 from clawkit.process import landlock
 from clawkit.testing import check_tool, open_kit
 from clawkit.tools.find import TOOL, Params

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from clawkit.core.context import Context, Scope
-from clawkit.core.effects import Effect
 from clawkit.core.result import Result
+from clawkit.core.tool import Effect
+from clawkit.fs.protocols import Found, Grep, Hits
 from clawkit.process import landlock
 from clawkit.testing import check_tool, open_kit
-from clawkit.tools.grep import TOOL, Params
+from clawkit.tools.grep import TOOL, Params, _notes
 
 
 async def grep(place: Path, *, config: dict[str, Any] | None = None, **params: Any) -> Result:
@@ -244,7 +245,7 @@ async def test_a_binary_file_is_not_shown(place: Path) -> None:
         ({"pattern": "two("}, "cannot be used: unclosed group; literal=true"),
         ({"pattern": "a(?=b)"}, "look-around"),
         ({"pattern": "a\\nb"}, "multiline=true"),
-        ({"type": "pyhton"}, "there is no file type 'pyhton'; some are 'python'"),
+        ({"type": "pyhton"}, "unknown file type 'pyhton'; did you mean 'python'"),
         ({"glob": "[a"}, "never closed"),
         ({"path": "scr"}, "near names: 'src'"),
         ({"path": ".."}, "outside the workspace"),
@@ -294,3 +295,11 @@ async def test_lines_of_private_keys_are_not_shown(place: Path) -> None:
 async def test_what_no_program_can_be_given_is_refused(place: Path, params: dict[str, Any]) -> None:
     result = await grep(place, **params)
     assert result.details["code"] == 400
+
+
+def test_without_ripgrep_the_notice_names_the_syntax() -> None:
+    found = Found((Hits("a.txt"),), 1, "", "python")
+    assert [*_notes(Grep("two"), found, 1)] == [
+        "ripgrep is not available: the pattern was taken as a Python regular expression"
+    ]
+    assert [*_notes(Grep("two", literal=True), found, 1)] == []

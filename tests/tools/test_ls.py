@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from clawkit.core.call import CallRequest, Run, call
 from clawkit.core.context import Context, Scope
-from clawkit.core.effects import Effect
 from clawkit.core.result import Result
-from clawkit.fs.base import DirEntry, FileSystem, Info
+from clawkit.core.tool import Effect
 from clawkit.fs.local import LocalFileSystem
+from clawkit.fs.protocols import DirEntry, FileSystem, Info
 from clawkit.tools.ls import TOOL, Params, show
 
 

@@ -16,10 +16,10 @@ import pytest
 
 from clawkit.core.call import CallRequest, Run, call
 from clawkit.core.context import Context, Scope
-from clawkit.core.effects import Effect, collide
 from clawkit.core.result import Result
-from clawkit.process.base import Commands, Launch
-from clawkit.process.local import LocalHost
+from clawkit.core.tool import Effect, collide
+from clawkit.process.local_host import LocalHost
+from clawkit.process.protocols import Commands, Launch
 from clawkit.process.supervisor import Supervisor
 from clawkit.runtime import Toolkit
 from clawkit.testing import Events, check_tool, open_kit
@@ -123,6 +123,19 @@ async def start_echo(kit: Toolkit, first: str = "", *, pty: bool) -> str:
     return id_
 
 
+async def test_what_is_said_of_a_poll_is_what_it_waits_for(kit: Toolkit) -> None:
+    """It returns at new output, and does not claim to have waited for the end."""
+    started = await kit.call("exec", {"command": "echo one; exec sleep 300", "background": True})
+    assert "`process poll` shows new output and how it ended" in started.as_text()
+    assert "waits for its end" not in started.as_text()
+    id_ = str(started.details["sessionId"])
+    polled = await process(kit, "poll", id_, timeout=30_000)
+    assert polled.details["status"] == "running"
+    assert polled.as_text().startswith("one\n\nCommand still running after ")
+    assert polled.as_text().endswith("; poll again for more output.")
+    await process(kit, "kill", id_)
+
+
 def test_the_tool_is_in_order() -> None:
     assert check_tool(TOOL) == []
     assert TOOL.schema["required"] == ["action"]
@@ -212,7 +225,7 @@ async def test_the_list_marks_what_is_special(kit: Toolkit) -> None:
 async def test_a_command_that_may_wait_for_input_is_told(
     kit: Toolkit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clawkit.process.session.INPUT_WAIT_S", 0.05)
+    monkeypatch.setattr("clawkit.process.supervisor.INPUT_WAIT_S", 0.05)
     asking = await start(kit, "printf 'Name? '; read name; echo hello $name")
     busy = await start(kit, "sleep 60", detach=True)
     await poll_until(kit, asking, "Name? ")
@@ -377,7 +390,9 @@ async def test_a_poll_tells_only_what_is_new(kit: Toolkit) -> None:
     result = await process(kit, "poll", id_, timeout=30_000)
     text, _, status = result.as_text().partition("\n\n")
     assert text == "two"
-    assert re.fullmatch(r"Command still running after \d+(\.\d)?s\.", status)
+    assert re.fullmatch(
+        r"Command still running after \d+(\.\d)?s; poll again for more output\.", status
+    )
     details = dict(result.details)
     assert details.pop("idleMs") >= 0
     assert details.pop("lastOutputAt") > 0
@@ -406,7 +421,7 @@ async def test_a_poll_waits_for_output(kit: Toolkit, workspace: Path) -> None:
 async def test_what_follows_output_at_once_is_told_with_it(
     kit: Toolkit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clawkit.tools.process_output.GATHER_S", 15.0)
+    monkeypatch.setattr("clawkit.tools.process.GATHER_S", 15.0)
     id_ = await start(kit, "echo one; sleep 0.3; echo two")
     result = await process(kit, "poll", id_, timeout=20_000)
     assert result.as_text() == "one\ntwo\n\nCommand exited with code 0"
@@ -461,7 +476,7 @@ async def test_polls_that_give_nothing_ask_for_more_patience(kit: Toolkit) -> No
     polls = [await process(kit, "poll", id_) for _ in range(5)]
     assert [each.details["retryInMs"] for each in polls] == [5_000, 10_000, 30_000, 60_000, 60_000]
     assert "(no new output)" in polls[1].as_text()
-    assert polls[1].as_text().endswith("; poll again in 10 s, or wait for it with timeout.")
+    assert polls[1].as_text().endswith("; poll again in 10 s, or set timeout to wait for output.")
     await process(kit, "submit", id_, data="x")
     await poll_until(kit, id_, "x")
     assert (await process(kit, "poll", id_)).details["retryInMs"] == 5_000
@@ -513,7 +528,7 @@ async def test_an_end_that_a_poll_told_is_not_told_again(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The poll that tells the output tells the end, too.
-    monkeypatch.setattr("clawkit.tools.process_output.GATHER_S", 15.0)
+    monkeypatch.setattr("clawkit.tools.process.GATHER_S", 15.0)
     os.mkfifo(workspace / "gate")
     events = Events()
     async with open_kit(workspace, config=FULL, on_event=events) as kit:
@@ -533,7 +548,7 @@ async def test_an_end_that_a_poll_told_is_not_told_again(
 @pytest.mark.parametrize(
     ("command", "options", "reason", "words"),
     [
-        ("kill -9 $$", {}, "signal", "Command was ended by the signal SIGKILL"),
+        ("kill -9 $$", {}, "signal", "Command was killed by SIGKILL"),
         ("sleep 60", {"timeout": 0.2}, "overall-timeout", "Command timed out after 0.2 s"),
         ("no-such-program", {}, "not-found", "Command not found (exit code 127)"),
     ],
@@ -608,7 +623,7 @@ async def test_a_log_says_what_was_not_kept(kit: Toolkit, monkeypatch: pytest.Mo
     dropped = (await poll_to_end(kit, id_)).details["droppedBytes"]
     assert dropped == 288_895
     page = await process(kit, "log", id_, limit=1)
-    assert page.as_text().endswith("]\n[another 282.1 KB came later and were not kept]")
+    assert page.as_text().endswith("]\n[another 282.1 KB came later and was not saved]")
 
 
 async def test_a_log_without_lines_says_so(kit: Toolkit) -> None:
@@ -680,7 +695,7 @@ async def test_what_has_ended_takes_no_input(kit: Toolkit) -> None:
     id_ = await start(kit, "true")
     await poll_to_end(kit, id_)
     said = complaint(await process(kit, "write", id_, data="x"))
-    assert said == f"{id_} has ended, nothing can be sent to it; see its log"
+    assert said == f"{id_} has ended, so nothing can be sent to it; see its log"
 
 
 async def test_what_was_started_without_input_says_how_to_start_it(kit: Toolkit) -> None:
@@ -829,7 +844,7 @@ async def test_a_command_is_ended_with_all_it_started(kit: Toolkit) -> None:
     id_ = await start(kit, "sleep 60 & echo $! $$; trap '' TERM; wait; sleep 60")
     pids = [int(word) for word in (await poll_until(kit, id_, "\n")).split()]
     result = await process(kit, "kill", id_)
-    assert result.as_text() == "Command was ended on request"
+    assert result.as_text() == "Command was stopped on request"
     details = dict(result.details)
     assert (details.pop("status"), details.pop("sessionId")) == ("completed", id_)
     assert details["exitReason"] == "manual-cancel"
@@ -842,7 +857,7 @@ async def test_a_command_is_ended_with_all_it_started(kit: Toolkit) -> None:
 async def test_a_signal_is_sent_by_name_or_number(
     kit: Toolkit, name: str | int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clawkit.tools.process_input._SOON_S", 60.0)
+    monkeypatch.setattr("clawkit.tools.process._SOON_S", 60.0)
     catch = "import signal; signal.signal(signal.SIGUSR1, lambda *_: print('caught') or exit(7))"
     wait = "print('ready', flush=True); [signal.pause() for _ in iter(int, 1)]"
     id_ = await start(kit, f'exec {sys.executable} -c "{catch}; {wait}"')
@@ -856,14 +871,14 @@ async def test_a_signal_is_sent_by_name_or_number(
 async def test_a_command_that_goes_on_after_a_signal_is_told_so(
     kit: Toolkit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clawkit.tools.process_input._SOON_S", 60.0)
+    monkeypatch.setattr("clawkit.tools.process._SOON_S", 60.0)
     id_ = await start(kit, "sleep 60")
     result = await process(kit, "kill", id_, signal="WINCH")
-    assert result.as_text() == f"Sent SIGWINCH to {id_}; it still runs."
+    assert result.as_text() == f"Sent SIGWINCH to {id_}; it is still running."
     assert dict(result.details) == {"status": "running", "sessionId": id_}
     assert (await process(kit, "kill", id_, signal="STOP")).details["status"] == "running"
     ended = await process(kit, "kill", id_, signal="KILL")
-    assert ended.as_text() == f"Sent SIGKILL to {id_}. Command was ended by the signal SIGKILL"
+    assert ended.as_text() == f"Sent SIGKILL to {id_}. Command was killed by SIGKILL"
     assert ended.details["exitSignal"] == "SIGKILL"
     assert not ended.is_error
 
@@ -871,7 +886,7 @@ async def test_a_command_that_goes_on_after_a_signal_is_told_so(
 @pytest.mark.parametrize(
     ("given", "hint"),
     [("TREM", "did you mean TERM?"), (0, "its number, 1 to 64"), (65, "its number, 1 to 64")]
-    + [(each, "is no signal") for each in ("-9", "9.5", "rm -rf /", "٣", "9" * 5000, "SIG")],
+    + [(each, "unknown signal") for each in ("-9", "9.5", "rm -rf /", "٣", "9" * 5000, "SIG")],
 )
 async def test_what_is_no_signal_is_not_sent(kit: Toolkit, given: str | int, hint: str) -> None:
     id_ = await start(kit, "sleep 60")
@@ -887,13 +902,13 @@ async def test_what_a_command_left_running_can_be_ended(kit: Toolkit) -> None:
     name = rf"(sleep|bash) \(pid {pid}\)"
     assert re.search(rf"Command exited with code 0\n\[Left running: {name}\.", result.as_text())
     said = complaint(await process(kit, "clear", id_))
-    assert said == f"{id_} left something running; kill ends it, remove ends and forgets it"
+    assert said == f"{id_} left something running; kill stops it, remove stops and forgets it"
     killed = await process(kit, "kill", id_)
     assert re.fullmatch(f"Ended what {id_} had left running: {name}", killed.as_text())
     assert killed.details["status"] == "completed"
     assert not is_alive(pid)
     again = await process(kit, "kill", id_)
-    assert again.as_text() == f"{id_} has ended already, nothing of it is left"
+    assert again.as_text() == f"{id_} has already ended; nothing of it is left"
     assert (again.details["status"], again.details["exitCode"]) == ("completed", 0)
 
 
@@ -911,7 +926,7 @@ async def test_what_a_command_left_running_can_be_sent_a_signal(kit: Toolkit) ->
 async def test_only_what_has_ended_is_cleared(kit: Toolkit) -> None:
     id_ = await start(kit, "cat")
     said = complaint(await process(kit, "clear", id_))
-    assert said == f"{id_} still runs; kill ends it, remove ends and forgets it"
+    assert said == f"{id_} is still running; kill stops it, remove stops and forgets it"
     await process(kit, "write", id_, eof=True)
     await poll_to_end(kit, id_)
     result = await process(kit, "clear", id_)
@@ -924,7 +939,9 @@ async def test_what_runs_is_ended_when_it_is_removed(kit: Toolkit) -> None:
     id_ = await start(kit, "echo $$; exec sleep 60")
     pid = int(await poll_until(kit, id_, "\n"))
     result = await process(kit, "remove", id_)
-    assert result.as_text() == (f"Forgot {id_} and its output. It was running and has been ended.")
+    assert result.as_text() == (
+        f"Forgot {id_} and its output. It was running and has been stopped."
+    )
     assert not is_alive(pid)
     assert (await process(kit, "list")).details["sessions"] == []
 

@@ -21,22 +21,21 @@ from PIL import Image as Pillow
 from clawkit.content import Image, Text
 from clawkit.core.call import CallRequest, Run, call
 from clawkit.core.context import Context, Scope
-from clawkit.core.effects import Effect
 from clawkit.core.result import Result
+from clawkit.core.tool import Effect
 from clawkit.errors import ConflictError
-from clawkit.fs.base import FileSystem
-from clawkit.fs.decode import UTF8
-from clawkit.fs.kinds import ImageLimits
+from clawkit.fs.encoding import UTF8
 from clawkit.fs.local import LocalFileSystem
+from clawkit.fs.magic import ImageLimits
 from clawkit.fs.pages import HeldFile
-from clawkit.fs.seen import Seen
-from clawkit.media.base import Media
-from clawkit.media.convert import LocalMedia
+from clawkit.fs.protocols import FileSystem
+from clawkit.fs.read_versions import ReadVersions
+from clawkit.media.local import LocalMedia
+from clawkit.media.protocols import Media
 from clawkit.redact import Redactor
 from clawkit.testing import check_tool, open_kit
-from clawkit.tools.read import TOOL, Params
-from clawkit.tools.show_text import (
-    MAX_PAGES,
+from clawkit.tools._show import (
+    MAX_JOINED,
     MIN_PAGE_BYTES,
     PAGE_BYTES,
     PAGE_LINES,
@@ -44,12 +43,13 @@ from clawkit.tools.show_text import (
     page_bytes,
     show_text,
 )
+from clawkit.tools.read import TOOL, Params
 
 
 def make_run(place: Path | str, window: int | None = None, **more: object) -> Run:
     services: dict[type, object] = {
         FileSystem: LocalFileSystem(str(place)),
-        Seen: Seen(),
+        ReadVersions: ReadVersions(),
         Redactor: Redactor(),
         Media: LocalMedia(),
     }
@@ -182,7 +182,7 @@ async def test_parameters_that_mean_nothing_are_refused(
 
 async def test_pages_are_joined_unless_a_limit_is_given(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("x\n" * 20_000)
-    most = PAGE_LINES * MAX_PAGES
+    most = PAGE_LINES * MAX_JOINED
     result = await read(tmp_path)
     assert result.details["continuation"]["offset"] == most + 1
     assert f"[lines 1-{most} of 20000; go on with offset={most + 1}]" in result.as_text()
@@ -433,7 +433,7 @@ async def test_what_cannot_be_read_is_the_callers_mistake(tmp_path: Path, path: 
 async def test_a_missing_file_is_an_answer_when_it_is_optional(tmp_path: Path) -> None:
     result = await read(tmp_path, "nope.txt", optional=True)
     assert not result.is_error
-    assert result.as_text() == "[there is no file 'nope.txt']"
+    assert result.as_text() == "[no such file: 'nope.txt']"
     assert result.details == {
         "kind": "not_found",
         "status": "not_found",
@@ -469,7 +469,7 @@ async def test_a_name_that_looks_the_same_is_found(tmp_path: Path) -> None:
     (tmp_path / "sub" / "It\u2018s 9\u00a0AM.txt").write_text("other")
     result = await read(tmp_path, "sub/It's 9 AM.txt")
     assert result.details["code"] == 404
-    assert "several names that look alike: " in result.details["error"]
+    assert "several similar names do: " in result.details["error"]
 
 
 async def test_an_at_sign_in_front_marks_a_file(tmp_path: Path) -> None:
@@ -725,8 +725,8 @@ async def test_what_was_read_has_been_seen(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("one\n")
     run = make_run(tmp_path)
     await call(run, CallRequest("read", {"path": "f"}))
-    seen = run.services[Seen]
-    assert isinstance(seen, Seen)
+    seen = run.services[ReadVersions]
+    assert isinstance(seen, ReadVersions)
     files = LocalFileSystem(str(tmp_path))
     (tmp_path / "f").write_text("one\n")
     async with files.open("f") as file:
@@ -753,7 +753,7 @@ async def test_a_file_that_gets_shorter_is_told() -> None:
     file = HeldFile(b"what is left\n")
     file.info = file.info._replace(size=100)
     result = await show_text(file, b"what is left\n", UTF8, Wish("f"))
-    assert result.as_text() == "what is left\n\n[the file became shorter while it was read]"
+    assert result.as_text() == "what is left\n\n[the file was truncated while it was being read]"
 
 
 def test_a_call_says_which_files_it_may_read(tmp_path: Path) -> None:

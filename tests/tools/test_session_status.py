@@ -15,7 +15,7 @@ from clawkit.core.call import CallRequest, Run, call
 from clawkit.core.context import InForce, Scope, Sender
 from clawkit.core.result import Result
 from clawkit.errors import ToolAuthorizationError, ToolInputError
-from clawkit.sessions.base import Session, Sessions, SessionState
+from clawkit.sessions.protocols import Session, Sessions, SessionState
 from clawkit.sessions.store import SessionStore
 from clawkit.testing import check_tool, open_kit
 from clawkit.tools.session_status import TOOL, make_tool
@@ -70,7 +70,7 @@ async def test_the_card_of_a_real_run(tmp_path: Path) -> None:
         result = await kit.call("session_status")
     assert "model openai/gpt-5\n" in result.as_text()
     assert "session_status (1 removed by policy, 1 off by settings)\n" in result.as_text()
-    built = "read write edit apply_patch grep find exec process session_status"
+    built = "read write edit apply_patch grep find exec process code_execution session_status"
     assert result.details["tools"] == built.split()
     assert result.details["modelProvider"] == "openai"
     assert result.details["senderIsOwner"] is True
@@ -225,7 +225,7 @@ async def test_changes_that_are_many_come_in_pages(store: SessionStore) -> None:
     assert changes["truncated"] is changes["historyGap"] is True
     last = changes["events"][-1]["sequence"]
     assert result.as_text().endswith(
-        f"  what came before {changes['earliestAvailableSequence']} is not kept any more\n"
+        f"  changes before {changes['earliestAvailableSequence']} are no longer stored\n"
         f"  there are more: ask with changesSince {last}"
     )
 
@@ -238,7 +238,7 @@ async def test_a_number_of_a_change_is_one(store: SessionStore, since: object) -
 async def test_where_no_agent_runs_no_model_can_be_chosen(store: SessionStore) -> None:
     begin(store, "main")
     result = await status(Scope(), {Sessions: store}, model="c/d")
-    assert "no agent runs here" in result.details["error"]
+    assert "no agent is running here" in result.details["error"]
 
 
 # With an agent

@@ -14,7 +14,7 @@ from clawkit.config.modelref import parse_ref
 from clawkit.core.context import Scope
 from clawkit.core.result import Result
 from clawkit.runtime import Toolkit
-from clawkit.sessions.base import Plan, Step
+from clawkit.sessions.protocols import Plan, Step
 from clawkit.testing import check_tool, open_kit
 from clawkit.tools.update_plan import MAX_STEPS, TOOL
 

@@ -14,10 +14,10 @@ import pytest
 
 from clawkit.core.call import CallRequest, Run, call
 from clawkit.core.result import Result
-from clawkit.fs.base import Change, Changed, File, FileSystem
 from clawkit.fs.local import LocalFileSystem
-from clawkit.fs.seen import Seen
-from clawkit.lsp.base import Diagnostics, Edited, Problems
+from clawkit.fs.protocols import Change, Changed, File, FileSystem
+from clawkit.fs.read_versions import ReadVersions
+from clawkit.lsp.protocols import Diagnostics, Edited, Problems
 from clawkit.redact import Redactor
 from clawkit.testing import check_tool, open_kit
 from clawkit.tools.write import MAX_COMPARED, TOOL
@@ -234,7 +234,7 @@ class NoServers:
 async def write_on(files: object, place: Path) -> Result:
     services: dict[type, object] = {
         FileSystem: files,
-        Seen: Seen(),
+        ReadVersions: ReadVersions(),
         Diagnostics: NoServers(),
         Redactor: Redactor(),
     }
@@ -251,4 +251,4 @@ async def test_what_the_disk_holds_afterwards_is_checked(tmp_path: Path) -> None
 async def test_what_somebody_else_does_right_afterwards_is_told(tmp_path: Path) -> None:
     result = await write_on(Meddler(LocalFileSystem(str(tmp_path))), tmp_path)
     assert result.details["change"] == "created"
-    assert "somebody else changed it" in result.as_text()
+    assert "another process changed it" in result.as_text()

@@ -49,7 +49,7 @@ def test_a_call_is_told_by_what_it_is_about(params: Any, words: str) -> None:
         ({"isError": True, "error": "no such file"}, "no such file", True),
         ({"details": {"exitCode": 2}}, "exit code 2", True),
         ({"details": {"exitCode": 0}}, "", False),
-        ({"details": {"status": "running"}}, "goes on in the background as ", False),
+        ({"details": {"status": "running"}}, "running in the background as ", False),
         ({"details": {"diff": "@@ -1 +1,2 @@\n-a\n+b\n+c\n"}}, "+2 -1", False),
         ({"details": "odd"}, "", False),
         ({}, "", False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,17 +10,16 @@ from typing import Any
 import pytest
 from PIL import Image as Picture
 
-from clawkit.assistant import Agent
+from clawkit.agent_session import Agent
 from clawkit.content import Image, Message, Summary
 from clawkit.core.approval import Answer, Question
 from clawkit.errors import ClawkitError, ToolAuthorizationError
-from clawkit.models.base import Facts
-from clawkit.process import tree
-from clawkit.testing import ScriptedModel
+from clawkit.models.protocols import Facts
+from clawkit.process import process_table
+from clawkit.testing import ScriptedModel, call
 from clawkit.ui import commands
-from clawkit.ui.calls import Row
-from clawkit.ui.paint import Style
-from clawkit.ui.talk import Talk
+from clawkit.ui.paint import Row, Style
+from clawkit.ui.session import ChatSession, TypedCallApprover, _typed_by_person
 
 
 class Face:
@@ -57,7 +57,7 @@ class Nobody:
         return Answer("deny", "no")
 
 
-Made = tuple[Talk, Callable[[str], Any], Face]
+Made = tuple[ChatSession, Callable[[str], Any], Face]
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ async def made(workspace: Path) -> AsyncIterator[Made]:
         )
 
     face = Face()
-    talk = Talk(open_agent("first"), open_agent, lambda _: None)
+    talk = ChatSession(open_agent("first"), open_agent, lambda _: None)
 
     async def type_(line: str) -> str:
         face.text = ""
@@ -102,7 +102,7 @@ async def made(workspace: Path) -> AsyncIterator[Made]:
         ("/cost", "$0.0000: 0 tokens sent, 0 received."),
         ("/prompt", "model fake/one"),
         ("/plan", "There is no plan."),
-        ("/approve", "Nothing waits for an answer."),
+        ("/approve", "There are no pending approvals."),
         ("/thinking", "Thinking: off"),
         ("/thinking high", "Thinking: high (fake/one may ignore it)"),
         ("/fast", "Fast: off"),
@@ -118,14 +118,14 @@ async def made(workspace: Path) -> AsyncIterator[Made]:
         ("/model all", "no key"),
         ("/compact", "There is nothing to shorten yet."),
         ("/resume", "> "),
-        ("/resume first", "This is the conversation you are in."),
-        ("/image", "Say which: /image PATH. Of pictures, none waits."),
+        ("/resume first", "You are already in this conversation."),
+        ("/image", "Say which: /image PATH. Images attached to your next message: none."),
         ("/later", "Say what"),
-        ("/modle", "There is no command /modle. Did you mean /model?"),
-        ("/mo", "There is no command /mo. Did you mean /model?"),
-        ("/co", "There is no command /co. Did you mean /cost or /compact?"),
-        ("/", "There is no command /. /help shows all."),
-        ("/zzzzzz", "There is no command /zzzzzz. /help shows all."),
+        ("/modle", "Unknown command /modle. Did you mean /model?"),
+        ("/mo", "Unknown command /mo. Did you mean /model?"),
+        ("/co", "Unknown command /co. Did you mean /cost or /compact?"),
+        ("/", "Unknown command /. /help shows all."),
+        ("/zzzzzz", "Unknown command /zzzzzz. /help shows all."),
         ("!", "Type a command after `!`"),
         ("!echo hi there", "hi there\n"),
         ('/tool read {"path": "a.txt"}', "alpha\nbeta\n"),
@@ -145,15 +145,15 @@ async def test_a_command_says_what_it_did(made: Made, line: str, shown: str) -> 
         ("/fast 3", "there are: on, off"),
         ("/elevated maybe", "elevated mode 'maybe'"),
         ("/exec speed=fast", "there are: security, ask, host, mode. Say it as in /exec ask=always"),
-        ("/exec ask", "there is no setting 'ask'"),
+        ("/exec ask", "unknown setting 'ask'"),
         ("/exec ask=never", "there are: off, on-miss, always"),
         ("/model nowhere/none", "nowhere"),
         ("/policy exce", "did you mean 'exec'"),
         ("/resume nowhere", "nowhere"),
-        ("/new first", "/resume goes on with it"),
+        ("/new first", "/resume continues it"),
         ("/approve abcd allow", "abcd"),
         ("/approve abcd maybe", "say what to answer"),
-        ("/approve allow", "0 questions wait"),
+        ("/approve allow", "0 approvals are pending"),
         ("/image gone.png", "No such file"),
     ],
 )
@@ -182,7 +182,7 @@ async def test_what_is_not_worth_it_is_not_summed_up(made: Made) -> None:
     assert talk.agent.conversation.history == before
     await type_("/new")
     await type_("many words " * 1_000)
-    assert "Summing up" in await type_("/compact")
+    assert "Summarizing" in await type_("/compact")
     assert isinstance(talk.agent.conversation.history[0], Summary)
     assert "nothing to shorten yet" in await type_("/compact")
 
@@ -227,7 +227,7 @@ async def test_a_picture_goes_with_the_next_message(made: Made, workspace: Path)
     Picture.new("RGB", (4, 4)).save(workspace / "a.png")
     await type_("/image 'a.png'")
     assert [image.mime_type for image in face.images] == ["image/png"]
-    assert "1 wait for your next message" in await type_("/image")
+    assert "attached to your next message: 1." in await type_("/image")
     text, picture = talk.blocks("look \udcff")
     assert isinstance(picture, Image)
     assert getattr(text, "text", "") == "look ?"
@@ -237,7 +237,7 @@ async def test_a_picture_goes_with_the_next_message(made: Made, workspace: Path)
 async def test_a_model_that_sees_nothing_is_sent_no_picture(made: Made) -> None:
     talk, type_, _ = made
     await type_("/model clawkit/operator")
-    assert "takes no pictures" in await type_("/image a.png")
+    assert "does not accept images" in await type_("/image a.png")
     assert not talk.is_command("!ls")
     assert not talk.is_command("/tool ls")
     assert talk.is_command("/help")
@@ -317,9 +317,125 @@ async def test_what_an_agent_runs_sets_nothing_for_a_person(
     made: Made, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
     talk, type_, _ = made
-    monkeypatch.setattr(tree, "is_below_keeper", lambda: True)
+    monkeypatch.setattr(process_table, "is_inside_command", lambda: True)
     before = talk.agent.session
     with pytest.raises(ToolAuthorizationError, match="a person has to type this"):
         await type_(line)
     assert talk.agent.session == before
     assert "Thinking: off" in await type_("/thinking")
+
+
+class Asked:
+    """Answers with no, and remembers the questions."""
+
+    def __init__(self) -> None:
+        self.questions: list[Question] = []
+
+    async def ask(self, request: Question) -> Answer:
+        self.questions.append(request)
+        return Answer("deny", "not now")
+
+
+RULE = {"tools": {"rules": [{"tool": "write", "effect": "ask"}]}}
+
+
+@pytest.mark.parametrize(
+    ("line", "config", "shown"),
+    [
+        ("!touch made", {"tools": {"exec": {"ask": "always"}}}, ""),
+        ('/tool write {"path": "made", "content": "x"}', RULE, "created"),
+    ],
+)
+async def test_what_a_person_typed_is_not_asked_about(
+    workspace: Path, line: str, config: Any, shown: str
+) -> None:
+    person, face = Asked(), Face()
+    agent = Agent.open(
+        config,
+        workspace=workspace,
+        model=ScriptedModel(call("write", {"path": "other", "content": ""}), then="Yes."),
+        owner=True,
+        approver=TypedCallApprover(person),
+        keep=False,
+    )
+    async with agent:
+        talk = ChatSession(agent, lambda _: agent, lambda _: None)
+        await commands.run(talk, face, line)
+        assert (workspace / "made").exists()
+        assert person.questions == []
+        assert shown in face.text
+        if config is RULE:  # the model is asked about, all the same
+            await talk.send(talk.blocks("go"))
+            assert [each.tool for each in person.questions] == ["write"]
+            assert not (workspace / "other").exists()
+
+
+async def test_a_command_of_an_agent_does_not_count_as_typed_by_a_person(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clawkit.process.process_table.is_inside_command", lambda: True)
+    person, face = Asked(), Face()
+    async with Agent.open(
+        RULE,
+        workspace=workspace,
+        model=ScriptedModel(),
+        owner=True,
+        approver=TypedCallApprover(person),
+        keep=False,
+    ) as agent:
+        talk = ChatSession(agent, lambda _: agent, lambda _: None)
+        await commands.run(talk, face, '/tool write {"path": "made", "content": "x"}')
+    assert len(person.questions) == 1
+    assert not (workspace / "made").exists()
+    # A no is told once, in the line of the call.
+    assert face.text == ""
+    assert [each["type"] for each in face.events] == ["end"]
+
+
+@pytest.mark.parametrize(
+    ("line", "given"),
+    [
+        ("!touch made", True),
+        ('/tool exec {"command": "touch made", "elevated": true}', False),
+        ('/tool exec {"command": "touch made", "access": {"hosts": ["example.com"]}}', False),
+        ('/tool exec {"command": "touch made", "background": true, "detach": true}', False),
+    ],
+)
+async def test_what_starts_the_chat_or_leaves_the_sandbox_is_asked_about(
+    workspace: Path, line: str, given: bool
+) -> None:
+    person, face = Asked(), Face()
+    async with Agent.open(
+        {"tools": {"exec": {"ask": "always"}}},
+        workspace=workspace,
+        model=ScriptedModel(),
+        owner=True,
+        approver=TypedCallApprover(person),
+        keep=False,
+    ) as agent:
+        talk = ChatSession(agent, lambda _: agent, lambda _: None)
+        talk.given = line if given else ""
+        await commands.run(talk, face, line)
+    assert len(person.questions) == 1
+    assert not (workspace / "made").exists()
+
+
+async def test_a_host_and_what_outlives_a_typed_call_are_asked_about() -> None:
+    person = Asked()
+    approver = TypedCallApprover(person)
+    host = Question("exec", {}, "connect", asked_by="sandbox.network")
+    late: list[asyncio.Task[Answer]] = []
+    gone = asyncio.Event()
+
+    async def ask_later() -> Answer:
+        await gone.wait()
+        return await approver.ask(Question("exec", {}, "later"))
+
+    with _typed_by_person("exec"):
+        assert (await approver.ask(Question("exec", {}, "typed"))).verdict == "allow"
+        assert (await approver.ask(Question("write", {}, "other"))).verdict == "deny"
+        assert (await approver.ask(host)).verdict == "deny"
+        late.append(asyncio.ensure_future(ask_later()))
+    gone.set()
+    assert (await late[0]).verdict == "deny"
+    assert [each.title for each in person.questions] == ["other", "connect", "later"]

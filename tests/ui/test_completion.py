@@ -8,7 +8,7 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from clawkit.ui.completion import LineCompleter, Words
+from clawkit.ui.line_input import LineCompleter, Words
 
 
 class Known:

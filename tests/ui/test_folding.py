@@ -7,9 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawkit.text import printable
-from clawkit.ui.calls import Row
-from clawkit.ui.folding import fold_line, fold_parts, fold_rows
-from clawkit.ui.paint import Paint
+from clawkit.ui.paint import Paint, Row, fold_line, fold_parts, fold_rows
 
 PAINT = Paint(colours=False)
 

@@ -6,11 +6,11 @@ import os
 import stat
 from pathlib import Path
 
-from clawkit.ui.history import MAX_KEPT, TypedBefore
+from clawkit.ui.line_input import MAX_KEPT, InputHistory
 
 
-def keep(file: Path) -> TypedBefore:
-    history = TypedBefore(str(file))
+def keep(file: Path) -> InputHistory:
+    history = InputHistory(str(file))
     history.begin(str)
     return history
 
@@ -21,12 +21,12 @@ def test_lines_are_kept_whole_and_the_newest_comes_first(tmp_path: Path) -> None
     for line in ("one", "two\nlines \udcff", " secret", "", "x" * 100_000):
         history.store_string(line)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert list(TypedBefore(str(file)).load_history_strings()) == ["two\nlines \udcff", "one"]
+    assert list(InputHistory(str(file)).load_history_strings()) == ["two\nlines \udcff", "one"]
 
 
 def test_secrets_are_not_kept(tmp_path: Path) -> None:
     file = tmp_path / "history"
-    history = TypedBefore(str(file))
+    history = InputHistory(str(file))
     # Typed while it is still being found out which secrets there are.
     history.store_string("early hunter2")
     assert not file.exists()
@@ -38,7 +38,7 @@ def test_secrets_are_not_kept(tmp_path: Path) -> None:
 def test_a_file_that_is_no_history_does_no_harm(tmp_path: Path) -> None:
     file = tmp_path / "history"
     file.write_bytes(b'\xff\xfe\n{"a": 1}\nnot json\n"good"\n3\n')
-    assert list(TypedBefore(str(file)).load_history_strings()) == ["good"]
+    assert list(InputHistory(str(file)).load_history_strings()) == ["good"]
     os.mkdir(tmp_path / "folder")
     other = keep(tmp_path / "folder")
     other.store_string("x")
@@ -51,5 +51,5 @@ def test_a_file_that_is_no_history_does_no_harm(tmp_path: Path) -> None:
 def test_it_does_not_grow_for_ever(tmp_path: Path) -> None:
     file = tmp_path / "history"
     file.write_text("".join(f'"{n}"\n' for n in range(MAX_KEPT + 50)), encoding="utf-8")
-    assert next(iter(TypedBefore(str(file)).load_history_strings())) == str(MAX_KEPT + 49)
+    assert next(iter(InputHistory(str(file)).load_history_strings())) == str(MAX_KEPT + 49)
     assert len(file.read_text(encoding="utf-8").splitlines()) == MAX_KEPT // 2

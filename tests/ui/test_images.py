@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clawkit.content import Image
-from clawkit.ui.images import MAX_SHOWN, describe, draw, find_protocol
+from clawkit.ui.paint import MAX_SHOWN, describe_image, draw_image, find_protocol
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + (50).to_bytes(4) + (70).to_bytes(4) + b"x" * 6_000
 
@@ -36,12 +36,12 @@ def test_a_terminal_is_known_by_its_names(env: dict[str, str], protocol: str | N
 
 
 def test_a_picture_is_described_in_one_line() -> None:
-    assert describe(image(b"x" * 2048)) == "[image/png, 2 KB]"
-    assert describe(image(b"", "image/\x1b[2J\u202e")) == "[image/ [2J, 0 B]"
+    assert describe_image(image(b"x" * 2048)) == "[image/png, 2 KB]"
+    assert describe_image(image(b"", "image/\x1b[2J\u202e")) == "[image/ [2J, 0 B]"
 
 
 def test_kitty_is_sent_pieces_of_a_png() -> None:
-    drawn = draw(image(PNG), "kitty")
+    drawn = draw_image(image(PNG), "kitty")
     pieces = re.findall(r"\x1b_G([^;]*);([A-Za-z0-9+/=]*)\x1b\\", drawn)
     assert pieces[0][0] == "a=T,f=100,q=2,r=4,m=1"
     assert [how for how, _ in pieces[1:]] == ["m=0"]
@@ -49,7 +49,7 @@ def test_kitty_is_sent_pieces_of_a_png() -> None:
 
 
 def test_iterm_is_sent_the_file() -> None:
-    drawn = draw(image(b"GIF89a", "image/gif"), "iterm")
+    drawn = draw_image(image(b"GIF89a", "image/gif"), "iterm")
     assert drawn == "\x1b]1337;File=inline=1;size=6;height=16:R0lGODlh\a\n"
 
 
@@ -63,4 +63,4 @@ def test_iterm_is_sent_the_file() -> None:
     ],
 )
 def test_what_cannot_be_shown_is_not_sent(picture: Image, protocol: Any) -> None:
-    assert draw(picture, protocol) == ""
+    assert draw_image(picture, protocol) == ""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawkit.ui.layout import MAX_COLOURED
+from clawkit.ui.markdown_layout import MAX_COLOURED
 from clawkit.ui.paint import MAX_MARKDOWN, Glyphs, Paint
 
 PAINT = Paint()

@@ -15,9 +15,10 @@ import pytest
 from prompt_toolkit.history import InMemoryHistory
 
 from clawkit.core.approval import Lasting, Question
-from clawkit.ui.completion import LineCompleter, Words
+from clawkit.ui.line_input import LineCompleter, Words
 from clawkit.ui.paint import Paint
 from clawkit.ui.prompt import NOT_DRAWN, Prompt
+from clawkit.ui.questions import SETTLE_S
 
 WORK = "busy with it"
 
@@ -139,7 +140,7 @@ async def test_work_that_cannot_be_drawn_is_one_line_and_the_chat_goes_on(
         terminal.type("\r")
         await terminal.until(lambda: desk.sent == ["hello"] and desk.drawn > drawn + 1)
     assert [each.getMessage() for each in caplog.records] == [
-        f"what is under way cannot be drawn: {fault!r}"
+        f"the current activity cannot be drawn: {fault!r}"
     ]
     desk.fault = None
     terminal.prompt.refresh()
@@ -198,3 +199,74 @@ async def test_a_small_screen_is_left_to_the_question(terminal: Terminal) -> Non
     assert WORK not in terminal.text
     asked.cancel()
     await terminal.until(lambda: WORK in terminal.text)
+
+
+MAKE = Question("exec", {}, "Run it?", command="make", lasting=(Lasting("exact", "make"),))
+
+
+async def test_with_a_text_in_the_line_ctrl_c_does_not_offer_to_end(terminal: Terminal) -> None:
+    stopped: list[bool] = []
+    terminal.desk.interrupt = lambda: not stopped and not stopped.append(True)  # type: ignore
+    terminal.type("half a")
+    await terminal.until_line("half a")
+    terminal.type("\x03")
+    await terminal.until(lambda: bool(stopped))
+    before = terminal.keys
+    terminal.prompt.refresh()
+    assert not terminal.prompt.is_armed
+    terminal.type("\x03")
+    await terminal.until(lambda: terminal.keys > before and not terminal.prompt.buffer.text)
+    assert "ends the chat" not in terminal.text
+    terminal.type("\x03")
+    await terminal.until(lambda: "Ctrl-C again, or Ctrl-D, ends the chat." in terminal.text)
+    # A text that is pasted in between takes the offer back.
+    terminal.type("\x1b[200~pasted\x1b[201~")
+    await terminal.until_line("pasted")
+    await terminal.until(lambda: "ends the chat" not in terminal.text)
+
+
+async def ready(terminal: Terminal) -> None:
+    questions = terminal.prompt.questions
+    await terminal.until(lambda: bool(questions.current and questions.current.is_ready))
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+async def test_a_key_between_two_questions_is_in_the_way_of_neither(
+    terminal: Terminal, is_asked: bool
+) -> None:
+    questions = terminal.prompt.questions
+    first = asyncio.ensure_future(questions.ask(MAKE))
+    await ready(terminal)
+    terminal.type("y")
+    assert (await first).verdict == "allow"
+    if is_asked:  # the next one is there, but does not take keys yet
+        second = asyncio.ensure_future(questions.ask(MAKE))
+        await terminal.until(lambda: questions.current is not None)
+    before = terminal.keys
+    terminal.type("y")
+    await terminal.until(lambda: terminal.keys > before)
+    if not is_asked:
+        assert terminal.prompt.buffer.text == "y"
+        second = asyncio.ensure_future(questions.ask(MAKE))
+    await ready(terminal)
+    await asyncio.sleep(SETTLE_S * 1.5)
+    assert not second.done(), "what came before the question is no answer to it"
+    terminal.type("y")
+    assert (await second).verdict == "allow"
+    assert terminal.prompt.buffer.text == ""
+
+
+async def test_a_message_that_begins_between_two_questions_is_not_lost(terminal: Terminal) -> None:
+    questions = terminal.prompt.questions
+    first = asyncio.ensure_future(questions.ask(MAKE))
+    await ready(terminal)
+    terminal.type("y")
+    await first
+    terminal.type("y")
+    await terminal.until_line("y")
+    second = asyncio.ensure_future(questions.ask(MAKE))
+    await terminal.until(lambda: questions.current is not None)
+    terminal.type("es, but later")
+    await terminal.until_line("yes, but later")
+    assert not second.done()
+    second.cancel()

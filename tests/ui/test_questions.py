@@ -16,14 +16,15 @@ QUESTION = Question(
     {},
     "Run it?",
     command="make \x1b[2J",
-    lasting=(Lasting("exact", "this"), Lasting("program", "make")),
+    description="make is not on the allowlist",
+    lasting=(Lasting("exact", "this"), Lasting("program", "make"), Lasting("session", "this")),
 )
 
 
 class Person:
     """Somebody who looks and presses keys."""
 
-    def __init__(self, screen_rows: int = 24) -> None:
+    def __init__(self) -> None:
         self.rows: list[str] = []
         self._changed = asyncio.Event()
         self.line = ""
@@ -32,7 +33,6 @@ class Person:
             lambda: 80,
             self._changed.set,
             self.type_on,
-            lambda: screen_rows,
         )
 
     def type_on(self, text: str) -> None:
@@ -73,6 +73,8 @@ async def press(person: Person, *keys: str) -> None:
         ("y", "allow", None),
         ("Y enter", "allow", None),
         ("a … enter", "allow", "exact"),
+        ("s … enter", "allow", "session"),
+        ("s … n", "deny", None),
         ("p … enter", "allow", "program"),
         ("p … n", "deny", None),
         ("p … down … enter", "deny", None),
@@ -80,8 +82,8 @@ async def press(person: Person, *keys: str) -> None:
         ("n", "deny", None),
         ("no", "deny", None),
         ("enter", "deny", None),
-        ("up … up … up … enter", "allow", None),
-        ("down down down enter", "allow", "exact"),
+        ("up … up … up … up … enter", "allow", None),
+        ("down down down down enter", "allow", "exact"),
         ("y y", "allow", None),
         ("y e … enter", "deny", None),
         ("x … y", "allow", None),
@@ -151,16 +153,18 @@ async def test_only_another_agent_is_told(who: tuple[str, str], told: bool) -> N
     asked.cancel()
 
 
-@pytest.mark.parametrize(("screen_rows", "last"), [(24, "always (program): make"), (12, "| make ")])
-async def test_without_much_room_the_command_is_what_can_be_seen(
-    screen_rows: int, last: str
-) -> None:
-    person = Person(screen_rows)
+async def test_the_command_and_the_reason_stand_right_above_the_choices() -> None:
+    person = Person()
     asked = person.ask()
     await person.until(lambda: person.questions.current is not None)
     assert person.rows[0] == "Run this command?"
-    assert last in person.rows[-1]
-    assert sorted(person.rows) == sorted(set(person.rows))
+    at = next(number for number, row in enumerate(person.rows) if row.startswith("  | "))
+    assert [row[:12] for row in person.rows[at:-1]] == [
+        "  | make \\u{",
+        "  look out: ",
+        "      \\u{…}",
+    ]
+    assert person.rows[-1] == "  why: make is not on the allowlist"
     asked.cancel()
 
 
@@ -184,7 +188,7 @@ async def test_questions_come_one_after_the_other_and_one_can_go_away() -> None:
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
-    assert any("Not asked any more" in row for row in person.rows)
+    assert any("No longer asked" in row for row in person.rows)
     await person.ready()
     person.questions.press("y")
     assert (await second).verdict == "allow"
@@ -192,3 +196,17 @@ async def test_questions_come_one_after_the_other_and_one_can_go_away() -> None:
     assert person.questions.current is None
     person.questions.press("y")
     person.questions.give_reason("nobody asked")
+
+
+async def test_it_is_told_how_long_a_question_waits_also_behind_another() -> None:
+    person, waits = Person(), []
+    person.questions.waits = lambda tool, is_asked: waits.append((tool, is_asked))
+    first, second = person.ask(), person.ask()
+    await person.ready()
+    assert waits == [("exec", True), ("exec", True)]
+    person.questions.press("n")
+    await first
+    assert waits[2:] == [("exec", False)]
+    second.cancel()
+    await asyncio.wait({second})
+    assert waits[3:] == [("exec", False)]

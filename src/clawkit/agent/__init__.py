@@ -1,1 +1,1 @@
-"""One run: which tools it has, and later the loop that uses them."""
+"""One agent: its tools, its model, its prompt, and the loop that uses them."""

@@ -7,6 +7,7 @@ object, or read again from the same file, give the same assembly.
 from __future__ import annotations
 
 import importlib
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,14 +21,12 @@ from clawkit.core.catalog import CATALOG, Entry, canonical
 from clawkit.core.context import Context, InForce, Scope
 from clawkit.core.params import advertised
 from clawkit.core.registry import CALLER, CORE, Registered, Registry
-from clawkit.core.tool import Tool
-from clawkit.core.wrap import action_values, without_actions
+from clawkit.core.tool import Tool, action_values, without_actions
 from clawkit.errors import ConfigError, Issue, SchemaError
-from clawkit.policy.match import Universe
-from clawkit.policy.paths import Pattern
-from clawkit.policy.pipeline import Decision, Subject, Trace, Verdict, apply_policy
-from clawkit.policy.rules import Rule, compile_rules, judge
-from clawkit.schema.declare import check_schema
+from clawkit.policy.pipeline import PolicyDecision, Subject, ToolVerdict, Trace, apply_policy
+from clawkit.policy.rules import Pattern, Rule, compile_rules, judge, judge_file
+from clawkit.policy.tool_names import Universe
+from clawkit.schema.choose import check_schema
 
 SETTINGS = "settings"
 """The step of tools that settings, not lists, keep from a run."""
@@ -35,6 +34,8 @@ _REMEMBERED = 64
 _Key = tuple[object, ...]
 _cache: OrderedDict[_Key, tuple[Assembly, tuple[Registered, ...]]] = OrderedDict()
 """Holds on to the tools from outside: a key knows them by identity, which only lives as long."""
+_cache_lock = threading.Lock()
+"""An OrderedDict whose keys are compared in Python breaks when two threads change it at once."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Assembly:
     """By canonical name, in catalog order."""
     sources: Mapping[str, str]
     """Every known tool, built or not, and where it comes from."""
-    decision: Decision
+    decision: PolicyDecision
     rules: tuple[Rule, ...]
     warnings: tuple[str, ...]
 
@@ -74,6 +75,19 @@ class Assembly:
         """What `tools.rules` says about one call."""
         return judge(self.rules, tool, canonical(tool.name), params, ctx)
 
+    def effect_on(self, tool: str, path: str, workspace: str) -> str:
+        """What `tools.rules` says about a file tool's use of a path: `allow`, `ask` or `deny`. A
+        tool that the run does not have may use nothing."""
+        found = self.tools.get(tool)
+        if found is None:
+            return "deny"
+        return judge_file(self.rules, found, tool, path, workspace) if self.rules else "allow"
+
+    @property
+    def denies_files(self) -> bool:
+        """Whether a rule may deny that a file is read."""
+        return any(rule.effect == "deny" and rule.tools.find("read") for rule in self.rules)
+
 
 def assemble(config: Config, scope: Scope, extra: Sequence[Registered] = ()) -> Assembly:
     """The assembly for a configuration and scope; `extra` are tools from outside, with sources.
@@ -85,11 +99,16 @@ def assemble(config: Config, scope: Scope, extra: Sequence[Registered] = ()) -> 
     # The session and the model's window play no part in what may be used.
     seen = replace(scope, session="", context_window=None)
     key = (_content(config), seen, *((e.source, e.optional, id(e.tool)) for e in given))
-    # Taken out and put back at the end, so that another thread can never find it half gone.
-    found = _cache.pop(key, None) or (_assemble(config, scope, given), given)
-    _cache[key] = found
-    while len(_cache) > _REMEMBERED:
-        _cache.popitem(last=False)
+    with _cache_lock:
+        found = _cache.get(key)
+    if found is None:
+        # Not under the lock: two threads may both do this, which is only slower.
+        found = _assemble(config, scope, given), given
+    with _cache_lock:
+        _cache[key] = found
+        _cache.move_to_end(key)
+        while len(_cache) > _REMEMBERED:
+            _cache.popitem(last=False)
     return found[0]
 
 
@@ -118,7 +137,7 @@ def _assemble(config: Config, scope: Scope, extra: Sequence[Registered]) -> Asse
     decision = apply_policy(config, scope, subjects)
     sources = {subject.name: subject.source for subject in subjects}
     rules, remarks = compile_rules(config.tools.rules, Universe.of(sources))
-    decision = _deny_by_rule(_take_away(decision, withheld), rules)
+    decision = _deny_with_exec(_deny_by_rule(_take_away(decision, withheld), rules))
     tools = {
         name: _switch_off(each.tool, name, rules)
         for name, each in registered.items()
@@ -160,20 +179,30 @@ def _withhold(entry: Entry, config: Config, scope: Scope) -> str:
     """Why a tool that changes files is not offered; empty when it is."""
     if entry.id not in ("write", "edit", "apply_patch") or not scope.sandboxed:
         return ""
-    agents = config.agents
-    if agents.defaults.sandbox.merged(agents.get(scope.agent).sandbox).access() != "ro":
+    if config.agents.sandbox_of(scope.agent).access() != "ro":
         return ""
     return "the sandbox has the workspace read-only (sandbox.workspaceAccess is 'ro')"
 
 
-def _take_away(decision: Decision, withheld: Mapping[str, str]) -> Decision:
+def _take_away(decision: PolicyDecision, withheld: Mapping[str, str]) -> PolicyDecision:
     """What lists leave but settings keep from this run is removed as well."""
     verdicts = dict(decision.verdicts)
     for name, why in withheld.items():
         if verdicts[name].kept:
             said = Trace(10, SETTINGS, "deny", SETTINGS, None, why)
-            verdicts[name] = Verdict(False, (*verdicts[name].traces, said))
+            verdicts[name] = ToolVerdict(False, (*verdicts[name].traces, said))
     return decision._replace(verdicts=verdicts)
+
+
+def _deny_with_exec(decision: PolicyDecision) -> PolicyDecision:
+    """Who denies exec does not want code_execution to run the same programs."""
+    exec_, code = decision.verdicts["exec"], decision.verdicts["code_execution"]
+    denied = exec_.removed_by
+    if denied is None or denied.effect != "deny" or not code.kept:
+        return decision
+    said = denied._replace(why=f"it runs programs like exec, and {denied.why}")
+    removed = ToolVerdict(False, (*code.traces, said))
+    return decision._replace(verdicts={**decision.verdicts, "code_execution": removed})
 
 
 def _subject(name: str, registered: Registered | None) -> Subject:
@@ -182,7 +211,7 @@ def _subject(name: str, registered: Registered | None) -> Subject:
     return Subject(name, registered.source, registered.tool.owner_only, registered.optional)
 
 
-def _deny_by_rule(decision: Decision, rules: Sequence[Rule]) -> Decision:
+def _deny_by_rule(decision: PolicyDecision, rules: Sequence[Rule]) -> PolicyDecision:
     """A deny rule without conditions takes the tool out of the list as well."""
     verdicts = dict(decision.verdicts)
     for rule in rules:
@@ -194,7 +223,7 @@ def _deny_by_rule(decision: Decision, rules: Sequence[Rule]) -> Decision:
                 key = f"tools.rules[{rule.number}]"
                 why = f"{key} denies it with {entry!r}"
                 said = Trace(11, "tools.rules", "deny", key, entry, why)
-                verdicts[name] = Verdict(False, (*verdict.traces, said))
+                verdicts[name] = ToolVerdict(False, (*verdict.traces, said))
     return decision._replace(verdicts=verdicts)
 
 

@@ -17,7 +17,7 @@ from clawkit.content import (
     Usage,
     User,
 )
-from clawkit.models.base import Facts, Model, ModelError, Request
+from clawkit.models.protocols import Facts, Model, ModelError, Request
 from clawkit.text import cut, one_line
 
 CHARS_PER_TOKEN = 4
@@ -125,7 +125,8 @@ async def compact(
             text, usage = await _ask(settings.model or model, old, instructions, session)
         trouble = ""
     except (ModelError, TimeoutError) as error:
-        text, usage = _outline(old), Usage()
+        partial: Assistant | None = getattr(error, "partial", None)
+        text, usage = _outline(old), partial.usage if partial else Usage()
         why = str(error) or f"no answer within {settings.timeout_s:g} s"
         trouble = f"the beginning of the conversation was cut without a summary: {why}"
     summary = Summary(text, tokens, time.time_ns() // 1_000_000, usage)
@@ -171,7 +172,7 @@ async def _ask(
         if isinstance(item, Assistant):
             answer = item
     if answer is None or not answer.text.strip():
-        raise ModelError("malformed", f"{model.ref} wrote no summary")
+        raise ModelError("malformed", f"{model.ref} wrote no summary", partial=answer)
     return answer.text.strip(), answer.usage
 
 

@@ -73,7 +73,7 @@ class Voided(Happening, frozen=True, tag="retry"):
 
 
 class Unanswered(Happening, frozen=True, tag="request_failed"):
-    """There is no answer: the turn ends, or goes on with a shortened conversation."""
+    """There is no answer: the turn ends, or continues with a shortened conversation."""
 
     kind: str
     """Of error, as in `models.base.ErrorKind`."""
@@ -87,7 +87,7 @@ class Answered(Happening, frozen=True, tag="assistant"):
 
 
 class ToolHappened(Happening, frozen=True, tag="tool"):
-    """A call starts, goes on, or ends: `event` is what `core.call` tells."""
+    """A call starts, makes progress, or ends: `event` comes from `core.call`."""
 
     event: dict[str, Any]
 

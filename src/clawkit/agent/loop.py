@@ -10,15 +10,19 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, Protocol, cast
+
+import msgspec
 
 from clawkit.agent.compact import Settings as Compaction
 from clawkit.agent.compact import check_last, compact, estimate, is_due
 from clawkit.agent.events import (
     Answered,
+    CallBegun,
+    CallWritten,
     Compacted,
     Ended,
     Event,
@@ -27,21 +31,24 @@ from clawkit.agent.events import (
     ResultStored,
     Said,
     Tell,
+    TextPiece,
+    ThinkingPiece,
     ToolHappened,
     TurnEnded,
     TurnStarted,
     Unanswered,
+    Voided,
 )
-from clawkit.agent.hearing import Heard
-from clawkit.agent.limits import ABORTED, CUT_OFF, SILENT, EndOfTurn, Limits
-from clawkit.agent.transcript import Forgetful, Transcript
-from clawkit.agent.view import View
+from clawkit.agent.pruning import PrunedHistory
+from clawkit.config.model import Config
+from clawkit.config.sections.agents import Agent
 from clawkit.config.sections.shared import Thinking as Level
 from clawkit.content import (
     Assistant,
     Block,
     Message,
     Stop,
+    Summary,
     Text,
     ToolCall,
     ToolResult,
@@ -51,17 +58,130 @@ from clawkit.content import (
 from clawkit.core.call import CallRequest, Run, call_all
 from clawkit.core.result import Result
 from clawkit.errors import ConflictError, ToolError
-from clawkit.models.base import Model, ModelError, Request, ToolSpec
+from clawkit.models.protocols import (
+    Again,
+    CallDelta,
+    CallStarted,
+    Delta,
+    Model,
+    ModelError,
+    Request,
+    TextDelta,
+    ThinkingDelta,
+    ToolSpec,
+)
 from clawkit.text import human_time
-
-_MAX_COMPACTIONS = 3
-"""In a turn, because the provider said that the conversation does not fit."""
 
 log = logging.getLogger(__name__)
 
+MAX_STEPS = 200
+"""Answers of the model in one turn, unless configured otherwise."""
+_MAX_COMPACTIONS = 3
+"""In a turn, because the provider said that the conversation does not fit."""
+CUT_OFF = (
+    "the call was cut off: the answer reached its limit of tokens before the arguments were "
+    "complete, so nothing was done. Send it again in smaller pieces"
+)
+ABORTED = "aborted by the person before it was done; it may have happened in part"
+SILENT: Mapping[str, str] = {
+    "refusal": "refused to answer; say it in another way, or choose another model",
+    "length": "reached its limit of tokens before it said anything; ask for less at once, have it "
+    "think less, or raise the model's maxTokens",
+}
+"""Why an answer is empty, where it tells itself: asking once more would not help."""
 
-def _nobody(_event: object) -> None:
-    """Nobody watches."""
+
+class Limits(msgspec.Struct, frozen=True):
+    """What a turn, and the whole conversation, may take."""
+
+    max_steps: int = MAX_STEPS
+    max_cost: float | None = None
+    """Dollars, over the whole conversation."""
+    timeout_s: float | None = None
+
+
+def limits_of(
+    config: Config, agent: Agent, max_turns: int | None = None, max_cost: float | None = None
+) -> Limits:
+    """What is asked for, else what is configured for the agent, else for all of them."""
+    defaults = config.agents.defaults
+    return Limits(
+        max_turns or agent.max_turns or defaults.max_turns or MAX_STEPS,
+        max_cost or agent.max_cost or defaults.max_cost,
+        defaults.timeout_seconds,
+    )
+
+
+class EndOfTurn(Exception):  # noqa: N818  # not an error
+    """The turn is over, and this is how."""
+
+    def __init__(self, how: Ended, error: str = "") -> None:
+        self.how: Ended = how
+        self.error = error
+        super().__init__(error)
+
+
+class Transcript(Protocol):
+    """Where a conversation is stored. What it was given is safe when the method returns."""
+
+    def append(self, message: Message, *, is_redacted: bool = False) -> None:
+        """`is_redacted` says that secrets were taken out of it already."""
+        ...
+
+    def compact(self, summary: Summary, kept: Sequence[Message]) -> None:
+        """The summary stands for everything but the messages that are kept."""
+        ...
+
+
+class NullTranscript:
+    """Stores nothing: a conversation that ends with the program."""
+
+    def append(self, message: Message, *, is_redacted: bool = False) -> None:
+        """Nothing to do."""
+
+    def compact(self, summary: Summary, kept: Sequence[Message]) -> None:
+        """Nothing to do."""
+
+
+class PartialAnswer:
+    """What has come of an answer so far."""
+
+    def __init__(self, tell: Tell | None) -> None:
+        self._tell = tell
+        self._text: list[str] = []
+        self._chars: dict[int, int] = {}
+
+    def take(self, delta: Delta) -> None:
+        if isinstance(delta, TextDelta):
+            self._text.append(delta.text)
+        elif isinstance(delta, Again):
+            self._text, self._chars = [], {}
+        if self._tell is not None:
+            self._tell(self._event(delta))
+
+    def _event(self, delta: Delta) -> Event:
+        match delta:
+            case TextDelta(text):
+                return TextPiece(text)
+            case ThinkingDelta(text):
+                return ThinkingPiece(text)
+            case CallStarted(number, _, name):
+                self._chars[number] = 0
+                return CallBegun(number, name)
+            case CallDelta(number, text):
+                self._chars[number] = self._chars.get(number, 0) + len(text)
+                return CallWritten(number, self._chars[number])
+            case Again(reason, wait_s, model, kind):
+                return Voided(reason, wait_s, str(model), kind)
+
+    def parts(self) -> tuple[Text, ...]:
+        """Without calls: what was not asked for to the end is not to be done, or to be told of."""
+        text = "".join(self._text)
+        return (Text(text),) if text.strip() else ()
+
+
+def no_listener(_event: object) -> None:
+    """What `Conversation.tell` is while nothing listens."""
 
 
 @dataclass
@@ -73,13 +193,13 @@ class Conversation:
     system: str
     tools: tuple[ToolSpec, ...]
     session: str = "main"
-    transcript: Transcript = field(default_factory=Forgetful)
+    transcript: Transcript = field(default_factory=NullTranscript)
     history: list[Message] = field(default_factory=list)
     """What the next request is made of; always consistent between two turns."""
-    tell: Tell = _nobody
+    tell: Tell = no_listener
     limits: Limits = Limits()  # noqa: RUF009  # frozen
     compaction: Compaction = field(default_factory=Compaction)
-    view: View = field(default_factory=lambda: View(200_000))
+    view: PrunedHistory = field(default_factory=lambda: PrunedHistory(200_000))
     """How old results are shown."""
     thinking: Level = "off"
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -164,21 +284,30 @@ class Conversation:
             self._tell(ended)
         return ended
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def check_idle(self) -> None:
+        """Raises `ConflictError` while a turn goes on, or the conversation is being shortened."""
         if self._busy:
             raise ConflictError("this conversation is busy with a turn; wait for it, or steer it")
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        self.check_idle()
         self._busy = True
         try:
             yield
         finally:
             self._busy = False
 
+    @property
+    def _listening(self) -> bool:
+        """Events that are costly to make are made for a listener only."""
+        return self.tell is not no_listener
+
     def _tell(self, event: Event) -> None:
         """A listener that fails must not harm the conversation."""
         try:
             self.tell(event)
-        except Exception as error:  # noqa: BLE001  # somebody else's code
+        except Exception as error:  # noqa: BLE001  # the listener's own code
             log.warning("a listener failed: %r", error)
 
     def _say(self, message: User, *, steering: bool = False) -> None:
@@ -192,9 +321,9 @@ class Conversation:
         if isinstance(message, Assistant):
             self._last = message.text
 
-    def _store(self, message: Message) -> None:
+    def _store(self, message: Message, *, is_redacted: bool = False) -> None:
         try:
-            self.transcript.append(message)
+            self.transcript.append(message, is_redacted=is_redacted)
         except ToolError as error:
             self._unsaved = str(error)
 
@@ -253,6 +382,8 @@ class Conversation:
             self.usage = self.usage.plus(answer.usage)
             if answer.calls or answer.text.strip():
                 break
+            # No model is sent it again, but what it cost counts.
+            self._store(answer)
             silent += 1
             if silent == 2 or answer.stop in SILENT:
                 why = SILENT.get(answer.stop, "gave an empty answer twice; try again")
@@ -279,7 +410,7 @@ class Conversation:
             tokens=self.context_tokens if self._context else 0,
         )
         self._tell(Requested(str(self.model.ref)))
-        heard = Heard(self._tell)
+        heard = PartialAnswer(self._tell if self._listening else None)
         # A stream is a generator: it has to be closed for the request to end.
         stream = cast("AsyncIterator[Any]", self.model.stream(request))
         try:
@@ -293,17 +424,25 @@ class Conversation:
             if error.kind != "overflow":
                 self._keep(heard, error)
             raise
-        except asyncio.CancelledError:
-            self._keep(heard, None)
+        except asyncio.CancelledError as stopped:
+            self._keep(heard, stopped)
             raise
-        raise ModelError("malformed", f"{self.model.ref} ended its answer without a last word")
+        raise ModelError("malformed", f"{self.model.ref} ended its stream without an answer")
 
-    def _keep(self, heard: Heard, error: ModelError | None) -> None:
-        """Store what had come of an answer that will not be completed; its calls are not run."""
-        stop: Stop = "error" if error else "aborted"
-        if parts := heard.parts():
-            ref, api, why = str(self.model.ref), self.model.api, str(error or "")
-            self._add(Assistant(parts, stop, ref, api, error=why, at_ms=_now()))
+    def _keep(self, heard: PartialAnswer, error: ModelError | asyncio.CancelledError) -> None:
+        """Store what had come of an answer that will not be completed, and what it cost so far;
+        its calls are not run."""
+        is_error = isinstance(error, ModelError)
+        stop: Stop = "error" if is_error else "aborted"
+        partial: Assistant | None = getattr(error, "partial", None)
+        usage = partial.usage if partial else Usage()
+        self.usage = self.usage.plus(usage)
+        ref, api, why = str(self.model.ref), self.model.api, str(error) if is_error else ""
+        message = Assistant(heard.parts(), stop, ref, api, usage, why, _now())
+        if message.content:
+            self._add(message)
+        elif usage != Usage():
+            self._store(message)
 
     async def _carry_out(self, answer: Assistant) -> None:
         """Run the calls of an answer; every one of them has a result afterwards."""
@@ -326,7 +465,7 @@ class Conversation:
             await call_all(
                 self.run,
                 [CallRequest(calls[n].name, calls[n].arguments, calls[n].id) for n in todo],
-                self._watch,
+                self._watch if self._listening else None,
                 on_result=keep,
             )
         finally:
@@ -346,7 +485,7 @@ class Conversation:
         message = ToolResult(
             call.id, call.name, result.content, result.is_error, dict(result.details), _now()
         )
-        self._store(message)
+        self._store(message, is_redacted=True)
         self._tell(ResultStored(message))
         return message
 

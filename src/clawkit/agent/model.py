@@ -20,36 +20,33 @@ def default_model(config: Config, agent: str) -> ModelRef | None:
         name = choice.primary if isinstance(choice, ModelChoice) else choice
         if name:
             try:
-                return _meant(config, agent, name)
+                return _find_model(config, agent, name)
             except ValueError as error:
                 raise ConfigError([Issue(key, str(error))]) from None
     return None
 
 
-def _meant(config: Config, agent: str, name: str) -> ModelRef:
-    """The model that is called so: by an alias, its whole name, or its id alone. Raises
-    `ValueError` when it cannot be one: policy goes by the provider, which is not guessed."""
-    wanted = name.strip().casefold()
-    for layer in (config.agents.get(agent), config.agents.defaults):
-        named = {
-            parse_ref(text)
-            for text, entry in layer.models.items()
-            if entry.alias and entry.alias.strip().casefold() == wanted
-        }
-        if len(named) > 1:
-            both = " and ".join(sorted(map(str, named)))
-            raise ValueError(f"the alias {name!r} means both {both}")
-        if named:
-            return named.pop()
+def _find_model(config: Config, agent: str, name: str) -> ModelRef:
+    """The model of an alias, a whole name, or an id alone. Raises `ValueError` when it cannot be
+    one: policy goes by the provider, which is not guessed."""
+    layers = (
+        (f"agents.{agent}", config.agents.get(agent)),
+        ("agents.defaults", config.agents.defaults),
+    )
+    if any(entry.alias for _, layer in layers for entry in layer.models.values()):
+        from clawkit.models.catalog import find_alias
+
+        if found := find_alias(layers, name, lambda _key, entry: parse_ref(entry)):
+            return found
     ref = parse_ref(name)
     if ref.provider:
         return ref
-    from clawkit.models.resolve import Catalog
+    from clawkit.models.catalog import Catalog
 
     try:
         return Catalog(config, os.environ, agent).find(name)
     except ConfigError:
-        # Whose it is cannot be told: the agent will say so when it is to be asked.
+        # Its provider is unknown: the agent says so when the model is to be used.
         return ref
 
 

@@ -1,24 +1,49 @@
 """The system prompt: who the model is, what it can use, where it works, what people wrote for it.
 
-Only tools in force are spoken of. What does not change comes first, so that providers can keep it.
+Only tools in force are mentioned. What does not change comes first, so that providers can cache it.
 """
 
 from __future__ import annotations
 
+import os
 import platform
+import re
+import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from clawkit.agent.workspace_files import WorkspaceFile
 from clawkit.core.catalog import CATALOG, canonical
 from clawkit.core.tool import Tool
-from clawkit.text import one_line
+from clawkit.text import cut, one_line
 
+MAX_CHARS = 20_000
+MAX_TOTAL_CHARS = 60_000
+NAMES = (
+    "AGENTS.md",
+    "SOUL.md",
+    "IDENTITY.md",
+    "USER.md",
+    "TOOLS.md",
+    "MEMORY.md",
+    "BOOTSTRAP.md",
+)
+# What a person who reads the file does not see must not be said to the model either. Characters
+# that join others into emoji and syllables stay.
+_INVISIBLE = (
+    "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b"
+    "\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff9-\ufffb"
+    "\U000e0000-\U000e0fff]"
+)
+# A line that another one overwrites on a screen is a line of its own.
+_LINE_ENDS = "\r\n?|[\x0b\x0c\x85\u2028\u2029]"
+_LEAST_CHARS = 200
+"""A file of which less would be left is left out."""
+STAND_IN = ("AGENTS.md", "CLAUDE.md")
+"""Where the first is missing, the second is taken."""
 Mode = Literal["full", "minimal", "none"]
-
 _ORDER = (
     *("read", "write", "edit", "apply_patch", "grep", "find", "ls", "exec", "process"),
     *("web_search", "web_fetch", "browser", "canvas", "nodes", "cron", "message", "gateway"),
@@ -26,6 +51,65 @@ _ORDER = (
     *("sessions_yield", "subagents", "session_status", "update_plan", "image", "image_generate"),
 )
 _SUMMARY_CHARS = 120
+
+
+class WorkspaceFile(NamedTuple):
+    """A file as it goes into the prompt."""
+
+    name: str
+    text: str
+
+
+def read_workspace_files(
+    workspace: str,
+    names: tuple[str, ...] = NAMES,
+    *,
+    max_chars: int = MAX_CHARS,
+    max_total_chars: int = MAX_TOTAL_CHARS,
+    redact: Callable[[str], str] = str,
+) -> list[WorkspaceFile]:
+    """Those that are there and say something, in order, cut to what they may take in all.
+
+    `redact` takes out what no model may read.
+    """
+    found: list[WorkspaceFile] = []
+    left = max_total_chars
+    for name in names:
+        text = _read(workspace, name, max_chars)
+        if text is None and name == STAND_IN[0]:
+            name = STAND_IN[1]
+            text = _read(workspace, name, max_chars)
+        if text and left >= min(len(text), _LEAST_CHARS):
+            text = cut(redact(text), min(max_chars, left))
+            left -= len(text)
+            found.append(WorkspaceFile(name, text))
+    return found
+
+
+def _read(workspace: str, name: str, max_chars: int) -> str | None:
+    """The text of a file in the workspace; a link is followed to another such file there."""
+    root = os.path.realpath(workspace)
+    path = os.path.realpath(os.path.join(root, name))
+    # Not to any file: a repository could have the person's own `.env` sent as its AGENTS.md.
+    if os.path.commonpath((root, path)) != root or not path.lower().endswith(".md"):
+        return None
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode) or info.st_nlink > 1:
+            return None
+        # One character more than is shown, four bytes each at most, to know that there is more.
+        data = os.read(fd, 4 * max_chars + 4)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    text = data.decode("utf-8", "replace")
+    text = re.sub(_LINE_ENDS, "\n", text)
+    return re.sub(_INVISIBLE, "", text).strip()
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -41,6 +125,12 @@ class Surroundings(msgspec.Struct, frozen=True):
     owner: bool = True
     timezone: str = ""
     mode: Mode = "full"
+    instructions: str = ""
+    """What the program that runs the agent adds."""
+    output_schema: str = ""
+    """JSON Schema of the last answer; empty when that is free text."""
+    project: str = ""
+    """Where the project is that can only be read, when that is not the workspace."""
 
 
 def build_prompt(
@@ -48,8 +138,12 @@ def build_prompt(
 ) -> str:
     """The prompt. `tools` are those in force, by canonical name."""
     who = _identity(around)
+    wishes = [
+        _section("Instructions", [around.instructions.strip()] if around.instructions else []),
+        _section("Final answer", _final_answer(around.output_schema)),
+    ]
     if around.mode == "none":
-        return who
+        return "\n\n".join(filter(None, (who, *wishes)))
     full = around.mode == "full"
     sections = [
         who,
@@ -58,6 +152,7 @@ def build_prompt(
         _section("Safety", _safety(tools)),
         _section("Workspace", _workspace(around)),
         *_written(files),
+        *wishes,
         _section("Now", [_runtime(around)]),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -143,6 +238,9 @@ def _workspace(around: Surroundings) -> Iterator[str]:
     yield f"Your working directory is {place}. Paths are relative to it."
     if around.sandboxed:
         yield "You work in a sandbox: some places and the network may be out of reach."
+    if around.project:
+        place = around.project if around.project.isprintable() else repr(around.project)
+        yield f"The project is in {place}; you can read it there, but not change it."
     if not around.owner:
         yield "You are not talking to the owner of this machine; be careful what you reveal."
 
@@ -159,6 +257,15 @@ def _written(files: Sequence[WorkspaceFile]) -> Iterator[str]:
     )
     for file in files:
         yield f"### {file.name}\n{file.text}"
+
+
+def _final_answer(schema: str) -> Iterator[str]:
+    if schema:
+        yield (
+            "A program reads your last message. When you are done, answer with one JSON value that "
+            "matches this JSON Schema, and with nothing else: no explanation, no code fence."
+        )
+        yield schema
 
 
 def _runtime(around: Surroundings) -> str:

@@ -9,12 +9,13 @@ import logging
 import os
 import re
 import stat
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NotRequired, TypedDict, cast
 
-from clawkit.errors import ClawkitError
+from clawkit.errors import ClawkitError, ToolAuthorizationError
 from clawkit.redact import Redactor
 from clawkit.store import private_dir
 
@@ -27,7 +28,8 @@ MAX_FILE = 16 * 1024 * 1024
 KEPT = 3
 """Older files beside the one that is written: `.1` is the newest of them."""
 
-_BLOCK = 64 * 1024
+_MAX_READ = 4 * MAX_FILE
+"""A log grows to no more than this, even if it cannot be moved aside for a while."""
 _LIMITS = (4_096, 1_024, 256, 64, 16)
 """Characters of a text that are kept, tried until the line is short enough."""
 _PER_ITEM = 64
@@ -101,47 +103,93 @@ class Audit:
         """`redactor` masks whatever is written."""
         self.path = path
         self._redactor = redactor or Redactor()
+        self._lock = threading.Lock()
+        self._fd: int | None = None
+        """Kept open: to open the file takes longer than to write a line."""
+        self._identity = (0, 0)
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Append a record, of which the fields of `Record` are kept. Never raises OSError."""
+        """Append a record, of which the fields of `Record` are kept.
+
+        Raises `ToolAuthorizationError` when that fails, as what leaves no trace must not run;
+        for a refusal, which stands either way, it is only a warning.
+        """
         line = self._line(record)
         try:
-            private_dir(os.path.dirname(self.path))
-            fd = _open(self.path, _APPEND)
-            try:
-                info = os.fstat(fd)
-                if info.st_size + len(line) > MAX_FILE and _rotate(self.path, info):
-                    fresh = _open(self.path, _APPEND)
-                    os.close(fd)
-                    fd = fresh
-                if info.st_mode & 0o077:
-                    os.fchmod(fd, 0o600)
-                # All at once, so that the lines of several processes do not mix.
-                written = os.write(fd, line)
-            finally:
-                os.close(fd)
-            if written < len(line):
-                raise OSError(errno.ENOSPC, "only a part of a line was written", self.path)
+            with self._lock:
+                self._append(line)
         except OSError as error:
-            log.warning("the log of approvals cannot be written: %s", error)
+            code = errno.errorcode.get(error.errno or 0, "unknown error")
+            said = f"the approvals log {self.path} cannot be written: {error.strerror} ({code})"
+            if record.get("verdict") == "deny":
+                log.warning("%s", said)
+                return
+            raise ToolAuthorizationError(
+                f"{said}. Nothing was run; free disk space, or fix the permissions of the file and "
+                "its directory, then try again",
+                reason="audit",
+            ) from error
+
+    def close(self) -> None:
+        """Let go of the file; it is opened again when there is more to write."""
+        with self._lock:
+            self._drop()
+
+    def _drop(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _append(self, line: bytes) -> None:
+        try:
+            fd, info = self._look()
+            if info.st_size + len(line) > MAX_FILE and _rotate(self.path, info):
+                fd, info = self._look()
+            if info.st_mode & 0o077:
+                os.fchmod(fd, 0o600)
+            # All at once, so that the lines of several processes do not mix.
+            if os.write(fd, line) < len(line):
+                raise OSError(errno.ENOSPC, "only a part of a line was written")
+        except OSError:
+            self._drop()
+            raise
+
+    def _look(self) -> tuple[int, os.stat_result]:
+        """What is at the path, opened unless it is already: others may have moved the old one."""
+        with suppress(FileNotFoundError):
+            info = os.stat(self.path, follow_symlinks=False)
+            if self._fd is not None and (info.st_dev, info.st_ino) == self._identity:
+                return self._fd, info
+        self._drop()
+        private_dir(os.path.dirname(self.path))
+        self._fd = fd = _open(self.path, _APPEND)
+        info = os.fstat(fd)
+        self._identity = info.st_dev, info.st_ino
+        return fd, info
 
     def _line(self, record: Mapping[str, Any]) -> bytes:
         found = {name: record[name] for name in _FIELDS if record.get(name) is not None}
-        # Masking takes its time; so much of it is never kept.
+        given = found.pop("at", "")
+        at = str(given or _now())
+        # Masking takes its time; more than this is never kept.
         bounded = _cut(found, 2 * MAX_LINE)
-        mark = {} if bounded == found else {"cut": True}
-        at = str(bounded.pop("at", "") or _now())
-        if "programs" in bounded:
-            bounded["programs"] = [self._program(each) for each in bounded["programs"]]
-        shown = self._redactor.data(bounded, strict=True)
-        line = _dump({"at": at, **shown, **mark})
+        shown = self._mask(bounded)
+        line = _dump({"at": at, **shown, **({} if bounded == found else {"cut": True})})
         for limit in _LIMITS:
             if len(line) > MAX_LINE:
                 line = _dump({"at": at[:_AT], **_cut(shown, limit), "cut": True})
         return line
 
+    def _mask(self, value: Any) -> Any:
+        """JSON data without secrets; the names of fields are our own."""
+        if isinstance(value, str):
+            return self._redactor.strict(value)
+        if isinstance(value, dict):
+            whole = self._program(value) if "argv" in value else value
+            return {name: self._mask(each) for name, each in whole.items()}
+        return [self._mask(each) for each in value] if isinstance(value, list | tuple) else value
+
     def _program(self, program: Mapping[str, Any]) -> dict[str, Any]:
-        """A program whose arguments are masked together: one tells what the next one is."""
         argv: list[str] = program["argv"]
         # Without blanks and quotes every argument is one word, however it is masked.
         words = [_ODD.sub("_", each) or "_" for each in argv]
@@ -155,60 +203,33 @@ class Audit:
 def read(path: str, limit: int = 100, since: str = "") -> Iterator[Record]:
     """The last records, at most `limit`, none before `since` (UTC, as in them); newest last.
 
-    Lines that are no records are passed over. No more is held than what is given back. Raises
-    `ClawkitError` when there is a log that cannot be read.
+    Lines that are no records are passed over. Raises `ClawkitError` when there is a log that
+    cannot be read.
     """
     found: list[Record] = []
     seen: set[int] = set()
     for file in (path, *(f"{path}.{number}" for number in range(1, KEPT + 1))):
-        if len(found) >= limit:
-            break
         try:
             fd = _open(file, os.O_RDONLY)
         except FileNotFoundError:
             continue
         except OSError as error:
             raise ClawkitError(f"{file} cannot be read: {error.strerror}") from None
-        try:
+        with os.fdopen(fd, "rb") as log_file:
+            info = os.fstat(fd)
             # It may have moved on since the one before was opened.
-            inode = os.fstat(fd).st_ino
-            if inode not in seen and _collect(fd, found, limit, since):
-                break
-            seen.add(inode)
-        finally:
-            os.close(fd)
+            if info.st_ino in seen:
+                continue
+            seen.add(info.st_ino)
+            log_file.seek(max(0, info.st_size - _MAX_READ))
+            lines = log_file.read(_MAX_READ).split(b"\n")
+        for line in reversed(lines):
+            record = _parse(line)
+            if len(found) >= limit or (record is not None and record["at"] < since):
+                return reversed(found)
+            if record is not None:
+                found.append(record)
     return reversed(found)
-
-
-def _collect(fd: int, found: list[Record], limit: int, since: str) -> bool:
-    """Add the records of a file, newest first; says whether older ones are not wanted."""
-    for line in _lines_backward(fd):
-        if len(found) >= limit:
-            return True
-        record = _parse(line)
-        if record is not None:
-            if record["at"] < since:
-                return True
-            found.append(record)
-    return False
-
-
-def _lines_backward(fd: int) -> Iterator[bytes]:
-    """The lines of a file from its end, without those that are much too long."""
-    at = os.fstat(fd).st_size
-    rest, too_long = b"", False
-    while at > 0:
-        start = max(0, at - _BLOCK)
-        first, *lines = (os.pread(fd, at - start, start) + rest).split(b"\n")
-        if lines and too_long:
-            lines.pop()
-            too_long = False
-        yield from reversed(lines)
-        too_long = too_long or len(first) > _BLOCK
-        rest = b"" if too_long else first
-        at = start
-    if rest:
-        yield rest
 
 
 def _parse(line: bytes) -> Record | None:
@@ -228,7 +249,6 @@ def _dump(record: Mapping[str, Any]) -> bytes:
 
 
 def _cut(value: Any, limit: int) -> Any:
-    """JSON data without what is long, or many."""
     if isinstance(value, str):
         more = len(value) - limit
         return value if more <= 0 else f"{value[:limit]}… ({more:,} more characters)"

@@ -13,9 +13,9 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NotRequired, TypedDict, Unpack, get_args
 
-from clawkit.approvals.base import Choice
+from clawkit.approvals.types import Choice
 from clawkit.core.approval import Answer, Lasting, Question
 from clawkit.errors import ToolInputError
 from clawkit.text import human_size, human_time, one_line
@@ -23,7 +23,7 @@ from clawkit.text import human_size, human_time, one_line
 Binding = Mapping[str, Any]
 """What JSON can hold. No text of the command and nothing of the environment is in it."""
 
-VERSION = 1
+VERSION = 2
 MAX_CONTENT = 64 * 1024**2
 MAX_QUESTION = 2 * 1024**2
 """Bytes: nobody reads more before saying yes."""
@@ -32,7 +32,7 @@ _SHOWN = 200
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
 
 
-class _Facts(NamedTuple):
+class Facts(TypedDict):
     """What a command is, and is to run with."""
 
     command: str
@@ -44,40 +44,16 @@ class _Facts(NamedTuple):
     scripts: Sequence[str]
     agent: str
     session: str
+    modes: NotRequired[Sequence[str]]
 
 
-def bind(
-    *,
-    command: str,
-    run: str,
-    argv: Sequence[Sequence[str]],
-    cwd: str,
-    env: Mapping[str, str],
-    programs: Sequence[str],
-    scripts: Sequence[str],
-    agent: str,
-    session: str,
-) -> Binding:
+def bind(**facts: Unpack[Facts]) -> Binding:
     """What a yes to a command is about. Raises `ToolInputError` for what cannot be held to it."""
-    facts = _Facts(command, run, argv, cwd, env, programs, scripts, agent, session)
     return _take(facts, os.urandom(16).hex())
 
 
-def check(
-    binding: Binding,
-    *,
-    command: str,
-    run: str,
-    argv: Sequence[Sequence[str]],
-    cwd: str,
-    env: Mapping[str, str],
-    programs: Sequence[str],
-    scripts: Sequence[str],
-    agent: str,
-    session: str,
-) -> str:
+def check(binding: Binding, **facts: Unpack[Facts]) -> str:
     """What is no longer as it was when the question was put; empty when nothing is."""
-    facts = _Facts(command, run, argv, cwd, env, programs, scripts, agent, session)
     salt = binding.get("salt")
     if binding.get("version") != VERSION or not isinstance(salt, str):
         return "it is not known what the answer was about"
@@ -89,14 +65,20 @@ def check(
         if binding.get(key) != now[key]:
             return words
     for kind in ("programs", "scripts"):
-        if changed := _compare(binding.get(kind), now[kind], kind.removesuffix("s")):
-            return changed
+        before = binding.get(kind)
+        if not isinstance(before, list) or len(before) != len(now[kind]):
+            return f"the {kind} are not those that were shown"
+        for old, new in zip(before, now[kind], strict=True):
+            if old != new:
+                path = one_line(new["path"], _SHOWN)
+                return f"the {kind.removesuffix('s')} {path} was changed since it was shown"
     return ""
 
 
 _CHANGED = {
     "agent": "the answer was given to another agent",
     "session": "the answer was given in another session",
+    "modes": "it would run in another way than was shown (background, detach, pty or input)",
     "command": "the command is not the one that was shown",
     "run": "what the shell would be given is not what was shown",
     "argv": "the arguments are not those that were shown",
@@ -105,31 +87,23 @@ _CHANGED = {
 }
 
 
-def _compare(before: object, now: list[dict[str, Any]], kind: str) -> str:
-    if not isinstance(before, list) or len(before) != len(now):
-        return f"the {kind}s are not those that were shown"
-    for old, new in zip(before, now, strict=True):
-        if old != new:
-            return f"the {kind} {one_line(new['path'], _SHOWN)} was changed since it was shown"
-    return ""
-
-
-def _take(facts: _Facts, salt: str) -> dict[str, Any]:
-    words = [part for each in facts.argv for part in (str(len(each)), *each)]
-    pairs = [part for pair in sorted(facts.env.items()) for part in pair]
+def _take(facts: Facts, salt: str) -> dict[str, Any]:
+    words = [part for each in facts["argv"] for part in (str(len(each)), *each)]
+    pairs = [part for pair in sorted(facts["env"].items()) for part in pair]
     return {
         "version": VERSION,
         "salt": salt,
-        "agent": facts.agent,
-        "session": facts.session,
-        "command": _digest(facts.command),
-        "run": _digest(facts.run),
+        "agent": facts["agent"],
+        "session": facts["session"],
+        "modes": list(facts.get("modes", ())),
+        "command": _digest(facts["command"]),
+        "run": _digest(facts["run"]),
         "argv": _digest(*words),
-        "cwd": _place(facts.cwd),
+        "cwd": _place(facts["cwd"]),
         # Values may be secrets that are short: two equal ones must not look alike.
         "env": _digest(salt, *pairs),
-        "programs": [_identify(path, always=False) for path in facts.programs],
-        "scripts": [_identify(path, always=True) for path in facts.scripts],
+        "programs": [_identify(path, always=False) for path in facts["programs"]],
+        "scripts": [_identify(path, always=True) for path in facts["scripts"]],
     }
 
 
@@ -148,7 +122,7 @@ def _place(cwd: str) -> dict[str, Any]:
     try:
         info = os.stat(real, follow_symlinks=False)
     except OSError as error:
-        raise _unbound(cwd, _strerror(error)) from error
+        raise _unbound(cwd, error) from error
     if not stat.S_ISDIR(info.st_mode):
         raise _unbound(cwd, "is not a directory")
     return {"path": cwd, "real": real, "device": info.st_dev, "inode": info.st_ino}
@@ -172,7 +146,7 @@ def _identify(path: str, *, always: bool) -> dict[str, Any]:
     except FileNotFoundError:
         return found
     except OSError as error:
-        raise _unbound(path, _strerror(error)) from error
+        raise _unbound(path, error) from error
     return found
 
 
@@ -188,7 +162,6 @@ def _about(info: os.stat_result) -> dict[str, int]:
 
 
 def _is_ours(real: str, info: os.stat_result) -> bool:
-    """Whether we, or anybody but root, could write to it."""
     is_open = info.st_uid != 0 or bool(info.st_mode & 0o022)
     return is_open or os.access(real, os.W_OK, effective_ids=True)
 
@@ -222,13 +195,11 @@ def _real(path: str) -> str:
     return os.path.realpath(path)
 
 
-def _strerror(error: OSError) -> str:
-    return f"cannot be looked at: {(error.strerror or str(error)).lower()}"
-
-
-def _unbound(path: str, why: str) -> ToolInputError:
+def _unbound(path: str, why: str | OSError) -> ToolInputError:
+    if isinstance(why, OSError):
+        why = f"cannot be looked at: {(why.strerror or str(why)).lower()}"
     return ToolInputError(
-        f"an answer cannot be bound to {one_line(path, _SHOWN)!r}, because it {why}"
+        f"an approval cannot be bound to {one_line(path, _SHOWN)!r}, because it {why}"
     )
 
 
@@ -244,12 +215,12 @@ def fault(question: Question, answer: object) -> str:
     if answer.extent is None:
         return ""
     if answer.verdict == "deny":
-        return "only a yes can be for all times"
+        return "only an approval can be made to last"
     offered = [each.extent for each in question.lasting]
     if answer.extent in offered:
         return ""
     if not offered:
-        return "only a yes for once was offered"
+        return "only an approval for once was offered"
     shown = one_line(str(answer.extent), 40)
     return f"{shown!r} was not offered, only {' or '.join(map(repr, offered))}"
 
@@ -257,10 +228,10 @@ def fault(question: Question, answer: object) -> str:
 def answer_for(
     question: Question, choice: str, extent: str | None = None, *, reason: str = "", by: str = ""
 ) -> Answer:
-    """What a choice means as the answer to a question; for all times is `exact` unless said."""
+    """What a choice means as the answer to a question; `allow-always` is `exact` unless said."""
     if choice not in get_args(Choice):
         known = ", ".join(get_args(Choice))
-        raise ToolInputError(f"{one_line(str(choice), 40)!r} is no decision; use one of {known}")
+        raise ToolInputError(f"{one_line(str(choice), 40)!r} is not a decision; use one of {known}")
     if extent is not None and choice != "allow-always":
         raise ToolInputError(f"an extent goes only with allow-always, not with {choice}")
     lasting: Any = (extent or "exact") if choice == "allow-always" else None
@@ -299,7 +270,7 @@ def _plain(value: Any) -> Any:
         return {"extent": value.extent, "words": value.words}
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"{type(value).__name__} is nothing that can be shown")
+    raise TypeError(f"{type(value).__name__} cannot be shown")
 
 
 def decode(data: bytes) -> Any:
@@ -307,7 +278,7 @@ def decode(data: bytes) -> Any:
     try:
         return json.loads(data.decode("utf-8", "surrogatepass"), parse_constant=_refuse)
     except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        raise ValueError("it is nested too deeply") from None
 
 
 def _refuse(constant: str) -> None:
@@ -350,18 +321,18 @@ def unpack_question(fields: bytes, params: bytes) -> Question:
 
 def asker() -> str:
     """This process: its number, when it began, and where numbers mean what they do here."""
-    from clawkit.process import records, tree
+    from clawkit.process import process_table, records
 
-    me = tree.look(os.getpid())
+    me = process_table.look(os.getpid())
     return f"{os.getpid()} {me.started if me is not None else 0} {records.here()}"
 
 
 def is_gone(asker: str) -> bool:
     """Whether the process that asked has surely ended. Raises ValueError for what names none."""
-    from clawkit.process import records, tree
+    from clawkit.process import process_table, records
 
     pid, since, place = asker.split(" ", 2)
-    found, here = tree.look(int(pid)), records.here()
+    found, here = process_table.look(int(pid)), records.here()
     if place == here != "":
         return found is None or found.gone or found.started != int(since)
     # Of another container nothing can be told; an earlier run of the machine is over.

@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from clawkit.approvals.base import Pending
 from clawkit.approvals.binding import answer_for, fault
-from clawkit.approvals.waiting import Stored, Waiting
+from clawkit.approvals.pending_store import PendingStore, Stored
+from clawkit.approvals.types import Pending
 from clawkit.core.approval import MAX_WAIT_S, Answer, Approver, Question
 from clawkit.errors import ConflictError, ToolAuthorizationError, ToolError
 
@@ -26,7 +26,7 @@ POLL_S = 0.2
 """How often the store is looked at for an answer that another process gave."""
 _GRACE_S = 1.0
 
-Line = tuple[str, str]
+SocketAddress = tuple[str, str]
 """Path and token of a server in another process."""
 
 log = logging.getLogger(__name__)
@@ -37,10 +37,10 @@ class Broker:
 
     def __init__(
         self,
-        waiting: Waiting,
+        waiting: PendingStore,
         *,
         approver: Approver | None = None,
-        line: Line | Callable[[], Line | None] | None = None,
+        line: SocketAddress | Callable[[], SocketAddress | None] | None = None,
         later: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -93,9 +93,7 @@ class Broker:
     ) -> Stored:
         """Answer a question from elsewhere. Whoever can see it is not yet allowed to."""
         if authorized is not True:
-            raise ToolAuthorizationError(
-                "only somebody who may approve commands can answer this", reason="approver"
-            )
+            raise ToolAuthorizationError("only an approver can answer this", reason="approver")
         asked = self._waiting.get(id_or_prefix)
         answer = answer_for(asked.question, choice, extent, reason=reason, by=actor)
         self._waiting.decide(asked.id, answer, self._now_ms())
@@ -108,13 +106,12 @@ class Broker:
     async def _settle(
         self, pending: Pending, approver: Approver | None, *, patient: bool
     ) -> Answer:
-        """The answer that counts, made use of."""
         import asyncio
 
         try:
             answer = await self._wait(pending, approver, patient=patient)
             if answer.verdict == "allow" and not self._waiting.consume(pending.id, self._now_ms()):
-                return Answer("deny", "it was allowed, but the yes is too old or already used")
+                return Answer("deny", "the approval has expired or was already used")
             return answer
         except asyncio.CancelledError:
             with suppress(ToolError):
@@ -153,10 +150,9 @@ class Broker:
                 await asyncio.wait(asked)
 
     def _ask_all(self, pending: Pending, approver: Approver | None) -> set[asyncio.Task[Any]]:
-        """Everybody who can be asked, by now thinking about it."""
         import asyncio
 
-        from clawkit.core.bounded import bounded
+        from clawkit.core.tasks import bounded
 
         async def ask_here(surface: Approver) -> Any:
             return await bounded(surface.ask(pending.question), None, _GRACE_S)
@@ -165,7 +161,7 @@ class Broker:
         if approver is not None:
             asked.add(asyncio.create_task(ask_here(approver)))
         if (line := self._find_line()) is not None:
-            from clawkit.approvals.line import ask_over
+            from clawkit.approvals.socket import ask_over
 
             asked.add(asyncio.create_task(ask_over(*line, pending, MAX_WAIT_S)))
         return asked
@@ -179,7 +175,6 @@ class Broker:
         return answer
 
     def _record(self, pending: Pending, asked: asyncio.Task[Any]) -> None:
-        """Have an answer count, if it is one and the first."""
         if asked.cancelled() or asked.exception() is not None:
             log.warning("asking for approval failed: %r", asked)
             return
@@ -191,12 +186,11 @@ class Broker:
             signed = replace(answer, by=answer.by or "a person")
             self._waiting.decide(pending.id, signed, self._now_ms())
 
-    def _find_line(self) -> Line | None:
-        """The line, when somebody is at its other end."""
+    def _find_line(self) -> SocketAddress | None:
         line = self._line() if callable(self._line) else self._line
         if line is None:
             return None
-        from clawkit.approvals.line import is_reachable
+        from clawkit.approvals.socket import is_reachable
 
         return line if is_reachable(*line) else None
 

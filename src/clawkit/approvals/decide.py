@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import Literal
 
-from clawkit.approvals.allow.match import match_program
-from clawkit.approvals.base import (
+from msgspec import structs
+
+from clawkit.approvals.allowlist import match_program
+from clawkit.approvals.entries import describe_grants
+from clawkit.approvals.hardline import find_hardline
+from clawkit.approvals.interpreters import inline_code
+from clawkit.approvals.shell_words import Doubt
+from clawkit.approvals.types import (
     Analysis,
     Decision,
     Judged,
@@ -17,43 +24,167 @@ from clawkit.approvals.base import (
     Rules,
     Segment,
     Verdict,
+    Where,
 )
-from clawkit.approvals.hardline import find_hardline
-from clawkit.approvals.interpreters import inline_code
-from clawkit.approvals.shell.nodes import Doubt
+from clawkit.process.protocols import NO_GRANTS, Grants
 from clawkit.text import one_line, printable
 
-_BUILTIN = Match("builtin", "the shell does it itself", children="named")
+ON_HOST = Where()
+_BUILTIN = Match("builtin", "the shell does it itself", children="named", changes=False)
+_HARMLESS = frozenset(("builtin", "look", "safe-bin", "wrapper"))
+"""What may run although the kernel cannot confine it."""
+_DETACHED = "it is to live on when clawkit ends, where protected files are not restored"
 _SHOWN = 80
 
 
-def decide(analysis: Analysis, policy: Policy, rules: Rules, *, home: str) -> Decision:
-    """Judge a command. Whatever is not certainly allowed is asked about or refused."""
+def decide(
+    analysis: Analysis, policy: Policy, rules: Rules, *, home: str, where: Where = ON_HOST
+) -> Decision:
+    """Judge a command. On the host, whatever is not certainly allowed is asked about or refused;
+    in the sandbox, the kernel sees to it that nothing needs to be. What is confined and outlives
+    clawkit takes a person, for nothing restores what it changes."""
+    decision = _decide(analysis, policy, rules, home, where)
+    if not where.detached or decision.verdict != "allow" or decision.place == "host":
+        return decision
+    return structs.replace(
+        decision,
+        verdict="deny" if policy.ask == "off" else "ask",
+        policy=decision.policy._replace(fallback="deny"),
+        reason=_DETACHED,
+        code="detach",
+    )
+
+
+def _decide(analysis: Analysis, policy: Policy, rules: Rules, home: str, where: Where) -> Decision:
+    if refused := refuse_all(policy):
+        return refused
+    if not where.confines and policy.security != "full":
+        # Silence must not let run, unconfined, what is otherwise asked about.
+        policy = policy._replace(fallback="deny")
+    judged = tuple(_judge(segment, rules, home) for segment in analysis.segments)
+    run = analysis.rebuilt or analysis.command
+    make = partial(Decision, policy=policy, segments=judged, doubt=analysis.doubt, run=run)
+    inside = where.wanted != "host"
+    # What runs in the sandbox is given to the shell as it was written.
+    sandboxed = partial(make, run=analysis.command, place="sandbox")
+    hardline = find_hardline(analysis, rules, home=home)
+    if hardline and not inside:
+        reason = f"only a person can allow this: {hardline}"
+        return make("ask", reason=reason, code="hardline", human_only=True)
+    if rules.strict_inline_eval and (why := _find_inline(analysis)):
+        reason = f"only a person can allow code on the command line: {why}"
+        ask = sandboxed if inside else make
+        return ask("ask", reason=reason, code="inline-eval", human_only=True)
+    if policy.ask == "always":
+        reason = f"every command is asked about: {_sources(policy)}"
+        return sandboxed("ask", reason=reason) if inside else make("ask", reason=reason)
+    if policy.security == "full" and where.wanted != "sandbox" and not hardline:
+        return allow_all(analysis.command, policy)
+    missed: Verdict = "deny" if policy.ask == "off" else "ask"
+    gap = "" if analysis.doubt is not None else find_gap(judged) or _find_mixed(judged)
+    matches = _find_matches(judged) if analysis.doubt is None and not gap else []
+    grants = _sum_up(matches)
+    words = "; ".join(dict.fromkeys(match.rule for match in matches))
+    if not inside and any(match.entry for match in matches) and all(map(may_leave, matches)):
+        return make("allow", reason=f"every part is allowed: {words}", code="allowlist")
+    if where.leaves:
+        return make(missed, reason="it asks to run outside the sandbox", code="elevated")
+    if inside:
+        widened = where.wanted == "auto" and grants != NO_GRANTS and not hardline
+        if where.access != NO_GRANTS:
+            missing = where.access.without(where.granted)
+            reason = f"it asks for more than the sandbox gives: {describe_grants(missing)}"
+            if missing == NO_GRANTS:
+                reason = f"a person has granted {describe_grants(where.access)}"
+            verdict = "allow" if missing == NO_GRANTS else missed
+            return sandboxed(verdict, reason=reason, code="access", grants=where.access)
+        # Only the sandbox can tell hosts apart.
+        if not widened or not where.confines or grants.hosts:
+            grants = grants if widened else NO_GRANTS
+            reason = "it runs in the sandbox"
+            return sandboxed("allow", reason=reason, code="sandbox", grants=grants)
+    held = where.confines or all(match.by in _HARMLESS for match in matches)
+    if matches and held and not grants.hosts:
+        reason = f"every part is allowed: {words}"
+        named = _find_named(judged)
+        found = make("allow", reason=reason, code="allowlist", programs=named, place="entry")
+        return structs.replace(found, grants=grants)
+    if matches and grants.hosts:
+        reason, to_allow = "its grants name hosts, which only a sandbox can tell apart", ""
+        code = "unconfined"
+    elif matches:
+        reason = "the kernel cannot confine commands here (tools.exec.unconfined is 'ask')"
+        to_allow, code = "clawkit config set tools.exec.unconfined allow", "unconfined"
+    elif gap:
+        reason, to_allow, code = gap, "", "gap"
+    else:
+        reason, to_allow, code = _explain(analysis.doubt, judged)
+    return make(missed, reason=reason, to_allow=to_allow, code=code)
+
+
+def may_leave(result: Match | Miss) -> bool:
+    """Whether a person has allowed a program outside the sandbox, with these very arguments. What
+    the shell does itself, and what only starts others, goes along."""
+    if not isinstance(result, Match):
+        return False
+    return result.by in ("builtin", "wrapper") or bool(result.entry and result.entry.unconfined)
+
+
+def _find_mixed(segments: Sequence[Judged]) -> str:
+    """Why a command would give one program what another one was granted: all of its parts share
+    one confinement."""
+    matches = _find_matches(segments)
+    whole = _sum_up(matches)
+    if all(match.by in _HARMLESS or match.grants == whole for match in matches):
+        return ""
+    return "its parts have different grants, and share one confinement; run them one by one"
+
+
+def find_gap(segments: Sequence[Judged]) -> str:
+    """Why a command may do something else by the time a part of it runs: an earlier part can
+    change what that part is allowed for. Empty when none can, or a part is not allowed at all."""
+    earlier, anything = "", False
+    for number, judged in enumerate(segments):
+        if judged.misses:
+            return ""
+        is_last = number == len(segments) - 1
+        if earlier and (what := _find_need(judged, anything=anything, is_last=is_last)):
+            shown = one_line(printable(earlier, ""), _SHOWN)
+            return f"an earlier part ({shown}) could change {what}"
+        changes = any(match.changes for match in _find_matches((judged,)))
+        writes = any(file.writes for file in judged.segment.files)
+        if (changes and not anything) or (writes and not earlier):
+            earlier = judged.segment.text
+        anything = anything or changes
+    return ""
+
+
+def _find_need(judged: Judged, *, anything: bool, is_last: bool) -> str:
+    """What a part is allowed for that earlier ones could change: the content of files, and, if
+    they can do `anything`, where paths lead; the shell alone cannot make a link of a file."""
+    segment = judged.segment
+    if anything and segment.files:
+        return f"the file {one_line(printable(segment.files[0].path, ''), _SHOWN)}"
+    if anything and segment.builtin == "cd" and not is_last:
+        return "where cd leads"
+    matches = (each for each in _find_matches((judged,)) if anything or each.by != "look")
+    return next((each.depends for each in matches if each.depends), "")
+
+
+def refuse_all(policy: Policy) -> Decision | None:
+    """The decision where no command may run at all."""
     if policy.problem:
         return Decision("deny", policy, policy.problem, code="document")
     if policy.security == "deny":
         reason = f"no command may run: {_sources(policy)}"
         return Decision("deny", policy, reason, policy.to_loosen, code="deny")
-    judged = tuple(_judge(segment, rules, home) for segment in analysis.segments)
-    run = analysis.rebuilt or analysis.command
-    make = partial(Decision, policy=policy, segments=judged, doubt=analysis.doubt, run=run)
-    if why := find_hardline(analysis, rules, home=home):
-        reason = f"only a person can allow this: {why}"
-        return make("ask", reason=reason, code="hardline", human_only=True)
-    if rules.strict_inline_eval and (why := _find_inline(analysis)):
-        reason = f"only a person can allow code on the command line: {why}"
-        return make("ask", reason=reason, code="inline-eval", human_only=True)
-    if policy.ask == "always":
-        return make("ask", reason=f"every command is asked about: {_sources(policy)}")
-    if policy.security == "full":
-        return allow_all(analysis.command, policy)
-    if analysis.doubt is None and (matches := _find_matches(judged)):
-        words = "; ".join(dict.fromkeys(match.rule for match in matches))
-        reason = f"every part is allowed: {words}"
-        return make("allow", reason=reason, code="allowlist", programs=_find_named(judged))
-    reason, to_allow, code = _explain(analysis.doubt, judged)
-    verdict: Verdict = "deny" if policy.ask == "off" else "ask"
-    return make(verdict, reason=reason, to_allow=to_allow, code=code)
+    return None
+
+
+def sandbox_all(command: str, policy: Policy) -> Decision:
+    """The decision where no entry could allow a command more than the sandbox does."""
+    reason = "it runs in the sandbox"
+    return Decision("allow", policy, reason, code="sandbox", run=command, place="sandbox")
 
 
 def allow_all(command: str, policy: Policy) -> Decision:
@@ -74,12 +205,24 @@ def after_silence(decision: Decision) -> Literal["allow", "deny"]:
 
 def is_listed(decision: Decision) -> bool:
     """Whether every part of the command is allowed by some rule."""
-    return decision.doubt is None and bool(_find_matches(decision.segments))
+    parts = decision.segments
+    if decision.doubt is not None or find_gap(parts) or _find_mixed(parts):
+        return False
+    return bool(_find_matches(parts))
 
 
-def named_programs(decision: Decision) -> tuple[str, ...] | None:
-    """What the kernel is to let the command start; None when a rule lets its program start any."""
-    return _find_named(decision.segments)
+def as_listed(decision: Decision) -> Decision:
+    """The decision as if the rules that allow every part, if they do, had been enough."""
+    if not is_listed(decision):
+        return decision
+    grants = _sum_up(_find_matches(decision.segments))
+    programs = _find_named(decision.segments)
+    place = decision.place if decision.place == "sandbox" else "entry"
+    return structs.replace(decision, programs=programs, place=place, grants=grants)
+
+
+def _sum_up(matches: Sequence[Match]) -> Grants:
+    return reduce(or_, (match.grants for match in matches), NO_GRANTS)
 
 
 def _find_named(segments: Sequence[Judged]) -> tuple[str, ...] | None:
@@ -106,7 +249,7 @@ def _find_matches(segments: Sequence[Judged]) -> list[Match]:
 def _explain(doubt: Doubt | None, segments: Sequence[Judged]) -> tuple[str, str, str]:
     """Why not everything is allowed, what to type to have it allowed, and a code."""
     if doubt is not None:
-        reason = f"it cannot be told for certain what this runs: {doubt.reason}"
+        reason = f"cannot determine what this runs: {doubt.reason}"
         return reason + (f" (character {doubt.at + 1})" if doubt.at else ""), "", "doubt"
     misses = [miss for judged in segments for miss in judged.misses]
     reason = "; ".join(dict.fromkeys(miss.reason for miss in misses))
@@ -153,7 +296,7 @@ def _find_inline(analysis: Analysis) -> str:
             if why := inline_code(program):
                 return why
     if analysis.doubt is not None:
-        return f"it cannot be told whether it has any: {analysis.doubt.reason}"
+        return f"cannot determine whether it has any: {analysis.doubt.reason}"
     return ""
 
 

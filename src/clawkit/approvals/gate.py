@@ -1,4 +1,7 @@
-"""The gate that every command passes: judged, written down, asked about, bound to the answer."""
+"""The gate that every command passes: judged, logged, asked about, bound to the answer.
+
+Approvals for a session are remembered while clawkit runs, for exactly what was shown.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,34 @@ import asyncio
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from msgspec.structs import replace
-
+from clawkit.approvals.analysis import analyze
 from clawkit.approvals.audit import FALLBACK, POLICY, Audit, ProgramFact
-from clawkit.approvals.base import Decision, Match, Miss
-from clawkit.approvals.binding import bind, check
-from clawkit.approvals.decide import after_silence, named_programs
-from clawkit.approvals.document import add_entry, note_use
-from clawkit.approvals.interpreters import script_operand
+from clawkit.approvals.binding import Binding, bind, check
+from clawkit.approvals.decide import after_silence, as_listed
+from clawkit.approvals.entries import describe_grants
+from clawkit.approvals.file import add_entry, note_use
+from clawkit.approvals.interpreters import find_scripts, names_interpreter, script_operand
 from clawkit.approvals.judge import Judge
-from clawkit.approvals.seam import Admitted, Approvals, Request, Waiting
-from clawkit.core.approval import FINAL, Answer, Extent, Lasting, Question
-from clawkit.core.bounded import in_thread
+from clawkit.approvals.prompt import lasts_for_session, make_question
+from clawkit.approvals.protocols import (
+    Admitted,
+    Approvals,
+    Confines,
+    Ready,
+    Request,
+    Script,
+    Waiting,
+)
+from clawkit.approvals.types import Decision, Match, Miss
+from clawkit.core.approval import FINAL, Answer, StoredExtent
+from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolAuthorizationError
-from clawkit.process import landlock
-from clawkit.redact import MASK, Redactor, is_secret_name
-from clawkit.text import one_line, printable
+from clawkit.process.protocols import NO_GRANTS, Grants
+from clawkit.redact import Redactor
 
 BREAKER = 3
 """Refusals after which the model is told to stop."""
@@ -37,21 +48,21 @@ TAME = MappingProxyType(
         **dict.fromkeys(("EDITOR", "GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "VISUAL"), "false"),
         "LESSSECURE": "1",
         # What an earlier part of a command could have made of a directory, for git in a later one.
-        "GIT_CONFIG_COUNT": "2",
+        "GIT_CONFIG_COUNT": "3",
         "GIT_CONFIG_KEY_0": "safe.bareRepository",
         "GIT_CONFIG_VALUE_0": "explicit",
         "GIT_CONFIG_KEY_1": "core.fsmonitor",
         "GIT_CONFIG_VALUE_1": "false",
+        # A command can make a repository, and with it hooks that would share what is granted.
+        "GIT_CONFIG_KEY_2": "core.hooksPath",
+        "GIT_CONFIG_VALUE_2": "/dev/null",
     }
 )
 """Variables of what runs unasked. In a terminal, whoever types could have a pager or an editor
 start anything; and git could be led to settings that nobody looked at."""
-_ACTIVE = "$`;|&<>(){}[]\\'\"~!?# \t\n"
-"""What a shell does something about."""
 _GOALS = 256
 _LONG = 4_096
 """Characters of a command that is not judged while everything else waits."""
-_TITLE = 200
 _STOP = (
     " Several commands in a row have been refused. Stop trying to get it done in other ways: tell "
     "the person what you need and why, and wait."
@@ -69,38 +80,46 @@ class LocalGate:
         redactor: Redactor,
         *,
         timeout_s: float = 120.0,
-        confines: bool | None = None,
+        confines: Confines | None = None,
+        before: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`confines` says whether the kernel can hold commands; left out, it is asked."""
+        """Without `confines`, commands run unconfined: what an entry allows as well. `before` is
+        called ahead of every command that may run."""
         self._judge = judge
         self._approvals = approvals
         self._audit = audit
         self._redactor = redactor
         self._timeout_s = timeout_s
-        self._confines = landlock.available() if confines is None else confines
-        self._has_warned = False
+        self._confines = confines
+        self._before = before
         self._waiting: dict[str, tuple[Decision, Mapping[str, Any]]] = {}
         self._refusals: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._sessions = SessionApprovals()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def admit(
-        self, request: Request, ready: Callable[[], Awaitable[None]]
-    ) -> Admitted | Waiting:
+    async def admit(self, request: Request, ready: Ready) -> Admitted | Waiting:
+        granted = self._sessions.granted(request.agent, request.session)
+        request = request._replace(granted=granted)
         decision = await self._judged(request)
         if decision.verdict != "deny":
-            await ready()
+            await ready(_find_scripts(request, decision))
+            if self._before is not None:
+                await self._before()
         if decision.verdict == "allow":
-            # While the command is being started, which takes longer than this.
-            asyncio.get_running_loop().call_soon(self._write, request, decision, "allow")
+            self._write(request, decision, "allow")
             await self._note_use(decision)
             self._forgive(request)
-            return self._admit_listed(decision)
+            return self._admit(request, decision)
         if decision.verdict == "deny":
             raise self._refuse(request, decision, decision.reason, "security")
+        if self._sessions.allows(_facts(request, decision), decision):
+            self._write(request, decision, "allow", by=SESSION)
+            self._forgive(request)
+            return self._admit(request, decision)._replace(asked=True)
         route = self._approvals().route()
         if route == "none":
             return self._unanswered(request, decision, "nobody can be asked here")
-        question = self._question(request, decision)
+        question = make_question(request, decision, self._redactor, timeout_s=self._timeout_s)
         binding = bind(**_facts(request, decision))
         self._write(request, decision, "ask")
         if route == "later":
@@ -109,6 +128,9 @@ class LocalGate:
             return Waiting(pending, decision.reason, decision.to_allow)
         answer = await self._approvals().ask(question, binding)
         return await self._settle(request, decision, binding, answer)
+
+    def may_read(self, path: str) -> bool:
+        return self._judge.may_read(path)
 
     async def settle(self, waiting: Waiting, request: Request) -> Admitted:
         try:
@@ -139,6 +161,7 @@ class LocalGate:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._audit.close()
 
     async def _settle(
         self, request: Request, decision: Decision, binding: Mapping[str, Any], answer: Answer
@@ -157,29 +180,34 @@ class LocalGate:
         if changed:
             said = f"it was allowed, but not run: {changed}. Send it again"
             raise self._refuse(request, decision, said, "approval", by=answer.by)
-        if answer.extent is not None:
-            await self._remember(request, decision, answer.extent)
         self._write(request, decision, "allow", by=answer.by or "a person", extent=answer.extent)
+        if answer.extent == "session" and decision.code == "access":
+            self._sessions.grant(request.agent, request.session, decision.grants)
+        elif answer.extent == "session":
+            self._sessions.remember(_facts(request, decision), binding)
+        elif answer.extent is not None:
+            await self._remember(request, decision, answer.extent)
         self._forgive(request)
-        return Admitted(decision.run, None, asked=True)
+        return self._admit(request, decision)._replace(asked=True)
 
     def _unanswered(self, request: Request, decision: Decision, why: str) -> Admitted:
         if after_silence(decision) == "allow":
             self._write(request, decision, "allow", by=f"{FALLBACK}, because {why}")
-            return self._admit_listed(replace(decision, programs=named_programs(decision)))
+            return self._admit(request, as_listed(decision))
         said = f"{decision.reason}. This needs a person's approval, and {why}"
         raise self._refuse(request, decision, said, "approval-unavailable")
 
-    def _admit_listed(self, decision: Decision) -> Admitted:
-        tame = TAME if decision.code != "full" else {}
-        warning = ""
-        if decision.programs is not None and not self._confines and not self._has_warned:
-            self._has_warned = True
-            warning = (
-                "the kernel has no Landlock, so nothing but the analysis of commands keeps them to "
-                "the programs that are allowed"
-            )
-        return Admitted(decision.run, decision.programs, env=tame, warning=warning)
+    def _admit(self, request: Request, decision: Decision) -> Admitted:
+        """How a command runs that may."""
+        if decision.place == "host" or self._confines is None:
+            tame = {} if decision.place == "host" else TAME
+            return Admitted(decision.run, decision.programs, env=tame)
+        if decision.place == "sandbox":
+            host, hold, env = self._confines.in_sandbox(decision.grants)
+            return Admitted(decision.run, None, host=host, hold=hold, env=env)
+        host, hold, env = self._confines.by_entry(decision.grants)
+        env = {**TAME, **env}
+        return Admitted(decision.run, decision.programs, host=host, hold=hold, env=env)
 
     def _refuse(
         self, request: Request, decision: Decision, said: str, reason: str, *, by: str = ""
@@ -209,31 +237,7 @@ class LocalGate:
     def _forgive(self, request: Request) -> None:
         self._refusals.pop(f"{request.session}\0", None)
 
-    def _question(self, request: Request, decision: Decision) -> Question:
-        return Question(
-            tool="exec",
-            params={},
-            title="run a command",
-            description=decision.reason,
-            asked_by=", ".join(decision.policy.sources),
-            to_allow=decision.to_allow,
-            timeout_s=self._timeout_s,
-            agent=request.agent,
-            session=request.session,
-            command=self._show(request.command),
-            cwd=request.cwd,
-            host=request.host,
-            notes=tuple(map(self._show, (*_notes(decision), *_variables(request)))),
-            lasting=tuple(Lasting(each.extent, each.words) for each in decision.offers),
-        )
-
-    def _show(self, text: str) -> str:
-        """Without secrets, unless that would hide something from the person that acts."""
-        masked = self._redactor.text(text)
-        hides = any(text.count(char) != masked.count(char) for char in _ACTIVE)
-        return text if hides else masked
-
-    async def _remember(self, request: Request, decision: Decision, extent: Extent) -> None:
+    async def _remember(self, request: Request, decision: Decision, extent: StoredExtent) -> None:
         offer = next((each for each in decision.offers if each.extent == extent), None)
         for entry in offer.entries if offer is not None else ():
             await in_thread(add_entry, self._judge.document, request.agent, entry)
@@ -254,6 +258,7 @@ class LocalGate:
     def _write(
         self, request: Request, decision: Decision, verdict: str, *, by: str = "", **more: Any
     ) -> None:
+        """Raises `ToolAuthorizationError` when an approval or a question cannot be logged."""
         self._audit.write(
             {
                 "verdict": verdict,
@@ -274,6 +279,15 @@ class LocalGate:
         )
 
 
+def _find_scripts(request: Request, decision: Decision) -> Sequence[Script]:
+    """The scripts of a command, which is parsed now if the decision took no look at it."""
+    if not names_interpreter(request.command):
+        return ()
+    if decision.segments or decision.doubt is not None:
+        return find_scripts([judged.segment for judged in decision.segments])
+    return find_scripts(analyze(request.command, cwd=request.cwd, env=request.env).segments)
+
+
 def _words(result: Match | Miss) -> str:
     return result.rule if isinstance(result, Match) else f"no rule: {result.reason}"
 
@@ -290,33 +304,12 @@ def _programs(decision: Decision) -> Iterator[ProgramFact]:
 
 
 def _names(decision: Decision) -> Iterator[str]:
-    """The programs that were in the way."""
     for judged in decision.segments:
         if judged.misses:
             yield from (os.path.basename(each.name) for each in judged.segment.programs)
 
 
-def _notes(decision: Decision) -> Iterator[str]:
-    """For the person: what each part starts, and what is missing."""
-    for judged in decision.segments:
-        shown = one_line(printable(judged.segment.text, ""), _TITLE)
-        for result in judged.results:
-            word = "allowed" if isinstance(result, Match) else "asks"
-            why = result.rule if isinstance(result, Match) else result.reason
-            yield f"{shown}: {word}: {why}"
-    if decision.doubt is not None:
-        yield f"not understood: {decision.doubt.reason}"
-
-
-def _variables(request: Request) -> Iterator[str]:
-    """What the call sets for the command."""
-    for name in request.assigned:
-        value = MASK if is_secret_name(name) else printable(request.env.get(name, ""), "")
-        yield f"with {name}={one_line(value, _TITLE)}"
-
-
 def _facts(request: Request, decision: Decision) -> dict[str, Any]:
-    """What a yes is bound to."""
     programs = [program for judged in decision.segments for program in judged.segment.programs]
     scripts = [
         os.path.join(program.cwd or request.cwd, script.text)
@@ -333,4 +326,51 @@ def _facts(request: Request, decision: Decision) -> dict[str, Any]:
         "scripts": scripts,
         "agent": request.agent,
         "session": request.session,
+        "modes": (*request.modes, decision.place, describe_grants(decision.grants)),
     }
+
+
+SESSION = "a person, for this session"
+"""The actor of what was allowed so, for the log."""
+_MOST = 256
+
+_Key = tuple[str, str, str, str]
+
+
+class SessionApprovals:
+    """The latest approvals of one run. None is stored, so none outlives it."""
+
+    def __init__(self) -> None:
+        self._bindings: OrderedDict[_Key, Binding] = OrderedDict()
+        self._granted: dict[tuple[str, str], Grants] = {}
+
+    def grant(self, agent: str, session: str, access: Grants) -> None:
+        """Let every command of a session have what it asks for, if it is this."""
+        self._granted[agent, session] = self.granted(agent, session) | access
+
+    def granted(self, agent: str, session: str) -> Grants:
+        return self._granted.get((agent, session), NO_GRANTS)
+
+    def remember(self, facts: Mapping[str, Any], binding: Binding) -> None:
+        """Allow what an approval was bound to again."""
+        key = _key(facts)
+        self._bindings[key] = binding
+        self._bindings.move_to_end(key)
+        if len(self._bindings) > _MOST:
+            self._bindings.popitem(last=False)
+
+    def allows(self, facts: Mapping[str, Any], decision: Decision) -> bool:
+        """Whether exactly this was allowed: command, directory, variables, programs, scripts, and
+        the way it runs are as they were. What was changed is forgotten."""
+        key = _key(facts)
+        binding = self._bindings.get(key)
+        if binding is None or not lasts_for_session(decision):
+            return False
+        if check(binding, **facts):
+            del self._bindings[key]
+            return False
+        return True
+
+
+def _key(facts: Mapping[str, Any]) -> _Key:
+    return facts["agent"], facts["session"], facts["cwd"], facts["command"]

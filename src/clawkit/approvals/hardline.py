@@ -5,16 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from itertools import islice, pairwise
 
-from clawkit.approvals.base import Analysis, Arg, Program, Rules
-from clawkit.approvals.languages import names_of
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
+from clawkit.approvals.interpreters import names_of
+from clawkit.approvals.options import words_of
+from clawkit.approvals.types import Analysis, Arg, Program, Rules
 
 _OWN = "it could change what clawkit itself allows"
 _DISK = "it would overwrite a disk"
@@ -25,13 +20,13 @@ _DEVICE = re.compile(
     r"/dev/(?:sd[a-z]|hd[a-z]|vd[a-z]|xvd[a-z]|nvme\d|mmcblk\d|dm-\d|md\d|loop\d|zram\d|disk\d"
     r"|rdisk\d|mapper/|disk/|mem\b|kmem\b|port\b)"
 )
-_FORMATS = _names(
+_FORMATS = words_of(
     """wipefs blkdiscard fdisk sfdisk cfdisk gdisk sgdisk parted mkswap mke2fs mkdosfs mkntfs
     badblocks cryptsetup pvcreate pvremove vgremove lvremove zpool"""
 )
 _LOOKS = frozenset(("-l", "--list", "-V", "--version", "-h", "--help", "-d", "--dump", "-J"))
 """What makes partition tools only look."""
-_PRECIOUS = _names(
+_PRECIOUS = words_of(
     """/ /bin /boot /dev /etc /home /lib /lib64 /opt /proc /root /sbin /srv /sys /usr /var /Users
     /System /Library /Applications"""
 )
@@ -45,7 +40,7 @@ _CHANGERS = frozenset(("git", "patch"))
 _GIT_LOOKS = frozenset(("status", "log", "diff", "show", "rev-parse", "branch", "--version"))
 _ITSELF = frozenset(("clawkit", "openclaw"))
 _LOOKED_AT = _FORMATS | _REMOVERS | _WRITERS | _ITSELF
-_LOOKING = _names(
+_LOOKING = words_of(
     """pending get check log suggest list explain schema validate file --help -h
     --version"""
 )
@@ -54,10 +49,7 @@ _QUOTES = re.compile(r"[\"'\\]")
 _NAME = r"[A-Za-z_:.][\w:.-]*"
 _FORK = re.compile(rf"(?:^|[\s;&|(])(?:function\s+)?({_NAME})\s*\(\s*\)\s*\{{")
 _OWN_FILES = re.compile(r"exec-approvals|approvals\.sqlite|clawkit\.json5?\b")
-_TEXT = (
-    (re.compile(rf"(?:\bof=|>[>|&]?\s{{0,20}}){_DEVICE.pattern}"), _DISK),
-    (_OWN_FILES, _OWN),
-)
+_TO_DEVICE = re.compile(rf"(?:\bof=|>[>|&]?\s{{0,20}}){_DEVICE.pattern}")
 _END = re.compile(r"[;&|()<>`\n{}]")
 _CANDIDATE = re.compile(
     rf"(?<![\w.-])(?:{'|'.join(sorted(_LOOKED_AT))}|(?:mkfs|newfs)\S{{0,20}})(?=[\s;&|)]|$)"
@@ -67,10 +59,8 @@ _MAX_LOOKS, _MAX_CHARACTERS, _MAX_ARGUMENTS, _MAX_FUNCTIONS = 64, 1_000, 20, 20
 
 
 _SUSPECT = re.compile(
-    r"mkfs|newfs|mkswap|mke2fs|mkdosfs|mkntfs|wipefs|blkdiscard|fdisk|gdisk|parted|badblocks"
-    r"|cryptsetup|[pvl]v(?:create|remove)|vgremove|zpool|/dev/(?!null\b)"
-    r"|\brm\b|\bch(?:mod|own|grp)\b|\bmv\b|-delete|clawkit|openclaw|exec-approvals"
-    r"|approvals\.sqlite|\(\s*\)\s*\{"
+    rf"mkfs|newfs|{'|'.join(sorted(_FORMATS))}|/dev/(?!null\b)|\brm\b|\bch(?:mod|own|grp)\b|\bmv\b"
+    r"|-delete|clawkit|openclaw|exec-approvals|approvals\.sqlite|\(\s*\)\s*\{"
 )
 
 
@@ -104,8 +94,10 @@ def _read_text(command: str, home: str, rules: Rules) -> str:
         body = plain.partition("{")[2]
         if body.count(name) > 1 and "|" in body and "&" in body:
             return _BOMB
-    if why := next((words for pattern, words in _TEXT if pattern.search(plain)), ""):
-        return why
+    if _TO_DEVICE.search(plain):
+        return _DISK
+    if _OWN_FILES.search(plain):
+        return _OWN
     plain = re.sub(r"\$(?:HOME\b|\{HOME\})", lambda _: home, plain)
     for found in islice(_CANDIDATE.finditer(plain), _MAX_LOOKS):
         piece = plain[found.start() : found.start() + _MAX_CHARACTERS]
@@ -117,62 +109,43 @@ def _read_text(command: str, home: str, rules: Rules) -> str:
 
 
 def _look_at(program: Program, home: str, rules: Rules) -> str:
-    names = names_of(program)
+    names, cwd = names_of(program), program.cwd
     texts = [arg.text for arg in program.argv[1:]]
-    if "-m" in texts and _runs_itself(texts):
+    # An interpreter can run clawkit as a module.
+    modules = (name.partition(".")[0] for flag, name in pairwise(texts) if flag == "-m")
+    if not _ITSELF.isdisjoint(modules):
         return _OWN
-    if _is_looked_at(names) and (why := _by_name(names, texts, program.cwd, home)):
+    if why := _by_name(names, texts, cwd, home):
         return why
-    if any(map(_OWN_FILES.search, texts)) or _names_own(texts, program.cwd, rules):
+    if any(map(_OWN_FILES.search, texts)) or _names_own(texts, cwd, rules):
         return _OWN
     changes = names & _CHANGERS and not ("git" in names and _GIT_LOOKS.intersection(texts[:1]))
     fills = names & _FILLERS and ("cp" not in names or _is_recursive(names, texts))
     if changes or fills:
-        reached = islice(_targets(program, home, texts), bool(names & _COPIERS), None)
-        if any(map(rules.holds_own, dict.fromkeys(reached))):
+        reached = {_place(text, cwd, home) for text in _values(texts)}
+        if not names & _COPIERS:
+            reached.add(cwd or "/")
+        if any(map(rules.holds_own, reached)):
             return _OWN
     return ""
 
 
-@lru_cache(maxsize=1024)
-def _is_looked_at(names: frozenset[str]) -> bool:
-    return not _LOOKED_AT.isdisjoint(names) or any(map(_makes_disk, names))
-
-
-def _makes_disk(name: str) -> bool:
-    return name.startswith(("mkfs", "newfs"))
-
-
 def _by_name(names: frozenset[str], texts: Sequence[str], cwd: str | None, home: str) -> str:
-    """What programs of some names do with their arguments."""
+    flags = [text for text in texts if text[:1] == "-"]
     if names & _ITSELF and not _only_looks(texts):
         return _OWN
-    if any(map(_makes_disk, names)):
+    if any(name.startswith(("mkfs", "newfs")) for name in names):
         return _DISK
-    if names & _FORMATS and not _LOOKS.issuperset(text for text in texts if text[:1] == "-"):
+    if names & _FORMATS and not (flags and _LOOKS.issuperset(flags)):
         return _DISK
-    if names & _FORMATS and not any(text[:1] == "-" for text in texts):
-        return _DISK
-    if names & _WRITERS and any(map(_DEVICE.search, _written(texts))):
+    written = (text for text in texts if not text.startswith("if="))
+    if names & _WRITERS and any(map(_DEVICE.search, written)):
         return _DISK
     if names & _REMOVERS and _is_recursive(names, texts):
         targets = [_place(text, cwd, home) for text in texts if text[:1] != "-"]
         if any(each in _PRECIOUS or each == home for each in targets):
             return _TREE
     return ""
-
-
-def _targets(program: Program, home: str, texts: Sequence[str]) -> Iterator[str]:
-    """The directory it starts in, and those that its arguments name."""
-    yield program.cwd or "/"
-    yield from (_place(text, program.cwd, home) for text in _values(texts))
-
-
-def _runs_itself(texts: Sequence[str]) -> bool:
-    """Whether an interpreter is to run it as a module."""
-    return any(
-        flag == "-m" and module.partition(".")[0] in _ITSELF for flag, module in pairwise(texts)
-    )
 
 
 def _only_looks(texts: Sequence[str]) -> bool:
@@ -188,22 +161,17 @@ def _only_looks(texts: Sequence[str]) -> bool:
     return False
 
 
-def _written(texts: Sequence[str]) -> Iterator[str]:
-    for text in texts:
-        if not text.startswith("if="):
-            yield text
-
-
 def _is_recursive(names: frozenset[str], texts: Sequence[str]) -> bool:
     if "find" in names:
         return "-delete" in texts
     if "mv" in names:
         return True
-    flags = [text for text in texts if text[:1] == "-"]
-    if "cp" in names and any(flag == "--archive" or flag[1:2] == "a" for flag in flags):
-        return True
-    return any(
-        flag.startswith("--rec") if flag.startswith("--") else "r" in flag.lower() for flag in flags
+    archive = "cp" in names and any(text == "--archive" or text[:2] == "-a" for text in texts)
+    return archive or any(
+        text.startswith("--rec")
+        if text.startswith("--")
+        else text[:1] == "-" and "r" in text.lower()
+        for text in texts
     )
 
 
@@ -216,7 +184,6 @@ def _place(text: str, cwd: str | None, home: str) -> str:
 
 
 def _values(texts: Sequence[str]) -> Iterator[str]:
-    """What may name a file: arguments, and the values that are part of flags."""
     for text in texts:
         if text[:1] != "-":
             yield text
@@ -227,7 +194,6 @@ def _values(texts: Sequence[str]) -> Iterator[str]:
 
 
 def _names_own(texts: Sequence[str], cwd: str | None, rules: Rules) -> bool:
-    """Whether an argument, or the directory it starts in, leads to what is clawkit's own."""
     if cwd is not None and rules.is_own(cwd):
         return True
     start = f"{(cwd or '').rstrip('/')}/"

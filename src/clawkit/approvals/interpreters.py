@@ -1,33 +1,256 @@
-"""Programs that run code: whether a call brings the code along, and which script it runs."""
+"""Programs that run code: whether a call brings the code along, and which script it runs.
+
+Being strict costs little: a command that is not known to be harmless runs in the sandbox. So an
+option that is not in a table, and any call of a rare interpreter, counts as code.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import NamedTuple
+import os
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Literal, NamedTuple
 
-from clawkit.approvals.base import Arg, Program
-from clawkit.approvals.carriers import FIND_ACTIONS
-from clawkit.approvals.dialects import read_dialect
-from clawkit.approvals.filters import read_filter
-from clawkit.approvals.languages import (
-    EXACT,
-    INTERPRETERS,
-    IS_INPUT,
-    PATTERN,
-    READS,
-    SHELLS,
-    UNSURE,
-    Call,
-    Walk,
-    family,
-    is_input,
-    languages_of,
-    names_of,
+from clawkit.approvals.options import (
+    FIND_ACTIONS,
+    Table,
+    base_name,
+    is_device,
+    make_table,
+    may_be,
+    may_be_option,
+    read_options,
+    words_of,
 )
-from clawkit.approvals.nodejs import read_node
-from clawkit.approvals.operands import may_be
+from clawkit.approvals.protocols import Script
+from clawkit.approvals.types import Arg, Program, Segment
 
+POSIX_SHELLS = frozenset({"sh", "bash", "dash", "ash"})
+OTHER_SHELLS = words_of(
+    """
+    ksh mksh lksh oksh pdksh yash zsh posh rbash rksh rzsh bosh pbosh mrsh loksh osh ysh csh tcsh
+    fish nu nushell elvish xonsh ion oil rc es scsh pwsh powershell cmd hush msh lash git-shell
+    rssh scponly
+    """
+)
+SHELLS = POSIX_SHELLS | OTHER_SHELLS
+
+# Interpreters whose options are not known: those that run a script and end, and those that go on
+# with their standard input.
+_RARE = words_of(
+    """
+    Rscript littler lua julia elixir guile groovy scala scala-cli amm clojure clj bb raku rakudo
+    perl6
+    runghc runhaskell ghc escript osascript expect expectk tclsh wish jimsh ocaml clisp racket gosh
+    fennel janet hy gst octave octave-cli kotlin swift coffee ts-node tsx esno lsc qjs d8 js jsc
+    rhino ipython jython micropython graalpy jruby truffleruby rbx hhvm luau dotnet-script rexx
+    regina squirrel dart m4
+    """
+)
+_INTERACTIVE = words_of(
+    """
+    R iex irb jirb pry ghci jshell jjs groovysh utop bpython ptpython gdb lldb swipl gprolog erl
+    werl sbcl ecl ccl abcl scheme chez chezscheme mit-scheme csi gsi gp maxima gforth scilab fsi
+    fsharpi csharp picolisp pil newlisp phpdbg matlab
+    """
+)
+
+
+class Grammar(NamedTuple):
+    """How the arguments of a program are read."""
+
+    options: Table
+    """Sorts: `flag`, `value`, `attached`; `code` whose value is the program, `loads` whose value
+    is something to load first, `module` whose value names what is run, `file` whose value is the
+    script; `about` to print something and end, `version` to do so when it is alone, `runs` to
+    need no script."""
+    operand: Literal["script", "program", "target", "command"] = "script"
+    """What the first operand is: a script, the program itself, a target to make, or a
+    sub-command."""
+    words: Mapping[str, str] = MappingProxyType({})
+    """Operands that mean `code`, or that code is read (`reads`)."""
+    groups: bool = True
+    permutes: bool = False
+    dashes: bool = True
+    """Whether `--` means no more than that operands follow."""
+
+
+_GRAMMARS = {
+    "python": Grammar(
+        make_table(
+            flag="-b -B -d -E -I -O -P -q -R -s -S -t -u -v -x",
+            value="-W -X --check-hash-based-pycs",
+            code="-c",
+            module="-m",
+            about="-h -V -? --help --version --help-all --help-env --help-xoptions",
+        )
+    ),
+    "node": Grammar(
+        make_table(
+            flag="""-c --abort-on-uncaught-exception --check --enable-source-maps --expose-gc
+            --experimental-strip-types --experimental-vm-modules --no-deprecation --no-warnings
+            --pending-deprecation --permission --preserve-symlinks --throw-deprecation
+            --trace-deprecation --trace-uncaught --trace-warnings --use-openssl-ca --watch""",
+            value="""-C --conditions --disable-warning --dns-result-order --test-concurrency
+            --test-name-pattern --test-reporter --test-reporter-destination --test-shard --title
+            --unhandled-rejections --watch-path""",
+            attached="--max-http-header-size= --max-old-space-size= --stack-size="
+            " --stack-trace-limit=",
+            loads="""-r --require --import --loader --experimental-loader --env-file
+            --env-file-if-exists""",
+            code="-e --eval -p --print -pe",
+            runs="--test",
+            about="-v --version -h --help --v8-options",
+        ),
+        words={"inspect": "reads", "debug": "reads"},
+        groups=False,
+    ),
+    "ruby": Grammar(
+        make_table(
+            flag="-a -c -l -n -p -s -U -w --verbose --yjit --jit --debug",
+            value="-E --encoding --external-encoding --internal-encoding",
+            attached="-F -i",
+            loads="-I -r -C -X",
+            code="-e",
+            about="-h --help --version --copyright",
+            version="-v",
+        )
+    ),
+    "perl": Grammar(
+        make_table(
+            flag="-a -c -l -n -p -s -t -T -U -w -W -X",
+            attached="-C -F -i",
+            loads="-I -M",
+            code="-e -E",
+            about="-h -v -V --help --version",
+        )
+    ),
+    "php": Grammar(
+        make_table(
+            flag="-l -n -q -s -w --no-php-ini",
+            value="-t",
+            loads="-c -d -z",
+            code="-r --run",
+            module="-S",
+            file="-f",
+            about="-h -i -m -v --help --version --info --modules --ini",
+        ),
+        dashes=False,  # behind it, nothing is taken for a script
+    ),
+    "bun": Grammar(
+        make_table(
+            flag="--bun --hot --no-install --silent --watch",
+            code="-e --eval -p --print",
+            version="--version --help",
+        ),
+        operand="command",
+        words={"exec": "code", "x": "code", "repl": "reads"},
+        groups=False,
+        permutes=True,
+        dashes=False,
+    ),
+    "deno": Grammar(
+        make_table(
+            flag="""-A --allow-all --allow-env --allow-net --allow-read --allow-run --allow-write
+            --check --frozen --no-check --no-lock --quiet --watch""",
+            attached="--allow-env= --allow-net= --allow-read= --allow-run= --allow-write=",
+            version="--version --help",
+        ),
+        operand="command",
+        words={"eval": "code", "x": "code", "repl": "reads"},
+        groups=False,
+        permutes=True,
+        dashes=False,
+    ),
+    "awk": Grammar(
+        make_table(
+            flag="-b -c -n -P -r -s -S --csv --posix --re-interval --sandbox --traditional",
+            value="-F -v --assign --field-separator",
+            code="-e --source",
+            file="-f --file",
+            about="-h -V --help --version",
+        ),
+        operand="program",
+    ),
+    "sed": Grammar(
+        make_table(
+            flag="""-b -E -n -r -s -u -z --debug --follow-symlinks --in-place --null-data --posix
+            --quiet --regexp-extended --sandbox --separate --silent --unbuffered
+            --zero-terminated""",
+            value="-l --line-length",
+            attached="-i --in-place=",
+            code="-e --expression",
+            file="-f --file",
+            about="-h --help --version",
+        ),
+        operand="program",
+        permutes=True,
+    ),
+    "make": Grammar(
+        make_table(
+            flag="""-b -B -d -e -i -k -L -m -n -p -q -r -R -s -S -t -w --always-make --debug
+            --dry-run --ignore-errors --jobs --just-print --keep-going --no-builtin-rules
+            --no-print-directory --print-directory --question --quiet --silent --touch --trace
+            --warn-undefined-variables""",
+            value="-C -I -o -W --directory --include-dir",
+            attached="-j -l -O --debug= --jobs= --load-average= --output-sync= --shuffle=",
+            code="-E --eval",
+            file="-f --file --makefile",
+            about="-h -v --help --version",
+        ),
+        operand="target",
+        permutes=True,
+    ),
+}
+INTERPRETERS = _RARE | _INTERACTIVE | (_GRAMMARS.keys() - {"make"})
+
+_KNOWN: dict[str, str] = {
+    **{name: name for name in (*INTERPRETERS, *SHELLS)},
+    **dict.fromkeys(("pypy", "pythonw"), "python"),
+    **dict.fromkeys(("nodejs", "iojs"), "node"),
+    **dict.fromkeys(("php-cgi", "php-cli"), "php"),
+    "luajit": "lua",
+    **dict.fromkeys(("gawk", "mawk", "nawk", "goawk", "original-awk"), "awk"),
+    **dict.fromkeys(("gsed", "ssed", "minised"), "sed"),
+    **dict.fromkeys(("make", "gmake"), "make"),
+    **dict.fromkeys(("find", "gfind"), "find"),
+    **dict.fromkeys(("xargs", "gxargs"), "xargs"),
+}
+_VERSIONED = re.compile(r"([A-Za-z]+(?:-[A-Za-z]+)*?)[-.]?\d", re.ASCII)
+_LONGEST = 64
+_MAX_NAME = 255
+"""Characters of a name that count: no file has a longer one."""
 _ABOUT = ("--version", "--help")
+# make runs `X!=command`, and what some variables say.
+_ASSIGNS_CODE = re.compile(
+    r"\s*(?:[^\s=]*!|(?:(?:GNU)?MAKEFLAGS|MAKEFILES|\.?SHELL(?:FLAGS)?)\s*[:+?]*)=", re.ASCII
+)
+# Of Python: modules that take code from their arguments, or from the standard input.
+_TAKING = words_of(
+    """code asyncio pdb IPython bpython ptpython idlelib this timeit cProfile profile trace runpy"""
+)
+
+MAX_SCRIPTS = 8
+"""Most scripts of a command that are looked at before it runs."""
+_SCRIPTED = re.compile(r"py|node|deno|bun")
+_READERS = words_of(
+    """ls cat head tail wc grep rg date sleep which mkdir chmod pip pip3 id whoami uname hostname
+    printenv clear"""
+)
+"""Programs that write no scripts."""
+_SETTLES = frozenset({"code", "module", "file", "runs", "operand"})
+"""What says what is run."""
+
+_BRINGS = "its program is among the arguments"
+_LOADS = "its options load other code"
+_READS = "it reads its program from the standard input"
+_IS_INPUT = "its program is, or could be, the standard input"
+_GOES_ON = "it goes on to read its standard input"
+_UNSURE = "with these options it is not clear what runs"
+_NOT_READ = "what this interpreter makes of its arguments is not known"
 
 
 class Called(NamedTuple):
@@ -46,6 +269,42 @@ class Called(NamedTuple):
 _NO_CODE = Called()
 
 
+@lru_cache(maxsize=1024)
+def _family(name: str) -> str:
+    name = name.removesuffix(".exe").removesuffix("-static").removesuffix("-dbg")
+    if (found := _KNOWN.get(name)) is not None:
+        return found
+    versioned = _VERSIONED.match(name)
+    if versioned is None or name.endswith("-config"):
+        return ""
+    return _KNOWN.get(versioned[1], "")
+
+
+def family(name: str) -> str:
+    """The language of an interpreter, or the shell, that a base name means; empty for others.
+
+    A version makes no difference: `python3.11` is `python`.
+    """
+    return _family(name) if len(name) <= _LONGEST else ""
+
+
+@lru_cache(maxsize=1024)
+def _names(name: str, resolved: str, real: str) -> frozenset[str]:
+    return frozenset(base_name(path)[:_MAX_NAME] for path in (name, resolved, real))
+
+
+def names_of(program: Program) -> frozenset[str]:
+    """The base names that a program goes by: as it was written, as it was found, without links."""
+    name = program.name
+    names = _names if len(name) <= _LONGEST else _names.__wrapped__
+    return names(name, program.resolved, program.real)
+
+
+@lru_cache(maxsize=1024)
+def _languages_of(names: frozenset[str]) -> frozenset[str]:
+    return frozenset(filter(None, map(family, names)))
+
+
 def is_interpreter(names: Collection[str]) -> bool:
     """Whether a program, by any of its base names, runs code in a language other than a shell's."""
     return any(family(name) in INTERPRETERS for name in names)
@@ -58,7 +317,7 @@ def is_shell(names: Collection[str]) -> bool:
 
 def how_called(program: Program) -> Called:
     """What the names and the arguments of a program say about the code that it runs."""
-    languages = languages_of(names_of(program))
+    languages = _languages_of(names_of(program))
     if not languages:
         return _NO_CODE
     by_shell = not languages.isdisjoint(SHELLS)
@@ -66,12 +325,12 @@ def how_called(program: Program) -> Called:
         # All of them take a script in the same way, and `sh` is mostly a link to another one.
         languages = frozenset((min(languages),))
     calls = [_read(language, program.argv, program.cwd) for language in sorted(languages)]
-    return Called(
-        next((call.code for call in calls if call.code), ""),
-        next((call.reads for call in calls if call.reads), ""),
-        _script(program, calls[0]) if len(calls) == 1 else None,
-        by_shell,
-    )
+    code = next((call.code for call in calls if call.code), "")
+    reads = next((call.reads for call in calls if call.reads), "")
+    script = program.argv[calls[0].script] if len(calls) == 1 and calls[0].script else None
+    if script is not None and (code or reads or script.glob or not script.text):
+        script = None
+    return Called(code, reads, script, by_shell)
 
 
 def inline_code(program: Program) -> str:
@@ -84,41 +343,164 @@ def script_operand(program: Program) -> Arg | None:
     return how_called(program).script
 
 
-def _script(program: Program, call: Call) -> Arg | None:
-    if not call.script or call.loads or call.reads or call.code:
+def names_interpreter(command: str) -> bool:
+    """Whether a command may run a script of `find_scripts`, at first sight."""
+    return _SCRIPTED.search(command) is not None
+
+
+def find_scripts(segments: Sequence[Segment]) -> list[Script]:
+    """The Python and JavaScript files that a command runs; those whose directory is certain.
+
+    What comes behind a part that may itself write files is left out: the file that is there now
+    need not be the one that will run.
+    """
+    found: dict[Script, None] = {}
+    may_write = False
+    for segment in segments:
+        piped = any(program.input == "pipe" for program in segment.programs)
+        if (may_write and not piped) or len(found) >= MAX_SCRIPTS:
+            break
+        for program in segment.programs:
+            if (script := _find_script(program)) is not None:
+                found[script] = None
+        names = {base_name(program.name) for program in segment.programs if not program.wrapper}
+        may_write |= not names <= _READERS or any(file.writes for file in segment.files)
+    return list(found)[:MAX_SCRIPTS]
+
+
+def _find_script(program: Program) -> Script | None:
+    languages = _languages_of(names_of(program))
+    operand = script_operand(program)
+    if not languages.isdisjoint(("bun", "deno")):
+        # They take options anywhere, of which only few are known.
+        words = [arg for arg in program.argv[1:4] if arg.text != "run"]
+        operand = words[0] if words and not words[0].glob else None
+        languages = frozenset({"node"})
+    if operand is None or operand.text in ("", "-"):
         return None
-    script = program.argv[call.script]
-    return None if script.glob or not script.text else script
+    path = operand.text
+    while path.startswith("./"):
+        path = path[2:].lstrip("/")
+    if not path.startswith("/") and program.cwd is None:
+        return None
+    path = os.path.join(program.cwd or "/", path)
+    if "python" in languages:
+        # Another language, and a file whose first line is none of it.
+        options = [arg.text for arg in program.argv[1:] if arg.text[:1] == "-"]
+        if base_name(program.name).startswith("python2") or "-x" in options:
+            return None
+        return Script("python", path)
+    is_script = "node" in languages and path.endswith((".js", ".mjs", ".cjs"))
+    return Script("javascript", path) if is_script else None
 
 
-def _read(language: str, argv: Sequence[Arg], cwd: str | None) -> Call:
-    if language in EXACT:
-        return Walk(language, argv, cwd).call()
+@dataclass(slots=True)
+class _Call:
+    """How a program was called as an interpreter of one language."""
+
+    code: str = ""
+    reads: str = ""
+    script: int = 0
+    """Index of its script; 0 for none."""
+
+
+def _read(language: str, argv: Sequence[Arg], cwd: str | None) -> _Call:
     if language in SHELLS:
         return _read_shell(argv, cwd)
-    match language:
-        case "node":
-            return read_node(argv, cwd)
-        case "awk" | "sed" | "make":
-            return read_filter(language, argv, cwd)
-        case "find":
-            starts = any(may_be(arg, FIND_ACTIONS) for arg in argv[1:])
-            return Call("it starts programs that its arguments name" if starts else "")
-        case "xargs":
-            return Call("it starts a program with arguments from its standard input")
-        case "ghc":
-            return Call(read_dialect(language, argv, cwd).code)
-    return read_dialect(language, argv, cwd)
+    if language == "find":
+        starts = any(may_be(arg, FIND_ACTIONS) for arg in argv[1:])
+        return _Call("it starts programs that its arguments name" if starts else "")
+    if language == "xargs":
+        return _Call("it starts a program with arguments from its standard input")
+    if language in _INTERACTIVE:
+        return _Call(_NOT_READ, _GOES_ON)
+    if language in _RARE:
+        scripts = len(argv) > 1 and all(_is_plain(arg, cwd) for arg in argv[1:])
+        return _Call(_NOT_READ, "" if scripts else _NOT_READ)
+    try:
+        return _read_table(language, argv, cwd)
+    except LookupError:
+        return _Call(_UNSURE, _UNSURE)
 
 
-def _read_shell(argv: Sequence[Arg], cwd: str | None) -> Call:
+def _read_shell(argv: Sequence[Arg], cwd: str | None) -> _Call:
     """A shell without options; the text of `-c` is looked at as a command, not here."""
     if len(argv) == 1:
-        return Call(reads=READS)
+        return _Call(reads=_READS)
     first = argv[1]
     if first.glob:
-        return Call(reads=PATTERN)
+        return _Call(reads=_UNSURE)
     if first.text[:1] in ("-", "+"):
         told = first.text == "-c" or (first.text in _ABOUT and len(argv) == 2)
-        return Call(reads="" if told else UNSURE)
-    return Call(reads=IS_INPUT if is_input(first.text, cwd) else "", script=1)
+        return _Call(reads="" if told else _UNSURE)
+    return _Call(reads=_IS_INPUT if _is_input(first.text, cwd) else "", script=1)
+
+
+def _is_input(text: str, cwd: str | None) -> bool:
+    return text == "-" or is_device(text, cwd)
+
+
+def _is_plain(arg: Arg, cwd: str | None) -> bool:
+    return not may_be_option(arg) and arg.text[:1] != "+" and not _is_input(arg.text, cwd)
+
+
+def _read_table(language: str, argv: Sequence[Arg], cwd: str | None) -> _Call:
+    """How a program was called by its table. Raises `LookupError` when that cannot be told."""
+    grammar, call = _GRAMMARS[language], _Call()
+    if not grammar.dashes and any(arg.text == "--" for arg in argv):
+        raise LookupError("--")
+    if len(argv) == 2 and grammar.options.get(argv[1].text) == "version":
+        return call
+    settled = False  # whether it is known what is run
+    for option in read_options(
+        argv, grammar.options, groups=grammar.groups, permutes=grammar.permutes
+    ):
+        match option.sort:
+            case "about":
+                return call
+            case "loads":
+                call.code = call.code or _LOADS
+            case "code":
+                call.code = _BRINGS
+            case "module" if (name := option.value.partition(".")[0]) in _TAKING:
+                call.code = call.reads = f"the module {name} takes code from anywhere"
+            case "file":
+                if grammar.operand == "target":
+                    call.code = "its rules come from a file that the arguments name"
+                if _is_input(option.value, cwd):
+                    call.reads = _IS_INPUT
+            case "operand":
+                _take_operand(grammar, call, argv[option.at], option.at, cwd, settled=settled)
+                if grammar.operand == "script":
+                    return call
+        settled = settled or option.sort in _SETTLES
+        if language == "python" and option.sort in ("code", "module"):
+            return call
+    if not settled and grammar.operand == "program":
+        call.code = _BRINGS
+    elif not settled and grammar.operand != "target":
+        call.reads = _READS
+    return call
+
+
+def _take_operand(
+    grammar: Grammar, call: _Call, arg: Arg, at: int, cwd: str | None, *, settled: bool
+) -> None:
+    match grammar.words.get(arg.text):
+        case "reads":
+            call.reads = _GOES_ON
+        case "code":
+            call.code = _BRINGS
+    match grammar.operand:
+        case "program":
+            call.code = call.code if settled else _BRINGS
+        case "target":
+            if arg.glob or "$" in arg.text or _ASSIGNS_CODE.match(arg.text):
+                call.code = _BRINGS
+        case "command":
+            if not _is_plain(arg, cwd):
+                call.reads = _IS_INPUT
+        case _ if not settled:
+            call.script = at
+            if _is_input(arg.text, cwd):
+                call.reads = _IS_INPUT

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from clawkit.approvals.analyze import analyze
-from clawkit.approvals.base import Decision, Entry, Policy, Rules
-from clawkit.approvals.combine import combine
-from clawkit.approvals.decide import allow_all, decide
-from clawkit.approvals.document import (
+from clawkit.approvals.allow_always import make_offers, offer_access
+from clawkit.approvals.analysis import analyze
+from clawkit.approvals.decide import allow_all, decide, refuse_all, sandbox_all
+from clawkit.approvals.effective_policy import combine
+from clawkit.approvals.expansion import OneLook
+from clawkit.approvals.file import (
     NO_DOCUMENT,
     BadDocumentError,
     DocPolicy,
@@ -20,10 +23,12 @@ from clawkit.approvals.document import (
     read_document,
 )
 from clawkit.approvals.hardline import may_be_hardline
-from clawkit.approvals.offers import make_offers
-from clawkit.approvals.programs import OneLook
-from clawkit.approvals.seam import Request
-from clawkit.config.sections.exec import Ask, Exec, Security
+from clawkit.approvals.protocols import Request
+from clawkit.approvals.types import Decision, Entry, Policy, Rules, Where
+from clawkit.config.sections.tools import Ask, Exec, Security
+from clawkit.process.protocols import NO_GRANTS
+
+_NO_ENTRY_HELPS = ("access", "detach", "gap", "unconfined")
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,8 @@ class Judge:
     """Entries beside those of the document."""
     only_more: bool = False
     """Whether the entries of the document do not count."""
+    confines: bool = True
+    """Whether the kernel can confine what an entry allows, or need not."""
     ignore_floor: bool = False
     """Whether the document's own security and ask do not count."""
     _policies: dict[tuple[DocPolicy, Security | None, Ask | None], Policy] = field(
@@ -64,17 +71,41 @@ class Judge:
         except BadDocumentError as error:
             return Decision("deny", _refuse_all(error), str(error), code="document")
         policy = self._policy(document, request.security, request.ask)
-        if (policy.security, policy.ask) == ("full", "off") and not self._is_suspect(request):
-            return allow_all(request.command, policy)
         rules = self.rules(document, policy)
+        if (known := self._know(request, policy, rules)) is not None:
+            return known
         analysis = analyze(
             request.command, cwd=request.cwd, env=request.env, assigned=request.assigned
         )
         home = request.env.get("HOME", "")
-        decision = decide(analysis, policy, rules, home=home)
-        if decision.verdict == "ask" and (offers := make_offers(decision, rules, home=home)):
-            return replace(decision, offers=offers)
-        return decision
+        stored = (each.grants or NO_GRANTS for each in rules.entries if each.extent == "access")
+        granted = reduce(or_, stored, request.granted)
+        where = Where(
+            request.wanted,
+            request.leaves,
+            self.confines,
+            request.access,
+            granted,
+            "detach" in request.modes,
+        )
+        decision = decide(analysis, policy, rules, home=home, where=where)
+        if decision.verdict == "ask" and decision.code == "access":
+            return replace(decision, offers=offer_access(decision))
+        if decision.verdict != "ask" or decision.code in _NO_ENTRY_HELPS:
+            return decision
+        return replace(decision, offers=make_offers(decision, rules, home=home))
+
+    def _know(self, request: Request, policy: Policy, rules: Rules) -> Decision | None:
+        """The decision, when it takes no look at the command."""
+        if (policy.security, policy.ask) == ("full", "off") and request.wanted != "sandbox":
+            return None if self._is_suspect(request) else allow_all(request.command, policy)
+        if request.wanted == "host" or policy.ask == "always" or rules.strict_inline_eval:
+            return None
+        if request.access != NO_GRANTS or "detach" in request.modes:
+            return None
+        if request.wanted == "sandbox" or not (rules.entries or rules.skills):
+            return refuse_all(policy) or sandbox_all(request.command, policy)
+        return None
 
     def _policy(self, document: Document, security: Security | None, ask: Ask | None) -> Policy:
         floor = (NO_DOCUMENT if self.ignore_floor else document).policy_for(self.agent)
@@ -108,6 +139,7 @@ class Judge:
             strict_inline_eval=settings.strict_inline_eval,
             skills=self.skills if policy.auto_allow_skills else {},
             redirects=settings.redirects,
+            look=not self.confines,
             may_read=self.may_read,
             may_write=_Once(self.may_write).__getitem__,
             is_own=_Once(self.is_own).__getitem__,

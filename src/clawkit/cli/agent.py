@@ -5,58 +5,61 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-import signal
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawkit.agent.events import Noticed, TurnEnded
-from clawkit.assistant import Agent
 from clawkit.cli.options import (
+    can_ask,
+    cancelled_by_signals,
     conversation_options,
     is_command,
     is_terminal,
     warn,
+    workspace_warning,
     wrong_usage,
 )
-from clawkit.cli.watching_turns import JsonLines, PlainWatcher, Watcher
-from clawkit.content import Block, Text
-from clawkit.core.context import Sender
 from clawkit.errors import ClawkitError
 from clawkit.text import one_line, printable
+
+if TYPE_CHECKING:
+    from clawkit.agent.events import TurnEnded
+    from clawkit.agent_session import Agent
+    from clawkit.cli.turn_output import TurnOutput
+    from clawkit.content import Block
 
 MAX_MESSAGE = 4 * 1024 * 1024
 """Bytes."""
 _BLIND = (
-    "takes no images: it is only told that there was one. If it does, put "
+    "does not take images: it only learns that there was one. If it does, put "
     'input: ["text", "image"] into its entry under models.providers'
 )
 
 
 @click.command(
-    short_help="Give an agent one message and print its answer.",
+    short_help="Send an agent one message and print its answer.",
     context_settings={"allow_extra_args": True},
 )
-@click.option("-m", "--message", metavar="TEXT", help="What to say; - reads standard input.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print everything that happens as JSON lines."
-)
-@click.option("--print-prompt", is_flag=True, help="Print the system prompt and end.")
+@click.option("-m", "--message", metavar="TEXT", help="The message; - reads standard input.")
+@click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON.")
+@click.option("--print-prompt", is_flag=True, help="Print the system prompt and exit.")
 @conversation_options
 def agent(**options: Any) -> int:
-    """Give an agent one message, let it work until it is done, and print its answer.
+    """Send an agent one message, let it work until it is done, and print its answer.
 
     The answer goes to standard output, what the agent does to standard error. With --json every
-    event is one line on standard output; the last one has `"type": "turn_end"`. Where nobody can be
-    asked, whatever needs an approval is refused.
+    event is one line on standard output; the last one has `"type": "turn_end"`. Without
+    a terminal to ask at, whatever needs an approval is refused.
 
     \b
     clawkit agent -m "Which tests are slow here?"
     git diff | clawkit agent -m - --session review
     clawkit agent -m "Fix the failing test" --json --max-turns 30
     """
-    watcher: Watcher = JsonLines() if options["as_json"] else PlainWatcher()
+    from clawkit.cli.turn_output import JsonOutput, PlainOutput
+
+    watcher: TurnOutput = JsonOutput() if options["as_json"] else PlainOutput()
     try:
         _refuse_words(click.get_current_context().args, options["message"])
         if options["print_prompt"]:
@@ -75,14 +78,14 @@ def agent(**options: Any) -> int:
 
 
 def _refuse_words(words: list[str], message: str | None) -> None:
-    """Words without an option are a message whose `-m`, or whose quotes, were forgotten."""
+    """Words without an option are a message whose `-m`, or whose quotes, are missing."""
     if words:
         said = shlex.quote(one_line(" ".join(filter(None, (message, *words))), 60))
         raise click.UsageError(f"the message is one argument, after -m: clawkit agent -m {said}")
 
 
 def _approver_beside_pipe(options: dict[str, Any]) -> Any:
-    """Asks who sits at the terminal while the message takes up standard input."""
+    """Asks at the terminal while standard input is the message."""
     is_piped = options["message"] == "-" and not is_terminal(sys.stdin)
     if not is_piped or not is_terminal(sys.stderr) or options["as_json"] or is_command():
         return None
@@ -94,21 +97,23 @@ def _approver_beside_pipe(options: dict[str, Any]) -> Any:
 
 def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agent:
     """The conversation that the options ask for."""
-    from clawkit.process.hidden import hide_memory
+    from clawkit.agent_session import Agent
+    from clawkit.core.context import Sender
+    from clawkit.process.process_table import hide_memory
 
     hide_memory()
     if is_command():
         approver = None
-    elif approver is None and is_terminal(sys.stdin) and is_terminal(sys.stderr):
+    elif approver is None and can_ask():
         from clawkit.cli.terminal import TerminalApprover
 
         approver = TerminalApprover()
     session = options["session"]
     if options["no_session"] and (session or options["go_on"]):
-        raise click.UsageError("--no-session keeps nothing: there is no conversation to go on with")
+        raise click.UsageError("--no-session cannot be combined with --session or --continue")
     if options["go_on"]:
         if session:
-            raise click.UsageError("--continue and --session are two ways to say it; use one")
+            raise click.UsageError("--continue and --session cannot be combined")
         session = _latest(options)
     with wrong_usage():
         opened = Agent.open(
@@ -129,7 +134,7 @@ def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agen
             approver=approver,
             tell=tell,
         )
-    warn(opened.warnings)
+    warn(filter(None, (*opened.warnings, workspace_warning(opened.kit.workspace))))
     return opened
 
 
@@ -137,7 +142,7 @@ def _latest(options: dict[str, Any]) -> str:
     """The id of the conversation that was last used in this directory."""
     from clawkit.config.load import load
     from clawkit.runtime import resolve_workspace
-    from clawkit.sessions.place import locate_store
+    from clawkit.sessions.location import locate_store
     from clawkit.sessions.store import SessionStore
 
     loaded = load(options["config_file"])
@@ -149,7 +154,7 @@ def _latest(options: dict[str, Any]) -> str:
     finally:
         store.close()
     if not found:
-        raise click.UsageError(f"there is no conversation of the agent {name!r} in {place} yet")
+        raise click.UsageError(f"the agent {name!r} has no session in {place} yet")
     return found[0].id
 
 
@@ -161,9 +166,12 @@ async def _print_prompt(opened: Agent) -> int:
 
 
 async def _one_turn(
-    opened: Agent, text: str, images: tuple[str, ...], watcher: Watcher
+    opened: Agent, text: str, images: tuple[str, ...], watcher: TurnOutput
 ) -> TurnEnded:
-    """The turn, stopped cleanly by Ctrl-C, a polite kill, or when nobody takes the output."""
+    """The turn, stopped cleanly by Ctrl-C, SIGTERM, or when the output cannot be written."""
+    from clawkit.agent.events import Noticed
+    from clawkit.content import Text
+
     async with opened:
         with wrong_usage():
             said: list[Block] = [Text(text), *[await opened.attach(path) for path in images]]
@@ -172,32 +180,25 @@ async def _one_turn(
             watcher(Noticed(f"{model.ref} {_BLIND}", "warning"))
         task = asyncio.ensure_future(opened.send(said))
         watcher.stop = task.cancel
-        loop = asyncio.get_running_loop()
-        for each in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(each, task.cancel)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            raise watcher.failed or KeyboardInterrupt from None
-        finally:
-            for each in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(each)
+        with cancelled_by_signals(task):
+            try:
+                return await task
+            except asyncio.CancelledError:
+                raise watcher.failed or KeyboardInterrupt from None
 
 
 def _read_message(text: str | None) -> str:
     if text is None:
-        raise click.UsageError("say something: -m TEXT, or -m - to read standard input")
+        raise click.UsageError("a message is needed: -m TEXT, or -m - to read standard input")
     # Whatever the locale, what was typed or piped is taken for UTF-8.
-    data = _read_input() if text == "-" else os.fsencode(text)
+    data = os.fsencode(text)
+    if text == "-":
+        data = sys.stdin.buffer.read(MAX_MESSAGE + 1) if sys.stdin is not None else b""
     if len(data) > MAX_MESSAGE:
         raise click.UsageError(f"the message is longer than {MAX_MESSAGE} bytes")
     if b"\0" in data:
-        raise click.UsageError("standard input is no text: give a file's name in the message")
+        raise click.UsageError("standard input is not text; name the file in the message instead")
     text = data.decode("utf-8", "replace")
     if not text.strip():
         raise click.UsageError("the message is empty")
     return text
-
-
-def _read_input() -> bytes:
-    return sys.stdin.buffer.read(MAX_MESSAGE + 1) if sys.stdin is not None else b""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from clawkit.cli.allowlisting import allowlist
+from clawkit.cli.allowlist import allowlist
 from clawkit.cli.options import (
     Settings,
+    can_ask,
     config_option,
     is_terminal,
     json_option,
@@ -22,14 +23,14 @@ from clawkit.cli.options import (
     scope_options,
     warn,
 )
-from clawkit.config.load import load
-from clawkit.config.paths import approvals_file, audit_file, waiting_file
+from clawkit.config.paths import approvals_file, audit_file, home, waiting_file
 from clawkit.core.approval import Extent
-from clawkit.core.context import Scope
+from clawkit.errors import ConflictError
 from clawkit.text import human_time, one_line, printable
 
 if TYPE_CHECKING:
-    from clawkit.approvals.waiting import Stored, Waiting
+    from clawkit.approvals.pending_store import PendingStore, Stored
+
 
 _CHOICES = ("allow-once", "allow-always", "deny")
 _COLOURS = {"allow": "green", "ask": "yellow", "deny": "red"}
@@ -39,14 +40,14 @@ _WIDTH = 100
 @click.group()
 @click.pass_context
 def approvals(context: click.Context) -> None:
-    """Answer questions about commands, and say which commands need none.
+    """Answer approval requests, and decide which commands need none.
 
     \b
     clawkit approvals check 'git status | head'      would it run, and why
-    clawkit approvals allowlist add git --args git   let git run, but nothing git could start
-    clawkit approvals pending                        what waits for an answer
+    clawkit approvals allowlist add git --args git   allow everyday git commands
+    clawkit approvals pending                        requests waiting for an answer
     clawkit approvals resolve 3f2a allow-once        answer it
-    clawkit approvals watch                          answer all that comes, at this terminal
+    clawkit approvals watch                          answer requests at this terminal
     """
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         context.color = False
@@ -58,17 +59,23 @@ def approvals(context: click.Context) -> None:
     "--allow",
     multiple=True,
     metavar="PATTERN",
-    help="As if this were listed, and nothing else; can be given several times.",
+    help="As if only this were on the allowlist; can be given several times.",
 )
 @click.option(
     "--safe-bin",
     "safe_bins",
     multiple=True,
     metavar="NAME",
-    help="As if this were a safe program, and no other; can be given several times.",
+    help="As if only this were a safe program; can be given several times.",
 )
 @click.option("--security", type=click.Choice(["deny", "allowlist", "full"]), help="As if set.")
 @click.option("--ask", type=click.Choice(["off", "on-miss", "always"]), help="As if set.")
+@click.option(
+    "--place",
+    type=click.Choice(["auto", "sandbox", "host"]),
+    help="Judge it for the sandbox, for the host, or for where it would run (auto). Default: auto, "
+    "and host with --allow or --safe-bin.",
+)
 @click.option("--cwd", metavar="DIR", help="Where the command would run. Default: the workspace.")
 @click.option(
     "--jsonl",
@@ -84,45 +91,47 @@ def check(
     safe_bins: tuple[str, ...],
     security: str | None,
     ask: str | None,
+    place: str | None,
     cwd: str | None,
     jsonl: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Say what would become of a command, without running it.
+    """Say whether a command would run, and where, without running it.
 
-    Exit code 0 when it would run unasked, 3 when not. With --jsonl 0, or 1 when a line made no
-    sense.
+    Exit code 0 if it would run without asking, 3 if not. With --jsonl 0, or 1 if a line is invalid.
     """
-    from clawkit.cli.checking import Checker, check_lines, show, to_json
+    from clawkit.cli.approvals_check import Checker, check_lines, show, to_json
 
     settings = read_settings(options)
     warn(map(str, settings.loaded.warnings))
     if jsonl:
-        if command is not None or allow or safe_bins or security or ask or cwd:
+        if command is not None or allow or safe_bins or security or ask or place or cwd:
             raise click.UsageError("--jsonl takes all of that from standard input")
         if sys.stdin is None:
             raise click.UsageError("--jsonl needs standard input, which is closed")
         sys.exit(check_lines(Checker(settings), sys.stdin.buffer))
     if command is None:
-        raise click.UsageError("say which command: clawkit approvals check 'git status'")
+        raise click.UsageError("name a command: clawkit approvals check 'git status'")
     _check_options(allow, cwd)
     case: dict[str, Any] = {"command": command, "cwd": cwd, "security": security, "ask": ask}
+    case["place"] = place
     case |= {"allowlist": list(allow)} if allow else {}
     case |= {"safeBins": list(safe_bins)} if safe_bins else {}
+    checker = Checker(settings)
     try:
-        decision = Checker(settings).check(case)
+        decision = checker.check(case)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if as_json:
         print_json(to_json(decision))
     else:
-        show(decision, command)
+        show(decision, command, checker.backend)
     sys.exit(0 if decision.verdict == "allow" else 3)
 
 
 def _check_options(allow: tuple[str, ...], cwd: str | None) -> None:
-    from clawkit.approvals.allow.entries import validate_pattern
+    from clawkit.approvals.entries import validate_pattern
 
     if cwd is not None and not os.path.isdir(cwd):
         raise click.UsageError(f"--cwd: {cwd!r} is not a directory")
@@ -134,28 +143,27 @@ def _check_options(allow: tuple[str, ...], cwd: str | None) -> None:
 @approvals.command()
 @json_option
 def pending(as_json: bool) -> None:
-    """Show the questions that wait for an answer."""
+    """List the requests that wait for an answer."""
     now_ms = round(time.time() * 1000)
-    # Nobody has asked anything yet when there is no store.
-    found = _waiting().pending(now_ms) if os.path.lexists(waiting_file(os.environ)) else []
+    found = _pending(now_ms)
     if as_json:
         print_json([_row(each, now_ms) for each in found])
         return
     if not found:
-        click.echo("Nothing waits for an answer.", err=True)
+        click.echo("No request is pending.", err=True)
     for each in found:
         _show_pending(each, now_ms)
 
 
 def _show_pending(each: Stored, now_ms: int) -> None:
-    from clawkit.approvals.display import render
+    from clawkit.approvals.prompt import render
 
     left = human_time(max(0, each.expires_ms - now_ms) / 1000)
-    gone = "; whoever asked is gone" if each.orphaned else ""
+    gone = "; the process that asked is gone" if each.orphaned else ""
     click.secho(f"{each.slug}  {left} left{gone}", bold=True)
     for row in render(each.question, width=_width() - 2).split("\n"):
         click.echo(f"  {row}")
-    always = "|allow-always" if each.question.lasting else ""
+    always = "|allow-always" if each.question.stored else ""
     click.echo(f"  Answer: clawkit approvals resolve {each.slug} allow-once{always}|deny")
 
 
@@ -172,22 +180,22 @@ def _width() -> int:
     type=click.Choice(get_args(Extent)),
     help="How much allow-always covers. Default: the least that was offered.",
 )
-@click.option("--reason", default="", help="Why; the model is told.")
+@click.option("--reason", default="", help="Why; the model sees it.")
 @json_option
 def resolve(approval: str, decision: str, extent: str | None, reason: str, as_json: bool) -> None:
-    """Answer the question ID with allow-once, allow-always or deny.
+    """Answer the request ID with allow-once, allow-always or deny.
 
-    ID may be the beginning of one, as long as no other begins so.
+    ID may be a prefix, as long as it is unambiguous.
     """
     from clawkit.approvals.broker import Broker
 
     refuse_commands()
     if extent is not None and decision != "allow-always":
-        raise click.UsageError("--extent goes only with allow-always")
+        raise click.UsageError("--extent requires allow-always")
     waiting = _waiting()
     asked = waiting.get(approval)
-    if decision == "allow-always" and extent is None and asked.question.lasting:
-        extent = asked.question.lasting[0].extent
+    if decision == "allow-always" and extent is None and asked.question.stored:
+        extent = asked.question.stored[0].extent
     done = Broker(waiting).resolve(
         asked.id,
         decision,
@@ -202,14 +210,14 @@ def resolve(approval: str, decision: str, extent: str | None, reason: str, as_js
     shown = f" ({extent})" if extent else ""
     click.echo(f"{done.slug}: {decision}{shown}", err=True)
     if asked.orphaned and decision != "deny":
-        click.echo("But whoever asked is gone: nothing runs by this.", err=True)
+        click.echo("But the process that asked is gone, so nothing runs.", err=True)
 
 
 @approvals.command()
 @json_option
 def get(as_json: bool) -> None:
     """Show the approvals document and its revision."""
-    from clawkit.approvals.document import read_document
+    from clawkit.approvals.file import read_document
 
     path = approvals_file(os.environ)
     document = read_document(path)
@@ -217,7 +225,7 @@ def get(as_json: bool) -> None:
         print_json({"path": path, "revision": document.revision, "document": document.shown})
         return
     if not document.exists:
-        click.echo(f"There is no document yet ({path}); the configuration alone decides.", err=True)
+        click.echo(f"{path} does not exist yet; only the configuration applies.", err=True)
         return
     print_json(document.shown)
     click.echo(f"{path}, revision {document.revision}", err=True)
@@ -225,21 +233,21 @@ def get(as_json: bool) -> None:
 
 @approvals.command("set")
 @click.option("--file", "file", metavar="FILE", help="The new document; - for standard input.")
-@click.option("--base", metavar="REVISION", help="Refuse when the document is another by now.")
+@click.option("--base", metavar="REVISION", help="Refuse if the document has changed since.")
 @json_option
 def set_(file: str | None, base: str | None, as_json: bool) -> None:
-    """Replace the approvals document by a JSON file.
+    """Replace the approvals document with a JSON file.
 
-    One that makes no sense is refused; without a token it keeps the one there is.
+    An invalid document is refused; without a token the current one is kept.
 
     \b
     clawkit approvals get > new.json; edit it; clawkit approvals set --file new.json
     """
-    from clawkit.approvals.document import replace
+    from clawkit.approvals.file import replace
 
     refuse_commands()
     if file is None:
-        raise click.UsageError("say where it is: clawkit approvals set --file new.json")
+        raise click.UsageError("name the file: clawkit approvals set --file new.json")
     path = approvals_file(os.environ)
     document = replace(path, _read_file(file), base)
     if as_json:
@@ -249,7 +257,7 @@ def set_(file: str | None, base: str | None, as_json: bool) -> None:
 
 
 def _read_file(file: str) -> str:
-    from clawkit.approvals.documents import MAX_BYTES
+    from clawkit.approvals.file import MAX_BYTES
 
     try:
         if file == "-":
@@ -275,7 +283,7 @@ def log(limit: int, as_json: bool) -> None:
         print_json(records)
         return
     if not records:
-        click.echo("No command has been decided about yet.", err=True)
+        click.echo("No decisions recorded yet.", err=True)
     for each in records:
         _show_record(each)
 
@@ -300,16 +308,18 @@ def _show_record(record: Mapping[str, Any]) -> None:
     type=click.IntRange(1, 100_000),
     default=5_000,
     show_default=True,
-    help="How many decisions to look back.",
+    help="How many decisions to consider.",
 )
 @json_option
 @config_option
 def suggest(limit: int, as_json: bool, config_file: str | None) -> None:
-    """Propose rules that would have saved questions."""
-    from clawkit.approvals.allow.presets import PRESETS
+    """Suggest rules that would have avoided approval requests."""
+    from clawkit.approvals.allow_always import suggest as make
     from clawkit.approvals.audit import read
-    from clawkit.approvals.suggest import suggest as make
-    from clawkit.cli.checking import Checker
+    from clawkit.approvals.presets import PRESETS
+    from clawkit.cli.approvals_check import Checker
+    from clawkit.config.load import load
+    from clawkit.core.context import Scope
 
     loaded = load(config_file)
     settings = Settings(loaded, Scope(agent=loaded.config.agents.default_id()), None)
@@ -319,10 +329,10 @@ def suggest(limit: int, as_json: bool, config_file: str | None) -> None:
         print_json([each._asdict() for each in found])
         return
     if not found:
-        click.echo("Nothing was allowed often enough to propose a rule.", err=True)
+        click.echo("Nothing was approved often enough to suggest a rule.", err=True)
     for each in found:
         example = one_line(printable(each.example), 100)
-        click.secho(f"{each.count} questions, such as: {example}", bold=True)
+        click.secho(f"{each.count} requests, such as: {example}", bold=True)
         click.echo(f"  {each.words}")
         if each.note:
             click.echo(f"  But: {each.note}.")
@@ -330,25 +340,30 @@ def suggest(limit: int, as_json: bool, config_file: str | None) -> None:
 
 @approvals.command()
 def watch() -> None:
-    """Answer questions here as they come.
+    """Answer approval requests at this terminal.
 
-    Those of every clawkit of yours that has no terminal of its own, until Ctrl-C.
+    Shows the requests of all your clawkit processes that have no terminal, until Ctrl-C.
     """
-    from clawkit.cli.watching import watch_questions
+    import asyncio
 
     refuse_commands()
-    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
-        raise click.UsageError("answers are typed: run it at a terminal")
-    watch_questions()
+    if not can_ask():
+        raise click.UsageError("watch needs a terminal to read your answers from")
+    asyncio.run(_watch())
 
 
 approvals.add_command(allowlist)
 
 
-def _waiting() -> Waiting:
-    from clawkit.approvals.waiting import Waiting
+def _waiting() -> PendingStore:
+    from clawkit.approvals.pending_store import PendingStore
 
-    return Waiting(waiting_file(os.environ))
+    return PendingStore(waiting_file(os.environ))
+
+
+def _pending(now_ms: int) -> Sequence[Stored]:
+    # Without a store there has been no request yet.
+    return _waiting().pending(now_ms) if os.path.lexists(waiting_file(os.environ)) else []
 
 
 def _row(each: Stored, now_ms: int) -> dict[str, Any]:
@@ -361,6 +376,8 @@ def _row(each: Stored, now_ms: int) -> dict[str, Any]:
         "command": question.command,
         "cwd": question.cwd,
         "host": question.host,
+        "place": question.place,
+        "modes": list(question.modes),
         "agent": question.agent,
         "session": question.session,
         "reason": question.description,
@@ -380,3 +397,35 @@ def _user() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return str(os.getuid())
+
+
+async def _watch() -> None:
+    import asyncio
+    import signal
+
+    from clawkit.approvals.file import ensure_socket
+    from clawkit.approvals.socket import serve, socket_path
+    from clawkit.cli.terminal import TerminalApprover
+
+    path, token = ensure_socket(approvals_file(os.environ), socket_path(home(os.environ)))
+    # Before anything else: what comes to an end early leaves no socket behind.
+    done = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(each, done.set)
+    try:
+        server = await serve(path, token, TerminalApprover(bell=True).ask)
+    except ConflictError:
+        raise ConflictError(
+            f"{path}: requests are already answered elsewhere, probably by another "
+            "`clawkit approvals watch`; stop that one first"
+        ) from None
+    try:
+        click.echo(f"Waiting for requests at {path}. Press Ctrl-C to stop.", err=True)
+        # Requests from before can only be answered by `resolve`.
+        if waiting := len(_pending(round(time.time() * 1000))):
+            said = "1 request is" if waiting == 1 else f"{waiting} requests are"
+            click.echo(f"{said} pending already: clawkit approvals pending", err=True)
+        await done.wait()
+    finally:
+        await server.close()

@@ -11,26 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawkit.cli.options import conversation_options, is_terminal
+from clawkit.cli.options import can_ask, conversation_options, is_terminal
 
 if TYPE_CHECKING:
     from clawkit.agent.events import Tell
-    from clawkit.assistant import Agent
+    from clawkit.agent_session import Agent
     from clawkit.core.approval import Approver
 
-_NEEDED = ("rich", "prompt_toolkit")
 
-
-@click.command(short_help="Talk with an agent in the terminal.")
+@click.command(short_help="Chat with an agent in the terminal.")
 @click.argument("message", required=False, default="")
 @conversation_options
 def chat(message: str, **options: Any) -> int:
-    """Talk with an agent: what you type goes to the model, which can use the tools in force.
+    """Chat with an agent: what you type goes to the model, which can use the tools in force.
 
-    MESSAGE is the first thing to say. While the agent works you can go on typing: Enter is read
-    before its next answer, Esc interrupts it. `/help` shows the commands, Ctrl-D ends.
+    MESSAGE is the first message. While the agent works you can keep typing: Enter sends a message
+    that it reads before its next answer, Esc interrupts it. `/help` lists the commands, Ctrl-D
+    quits.
 
-    From a pipe every line is a message; the exit code is 1 when the last one failed.
+    From a pipe every line is a message; the exit code is 1 if the last one failed.
 
     \b
     clawkit chat "What is in this folder?"
@@ -50,31 +49,36 @@ up = copy.copy(chat)
 up.name = "up"
 
 
+def has_tui() -> bool:
+    """Whether the packages of the extra `tui` are installed."""
+    return all(importlib.util.find_spec(name) for name in ("rich", "prompt_toolkit"))
+
+
 def is_full() -> bool:
-    """Whether there is a terminal that can do more than lines, and what is needed for it."""
+    """Whether the terminal can do more than lines, and the extra `tui` is installed."""
     return (
         is_terminal(sys.stdin)
         and is_terminal(sys.stdout)
         and (os.environ.get("TERM") or "dumb") not in ("dumb", "unknown")
-        and all(importlib.util.find_spec(name) for name in _NEEDED)
+        and has_tui()
     )
 
 
 def _talk_plainly(doors: _Doors, message: str, pictures: tuple[str, ...]) -> int:
-    from clawkit.cli.watching_turns import PlainWatcher
-    from clawkit.ui.plain import run_plain
+    from clawkit.cli.turn_output import PlainOutput
+    from clawkit.ui.line_chat import run_plain
 
     approver: Approver | None = None
-    if is_terminal(sys.stdin) and is_terminal(sys.stderr):
+    if can_ask():
         from clawkit.cli.terminal import TerminalApprover
 
         approver = TerminalApprover()
-        if not all(importlib.util.find_spec(name) for name in _NEEDED):
-            click.echo("For more than lines: pip install 'clawkit[tui]'", err=True)
+        if not has_tui():
+            click.echo("For the full terminal interface: pip install 'clawkit[tui]'", err=True)
 
     if os.environ.get("NO_COLOR") or (os.environ.get("TERM") or "dumb") == "dumb":
         click.get_current_context().color = False
-    return asyncio.run(run_plain(doors, PlainWatcher(), approver, message, pictures))
+    return asyncio.run(run_plain(doors, PlainOutput(), approver, message, pictures))
 
 
 class _Doors:
@@ -94,6 +98,6 @@ class _Doors:
         return open_agent({**self._options, "session": session, "go_on": False}, tell, approver)
 
     def ending(self, agent: Agent) -> None:
-        from clawkit.cli.calling import tell_ending
+        from clawkit.cli.tools import tell_ending
 
         tell_ending(agent.kit.run)

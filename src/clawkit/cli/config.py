@@ -11,18 +11,23 @@ import click
 import msgspec
 
 from clawkit.cli.options import config_option, json_option, print_json, refuse_commands, warn
-from clawkit.config.alter import patch_settings, patched_paths, set_setting, unset_setting
-from clawkit.config.change import Change, change
-from clawkit.config.include import ReadError, Source, Tree, read_text
+from clawkit.config.file_edit import (
+    Change,
+    change,
+    patch_settings,
+    patched_paths,
+    set_setting,
+    unset_setting,
+)
 from clawkit.config.json5 import Json5Error, PathError, parse, parse_path
-from clawkit.config.known import ANYTHING, Path, find, in_force, spelled, value_at
 from clawkit.config.load import load
+from clawkit.config.masking import masked
+from clawkit.config.no_effect import find as no_effect
 from clawkit.config.paths import config_file as usual_file
 from clawkit.config.paths import expand, include_roots
-from clawkit.config.schema import json_schema
-from clawkit.config.section import Section
-from clawkit.config.shape import Shape
-from clawkit.config.shown import masked
+from clawkit.config.schema import ANYTHING, Path, find, in_force, json_schema, spelled, value_at
+from clawkit.config.section import Section, Shape
+from clawkit.config.sources import ReadError, Source, Tree, read_text
 from clawkit.errors import ConfigError, EditError, Issue
 from clawkit.text import printable
 
@@ -47,9 +52,9 @@ def config() -> None:
 @json_option
 @config_option
 def get(path: str, as_json: bool, config_file: str | None) -> None:
-    """Print a setting as it stands in the file, or without PATH all of them.
+    """Print a setting as it is in the file, or all of them without PATH.
 
-    Secrets are masked. The exit code is 1 when the setting is not there.
+    Secrets are masked. The exit code is 1 if the setting is not in the file.
     """
     content = _content(config_file)
     if not path:
@@ -71,7 +76,7 @@ def _why_absent(path: str, steps: Path, config_file: str | None) -> str:
     """Whether a setting that is not there could be, and what holds instead."""
     found = find(steps)
     if found.shape is None:
-        return f"there is no setting {path!r}. {found.hint}"
+        return f"unknown setting {path!r}. {found.hint}"
     try:
         value = in_force(load(config_file).config, found.path)
     except ConfigError:
@@ -84,8 +89,10 @@ def _why_absent(path: str, steps: Path, config_file: str | None) -> str:
 @config.command("set")
 @_PATH
 @click.argument("value", metavar="VALUE")
-@click.option("--strict-json", is_flag=True, help="VALUE must be JSON; without, text is text.")
-@click.option("--merge", is_flag=True, help="Add the settings of an object to those there.")
+@click.option(
+    "--strict-json", is_flag=True, help="VALUE must be JSON; otherwise text needs no quotes."
+)
+@click.option("--merge", is_flag=True, help="Merge an object into the existing one.")
 @_REPLACE
 @_DRY_RUN
 @json_option
@@ -100,9 +107,9 @@ def set_(
     as_json: bool,
     config_file: str | None,
 ) -> None:
-    """Set a setting. VALUE is JSON5; what is not JSON5 is taken as text.
+    """Set a setting. VALUE is JSON5; anything else is taken as text.
 
-    Comments in the file stay, and the file before is kept as a backup.
+    Comments in the file stay, and the previous file is kept as a backup.
 
     \b
     clawkit config set tools.exec.ask always
@@ -110,7 +117,7 @@ def set_(
     clawkit config set models.providers '{local: {baseUrl: "http://localhost:1234/v1"}}' --merge
     """
     if merge and replace:
-        raise click.UsageError("--merge and --replace do not go together")
+        raise click.UsageError("--merge and --replace cannot be combined")
     steps = _parse_path(path)
     new = _parse_value(value, find(steps).shape or ANYTHING, strict_json)
 
@@ -122,16 +129,16 @@ def set_(
 
 @config.command()
 @_PATH
-@click.option("--force", is_flag=True, help="Also when most of the file goes with it.")
+@click.option("--force", is_flag=True, help="Even if that removes most of the file.")
 @_DRY_RUN
 @json_option
 @config_option
 def unset(path: str, force: bool, dry_run: bool, as_json: bool, config_file: str | None) -> None:
-    """Remove a setting, so that its default holds again."""
+    """Remove a setting, so that its default applies again."""
     steps = _parse_path(path)
     known = find(steps)
     if known.shape is None and value_at(_content(config_file), steps) is None:
-        raise EditError(f"there is no setting {path!r}. {known.hint}")
+        raise EditError(f"unknown setting {path!r}. {known.hint}")
     make_change(
         config_file, lambda text: unset_setting(text, steps), [steps], force, dry_run, as_json
     )
@@ -152,7 +159,7 @@ def patch(
     as_json: bool,
     config_file: str | None,
 ) -> None:
-    """Change many settings at once, all or none.
+    """Change many settings at once: all of them or none.
 
     The patch is a JSON5 object, read from standard input (`-`) or from --file. Objects are merged,
     lists and values replaced, and null removes a setting.
@@ -183,14 +190,15 @@ def schema() -> None:
 @json_option
 @config_option
 def validate(as_json: bool, config_file: str | None) -> None:
-    """Check the configuration. Prints everything that is wrong; exit code 2 if anything is."""
+    """Check the configuration. Prints all errors; exit code 2 if there are any."""
     file = _file(config_file)
     issues: list[Issue] = []
     warnings: list[Issue] = []
     files: tuple[str, ...] = ()
     try:
         loaded = load(config_file)
-        warnings, files = loaded.warnings, loaded.files
+        unused = [Issue(section, message, file) for section, message in no_effect(loaded.config)]
+        warnings, files = [*loaded.warnings, *unused], loaded.files
     except ConfigError as error:
         issues = list(error.issues)
     if as_json:
@@ -216,7 +224,7 @@ def _print_verdict(file: str, files: tuple[str, ...], issues: list[Issue]) -> No
     if issues:
         return
     if not files:
-        click.echo(f"{file}: there is no such file; the defaults apply")
+        click.echo(f"{file} does not exist; the defaults apply")
     else:
         included = f", with {len(files) - 1} included" if len(files) > 1 else ""
         click.echo(f"{file}: valid{included}")
@@ -234,7 +242,7 @@ def file_(as_json: bool, config_file: str | None) -> None:
         return
     click.echo(file)
     if not exists:
-        click.echo("There is no such file yet; `clawkit config set` makes it.", err=True)
+        click.echo("It does not exist yet; `clawkit config set` creates it.", err=True)
 
 
 def _file(given: str | None) -> str:
@@ -242,7 +250,7 @@ def _file(given: str | None) -> str:
 
 
 def _content(config_file: str | None) -> Any:
-    """What stands in the file and in those it includes, valid or not."""
+    """The content of the file and of those it includes, valid or not."""
     file = _file(config_file)
     if not os.path.lexists(file):
         return load(config_file).raw
@@ -300,7 +308,7 @@ def _read_patch(source: str | None, patch_file: str | None) -> bytes:
         except OSError as error:
             raise click.UsageError(f"cannot read {patch_file!r}: {error.strerror}") from None
     elif sys.stdin is None or (source is None and sys.stdin.isatty()):
-        raise click.UsageError("give --file FILE, or - to type the patch and end it with Ctrl-D")
+        raise click.UsageError("give --file FILE, or - to type the patch and finish it with Ctrl-D")
     else:
         data = sys.stdin.buffer.read(limit + 1)
     if len(data) > limit:
@@ -348,16 +356,16 @@ def make_change(
         return
     print_diff(done)
     click.echo(_outcome(done, dry_run), err=True)
-    warn(f"still wrong: {issue}" for issue in map(str, done.issues))
+    warn(f"still invalid: {issue}" for issue in map(str, done.issues))
     warn(map(str, done.warnings))
 
 
 def _outcome(done: Change, dry_run: bool) -> str:
     if done.before == done.after:
-        return f"{done.file} says so already; nothing was changed."
+        return f"{done.file} already says so; nothing was changed."
     if dry_run:
-        return f"{done.file} would be changed like this; nothing was written."
-    return f"Wrote {done.file}" + (f"; the file before is {done.backup}" if done.backup else "")
+        return f"This would change {done.file}; nothing was written."
+    return f"Wrote {done.file}" + (f"; the previous file is {done.backup}" if done.backup else "")
 
 
 def print_diff(done: Change) -> None:

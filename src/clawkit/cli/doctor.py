@@ -6,39 +6,85 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from clawkit.cli.checks import Diagnosis, diagnose, open_files
-from clawkit.cli.checks_models import open_store
-from clawkit.cli.config import print_diff
-from clawkit.cli.options import config_option, json_option, print_json, refuse_commands
-from clawkit.config.alter import content
-from clawkit.config.change import Change, change
-from clawkit.config.migrate import apply_migrations, migrations
+from clawkit.cli.options import config_option, counted, json_option, print_json, refuse_commands
 from clawkit.config.paths import config_file as usual_file
 from clawkit.config.paths import expand, home
 from clawkit.errors import ConfigError, EditError
 from clawkit.text import printable
 
+if TYPE_CHECKING:
+    from clawkit.cli.doctor_checks import Finding
+    from clawkit.config.file_edit import Change
+
 _MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "error": ("error", "red")}
 
 
+class Diagnosis(NamedTuple):
+    """Everything that was found, and whether the configuration can be used at all."""
+
+    findings: tuple[Finding, ...]
+    config_valid: bool
+
+    @property
+    def exit_code(self) -> int:
+        """0 when nothing is wrong, 1 when something is, 2 when it is the configuration."""
+        if not self.config_valid:
+            return 2
+        return 1 if any(each.level == "error" for each in self.findings) else 0
+
+
+def diagnose(
+    file: str, named: str | None, env: Mapping[str, str], *, allow_exec: bool
+) -> Diagnosis:
+    """Check everything. `named` is the file that was named, if any; `file` the one in use."""
+    from clawkit.cli import doctor_checks as checks
+    from clawkit.cli.doctor_models import check_models, check_sessions
+    from clawkit.cli.doctor_sandbox import check_sandbox
+    from clawkit.config.load import load
+
+    findings = [*checks.check_platform(), *checks.check_home(env)]
+    findings += checks.check_open_files(file, env)
+    try:
+        loaded = load(named, env=env)
+    except ConfigError as error:
+        findings += checks.config_errors(error)
+        findings += checks.check_old_spellings(file, env)
+        return Diagnosis(tuple(findings), False)
+    findings += checks.check_config(loaded, file)
+    findings += checks.check_old_spellings(file, env)
+    findings += checks.check_policy(loaded.config)
+    findings += checks.check_secrets(loaded, allow_exec=allow_exec)
+    findings += checks.check_workspaces(loaded.config)
+    findings += checks.check_chat()
+    findings += checks.check_files(loaded.config)
+    findings += checks.check_commands(loaded.config)
+    findings += check_sandbox(loaded)
+    findings += check_models(loaded)
+    findings += check_sessions(loaded, file, env)
+    return Diagnosis(tuple(findings), True)
+
+
 @click.command()
-@click.option("--fix", is_flag=True, help="Do what can be done safely, after showing it.")
-@click.option("--dry-run", is_flag=True, help="Show what --fix would do, change nothing.")
-@click.option("--allow-exec", is_flag=True, help="Look up secrets that need a command to be run.")
+@click.option("--fix", is_flag=True, help="Fix what can be fixed safely, after showing it.")
+@click.option("--dry-run", is_flag=True, help="Show what --fix would do, without doing it.")
+@click.option(
+    "--allow-exec", is_flag=True, help="Also check secrets that need a command to be run."
+)
 @json_option
 @config_option
 def doctor(
     fix: bool, dry_run: bool, allow_exec: bool, as_json: bool, config_file: str | None
 ) -> None:
-    """Say what is missing or wrong, and what to type.
+    """Check this installation, and say what to type to fix it.
 
-    With --fix, old spellings in the configuration are brought up to date (comments stay, the file
-    before is kept as a backup) and files that other users could read are closed to them.
+    With --fix, old spellings in the configuration are updated (comments stay, the previous file is
+    kept as a backup), and files that other users could read become private.
 
-    Exit codes: 0 nothing is wrong, 1 something is, 2 the configuration cannot be used.
+    Exit codes: 0 no errors, 1 errors, 2 the configuration is invalid.
     """
     env = os.environ
     file = usual_file(env) if config_file is None else expand(config_file, env)
@@ -72,7 +118,7 @@ class _Repair:
             self._close(path, mode)
         self._update()
         if not (self.done or self.failed or self.quiet):
-            click.echo("There is nothing to fix.")
+            click.echo("Nothing to fix.")
 
     def _say(self, text: str) -> None:
         if not self.quiet:
@@ -87,6 +133,8 @@ class _Repair:
         self._say(f"not done: {what}")
 
     def _open_to_others(self) -> Iterator[tuple[str, int]]:
+        from clawkit.cli.doctor_checks import open_files, open_store
+
         place = home(self.env)
         if os.path.isdir(place):
             info = os.stat(place)
@@ -116,6 +164,8 @@ class _Repair:
                 return
             self.diff = preview.diff
             if not self.quiet:
+                from clawkit.cli.config import print_diff
+
                 print_diff(preview)
             result = preview if self.dry_run else self._change(dry_run=False)
         except ConfigError:
@@ -123,10 +173,13 @@ class _Repair:
         except EditError as error:
             self._failed(str(error))
             return
-        kept = f"; the file before is {result.backup}" if result.backup else ""
+        kept = f"; the previous file is {result.backup}" if result.backup else ""
         self._succeeded(f"bring {self.file} up to date{kept}")
 
     def _change(self, *, dry_run: bool) -> Change:
+        from clawkit.config.file_edit import change, content
+        from clawkit.config.migrate import apply_migrations, migrations
+
         def edit(text: str) -> str:
             return apply_migrations(text, migrations(content(text)))
 
@@ -145,7 +198,7 @@ def _print(diagnosis: Diagnosis) -> None:
             click.echo(f"        {click.style('→', fg='cyan')} {printable(each.do)}")
     errors = sum(each.level == "error" for each in diagnosis.findings)
     warnings = sum(each.level == "warn" for each in diagnosis.findings)
-    click.echo(f"{_count(errors, 'error')}, {_count(warnings, 'warning')}.")
+    click.echo(f"{counted(errors, 'error')}, {counted(warnings, 'warning')}.")
 
 
 def _print_json(diagnosis: Diagnosis, repair: _Repair) -> None:
@@ -159,7 +212,3 @@ def _print_json(diagnosis: Diagnosis, repair: _Repair) -> None:
             "diff": repair.diff,
         }
     )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

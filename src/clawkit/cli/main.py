@@ -1,21 +1,150 @@
-"""`clawkit`: the entry point."""
+"""`clawkit`: the entry point, and its commands, which are imported on use.
+
+`--help` needs only the table; nothing else of clawkit is imported for it.
+"""
 
 from __future__ import annotations
 
 import sys
 
 try:
+    import importlib
     import io
     import os
     from typing import Any
 
     import click
 
-    from clawkit.cli.commands import COMMANDS as COMMANDS
-    from clawkit.cli.commands import main as main
+    from clawkit.version import __version__
 except KeyboardInterrupt:
     # `run` would catch it, but does not exist yet.
     sys.exit(130)
+
+COMMANDS = {
+    "up": ("clawkit.cli.chat:up", "Chat with an agent in the terminal."),
+    "chat": ("clawkit.cli.chat:chat", "Chat with an agent in the terminal; the default command."),
+    "agent": ("clawkit.cli.agent:agent", "Send an agent one message and print its answer."),
+    "onboard": (
+        "clawkit.cli.onboarding:onboard",
+        "Choose a model, try it, and save it in the configuration.",
+    ),
+    "configure": (
+        "clawkit.cli.onboarding:configure",
+        "Change models, tools or approvals by answering questions.",
+    ),
+    "sessions": (
+        "clawkit.cli.sessions:sessions",
+        "List, show, rename, delete and export sessions.",
+    ),
+    "models": ("clawkit.cli.models:models", "List models, choose one, check that it answers."),
+    "tools": ("clawkit.cli.tools:tools", "List, explain, describe and call tools."),
+    "approvals": (
+        "clawkit.cli.approvals:approvals",
+        "Answer approval requests; manage the allowlist.",
+    ),
+    "sandbox": (
+        "clawkit.cli.sandbox:sandbox",
+        "Explain, list and recreate sandboxes; run a command in one.",
+    ),
+    "config": ("clawkit.cli.config:config", "Read, change and validate the configuration."),
+    "doctor": (
+        "clawkit.cli.doctor:doctor",
+        "Check this installation, and say what to type to fix it.",
+    ),
+    "ps": ("clawkit.cli.ps:ps", "List running commands."),
+    "logs": ("clawkit.cli.ps:logs", "Show the output of a command."),
+    "kill": ("clawkit.cli.ps:kill", "Stop commands and everything they started."),
+}
+
+# Suggested to those who leave out the first word.
+SUBCOMMANDS = {
+    "tools": ("list", "explain", "schema", "call", "run"),
+    "approvals": ("check", "pending", "resolve", "allowlist", "log", "suggest", "watch"),
+    "config": ("get", "set", "unset", "patch", "validate", "file"),
+    "models": ("status",),
+    "sandbox": ("recreate", "build"),
+    "sessions": ("show", "rename", "delete", "export", "path"),
+}
+
+EPILOG = """\b
+Try:
+  clawkit
+  clawkit tools list
+  clawkit tools explain exec
+  clawkit tools call ls
+  clawkit config validate
+  clawkit ps
+"""
+
+
+def _load(name: str) -> click.Command:
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    command: click.Command = getattr(importlib.import_module(module), attribute)
+    return command
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and imports one only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return _load(cmd_name) if cmd_name in COMMANDS else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [*(CompletionItem(name, help=COMMANDS[name][1]) for name in names), *options]
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from clawkit.text import nearest
+
+            known = {name: name for name in COMMANDS}
+            known |= {
+                word: f"{name} {word}" for name, words in SUBCOMMANDS.items() for word in words
+            }
+            close = nearest(args[0], tuple(known), 1)
+            hint = f" Did you mean 'clawkit {known[close[0]]}'?" if close else ""
+            ctx.fail(f"Unknown command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=LazyGroup,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    invoke_without_command=True,
+)
+@click.version_option(__version__, "--version", prog_name="clawkit")
+@click.option("--debug", is_flag=True, help="Show Python tracebacks.")
+@click.pass_context
+def main(context: click.Context, debug: bool) -> Any:
+    """An agent for your terminal, and the tool layer between any agent and a real machine.
+
+    Without a command it opens the chat; where there is no terminal, it prints this help.
+
+    Exit codes: 0 ok, 1 a tool failed, 2 wrong usage or configuration, 3 refused by policy or by a
+    person, 130 interrupted.
+    """
+    if context.invoked_subcommand is not None:
+        return None
+    streams = (sys.stdin, sys.stdout)
+    if all(stream is not None and stream.isatty() for stream in streams):
+        return context.invoke(_load("chat"))
+    click.echo(context.get_help(), err=True)
+    return 2
 
 
 def run(argv: list[str] | None = None) -> None:
@@ -70,7 +199,7 @@ def _end(code: int) -> None:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError:
-        # Nobody takes what is left; the interpreter must not complain about it either.
+        # What is left cannot be written; the interpreter must not complain about it either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = code or 1
     sys.exit(code)

@@ -4,46 +4,68 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
+import msgspec
 
-from clawkit.cli.columns import columns
+from clawkit.agent.model_selection import Selection
 from clawkit.cli.config import make_change
-from clawkit.cli.model_choice import Choice, access, in_force, listening
-from clawkit.cli.model_rows import make_rows, print_rows
-from clawkit.cli.model_status import look, print_status
-from clawkit.cli.options import config_option, json_option, print_json, refuse_commands, warn
-from clawkit.config.alter import content, set_setting
+from clawkit.cli.models_status import (
+    Access,
+    ChosenModel,
+    access,
+    find_local,
+    in_force,
+    listening,
+    look,
+    print_status,
+)
+from clawkit.cli.onboarding.probe import local_models
+from clawkit.cli.options import (
+    columns,
+    config_option,
+    count_tokens,
+    json_option,
+    print_json,
+    print_table,
+    refuse_commands,
+    warn,
+    widths_of,
+)
+from clawkit.config.file_edit import content, set_setting
 from clawkit.config.json5 import parse_path
-from clawkit.config.known import Path, spelled, value_at
 from clawkit.config.load import Loaded, load
 from clawkit.config.modelref import ModelRef, normalize_provider
+from clawkit.config.schema import Path, spelled, value_at
+from clawkit.config.sections.models import Cost
 from clawkit.errors import ToolInputError
+from clawkit.models.catalog import Catalog, Entry
 from clawkit.models.known import known_model
 from clawkit.models.operator import REF as OPERATOR
-from clawkit.models.resolve import Catalog
-from clawkit.selection import Selection
+from clawkit.models.operator import Operator
+from clawkit.models.protocols import Facts
+from clawkit.terminal_text import text_width
 from clawkit.text import nearest, one_line, printable
 
-_AGENT = click.option("--agent", help="Agent whose models are meant. Default: the default one.")
+_AGENT = click.option("--agent", help="Agent whose models to show. Default: the default agent.")
 
 
 @click.group()
 def models() -> None:
-    """Choose a model, see which there are and whether they answer.
+    """List models, choose one, and check that it answers.
 
     \b
-    clawkit models list                           those that you can use
+    clawkit models list                           models that you can use
     clawkit models set anthropic/claude-opus-5    use this one
     clawkit models status --probe                 does it answer?
     """
 
 
 @models.command("list")
-@click.option("--all", "everything", is_flag=True, help="Also those that lack a key.")
-@click.option("--provider", metavar="NAME", help="Only those of one provider.")
+@click.option("--all", "everything", is_flag=True, help="Include models without a key.")
+@click.option("--provider", metavar="NAME", help="Only models of this provider.")
 @json_option
 @_AGENT
 @config_option
@@ -54,10 +76,10 @@ def list_models(
     agent: str | None,
     config_file: str | None,
 ) -> None:
-    """List the models that can be used, with --all every one that is known.
+    """List the models you can use; with --all every known model.
 
-    PRICE is dollars for a million tokens, read and written. KEY says where the credential is from,
-    or what is missing.
+    PRICE is in dollars per million tokens, input and output. KEY is where the credential comes
+    from, or what is missing.
     """
     loaded = load(config_file)
     with listening() as remarks:
@@ -81,15 +103,13 @@ def list_models(
     warn(said)
 
 
-def _used(catalog: Catalog) -> list[Choice]:
+def _used(catalog: Catalog) -> list[ChosenModel]:
     """What is in force, as a turn would find it."""
     source, choices = in_force(catalog)
     if source != "built-in":
         return choices
-    from clawkit.cli.model_local import find_local
-
-    local = find_local(catalog)
-    return [Choice(str(local), "", local)] if local else choices
+    local = find_local(catalog, lambda: local_models(catalog.env))
+    return [ChosenModel(str(local), "", local)] if local else choices
 
 
 def _known_provider(name: str, catalog: Catalog) -> str:
@@ -99,7 +119,7 @@ def _known_provider(name: str, catalog: Catalog) -> str:
         return wanted
     close = nearest(wanted, known)
     hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-    raise ToolInputError(f"there is no provider {one_line(name, 60)!r}{hint}")
+    raise ToolInputError(f"unknown provider {one_line(name, 60)!r}{hint}")
 
 
 def _summary(
@@ -109,12 +129,12 @@ def _summary(
     catalog: Catalog,
 ) -> str:
     usable = sum(row["usable"] for row in rows)
-    text = f"{usable} of {len(rows)} can be used."
+    text = f"{usable} of {len(rows)} models can be used."
     if provider and not rows:
-        text = f"clawkit knows no model of {provider} by name."
+        text = f"clawkit has no list of {provider}'s models."
         keys = access(catalog, provider)
         text += f" To use it: {keys.missing}." if keys.missing else ""
-        return f"{text} Any that it has can be used: {provider}/NAME."
+        return f"{text} Use any of them as {provider}/NAME."
     if provider and not usable:
         keys = access(catalog, provider)
         them = "it" if len(rows) == 1 else "them"
@@ -124,14 +144,14 @@ def _summary(
 
 
 @models.command()
-@click.option("--probe", is_flag=True, help="Ask each of them for a word; that costs a little.")
+@click.option("--probe", is_flag=True, help="Ask each of them for one word; that costs a little.")
 @json_option
 @_AGENT
 @config_option
 def status(probe: bool, as_json: bool, agent: str | None, config_file: str | None) -> None:
-    """Say which model is used, which ones in its place, and with what credentials.
+    """Show the model in use, its fallbacks, and their credentials.
 
-    The exit code is 1 when the first of them cannot be used, or with --probe does not answer.
+    The exit code is 1 if the first one cannot be used or, with --probe, does not answer.
     """
     loaded = load(config_file)
     with listening() as remarks:
@@ -153,10 +173,12 @@ def status(probe: bool, as_json: bool, agent: str | None, config_file: str | Non
     "fallbacks",
     multiple=True,
     metavar="MODEL",
-    help="What to use when it fails; several are used in this order.",
+    help="Model to use when it fails; can be given several times, in order.",
 )
-@click.option("--no-fallback", is_flag=True, help="Use nothing else when it fails.")
-@click.option("--agent", help="Only for this agent. Default: for all without their own.")
+@click.option("--no-fallback", is_flag=True, help="Use no other model when it fails.")
+@click.option(
+    "--agent", help="Only for this agent. Default: all agents without a model of their own."
+)
 @click.option("--dry-run", is_flag=True, help="Show and check the change, write nothing.")
 @json_option
 @config_option
@@ -171,15 +193,15 @@ def set_model(
 ) -> None:
     """Use MODEL: provider/model, a model id, or an alias.
 
-    It is written into the configuration. Comments in the file stay, and the file before is kept as
-    a backup. Without --fallback the fallbacks stay as they are.
+    Saves it in the configuration. Comments in the file stay, and the previous file is kept as a
+    backup. Without --fallback the fallbacks do not change.
 
     \b
     clawkit models set claude-opus-5
     clawkit models set openai/gpt-5.4 --fallback anthropic/claude-sonnet-5
     """
     if fallbacks and no_fallback:
-        raise click.UsageError("--fallback and --no-fallback exclude each other")
+        raise click.UsageError("--fallback and --no-fallback cannot be combined")
     loaded = load(config_file)
     path = _model_setting(loaded, agent)
     with listening():
@@ -197,10 +219,10 @@ def set_model(
 
 
 @models.command()
-@click.option("--agent", help="Whose file. Default: that of the default agent.")
+@click.option("--agent", help="Agent whose file to write. Default: the default agent.")
 @config_option
 def write(agent: str | None, config_file: str | None) -> None:
-    """Write the configured services into the agent's models.json.
+    """Write the configured providers into the agent's models.json.
 
     For other programs that read this file. Secrets are not written: where one belongs, the file
     says where the configuration has it from. With models.mode "replace" the file holds nothing else
@@ -222,8 +244,8 @@ def _model_setting(loaded: Loaded, agent: str | None) -> Path:
         close = nearest(agent, agents.by_id())
         hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
         raise ToolInputError(
-            f"the configuration has no agent {one_line(agent, 60)!r}{hint}. Leave --agent out to "
-            "set the model of all agents"
+            f"unknown agent {one_line(agent, 60)!r}{hint or '.'} Without --agent, this sets the "
+            "model of all agents"
         )
     if key.startswith("agents.entries."):
         return ("agents", "entries", key.removeprefix("agents.entries."), "model")
@@ -254,9 +276,7 @@ def _doubts(catalog: Catalog, refs: Sequence[ModelRef]) -> list[str]:
         if known and ref.id not in service.models and known_model(ref.provider, ref.id) is None:
             close = nearest(ref.id, known)
             hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-            said[
-                f"clawkit does not know {ref}; whether there is one, the provider decides{hint}"
-            ] = None
+            said[f"{ref} is not a model that clawkit knows; the provider may have it{hint}"] = None
         keys = access(catalog, ref.provider)
         if not keys.credentials:
             said[keys.problem or f"{ref.provider} needs a credential: {keys.missing}"] = None
@@ -269,5 +289,150 @@ def _overruled(loaded: Loaded, agent: str | None) -> list[str]:
     name = agents.default_id()
     if agent is None and agents.get(name).model is not None:
         where = f"{agents.key_of(name)}.model"
-        return [f"the agent {name!r} keeps its own model ({where}); add --agent to change that"]
+        return [f"the agent {name!r} has its own model ({where}); add --agent to change that"]
     return []
+
+
+HEAD = ("MODEL", "NAME", "CONTEXT", "OUTPUT", "INPUT", "THINKS", "PRICE", "KEY", "NOTE")
+_INDENT = "    "
+
+
+def make_rows(catalog: Catalog, choices: Sequence[ChosenModel]) -> list[dict[str, Any]]:
+    """Every model there is, those in force first, as programs read it."""
+    roles = _roles(choices)
+    listed = {entry.ref: entry for entry in catalog.list()}
+    refs = dict.fromkeys((*roles, *listed, OPERATOR))
+    keys: dict[str, Access] = {}
+    rows = []
+    for ref in refs:
+        if ref == OPERATOR:
+            rows.append(_operator(roles))
+            continue
+        if ref.provider not in keys:
+            keys[ref.provider] = access(catalog, ref.provider)
+        entry = listed.get(ref) or Entry(ref, catalog.facts(ref), "known", has_credential=False)
+        rows.append(_row(catalog, entry, keys[ref.provider], roles))
+    return rows
+
+
+def _roles(choices: Sequence[ChosenModel]) -> dict[ModelRef, str]:
+    """What each model in force is: the one that is used, or the first, second … in its place."""
+    found: dict[ModelRef, str] = {}
+    for number, choice in enumerate(choices):
+        if choice.ref is not None:
+            found[choice.ref] = f"fallback {number}" if number else "default"
+    return found
+
+
+def _row(
+    catalog: Catalog, entry: Entry, keys: Access, roles: Mapping[ModelRef, str]
+) -> dict[str, Any]:
+    problem = entry.problem or keys.problem
+    is_allowed = catalog.is_allowed(entry.ref)
+    return _facts(entry.ref, entry.facts) | {
+        "source": entry.source,
+        "usable": bool(keys.credentials) and not problem and is_allowed,
+        "allowed": is_allowed,
+        "auth": keys.credentials[0].id if keys.credentials else None,
+        "missing": keys.missing or None,
+        "aliases": list(entry.aliases),
+        "role": roles.get(entry.ref),
+        "problem": problem or None,
+    }
+
+
+def _operator(roles: Mapping[ModelRef, str]) -> dict[str, Any]:
+    return _facts(OPERATOR, Operator().facts) | {
+        "source": "built-in",
+        "usable": True,
+        "allowed": True,
+        "auth": "none",
+        "missing": None,
+        "aliases": [],
+        "role": roles.get(OPERATOR),
+        "problem": None,
+    }
+
+
+def _facts(ref: ModelRef, facts: Facts) -> dict[str, Any]:
+    known = facts.cost != Cost()
+    return {
+        "model": str(ref),
+        "provider": ref.provider,
+        "name": facts.name,
+        "contextWindow": facts.context_window,
+        "contextTokens": facts.window,
+        "maxTokens": facts.max_tokens,
+        "input": ["text", "image"] if facts.images else ["text"],
+        "reasoning": facts.reasoning,
+        "cost": {**_NO_COST, **msgspec.to_builtins(facts.cost)} if known else None,
+    }
+
+
+_NO_COST = {"input": 0.0, "output": 0.0, "cacheRead": 0.0, "cacheWrite": 0.0}
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], columns: int | None) -> None:
+    """A table where it fits, with names if there is room, else a few lines for each model."""
+    cells = [_cells(row) for row in rows]
+    for kept in (range(len(HEAD)), [0, *range(2, len(HEAD))]):
+        head, *lines = ([line[at] for at in kept] for line in (HEAD, *cells))
+        needed = sum(width + 2 for width in widths_of([head, *lines])) - 2
+        if columns is None or needed <= columns:
+            print_table(head, lines)
+            return
+    for line in cells:
+        _print_block(line, columns or 0)
+
+
+def _print_block(cells: Sequence[str], columns: int) -> None:
+    model, name, context, output, takes, thinks, price, key, note = cells
+    beside = bool(note) and text_width(model) + text_width(note) + 2 <= columns
+    click.echo(click.style(model, bold=True) + (f"  {note}" if beside else ""))
+    facts = (
+        "" if name == model.partition("/")[2] else name,
+        f"{context} context",
+        f"{output} output",
+        takes,
+        thinks and "thinks",
+        price,
+        key,
+        "" if beside else note,
+    )
+    line = ""
+    for fact in filter(None, facts):
+        longer = f"{line} · {fact}" if line else fact
+        if line and text_width(longer) > columns - len(_INDENT):
+            click.echo(_INDENT + line)
+            longer = fact
+        line = longer
+    click.echo(_INDENT + line)
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """One model as people read it."""
+    window, cap, cost = row["contextWindow"], row["contextTokens"], row["cost"]
+    missing = row["missing"] and f"missing: {row['missing'].partition(' or models.')[0]}"
+    cells = (
+        row["model"],
+        row["name"],
+        count_tokens(window)
+        if cap == window
+        else f"{count_tokens(window)} (cap {count_tokens(cap)})",
+        count_tokens(row["maxTokens"]),
+        "+".join(row["input"]),
+        "yes" if row["reasoning"] else "",
+        f"${cost['input']:g}/${cost['output']:g}" if cost else "",
+        missing or row["auth"] or "",
+        _note(row),
+    )
+    return tuple(printable(" ".join(cell.split()), "") for cell in cells)
+
+
+def _note(row: Mapping[str, Any]) -> str:
+    notes = [row["role"] or "", *(f"alias {alias}" for alias in row["aliases"])]
+    if not row["allowed"]:
+        notes.append("not allowed by modelPolicy")
+    if row["problem"]:
+        notes.append(row["problem"])
+    return ", ".join(filter(None, notes))

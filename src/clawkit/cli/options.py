@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeVar
 
 import click
 
-from clawkit.agent.model import context_window_of, default_model
-from clawkit.config.load import Loaded, load
-from clawkit.config.modelref import parse_ref
-from clawkit.core.context import Scope, Sender
 from clawkit.errors import (
     ClawkitError,
     ConflictError,
     ToolAuthorizationError,
     ToolInputError,
 )
+from clawkit.terminal_text import text_width, truncate
 from clawkit.text import printable
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from clawkit.config.load import Loaded
+    from clawkit.core.context import Scope
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,20 +36,27 @@ _CONFIG = click.option(
     help="Configuration file. Default: CLAWKIT_CONFIG, else clawkit.json5 in ~/.clawkit.",
 )
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+_MODEL = click.option(
+    "--model", metavar="PROVIDER/ID", help="Model whose settings apply. Default: the agent's."
+)
 _SCOPE = (
     _CONFIG,
     click.option("--workspace", metavar="DIR", help="Directory to work in. Default: this one."),
-    click.option("--agent", help="Agent whose settings apply. Default: the default one, or main."),
     click.option(
-        "--model", metavar="PROVIDER/ID", help="Model whose settings apply. Default: the agent's."
+        "--agent", help="Agent whose settings apply. Default: the default agent, or main."
     ),
+    _MODEL,
     click.option("--channel", default="", help="Channel the message came through."),
     click.option("--group", default="", help="Group chat the message came from."),
     click.option("--sender", default="", help="Id of the sender."),
     click.option(
-        "--owner/--no-owner", default=True, help="Act as the owner, or not. Default: owner."
+        "--owner/--no-owner", default=True, help="Act as the owner or not. Default: owner."
     ),
-    click.option("--sandboxed/--no-sandboxed", default=False, help="As in a sandbox, or not."),
+    click.option(
+        "--sandboxed/--no-sandboxed",
+        default=None,
+        help="As in a sandbox or not.  [default: as configured]",
+    ),
     click.option(
         "--depth",
         type=click.IntRange(0, 32),
@@ -57,24 +69,34 @@ _SCOPE = (
 
 THINKING = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
 _CONVERSATION = (
-    click.option("--image", "images", metavar="FILE", multiple=True, help="Send a picture, too."),
+    click.option("--image", "images", metavar="FILE", multiple=True, help="Send an image as well."),
     click.option(
-        "--session", metavar="ID", help="Go on with a conversation, or begin one by name."
+        "--session", metavar="ID", help="Resume a session by id or name, or start one by name."
     ),
     click.option(
-        "--continue", "go_on", is_flag=True, help="Go on with the last one in this directory."
+        "--continue", "go_on", is_flag=True, help="Resume the last session in this directory."
     ),
-    click.option("--no-session", is_flag=True, help="Keep nothing of the conversation."),
-    click.option("--thinking", type=click.Choice(THINKING), help="How long the model may think."),
+    click.option("--no-session", is_flag=True, help="Do not save the session."),
+    click.option("--thinking", type=click.Choice(THINKING), help="How much the model may think."),
     click.option(
-        "--max-turns", type=click.IntRange(1), metavar="N", help="Most answers of the model."
+        "--max-turns",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Maximum number of answers of the model.",
     ),
     click.option(
         "--max-cost",
         type=click.FloatRange(0, min_open=True),
         metavar="DOLLARS",
-        help="What the conversation may cost.",
+        help="Maximum cost of the session.",
     ),
+)
+
+
+_USE_MODEL = click.option(
+    "--model",
+    metavar="MODEL",
+    help="Model to use: provider/model, a model id or an alias. Default: the agent's.",
 )
 
 
@@ -102,7 +124,7 @@ def always_json(command: F) -> F:
 
 
 def scope_options(command: F) -> F:
-    """`--config`, `--workspace` and everything policy looks at."""
+    """`--config`, `--workspace` and everything that policy depends on."""
     for option in reversed(_SCOPE):
         command = option(command)
     return command
@@ -110,17 +132,27 @@ def scope_options(command: F) -> F:
 
 def conversation_options(command: F) -> F:
     """What every command that talks with a model takes, but for the message."""
-    command = scope_options(command)
-    for option in reversed(_CONVERSATION):
+    for option in reversed(
+        (*_CONVERSATION, *(_USE_MODEL if each is _MODEL else each for each in _SCOPE))
+    ):
         command = option(command)
     return command
 
 
 def read_settings(options: dict[str, Any]) -> Settings:
     """The configuration and the scope that the options ask for."""
+    from clawkit.agent.model import context_window_of, default_model
+    from clawkit.config.load import load
+    from clawkit.config.modelref import parse_ref
+    from clawkit.core.context import Scope, Sender
+
     loaded = load(options["config_file"])
     agent = loaded.config.agents.choose(options["agent"])
-    model = _model(options["model"]) or default_model(loaded.config, agent)
+    try:
+        named = parse_ref(options["model"]) if options["model"] else None
+    except ValueError as error:
+        raise click.UsageError(f"--model: {error}") from None
+    model = named or default_model(loaded.config, agent)
     scope = Scope(
         agent=agent,
         model=model,
@@ -128,19 +160,12 @@ def read_settings(options: dict[str, Any]) -> Settings:
         channel=options["channel"],
         group=options["group"],
         sender=Sender(owner=options["owner"], id=options["sender"]),
-        sandboxed=options["sandboxed"],
+        sandboxed=loaded.config.agents.sandbox_of(agent).covers("main")
+        if options["sandboxed"] is None
+        else options["sandboxed"],
         depth=options["depth"],
     )
     return Settings(loaded, scope, options["workspace"])
-
-
-def _model(text: str | None) -> Any:
-    if not text:
-        return None
-    try:
-        return parse_ref(text)
-    except ValueError as error:
-        raise click.UsageError(f"--model: {error}") from None
 
 
 def print_json(value: Any) -> None:
@@ -151,8 +176,55 @@ def print_json(value: Any) -> None:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether somebody looks at a stream; one that was closed before we began is none."""
+    """Whether a stream is a terminal; one that was closed before we began is not."""
     return stream is not None and stream.isatty()
+
+
+def can_ask() -> bool:
+    """Whether there is a terminal to ask at and to read the answer from."""
+    return is_terminal(sys.stdin) and is_terminal(sys.stderr)
+
+
+def counted(number: int, what: str) -> str:
+    """`1 model`, `2 models`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def count_tokens(tokens: int) -> str:
+    """A number of tokens for people: `800`, `200k`, `1.5M`."""
+    if tokens < 1_000:
+        return str(tokens)
+    if tokens < 999_500:
+        return f"{tokens / 1_000:.0f}k"
+    return f"{tokens / 1_000_000:.1f}".removesuffix(".0") + "M"
+
+
+def workspace_warning(workspace: str) -> str:
+    """Why a directory is too much to work in; empty when it is not."""
+    real = os.path.realpath(workspace)
+    homes = {"/": "the root directory", os.path.realpath(os.path.expanduser("~")): "your home"}
+    if real not in homes:
+        return ""
+    return (
+        f"the workspace is {homes[real]} ({real}): the agent can change every file in it. Start "
+        "clawkit in the directory of a project, or add --workspace DIR"
+    )
+
+
+@contextmanager
+def cancelled_by_signals(task: asyncio.Future[Any]) -> Iterator[None]:
+    """Ctrl-C and SIGTERM cancel the task, as long as this lasts."""
+    import asyncio
+    import signal
+
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(each, task.cancel)
+    try:
+        yield
+    finally:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(each)
 
 
 def warn(messages: Any) -> None:
@@ -173,17 +245,49 @@ def wrong_usage() -> Iterator[None]:
 
 
 def is_command() -> bool:
-    """Whether an agent runs this: whoever answers at its terminal is then no person."""
-    from clawkit.process import tree
+    """Whether an agent runs this: what answers at its terminal is then not a person."""
+    from clawkit.process import process_table
 
-    return tree.is_below_keeper()
+    return process_table.is_inside_command()
 
 
 def refuse_commands(what: str = "change what clawkit allows") -> None:
-    """What an agent runs may not answer for a person."""
+    """Raises when an agent runs this: it may not answer for a person."""
     if is_command():
         raise ToolAuthorizationError(
             f"a command that clawkit runs cannot {what}; a person has to type this in a terminal "
             "of their own",
             reason="approval",
         )
+
+
+def columns() -> int | None:
+    """Columns of the terminal that standard output is; None when it is not one."""
+    return shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
+
+
+def widths_of(lines: Sequence[Sequence[str]]) -> list[int]:
+    """Columns that each column of a table takes."""
+    return [max(map(text_width, cells)) for cells in zip(*lines, strict=True)]
+
+
+def print_table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], *, min_last: int | None = None
+) -> None:
+    """A table with its head; columns that are empty in every row are left out.
+
+    With `min_last`, the last column is cut to what fits the terminal, but not below that width.
+    """
+    kept = [at for at in range(len(head)) if any(row[at] for row in rows)]
+    lines = [[line[at] for at in kept] for line in (head, *rows)]
+    widths = widths_of(lines)
+    if min_last is not None and (room := columns()) is not None:
+        widths[-1] = max(room - sum(width + 2 for width in widths[:-1]), min_last)
+        lines = [[*line[:-1], truncate(line[-1], widths[-1])] for line in lines]
+    for number, line in enumerate(lines):
+        cells = (
+            cell + " " * (width - text_width(cell))
+            for cell, width in zip(line, widths, strict=True)
+        )
+        text = "  ".join(cells).rstrip()
+        click.echo(text if number else click.style(text, bold=True))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -10,50 +12,60 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
+import msgspec
 
-from clawkit.cli.columns import columns, cut_to, print_table, widths_of
+from clawkit.call_summary import summarize_params
 from clawkit.cli.options import (
+    can_ask,
     config_option,
+    count_tokens,
+    counted,
     is_terminal,
     json_option,
     print_json,
+    print_table,
     refuse_commands,
     warn,
     wrong_usage,
 )
-from clawkit.cli.transcript import (
-    message_to_json,
-    print_transcript,
-    say_turns,
-    session_to_json,
-    to_markdown,
-)
 from clawkit.config.load import Loaded, load
+from clawkit.content import (
+    Assistant,
+    Block,
+    Message,
+    Summary,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    User,
+)
 from clawkit.errors import ClawkitError, NotFoundError, ToolAuthorizationError
-from clawkit.sessions.base import Session
-from clawkit.sessions.place import locate_store
+from clawkit.sessions.location import locate_store
+from clawkit.sessions.protocols import Entry, Session
 from clawkit.sessions.store import SessionStore
 from clawkit.store import write_atomic
-from clawkit.text import human_time, one_line, printable
+from clawkit.terminal_text import truncate
+from clawkit.text import human_size, human_time, one_line, printable
 
 EVERYTHING = 2**62
 _HEAD = ("ID", "NAME", "AGENT", "USED", "TURNS", "MODEL", "COST", "DIRECTORY", "TITLE")
 _MAX_NAME, _MAX_DIRECTORY, _MAX_TITLE, _MIN_TITLE = 24, 36, 60, 12
 
-_AGENT = click.option("--agent", help="Agent whose conversations are meant. Default: the usual.")
+_AGENT = click.option("--agent", help="Agent whose sessions to use. Default: the default agent.")
 _ID = click.argument("which", metavar="ID")
 
 
 @click.group()
 def sessions() -> None:
-    """List, show, rename, delete and export conversations.
+    """List, show, rename, delete and export sessions.
 
-    ID is the id of one, the beginning of it, or its name.
+    ID is the id of a session, a prefix of it, or its name.
 
     \b
-    clawkit sessions list --here              those of this directory
-    clawkit sessions show k3mq                what was said in one
-    clawkit agent --session k3mq -m "Go on"   go on with it
+    clawkit sessions list --here              sessions of this directory
+    clawkit sessions show k3mq                its messages
+    clawkit agent --session k3mq -m "Go on"   resume it
     """
 
 
@@ -86,10 +98,10 @@ def _opened(config_file: str | None, agent: str | None = None) -> Iterator[_Open
 
 
 @sessions.command("list")
-@click.option("--all-agents", is_flag=True, help="Those of every agent.")
-@click.option("--here", is_flag=True, help="Only those of this directory.")
+@click.option("--all-agents", is_flag=True, help="Sessions of every agent.")
+@click.option("--here", is_flag=True, help="Only sessions of this directory.")
 @click.option(
-    "-n", "--limit", type=click.IntRange(1), default=20, show_default=True, help="How many."
+    "-n", "--limit", type=click.IntRange(1), default=20, show_default=True, help="Maximum number."
 )
 @json_option
 @_AGENT
@@ -102,41 +114,34 @@ def list_sessions(
     agent: str | None,
     config_file: str | None,
 ) -> None:
-    """List conversations, the one that was used last first."""
+    """List sessions, the most recently used first."""
     if all_agents and agent:
-        raise click.UsageError("--agent and --all-agents exclude each other")
+        raise click.UsageError("--agent and --all-agents cannot be combined")
     with _opened(config_file, agent) as opened:
-        place = _this_place(opened) if here else None
+        place = None
+        if here:
+            from clawkit.runtime import resolve_workspace
+
+            place = resolve_workspace(opened.loaded.config, opened.agent)
         found = opened.store.recent(None if all_agents else opened.agent, place, limit + 1)
     more, found = len(found) > limit, found[:limit]
     if as_json:
         print_json({"sessions": [session_to_json(each) for each in found], "more": more})
         return
     if not found:
-        whose = "any agent" if all_agents else f"the agent {opened.agent!r}"
+        whose = "No agent" if all_agents else f"The agent {opened.agent!r}"
         where = f" in {place}" if place else ""
-        click.echo(printable(f"There is no conversation of {whose}{where} yet."))
+        click.echo(printable(f"{whose} has no session{where} yet."))
         return
     _print_list(found, all_agents=all_agents, here=here)
     if more:
-        click.echo(f"There are more; -n {limit * 5} shows more of them.")
-
-
-def _this_place(opened: _Opened) -> str:
-    # The tools come with it.
-    from clawkit.runtime import resolve_workspace
-
-    return resolve_workspace(opened.loaded.config, opened.agent)
+        click.echo(f"There are more; -n {limit * 5} shows up to {limit * 5}.")
 
 
 def _print_list(found: Sequence[Session], *, all_agents: bool, here: bool) -> None:
     now_ms = time.time() * 1000
     rows = [_cells(each, now_ms, all_agents=all_agents, here=here) for each in found]
-    if (room := columns()) is not None:
-        lines = [line[:-1] for line in (_HEAD, *rows) if line]
-        used = sum(width + 2 for width in widths_of(lines))
-        rows = [(*row[:-1], cut_to(row[-1], max(room - used, _MIN_TITLE))) for row in rows]
-    print_table(_HEAD, rows)
+    print_table(_HEAD, rows, min_last=_MIN_TITLE)
 
 
 def _cells(session: Session, now_ms: float, *, all_agents: bool, here: bool) -> tuple[str, ...]:
@@ -144,14 +149,14 @@ def _cells(session: Session, now_ms: float, *, all_agents: bool, here: bool) -> 
     ago = human_time(max(1, round((now_ms - session.updated_ms) / 1000)))
     cells = (
         session.id,
-        cut_to(session.name, _MAX_NAME) if session.name != session.id else "",
+        truncate(session.name, _MAX_NAME) if session.name != session.id else "",
         session.agent if all_agents else "",
         f"{ago.partition(' ')[0]} ago",
         str(session.turns),
         (session.model_override or session.model).rpartition("/")[2],
         f"${cost:.2f}" if cost >= 0.005 else "",
         "" if here else _short(session.workspace),
-        cut_to(session.title, _MAX_TITLE),
+        truncate(session.title, _MAX_TITLE),
     )
     return tuple(printable(one_line(cell, 200), "") for cell in cells)
 
@@ -171,9 +176,9 @@ def _short(path: str) -> str:
     type=click.IntRange(1),
     default=30,
     show_default=True,
-    help="How many messages.",
+    help="Maximum number of messages.",
 )
-@click.option("--all", "everything", is_flag=True, help="All messages, from the first one on.")
+@click.option("--all", "everything", is_flag=True, help="All messages from the beginning.")
 @json_option
 @_AGENT
 @config_option
@@ -185,16 +190,16 @@ def show(
     agent: str | None,
     config_file: str | None,
 ) -> None:
-    """Show what was said and done in a conversation.
+    """Show the messages and calls of a session.
 
-    Long results are cut; `clawkit sessions export` has all of them.
+    Long results are truncated; `clawkit sessions export` has all of them.
     """
     with _opened(config_file, agent) as opened:
         session = opened.find(which)
         entries = opened.store.history(session.id, EVERYTHING if everything else limit)
     if as_json:
-        told = [message_to_json(each) for each in entries]
-        print_json({"session": session_to_json(session), "messages": told})
+        messages = [message_to_json(each) for each in entries]
+        print_json({"session": session_to_json(session), "messages": messages})
     else:
         print_transcript(session, entries)
 
@@ -208,7 +213,7 @@ def show(
 def rename(
     which: str, name: str, as_json: bool, agent: str | None, config_file: str | None
 ) -> None:
-    """Call a conversation NAME, a word without spaces."""
+    """Rename a session to NAME, a word without spaces."""
     refuse_commands("change what clawkit remembers")
     with _opened(config_file, agent) as opened:
         before = opened.find(which)
@@ -217,7 +222,7 @@ def rename(
     if as_json:
         print_json(session_to_json(session))
     else:
-        click.echo(printable(f"{session.id} is called {session.name} now"), err=True)
+        click.echo(printable(f"{session.id} is now called {session.name}"), err=True)
 
 
 @sessions.command()
@@ -229,10 +234,10 @@ def rename(
 def delete(
     which: tuple[str, ...], yes: bool, as_json: bool, agent: str | None, config_file: str | None
 ) -> None:
-    """Delete conversations for good. One that is in use stays.
+    """Delete sessions permanently. Sessions in use are not deleted.
 
-    The exit code is 1 when one of them could not be deleted, and 2 when one is not there: then
-    nothing was.
+    The exit code is 1 if one of them could not be deleted, and 2 if one does not exist; then none
+    is deleted.
     """
     refuse_commands("change what clawkit remembers")
     with _opened(config_file, agent) as opened:
@@ -257,14 +262,16 @@ def delete(
 
 def _confirm(found: Sequence[Session]) -> None:
     """Ask the person. Raises when there is none, or they say no."""
-    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
-        raise click.UsageError("nobody can be asked here; add --yes to delete without a question")
+    if not can_ask():
+        raise click.UsageError(
+            "there is no terminal to confirm at; add --yes to delete without confirmation"
+        )
     for session in found:
         title = one_line(session.title, _MAX_TITLE)
-        said = f"{_call(session)}, {say_turns(session)}, {title!r}"
+        said = f"{_call(session)}, {counted(session.turns, 'turn')}, {title!r}"
         click.echo(f"  {printable(said, '')}", err=True)
-    what = "this conversation" if len(found) == 1 else f"these {len(found)} conversations"
-    if not click.confirm(f"Delete {what} for good?", err=True):
+    what = "this session" if len(found) == 1 else f"these {len(found)} sessions"
+    if not click.confirm(f"Delete {what} permanently?", err=True):
         raise ToolAuthorizationError("nothing was deleted", reason="person")
 
 
@@ -282,20 +289,18 @@ def _call(session: Session) -> str:
     show_default=True,
     help="For programs, or to read.",
 )
-@click.option(
-    "-o", "--output", metavar="FILE", help="Write into FILE, which must not be there yet."
-)
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE, which must not exist yet.")
 @_AGENT
 @config_option
 def export(
     which: str, form: str, output: str | None, agent: str | None, config_file: str | None
 ) -> None:
-    """Print a whole conversation, or write it into a file that only you can read."""
+    """Print a whole session, or write it to a file that only you can read."""
     with _opened(config_file, agent) as opened:
         session = opened.find(which)
         entries = opened.store.history(session.id, EVERYTHING)
-    told = [message_to_json(each) for each in entries]
-    data: dict[str, Any] = {"version": 1, "session": session_to_json(session), "messages": told}
+    messages = [message_to_json(each) for each in entries]
+    data: dict[str, Any] = {"version": 1, "session": session_to_json(session), "messages": messages}
     if output is None and form == "json":
         print_json(data)
     elif output is None:
@@ -306,10 +311,8 @@ def export(
 
 
 def _write(path: str, what: dict[str, Any] | str) -> None:
-    import msgspec
-
     if os.path.lexists(path):
-        raise click.UsageError(f"{path!r} is there already; name another file")
+        raise click.UsageError(f"{path!r} already exists; choose another file")
     if isinstance(what, str):
         data = what.encode("utf-8", "backslashreplace")
     else:
@@ -325,7 +328,7 @@ def _write(path: str, what: dict[str, Any] | str) -> None:
 @json_option
 @config_option
 def path(as_json: bool, config_file: str | None) -> None:
-    """Print where conversations are kept."""
+    """Print where sessions are stored."""
     with _opened(config_file) as opened:
         file = opened.store.path
     exists = os.path.lexists(file)
@@ -334,4 +337,201 @@ def path(as_json: bool, config_file: str | None) -> None:
         return
     click.echo(file)
     if not exists:
-        click.echo("There is no such file yet; the first conversation makes it.", err=True)
+        click.echo("It does not exist yet; the first session creates it.", err=True)
+
+
+MAX_RESULT_LINES = 8
+MAX_LINE = 400
+_OPENING = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+_HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
+_UNDERLINE = re.compile(r" {0,3}(?:=+|-+)[ \t]*$")
+_NO_USAGE = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "cost": 0.0}
+_FENCE = re.compile(r"^[ \t]*(`{3,})", re.M)
+
+
+def session_to_json(session: Session) -> dict[str, Any]:
+    """A conversation without its messages, as programs read it."""
+    return {
+        "id": session.id,
+        "key": session.key,
+        "name": session.name,
+        "agent": session.agent,
+        "title": session.title,
+        "workspace": session.workspace,
+        "model": session.model or None,
+        "modelOverride": session.model_override or None,
+        "thinking": session.thinking or None,
+        "createdAt": session.created_ms,
+        "updatedAt": session.updated_ms,
+        "turns": session.turns,
+        "usage": {**_NO_USAGE, **msgspec.to_builtins(session.usage)},
+        "contextTokens": session.context_tokens,
+        "parent": session.parent or None,
+    }
+
+
+def message_to_json(entry: Entry) -> dict[str, Any]:
+    """A message and its number; what is not set is left out, as it is stored."""
+    stored: dict[str, Any] = msgspec.to_builtins(entry.message)
+    return {"number": entry.number, **stored}
+
+
+def print_transcript(session: Session, entries: Sequence[Entry]) -> None:
+    """What was said and done, cut where it is long, with nothing that could play tricks."""
+    for line in _head(session):
+        click.echo(printable(line, ""))
+    left_out = entries[0].number - 1 if entries else 0
+    if left_out:
+        click.secho(f"… {left_out} earlier messages; --all shows them", fg="bright_black")
+    for entry in entries:
+        _print_message(entry.message)
+
+
+def _head(session: Session) -> Iterator[str]:
+    name = f" ({session.name})" if session.name != session.id else ""
+    yield f"{session.id}{name}: {session.title or 'no title'}"
+    usage = session.usage
+    tokens = count_tokens(usage.input + usage.cache_read + usage.cache_write)
+    facts = [
+        f"agent {session.agent}",
+        session.model_override or session.model,
+        counted(session.turns, "turn"),
+        f"{tokens} tokens in, {count_tokens(usage.output)} out",
+        f"${usage.cost:.2f}" if usage.cost >= 0.005 else "",
+    ]
+    yield " · ".join(filter(None, facts))
+    yield f"{session.workspace} · {_when(session.created_ms)} to {_when(session.updated_ms)}"
+
+
+def _when(ms: int) -> str:
+    """A time of the clock here; empty for one that is not known."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(ms / 1000)) if ms > 0 else ""
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
+def _print_message(message: Message) -> None:
+    match message:
+        case User():
+            _print_name("you", "cyan", message.at_ms)
+            _print_text(_plain(message.content), "  ")
+        case Assistant():
+            _print_name(message.model or "model", "green", message.at_ms)
+            for part in message.content:
+                _print_part(part)
+            if message.error:
+                click.secho(f"  {printable(one_line(message.error, MAX_LINE), '')}", fg="red")
+            elif message.stop not in ("stop", "tool_calls"):
+                click.secho(f"  [the answer stopped: {message.stop}]", fg="yellow")
+        case ToolResult():
+            word = "failed" if message.is_error else "result"
+            click.secho(f"  ← {printable(message.tool, '')} {word}", fg="bright_black")
+            _print_text(_plain(message.content), "    ", MAX_RESULT_LINES)
+        case Summary():
+            _print_name("summary of earlier messages", "magenta", message.at_ms)
+            _print_text(message.text, "  ")
+
+
+def _print_name(name: str, colour: str, at_ms: int) -> None:
+    when = f"  {click.style(_when(at_ms), fg='bright_black')}" if at_ms else ""
+    click.echo(f"\n{click.style(printable(one_line(name, 80), ''), fg=colour, bold=True)}{when}")
+
+
+def _print_part(part: Text | Thinking | ToolCall) -> None:
+    match part:
+        case Text():
+            _print_text(part.text, "  ")
+        case Thinking():
+            words = part.text or "not shown by the provider"
+            click.secho(f"  [thinks: {printable(one_line(words, 200), '')}]", fg="bright_black")
+        case ToolCall():
+            text = f"  → {part.name} {summarize_params(part.arguments, 120)}".rstrip()
+            click.secho(printable(text, ""), fg="yellow")
+
+
+def _print_text(text: str, indent: str, max_lines: int | None = None) -> None:
+    lines = text.strip("\n").split("\n") if text.strip() else []
+    for line in lines[:max_lines]:
+        long = max_lines is not None and len(line) > MAX_LINE
+        click.echo(indent + printable(f"{line[:MAX_LINE]}…" if long else line, "\t"))
+    if max_lines is not None and len(lines) > max_lines:
+        click.secho(f"{indent}… {len(lines) - max_lines} more lines", fg="bright_black")
+
+
+def _plain(content: Sequence[Block]) -> str:
+    return "\n".join(
+        block.text
+        if isinstance(block, Text)
+        else f"[picture: {one_line(block.mime_type, 40)}, {human_size(len(block.data) * 3 // 4)}]"
+        for block in content
+    )
+
+
+def to_markdown(session: Session, entries: Sequence[Entry]) -> str:
+    """The whole conversation to read; pictures are only named."""
+    title = one_line(session.title, 200) or session.id
+    facts = [f"- {line}" for line in list(_head(session))[1:]]
+    parts = [f"# {title}", "\n".join([f"- session {session.key} ({session.id})", *facts])]
+    for entry in entries:
+        parts += _message_to_markdown(entry.message)
+    return "\n\n".join(part.strip("\n") for part in parts if part.strip()) + "\n"
+
+
+def _message_to_markdown(message: Message) -> Iterator[str]:
+    match message:
+        case User():
+            yield f"## You {_when(message.at_ms)}".rstrip()
+            yield _own_words(_plain(message.content))
+        case Assistant():
+            yield f"## {one_line(message.model, 80) or 'Model'} {_when(message.at_ms)}".rstrip()
+            for part in message.content:
+                yield from _part_to_markdown(part)
+            if message.error:
+                yield f"**Failed:** {one_line(message.error, MAX_LINE)}"
+        case ToolResult():
+            word = "failed" if message.is_error else "gave"
+            yield f"`{one_line(message.tool, 80)}` {word}"
+            yield _fenced(_plain(message.content), "text")
+        case Summary():
+            yield "## Summary of earlier messages"
+            yield _own_words(message.text)
+
+
+def _part_to_markdown(part: Text | Thinking | ToolCall) -> Iterator[str]:
+    match part:
+        case Text():
+            yield _own_words(part.text)
+        case Thinking():
+            if part.text:
+                yield "\n".join(f"> {line}" for line in part.text.strip().split("\n"))
+        case ToolCall():
+            given = part.arguments
+            text = given if isinstance(given, str) else json.dumps(given, indent=2, default=str)
+            yield f"Calls `{one_line(part.name, 80)}`"
+            yield _fenced(text, "json")
+
+
+def _own_words(text: str) -> str:
+    """The text with headings of its own as words, and its last block of code closed: the headings
+    of the page say who spoke."""
+    rows: list[str] = []
+    fence = ""
+    for line in text.splitlines():
+        mark = _OPENING.match(line)
+        if fence:
+            closes = mark and mark[1].startswith(fence) and not mark[2].strip()
+            fence = "" if closes else fence
+        elif mark:
+            fence = mark[1]
+        elif _HEADING.match(line) or (rows and rows[-1].strip() and _UNDERLINE.match(line)):
+            line = "\\".join((line[: len(line) - len(line.lstrip())], line.lstrip()))
+        rows.append(line)
+    return "\n".join([*rows, fence] if fence else rows)
+
+
+def _fenced(text: str, language: str) -> str:
+    """A block of code, with a fence that nothing in the text can close."""
+    longest = max((len(found[1]) for found in _FENCE.finditer(text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text.strip(chr(10))}\n{fence}"

@@ -1,4 +1,4 @@
-"""Asking the person at the terminal."""
+"""Approval requests, answered at the terminal."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from contextlib import contextmanager, suppress
 
 import click
 
-from clawkit.approvals.display import fold
 from clawkit.core.approval import MAX_WAIT_S, Answer, Question
+from clawkit.line_reader import read_ready
+from clawkit.terminal_text import truncate, wrap
 from clawkit.text import human_time, printable
-from clawkit.ui.choices import (
+from clawkit.ui.questions import (
     BY,
     GONE,
     MAX_REASON,
@@ -29,7 +30,7 @@ from clawkit.ui.choices import (
 
 SETTLE_S, LETTER_S = 0.03, 0.5
 """What comes so soon after a key belongs to it: the rest of its sequence, or of a paste; after a
-letter, the rest of what somebody types who does not look."""
+letter, the rest of what is typed without looking."""
 _WIDTH = 80
 _MOST = 4_096
 _CTRL_C = "\x03"
@@ -38,7 +39,7 @@ _ARROWS = re.compile(f"((?:{_ARROW})+)([\r\n]*)")
 
 
 def open_terminal() -> int | None:
-    """The terminal that standard error is, to read from; None where nobody sits at it."""
+    """The terminal that standard error is, to read from; None where it is not in the foreground."""
     try:
         # One that is not ours fails; in the background nothing may be read from it.
         if os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp():
@@ -49,16 +50,16 @@ def open_terminal() -> int | None:
 
 
 class TerminalApprover:
-    """Asks on standard error and reads the answer from a terminal, one question at a time."""
+    """Asks on standard error and reads the answer from a terminal, one request at a time."""
 
     def __init__(self, fd: int | None = None, *, bell: bool = False) -> None:
-        """`fd` is the terminal, standard input when None. `bell` calls who looks elsewhere."""
+        """`fd` is the terminal, standard input when None. `bell` rings when a request comes."""
         self._fd = fd
         self._one_at_a_time = asyncio.Lock()
         self._bell = bell
 
     async def ask(self, request: Question) -> Answer:
-        """The answer. Whatever is not a clear yes is a no. Cancelled when nobody needs it."""
+        """The answer. Anything but a clear yes is a no. Cancelled when it is no longer needed."""
         async with self._one_at_a_time:
             screen = _Screen(sys.stdin.fileno() if self._fd is None else self._fd)
             if self._bell:
@@ -81,7 +82,7 @@ class TerminalApprover:
 
 
 class _Screen:
-    """What is known of the terminal."""
+    """The terminal's abilities and width."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -119,7 +120,7 @@ async def _ask_line(choices: list[Choice], screen: _Screen) -> Choice:
     screen.say("")
     if line.isdecimal() and 1 <= int(line) <= len(choices):
         return choices[int(line) - 1]
-    meant = {"yes": "y", "always": "a", "no": "n"}.get(line, line)
+    meant = {"yes": "y", "session": "s", "always": "a", "no": "n"}.get(line, line)
     return by_key(choices, meant) or choices[deny_at(choices)]
 
 
@@ -128,7 +129,7 @@ async def _ask_keys(choices: list[Choice], screen: _Screen, time: str) -> Choice
     at = deny_at(choices)
     lasting = " (Enter confirms what lasts)" if any(each.lasts for each in choices) else ""
     hint = f"Press a letter{lasting}, or arrow keys and Enter. No answer within {time} means no."
-    for row in fold(hint, screen.width, "  "):
+    for row in wrap(hint, screen.width, "  "):
         screen.say(row, dim=True)
     rows = len(choices)
     with _input(screen.fd, lines=False):
@@ -167,11 +168,7 @@ def _draw(choices: list[Choice], at: int, screen: _Screen) -> None:
     for number, each in enumerate(choices):
         mark = ">" if number == at else " "
         screen.say("\x1b[2K", nl=False)
-        screen.say(_cut(f"{mark} {each.key}  {each.words}", room), bold=number == at)
-
-
-def _cut(line: str, room: int) -> str:
-    return line if len(line) <= room else f"{line[: max(room - 1, 0)]}…"
+        screen.say(truncate(f"{mark} {each.key}  {each.words}", room), bold=number == at)
 
 
 async def _ask_reason(screen: _Screen) -> Answer:
@@ -207,11 +204,11 @@ def _input(fd: int, *, lines: bool) -> Iterator[None]:
 
 async def _read_key(fd: int) -> str:
     """One key with all that came with it; end of file is Ctrl-D."""
-    got = more = await _read(fd)
+    got = more = await read_ready(fd, _MOST)
     while more:
         try:
             async with asyncio.timeout(LETTER_S if got.isalnum() else SETTLE_S):
-                more = await _read(fd)
+                more = await read_ready(fd, _MOST)
         except TimeoutError:
             break
         # However much is pasted, no rest of it is taken for a key.
@@ -221,19 +218,4 @@ async def _read_key(fd: int) -> str:
 
 async def _read_line(fd: int) -> str:
     """A line, with its end when it has one."""
-    return (await _read(fd)).decode("utf-8", "replace")
-
-
-async def _read(fd: int) -> bytes:
-    """What there is, without a thread that could not be stopped."""
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_reader(fd, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(fd)
-    try:
-        return os.read(fd, _MOST)
-    except OSError:
-        return b""  # the terminal is gone
+    return (await read_ready(fd, _MOST)).decode("utf-8", "replace")

@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import sys
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import click
 
 from clawkit.agent.assemble import SETTINGS, Assembly, assemble
 from clawkit.agent.model import target_of
+from clawkit.approvals.protocols import Gate
 from clawkit.cli.options import (
     Settings,
     always_json,
+    can_ask,
+    cancelled_by_signals,
+    is_command,
+    is_terminal,
     json_option,
     print_json,
     read_settings,
     scope_options,
     warn,
 )
+from clawkit.cli.terminal import TerminalApprover
+from clawkit.core.approval import Approver
+from clawkit.core.call import CallRequest, Event, OnEvent, Run
+from clawkit.core.call import call as call_tool
 from clawkit.core.catalog import CATALOG, canonical
+from clawkit.core.result import Result
 from clawkit.errors import ToolAuthorizationError, UnknownToolError
-from clawkit.policy.pipeline import Trace
-from clawkit.schema.declare import PROVIDERS, Provider, declare, token_cost
-from clawkit.text import nearest, printable
+from clawkit.line_reader import LineReader
+from clawkit.process.process_table import hide_memory
+from clawkit.process.protocols import Commands
+from clawkit.runtime import close_run, make_run, resolve_workspace
+from clawkit.schema.choose import PROVIDERS, Provider, declare, token_cost
+from clawkit.services import Services
+from clawkit.text import human_size, nearest, one_line, printable
+from clawkit.tools._commands import owner_of
 
 
 @click.group()
@@ -58,17 +76,16 @@ def _row(name: str, assembly: Assembly, provider: Provider) -> dict[str, Any]:
     if tool is not None:
         row["tokens"] = token_cost(tool.name, tool.description, tool.offered, provider)
     if verdict.removed_by is not None:
-        row["removedBy"] = _trace(verdict.removed_by)
+        row["removedBy"] = verdict.removed_by._asdict()
     return row
-
-
-def _trace(trace: Trace) -> dict[str, Any]:
-    return trace._asdict()
 
 
 @tools.command("list")
 @click.option(
-    "--all", "everything", is_flag=True, help="Also what policy removed, is off or is not built."
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Also tools that policy removed, that are off or not available.",
 )
 @json_option
 @scope_options
@@ -130,7 +147,7 @@ def _absence(row: dict[str, Any]) -> str:
 @json_option
 @scope_options
 def explain(names: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Say why a tool is in force or not: which step, which key, which entry.
+    """Explain why a tool is in force or not: which step, setting and entry.
 
     Without a name, every tool is explained.
 
@@ -143,7 +160,7 @@ def explain(names: tuple[str, ...], as_json: bool, **options: Any) -> None:
     rows = [
         _row(name, assembly, provider)
         | {
-            "steps": [_trace(trace) for trace in assembly.decision.verdicts[name].traces],
+            "steps": [trace._asdict() for trace in assembly.decision.verdicts[name].traces],
             "rules": _rules_for(name, settings, assembly),
         }
         for name in wanted
@@ -224,7 +241,7 @@ def schema(names: tuple[str, ...], provider: Provider | None, strict: bool, **op
     settings, assembly = _open(options)
     target = provider or target_of(settings.scope.model)
     if strict and not target.startswith("openai"):
-        raise click.UsageError("--strict goes with --provider openai or openai-responses")
+        raise click.UsageError("--strict requires --provider openai or openai-responses")
     chosen = [_in_force(name, assembly) for name in names] or list(assembly.tools.values())
     print_json(
         [
@@ -258,10 +275,7 @@ def call(name: str, params: str, text: bool, **options: Any) -> None:
     \b
     clawkit tools call read '{"path": "README.md", "limit": 5}' --text
     """
-    from clawkit.cli.calling import run_one
-
-    settings = read_settings(options)
-    sys.exit(run_one(settings, name, params, text=text))
+    sys.exit(run_one(read_settings(options), name, params, text=text))
 
 
 @tools.command()
@@ -269,21 +283,187 @@ def call(name: str, params: str, text: bool, **options: Any) -> None:
 @click.option(
     "--later",
     is_flag=True,
-    help="Do not refuse commands that nobody here can be asked about: have them wait for "
-    "`clawkit approvals resolve`, and tell what became of them in lines of their own.",
+    help="Do not refuse commands that need approval: let them wait for `clawkit approvals "
+    "resolve`, and report their outcome in lines of their own.",
 )
 @always_json
 @scope_options
 def run(file: str, later: bool, **options: Any) -> None:
-    """Carry out the calls in a JSONL file (`-`: standard input), one after the other.
+    """Make the calls in a JSONL file (`-`: standard input), one after the other.
 
     Each line is {"tool": …, "params": …, "id": …}; each answer is one line with the same id. The
-    exit code is that of the worst call.
+    exit code is the highest of all calls.
 
     \b
     printf '{"tool":"ls"}\\n{"tool":"session_status"}\\n' | clawkit tools run -
     """
-    from clawkit.cli.calling import run_many
+    sys.exit(run_many(read_settings(options), file, later=later))
 
-    settings = read_settings(options)
-    sys.exit(run_many(settings, file, later=later))
+
+T = TypeVar("T")
+
+MAX_LINE = 16 * 1024 * 1024
+
+
+def run_one(settings: Settings, name: str, params: str, *, text: bool) -> int:
+    """One call; its result on standard output; the exit code that goes with it."""
+    given = _read_params(params)
+    run = _prepare(settings)
+    result = asyncio.run(_closing(run, _interruptible(run, CallRequest(name, given))))
+    if text:
+        shown = str(result.details.get("error") or result.as_text())
+        stream = sys.stderr if result.is_error else sys.stdout
+        click.echo(printable(shown) if is_terminal(stream) else shown, file=stream)
+    else:
+        print_json(result.to_json())
+    return exit_code(result)
+
+
+def run_many(settings: Settings, file: str, *, later: bool = False) -> int:
+    """One result line per call; the worst exit code. A bad line is an answer, not an end."""
+    run = _prepare(settings, later=later)
+    fd = _open_lines(file)
+    try:
+        return asyncio.run(_closing(run, _answer_all(run, LineReader(fd, MAX_LINE), later=later)))
+    finally:
+        os.close(fd)
+
+
+async def _closing(run: Run, work: Coroutine[Any, Any, T]) -> T:
+    """The work, and then the end of whatever it left running."""
+    try:
+        return await work
+    finally:
+        tell_ending(run)
+        await close_run(run)
+
+
+def tell_ending(run: Run) -> None:
+    """Say which background commands are stopped now."""
+    if isinstance(run.services, Services) and run.services.is_made(Commands):
+        mine = run.services[Commands].all(owner_of(run.scope))  # type: ignore[attr-defined]
+        running = [each for each in mine if each.exit is None or each.left]
+        names = [each.id for each in running if not each.launch.detach]
+        if names:
+            click.echo(
+                f"clawkit: stopping {', '.join(names)} (commands started with detach keep running)",
+                err=True,
+            )
+
+
+async def _answer_all(run: Run, lines: LineReader, *, later: bool) -> int:
+    worst, number = 0, 0
+    watch = _print_notice if later else None
+    while line := await lines.next():
+        number += 1
+        if not line.strip():
+            continue
+        result, given_id = await _answer(run, line, number, watch)
+        answer = {"id": given_id, **result.to_json()} if given_id is not None else result.to_json()
+        click.echo(json.dumps(answer, ensure_ascii=False))
+        sys.stdout.flush()
+        worst = max(worst, exit_code(result))
+        if len(line) > MAX_LINE:
+            break  # where the next line begins is anybody's guess
+    if later and isinstance(run.services, Services) and run.services.is_made(Gate):
+        gate: Any = run.services[Gate]
+        await gate.finish()
+    return worst
+
+
+def _print_notice(event: Event) -> None:
+    """What became of a call that was answered long ago."""
+    if event["type"] == "notice":
+        click.echo(json.dumps({"notice": event["callId"], **event}, ensure_ascii=False))
+        sys.stdout.flush()
+
+
+async def _answer(run: Run, line: bytes, number: int, watch: OnEvent | None) -> tuple[Result, Any]:
+    if len(line) > MAX_LINE:
+        return Result.error("", f"line {number} is longer than {MAX_LINE} bytes", code=400), None
+    try:
+        request = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return Result.error("", f"line {number} is not JSON: {error}", code=400), None
+    if not isinstance(request, dict) or not isinstance(request.get("tool"), str):
+        problem = f'line {number} must be an object like {{"tool": "ls", "params": {{}}}}'
+        return Result.error("", problem, code=400), None
+    given_id = request.get("id")
+    if not (given_id is None or isinstance(given_id, (str, int))):
+        return Result.error(
+            "", f"line {number}: the id must be text or a whole number", code=400
+        ), None
+    unknown = sorted(set(request) - {"tool", "params", "id"})
+    if unknown:
+        problem = f"line {number} has unknown keys: {', '.join(unknown)}"
+        return Result.error(request["tool"], problem, code=400), given_id
+    call_id = "" if given_id is None else str(given_id)
+    asked = CallRequest(request["tool"], request.get("params"), call_id)
+    return await _interruptible(run, asked, watch), given_id
+
+
+def _open_lines(file: str) -> int:
+    if file == "-" and sys.stdin is not None:
+        return os.dup(sys.stdin.fileno())
+    try:
+        return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise click.UsageError(f"cannot read {file!r}: {error.strerror}") from None
+
+
+def _read_params(text: str) -> object:
+    if text == "-":
+        text = sys.stdin.read(MAX_LINE) if sys.stdin is not None else ""
+    if not text.strip():
+        return None
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise click.UsageError("the parameters are nested too deeply") from None
+    except ValueError as error:
+        raise click.UsageError(
+            f"the parameters are not JSON: {error}\n"
+            "Give them as an object, in single quotes for the shell: "
+            """'{"path": "README.md"}'"""
+        ) from None
+
+
+def _prepare(settings: Settings, *, later: bool = False) -> Run:
+    loaded, scope = settings.loaded, settings.scope
+    assembly = assemble(loaded.config, scope)
+    warn([*map(str, loaded.warnings), *assembly.warnings])
+    workspace = resolve_workspace(loaded.config, scope.agent, settings.workspace)
+    if "exec" in assembly.tools:
+        hide_memory()
+    approver: Approver | None = TerminalApprover() if can_ask() and not is_command() else None
+    return make_run(loaded, assembly, scope, workspace, approver=approver, later=later)
+
+
+async def _interruptible(run: Run, request: CallRequest, watch: OnEvent | None = None) -> Result:
+    """The call, stopped cleanly by Ctrl-C or a polite kill."""
+    progress = _show_progress if is_terminal(sys.stderr) else None
+    task = asyncio.ensure_future(call_tool(run, request, watch or progress))
+    with cancelled_by_signals(task):
+        try:
+            return await task
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+
+
+def _show_progress(event: Event) -> None:
+    facts = event.get("details", {})
+    if event["type"] == "update" and "elapsedMs" in facts:
+        last = one_line(facts["tail"].rstrip().rpartition("\n")[2], 120)
+        said = f"… {facts['elapsedMs'] / 1000:.0f} s, {human_size(facts['bytes'])}: {last}"
+        click.secho(printable(said), fg="bright_black", err=True)
+    elif event["type"] in ("update", "notice"):
+        for block in event.get("content", ()):
+            text = printable(block.get("text", "[image]"))
+            click.secho(f"… {text}", fg="bright_black", err=True)
+
+
+def exit_code(result: Result) -> int:
+    """0 ok, 1 the tool failed, 3 refused."""
+    if result.details.get("status") == "blocked":
+        return 3
+    return 1 if result.is_error else 0

@@ -10,41 +10,106 @@ Time is linear in the text. The parser keeps its own stack, so depth never costs
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from clawkit.config import json5_faults as faults
-from clawkit.config.json5_faults import SPACE, WORD, Json5Error, fault, line_of, short
-from clawkit.config.json5_tokens import quote, read_name, read_string, skip_gap, to_number
+SPACE = (
+    "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000\ufeff"
+)
+"""What JSON5 counts as white space; a bare `str.strip()` would take more."""
 
-__all__ = [
-    "MAX_DEPTH",
-    "SPACE",
-    "UNSAFE_KEYS",
-    "Json5Error",
-    "Member",
-    "Node",
-    "PathError",
-    "child",
-    "format_path",
-    "line_of",
-    "locate",
-    "parse",
-    "parse_path",
-    "quote",
-    "skip_gap",
-]
+WORD = re.compile(r"[+\-.$\w]++")
+"""What stands where a number or `true` could, up to the next punctuation."""
+
+# Plain texts and not patterns: compiling what few files need would cost every start.
+_KEY_RUN = rf"[^{SPACE}:=,{{}}\[\]\"']++"
+_THEN_COLON = rf"[{SPACE}]*+[:=]"
+_KEY_BEFORE = rf"(?:^|[{{,{SPACE}])(?P<quote>[\"']?)(?P<key>[$\w.\-]+)(?P=quote){_THEN_COLON}"
+_KEY_LOOK = 256
+_MAX_INDENT = 200
+_SPELLED = {"True": "true", "False": "false", "None": "null", "undefined": "null"}
+_BETWEEN_BRACES = "keys must stand between '{' and '}'"
+_MISTAKES = {
+    "=": "use ':' between a key and its value",
+    ";": "use ',' between entries",
+    "#": "comments begin with //",
+    "`": 'use " for quotes',
+    **dict.fromkeys("\u201c\u201d\u2018\u2019", 'use the plain " for quotes'),
+}
+
 
 MAX_DEPTH = 128
+MAX_NUMBER_CHARS = 400
 UNSAFE_KEYS = frozenset({"__proto__", "constructor", "prototype"})
 
 _MEMBER = re.compile(r'(?:([A-Za-z_$][A-Za-z0-9_$]*+)|"([^"\\\r\n]*+)")[ \t]*+:')
 _SCALAR = re.compile(rf'[ \t]*+(?:"([^"\\\r\n]*+)"|({WORD.pattern}))')
 _LITERALS = {"true": True, "false": False, "null": None}
-_INDEX = re.compile("0|[1-9][0-9]{0,8}")
-_PATH_NAME = re.compile(rf"[^.\[\]\"'{SPACE}\x00-\x1f]++")
-_PATH_BRACKET = re.compile(r"[^\[\]\"'\x00-\x1f]++(?=\])")
+_INDEX = "0|[1-9][0-9]{0,8}"
+_PATH_NAME = rf"[^.\[\]\"'{SPACE}\x00-\x1f]++"
+_PATH_BRACKET = r"[^\[\]\"'\x00-\x1f]++(?=\])"
+
+
+_SPACES = re.compile(f"[{SPACE}]++")
+_LINE_BREAKS = "\n\r\u2028\u2029"
+_LINE_COMMENT = re.compile(f"//[^{_LINE_BREAKS}]*+")
+# ASCII letters, digits, $ and _, anything beyond ASCII but spaces, and escapes; then `_is_name`.
+_NAME = rf"(?:[^\x00-#%-/:-@\[-\^`{{-\x7f{SPACE}]++|\\u[0-9a-fA-F]{{4}})+"
+_NAME_ESCAPE = r"\\u([0-9a-fA-F]{4})"
+_NAME_START = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Nl"})
+_NAME_PART = _NAME_START | {"Mn", "Mc", "Nd", "Pc"}
+_STRING_STOP = {'"': r'["\\\r\n]', "'": r"['\\\r\n]"}
+_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_HEX_ESCAPE = {"x": "[0-9a-fA-F]{2}", "u": "[0-9a-fA-F]{4}"}
+_LOW_SURROGATE = r"\\u([dD][c-fC-F][0-9a-fA-F]{2})"
+_INTEGER = "[+-]?(?:0|[1-9][0-9]*+)"
+_HEX = "[+-]?0[xX][0-9a-fA-F]++"
+_FLOAT = r"[+-]?(?:(?:0|[1-9][0-9]*+)(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
+_QUOTED = {code: f"\\u{code:04x}" for code in (*range(32), 0x7F, 0x2028, 0x2029)}
+_QUOTED |= {ord('"'): '\\"', ord("\\"): "\\\\", 8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"}
+
+
+@cache
+def _regex(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+class Json5Error(ValueError):
+    """The text is not usable JSON5. `line` and `column` count from 1."""
+
+    def __init__(self, message: str, line: int, column: int) -> None:
+        self.message = message
+        self.line = line
+        self.column = column
+        super().__init__(f"line {line}, column {column}: {message}")
+
+
+def line_of(text: str, offset: int) -> int:
+    """The 1-based line of an offset, as editors count: LF, CRLF or a lone CR ends a line."""
+    lines = text.count("\n", 0, offset) + 1
+    if "\r" in text:
+        lines += text.count("\r", 0, offset) - text.count("\r\n", 0, offset)
+    return lines
+
+
+def fault(text: str, offset: int, message: str) -> Json5Error:
+    """An error at one place of the text."""
+    line_start = max(text.rfind("\n", 0, offset), text.rfind("\r", 0, offset)) + 1
+    return Json5Error(message, line_of(text, offset), offset - line_start + 1)
+
+
+def short(text: str) -> str:
+    """`text` quoted for a message, cut when it is long."""
+    return repr(text if len(text) <= 40 else f"{text[:39]}…")
+
+
+def brief(word: str) -> str:
+    """A word quoted for a message. A long one may be a key or a token, so only its start."""
+    return repr(word if len(word) <= 20 else f"{word[:6]}…")
 
 
 class PathError(ValueError):
@@ -125,7 +190,7 @@ def child(node: Node, part: str | int) -> Node | None:
     if isinstance(node.value, dict):
         member = node.members.get(name)
         return member.node if member else None
-    if _INDEX.fullmatch(name) and int(name) < len(node.items):
+    if _regex(_INDEX).fullmatch(name) and int(name) < len(node.items):
         return node.items[int(name)]
     return None
 
@@ -154,7 +219,7 @@ def parse_path(text: str) -> tuple[str | int, ...]:
                 if text[pos] != ".":
                     raise PathError("expected '.' or '['", text, pos + 1)
                 pos += 1
-            match = _PATH_NAME.match(text, pos)
+            match = _regex(_PATH_NAME).match(text, pos)
             if not match:
                 raise PathError("expected a name, or a key in brackets and quotes", text, pos + 1)
             part, pos = match[0], match.end()
@@ -174,11 +239,11 @@ def _bracket_part(text: str, pos: int) -> tuple[str | int, int]:
         except Json5Error as error:
             raise PathError(error.message, text, error.column) from None
     else:
-        match = _PATH_BRACKET.match(text, pos + 1)
+        match = _regex(_PATH_BRACKET).match(text, pos + 1)
         if not match:
             raise PathError("expected a number or a key, then ']'", text, pos + 2)
         part, end = match[0], match.end()
-        if _INDEX.fullmatch(part):
+        if _regex(_INDEX).fullmatch(part):
             part = int(part)
     if not text.startswith("]", end):
         raise PathError("expected ']'", text, end + 1)
@@ -191,7 +256,7 @@ def format_path(path: Sequence[str | int]) -> str:
     for part in path:
         if isinstance(part, int):
             parts.append(f"[{part}]")
-        elif _PATH_NAME.fullmatch(part):
+        elif _regex(_PATH_NAME).fullmatch(part):
             parts.append(f".{part}" if parts else part)
         else:
             parts.append(f"[{quote(part)}]")
@@ -231,7 +296,7 @@ class _Parser:
                 complete = open_[-1] is holder
         pos = skip_gap(text, pos)
         if pos < len(text):
-            raise faults.not_the_end(text, pos)
+            raise _not_the_end(text, pos)
         return root
 
     def add(self, holder: _Object | _Array, pos: int) -> Node:
@@ -254,7 +319,7 @@ class _Parser:
             value_at = skip_gap(text, key_end) + 1
             if not text.startswith(":", value_at - 1):
                 self.expect_more(value_at - 1)
-                raise faults.missing_colon(text, pos, key_end, value_at - 1)
+                raise _missing_colon(text, pos, key_end, value_at - 1)
         if key in UNSAFE_KEYS:
             raise fault(text, pos, f"the key {key!r} is not allowed")
         if key in holder.members:
@@ -299,29 +364,32 @@ class _Parser:
         return node
 
     def rare_string(self, pos: int, key: str | None) -> Node:
-        """A string in single quotes or with escapes; anything else is no value at all."""
+        """A string in single quotes or with escapes; anything else is an error."""
         if self.text.startswith(('"', "'"), pos):
             value, end = read_string(self.text, pos)
             return Node(value, pos, end)
         self.expect_more(pos)
-        raise faults.missing_value(self.text, pos, key)
+        after = "" if key is None else f" after the key {short(key)}"
+        raise fault(self.text, pos, f"expected a value{after}, {_found(self.text, pos)}")
 
     def missing_comma(self, holder: _Object | _Array, pos: int) -> Json5Error:
+        """Something else than ',' or the closing bracket follows a value."""
         self.expect_more(pos)
+        text = self.text
         if isinstance(holder, _Object):
             key, member = next(reversed(holder.members.items()))
             closer, after, last = "}", f"the value of {short(key)}", member.node
         else:
             closer, after, last = "]", f"item {len(holder.items)} of the list", holder.items[-1]
-        return faults.missing_comma(
-            self.text,
-            pos,
-            opened=holder.start,
-            closer=closer,
-            after=after,
-            end=last.end,
-            after_text=isinstance(last.value, str),
-        )
+        expected = f"expected ',' or '{closer}' after {after}, {_found(text, pos)}"
+        if text[pos] in "]}":
+            opened = f"the '{text[holder.start]}' of line {line_of(text, holder.start)}"
+            return fault(text, pos, f"{expected}: {opened} is still open")
+        if text[pos] in _MISTAKES or text[pos] == ":":
+            return fault(text, pos, expected)
+        missing = "a comma or a quote" if isinstance(last.value, str) else "a comma"
+        line = line_of(text, pos)
+        return fault(text, last.end, f"{expected} on line {line}: is {missing} missing?")
 
     def expect_more(self, pos: int) -> None:
         """Raises when the text has ended."""
@@ -334,4 +402,184 @@ class _Parser:
         for node in nodes:
             nodes += (*node.items, *(member.node for member in node.members.values()))
         closed = [(node.start, node.end) for node in nodes if node.start not in still_open]
-        raise faults.unclosed(self.text, self.open[-1].start, closed)
+        raise _unclosed(self.text, self.open[-1].start, closed)
+
+
+def quote(text: str) -> str:
+    """`text` as a double-quoted string that is also plain JSON."""
+    return f'"{text.translate(_QUOTED)}"'
+
+
+def skip_gap(text: str, pos: int) -> int:
+    """The first offset from `pos` on that is neither white space nor comment."""
+    while True:
+        if match := _SPACES.match(text, pos):
+            pos = match.end()
+        if not text.startswith("/", pos):
+            return pos
+        if match := _LINE_COMMENT.match(text, pos):
+            pos = match.end()
+        elif text.startswith("/*", pos):
+            close = text.find("*/", pos + 2)
+            if close < 0:
+                raise fault(text, pos, "the comment that begins here is never closed with '*/'")
+            pos = close + 2
+        else:
+            return pos
+
+
+def _is_name(name: str) -> bool:
+    categories = [unicodedata.category(char) for char in name]
+    return (name[0] in "$_" or categories[0] in _NAME_START) and all(
+        category in _NAME_PART or char in "$\u200c\u200d"
+        for char, category in zip(name, categories, strict=True)
+    )
+
+
+def read_name(text: str, pos: int) -> tuple[str, int]:
+    """The unquoted key at `pos`."""
+    match = _regex(_NAME).match(text, pos)
+    if not match:
+        if WORD.match(text, pos):
+            raise _unquoted_key(text, pos)
+        raise fault(text, pos, f"expected a key or '}}', {_found(text, pos)}")
+    name = _regex(_NAME_ESCAPE).sub(lambda escape: chr(int(escape[1], 16)), match[0])
+    if not _is_name(name):
+        raise _unquoted_key(text, pos)
+    return name, match.end()
+
+
+def to_number(text: str, pos: int, word: str, *, outermost: bool) -> int | float:
+    """The number that `word`, found at `pos`, stands for."""
+    if len(word) > MAX_NUMBER_CHARS and word[0] in "+-.0123456789":
+        raise fault(text, pos, f"a number of more than {MAX_NUMBER_CHARS} characters")
+    if _regex(_INTEGER).fullmatch(word):
+        return int(word)
+    if _regex(_HEX).fullmatch(word):
+        return int(word, 16)
+    if not _regex(_FLOAT).fullmatch(word):
+        raise _not_a_value(text, pos, word, outermost=outermost)
+    number = float(word)
+    if number - number != 0:
+        raise fault(text, pos, f"the number {brief(word)} is too large")
+    return number
+
+
+def read_string(text: str, start: int) -> tuple[str, int]:
+    """The string whose opening quote is at `start`."""
+    mark = text[start]
+    parts: list[str] = []
+    pos = start + 1
+    while match := _regex(_STRING_STOP[mark]).search(text, pos):
+        parts.append(text[pos : match.start()])
+        if match[0] == mark:
+            return "".join(parts), match.end()
+        if match[0] != "\\" or match.end() == len(text):
+            break
+        escaped, pos = _read_escape(text, match.start())
+        parts.append(escaped)
+    raise fault(text, start, f"the string that begins here has no closing {mark} on its line")
+
+
+def _read_escape(text: str, pos: int) -> tuple[str, int]:
+    char = text[pos + 1]
+    if char in _ESCAPES:
+        return _ESCAPES[char], pos + 2
+    if char in _LINE_BREAKS:
+        return "", pos + (3 if text.startswith("\r\n", pos + 1) else 2)
+    if char in _HEX_ESCAPE:
+        match = _regex(_HEX_ESCAPE[char]).match(text, pos + 2)
+        if not match:
+            digits = "two" if char == "x" else "four"
+            raise fault(text, pos, f"expected {digits} hexadecimal digits after '\\{char}'")
+        return _code_point(text, pos, match.end())
+    if char == "0" and text[pos + 2 : pos + 3] not in tuple("0123456789"):
+        return "\0", pos + 2
+    if char in "0123456789":
+        raise fault(text, pos, f"'\\{char}' is not an escape: write '\\\\' for a backslash")
+    return char, pos + 2
+
+
+def _code_point(text: str, pos: int, end: int) -> tuple[str, int]:
+    code = int(text[pos + 2 : end], 16)
+    if not 0xD800 <= code <= 0xDFFF:
+        return chr(code), end
+    low = _regex(_LOW_SURROGATE).match(text, end)
+    if not low or code >= 0xDC00:
+        raise fault(text, pos, f"'{text[pos:end]}' is half a surrogate pair")
+    return chr(0x10000 + ((code & 0x3FF) << 10) + (int(low[1], 16) & 0x3FF)), low.end()
+
+
+def _found(text: str, pos: int, key: str | None = None) -> str:
+    word = WORD.match(text, pos)
+    if word:
+        return f"found {'another word' if _is_secret(text, pos, key) else brief(word[0])}"
+    hint = f": {_MISTAKES[text[pos]]}" if text[pos] in _MISTAKES else ""
+    return f"found {text[pos]!r}{hint}"
+
+
+def _is_secret(text: str, pos: int, key: str | None = None) -> bool:
+    """Whether a word at `pos` may be part of a secret, by `key` or else by the last key before."""
+    # Most of a start, and only a broken text needs it.
+    from clawkit.redact import is_secret_setting
+
+    before = text[max(0, pos - _KEY_LOOK) : pos]
+    keys = [key] if key else [found["key"] for found in re.finditer(_KEY_BEFORE, before)]
+    return bool(keys) and is_secret_setting(keys[-1])
+
+
+def _unquoted_key(text: str, start: int) -> Json5Error:
+    written = _regex(_KEY_RUN).match(text, start)
+    return fault(text, start, f"the key {short(written[0] if written else '')} needs quotes")
+
+
+def _missing_colon(text: str, start: int, key_end: int, pos: int) -> Json5Error:
+    """The key written in `[start, key_end)` is followed by something else than ':'."""
+    if pos == key_end and text[pos] not in "=,;{}[]\"'" and text[start] not in "\"'":
+        return _unquoted_key(text, start)
+    key = text[start:key_end].strip("\"'")
+    expected = f"expected ':' after the key {short(key)}"
+    return fault(text, pos, f"{expected}, {_found(text, pos, key)}")
+
+
+def _not_a_value(text: str, pos: int, word: str, *, outermost: bool) -> Json5Error:
+    digits = word.lstrip("+-")
+    if word in _SPELLED:
+        hint = f"write {_SPELLED[word]}"
+    elif digits in ("NaN", "Infinity"):
+        hint = "numbers must be finite"
+    elif outermost and _regex(_THEN_COLON).match(text, pos + len(word)):
+        hint = _BETWEEN_BRACES
+    elif digits[:1] == "0" and digits.isdecimal():
+        hint = "a number cannot begin with 0, and text needs quotes"
+    else:
+        hint = "text needs quotes"
+    shown = "this" if _is_secret(text, pos) else brief(word)
+    return fault(text, pos, f"{shown} is not a value: {hint}")
+
+
+def _not_the_end(text: str, pos: int) -> Json5Error:
+    if text[pos] in "]}":
+        return fault(text, pos, f"this '{text[pos]}' closes nothing: is one missing above?")
+    hint = f": {_BETWEEN_BRACES}" if text[pos] == ":" else ""
+    return fault(text, pos, f"expected the end of the file, {_found(text, pos)}{hint}")
+
+
+def _unclosed(text: str, opened: int, closed: Iterable[tuple[int, int]]) -> Json5Error:
+    """The text ends while the bracket at `opened` waits for its partner.
+
+    Often a bracket further in lost its own and took one meant for this: of the spans in
+    `closed`, the first to end less indented than it began is blamed instead.
+    """
+    takers = [span for span in closed if _is_outdented(text, *span)]
+    blamed = min(takers, key=lambda span: span[1])[0] if takers else opened
+    return fault(text, blamed, f"this '{text[blamed]}' is never closed")
+
+
+def _is_outdented(text: str, start: int, end: int) -> bool:
+    _, broken, closing = text[max(0, end - 1 - _MAX_INDENT) : end - 1].rpartition("\n")
+    if not broken or closing.strip(" \t"):
+        return False
+    _, broken, opening = text[max(0, start - _MAX_INDENT) : start].rpartition("\n")
+    indent = len(opening) - len(opening.lstrip(" \t"))
+    return bool(broken) and len(closing) < indent

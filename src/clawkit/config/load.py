@@ -7,11 +7,20 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from clawkit.config.check import check
-from clawkit.config.env import Environment, environment, parse_env_file, substitute
-from clawkit.config.include import MAX_FILE_BYTES, ReadError, Source, Tree, read_text
 from clawkit.config.json5 import Json5Error
 from clawkit.config.model import Config
 from clawkit.config.paths import config_file, expand, home, include_roots
+from clawkit.config.sources import (
+    MAX_FILE_BYTES,
+    Environment,
+    ReadError,
+    Source,
+    Tree,
+    environment,
+    parse_env_file,
+    read_text,
+    substitute,
+)
 from clawkit.errors import ConfigError, Issue
 
 

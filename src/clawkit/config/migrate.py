@@ -7,14 +7,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from clawkit.config.edit import set_value, unset_value
-from clawkit.config.edit_layout import Edit, apply
 from clawkit.config.json5 import locate, parse, quote
-from clawkit.config.known import ROOT, Path, below
-from clawkit.config.section import Section
-from clawkit.config.sections.browser import BrowserProfile
+from clawkit.config.schema import ROOT, Path, below
+from clawkit.config.section import Section, Shape, layout_of
 from clawkit.config.sections.media import MediaModel
-from clawkit.config.shape import Shape, layout_of
+from clawkit.config.sections.web import BrowserProfile
+from clawkit.config.text_edit import Edit, apply, set_value, unset_value
 
 _INPUT = re.compile(r"(?<!\{)\{input\}(?!\})")
 _SENDER = re.compile(r"(?i)(?:channel|id|e164|username|name):|\*$")

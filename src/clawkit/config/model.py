@@ -1,29 +1,28 @@
 """The whole configuration as one typed value."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from clawkit.config.section import Conflict, Section
-from clawkit.config.sections.agents import Agents
-from clawkit.config.sections.approvals import Approvals
-from clawkit.config.sections.automation import Commands, Cron, Hooks
-from clawkit.config.sections.browser import Browser
-from clawkit.config.sections.channels import Channel
-from clawkit.config.sections.diagnostics import Diagnostics
-from clawkit.config.sections.env import Env, Logging, Secrets
-from clawkit.config.sections.gateway import Gateway
-from clawkit.config.sections.media import Tts
-from clawkit.config.sections.memory import Memory
+from clawkit.config.sections.agents import Agents, Session
+from clawkit.config.sections.environment import Diagnostics, Env, Logging, Secrets
 from clawkit.config.sections.models import Auth, Models
-from clawkit.config.sections.plugins import Mcp, Plugins
-from clawkit.config.sections.session import Binding, Messages, Session
-from clawkit.config.sections.tools import LoopDetection, Tools
+from clawkit.config.sections.tools import Approvals, LoopDetection, Tools
+
+if TYPE_CHECKING:
+    from clawkit.config.sections.automation import Commands, Cron, Hooks
+    from clawkit.config.sections.gateway import Gateway
+    from clawkit.config.sections.media import Tts
+    from clawkit.config.sections.memory import Memory
+    from clawkit.config.sections.messaging import Binding, Channel, Messages
+    from clawkit.config.sections.plugins import Mcp, Plugins
+    from clawkit.config.sections.web import Browser
 
 
 class Config(Section):
-    """Everything clawkit can be told. An empty file is a complete configuration."""
+    """All settings. An empty file is a complete configuration."""
 
     schema: str | None = msgspec.field(default=None, name="$schema")
     """Address of the JSON Schema, for editors; not used otherwise."""
@@ -33,7 +32,7 @@ class Config(Section):
     """Places in which secrets are kept."""
     agents: Agents = Agents()
     """Agents and what they have in common."""
-    bindings: list[Binding] = []
+    bindings: "list[Binding]" = []
     """Which agent answers which messages."""
     models: Models = Models()
     """Models beyond those clawkit knows."""
@@ -41,31 +40,31 @@ class Config(Section):
     """Which stored credentials are used."""
     tools: Tools = Tools()
     """Tools and what limits them."""
-    plugins: Plugins = Plugins()
+    plugins: "Plugins | None" = None
     """Plugins and which of them are used."""
-    mcp: Mcp = Mcp()
+    mcp: "Mcp | None" = None
     """MCP servers whose tools are offered."""
     approvals: Approvals = Approvals()
     """Asking a person before something is done."""
-    gateway: Gateway = Gateway()
+    gateway: "Gateway | None" = None
     """The server others connect to."""
-    browser: Browser = Browser()
+    browser: "Browser | None" = None
     """The browser agents may drive."""
-    cron: Cron = Cron()
+    cron: "Cron | None" = None
     """Scheduled jobs."""
-    hooks: Hooks = Hooks()
+    hooks: "Hooks | None" = None
     """Web requests that start something."""
-    commands: Commands = Commands()
+    commands: "Commands | None" = None
     """Slash commands people may type in a chat."""
     session: Session = Session()
     """How messages are sorted into conversations."""
-    messages: Messages = Messages()
+    messages: "Messages | None" = None
     """How messages are received and sent."""
-    tts: Tts = Tts()
+    tts: "Tts | None" = None
     """Speech output."""
-    memory: Memory = Memory()
+    memory: "Memory | None" = None
     """Long-term memory."""
-    channels: dict[str, Channel] = {}
+    channels: "dict[str, Channel]" = {}
     """Chat channels, by id."""
     logging: Logging = Logging()
     """Messages about what happens."""

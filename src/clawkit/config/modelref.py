@@ -56,7 +56,7 @@ def parse_ref(text: str) -> ModelRef:
     provider = normalize_provider(head)
     if provider and not _PROVIDER.fullmatch(provider):
         raise ValueError(
-            f"model reference {text!r} starts with {head!r}, which is no provider name: "
+            f"model reference {text!r} starts with {head!r}, which is not a provider name: "
             "letters, digits, dots, dashes and underscores"
         )
     return ModelRef(provider, model)

@@ -8,8 +8,11 @@ from typing import Any, Literal, Protocol
 
 from clawkit.errors import ToolAuthorizationError
 
-Extent = Literal["exact", "subcommand", "program"]
-"""How much a lasting yes covers: this very command, all with this sub-command, all of a program."""
+StoredExtent = Literal["exact", "subcommand", "preset", "program", "access"]
+"""How much an approval covers that is stored: this very command, all with this sub-command, what a
+preset lists, all of a program; or hosts and directories that any command may ask for."""
+Extent = Literal["session", StoredExtent]
+"""With `session`, the same as long as the session lasts, which is stored nowhere."""
 DEFAULT_TIMEOUT_S = 120.0
 MAX_TIMEOUT_S = 600.0
 """The longest a hook or a tool can have somebody wait."""
@@ -21,11 +24,11 @@ FINAL = "This is final: do not try it again in any way that the person has not n
 
 @dataclass(frozen=True, slots=True)
 class Lasting:
-    """A yes for all times that a person can give instead of one for once."""
+    """An approval that lasts, which a person can give instead of one for once."""
 
     extent: Extent
     words: str
-    """The rule that it stores, in one line."""
+    """What it covers, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +50,19 @@ class Question:
     """What is to run, when it is a command; secrets are masked."""
     cwd: str = ""
     host: str = ""
+    place: str = ""
+    """How it is confined there, such as `on the host, unconfined`; empty when that is not known."""
+    modes: tuple[str, ...] = ()
+    """How it runs, if not simply to its end: `in the background`, …"""
     notes: tuple[str, ...] = ()
-    """Why it is asked, part by part."""
+    """What else there is to know: each part that asks, how many do not, variables."""
     lasting: tuple[Lasting, ...] = ()
-    """What can be allowed for all times; empty when only a yes for once is possible."""
+    """Approvals that last, stored ones first; empty when only once is possible."""
+
+    @property
+    def stored(self) -> tuple[Lasting, ...]:
+        """Approvals that can be made permanent, the narrowest first."""
+        return tuple(each for each in self.lasting if each.extent != "session")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +73,7 @@ class Answer:
     reason: str = ""
     """Told to the model."""
     extent: Extent | None = None
-    """With `allow`: what is to be allowed from now on; one of those that were offered."""
+    """With `allow`: what is allowed from now on; one of those that were offered."""
     by: str = ""
     """Who answered, for the record."""
     silent: bool = False

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct, structs
 
@@ -29,33 +29,79 @@ from clawkit.core.approval import (
     Question,
     nobody_to_ask,
 )
-from clawkit.core.bounded import GRACE_S, bounded
 from clawkit.core.catalog import CATALOG, canonical
 from clawkit.core.context import Context, Scope
-from clawkit.core.effects import ANYTHING, Effect, collide
-from clawkit.core.failure import failure
 from clawkit.core.finalize import finalize, for_event, params_for_event
 from clawkit.core.hooks import Call, Hooks
 from clawkit.core.params import read_params
-from clawkit.core.result import Result
-from clawkit.core.tool import Tool
-from clawkit.core.watch import Asked, Watch, admit, note
+from clawkit.core.result import Result, failure
+from clawkit.core.tasks import GRACE_S, bounded
+from clawkit.core.tool import ANYTHING, Effect, Tool, collide
 from clawkit.errors import ToolAuthorizationError, UnknownToolError
 from clawkit.redact import Redactor
 from clawkit.text import nearest, one_line
 
+log = logging.getLogger(__name__)
+
+
 MAX_NAME = 80
-"""Characters of a name nobody knows that are repeated."""
+"""Characters of an unknown name that are repeated."""
 ACTING = frozenset(("write", "exec", "send"))
 """Effects that change something."""
 
-log = logging.getLogger(__name__)
 
 Event = Mapping[str, Any]
 OnEvent = Callable[[Event], None]
 OnResult = Callable[[int, Result], None]
 """Told the place of a call in its message, and its result."""
 Rules = Callable[[Tool, Mapping[str, Any], Context], Deny | Ask | None]
+
+
+class Asked(NamedTuple):
+    """A call that is asked for."""
+
+    tool: str
+    """Its canonical name."""
+    params: object
+    """As they were sent."""
+    known: bool = True
+    """Whether the run has such a tool."""
+
+
+class Admission(Struct, frozen=True):
+    """What the guard says about the calls of one message."""
+
+    tickets: Sequence[object]
+    """One for each call; the guard gets it back together with the result."""
+    refusals: Sequence[Result] = ()
+    """One for each call when none of them is to run."""
+
+
+class CallGuard(Protocol):
+    """Looks at all calls of a session, before anything is done about them and at their results.
+
+    One that fails on the way in blocks: no call may pass unseen. One that fails on the way out
+    changes nothing: the call has happened, and its result is kept.
+    """
+
+    def begin(self) -> None:
+        """A new turn begins."""
+        ...
+
+    def compacted(self) -> None:
+        """The conversation was shortened: what the model had seen before, it may have forgotten."""
+        ...
+
+    def admit(self, calls: Sequence[Asked]) -> Admission:
+        """Let the calls of one message pass, or none of them."""
+        ...
+
+    def note(self, ticket: object, result: Result, *, acts: bool) -> Result:
+        """Take note of a result, and give back the one that goes out.
+
+        `acts` says that the tool ran and is one that may change something.
+        """
+        ...
 
 
 def _no_rules(_tool: Tool, _params: Mapping[str, Any], _ctx: Context) -> None:
@@ -80,8 +126,8 @@ class Run:
     redactor: Redactor = field(default_factory=Redactor)
     grace_s: float = GRACE_S
     """How long a cancelled tool may clean up before it is left behind."""
-    watch: Watch | None = None
-    """Looks for calls that lead nowhere."""
+    watch: CallGuard | None = None
+    """Looks for calls that make no progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +152,7 @@ class _Entry(Struct, frozen=True):
     on_event: OnEvent | None
     on_result: Callable[[Result], None] | None
     ticket: object = None
-    """What the watch wants to have back."""
+    """What the guard wants to have back."""
 
 
 class _Prepared(Struct, frozen=True):
@@ -181,14 +227,28 @@ def _entry(
 
 
 def _enter(run: Run, entries: Sequence[_Entry]) -> Sequence[_Entry | Result]:
-    """The calls of a message as the watch lets them pass: all of them, or none."""
+    """The calls of a message as the guard lets them pass: all of them, or none."""
     if run.watch is None or not entries:
         return entries
     asked = [Asked(each.name, each.request.params, each.name in run.tools) for each in entries]
-    admission = admit(run.watch, asked)
-    if admission.refusals:
-        return [_told(e, _final(e, r)) for e, r in zip(entries, admission.refusals, strict=True)]
-    return [structs.replace(e, ticket=t) for e, t in zip(entries, admission.tickets, strict=True)]
+    refusals: Sequence[Result]
+    try:
+        admission = run.watch.admit(asked)
+        refusals, tickets = admission.refusals, admission.tickets
+        if len(refusals or tickets) != len(asked):
+            raise ValueError("it answered for another number of calls")
+    except Exception as error:  # noqa: BLE001  # whatever it does wrong, nothing passes unseen
+        log.warning("the guard against loops failed: %r", error)
+        refusals, tickets = [_unseen(each.tool) for each in asked], ()
+    if refusals:
+        return [_told(e, _final(e, r)) for e, r in zip(entries, refusals, strict=True)]
+    return [structs.replace(e, ticket=t) for e, t in zip(entries, tickets, strict=True)]
+
+
+def _unseen(tool: str) -> Result:
+    reason = "not executed: the guard against loops failed, and without it no call is made"
+    denied = {"deniedReason": "loop_admission_failure", "reason": reason, "code": 403}
+    return Result.text(reason, status="blocked", tool=tool[:MAX_NAME], **denied)
 
 
 async def _carry_out(earlier: Sequence[Awaitable[Result]], prepared: _Prepared) -> Result:
@@ -221,7 +281,7 @@ def _find(run: Run, key: str) -> Tool:
         raise UnknownToolError(f"the tool {key!r} is not available in this build")
     close = nearest(key, tuple(run.tools), 3)
     hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "see the list of tools"
-    raise UnknownToolError(f"there is no tool called {key[:MAX_NAME]!r}; {hint}")
+    raise UnknownToolError(f"unknown tool {key[:MAX_NAME]!r}; {hint}")
 
 
 def _context(entry: _Entry) -> Context:
@@ -258,7 +318,8 @@ def _with_questions(run: Run, tool: Tool, call: Call, agreed: set[str]) -> Conte
     """The context, able to ask a person and the rules about this call."""
 
     async def ask(wish: Ask) -> None:
-        await _ask(run, call, wish)
+        named = wish if wish.asked_by else replace(wish, asked_by=f"the tool {call.tool}")
+        await _ask(run, call, named)
 
     def permits(path: str) -> bool:
         named = dict.fromkeys(tool.paths or ("path",), path)
@@ -332,7 +393,7 @@ async def _ask(run: Run, call: Call, wish: Ask) -> None:
     try:
         answer = await bounded(run.approver.ask(request), timeout_s)
     except TimeoutError:
-        answer = Answer("deny", f"nobody answered within {timeout_s:g} s")
+        answer = Answer("deny", f"no answer within {timeout_s:g} s")
     except ToolAuthorizationError:
         raise  # there was nobody to ask after all
     except Exception as error:  # noqa: BLE001  # whatever goes wrong while asking, the answer is no
@@ -362,10 +423,13 @@ async def _execute(prepared: _Prepared) -> Result:
 
 
 def _finish(entry: _Entry, result: Result, *, acts: bool = False) -> Result:
-    """The result as it goes out, noted by the watch and told to whoever listens."""
+    """The result as it goes out, noted by the guard and sent to the listeners."""
     result = _final(entry, result)
     if entry.run.watch is not None:
-        result = note(entry.run.watch, entry.ticket, result, acts=acts)
+        try:
+            result = entry.run.watch.note(entry.ticket, result, acts=acts)
+        except Exception as error:  # noqa: BLE001  # the call has happened: its result is kept
+            log.warning("the guard against loops failed to take note: %r", error)
     return _told(entry, result)
 
 
@@ -374,7 +438,8 @@ def _final(entry: _Entry, result: Result) -> Result:
     try:
         return finalize(result, redactor=entry.run.redactor, context_window=window)
     except Exception as error:  # noqa: BLE001  # what a tool put into its details may not be JSON
-        return failure(entry.shown, error)
+        words = str(failure(entry.shown, error).details["error"])
+        return Result.error(entry.shown, entry.run.redactor.strict(words), code=500)
 
 
 def _told(entry: _Entry, result: Result) -> Result:
@@ -382,7 +447,7 @@ def _told(entry: _Entry, result: Result) -> Result:
     if entry.on_result is not None:
         try:
             entry.on_result(result)
-        except Exception as error:  # noqa: BLE001  # somebody else's code
+        except Exception as error:  # noqa: BLE001  # a listener's own code
             log.warning("a listener for results failed: %r", error)
     return result
 
@@ -393,8 +458,7 @@ def _tell(entry: _Entry, kind: str, result: Result) -> None:
 
 
 def _emit(entry: _Entry, on_event: OnEvent, kind: str, body: Mapping[str, Any]) -> None:
-    """Tell whoever listens. A listener that fails must not harm the call."""
     try:
         on_event({"type": kind, "tool": entry.shown, "callId": entry.id, **body})
-    except Exception as error:  # noqa: BLE001  # somebody else's code
+    except Exception as error:  # noqa: BLE001  # a listener that fails must not harm the call
         log.warning("an event listener failed: %r", error)

@@ -52,7 +52,7 @@ _ENTRIES = (
     Entry("ls", "Files", "List a directory", _C, _FS, sub_agent="yes", module="clawkit.tools.ls"),
     Entry("exec", "Runtime", "Run shell commands", _C, _RUN, ("bash",), module="clawkit.tools.exec"),
     Entry("process", "Runtime", "Watch and steer background commands", _C, _RUN, module="clawkit.tools.process"),
-    Entry("code_execution", "Runtime", "Run code in a provider's remote sandbox", _C, _RUN),
+    Entry("code_execution", "Runtime", "Run Python or JavaScript, with variables kept", _C, _RUN, module="clawkit.tools.code_execution"),
     Entry("web_search", "Web", "Search the web", _C, _WEB),
     Entry("x_search", "Web", "Search posts on X", _C, _WEB),
     Entry("web_fetch", "Web", "Fetch a page as readable text", _C, _WEB),

@@ -9,11 +9,13 @@ from typing import Any
 from clawkit.content import Block, Image, Text
 from clawkit.core.result import Result, to_text
 from clawkit.redact import Redactor
-from clawkit.text import cut, fit, one_line, result_cap, weigh, weight_cap
+from clawkit.text import cut, cut_start, fit, one_line, result_cap, weigh, weight_cap
 
 EVENT_TEXT = 8_000
 EVENT_DETAIL = 2_000
 EVENT_ERROR = 400
+OUTPUT = "aggregated"
+"""The detail with the output of a command, of which the end says most."""
 
 
 def finalize(result: Result, *, redactor: Redactor, context_window: int | None) -> Result:
@@ -133,5 +135,10 @@ def _bounded(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_bounded(item) for item in value]
     if isinstance(value, Mapping):
-        return {key: _bounded(item) for key, item in value.items()}
+        return {
+            key: cut_start(item, EVENT_DETAIL)
+            if key == OUTPUT and isinstance(item, str)
+            else _bounded(item)
+            for key, item in value.items()
+        }
     return value

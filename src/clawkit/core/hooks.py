@@ -18,10 +18,10 @@ from typing import Any
 from msgspec import Struct, structs
 
 from clawkit.core.approval import MAX_TIMEOUT_S, Ask, Deny
-from clawkit.core.bounded import bounded, in_thread
 from clawkit.core.catalog import canonical
 from clawkit.core.context import Context
 from clawkit.core.result import Result
+from clawkit.core.tasks import bounded, in_thread
 from clawkit.core.tool import is_tool_name
 from clawkit.errors import RegistryError
 

@@ -44,12 +44,36 @@ def unmark(path: str, workspace: str) -> str:
 
 
 def real_path(path: str) -> str:
-    """Where a path leads, links followed. Raises `ToolInputError` when it changes all the time."""
+    """Where a path leads, links followed. Raises `ToolInputError` when it changes all the time.
+
+    Like `os.path.realpath`, which as of Python 3.13 takes a link that cannot be read for a file.
+    """
     for _ in range(16):
-        # A link that is replaced while it is looked at cannot be read.
         with suppress(OSError):
-            return os.path.realpath(path)
-    raise ToolInputError(f"{path!r} keeps changing; try again when nobody changes it")
+            return _resolve(path)
+    raise ToolInputError(f"{path!r} changed while it was being resolved; try again")
+
+
+def _resolve(path: str) -> str:
+    """Raises OSError for a link that is replaced while it is looked at."""
+    done = "/" if path.startswith("/") else os.getcwd()
+    rest = path.split("/")[::-1]
+    links = 0
+    while rest:
+        name = rest.pop()
+        step = os.path.join(done, name)
+        if name == "..":
+            done = os.path.dirname(done)
+        elif os.path.islink(step):
+            links += 1
+            if links > _MAX_LINKS:
+                return os.path.realpath(path)  # in circles, which has a name all the same
+            target = os.readlink(step)
+            done = "/" if target.startswith("/") else done
+            rest += target.split("/")[::-1]
+        elif name not in ("", "."):
+            done = step
+    return done
 
 
 def ways_of(path: str) -> tuple[str, ...]:

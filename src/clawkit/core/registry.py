@@ -72,7 +72,9 @@ class Registry:
 
 def _refuse_reserved(name: str, key: str, source: str) -> None:
     if key == "bundle-mcp":
-        raise RegistryError(f"tool {name!r} from {source} has a name that stands for all servers")
+        raise RegistryError(
+            f"tool {name!r} from {source} has a name that is reserved for all servers"
+        )
     if key not in CATALOG:
         return
     what = f"an old name of {key!r}" if name.strip().lower() in ALIASES else "a built-in tool"

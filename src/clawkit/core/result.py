@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from clawkit.content import Block, Image, Text
+from clawkit.errors import ClawkitError, ToolAuthorizationError, ToolError
 
 MAX_DETAILS = 100_000
 _PLAIN = frozenset((str, int, float, bool, type(None)))
@@ -175,3 +177,25 @@ def _to_blocks(content: object) -> tuple[Block, ...] | None:
             case _:
                 return None
     return tuple(blocks)
+
+
+log = logging.getLogger(__name__)
+
+
+def failure(tool: str, error: Exception) -> Result:
+    """The result that stands for an exception."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    if isinstance(error, ToolAuthorizationError):
+        reason, code = str(error), error.status
+        denied = {"deniedReason": error.reason, "reason": reason, "code": code}
+        return Result.text(reason, status="blocked", tool=tool, **denied)
+    if isinstance(error, ClawkitError):
+        code = error.status if isinstance(error, ToolError) else 500
+        return Result.error(tool, str(error), code=code)
+    log.debug("%s failed", tool, exc_info=error)
+    try:
+        words = str(error)
+    except Exception:  # noqa: BLE001  # somebody else's class
+        words = "it does not say why"
+    return Result.error(tool, f"{type(error).__name__}: {words}", code=500)

@@ -1,22 +1,120 @@
-"""A tool is data plus one async function."""
+"""A tool is data plus one async function: its parameters, its effects, and what wraps it."""
 
 from __future__ import annotations
 
+import copy
 import inspect
+import os
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Annotated, Any, Protocol, cast, get_type_hints, overload
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    Protocol,
+    cast,
+    get_type_hints,
+    overload,
+)
 
 import msgspec
 
 from clawkit.core.context import Context
-from clawkit.core.effects import ANYTHING, Effect
-from clawkit.core.validator import make_validator
-from clawkit.errors import SchemaError
+from clawkit.core.paths import real_path
+from clawkit.errors import SchemaError, ToolAuthorizationError
 from clawkit.text import one_line
+
+if TYPE_CHECKING:
+    from jsonschema_rs import Draft202012Validator, RegexOptions
+
+
+Kind = Literal["read", "write", "exec", "network", "send"]
+
+
+class Effect(NamedTuple):
+    """One thing a call may do, to `file:/absolute/path`, another `scheme:name`, or `*`."""
+
+    kind: Kind
+    resource: str = "*"
+
+
+ANYTHING: tuple[Effect, ...] = (Effect("write"),)
+"""For tools that say nothing about themselves: they run alone."""
+
+
+def file_resource(workspace: str, path: str) -> str:
+    """One name per file, however it was spelled: links followed, `..` and doubled slashes gone."""
+    return "file:" + real_path(os.path.join(workspace, os.path.expanduser(path)))
+
+
+def collide(first: Iterable[Effect], second: Iterable[Effect]) -> bool:
+    """Whether the order of two calls could matter. Reads never collide with reads."""
+    others = tuple(second)
+    return any(
+        (mine.kind != "read" or other.kind != "read") and _overlap(mine.resource, other.resource)
+        for mine in first
+        for other in others
+    )
+
+
+def _overlap(first: str, second: str) -> bool:
+    if first == second or "*" in (first, second):
+        return True
+    if not (first.startswith("file:") and second.startswith("file:")):
+        return False
+    shorter, longer = sorted((first.rstrip("/"), second.rstrip("/")), key=len)
+    return longer.startswith(shorter + "/")
+
+
+MAX_PATTERN_BYTES = 2 * 1024 * 1024
+"""Most memory a compiled pattern takes: time is linear in the text, but also in the pattern."""
+
+
+def _refuse_remote(uri: str) -> Any:
+    raise ValueError(f"remote references are refused: {uri}")
+
+
+def _pattern_options() -> RegexOptions:
+    import jsonschema_rs
+
+    return jsonschema_rs.RegexOptions(
+        size_limit=MAX_PATTERN_BYTES, dfa_size_limit=MAX_PATTERN_BYTES
+    )
+
+
+def make_validator(schema: Mapping[str, Any], owner: str) -> Draft202012Validator:
+    """A checker for a schema that may come from anybody: nothing fetched, linear-time patterns."""
+    import jsonschema_rs
+
+    try:
+        return jsonschema_rs.Draft202012Validator(
+            dict(schema), retriever=_refuse_remote, pattern_options=_pattern_options()
+        )
+    except (ValueError, TypeError, RecursionError) as error:
+        first = str(error).partition("\n")[0]
+        raise SchemaError(f"{owner}: the parameter schema cannot be used: {first}") from None
+
+
+def make_pattern(pattern: str) -> Callable[[str], bool]:
+    """A search for a regular expression in linear time: no look-around, no back-references."""
+    import jsonschema_rs
+
+    try:
+        validator = jsonschema_rs.Draft202012Validator(
+            {"type": "string", "pattern": pattern}, pattern_options=_pattern_options()
+        )
+    except ValueError:
+        raise SchemaError(
+            f"/{pattern}/ is not a usable pattern: check the brackets, and note that look-around, "
+            "back-references and very large repeats are not available"
+        ) from None
+    return validator.is_valid
+
 
 Execute = Callable[[Any, Context], Awaitable[object]]
 EffectsOf = Callable[[Any, Context], Iterable[Effect]]
@@ -270,7 +368,7 @@ def _make_execute(
             arguments[context_name] = ctx
         if is_async:
             return await func(**arguments)  # type: ignore[misc]  # a coroutine function
-        from clawkit.core.bounded import in_thread  # asyncio is not needed to describe a tool
+        from clawkit.core.tasks import in_thread  # asyncio is not needed to describe a tool
 
         returned = await in_thread(func, **arguments)
         return await returned if inspect.isawaitable(returned) else returned
@@ -307,3 +405,37 @@ def _read_docstring(func: Callable[..., object]) -> tuple[str, dict[str, str]]:
             elif current:
                 args[current] = f"{args[current]} {line.strip()}".strip()
     return "\n".join(intro).strip(), args
+
+
+def action_values(tool: Tool) -> tuple[str, ...]:
+    """The actions a tool offers; none when it has no such list."""
+    properties = tool.schema.get("properties")
+    action = properties.get("action") if isinstance(properties, Mapping) else None
+    values = action.get("enum") if isinstance(action, Mapping) else None
+    return tuple(each for each in values or () if isinstance(each, str))
+
+
+def without_actions(tool: Tool, actions: Set[str], reason: str) -> Tool:
+    """The tool with some of its actions switched off: not advertised, and refused if called."""
+    if actions.isdisjoint(action_values(tool)):
+        return tool
+    schema = copy.deepcopy(tool.schema)
+    action = schema["properties"]["action"]
+    action["enum"] = [value for value in action["enum"] if value not in actions]
+    default = action.get("default")
+    if default in actions:
+        del action["default"]
+
+    why = {each: f"the action {each!r} of {tool.name!r} is off: {reason}" for each in actions}
+
+    async def execute(params: Any, ctx: Context) -> object:
+        asked = params.get("action", default)
+        if asked in actions:
+            raise ToolAuthorizationError(why[asked], reason="rule")
+        return await tool.execute(tool.typed(params), ctx)
+
+    def effects(params: Any, ctx: Context) -> Any:
+        return tool.effects(tool.typed(params), ctx)
+
+    off = {**tool.off, **why}
+    return replace(tool, parameters=schema, execute=execute, effects=effects, off=off)

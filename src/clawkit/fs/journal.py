@@ -20,8 +20,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from clawkit.errors import ToolError
-from clawkit.fs.reach import Target, open_folder, remove_folders, version_of
-from clawkit.fs.step import Step, dump, parse, to_root, to_text
+from clawkit.fs.roots import Target, open_folder, remove_folders, version_of
+from clawkit.fs.staged_file import Step, dump_step, parse_step, to_root, to_text
 from clawkit.store import private_dir
 
 _SUFFIX = ".patch"
@@ -92,7 +92,7 @@ class Journal:
         version = version_of(target.info) if target.info else ""
         step = Step(self.id, len(self.steps), target, version, delete)
         self.steps.append(step)
-        self._write(dump(step))
+        self._write(dump_step(step))
         return step
 
     def plan_folder(self, root: str, folder: str) -> None:
@@ -103,7 +103,7 @@ class Journal:
     def carry_out(self) -> None:
         """Put everything in place. Once that has begun, it is finished also without this
         program."""
-        self._write(*map(dump, self.steps), len(self.steps))
+        self._write(*map(dump_step, self.steps), len(self.steps))
         self._enter(_READY)
         self._apply()
 
@@ -251,7 +251,7 @@ def load(file: str, fd: int) -> Journal:
                 elif isinstance(entry, list) and len(entry) == 2:
                     journal.made.append((to_root(entry[0]), to_text(entry[1])))
                 elif isinstance(entry, list):
-                    step = parse(journal.id, entry)
+                    step = parse_step(journal.id, entry)
                     steps[step.number] = step
     journal.steps = list(steps.values())
     if journal.state == _READY and count != len(steps):

@@ -10,28 +10,33 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from operator import itemgetter
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from clawkit.config.paths import home
-from clawkit.core.bounded import in_thread, unbroken
+from clawkit.core.tasks import in_thread, unbroken
 from clawkit.errors import ConflictError, ToolAuthorizationError, ToolError, ToolInputError
-from clawkit.fs.base import Change, Changed, DirEntry, File, Info, Kind, Listing
-from clawkit.fs.commit import Committer, info_of
-from clawkit.fs.inside import O_PATH
+from clawkit.fs.containment import O_PATH
 from clawkit.fs.journal import recover
-from clawkit.fs.protect import Protection
-from clawkit.fs.reach import Reach, place_of, reopen
-from clawkit.fs.search.query import Start
+from clawkit.fs.protected_files import Protection
+from clawkit.fs.protocols import Change, Changed, DirEntry, File, Info, Kind, Listing
+from clawkit.fs.roots import Roots, place_of, reopen
+from clawkit.fs.transaction import Committer, info_of
+
+if TYPE_CHECKING:  # these files also work where the searches are not installed
+    from clawkit.fs.protocols import Start
 
 # Only marks are opened until it is known what is there: opening a device can set it off.
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _PATIENCE = 2.0
 """Seconds for which a file that is replaced by a new one just now is opened again."""
+_GONE = " (deleted)"
+"""What the kernel adds to the path of an open file that was removed."""
 _AHEAD = 64 * 1024
 """Bytes that are read along with opening a file, which is all of most files."""
 
 
 class LocalFile:
-    """An open file on this machine. Closed at the latest when nobody holds it any more."""
+    """An open file on this machine. Closed at the latest with the last reference."""
 
     def __init__(self, fd: int, place: str, info: Info, ahead: bytes) -> None:
         """`ahead` is the beginning of the file. The handle is the file's own from now on."""
@@ -87,14 +92,14 @@ class LocalFileSystem:
         """`hard_links` lets files with several names be used; `ask` has a person decide about
         protected files, which are refused otherwise; `journals` is where changes of several files
         are noted while they are made."""
-        self._reach = Reach(
+        self._roots = Roots(
             workspace, held=workspace_only, read_roots=read_roots, write_roots=write_roots
         )
-        self.workspace = self._reach.workspace
+        self.workspace = self._roots.workspace
         self._one_name = workspace_only and not hard_links
         self._journals = journals or os.path.join(home(os.environ), "changes")
         self._committer = Committer(
-            self._reach,
+            self._roots,
             protection=protection,
             ask=ask,
             hard_links=hard_links,
@@ -130,19 +135,21 @@ class LocalFileSystem:
     @property
     def readable(self) -> tuple[str, ...] | None:
         """The directories that may be read, links resolved; None for the whole machine."""
-        return self._reach.readable
+        return self._roots.readable
 
     def start(self, path: str) -> Start:
         """Where a search begins. Blocks. The caller closes the handle."""
+        from clawkit.fs.protocols import Start
+
         self._recover()
-        fd = self._reach.open(path, O_PATH)
+        fd = self._roots.open(path, O_PATH)
         try:
             info, place = os.fstat(fd), place_of(fd)
             if stat.S_ISDIR(info.st_mode):
                 start, fd = Start(fd, place, ""), -1
                 return start
             self._check_file(path, info)
-            folder = self._reach.open(os.path.dirname(place), O_PATH | os.O_DIRECTORY)
+            folder = self._roots.open(os.path.dirname(place), O_PATH | os.O_DIRECTORY)
             return Start(folder, os.path.dirname(place), os.path.basename(place))
         except OSError as error:
             raise _unreadable(path, error) from None
@@ -157,20 +164,20 @@ class LocalFileSystem:
                 if not self._is_recovered:
                     recover(self._journals)
                     with suppress(OSError):
-                        self._is_local = self._reach.is_local
+                        self._is_local = self._roots.is_local
                     self._is_recovered = True
 
     def _open_near(self, path: str) -> LocalFile | None:
-        """The file, when it is certain that nobody has to wait for it; a thread costs more than
+        """The file, when it certainly opens without waiting; a thread costs more than
         the rest. Whatever is not plain is left to the other way."""
         if not (self._is_local and self._is_recovered):
             return None
         try:
-            mark = self._reach.open_near(path, O_PATH)
+            mark = self._roots.open_near(path, O_PATH)
         except (OSError, ToolInputError):
             return None
         with suppress(ConflictError):
-            return self._open_marked(path, mark)
+            return self._open_marked(path, mark, near=True)
         return None
 
     def _open_file(self, path: str) -> LocalFile:
@@ -178,17 +185,19 @@ class LocalFileSystem:
         end = monotonic() + _PATIENCE
         while monotonic() < end:
             with suppress(ConflictError):
-                return self._open_marked(path, self._reach.open(path, O_PATH))
-        raise ConflictError(f"{path!r} is being replaced all the time; try again later")
+                return self._open_marked(path, self._roots.open(path, O_PATH))
+        raise ConflictError(
+            f"{path!r} was replaced again and again while it was being opened; try again"
+        )
 
-    def _open_marked(self, path: str, mark: int) -> LocalFile:
+    def _open_marked(self, path: str, mark: int, *, near: bool = False) -> LocalFile:
         fd = -1
         try:
             self._check_file(path, os.fstat(mark))
             fd = reopen(mark, _FLAGS)
-            info, place = os.fstat(fd), place_of(fd)
-            self._check_name(path, place, info)
-            file, fd = LocalFile(fd, place, info_of(info), os.pread(fd, _AHEAD, 0)), -1
+            info, ahead, place = os.fstat(fd), os.pread(fd, _AHEAD, 0), place_of(fd)
+            self._check_name(path, place, info, near=near)
+            file, fd = LocalFile(fd, place, info_of(info), ahead), -1
             return file
         except OSError as error:
             raise _unreadable(path, error) from None
@@ -207,19 +216,29 @@ class LocalFileSystem:
                 reason="hard-link",
             )
 
-    def _check_name(self, path: str, place: str, info: os.stat_result) -> None:
+    def _check_name(self, path: str, place: str, info: os.stat_result, *, near: bool) -> None:
         """The open file is the one that goes by its name, and goes by no other: its other names
-        may have been taken away just before they were counted."""
+        may have been taken away just before they were counted.
+
+        On a disk of this machine the kernel says of a file whether the name that it was opened by
+        is gone; what has gone by then is looked up in the other way.
+        """
         if not self._one_name:
             return
-        now = self._reach.look_at(place)
-        if now is None or now.st_nlink > 1 or not os.path.samestat(now, info):
-            raise ConflictError(f"{path!r} was replaced while it was opened")
+        if near:
+            is_same = not place.endswith(_GONE) and self._roots.can_read(place)
+            links = info.st_nlink
+        else:
+            now = self._roots.look_at(place)
+            is_same = now is not None and os.path.samestat(now, info)
+            links = now.st_nlink if now else 0
+        if not is_same or links > 1:
+            raise ConflictError(f"{path!r} was replaced while it was being opened")
 
     def _list(self, path: str, after: str, limit: int, details: bool) -> Listing:
         self._recover()
         fd = -1
-        mark = self._reach.open(path, O_PATH)
+        mark = self._roots.open(path, O_PATH)
         try:
             mode = os.fstat(mark).st_mode
             if not stat.S_ISDIR(mode):

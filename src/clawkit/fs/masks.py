@@ -1,10 +1,15 @@
-"""Secrets in files: what is shown of them, and that what is shown never takes their place."""
+"""Secrets in files: what is shown of them, that what is shown never takes their place, and which
+values of a workspace's `.env` files are masked wherever commands print them."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+import stat
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from clawkit.errors import ToolInputError
@@ -25,9 +30,17 @@ _ENV_NAME = (
 _SETTING = r"(?P<head>\s*(?:export\s+)?(?P<name>[\w.-]+)\s*[=:]\s*)(?P<value>.*)"
 _SHORT_NAME = r"(?i)(?:\A|_)(?:key|pin|pwd|pass|auth|signing|salt|cert|dsn)(?:_|\Z)"
 """Words that mean a secret in such a file, though not elsewhere."""
+_MIN_SECRET = 8
+"""Characters of a value that is masked wherever it appears: shorter ones are words as well."""
 _VALUE_END = r"[\"'`,;\s})\]]|\Z"
 _NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 _SIGNS = " \t\r\n\"'`=:>@(){}[],;|"
+
+_FRESH_S = 30.0
+"""How long a search counts."""
+_MAX_ENTRIES = 20_000
+_MAX_BYTES = 256 * 1024
+_SKIPPED = frozenset(("node_modules", ".git", ".venv", "venv", "site-packages", "__pycache__"))
 
 
 class Masked(NamedTuple):
@@ -73,6 +86,24 @@ def mask_env(text: str, redactor: Redactor) -> str:
         if closing or re.search(r"\s", value) or not is_secret_name(setting["name"]):
             lines[at] = setting["head"] + (conceal(value) if not closing else MASK)
     return redactor.strict("\n".join(lines))
+
+
+def secret_values(text: str) -> list[str]:
+    """The values of secret-looking names in a file of settings that are long enough to be known
+    by themselves, without quotes."""
+    found = []
+    for line in text.split("\n"):
+        setting = re.match(_SETTING, line)
+        if setting is None or not _is_secret_setting(setting["name"]):
+            continue
+        value = setting["value"].strip()
+        if value[:1] in ("'", '"', "`") and (end := value.find(value[0], 1)) > 0:
+            value = value[1:end]
+        else:
+            value = value.partition(" #")[0].strip()
+        if len(value) >= _MIN_SECRET and not value.startswith("$"):
+            found.append(value)
+    return found
 
 
 def mask_settings(text: str) -> str:
@@ -149,7 +180,7 @@ async def refuse_masks(
     """Raises `ToolInputError` when a file would get masks. Redacting a large one takes seconds."""
     if not may_have_masks(after):
         return
-    from clawkit.core.bounded import in_thread  # asyncio is not needed to describe a tool
+    from clawkit.core.tasks import in_thread  # asyncio is not needed to describe a tool
 
     found: list[Masked] = await in_thread(find_masks, before, after, redactor, env=env)
     if not found:
@@ -185,3 +216,49 @@ def _is_field(text: str, match: re.Match[str]) -> bool:
         return False
     name, sign = _name_before(text, match.start())
     return sign.endswith(("=", ":", "=>")) and is_secret_name(name)
+
+
+class EnvSecrets:
+    """Looks through a workspace and learns what must not be shown."""
+
+    def __init__(self, workspace: str, learn: Callable[[Iterable[str]], None]) -> None:
+        self._workspace = workspace
+        self._learn = learn
+        self._looked = -_FRESH_S
+
+    async def refresh(self) -> None:
+        """Learn the secrets, unless that was done a moment ago."""
+        from clawkit.core.tasks import in_thread
+
+        now = time.monotonic()
+        if now - self._looked >= _FRESH_S:
+            self._looked = now
+            self._learn(await in_thread(find_secrets, self._workspace))
+
+
+def find_secrets(workspace: str) -> list[str]:
+    """Values of secret-looking names in the `.env` files below a directory. Links are not followed,
+    and of a very large workspace only the upper levels are looked at. Blocks."""
+    return [value for path in _find_files(workspace) for value in _read_secrets(path)]
+
+
+def _find_files(workspace: str) -> Iterator[str]:
+    todo, seen = deque([workspace]), 0
+    while todo and seen < _MAX_ENTRIES:
+        with suppress(OSError), os.scandir(todo.popleft()) as entries:
+            for entry in entries:
+                seen += 1
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.name not in _SKIPPED:
+                        todo.append(entry.path)
+                elif is_env_file(entry.name):
+                    yield entry.path
+
+
+def _read_secrets(path: str) -> Iterable[str]:
+    # What is at the path may be a pipe by now, and nobody waits for a writer.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    with suppress(OSError), open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return secret_values(file.read(_MAX_BYTES).decode("utf-8", "replace"))
+    return ()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import codecs
 from typing import AnyStr, NamedTuple
 
-from clawkit.fs.base import CHUNK, File, Info
-from clawkit.fs.decode import LOOK, Encoding
+from clawkit.fs.encoding import LOOK, Encoding
+from clawkit.fs.protocols import CHUNK, File, Info
 from clawkit.text import weigh
 
 COUNT_BELOW_BYTES = 16 * 1024 * 1024
@@ -15,6 +15,10 @@ SCAN = 4 * CHUNK
 """Bytes that are looked through at once for newlines."""
 _BYTE_LINES = frozenset({"utf-8", "ascii", "cp1252", "latin-1", "iso8859-1"})
 """Encodings whose lines end where the byte of a newline stands, and begin in no special state."""
+ROW = 16
+ROW_CHARS = 79
+"""What a row takes, with its newline, in a file below 4 GB."""
+_SHOWN = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in range(256))
 
 
 class Want(NamedTuple):
@@ -330,3 +334,14 @@ def fitting(text: str, max_weight: int) -> int:
         else:
             high = middle
     return max(1, low)
+
+
+def hex_dump(data: bytes, at: int) -> list[str]:
+    """One line for every 16 bytes: where they stand, their values, and the letters among them."""
+    digits = max(8, len(f"{at + len(data):x}"))
+    rows = (data[start : start + ROW] for start in range(0, len(data), ROW))
+    return [
+        f"{at + ROW * number:0{digits}x}  {row[:8].hex(' '):<23}  {row[8:].hex(' '):<23}  "
+        f"|{row.decode('latin-1').translate(_SHOWN)}|"
+        for number, row in enumerate(rows)
+    ]

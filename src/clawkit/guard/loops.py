@@ -1,4 +1,4 @@
-"""Finds calls that lead nowhere: warns the model, then refuses them, then ends the turn.
+"""Finds calls that make no progress: warns the model, then refuses them, then ends the turn.
 
 A loop is the same call with the same result, over and over; or a few such calls in turns. What
 else happens in between decides whether it is one:
@@ -24,16 +24,116 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, deque
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import islice
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from clawkit.config.sections.tools import LoopDetection
 from clawkit.content import Text
+from clawkit.core.call import Admission, Asked
 from clawkit.core.result import Result
-from clawkit.core.watch import Admission, Asked
 from clawkit.guard.outcome import Outcome, is_poll, key_of, outcome_of, read_sent
-from clawkit.guard.words import FINAL, Detector, Hit, intervention, notice, refusals
+from clawkit.text import one_line
+
+Detector = Literal[
+    "generic_repeat",
+    "known_poll_no_progress",
+    "ping_pong",
+    "argument_churn",
+    "unknown_tool_repeat",
+    "global_circuit_breaker",
+    "compaction_loop_persisted",
+]
+
+FINAL: frozenset[Detector] = frozenset(("global_circuit_breaker", "compaction_loop_persisted"))
+"""After these no call of the turn is carried out any more."""
+
+_MAX_NAME = 80
+_FOUND: dict[Detector, str] = {
+    "generic_repeat": "{tool} was called {count} times with the same parameters and gave the same "
+    "result each time",
+    "known_poll_no_progress": "{tool} was asked {count} times and reported nothing new",
+    "ping_pong": "the same calls ({tools}) were made in turns, {count} in a row, with the same "
+    "results each time",
+    "argument_churn": "{tool} failed {count} times in a row, with the same few parameters",
+    "unknown_tool_repeat": "{tool} was called {count} times, and no such tool exists",
+    "global_circuit_breaker": "{count} calls made no progress, the last ones of {tool}",
+    "compaction_loop_persisted": "{tool} goes on with the same call and the same result, also "
+    "after the conversation was shortened",
+}
+_FAILING = "{count} commands in a row failed in the same way, whatever their parameters were"
+_REPEATED = "Do not send it again: use what it gave, try another way, or answer with what you know"
+_INSTEAD: dict[Detector, str] = {
+    "known_poll_no_progress": "Do not ask again at once: wait longer in one call, look for what "
+    "holds it up, end it, or answer that it is not done yet",
+    "ping_pong": "Do not go on in turns: try another way, or answer with what you know",
+    "unknown_tool_repeat": "Use only the tools you were given",
+}
+_NO_MORE = "No further call is made in this turn: answer with what you know"
+_SECOND = "This is the second loop in this turn, which ends here"
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """A loop that was found."""
+
+    detector: Detector
+    level: Literal["warning", "critical"]
+    times: int
+    tools: tuple[str, ...]
+    """The tools in it; first that of the call it was found at."""
+    about: tuple[object, ...] = ()
+    """What it is about: there is one notice about the same thing in a while."""
+    failing: bool = False
+    """Commands that fail alike, not one call that repeats."""
+
+
+def notice(hit: Hit) -> str:
+    """For the end of a result."""
+    return f"[Loop guard: {_found(hit)}. {_instead(hit)}.]"
+
+
+def refusals(hit: Hit, tools: Sequence[str], trigger: int, *, ends: bool) -> list[Result]:
+    """For the calls of a message, none of which is carried out because of the one at `trigger`."""
+    if hit.detector in FINAL:
+        reason = others = f"not executed: {_found(hit)}. {_NO_MORE}."
+    else:
+        reason = f"not executed: {_found(hit)}. {_SECOND if ends else _instead(hit)}."
+        others = "not executed: another call of the same message was refused as a loop. " + (
+            "The turn ends here." if ends else "Send this one without it if it is still needed."
+        )
+    return [
+        _blocked(reason if number == trigger else others, tool, hit, ends=ends)
+        for number, tool in enumerate(tools)
+    ]
+
+
+def intervention(hit: Hit) -> dict[str, Any]:
+    """A loop, for programs."""
+    return {"detector": hit.detector, "level": hit.level, "count": hit.times}
+
+
+def _blocked(reason: str, tool: str, hit: Hit, *, ends: bool) -> Result:
+    return Result.text(
+        reason,
+        status="blocked",
+        tool=one_line(tool, _MAX_NAME),
+        deniedReason="tool-loop",
+        reason=reason,
+        code=403,
+        intervention=intervention(hit),
+        **({"terminate": True} if ends else {}),
+    )
+
+
+def _found(hit: Hit) -> str:
+    names = [repr(one_line(tool, _MAX_NAME)) for tool in hit.tools]
+    words = _FAILING if hit.failing else _FOUND[hit.detector]
+    return words.format(tool=names[0], tools=", ".join(names), count=hit.times)
+
+
+def _instead(hit: Hit) -> str:
+    return _INSTEAD.get(hit.detector, _REPEATED)
+
 
 PERIODS = (2, 3, 4)
 """How many calls in turns are seen as a loop; longer ones show as repeats of each call."""
@@ -220,7 +320,6 @@ class LoopGuard:
         return Result((*result.content, Text(notice(hit))), {**result.details, **told})
 
     def _judge(self, ticket: _Ticket) -> Hit | None:
-        """The loop that a call would go on with, if it is one."""
         settings, mine = self._settings, (ticket.tool,)
         streak = self._streaks.get(ticket.key)
         if streak is None and not (ticket.tool == "exec" and self._failing):
@@ -243,7 +342,6 @@ class LoopGuard:
     def _suspect(
         self, ticket: _Ticket, streak: _Streak | None, stalled: int
     ) -> Iterator[_Suspicion]:
-        """What a call could be part of, by what may be looked for."""
         detect, mine = self._settings.detectors, (ticket.tool,)
         times, number = (streak.times, streak.number) if streak else (0, 0)
         about = (ticket.key, number)
@@ -268,7 +366,6 @@ class LoopGuard:
         return streak.stalled
 
     def _cycle(self, key: str) -> _Cycle | None:
-        """The calls in turns that this call would be the next of."""
         held = self._held
         if held and key in held.tools and held.steps == self._steps and self._news <= held.news + 1:
             return held
@@ -297,7 +394,6 @@ class LoopGuard:
         return counts.total()
 
     def _notice(self, hit: Hit) -> str:
-        """The notice about a loop, or nothing when there was one about it lately."""
         about, bucket = (hit.detector, *hit.about), hit.times // BUCKET
         if self._noticed.get(about, -1) >= bucket:
             return ""
@@ -305,7 +401,6 @@ class LoopGuard:
         return notice(hit)
 
     def _hold(self, ticket: _Ticket) -> None:
-        """Count a call that is refused as one more repeat."""
         if streak := self._streaks.get(ticket.key):
             streak.times += 1
             streak.stalled += 1
@@ -315,7 +410,6 @@ class LoopGuard:
             self._held = msgspec.structs.replace(cycle, times=cycle.times + 1)
 
     def _settle(self) -> None:
-        """Count the calls of the last message, those that came to an end."""
         for ticket in self._batch:
             if ticket.outcome is not None:
                 self._record(ticket, ticket.outcome)
@@ -361,7 +455,6 @@ class LoopGuard:
 
 
 def _put(table: OrderedDict[K, V], key: K, value: V, most: int) -> None:
-    """Keep the latest of a table."""
     table[key] = value
     table.move_to_end(key)
     if len(table) > most:

@@ -171,7 +171,6 @@ def _times() -> re.Pattern[str]:
 
 @cache
 def _names() -> re.Pattern[str]:
-    """Numbers of processes, measured times in JSON, names of temporary files."""
     span = r"\w{0,8}[\"']?[ ]?[:=][ ]?[0-9.]+"
     pids = (rf"{name}(?<!\w{name})\W{{0,3}}\d+" for name in ("pid", "ppid", "PID", "PPID"))
     spans = (rf"{name}{span}" for name in ("duration", "elapsed", "took", "latency"))
@@ -209,7 +208,6 @@ def _digest(value: object, skip: frozenset[str] = frozenset()) -> str:
 
 
 def _in_order(mapping: Mapping[Any, object], skip: frozenset[str]) -> list[object]:
-    """Keys and values in turns, by key."""
     named = {key if isinstance(key, str) else repr(_word(key)): mapping[key] for key in mapping}
     return [part for key in sorted(named) if key not in skip for part in (key, named[key])]
 

@@ -14,15 +14,20 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from clawkit.lsp.base import Edited, Problem
-from clawkit.lsp.compare import State, new_problems
-from clawkit.lsp.documents import Capabilities, Documents, Published
-from clawkit.lsp.known import Launch
-from clawkit.lsp.servers import Server
-from clawkit.lsp.uri import to_uri
-from clawkit.lsp.watch import CREATED, DELETED
-from clawkit.lsp.wire import NOT_OFFERED, UNREADABLE, ServerError, Wire
-from clawkit.process.start import start
+from clawkit.lsp.documents import (
+    CREATED,
+    DELETED,
+    Capabilities,
+    Documents,
+    Published,
+    State,
+    new_problems,
+    to_uri,
+)
+from clawkit.lsp.jsonrpc import NOT_OFFERED, UNREADABLE, Connection, ServerError
+from clawkit.lsp.protocols import Edited, Problem
+from clawkit.lsp.servers import Launch, Server
+from clawkit.process.confine import start_helper
 
 GOODBYE_S = 0.5
 MAX_NOTED = 5_000
@@ -52,7 +57,7 @@ class _Waiting(NamedTuple):
     before: str | None
 
 
-class Session:
+class ServerSession:
     """A server that is started on first use.
 
     It is given up when it does not answer for `patience_s`. `on_end` is called once, when it is
@@ -66,7 +71,7 @@ class Session:
         launch: Launch,
         *,
         patience_s: float,
-        on_end: Callable[[Session], None],
+        on_end: Callable[[ServerSession], None],
     ) -> None:
         self.server = server
         self.last_used = time.monotonic()
@@ -75,7 +80,7 @@ class Session:
         self._patience_s = patience_s
         self._on_end = on_end
         self._process: subprocess.Popen[bytes] | None = None
-        self._wire: Wire | None = None
+        self._wire: Connection | None = None
         self._documents: Documents | None = None
         self._ready = asyncio.Event()
         self._lock = asyncio.Lock()
@@ -165,7 +170,7 @@ class Session:
     async def _open(self) -> Documents:
         if self._wire is not None:
             raise ServerError(self._wire.ended)
-        self._process = start(
+        self._process = start_helper(
             self._launch.argv,
             cwd=self._root,
             env=self._launch.env,
@@ -173,7 +178,9 @@ class Session:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        wire = self._wire = Wire(self._process, self._answer, self._take_notice, self._take_end)
+        wire = self._wire = Connection(
+            self._process, self._answer, self._take_notice, self._take_end
+        )
         answer = await wire.request("initialize", self._introduction())
         try:
             capabilities = msgspec.json.decode(answer, type=_Initialized).capabilities

@@ -1,18 +1,29 @@
-"""The texts that a language server has been shown, and what it finds wrong with them."""
+"""The texts that a language server has been shown, what it finds wrong with them, and which of that
+a change brought."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
-from clawkit.lsp.compare import Diagnostic, State
+from clawkit.lsp.jsonrpc import UNREADABLE, Connection, ServerError
+from clawkit.lsp.protocols import Problem, Severity
 from clawkit.lsp.servers import language_of
-from clawkit.lsp.uri import to_path, to_uri
-from clawkit.lsp.wire import UNREADABLE, ServerError, Wire
+from clawkit.text import one_line
 
+_PREFIX = "file://"
+CREATED, CHANGED, DELETED = 1, 2, 3
+"""Kinds of changes of files, as servers number them."""
+MAX_MESSAGE = 500
+MAX_CODE = 100
+_SEVERITIES: dict[int, Severity] = {1: "error", 2: "warning"}
+_LINE_END = re.compile(r"\r\n|\r|\n")
 MAX_OPEN = 50
 """Texts that a server keeps in mind; the oldest goes for the next one."""
 SETTLE_S = 0.1
@@ -20,6 +31,100 @@ SETTLE_S = 0.1
 _TRIES = 5
 _RETRY_S = 0.05
 _CONTENT_MODIFIED, _SERVER_CANCELLED = -32801, -32802
+
+
+def to_uri(path: str) -> str:
+    from urllib.parse import quote_from_bytes
+
+    return _PREFIX + quote_from_bytes(os.fsencode(path))
+
+
+def to_path(uri: str) -> str:
+    """The path that a URI names; empty when it does not name a file of this machine.
+
+    Servers spell one path in several ways, so that paths are compared and not URIs.
+    """
+    from urllib.parse import unquote_to_bytes
+
+    path = uri.removeprefix(_PREFIX).removeprefix("localhost")
+    if path == uri or not path.startswith("/"):
+        return ""
+    return os.fsdecode(unquote_to_bytes(path))
+
+
+class _Position(msgspec.Struct):
+    line: int
+    character: int
+
+
+class _Range(msgspec.Struct):
+    start: _Position
+
+
+class Diagnostic(msgspec.Struct):
+    """What a server says about one place of a document."""
+
+    range: _Range
+    message: str
+    severity: int = 1
+    code: int | str | None = None
+
+
+class State(NamedTuple):
+    """A text and what a server finds wrong with it."""
+
+    text: str
+    found: Sequence[Diagnostic]
+
+
+def new_problems(
+    place: str, server: str, before: State, after: State, *, utf16: bool
+) -> Iterator[Problem]:
+    """The problems of a text that its earlier state did not have.
+
+    A problem is the same when it is worded the same and its line is, wherever that line is now.
+    `utf16` says how the server counts columns.
+    """
+    old = Counter(key for key, _, _ in _keyed(before))
+    for key, each, line in _keyed(after):
+        if old[key] > 0:
+            old[key] -= 1
+            continue
+        start = each.range.start
+        column = _characters(line, start.character) if utf16 else start.character
+        yield Problem(
+            place=place,
+            line=max(start.line, 0) + 1,
+            column=min(max(column, 0), len(line)) + 1,
+            severity=_SEVERITIES[each.severity],
+            # What follows a blank line is help for people who look at a screen.
+            message=one_line(each.message.partition("\n\n")[0], MAX_MESSAGE),
+            code=one_line("" if each.code is None else str(each.code), MAX_CODE),
+            server=server,
+        )
+
+
+def _keyed(state: State) -> Iterator[tuple[tuple[object, ...], Diagnostic, str]]:
+    """Errors and warnings, each with what it is known by and the line it is about."""
+    lines = _LINE_END.split(state.text) if state.found else []
+    for each in state.found:
+        if each.severity not in _SEVERITIES:
+            continue
+        number = each.range.start.line
+        line = lines[number] if 0 <= number < len(lines) else ""
+        yield (each.severity, each.code, each.message, line.strip()), each, line
+
+
+def _characters(line: str, units: int) -> int:
+    """How many characters of a line make that many UTF-16 units."""
+    if line.isascii():
+        return units
+    at = 0
+    for count, char in enumerate(line):
+        if at >= units:
+            return count
+        at += 2 if char > "\uffff" else 1
+    return len(line)
 
 
 class Capabilities(msgspec.Struct, rename="camel"):
@@ -70,7 +175,7 @@ class _Document:
 class Documents:
     """The documents of one server, least recently shown first."""
 
-    def __init__(self, wire: Wire, capabilities: Capabilities) -> None:
+    def __init__(self, wire: Connection, capabilities: Capabilities) -> None:
         self.utf16 = capabilities.utf16
         """How the server counts columns."""
         self._wire = wire
@@ -113,7 +218,7 @@ class Documents:
             self.forget(place)
 
     def tell(self, changes: Mapping[str, int]) -> None:
-        """Tell of files that were changed; see `watch` for the kinds of changes."""
+        """Tell of files that were changed; by their kinds of changes."""
         if changes:
             told = [{"uri": to_uri(place), "type": kind} for place, kind in changes.items()]
             self._wire.notify("workspace/didChangeWatchedFiles", {"changes": told})
@@ -128,7 +233,7 @@ class Documents:
             document.published.set()
 
     def wake(self) -> None:
-        """Let nobody wait any longer: the server is gone."""
+        """Wake all waiters: the server is gone."""
         for document in self._open.values():
             document.published.set()
 

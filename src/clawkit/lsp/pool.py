@@ -1,4 +1,5 @@
-"""Language servers that are kept warm, one for each project that needs it."""
+"""Language servers that are kept warm, one for each project. Files that others changed are noticed,
+so that servers do not rely on outdated ones."""
 
 from __future__ import annotations
 
@@ -8,20 +9,22 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from clawkit.core.bounded import in_thread
-from clawkit.lsp.base import Edited, Problem, Problems
-from clawkit.lsp.client import Session
-from clawkit.lsp.known import Known
-from clawkit.lsp.programs import is_within
-from clawkit.lsp.servers import Server
-from clawkit.lsp.watch import CHANGED, CREATED, DELETED, Tree
-from clawkit.lsp.wire import ServerError
+from clawkit.core.tasks import in_thread
+from clawkit.lsp.client import ServerSession
+from clawkit.lsp.documents import CHANGED, CREATED, DELETED
+from clawkit.lsp.jsonrpc import ServerError
+from clawkit.lsp.protocols import Edited, Problem, Problems
+from clawkit.lsp.servers import Server, ServerCatalog, is_within
 
+MAX_ENTRIES = 10_000
+MAX_FILES = 3_000
+# Large, and full of files that others own. Hidden directories are skipped as well.
+_SKIPPED = frozenset(("node_modules", "__pycache__", "target", "venv", "vendor", "dist", "build"))
 MAX_SESSIONS = 8
 MAX_RESTARTS = 3
 RESTARTS_WITHIN_S = 300.0
@@ -33,6 +36,56 @@ MAX_PROBLEMS = 200
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
+
+
+class Tree:
+    """The files of a directory as they were when last looked at.
+
+    Looks at a bounded number of files, those near the top first; in a larger tree changes to the
+    others go unnoticed.
+    """
+
+    def __init__(self, root: str, matters: Callable[[str], bool]) -> None:
+        self._root = root
+        self._matters = matters
+        self._seen: dict[str, tuple[int, int]] | None = None
+
+    def changes(self) -> dict[str, int]:
+        """The files, by place, that were changed since the last look; none at the first one."""
+        old, new = self._seen, self._scan()
+        self._seen = new
+        if old is None:
+            return {}
+        # A file may also be missing because the look ended before it.
+        gone = old.keys() - new.keys()
+        found = {place: DELETED for place in gone if not os.path.lexists(place)}
+        for place, stamp in new.items():
+            known = old.get(place)
+            if known != stamp:
+                found[place] = CREATED if known is None else CHANGED
+        return found
+
+    def _scan(self) -> dict[str, tuple[int, int]]:
+        found: dict[str, tuple[int, int]] = {}
+        folders = [self._root]
+        entries = 0
+        # Grows while it is gone through: nearer directories come first.
+        for folder in folders:
+            try:
+                with os.scandir(folder) as scan:
+                    for entry in scan:
+                        entries += 1
+                        if entries > MAX_ENTRIES or len(found) >= MAX_FILES:
+                            return found
+                        if entry.is_dir(follow_symlinks=False):
+                            if entry.name not in _SKIPPED and not entry.name.startswith("."):
+                                folders.append(entry.path)
+                        elif self._matters(entry.name):
+                            info = entry.stat(follow_symlinks=False)
+                            found[entry.path] = (info.st_mtime_ns, info.st_size)
+            except OSError:
+                continue  # it has gone meanwhile, or is not for us to read
+        return found
 
 
 class Limits(NamedTuple):
@@ -52,19 +105,19 @@ class _Key(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    session: Session
+    session: ServerSession
     problems: list[Problem]
 
 
 class Pool:
     """The servers for some directories. Belongs to one event loop."""
 
-    def __init__(self, folders: Sequence[str], known: Known, limits: Limits) -> None:
+    def __init__(self, folders: Sequence[str], known: ServerCatalog, limits: Limits) -> None:
         self.loop = asyncio.get_running_loop()
         self._folders = tuple(folders)
         self._known = known
         self._limits = limits
-        self._sessions: dict[_Key, Session] = {}
+        self._sessions: dict[_Key, ServerSession] = {}
         self._stamps: dict[_Key, tuple[object, ...]] = {}
         self._ends: dict[_Key, deque[float]] = {}
         self._trees = [Tree(folder, known.is_watched) for folder in folders]
@@ -153,7 +206,7 @@ class Pool:
     ) -> _Answer | None:
         """The problems that one server finds; None when it could not be asked."""
         await asyncio.wait({noticed}, timeout=self._limits.patience_s)
-        session: Session | None = None
+        session: ServerSession | None = None
         try:
             session = self._session(server, root)
             problems = await session.compare(edits) if session else None
@@ -166,7 +219,7 @@ class Pool:
                 self._note_end(session)
         return None
 
-    def _session(self, server: Server, root: str) -> Session | None:
+    def _session(self, server: Server, root: str) -> ServerSession | None:
         key = _Key(server.name, root)
         stamp = _stamp(server, root)
         session = self._sessions.get(key)
@@ -178,7 +231,9 @@ class Pool:
                 return None
             launch = self._known.launch(server, root, self._folders)
             patience_s = self._limits.patience_s
-            session = Session(server, root, launch, patience_s=patience_s, on_end=self._note_end)
+            session = ServerSession(
+                server, root, launch, patience_s=patience_s, on_end=self._note_end
+            )
             self._sessions[key], self._stamps[key] = session, stamp
             if self._timer is None:
                 self._timer = self.loop.call_later(self._limits.idle_s, self._retire_idle)
@@ -197,7 +252,7 @@ class Pool:
             self._retire(min(idle, key=lambda key: self._sessions[key].last_used))
         return bool(idle)
 
-    def _note_end(self, session: Session) -> None:
+    def _note_end(self, session: ServerSession) -> None:
         """A server ended by itself, or had to be given up."""
         for key, each in self._sessions.items():
             if each is session:

@@ -1,22 +1,273 @@
-"""The language servers clawkit knows."""
+"""The language servers that can be used here, and how each is started.
+
+Programs are only taken from directories that an agent cannot write to.
+"""
 
 from __future__ import annotations
 
+import fnmatch
+import logging
 import os
-from collections.abc import Callable, Mapping
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
-from clawkit.lsp import toolchains
-from clawkit.lsp.programs import Programs
-from clawkit.lsp.toolchains import Needs
+import msgspec
 
+from clawkit.config.sections.tools import Lsp
+from clawkit.process.landlock import SYSTEM, Hold
+from clawkit.store import private_dir
+
+_MAX_LINKS = 40
+_PREFIX_PARTS = ("bin", "lib", "lib64", "libexec", "pyvenv.cfg")
+FIRST_TYPESCRIPT = 7
+"""The first version of the compiler that is a language server as well."""
+_ARCHITECTURES = {"x86_64": "x64", "aarch64": "arm64", "armv7l": "arm"}
 _NONE: Mapping[str, Any] = MappingProxyType({})
 _PYTHON = ("*.py", "*.pyi")
 _SCRIPT = ("*.ts", "*.tsx", "*.mts", "*.cts", "*.js", "*.jsx", "*.mjs", "*.cjs")
 _C = ("*.c", "*.h", "*.cc", "*.cpp", "*.cxx", "*.hh", "*.hpp", "*.hxx", "*.m", "*.mm")
+_PASSED_ON = ("LANG", "LC_ALL", "LC_CTYPE", "TZ")
+
+log = logging.getLogger(__name__)
+
+
+class Programs:
+    """The programs of this machine, without those in directories that an agent may write to."""
+
+    def __init__(self, writable: Sequence[str], env: Mapping[str, str]) -> None:
+        self.env = env
+        self.home = env.get("HOME") or os.path.expanduser("~")
+        self._writable = tuple({*map(os.path.abspath, writable), *map(os.path.realpath, writable)})
+        self._found: dict[str, str | None] = {}
+        given = env.get("PATH", os.defpath).split(os.pathsep)
+        folders = (*given, os.path.dirname(sys.executable))
+        self.path = tuple(dict.fromkeys(each for each in folders if self._is_sound(each)))
+
+    def _is_sound(self, folder: str) -> bool:
+        # A relative entry is looked up wherever a program happens to run, and what is in a
+        # directory of shims starts whichever program a file in the project asks for.
+        return (
+            os.path.isabs(folder)
+            and os.path.basename(folder.rstrip(os.sep)) != "shims"
+            and self.is_safe(folder)
+        )
+
+    def is_safe(self, path: str) -> bool:
+        """Whether neither a path nor a link that it leads through is in a writable directory."""
+        try:
+            return not any(
+                is_within(step, each) for step in _steps(path) for each in self._writable
+            )
+        except OSError:
+            return False
+
+    def find(self, name: str) -> str | None:
+        """The absolute path of a program; None when there is none that may be run."""
+        if name not in self._found:
+            places = [name] if os.path.isabs(name) else []
+            if name and os.sep not in name:
+                places = [os.path.join(folder, name) for folder in self.path]
+            self._found[name] = next((each for each in places if self._is_program(each)), None)
+        return self._found[name]
+
+    def _is_program(self, path: str) -> bool:
+        return os.path.isfile(path) and os.access(path, os.X_OK) and self.is_safe(path)
+
+    def installation(self, program: str) -> tuple[str, ...]:
+        """Files and directories that a program, or a script, needs of its own to run."""
+        found: dict[str, None] = {}
+        todo = [program]
+        for each in todo:
+            folder, name = os.path.split(each)
+            real = os.path.realpath(each)
+            # A link in a virtual environment makes the program one of that environment.
+            for place in (os.path.join(os.path.realpath(folder), name), real):
+                found |= dict.fromkeys(self._surroundings(place))
+            interpreter = self._interpreter(real)
+            if interpreter and interpreter not in todo:
+                todo.append(interpreter)
+        return tuple(found)
+
+    def _surroundings(self, place: str) -> Iterator[str]:
+        folder = os.path.dirname(place)
+        parts = folder.split(os.sep)
+        if "node_modules" in parts:
+            yield os.sep.join(parts[: parts.index("node_modules") + 1])
+            return
+        prefix, last = os.path.split(folder)
+        if last not in ("bin", "sbin", "libexec"):
+            yield place if self._is_broad(folder) else folder
+        elif self._is_broad(prefix):
+            yield from (os.path.join(prefix, part) for part in _PREFIX_PARTS)
+        else:
+            yield prefix
+        if place.startswith("/nix/store/"):
+            yield "/nix/store"
+
+    def _is_broad(self, folder: str) -> bool:
+        """Whether a directory holds more than programs: a home, or what is hidden in one."""
+        home = os.path.realpath(self.home)
+        parent, name = os.path.split(folder)
+        if folder.count(os.sep) < 2 or os.path.dirname(folder) == "/home":
+            return True
+        is_home = parent == home or os.path.dirname(parent) == "/home"
+        return is_within(home, folder) or (is_home and name.startswith("."))
+
+    def _interpreter(self, script: str) -> str | None:
+        try:
+            with open(script, "rb") as file:
+                head = file.read(256)
+        except OSError:
+            return None
+        if not head.startswith(b"#!"):
+            return None
+        words = os.fsdecode(head[2:].partition(b"\n")[0]).split()
+        if words and os.path.basename(words[0]) == "env":
+            words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+        return self.find(words[0]) if words else None
+
+
+def is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _steps(path: str) -> Iterator[str]:
+    """Every place that following a path touches. Raises OSError when links go in circles."""
+    done, todo, links = os.sep, path.split(os.sep)[::-1], 0
+    while todo:
+        part = todo.pop()
+        if part in ("", os.curdir):
+            continue
+        if part == os.pardir:
+            done = os.path.dirname(done)
+            continue
+        place = os.path.join(done, part)
+        yield place
+        if not os.path.islink(place):
+            done = place
+            continue
+        links += 1
+        if links > _MAX_LINKS:
+            raise OSError(f"too many links on the way to {path!r}")
+        target = os.readlink(place)
+        if os.path.isabs(target):
+            done = os.sep
+        todo += target.split(os.sep)[::-1]
+
+
+class Needs(NamedTuple):
+    """What a server is given in addition to what all get."""
+
+    env: Mapping[str, str] = {}
+    read: tuple[str, ...] = ()
+    run: tuple[str, ...] = ()
+
+
+class _Package(msgspec.Struct):
+    version: str = ""
+
+
+def no_needs(_programs: Programs, _cache: str) -> Needs:
+    return Needs()
+
+
+def python_needs(programs: Programs, _cache: str) -> Needs:
+    """The modules of the environment in use and of the interpreter, to resolve imports."""
+    names = ("VIRTUAL_ENV", "CONDA_PREFIX")
+    env = {name: programs.env[name] for name in names if os.path.isabs(programs.env.get(name, ""))}
+    read = tuple(
+        os.path.join(each, part) for each in env.values() for part in ("bin", "lib", "pyvenv.cfg")
+    )
+    found = programs.find("python3")
+    return Needs(env, read, programs.installation(found) if found else ())
+
+
+def rust_needs(programs: Programs, cache: str) -> Needs:
+    """The toolchain that is the default, whichever the project asks for, and no downloads."""
+    rustup, cargo = _rustup_home(programs), _cargo_home(programs)
+    env = {
+        "RUSTUP_HOME": rustup,
+        "CARGO_HOME": cargo,
+        "CARGO_NET_OFFLINE": "true",
+        "CARGO_TARGET_DIR": os.path.join(cache, "target"),
+        "RUSTUP_AUTO_INSTALL": "0",
+    }
+    if toolchain := _default_toolchain(programs):
+        env["RUSTUP_TOOLCHAIN"] = toolchain
+        # What the project's configuration of cargo asks for instead is not started.
+        env["RUSTC"] = os.path.join(rustup, "toolchains", toolchain, "bin", "rustc")
+        env |= dict.fromkeys(("RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "RUSTFLAGS"), "")
+    # Not all of it: credentials are kept beside these.
+    read = (*(os.path.join(cargo, part) for part in ("registry", "git")), f"{rustup}/settings.toml")
+    return Needs(env, read, (os.path.join(cargo, "bin"), os.path.join(rustup, "toolchains")))
+
+
+def go_needs(programs: Programs, cache: str) -> Needs:
+    """The modules that were downloaded before, and no toolchain but the one that is installed."""
+    path = programs.env.get("GOPATH") or os.path.join(programs.home, "go")
+    modules = programs.env.get("GOMODCACHE") or os.path.join(path.split(":")[0], "pkg", "mod")
+    env = {
+        "GOPATH": path,
+        "GOMODCACHE": modules,
+        "GOCACHE": os.path.join(cache, "go-build"),
+        "GOPROXY": "off",
+        "GOTOOLCHAIN": "local",
+    }
+    if goroot := programs.env.get("GOROOT"):
+        env["GOROOT"] = goroot
+    found = programs.find("go")
+    return Needs(env, (modules,), programs.installation(found) if found else ())
+
+
+def resolve_typescript(program: str, programs: Programs) -> str | None:
+    """The compiler itself, which a script in its package would start with Node."""
+    package = os.path.dirname(os.path.dirname(os.path.realpath(program)))
+    try:
+        with open(os.path.join(package, "package.json"), "rb") as file:
+            version = msgspec.json.decode(file.read(1024 * 1024), type=_Package).version
+        major = int(version.partition(".")[0])
+    except (OSError, ValueError, msgspec.MsgspecError):
+        return program
+    if major < FIRST_TYPESCRIPT:
+        return None
+    system = os.uname()
+    architecture = _ARCHITECTURES.get(system.machine, system.machine)
+    name = f"typescript-{system.sysname.lower()}-{architecture}"
+    native = os.path.join(os.path.dirname(package), "@typescript", name, "lib", "tsc")
+    return programs.find(native) or program
+
+
+def resolve_rust(program: str, programs: Programs) -> str | None:
+    """The program of the default toolchain: a file in the project could choose another one."""
+    if os.path.basename(os.path.realpath(program)) != "rustup":
+        return program
+    toolchain = _default_toolchain(programs)
+    place = os.path.join(_rustup_home(programs), "toolchains", toolchain, "bin", "rust-analyzer")
+    return programs.find(place) if toolchain else None
+
+
+def _rustup_home(programs: Programs) -> str:
+    return programs.env.get("RUSTUP_HOME") or os.path.join(programs.home, ".rustup")
+
+
+def _cargo_home(programs: Programs) -> str:
+    return programs.env.get("CARGO_HOME") or os.path.join(programs.home, ".cargo")
+
+
+def _default_toolchain(programs: Programs) -> str:
+    import tomllib
+
+    try:
+        with open(os.path.join(_rustup_home(programs), "settings.toml"), "rb") as file:
+            name = tomllib.load(file).get("default_toolchain", "")
+    except (OSError, ValueError):
+        return ""
+    return name if isinstance(name, str) and name == os.path.basename(name) else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +292,7 @@ class Server:
     """Says when it has loaded the project; what it finds before that is incomplete."""
     unless: str = ""
     """The server that makes this one needless."""
-    needs: Callable[[Programs, str], Needs] = toolchains.nothing
+    needs: Callable[[Programs, str], Needs] = no_needs
     resolve: Callable[[str, Programs], str | None] | None = None
     """Gives the program to start instead of the one that was found; None for neither."""
 
@@ -67,7 +318,7 @@ SERVERS = (
         root_markers=("ty.toml", "pyproject.toml"),
         environment=(".venv/lib/python*/site-packages", "venv/lib/python*/site-packages"),
         runs_nothing=True,
-        needs=toolchains.python,
+        needs=python_needs,
     ),
     Server(
         "pyright",
@@ -76,7 +327,7 @@ SERVERS = (
         root_markers=("pyrightconfig.json", "pyproject.toml"),
         environment=(".venv/lib/python*/site-packages", "venv/lib/python*/site-packages"),
         unless="ty",
-        needs=toolchains.python,
+        needs=python_needs,
     ),
     Server(
         "typescript",
@@ -85,7 +336,7 @@ SERVERS = (
         environment=("node_modules", "node_modules/.package-lock.json", "node_modules/@types"),
         settings=dict.fromkeys(("js/ts", "typescript", "javascript"), _NO_DOWNLOADS),
         runs_nothing=True,
-        resolve=toolchains.resolve_typescript,
+        resolve=resolve_typescript,
     ),
     Server(
         "gopls",
@@ -93,7 +344,7 @@ SERVERS = (
         ("*.go",),
         root_markers=("go.work", "go.mod"),
         options={"pullDiagnostics": True},
-        needs=toolchains.go,
+        needs=go_needs,
     ),
     Server(
         "rust-analyzer",
@@ -106,8 +357,8 @@ SERVERS = (
             "checkOnSave": False,
         },
         tells_ready=True,
-        needs=toolchains.rust,
-        resolve=toolchains.resolve_rust,
+        needs=rust_needs,
+        resolve=resolve_rust,
     ),
     Server(
         "clangd",
@@ -144,3 +395,115 @@ def language_of(place: str) -> str:
     """The name that servers have for the language of a file."""
     ending = os.path.splitext(place)[1].removeprefix(".")
     return _LANGUAGES.get(ending, ending or "plaintext")
+
+
+class Launch(NamedTuple):
+    """Everything it takes to start a server."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    hold: Hold | None
+    cache: str
+    """The one directory that it may write to."""
+
+
+class ServerCatalog:
+    """The servers of one workspace: those clawkit knows and those the operator added.
+
+    `can_hold` says whether the kernel can keep a server to what it needs. If not, only those are
+    used that run nothing of the project.
+    """
+
+    def __init__(
+        self, settings: Lsp, programs: Programs, cache_dir: str, *, can_hold: bool
+    ) -> None:
+        added = {
+            name: Server(name, tuple(each.command), tuple(each.files), tuple(each.root_markers))
+            for name, each in settings.servers.items()
+        }
+        self._servers = {each.name: each for each in SERVERS} | added
+        self._programs = programs
+        self._cache_dir = cache_dir
+        self._can_hold = can_hold
+        self._found: dict[str, str | None] = {}
+        self._watched = _compile(self._servers.values())
+
+    def is_watched(self, name: str) -> bool:
+        """Whether what a server says may depend on a file of that name."""
+        return self._watched(name) is not None
+
+    def available(self) -> tuple[str, ...]:
+        """The names of the servers that can be started on this machine."""
+        return tuple(name for name, each in self._servers.items() if self._program(each))
+
+    def servers_for(self, place: str) -> Iterator[Server]:
+        """The servers for a file that can be started on this machine."""
+        name = os.path.basename(place)
+        for each in self._servers.values():
+            if each.matches(name) and self._program(each):
+                other = self._servers.get(each.unless)
+                if other is None or not self._program(other):
+                    yield each
+
+    def _program(self, server: Server) -> str | None:
+        if server.name not in self._found:
+            self._found[server.name] = self._find(server)
+        return self._found[server.name]
+
+    def _find(self, server: Server) -> str | None:
+        program = self._programs.find(server.command[0]) if server.command else None
+        if program is not None and server.resolve is not None:
+            program = server.resolve(program, self._programs)
+        if program is not None and not server.runs_nothing and not self._can_hold:
+            log.info("%s is not used: this kernel cannot confine it to the workspace", server.name)
+            return None
+        return program
+
+    def launch(self, server: Server, root: str, readable: Sequence[str]) -> Launch:
+        """How to start a server for a project. Raises OSError when its cache cannot be made."""
+        program = self._program(server)
+        if program is None:
+            raise FileNotFoundError(f"{server.name} is not installed")
+        cache = self._make_cache(server, root)
+        needs = server.needs(self._programs, cache)
+        env = {
+            **{name: self._programs.env[name] for name in _PASSED_ON if name in self._programs.env},
+            "PATH": os.pathsep.join(self._programs.path),
+            "HOME": cache,
+            "XDG_CACHE_HOME": cache,
+            "TMPDIR": cache,
+            **needs.env,
+        }
+        arguments = server.command[1:]
+        scripts = [each for each in arguments if os.path.isabs(each) and os.path.isfile(each)]
+        run = [
+            part
+            for each in (program, *filter(self._programs.is_safe, scripts))
+            for part in self._programs.installation(each)
+        ]
+        hold = Hold((*readable, *needs.read), (*SYSTEM, *run, *needs.run), (cache,))
+        return Launch((program, *arguments), env, hold if self._can_hold else None, cache)
+
+    def _make_cache(self, server: Server, root: str) -> str:
+        """A directory for this project alone: what one leaves behind must not mislead another."""
+        import hashlib
+
+        digest = hashlib.sha256(f"{server.name}\0{root}".encode("utf-8", "surrogateescape"))
+        plain = "".join(char if char.isalnum() else "-" for char in server.name[:40])
+        cache = os.path.join(self._cache_dir, f"{plain}-{digest.hexdigest()[:16]}")
+        private_dir(cache)
+        return cache
+
+
+def _compile(servers: Iterable[Server]) -> Callable[[str], object]:
+    """One pattern for the files of all servers: it is matched with every name in a tree."""
+    endings: set[str] = set()
+    others: set[str] = set()
+    for pattern in (each for server in servers for each in (*server.files, *server.root_markers)):
+        plain = pattern.removeprefix("*.")
+        if plain != pattern and plain.isalnum():
+            endings.add(plain)
+        else:
+            others.add(fnmatch.translate(pattern))
+    joined = "|".join((rf".*\.(?:{'|'.join(sorted(endings))})\Z", *sorted(others)))
+    return re.compile(joined, re.S).match

@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from clawkit.config.sections.fs import Lsp
-from clawkit.lsp.base import Edited, Problems
+from clawkit.config.sections.tools import Lsp
+from clawkit.lsp.protocols import Edited, Problems
 
 if TYPE_CHECKING:
     from clawkit.lsp.pool import Pool
@@ -71,12 +71,11 @@ class LanguageServers:
 
     def _make_pool(self) -> Pool:
         # Most runs change no file; only those that do pay for these.
-        from clawkit.lsp.known import Known
         from clawkit.lsp.pool import Limits, Pool
-        from clawkit.lsp.programs import Programs
+        from clawkit.lsp.servers import Programs, ServerCatalog
         from clawkit.process.landlock import available
 
         programs = Programs(self._folders, dict(os.environ))
-        known = Known(self._settings, programs, self._cache_dir, can_hold=available())
+        known = ServerCatalog(self._settings, programs, self._cache_dir, can_hold=available())
         check_s = self._settings.timeout_ms / 1000
         return Pool(self._folders, known, Limits(check_s, self._patience_s, self._idle_s))

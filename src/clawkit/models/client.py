@@ -21,7 +21,10 @@ from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.models import Provider
 from clawkit.content import Assistant
 from clawkit.errors import ConfigError
-from clawkit.models.base import (
+from clawkit.models.body_reader import Reading
+from clawkit.models.credentials import Credential, auth_headers, join_headers
+from clawkit.models.errors import cut_off, from_net, from_response, unusable
+from clawkit.models.protocols import (
     Api,
     Delta,
     Endpoint,
@@ -31,11 +34,7 @@ from clawkit.models.base import (
     Request,
     Wire,
 )
-from clawkit.models.credentials import Credential, auth_headers
-from clawkit.models.faults import cut_off, from_net, from_response, unusable
-from clawkit.models.headers import join_headers
-from clawkit.models.reading import Reading
-from clawkit.net.base import DIRECT, NetError, Route
+from clawkit.net.route import DIRECT, NetError, Route
 from clawkit.redact import Redactor
 from clawkit.text import one_line
 
@@ -172,6 +171,11 @@ class HttpModel:
                 for delta in reading.end():
                     yield delta
             answer = self._filled(reading.finish())
+        except asyncio.CancelledError as stopped:
+            if reading.has_begun:
+                # What the service has counted so far is to be paid.
+                stopped.partial = reading.partial()  # type: ignore[attr-defined]
+            raise
         except (NetError, ModelError) as failed:
             error = self._failed(failed, reading, attempt)
             if attempt.key and self._keys and error.kind in _PER_CREDENTIAL:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import string
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -13,16 +14,15 @@ from clawkit.config.secrets import resolve
 from clawkit.config.section import SecretInput, SecretRef
 from clawkit.config.sections.models import Provider
 from clawkit.errors import ConfigError, Issue, SecretError
-from clawkit.models.base import Endpoint, ErrorKind, ModelError
-from clawkit.models.endpoints import read_address
-from clawkit.models.headers import bad_name, bad_value
-from clawkit.models.known import PROVIDERS
-from clawkit.models.profiles import Profile, Profiles, Use, is_fresh
+from clawkit.models.auth_profiles import Profile, Profiles, Use, is_fresh
+from clawkit.models.known import PROVIDERS, read_address
+from clawkit.models.protocols import Endpoint, ErrorKind, ModelError
 from clawkit.models.providers import Service, load_services, named_variable
-from clawkit.redact.names import is_secret_name
+from clawkit.redact.masking import is_secret_name
 
 if TYPE_CHECKING:
-    from clawkit.models.oauth import Post
+    from clawkit.models.auth_profiles import Post
+
 
 Kind = Literal["oauth", "token", "api-key", "none"]
 
@@ -32,7 +32,7 @@ _BILLING_S, _BILLING_MOST_S = 600, 86_400
 _FORGET_MS = 24 * 3600 * 1000
 """Refusals longer ago than this no longer count."""
 _NOTE_EVERY_MS = 60_000
-"""How often the use of a stored credential is written down at most."""
+"""The use of a stored credential is saved at most this often."""
 _KEEP_S = 300.0
 """How long a secret from a file or a command is taken to be current."""
 _OAUTH_BETA = "oauth-2025-04-20"
@@ -225,7 +225,7 @@ class Credentials:
         profile = self._renewed.get(profile.id, profile)
         now = self._now_ms()
         if profile.kind == "oauth" and not is_fresh(profile, now):
-            from clawkit.models.oauth import renew
+            from clawkit.models.auth_profiles import renew
 
             profile = await renew(profile, self._profiles, self.post, now)
             self._renewed[profile.id] = profile
@@ -289,7 +289,7 @@ class Credentials:
                 return
             self._profiles.note_use(credential.id, use)
         except (OSError, ConfigError) as error:
-            log.warning("the use of %s could not be written down: %s", credential.id, error)
+            log.warning("could not save the use of %s: %s", credential.id, error)
         else:
             del self._uses[credential.id]
 
@@ -336,3 +336,39 @@ def _anthropic_headers(credential: Credential, as_bearer: bool) -> dict[str, str
         return {"x-api-key": credential.secret}
     headers = {"Authorization": f"Bearer {credential.secret}"}
     return headers | ({"anthropic-beta": _OAUTH_BETA} if is_oauth else {})
+
+
+_IN_NAMES = frozenset(string.ascii_letters + string.digits + "!#$%&'*+-.^_`|~")
+_FRAMING = frozenset({"connection", "content-length", "host", "transfer-encoding"})
+"""Headers that say where a request ends; a wrong one makes it another request."""
+_LISTS = frozenset({"anthropic-beta"})
+"""Headers whose values add up."""
+
+
+def bad_name(name: str) -> str:
+    """Why a header cannot have this name; empty when it can."""
+    if not name or not _IN_NAMES.issuperset(name):
+        return f"{name[:80]!r} cannot be the name of a header"
+    return f"the header {name} is set by the connection" if name.lower() in _FRAMING else ""
+
+
+def bad_value(value: str) -> str:
+    """Why a text cannot be sent in a header; empty when it can. Never shows the text."""
+    for position, char in enumerate(value, 1):
+        if not (" " <= char <= "~" or char == "\t" or "\x80" <= char <= "\xff"):
+            what = "a line break" if char in "\r\n" else "a character that headers cannot have"
+            return f"it holds {what} at position {position}"
+    return ""
+
+
+def join_headers(*sets: Mapping[str, str]) -> dict[str, str]:
+    """All of them; of two with one name, in any case, the later one, lists excepted."""
+    found: dict[str, tuple[str, str]] = {}
+    for headers in sets:
+        for name, value in headers.items():
+            lower = name.lower()
+            if lower in _LISTS and lower in found:
+                parts = [*found[lower][1].split(","), *value.split(",")]
+                value = ",".join(dict.fromkeys(part.strip() for part in parts if part.strip()))
+            found[lower] = (name, value)
+    return dict(found.values())

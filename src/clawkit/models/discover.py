@@ -1,4 +1,8 @@
-"""What can be used without a word of configuration, and what a model's name tells about it."""
+"""What can be used without any configuration: keys in the environment, and a local Ollama.
+
+There is one Ollama probe, for the agent and for the commands. It looks for a listening socket
+first, so that nothing of the HTTP client is loaded where no server is running.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import os
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -15,17 +19,23 @@ from clawkit.errors import ClawkitError
 from clawkit.models.known import PROVIDERS, ollama_origin
 
 if TYPE_CHECKING:
-    from clawkit.models.resolve import Catalog
+    from clawkit.models.catalog import Catalog
+    from clawkit.net.route import Route
 
 Get = Callable[[str, float], Awaitable[tuple[int, bytes]]]
-"""Fetches an address within a time in seconds; gives status and body."""
+"""Fetches a URL within a time in seconds; gives status and body."""
 
-_OLLAMA_PORT = 11434
-_OLLAMA = f"http://127.0.0.1:{_OLLAMA_PORT}"
-_LISTENS = "0A"
-_FIRST_PERSON = 1000
-"""Users below are the system's own, such as `ollama`."""
+OLLAMA_PORT = 11434
+LOOK_S = 5.0
+"""How long a server that is asked about its models has to answer."""
+MAX_BODY = 4 << 20
+MIN_WINDOW, MAX_WINDOW = 1_024, 100_000_000
+"""Tokens. In less there is no room for a question and its answer."""
+_OLLAMA = f"http://127.0.0.1:{OLLAMA_PORT}"
 _OLLAMA_WAIT_S = 0.5
+_LISTEN = "0A"
+_FIRST_USER = 1000
+"""Users below are the system's own, such as `ollama`."""
 _EMBEDS = ("embed", "minilm", "bge-", "rerank")
 
 _SEES = (
@@ -42,8 +52,16 @@ _READS_ONLY = (
 )
 
 
+class Shown(NamedTuple):
+    """What Ollama says about a model."""
+
+    window: int = 0
+    """Tokens it takes; 0 when unknown."""
+    images: bool | None = None
+
+
 def infer_images(model_id: str) -> bool | None:
-    """Whether a model takes images, as far as its name tells; None when it does not."""
+    """Whether a model takes images, judging by its name; None when that is unclear."""
     name = model_id.lower()[:512]
     if re.search(_SEES, name):
         return True
@@ -64,7 +82,7 @@ def providers_with_keys(env: Mapping[str, str]) -> list[str]:
 
 
 def default_model(provider: str) -> ModelRef | None:
-    """What to use of a known provider when nothing is said."""
+    """The model of a known provider that is used unless another is chosen."""
     known = PROVIDERS.get(provider)
     return ModelRef(provider, known.models[0].id) if known and known.models else None
 
@@ -79,29 +97,35 @@ def found_model(catalog: Catalog) -> ModelRef | None:
     return None
 
 
-async def discover(catalog: Catalog, get: Get | None = None) -> ModelRef | None:
-    """The same, or else one that a local Ollama runs; nothing is asked where there is no need."""
-    found = found_model(catalog)
-    if found or get is None or "ollama" not in catalog.services:
-        return found
-    return next(filter(catalog.is_allowed, await ollama_models(catalog.env, get)), None)
+def find_local(
+    catalog: Catalog, look: Callable[[Mapping[str, str]], Iterable[str]] | None = None
+) -> ModelRef | None:
+    """The model of a local Ollama that a turn would use where no other is found.
+
+    `look` gives the models there are; `local_models` unless it is given.
+    """
+    if "ollama" not in catalog.services:
+        return None
+    found = (ModelRef("ollama", name) for name in (look or local_models)(catalog.env))
+    return next(filter(catalog.is_allowed, found), None)
 
 
-def _tables() -> Iterator[str]:
-    """The sockets of this machine, where Linux lists them."""
-    for name in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with suppress(OSError), open(name, encoding="ascii") as file:
-            yield file.read()
-
-
-async def ollama_models(
-    env: Mapping[str, str], get: Get, sockets: Callable[[], Iterable[str]] = _tables
-) -> list[ModelRef]:
-    """Models of an Ollama server on this machine, the latest first; none without a server."""
-    origin = ollama_origin(env)
-    if not origin and any(map(is_strangers, sockets())):
+def local_models(env: Mapping[str, str]) -> list[str]:
+    """Ids of the models of a local Ollama; none without one. Not for use in an event loop."""
+    if not (origin := ollama_address(env)):
         return []
-    origin = origin or _OLLAMA
+    import asyncio
+
+    return [ref.id for ref in asyncio.run(_ask_ollama(origin, _get))]
+
+
+async def ollama_models(env: Mapping[str, str], get: Get) -> list[ModelRef]:
+    """Models of a local Ollama, the latest first; `get` is not called where there is none."""
+    origin = ollama_address(env)
+    return await _ask_ollama(origin, get) if origin else []
+
+
+async def _ask_ollama(origin: str, get: Get) -> list[ModelRef]:
     try:
         status, body = await get(f"{origin}/api/tags", _OLLAMA_WAIT_S)
         data: Any = msgspec.json.decode(body) if status == 200 else None
@@ -116,26 +140,116 @@ async def ollama_models(
         for name in names
         if isinstance(name, str)
         and not any(word in name.lower() for word in _EMBEDS)
-        and _is_name(name)
+        and is_model_id(name)
     ]
 
 
-def is_strangers(sockets: str, port: int = _OLLAMA_PORT, me: int | None = None) -> bool:
-    """Whether another person listens at a port: whoever came first would be our model.
+def ollama_address(
+    env: Mapping[str, str], sockets: Callable[[], Iterable[str]] | None = None
+) -> str:
+    """Where to ask for a local Ollama; empty when none can be running.
 
-    `sockets` are those of this machine, as Linux lists them.
+    `OLLAMA_HOST` is always asked. Without it, something must be listening at the usual port, and it
+    must not be another user: whoever came first would be our model. `sockets` gives the tables of
+    sockets as Linux has them; where there are none, the usual port is asked.
     """
-    me = os.geteuid() if me is None else me
-    for line in sockets.splitlines()[1:]:
+    if origin := ollama_origin(env):
+        return origin
+    owners, is_listed = [], False
+    for table in (sockets or _socket_tables)():
+        is_listed = True
+        owners += listeners(table, OLLAMA_PORT)
+    strangers = [each for each in owners if each >= _FIRST_USER and each != os.geteuid()]
+    return "" if strangers or (is_listed and not owners) else _OLLAMA
+
+
+def _socket_tables() -> Iterator[str]:
+    for name in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with suppress(OSError), open(name, encoding="ascii") as file:
+            yield file.read()
+
+
+def listeners(table: str, port: int) -> list[int]:
+    """User ids of those that listen at a port, by a table such as `/proc/net/tcp`."""
+    found = []
+    for line in table.splitlines()[1:]:
         _, local, _, state, _, _, _, owner, *_ = line.split()
-        is_here = state == _LISTENS and int(local.rpartition(":")[2], 16) == port
-        if is_here and int(owner) >= _FIRST_PERSON and int(owner) != me:
-            return True
-    return False
+        if state == _LISTEN and int(local.rpartition(":")[2], 16) == port:
+            found.append(int(owner))
+    return found
 
 
-def _is_name(name: str) -> bool:
+def show_model(origin: str, model: str) -> Shown:
+    """What the Ollama at an address knows about one of its models. Not for use in an event loop."""
+    body = msgspec.json.encode({"model": model})
+    data = fetch_json("POST", f"{origin}/api/show", body=body)
+    info = data.get("model_info") if isinstance(data, dict) else None
+    items = info.items() if isinstance(info, dict) else ()
+    found = [window_size(size) for key, size in items if str(key).endswith(".context_length")]
+    can = data.get("capabilities") if isinstance(data, dict) else None
+    return Shown(max(found, default=0), "vision" in can if isinstance(can, list) else None)
+
+
+def ollama_origin_of(url: str) -> str:
+    """The start of an address whose port is Ollama's; empty for any other."""
+    scheme, _, rest = url.partition("://")
+    place = rest.partition("/")[0]
+    return f"{scheme}://{place}" if place.endswith(f":{OLLAMA_PORT}") else ""
+
+
+def window_size(value: Any) -> int:
+    """A number of tokens that a model takes; 0 for anything that cannot be one."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and MIN_WINDOW <= value <= MAX_WINDOW else 0
+
+
+def is_model_id(name: str) -> bool:
+    """Whether a text can be the id of a model."""
     try:
-        return parse_ref(f"ollama/{name}").id == name
+        return parse_ref(f"x/{name}").id == name
     except ValueError:
         return False
+
+
+def fetch_json(
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    body: bytes = b"",
+    route: Route | None = None,
+) -> Any:
+    """The JSON that a server answers with, None when it does not. Not for use in an event loop."""
+    import asyncio
+
+    try:
+        status, data = asyncio.run(_fetch(method, url, headers or {}, body, route, LOOK_S))
+        return msgspec.json.decode(data) if status == 200 else None
+    except (ClawkitError, OSError, msgspec.DecodeError, RecursionError):
+        return None
+
+
+async def _get(url: str, timeout_s: float) -> tuple[int, bytes]:
+    return await _fetch("GET", url, {}, b"", None, timeout_s)
+
+
+async def _fetch(
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    route: Route | None,
+    timeout_s: float,
+) -> tuple[int, bytes]:
+    from clawkit.net.client import Client
+    from clawkit.net.route import DIRECT
+
+    client = Client()
+    try:
+        request = client.stream(
+            method, url, headers=headers, body=body, route=route or DIRECT, timeout_s=timeout_s
+        )
+        async with request as response:
+            return response.status, await response.read(MAX_BODY)
+    finally:
+        await client.close()

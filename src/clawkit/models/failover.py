@@ -1,11 +1,11 @@
-"""Asks again, with another credential or another model, until somebody answers.
+"""Asks again, with another credential or another model, until one answers.
 
     invalid, overflow       raised at once: no other model would do better, or the caller must act
     auth, billing           the next credential, then the next model
     not_found, refused      the next model
     rate_limit              the next credential, then the next model; without one, wait
     everything else         wait and ask again; after three attempts the next model, if there is one
-    nobody listens here     the same, but after three attempts it is over
+    nothing listens here    the same, but after three attempts it is over
 
 Once every model was asked, those that may recover are asked again until their patience is used up.
 A model that was given up rests for a while: the one that answered in its place is kept until then.
@@ -22,8 +22,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from clawkit.config.modelref import ModelRef
 from clawkit.content import Assistant
-from clawkit.models.base import Again, Delta, ErrorKind, Facts, Model, ModelError, Request
-from clawkit.models.faults import AbsentError, brief
+from clawkit.models.errors import AbsentError, brief
+from clawkit.models.protocols import Again, Delta, ErrorKind, Facts, Model, ModelError, Request
 
 LIMIT_ATTEMPTS = 10
 LIMIT_WAIT_S = 30.0

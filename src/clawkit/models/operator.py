@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from clawkit.config.modelref import ModelRef
 from clawkit.content import Assistant, Text, ToolCall, ToolResult, User
-from clawkit.models.base import CallDelta, CallStarted, Delta, Facts, Request, TextDelta
+from clawkit.models.protocols import CallDelta, CallStarted, Delta, Facts, Request, TextDelta
 from clawkit.text import cut, nearest
 
 REF = ModelRef("clawkit", "operator")
@@ -99,10 +99,24 @@ def read_line(line: str) -> tuple[str, dict[str, Any]]:
     if line.startswith("/tool"):
         return _read_tool(line.removeprefix("/tool").strip())
     verb, _, rest = line.partition(" ")
-    read = _VERBS.get(verb.lower())
-    if read is None:
+    verb, rest = verb.lower(), rest.strip()
+    if verb == "run":
+        return read_line(f"!{rest}")
+    if verb == "write":
+        path, _, text = rest.partition(" ")
+        if not path or not text:
+            raise ValueError("Type `write FILE TEXT`.")
+        return "write", {"path": path, "content": f"{text}\n"}
+    if verb not in _VERBS:
         raise ValueError(HELP)
-    return read(rest.strip())
+    tool, usage, least, names = _VERBS[verb]
+    try:
+        words = shlex.split(rest)
+    except ValueError:
+        words = rest.split()
+    if len(words) < least:
+        raise ValueError(f"Type `{usage}`.")
+    return tool, dict(zip(names, words, strict=False))
 
 
 def _read_tool(rest: str) -> tuple[str, dict[str, Any]]:
@@ -118,60 +132,18 @@ def _read_tool(rest: str) -> tuple[str, dict[str, Any]]:
     return name, arguments
 
 
-def _words(text: str, least: int, usage: str) -> list[str]:
-    try:
-        words = shlex.split(text)
-    except ValueError:
-        words = text.split()
-    if len(words) < least:
-        raise ValueError(f"Type `{usage}`.")
-    return words
-
-
-def _read(rest: str) -> tuple[str, dict[str, Any]]:
-    return "read", {"path": _words(rest, 1, "read FILE")[0]}
-
-
-def _list(rest: str) -> tuple[str, dict[str, Any]]:
-    words = _words(rest, 0, "list [DIR]")
-    return "ls", {"path": words[0]} if words else {}
-
-
-def _find(rest: str) -> tuple[str, dict[str, Any]]:
-    pattern, *place = _words(rest, 1, "find PATTERN [DIR]")
-    return "find", {"pattern": pattern, **({"path": place[0]} if place else {})}
-
-
-def _search(rest: str) -> tuple[str, dict[str, Any]]:
-    pattern, *place = _words(rest, 1, "search PATTERN [PATH]")
-    return "grep", {"pattern": pattern, **({"path": place[0]} if place else {})}
-
-
-def _write(rest: str) -> tuple[str, dict[str, Any]]:
-    path, _, text = rest.partition(" ")
-    if not path or not text:
-        raise ValueError("Type `write FILE TEXT`.")
-    return "write", {"path": path, "content": f"{text}\n"}
-
-
-def _run(rest: str) -> tuple[str, dict[str, Any]]:
-    return read_line(f"!{rest}")
-
-
-def _status(_rest: str) -> tuple[str, dict[str, Any]]:
-    return "session_status", {}
-
-
-_VERBS: dict[str, Callable[[str], tuple[str, dict[str, Any]]]] = {
-    "read": _read,
-    "show": _read,
-    "cat": _read,
-    "list": _list,
-    "ls": _list,
-    "find": _find,
-    "search": _search,
-    "grep": _search,
-    "write": _write,
-    "run": _run,
-    "status": _status,
+_READ = ("read", "read FILE", 1, ("path",))
+_LIST = ("ls", "list [DIR]", 0, ("path",))
+_SEARCH = ("grep", "search PATTERN [PATH]", 1, ("pattern", "path"))
+_VERBS: dict[str, tuple[str, str, int, tuple[str, ...]]] = {
+    "read": _READ,
+    "show": _READ,
+    "cat": _READ,
+    "list": _LIST,
+    "ls": _LIST,
+    "find": ("find", "find PATTERN [DIR]", 1, ("pattern", "path")),
+    "search": _SEARCH,
+    "grep": _SEARCH,
+    "status": ("session_status", "status", 0, ()),
 }
+"""Tool, usage, how many words are needed, and the parameters that they are."""

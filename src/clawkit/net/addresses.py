@@ -1,8 +1,10 @@
-"""Which URLs are used and which addresses are connected to: pure decisions, by address alone."""
+"""Which URLs, addresses and proxies are used: pure decisions, by address alone."""
 
 from __future__ import annotations
 
 import re
+from base64 import b64encode
+from collections.abc import Mapping
 from functools import lru_cache
 from ipaddress import (
     IPv4Address,
@@ -12,8 +14,9 @@ from ipaddress import (
     ip_network,
 )
 from typing import Literal, NamedTuple
+from urllib.parse import unquote_to_bytes
 
-from clawkit.net.base import NetError
+from clawkit.net.route import NetError, Proxy
 
 Address = IPv4Address | IPv6Address
 Kind = Literal[
@@ -21,7 +24,7 @@ Kind = Literal[
     "loopback",
     "private",
     "link-local",
-    "metadata",  # hands out the credentials of a cloud machine to whoever asks
+    "metadata",  # hands out the credentials of a cloud machine to anyone who asks
     "unspecified",
     "multicast",
     "documentation",
@@ -120,20 +123,20 @@ def parse_url(url: str) -> Target:
     if len(url) > MAX_URL:
         raise _bad(f"it is longer than {MAX_URL} characters")
     if _TROUBLE.search(url):
-        raise _bad("it has a blank, a backslash or a control character in it")
+        raise _bad("it contains a space, a backslash or a control character")
     match = _URL.fullmatch(url)
     if match is None:
         raise _bad("it does not begin with http:// or https://")
     scheme, authority = match[1].lower(), match[2]
     if "@" in authority:
-        raise _bad("it has a user name or password in it, which belong into a header")
+        raise _bad("it contains a user name or password; send these in a header")
     parts = _AUTHORITY.fullmatch(authority)
     if parts is None:
         raise _bad("its host or port cannot be read")
     host, address = parse_host(parts[1])
     port = int(parts[2] or DEFAULT_PORTS[scheme])
     if not 0 < port < 65536:
-        raise _bad(f"there is no port {port}")
+        raise _bad(f"invalid port {port}")
     path = _percent(match[3] or "/") + _percent(match[4] or "")
     return Target(scheme, host, port, path, address)
 
@@ -144,7 +147,7 @@ def parse_host(text: str) -> tuple[str, Address | None]:
         try:
             inside = IPv6Address(text[1:-1])
         except ValueError:
-            raise _bad("what it has in brackets is no IPv6 address") from None
+            raise _bad("the text in brackets is not an IPv6 address") from None
         if inside.scope_id is not None:
             raise _bad("its IPv6 address has a zone")
         found = inside.ipv4_mapped or inside
@@ -249,7 +252,7 @@ def _ascii(name: str) -> str:
             return name.encode("idna").decode("ascii")
     except UnicodeError:
         pass
-    raise _bad("its host cannot be looked up as it is written, use its xn-- form")
+    raise _bad("its host cannot be looked up as written; use its xn-- form")
 
 
 def _ipv4(name: str) -> IPv4Address:
@@ -259,13 +262,13 @@ def _ipv4(name: str) -> IPv4Address:
     for place, part in enumerate(heads):
         value += part << (24 - 8 * place)
     if len(heads) > 3 or max(heads, default=0) > 255 or last >= 256 ** (4 - len(heads)):
-        raise _bad("its host looks like an IPv4 address but is none")
+        raise _bad("its host looks like an IPv4 address but is not one")
     return IPv4Address(value)
 
 
 def _ipv4_part(text: str) -> int:
     if not _NUMBER.fullmatch(text):
-        raise _bad("its host looks like an IPv4 address but is none")
+        raise _bad("its host looks like an IPv4 address but is not one")
     if text.startswith("0x"):
         return int(text[2:] or "0", 16)
     return int(text, 8 if text.startswith("0") else 10)
@@ -277,9 +280,53 @@ def _percent(text: str) -> str:
             lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), text
         )
     except UnicodeEncodeError:
-        raise _bad("it has half a character in it") from None
+        raise _bad("it contains half of a surrogate pair") from None
 
 
 def _bad(problem: str) -> NetError:
     # The URL itself is not repeated: keys are passed in it.
     return NetError("refused", f"clawkit does not use this URL: {problem}")
+
+
+_PROXY_URL = re.compile(r"(https?://)(?:([^/?#]*)@)?([^/?#@]*)/?", re.IGNORECASE | re.ASCII)
+
+
+def env_proxy(url: str, env: Mapping[str, str]) -> Proxy | None:
+    """The proxy that the environment names for a URL. This machine is reached without one."""
+    target = parse_url(url)
+    kind = kind_of(target.address) if target.address is not None else kind_of_name(target.host)
+    if kind == "loopback" or is_exempt(target, _variable("no_proxy", env)):
+        return None
+    value = _variable(f"{target.scheme}_proxy", env) or _variable("all_proxy", env)
+    if not value:
+        return None
+    return Proxy(value if "://" in value else f"http://{value}")
+
+
+def _variable(name: str, env: Mapping[str, str]) -> str:
+    if value := env.get(name, "").strip():
+        return value
+    # A web server hands the request header `Proxy` to its scripts under this name.
+    if name == "http_proxy" and "REQUEST_METHOD" in env:
+        return ""
+    return env.get(name.upper(), "").strip()
+
+
+@lru_cache(maxsize=16)
+def parse_proxy(url: str) -> tuple[Target, str]:
+    """Where a proxy is, and the value of its `Proxy-Authorization` header, empty for none."""
+    match = _PROXY_URL.fullmatch(url)
+    if match is None:
+        raise NetError(
+            "refused", "the proxy's URL is not http://[user:password@]host[:port], or https"
+        )
+    try:
+        target = parse_url(match[1] + match[3])
+    except NetError as error:
+        problem = str(error).partition(": ")[2]
+        raise NetError("refused", f"clawkit does not use this proxy's URL: {problem}") from None
+    if match[2] is None:
+        return target, ""
+    user, _, password = match[2].encode("utf-8", "replace").partition(b":")
+    pair = unquote_to_bytes(user) + b":" + unquote_to_bytes(password)
+    return target, f"Basic {b64encode(pair).decode()}"

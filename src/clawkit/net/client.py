@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 
-from clawkit.net.addresses import Target
-from clawkit.net.ask import Ask
-from clawkit.net.base import DIRECT, Limits, NetError, Proxy, Resolve, Route, Tls
-from clawkit.net.connect import open_link, system_resolve
-from clawkit.net.link import Head, Link
-from clawkit.net.proxy import env_proxy
+from clawkit.net.addresses import Target, env_proxy
+from clawkit.net.connect import open_connection, system_resolve
+from clawkit.net.http1 import Head, HttpConnection
+from clawkit.net.request import HttpRequest
 from clawkit.net.response import Response
+from clawkit.net.route import DIRECT, NetError, Proxy, Resolve, Route, Timeouts, Tls
 
 __all__ = ["Client", "NetError", "Proxy", "Resolve", "Response", "Route", "Tls", "env_proxy"]
 
@@ -32,9 +31,9 @@ class Client:
         self._max_idle = max_idle
         self._idle_s = idle_s
         self._resolve = resolve or system_resolve
-        self._idle: list[Link] = []
+        self._idle: list[HttpConnection] = []
         """The one that was used last comes last."""
-        self._busy: set[Link] = set()
+        self._busy: set[HttpConnection] = set()
         self._is_closed = False
 
     def stream(
@@ -57,61 +56,65 @@ class Client:
         A redirect is an answer like others, or followed up to `max_redirects` times. Entering and
         reading raise `NetError`.
         """
-        limits = Limits(timeout_s, connect_s, idle_s)
+        limits = Timeouts(timeout_s, connect_s, idle_s)
         return _Exchange(self, (method, url, headers, body), route, limits, max_redirects)
 
     async def close(self) -> None:
         """Close all connections, also those in use."""
         self._is_closed = True
-        links = [*self._idle, *self._busy]
+        connections = [*self._idle, *self._busy]
         self._idle.clear()
         self._busy.clear()
-        for link in links:
-            link.close()
-        if links:
-            await asyncio.wait([link.gone for link in links], timeout=_CLOSE_S)
+        for connection in connections:
+            connection.close()
+        if connections:
+            await asyncio.wait([connection.gone for connection in connections], timeout=_CLOSE_S)
 
-    def reuse(self, target: Target, route: Route) -> Link | None:
+    def reuse(self, target: Target, route: Route) -> HttpConnection | None:
         """An open connection that is free."""
         key = (*target.origin, route)
-        for link in [link for link in reversed(self._idle) if link.key == key]:
-            self._idle.remove(link)
-            if link.is_quiet:
-                link.keep_open()
-                self._busy.add(link)
-                return link
-            link.close()
+        for connection in [
+            connection for connection in reversed(self._idle) if connection.key == key
+        ]:
+            self._idle.remove(connection)
+            if connection.is_quiet:
+                connection.keep_open()
+                self._busy.add(connection)
+                return connection
+            connection.close()
         return None
 
-    async def open(self, target: Target, route: Route, limits: Limits, until: float) -> Link:
+    async def open(
+        self, target: Target, route: Route, limits: Timeouts, until: float
+    ) -> HttpConnection:
         """A new connection; `until` is when the whole request must be done."""
         self._check_open()
         limit_s = limits.timeout_s
         connected_until = asyncio.get_running_loop().time() + limits.connect_s
         if connected_until < until:
             until, limit_s = connected_until, limits.connect_s
-        link = await open_link(target, route, self._resolve, until, limit_s)
-        link.key = (*target.origin, route)
+        connection = await open_connection(target, route, self._resolve, until, limit_s)
+        connection.key = (*target.origin, route)
         try:
             self._check_open()
         except NetError:  # it was closed meanwhile
-            link.close()
+            connection.close()
             raise
-        self._busy.add(link)
-        return link
+        self._busy.add(connection)
+        return connection
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise NetError("closed", "the client is closed")
 
-    def done(self, link: Link, keep: bool) -> None:
+    def done(self, connection: HttpConnection, keep: bool) -> None:
         """Take a connection back, for the next request if it can be used for that."""
-        self._busy.discard(link)
-        if not keep or self._is_closed or self._max_idle < 1 or not link.can_be_kept:
-            link.close()
+        self._busy.discard(connection)
+        if not keep or self._is_closed or self._max_idle < 1 or not connection.can_be_kept:
+            connection.close()
             return
-        link.close_after(self._idle_s)
-        alive = [*(each for each in self._idle if each.is_quiet), link]
+        connection.close_after(self._idle_s)
+        alive = [*(each for each in self._idle if each.is_quiet), connection]
         kept = alive[-self._max_idle :]
         for each in {*self._idle, *alive}.difference(kept):
             each.close()
@@ -126,7 +129,7 @@ class _Exchange(AbstractAsyncContextManager[Response]):
         client: Client,
         request: tuple[str, str, Mapping[str, str], bytes],
         route: Route,
-        limits: Limits,
+        limits: Timeouts,
         max_redirects: int,
     ) -> None:
         self._client = client
@@ -138,17 +141,17 @@ class _Exchange(AbstractAsyncContextManager[Response]):
 
     async def __aenter__(self) -> Response:
         until = asyncio.get_running_loop().time() + self._limits.timeout_s
-        ask = Ask.of(*self._request)
+        request = HttpRequest.of(*self._request)
         for _ in range(self._max_redirects + 1):
-            link, head = await self._answer(ask, until)
+            connection, head = await self._answer(request, until)
             location = head.headers.get("location")
             if not self._max_redirects or location is None or head.status not in _REDIRECTS:
                 done = self._client.done
-                self._response = Response(head, ask.url, link, self._limits, until, done)
+                self._response = Response(head, request.url, connection, self._limits, until, done)
                 return self._response
-            self._client.done(link, False)
-            ask = ask.redirected(head.status, location)
-        problem = f"more than {self._max_redirects} redirects, the last to {ask.target.place}"
+            self._client.done(connection, False)
+            request = request.redirected(head.status, location)
+        problem = f"more than {self._max_redirects} redirects, the last to {request.target.place}"
         raise NetError("protocol", problem)
 
     async def __aexit__(
@@ -160,21 +163,23 @@ class _Exchange(AbstractAsyncContextManager[Response]):
         if self._response is not None:
             self._response.leave(keep=error is None)
 
-    async def _answer(self, ask: Ask, until: float) -> tuple[Link, Head]:
+    async def _answer(self, request: HttpRequest, until: float) -> tuple[HttpConnection, Head]:
         """The beginning of the answer, and the connection on which the rest follows."""
-        path, lines = ask.path(self._route), ask.lines(self._route)
-        link = self._client.reuse(ask.target, self._route)
-        is_reused = link is not None
+        path, lines = request.path(self._route), request.lines(self._route)
+        connection = self._client.reuse(request.target, self._route)
+        is_reused = connection is not None
         while True:
-            if link is None:
-                link = await self._client.open(ask.target, self._route, self._limits, until)
+            if connection is None:
+                connection = await self._client.open(
+                    request.target, self._route, self._limits, until
+                )
             try:
-                link.send(ask.method, path, lines, ask.body)
-                return link, await link.head(until, self._limits.timeout_s)
+                connection.send(request.method, path, lines, request.body)
+                return connection, await connection.head(until, self._limits.timeout_s)
             except BaseException as error:
-                is_stale = link.is_stale
-                self._client.done(link, False)
+                is_stale = connection.is_stale
+                self._client.done(connection, False)
                 # Servers close what was not used for a while, perhaps just now: ask once more.
                 if not (is_reused and is_stale and isinstance(error, NetError)):
                     raise
-                link, is_reused = None, False
+                connection, is_reused = None, False

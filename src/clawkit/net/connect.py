@@ -10,11 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-from clawkit.net.addresses import Address, Kind, Target, kind_of, kind_of_name, refusal
-from clawkit.net.base import NetError, NetErrorKind, Proxy, Resolve, Route, Tls
-from clawkit.net.link import Link
-from clawkit.net.pipe import Pipe
-from clawkit.net.proxy import parse_proxy
+from clawkit.net.addresses import Address, Kind, Target, kind_of, kind_of_name, parse_proxy, refusal
+from clawkit.net.http1 import ByteStream, HttpConnection
+from clawkit.net.route import NetError, NetErrorKind, Proxy, Resolve, Route, Tls
 
 _MAX_ADDRESSES = 16
 _THIS_MACHINE: tuple[Address, ...] = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
@@ -25,7 +23,7 @@ _TO_PROXY = Route(loopback=True, private=True)
 _LATER = (socket.EAI_AGAIN, socket.EAI_SYSTEM)
 """What a resolver says when it could not ask, as opposed to when there is no such name."""
 _NOBODY = (errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.ENETUNREACH, errno.EAFNOSUPPORT)
-"""What the system says when nobody listens, or there is no such kind of address."""
+"""What the system says when nothing listens, or there is no such kind of address."""
 
 
 async def system_resolve(host: str, port: int) -> Sequence[str]:
@@ -34,32 +32,32 @@ async def system_resolve(host: str, port: int) -> Sequence[str]:
     return [str(address[0]) for *_, address in found]
 
 
-async def open_link(
+async def open_connection(
     target: Target, route: Route, resolve: Resolve, until: float, limit_s: float
-) -> Link:
+) -> HttpConnection:
     """A connection on which requests to the target can be sent. Raises `NetError`.
 
     It has time `until` then, in the loop's time; `limit_s` is where that comes from, for messages.
     """
-    opening = _Opening(Pipe(), target, resolve, until, limit_s)
+    opening = _Opening(ByteStream(), target, resolve, until, limit_s)
     try:
         async with asyncio.timeout_at(until):
             await opening.run(route)
     except TimeoutError:
-        opening.pipe.close()
+        opening.stream.close()
         problem = f"no connection to {target.place} within {limit_s:g} s"
         raise NetError("timeout", problem) from None
     except BaseException:
-        opening.pipe.close()
+        opening.stream.close()
         raise
-    return Link(opening.pipe, target.place)
+    return HttpConnection(opening.stream, target.place)
 
 
 @dataclass(frozen=True, slots=True)
 class _Opening:
     """One connection on its way to being open."""
 
-    pipe: Pipe
+    stream: ByteStream
     target: Target
     resolve: Resolve
     until: float
@@ -73,7 +71,7 @@ class _Opening:
         else:
             await self._connect(self.target, route, encrypted=encrypted)
         if encrypted:
-            await _encrypt(self.pipe, self.target, route.tls)
+            await _encrypt(self.stream, self.target, route.tls)
 
     async def _reach_proxy(self, proxy: Proxy) -> None:
         place, credentials = parse_proxy(proxy.url)
@@ -81,7 +79,7 @@ class _Opening:
         encrypted = "https" in (self.target.scheme, place.scheme)
         await self._connect(place, _TO_PROXY, encrypted=encrypted)
         if place.scheme == "https":
-            await _encrypt(self.pipe, place, proxy.tls)
+            await _encrypt(self.stream, place, proxy.tls)
         if self.target.scheme == "https":
             await self._ask_through(place, credentials)
 
@@ -91,15 +89,15 @@ class _Opening:
         lines = [(b"Host", target.encode("ascii"))]
         if credentials:
             lines.append((b"Proxy-Authorization", credentials.encode("ascii")))
-        link = Link(self.pipe, f"the proxy {proxy.place}")
-        link.send("CONNECT", target, lines, b"")
-        status, _ = await link.head(self.until, self.limit_s)
+        connection = HttpConnection(self.stream, f"the proxy {proxy.place}")
+        connection.send("CONNECT", target, lines, b"")
+        status, _ = await connection.head(self.until, self.limit_s)
         if status == 407:
             wanted = "another" if credentials else "a"
-            problem = f"wants {wanted} user name and password in its URL"
+            problem = f"requires {wanted} user name and password in its URL"
         elif not 200 <= status < 300:
             problem = f"does not connect to {target}: it answered {status}"
-        elif link.has_leftover:
+        elif connection.has_leftover:
             problem = f"sent data before {target} could have"
         else:
             return
@@ -151,7 +149,7 @@ class _Opening:
         try:
             sock.setblocking(False)
             await loop.sock_connect(sock, (str(address), port))
-            await loop.create_connection(lambda: self.pipe, sock=sock)
+            await loop.create_connection(lambda: self.stream, sock=sock)
         except BaseException:
             sock.close()
             raise
@@ -200,7 +198,7 @@ def _refused(shown: str, why: str) -> NetError:
     return NetError("refused", f"clawkit does not connect to {shown}: {why}")
 
 
-async def _encrypt(pipe: Pipe, place: Target, tls: Tls) -> None:
+async def _encrypt(stream: ByteStream, place: Target, tls: Tls) -> None:
     # Only here: a program that talks to its own machine does not need TLS.
     from clawkit.net.tls import describe, make_context
 
@@ -208,9 +206,9 @@ async def _encrypt(pipe: Pipe, place: Target, tls: Tls) -> None:
     problem = "it closed the connection before it was encrypted"
     transport = None
     try:
-        if not pipe.is_over:
+        if not stream.is_over:
             transport = await asyncio.get_running_loop().start_tls(
-                pipe.transport, pipe, context, server_hostname=tls.server_name or place.host
+                stream.transport, stream, context, server_hostname=tls.server_name or place.host
             )
     except OSError as error:
         problem = describe(error)
@@ -218,4 +216,4 @@ async def _encrypt(pipe: Pipe, place: Target, tls: Tls) -> None:
         problem = "request.tls.serverName is not a host name"
     if transport is None:
         raise NetError("tls", f"no secure connection to {place.place}: {problem}")
-    pipe.transport = transport
+    stream.transport = transport

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-MAX_EVENT = 32 * 1024 * 1024
+MAX_EVENT = 8 * 1024 * 1024
+"""Bytes of one event: there are several copies of it while it is read."""
 
 
 class ServerEvent(NamedTuple):

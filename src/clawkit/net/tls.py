@@ -7,7 +7,7 @@ import ssl
 from functools import lru_cache
 from pathlib import Path
 
-from clawkit.net.base import NetError, Tls
+from clawkit.net.route import NetError, Tls
 
 # OpenSSL's verification codes.
 _PROBLEMS = {

@@ -2,30 +2,165 @@
 
 Deny first: any matching deny rule ends it. Then the first matching rule in the order of the file
 decides between ask and allow. A call that no rule matches goes on.
+
+Paths are compared by what they mean, not how they are spelled. A restriction must hold whatever
+spelling, link or detour the caller chose, and however the operator wrote the pattern (`./a`,
+`a//b`, `a/**`, `~/a`, through a link). An exception to a restriction counts only for where the
+path really leads.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from clawkit.core.approval import Ask, Deny
 from clawkit.core.context import Context
 from clawkit.core.params import advertised, same_name
-from clawkit.core.tool import Tool
-from clawkit.core.validator import make_pattern
+from clawkit.core.paths import plain_path, real_path
+from clawkit.core.tool import Tool, make_pattern
 from clawkit.errors import ConfigError, Issue, SchemaError, ToolInputError
-from clawkit.policy.match import (
-    Glob,
+from clawkit.globs import Glob
+from clawkit.policy.tool_names import (
     Matcher,
     Universe,
     explain_unmatched,
     unset_variable,
 )
-from clawkit.policy.paths import Pattern, Places, excepts, places_of, restricts
+
+Test = Callable[[str], bool]
+
+# Not the `^` of `[^a]`, nor an escaped one.
+_ANCHOR = re.compile(r"(?<![\\\[])\^|\\A")
+_META = re.compile(r"[\\^$.|?*+()\[\]{}]")
+
+
+class Pattern(NamedTuple):
+    """One compiled value of a rule."""
+
+    text: str
+    test: Test
+    is_regex: bool
+
+
+class PathForms(NamedTuple):
+    """Where a path may be said to lead."""
+
+    written: str
+    real: str
+    """With every link followed."""
+    absolute: tuple[str, ...]
+    """Every absolute spelling, also through other names of the workspace."""
+    inside: tuple[str, ...]
+    """The same from the workspace, for what lies in it."""
+    roots: tuple[str, ...]
+
+
+def places_of(path: str, workspace: str) -> PathForms | None:
+    """None for what cannot be a path at all."""
+    try:
+        whole = os.path.join(workspace, os.path.expanduser(plain_path(path)))
+        # Links are followed before `..` is, as the kernel does: `link/..` is not where it stands.
+        real = real_path(whole)
+    except ToolInputError:
+        return None
+    roots = tuple(dict.fromkeys((workspace, os.path.realpath(workspace))))
+    found = (os.path.normpath(whole), real)
+    inside = tuple(dict.fromkeys(_relative(found, roots)))
+    again = (os.path.normpath(os.path.join(root, each)) for root in roots for each in inside)
+    return PathForms(path, real, tuple(dict.fromkeys((*found, *again))), inside, roots)
+
+
+def restricts(pattern: Pattern, places: PathForms | None) -> bool:
+    """Whether a deny or ask rule is about a path, in any spelling of either."""
+    if places is None:
+        return True
+    if pattern.is_regex:
+        return any(map(pattern.test, _shown(pattern, places))) or _restricts_folder(pattern, places)
+    return any(_covers(glob, places) for glob in _variants(pattern.text))
+
+
+def excepts(pattern: Pattern, places: PathForms | None) -> bool:
+    """Whether an allow rule is about the place a path really leads to.
+
+    Links in the pattern are not followed, and a regular expression never sees the directories
+    above the workspace: both could make an exception wider than it reads.
+    """
+    if places is None:
+        return False
+    root = places.roots[-1]
+    inside = tuple(_relative((places.real,), (root,)))
+    if pattern.is_regex:
+        return any(map(pattern.test, inside or (places.real,)))
+    glob = f"{pattern.text}*" if pattern.text.endswith("/") else pattern.text
+    globs = (glob, *_absolute(glob, root, follow=False))
+    return any(Glob(each).match(form) for each in globs for form in (places.real, *inside))
+
+
+def _restricts_folder(pattern: Pattern, places: PathForms) -> bool:
+    """`/abs/dir/` reads as a regular expression, but may well be meant as a directory."""
+    meant = not _META.search(pattern.text) and "/" in pattern.text.strip("/")
+    return meant and any(_covers(glob, places) for glob in _variants(pattern.text))
+
+
+def _shown(pattern: Pattern, places: PathForms) -> tuple[str, ...]:
+    """What the regular expression of a restriction looks at: below the workspace the path from
+    there, so that the names of the directories above it play no part; the whole path elsewhere, or
+    when anchored."""
+    if not places.inside:
+        return places.absolute
+    inside = (*places.inside, *(f"/{each}" for each in places.inside))
+    return (*inside, *places.absolute) if _ANCHOR.search(pattern.text) else inside
+
+
+def _relative(places: tuple[str, ...], roots: tuple[str, ...]) -> Iterator[str]:
+    for place in places:
+        for root in roots:
+            if place == root:
+                yield "."
+            elif place.startswith(root.rstrip("/") + "/"):
+                yield os.path.relpath(place, root)
+
+
+def _variants(text: str) -> tuple[str, ...]:
+    """Everything a glob means: `a/` and `a/*` are the directory and all that is in it, `*/a` may
+    stand at the top, and `/**/` may be nothing."""
+    tidy = re.sub(r"/(?:\./)+|/{2,}", "/", re.sub(r"\*+", "*", text))
+    found = [tidy if not tidy.endswith("/") else f"{tidy}*"]
+    found += [each.replace("/*/", "/") for each in found if "/*/" in each]
+    found += [each[2:] for each in found if each.startswith("*/") and len(each) > 2]
+    found += [re.sub(r"(?:/\*)+\Z", "", each) for each in found if each.endswith("/*")]
+    return tuple(dict.fromkeys(filter(None, found)))
+
+
+def _covers(glob: str, places: PathForms) -> bool:
+    forms = (places.written, *places.absolute, *places.inside)
+    if any(map(Glob(glob).match, forms)):
+        return True
+    return any(
+        Glob(each).match(place)
+        for root in places.roots
+        for each in _absolute(glob, root, follow=True)
+        for place in places.absolute
+    )
+
+
+def _absolute(glob: str, root: str, *, follow: bool) -> Iterator[str]:
+    """The glob from the root of the file system: what comes before its first `*` as it stands, and
+    if wanted once more with links followed."""
+    head, star, tail = glob.partition("*")
+    if not head:
+        return
+    written = os.path.join(root, os.path.expanduser(head))
+    starts = (os.path.normpath(written), *([real_path(written)] if follow else []))
+    for start in dict.fromkeys(starts):
+        slash = "/" if head.endswith("/") and start != "/" else ""
+        yield f"{start}{slash}{star}{tail}"
+
 
 # Letters that people put behind a regular expression: `/a/gi` is one with unknown flags, `/etc/ssh`
 # is a path.
@@ -114,22 +249,35 @@ def judge(
 ) -> Deny | Ask | None:
     """What the rules say about one checked call."""
     paths = _Paths(tool, params, ctx.workspace)
+    rule = _find(rules, name, paths)
+    if rule is None or rule.effect == "allow":
+        return None
+    if rule.effect == "deny":
+        why = f": {rule.reason}" if rule.reason else ""
+        return Deny(f"tools.rules[{rule.number}] denies this call of {name!r}{why}")
+    return Ask(
+        title=f"a call of {name!r}",
+        description=" ".join(filter(None, (rule.reason, paths.detours()))),
+        asked_by=f"tools.rules[{rule.number}]",
+        to_allow=f"clawkit config set 'tools.rules[{rule.number}].effect' allow",
+    )
+
+
+def judge_file(rules: Sequence[Rule], tool: Tool, name: str, path: str, workspace: str) -> str:
+    """The effect of the rules on a call of a file tool that is only about a path."""
+    rule = _find(rules, name, _Paths(tool, {"path": path}, workspace))
+    return "allow" if rule is None else rule.effect
+
+
+def _find(rules: Sequence[Rule], name: str, paths: _Paths) -> Rule | None:
     first: Rule | None = None
     for rule in rules:
         if rule.tools.find(name) is None or not _matches(rule, paths):
             continue
         if rule.effect == "deny":
-            why = f": {rule.reason}" if rule.reason else ""
-            return Deny(f"tools.rules[{rule.number}] denies this call of {name!r}{why}")
+            return rule
         first = first or rule
-    if first is None or first.effect == "allow":
-        return None
-    return Ask(
-        title=f"a call of {name!r}",
-        description=" ".join(filter(None, (first.reason, paths.detours()))),
-        asked_by=f"tools.rules[{first.number}]",
-        to_allow=f"clawkit config set 'tools.rules[{first.number}].effect' allow",
-    )
+    return first
 
 
 class _Paths:
@@ -139,7 +287,7 @@ class _Paths:
         self.tool = tool
         self.params = params
         self.workspace = workspace
-        self._known: dict[str, Places | None] = {}
+        self._known: dict[str, PathForms | None] = {}
 
     @cached_property
     def touched(self) -> tuple[str, ...]:
@@ -152,7 +300,7 @@ class _Paths:
         except (ToolInputError, ValueError, TypeError):
             return ("\0",)
 
-    def of(self, path: str) -> Places | None:
+    def of(self, path: str) -> PathForms | None:
         if path not in self._known:
             self._known[path] = places_of(path, self.workspace)
         return self._known[path]
@@ -175,7 +323,6 @@ def _matches(rule: Rule, paths: _Paths) -> bool:
 
 
 def _holds(effect: str, pattern: Pattern, paths: _Paths, name: str) -> bool:
-    """A restriction holds when any part of the value matches, an exception when every part does."""
     first, dot, rest = name.partition(".")
     name = (advertised(paths.tool, first) or first) + dot + rest
     inside_text = name == "path" and paths.tool.touches is not None
@@ -189,7 +336,6 @@ def _holds(effect: str, pattern: Pattern, paths: _Paths, name: str) -> bool:
 
 
 def _parts(params: Mapping[str, Any], name: str) -> Iterator[str]:
-    """The texts a parameter amounts to: itself, or each element of a list. Dots lead inward."""
     values = list(_reach(params, [name]))
     if "." in name:
         values += _reach(params, name.split("."))

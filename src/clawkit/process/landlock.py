@@ -7,7 +7,8 @@ import functools
 import os
 import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 # The same numbers on every architecture.
@@ -19,7 +20,9 @@ _PR_SET_NO_NEW_PRIVS = 38
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = (1 << bit for bit in range(4))
 _ALL_ACCESS = (1 << 13) - 1
 _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
-_FILE_ACCESS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE
+_FILE_ACCESS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
+_SPECIAL = 1 << 6 | 1 << 11
+"""Making device nodes."""
 _READ = _READ_FILE | _READ_DIR
 _TCP = 0b11
 _SCOPES = 0b11
@@ -27,7 +30,7 @@ _SCOPES = 0b11
 
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache")
 """What a program from the system needs to start: itself, its libraries, other programs."""
-_HARMLESS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+HARMLESS = ("/dev/tty", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
 class Hold(NamedTuple):
@@ -44,7 +47,21 @@ class Hold(NamedTuple):
     write: tuple[str, ...] = ()
     """May be read and changed, not started."""
     network: bool = False
-    """Sockets of any kind; hosts cannot be told apart here."""
+    """Internet sockets; hosts cannot be told apart here."""
+    sockets: bool = False
+    """Unix sockets of programs outside."""
+    hide: tuple[str, ...] = ()
+    """Out of reach, although they are below something that is not."""
+    keep: tuple[str, ...] = ()
+    """Not to be changed, although they are below something that may be. Landlock cannot."""
+    hosts: tuple[str, ...] | None = None
+    """The only hosts within reach, through a proxy; None for no proxy. Landlock cannot."""
+    private: tuple[str, ...] = ()
+    """With `hosts`: addresses that are not public and still within reach."""
+    max_memory: int = 0
+    """Bytes of memory that one process may have of its own; 0 for no limit."""
+    max_file: int = 0
+    """Bytes that a file may grow to; 0 for no limit."""
 
 
 class _Ruleset(ctypes.Structure):
@@ -69,11 +86,11 @@ def available() -> bool:
     return abi() > 0
 
 
-def restrict_thread(hold: Hold, *, truncate: bool = True) -> None:
-    """Hold the calling thread, for good, and every program that it starts from now on.
+def make_rules(hold: Hold, *, truncate: bool = True, tty: str = "") -> int:
+    """Rules that hold a thread, as a handle for `enter`, which the caller closes.
 
-    Without `truncate`, cutting files by their names is left to somebody else to stop, and so is
-    steering devices. Raises OSError when the kernel cannot.
+    Without `truncate`, truncating files by name and device ioctls must be prevented elsewhere.
+    `tty` is the terminal of the command. Raises OSError when the kernel cannot.
     """
     version = abi()
     if not version:
@@ -84,14 +101,52 @@ def restrict_thread(hold: Hold, *, truncate: bool = True) -> None:
     rules = _Ruleset(handled, 0 if hold.network else _TCP, _SCOPES)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     ruleset = _check(_libc().syscall(_CREATE_RULESET, ctypes.byref(rules), size, 0))
+    write = handled & ~_EXECUTE & ~_IOCTL_DEV & ~_SPECIAL
     try:
-        _allow(ruleset, hold.read, _READ, handled)
-        _allow(ruleset, hold.run, _READ | _EXECUTE, handled)
-        _allow(ruleset, hold.write, handled & ~_EXECUTE & ~_IOCTL_DEV, handled)
-        _allow(ruleset, _HARMLESS, _READ_FILE | _WRITE_FILE, handled)
+        _allow(ruleset, split(hold.read, hold.hide), _READ, handled)
+        _allow(ruleset, split(hold.run, hold.hide), _READ | _EXECUTE, handled)
+        _allow(ruleset, split(hold.write, hold.hide), write, handled)
+        _allow(ruleset, HARMLESS, _READ_FILE | _WRITE_FILE, handled)
+        if tty:
+            own = _READ_FILE | _WRITE_FILE | _IOCTL_DEV
+            _allow(ruleset, (tty, "/dev/tty"), own, handled)
+    except BaseException:
+        os.close(ruleset)
+        raise
+    return ruleset
+
+
+def restrict_thread(hold: Hold, *, truncate: bool = True) -> None:
+    """Hold the calling thread, permanently, and every program that it starts from now on. Raises
+    OSError when the kernel cannot."""
+    ruleset = make_rules(hold, truncate=truncate)
+    try:
         enter(ruleset)
     finally:
         os.close(ruleset)
+
+
+def split(paths: Iterable[str], hide: Iterable[str]) -> Iterator[str]:
+    """The paths; those that hold something hidden as their entries without it.
+
+    Rules of Landlock cannot take away from each other, so what surrounds a hidden path is allowed
+    piece by piece. A directory that was split can therefore not be listed or added to.
+    """
+    hidden = frozenset(map(os.path.realpath, hide))
+    for path in paths:
+        yield from _split(path, os.path.realpath(path), hidden)
+
+
+def _split(path: str, real: str, hidden: frozenset[str]) -> Iterator[str]:
+    start = f"{real.rstrip('/')}/"
+    if not any(each.startswith(start) for each in hidden):
+        yield path
+        return
+    with suppress(OSError), os.scandir(real) as entries:
+        for entry in entries:
+            # What a link leads to has a rule of its own, or is hidden.
+            if not entry.is_symlink() and entry.path not in hidden:
+                yield from _split(entry.path, entry.path, hidden)
 
 
 def make_start_rules(paths: Iterable[str]) -> int:
@@ -119,8 +174,8 @@ def make_start_rules(paths: Iterable[str]) -> int:
 
 
 def enter(ruleset: int) -> None:
-    """Hold the calling thread, for good, and every program that it starts from now on. Nothing of
-    it can become another user by starting a program."""
+    """Hold the calling thread, permanently, and every program that it starts from now on. None of
+    them can become another user by starting a program."""
     _check(_libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     _check(_libc().syscall(_RESTRICT_SELF, ruleset, 0))
 

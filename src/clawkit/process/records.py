@@ -14,15 +14,16 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import cache
 from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
-from clawkit.process import tree
+from clawkit.process import process_table
 from clawkit.store import private_dir
+from clawkit.text import printable
 
 KEEP_S = 30 * 60.0
 KEEP_ELSEWHERE_S = 7 * 24 * 3600.0
@@ -74,7 +75,7 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def runs(self) -> bool:
-        found = tree.look(self.pid) if self.is_here else None
+        found = process_table.look(self.pid) if self.is_here else None
         return found is not None and found.started == self.since and not found.gone
 
 
@@ -212,7 +213,7 @@ def sweep(folder: str, keep_s: float = KEEP_S) -> None:
         is_old = newest < now - (keep_s if is_ours else max(keep_s, KEEP_ELSEWHERE_S))
         # What it left running is seen through it as long as its clawkit is there.
         is_over = record is not None and is_ours and not record.detached
-        is_over = is_over and record is not None and tree.look(record.keeper) is None
+        is_over = is_over and record is not None and process_table.look(record.keeper) is None
         for name in names:
             if is_old or (is_over and name.endswith(".json")):
                 with contextlib.suppress(OSError):
@@ -230,3 +231,52 @@ def _files(folder: str) -> dict[str, tuple[list[str], float]]:
                     names, newest = found.get(match[1], ([], 0.0))
                     found[match[1]] = ([*names, entry.name], max(newest, written))
     return found
+
+
+_FIRST = (
+    "amber brave brisk calm clear cosy crisp dapper deft eager early fair fleet fond fresh gentle "
+    "glad golden grand green happy hardy humble jolly keen kind late lively lucky lunar mellow "
+    "merry mild misty neat nimble noble pale plain plucky proud quick quiet rapid ready rosy "
+    "round royal sandy sharp shy silent silver sleek snug solar spry steady sunny swift tidy vivid "
+    "warm wise witty"
+)
+_SECOND = (
+    "acorn alder badger basil beacon beech birch breeze brook canyon cedar cliff clover comet "
+    "coral cove crane creek daisy delta dune falcon fern finch fjord forest fox glade harbor hazel "
+    "heron hill island ivy juniper lagoon lake larch lark lemon lynx maple marsh meadow mesa moss "
+    "nutmeg oak orchid otter owl pebble pine plover poppy quail reef ridge river robin sage "
+    "shore sparrow spruce stone summit thistle tulip valley willow wren"
+)
+_TRIES = 12
+
+
+def new_slug(taken: Container[str]) -> str:
+    """A name that is free."""
+    slug = f"{_pick(_FIRST)}-{_pick(_SECOND)}"
+    for number in range(1, _TRIES + 1):
+        name = slug if number == 1 else f"{slug}-{number}"
+        if name not in taken:
+            return name
+    return f"{slug}-{os.urandom(4).hex()}"
+
+
+def _pick(words: str) -> str:
+    choice = words.split()
+    return choice[int.from_bytes(os.urandom(4), "big") % len(choice)]
+
+
+def name_of(command: str) -> str:
+    """A few words of a command, for a list: what is called, and the first word for it."""
+    words = command.split(None, 16)
+    verb = next((word for word in words if "=" not in word), "")
+    rest = words[words.index(verb) + 1 :] if verb else []
+    first = next((word for word in rest[:15] if not word.startswith("-")), "")
+    return printable(" ".join(part for part in (shorten(verb, 48), shorten(first, 48)) if part), "")
+
+
+def shorten(text: str, size: int) -> str:
+    """Text cut in the middle."""
+    if len(text) <= size:
+        return text
+    head = (size - 1) // 2
+    return f"{text[:head]}…{text[-(size - 1 - head) :]}"

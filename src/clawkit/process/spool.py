@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from clawkit.core.bounded import in_thread, unbroken
+from clawkit.core.tasks import in_thread, unbroken
 from clawkit.store import private_dir
 
 MAX_FILE = 2 * 1024**3

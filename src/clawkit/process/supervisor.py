@@ -1,4 +1,4 @@
-"""All commands of a run: how many, whose, for how long they are remembered."""
+"""One command from its start until nobody wants to know about it any more."""
 
 from __future__ import annotations
 
@@ -8,14 +8,197 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from clawkit.core.bounded import in_thread
+from clawkit.core.tasks import in_thread
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolError
 from clawkit.process import records
-from clawkit.process.base import Command, ExecHost, Launch
-from clawkit.process.found import Detached, detached
-from clawkit.process.session import Session
-from clawkit.process.slugs import new_slug
+from clawkit.process.detached import Detached, detached
+from clawkit.process.protocols import (
+    Command,
+    ExecHost,
+    Exit,
+    Launch,
+    Left,
+    Reason,
+    Running,
+    grace_of,
+)
+from clawkit.process.records import name_of, new_slug
+
+if TYPE_CHECKING:
+    from clawkit.process.spool import Spool
+    from clawkit.process.terminal import TerminalState
+
+INPUT_WAIT_S = 15.0
+"""A command that can be written to and is silent for so long may be waiting for it."""
+_LOOK_S = 0.25
+NOTICE_S = 0.25
+"""A poll that runs when a command ends tells it first."""
+
+
+class Session:
+    """A command and what is known about it."""
+
+    def __init__(
+        self,
+        id_: str,
+        key: str,
+        owner: str,
+        launch: Launch,
+        running: Running,
+        *,
+        background: bool,
+        on_done: Callable[[Session], None],
+        on_end: Callable[[Session], None] | None,
+    ) -> None:
+        """`on_done` is called at its end in any case, `on_end` when it is news to somebody."""
+        self.id = id_
+        self.key = key
+        """The only one of its kind on this machine."""
+        self.owner = owner
+        self.launch = launch
+        self.running = running
+        self.pid = running.pid
+        self.started = time.time()
+        self.background = background
+        self.told = 0
+        self.empty_polls = 0
+        self.counted: tuple[int, int] | None = None
+        self.announce = True
+        self.exit: Exit | None = None
+        self.ended_at = 0.0
+        self._begun = time.monotonic()
+        self._reason: Reason | None = None
+        """Why clawkit ended it, if it did."""
+        self._on_done = on_done
+        self._on_end = on_end
+        self._is_news = False
+        self._timers: list[asyncio.TimerHandle] = []
+        self._ends: set[asyncio.Task[None]] = set()
+        self.loop = asyncio.get_running_loop()
+        self._over = self.loop.create_task(self._watch())
+        if launch.timeout_s:
+            self._after(launch.timeout_s, lambda: self._end_soon("overall-timeout"))
+        if launch.quiet_s:
+            self._after(launch.quiet_s, self._check_quiet)
+
+    @property
+    def name(self) -> str:
+        return name_of(self.launch.shown)
+
+    @property
+    def output(self) -> Spool:
+        return self.running.output
+
+    @property
+    def terminal(self) -> TerminalState | None:
+        return self.running.terminal
+
+    @property
+    def can_write(self) -> bool:
+        return self.exit is None and self.running.can_write
+
+    @property
+    def left(self) -> Sequence[Left]:
+        return self.running.left if self.exit is not None else ()
+
+    @property
+    def runtime_s(self) -> float:
+        return self.exit.seconds if self.exit else time.monotonic() - self._begun
+
+    @property
+    def idle_s(self) -> float:
+        return max(0.0, time.monotonic() - max(self.running.output.last_at, self._begun))
+
+    @property
+    def waits_for_input(self) -> bool:
+        return self.can_write and self.idle_s >= INPUT_WAIT_S
+
+    async def wait(self, seconds: float | None = None) -> Exit | None:
+        if self.exit is None:
+            await asyncio.wait({self._over}, timeout=seconds)
+        return self.exit
+
+    async def wait_for_news(self, seen: int, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while self.exit is None and self.output.size <= seen:
+            left = end - time.monotonic()
+            if left <= 0:
+                return
+            # Of what a detached command writes itself, nobody tells us.
+            wait_s = min(left, _LOOK_S) if self.launch.detach else left
+            await self.running.output.changed(wait_s)
+
+    async def write(self, data: bytes, *, eof: bool = False) -> None:
+        await self.running.write(data, eof=eof)
+
+    def resize(self, columns: int, rows: int) -> None:
+        self.running.resize(columns, rows)
+
+    async def signal(self, number: int) -> None:
+        await self.running.signal(number)
+
+    async def end(self, reason: Reason = "manual-cancel") -> None:
+        if self.exit is None and self._reason is None:
+            self._reason = reason
+        await self.running.end(grace_of(reason))
+        await self.wait()
+
+    def to_background(self) -> None:
+        self.background = True
+
+    def close(self) -> None:
+        """Let go of its files and timers."""
+        self._stop_timers()
+        if self._over is not asyncio.current_task():
+            self._over.cancel()
+        self.running.close()
+        self.running.output.close()
+
+    async def _watch(self) -> None:
+        exit_ = await self.running.wait()
+        if self._reason is not None or exit_.reason == "process-limit":
+            # Whoever is told that it was ended can rely on nothing of it being left.
+            await self.running.end(grace_of(self._reason or exit_.reason))
+        if self._reason is not None and exit_.reason not in ("process-limit", "out-of-memory"):
+            exit_ = exit_._replace(reason=self._reason)
+        self._stop_timers()
+        self.exit = exit_
+        self.ended_at = time.time()
+        self.running.output.wake()
+        is_news = self.background and self._reason != "manual-cancel"
+        self._on_done(self)
+        if is_news:
+            self._is_news = True
+            self._after(NOTICE_S, self.tell)
+
+    def tell(self) -> None:
+        """Tell its end to whoever is to be told, unless that has been done."""
+        if self._is_news and self.announce and self._on_end is not None:
+            self.announce = False
+            self._on_end(self)
+
+    def _after(self, seconds: float, call: Callable[[], None]) -> None:
+        self._timers.append(self.loop.call_later(seconds, call))
+
+    def _stop_timers(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+
+    def _check_quiet(self) -> None:
+        left = (self.launch.quiet_s or 0) - self.idle_s
+        if left > 0.01:
+            self._after(left, self._check_quiet)
+        else:
+            self._end_soon("no-output-timeout")
+
+    def _end_soon(self, reason: Reason) -> None:
+        task = self.loop.create_task(self.end(reason))
+        self._ends.add(task)
+        task.add_done_callback(self._ends.discard)
+
 
 MAX_FINISHED = 50
 _MIN_KEEP_S, _MAX_KEEP_S = 60.0, 10_800.0
@@ -86,7 +269,7 @@ class Supervisor:
             if self._is_closed:
                 await running.end(0)
                 await self._hosts[host].close()
-                raise ToolError("clawkit is closing; nothing is started any more")
+                raise ToolError("clawkit is shutting down; no new commands can start")
             session = Session(
                 id_,
                 key,
@@ -171,7 +354,7 @@ class Supervisor:
 
     def _host(self, name: str) -> ExecHost:
         if self._is_closed:
-            raise ToolError("clawkit is closing; nothing is started any more")
+            raise ToolError("clawkit is shutting down; no new commands can start")
         if name not in self._hosts:
             if name not in self._make_host:
                 raise ToolAuthorizationError(f"no commands can run on the {name!r} host here")
@@ -187,8 +370,8 @@ class Supervisor:
             if self._starting == 0 and all(each.background for each in running):
                 names = ", ".join(each.id for each in running[:5])
                 raise ToolError(
-                    f"{len(running)} commands run already ({names}, …); end some with process "
-                    "kill, or raise tools.exec.maxRunning"
+                    f"{len(running)} commands are already running ({names}, …); stop one with "
+                    "`process kill`, or raise tools.exec.maxRunning"
                 )
             turn = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
@@ -203,7 +386,7 @@ class Supervisor:
             turn.set_result(None)
         output = session.running.output
         if session.launch.detach and session.exit is not None and session.exit.reason == "lost":
-            # The keeper is gone, not the command: from now on it is known by its note.
+            # The spawn server is gone, not the command: from now on it is known by its note.
             self._sessions.pop(session.id, None)
             session.close()
             return

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from clawkit.errors import ToolError, ToolInputError
+from clawkit.text import human_size, nearest, one_line, printable
+
+if TYPE_CHECKING:
+    import pyte
+
 
 MAX_TAIL = 256
 """Bytes of a sequence whose end has not come yet."""
 MAX_ANSWERS = 4 * 1024
 """Bytes of answers to one piece of output; a program that asks for more does not listen."""
-MAX_UNREAD = 32 * 1024
-"""Bytes of output that wait until the program asks where the cursor is."""
+MAX_UNREAD = 4 * 1024
+"""Bytes of output that wait until the program asks where the cursor is, and that are drawn at most
+to answer: programs that ask have said where they are shortly before."""
 MAX_NUMBER = 9_999
 
 CONTROL, COMMAND, STRING, OTHER = 4, 6, 8, 10
@@ -28,10 +38,7 @@ Control sequences have a prefix, numbers, a middle and an end, commands to the s
 strings a text and an end, all others a middle and an end. An end that is empty has not come yet,
 or something came that cannot be in such a sequence. Strings end before the next escape.
 """
-TOKEN = SEQUENCE + r"|[^\x00-\x1f\x7f]+|[\x00-\x1a\x1c-\x1f\x7f]"
-"""A sequence, text, or one control character; the last two have no groups."""
 _SEQUENCE = re.compile(SEQUENCE.encode())
-_TOKEN = re.compile(TOKEN)
 
 CURSOR_KEYS, PASTE, ALTERNATE = 1, 2004, 1049
 ALTERNATES = (47, 1047, ALTERNATE)
@@ -54,13 +61,6 @@ def numbers(text: str) -> list[int]:
     return [min(int(digits), MAX_NUMBER) if digits.isdigit() else 0 for digits in parts]
 
 
-def width(char: str) -> int:
-    """How many columns a character takes: 0, 1 or 2."""
-    if unicodedata.east_asian_width(char) in "WF":
-        return 2
-    return 0 if unicodedata.category(char) in ("Mn", "Me", "Cf", "Cc") else 1
-
-
 class TerminalState:
     """The terminal that a program believes to be in.
 
@@ -69,7 +69,9 @@ class TerminalState:
     """
 
     def __init__(self, columns: int, rows: int) -> None:
-        self._cursor = _Cursor(columns, rows)
+        self._size = columns, rows
+        self._unread = bytearray()
+        self._drawing: Drawing | None = None
         self._modes: set[int] = set()
         self._keypad = False
         self._tail = b""
@@ -95,10 +97,12 @@ class TerminalState:
 
     @property
     def size(self) -> tuple[int, int]:
-        return self._cursor.columns, self._cursor.rows
+        return self._size
 
     def resize(self, columns: int, rows: int) -> None:
-        self._cursor.resize(columns, rows)
+        self._size = columns, rows
+        if self._drawing is not None:
+            self._drawing.page.resize(rows, columns)
 
     def feed(self, data: bytes) -> bytes:
         """Take in what the program wrote; what the terminal answers to it."""
@@ -107,10 +111,10 @@ class TerminalState:
         if self._tail:
             data, self._tail = self._tail + data, b""
         if b"\x1b" not in data:
-            self._cursor.note(data)
+            self._note(data)
             return b""
         answers = bytearray()
-        noted, end = 0, len(data)
+        noted, end, room = 0, len(data), MAX_UNREAD
         for found in _SEQUENCE.finditer(data):
             if found.end() == len(data) and not found[found.lastindex or 0]:
                 end = found.start()
@@ -118,14 +122,34 @@ class TerminalState:
                 break
             answer = self._take(found)
             if found[0] in _ASKED_POSITION and len(answers) < MAX_ANSWERS:
-                self._cursor.note(data[noted : found.start()])
+                self._note(data[noted : found.start()])
                 noted = found.end()
-                column, row = self._cursor.place()
+                room -= len(self._unread)
+                column, row = self._place(draw=room >= 0)
                 answer = f"\x1b[{_ASKED_POSITION[found[0]]}{row};{column}R".encode()
             if len(answers) + len(answer) <= MAX_ANSWERS:
                 answers += answer
-        self._cursor.note(data[noted:end])
+        self._note(data[noted:end])
         return bytes(answers)
+
+    def _note(self, data: bytes) -> None:
+        self._unread += data[-MAX_UNREAD:]
+        if len(self._unread) > MAX_UNREAD:
+            del self._unread[:-MAX_UNREAD]
+            safe = re.search(rb"[\x1b\r\n]", self._unread)
+            del self._unread[: safe.start() if safe else 0]
+
+    def _place(self, *, draw: bool) -> tuple[int, int]:
+        """Column and row of the cursor, the first being 1; the first of all without pyte."""
+        text = self._unread.decode("utf-8", "replace") if draw else ""
+        self._unread.clear()
+        try:
+            self._drawing = self._drawing or Drawing(*self._size)
+            self._drawing.feed(text)
+            return self._drawing.cursor
+        except (ImportError, *_PYTE_ERRORS):
+            self._drawing = None
+            return 1, 1
 
     def _skip_string(self, data: bytes, end: bytes) -> bytes:
         """What comes after a string that was too long to keep."""
@@ -176,7 +200,7 @@ class TerminalState:
             case b"", b"$", b"p":
                 return b"\x1b[%d;0$y" % numbers(text)[0]
             case b"", b"", b"t" if text == "18":
-                return b"\x1b[8;%d;%dt" % (self._cursor.rows, self._cursor.columns)
+                return b"\x1b[8;%d;%dt" % (self._size[1], self._size[0])
         return _SIMPLE_ANSWERS.get(found[0], b"")
 
 
@@ -187,142 +211,381 @@ def _mode(number: int) -> int:
     return number if number in (CURSOR_KEYS, PASTE) else 0
 
 
-class _Cursor:
-    """Where the next character goes, as well as this can be told without drawing the screen.
+SCREEN_BYTES = 64 * 1024
+"""Only so much is drawn, from the end: it takes about 50 ms."""
+MAX_SIDE = 500
+MAX_TITLE = 200
+MAX_MARKS = 8
+"""Characters in one cell: a letter and its accents."""
+_SAFE_LOOK = 4 * 1024
 
-    Output is only looked at when somebody wants to know.
-    """
+# What pyte raises for output that it did not expect.
+_PYTE_ERRORS = (AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError)
+_SEQUENCE_TEXT = re.compile(SEQUENCE)
+_HIDDEN_TEXT = re.compile(r"[^\x07-\x0f\x1b-\x7e]+")
+_REPEATED = re.compile(r"([^\x00-\x1f\x7f])\x1b\[(\d{1,3})b")
+_MAX_REPEATS = 2_000
+_SWITCH = re.compile(r"\x1b\[\?(?:\d{1,4};)*(?:47|1047|1049)(?:;\d{1,4})*([hl])")
+_ARITY = dict.fromkeys("@ABCDEFGJKLMPXade`g", 1) | dict.fromkeys("Hfr", 2)
+"""Control sequences that pyte draws, and how many numbers each takes."""
+_MODES = {("", 4), ("?", 6), ("?", 7)}
+"""Those that change what is drawn: insert, origin, wrap."""
+
+
+class Screen(NamedTuple):
+    """A screen as it was when the program had written all of it."""
+
+    lines: tuple[str, ...]
+    """As many as the terminal has rows, without the blanks at their ends."""
+    cursor: tuple[int, int]
+    """Column and row, the first being 1."""
+    title: str
+    alternate: bool
+    """Whether a full-screen program has taken the screen and will give it back."""
+
+
+class Drawing:
+    """One pyte screen. Colours and what pyte does not know are left out before it sees them."""
 
     def __init__(self, columns: int, rows: int) -> None:
-        self._unread = bytearray()
-        self.resize(columns, rows)
-        self._reset()
+        """Raises ImportError when pyte is not installed."""
+        import pyte
 
-    def resize(self, columns: int, rows: int) -> None:
-        if self._unread:
-            self.place()
-        self.columns, self.rows = columns, rows
-        self._top, self._bottom = 0, rows - 1
+        self.page: pyte.Screen = pyte.Screen(columns, rows)
+        self._stream = pyte.Stream(self.page)
+        # In UTF-8 mode pyte ignores the character set that full-screen programs draw lines with.
+        self._stream.use_utf8 = False
 
-    def _reset(self) -> None:
-        # The column is the number of columns where the next character begins a new row.
-        self._column = self._row = 0
-        self._alternate = False
-        self._saved = {False: (0, 0), True: (0, 0)}
-        self._top, self._bottom = 0, self.rows - 1
+    @property
+    def cursor(self) -> tuple[int, int]:
+        return min(self.page.cursor.x + 1, self.page.columns), self.page.cursor.y + 1
 
-    def note(self, data: bytes) -> None:
-        self._unread += data
-        if len(self._unread) <= MAX_UNREAD:
-            return
-        # Programs that ask say where they are before they do, so little is lost.
-        dropped = bytes(self._unread[: -MAX_UNREAD // 2])
-        del self._unread[: -MAX_UNREAD // 2]
-        safe = re.search(rb"[\x1b\r\n]", self._unread)
-        del self._unread[: safe.start() if safe else 0]
-        self._column, self._row = 0, min(self._row + dropped.count(b"\n"), self.rows - 1)
+    def feed(self, text: str) -> None:
+        """Raises one of `_PYTE_ERRORS` when pyte does."""
+        text = _REPEATED.sub(self._repeat, text, _MAX_REPEATS)
+        self._stream.feed(_HIDDEN_TEXT.sub(_visible, _SEQUENCE_TEXT.sub(_known, text)))
 
-    def place(self) -> tuple[int, int]:
-        """Column and row, the first being 1."""
-        text = self._unread.decode("utf-8", "replace")
-        self._unread.clear()
-        for found in _TOKEN.finditer(text):
-            if found.lastindex is None:
-                self._write(found[0])
-            elif found.lastindex == CONTROL:
-                self._control(found)
-            elif found.lastindex == OTHER and not found[9]:
-                self._other(found[10])
-        self._column = min(self._column, self.columns)
-        self._row = min(self._row, self.rows - 1)
-        return min(self._column + 1, self.columns), self._row + 1
+    def _repeat(self, found: re.Match[str]) -> str:
+        return found[1] * (1 + min(int(found[2]), self.page.columns))
 
-    def _write(self, text: str) -> None:
-        if text >= " " and text != "\x7f":
-            self._advance(text)
-        elif text in "\n\v\f":
-            self._down(1)
-        elif text == "\r":
-            self._column = 0
-        elif text == "\b":
-            self._left(1)
-        elif text == "\t":
-            self._column = min(self._column // 8 * 8 + 8, self.columns - 1)
+    def line(self, row: int) -> str:
+        cells = self.page.buffer[row]
+        text = "".join(cells[column].data[:MAX_MARKS] for column in range(self.page.columns))
+        if not text.isprintable():
+            text = "".join(
+                char if char.isprintable() else " " if char.isspace() else "\ufffd" for char in text
+            )
+        return text.rstrip(" ")
 
-    def _advance(self, text: str) -> None:
-        if text.isascii():
-            lines, rest = divmod(self._column + len(text) - 1, self.columns)
-            self._column = rest + 1
-            self._down(lines)
-            return
-        for char in text:
-            if self._column + width(char) > self.columns:
-                self._column = 0
-                self._down(1)
-            self._column += width(char)
 
-    def _control(self, found: re.Match[str]) -> None:
-        prefix, text, middle, end = found.group(1, 2, 3, 4)
-        given = numbers(text)
-        if prefix == "?" and not middle and end in ("h", "l"):
-            for number in given:
-                self._switch(number, end == "h")
-        if prefix or middle:
-            return
-        first, second = max(given[0], 1), max(given[1], 1) if len(given) > 1 else 1
-        if end in ("A", "F"):
-            self._up(first)
-        elif end in ("B", "E", "e"):
-            self._down(first)
-        elif end in ("C", "a"):
-            self._column = min(self._column + first, self.columns - 1)
-        elif end == "D":
-            self._left(first)
-        elif end in ("G", "`"):
-            self._column = min(first, self.columns) - 1
-        elif end == "d":
-            self._row = min(first, self.rows) - 1
-        elif end in ("H", "f"):
-            self._row, self._column = min(first, self.rows) - 1, min(second, self.columns) - 1
-        elif end in ("s", "u"):
-            self._other("7" if end == "s" else "8")
-        elif end == "r":
-            bottom = min(given[1] if len(given) > 1 and given[1] else self.rows, self.rows)
-            if first < bottom:
-                self._top, self._bottom = first - 1, bottom - 1
-                self._row = self._column = 0
-        if end in ("E", "F"):
-            self._column = 0
+def _known(found: re.Match[str]) -> str:
+    """A sequence as pyte takes it; empty for one that draws nothing, or that it does not know."""
+    if found.lastindex == COMMAND:
+        is_ended = found[6] == "\x07" or (not found[6] and found.end() < len(found.string))
+        is_title = is_ended and found[5][:2] in ("0;", "2;")
+        return f"\x1b]2;{one_line(found[5][2:], MAX_TITLE)}\x07" if is_title else ""
+    if found.lastindex == OTHER:
+        if found[9] in ("(", ")") and found[10]:
+            return found[0]
+        if found[0] == "\x1bE":
+            return "\r\x1bD"
+        return found[0] if not found[9] and found[10] in tuple("78DMHc") else ""
+    if found.lastindex != CONTROL or found[3]:
+        return ""
+    prefix, end, given = found[1], found[4], numbers(found[2])
+    if end and end in "hl" and prefix in ("", "?"):
+        if prefix and not {1048, 1049}.isdisjoint(given):
+            return "\x1b7" if end == "h" else "\x1b8"
+        kept = [number for number in given if (prefix, number) in _MODES]
+        return f"\x1b[{prefix}{';'.join(map(str, kept))}{end}" if kept else ""
+    if prefix or not end:
+        return ""
+    if end in "su":
+        return "\x1b7" if end == "s" else "\x1b8"
+    if end in "JK" and given[0] > 2:
+        return ""
+    count = _ARITY.get(end, 0)
+    return f"\x1b[{';'.join(map(str, given[:count]))}{end}" if count else ""
 
-    def _switch(self, number: int, on: bool) -> None:
-        """Go to the other screen or back, which have a saved place each."""
-        switches = number in ALTERNATES and on != self._alternate
-        if on and (number == 1048 or (switches and number == ALTERNATE)):
-            self._other("7")
-        self._alternate = on if switches else self._alternate
-        if not on and (number == 1048 or (switches and number == ALTERNATE)):
-            self._other("8")
 
-    def _other(self, end: str) -> None:
-        if end == "7":
-            self._saved[self._alternate] = (self._column, self._row)
-        elif end == "8":
-            self._column, self._row = self._saved[self._alternate]
-        elif end in ("D", "E"):
-            self._down(1)
-            self._column = self._column if end == "D" else 0
-        elif end == "M":
-            self._up(1)
-        elif end == "c":
-            self._reset()
+def _visible(found: re.Match[str]) -> str:
+    """Without characters of no width: pyte leaves out all text that follows one."""
+    from wcwidth import wcwidth
 
-    def _left(self, count: int) -> None:
-        self._column = max(0, min(self._column, self.columns - 1) - count)
+    return "".join(
+        char for char in found[0] if wcwidth(char) > 0 or unicodedata.combining(char) > 0
+    )
 
-    def _up(self, count: int) -> None:
-        top = self._top if self._row >= self._top else 0
-        self._row = max(self._row - count, top)
 
-    def _down(self, count: int) -> None:
-        bottom = self._bottom if self._row <= self._bottom else self.rows - 1
-        self._row = min(self._row + count, bottom)
+def render(data: bytes, columns: int, rows: int, *, cut: bool = False) -> Screen:
+    """Draw the end of what a program wrote; `cut` says that its beginning is missing already.
+
+    Without it, what the program wrote but once is not on the screen.
+    """
+    if not (1 <= columns <= MAX_SIDE and 1 <= rows <= MAX_SIDE):
+        raise ToolInputError(
+            f"cannot draw a screen of {columns} columns and {rows} rows; both must be from 1 to "
+            f"{MAX_SIDE}"
+        )
+    try:
+        drawing = Drawing(columns, rows)
+    except ImportError:
+        raise ToolError(
+            "drawing the screen needs pyte, which is not installed: pip install 'clawkit[screen]'"
+        ) from None
+    text, alternate = _shown_page(*_end_of(data, cut))
+    try:
+        drawing.feed(text)
+        lines = tuple(map(drawing.line, range(rows)))
+    except _PYTE_ERRORS as error:
+        raise ToolError(
+            f"the screen could not be drawn ({type(error).__name__} in pyte); read the log instead"
+        ) from error
+    title = printable(one_line(drawing.page.title, MAX_TITLE), "")
+    return Screen(lines, drawing.cursor, title, alternate)
+
+
+def _end_of(data: bytes, cut: bool) -> tuple[str, bool]:
+    """The text to draw, from outside of a sequence; and whether it begins in the middle."""
+    reset = data.rfind(b"\x1bc", -SCREEN_BYTES)
+    if reset >= 0:
+        return data[reset:].decode("utf-8", "replace"), False
+    if cut or len(data) > SCREEN_BYTES:
+        cut = True
+        data = data[-SCREEN_BYTES:]
+        safe = re.search(rb"[\x1b\r\n]", data[:_SAFE_LOOK]) or re.search(rb"[^\x80-\xbf]", data)
+        data = data[safe.start() :] if safe else b""
+    return data.decode("utf-8", "replace"), cut
+
+
+def _shown_page(text: str, cut: bool) -> tuple[str, bool]:
+    """What was drawn on the page that is seen now, and whether that is the alternate one, which
+    pyte does not have. Where the beginning is missing, it may have been drawn there."""
+    main: list[str] = []
+    at, alternate = 0, False
+    for found in _SWITCH.finditer(text):
+        on = found[1] == "h"
+        if not alternate and (on or at or not cut):
+            main.append(text[at : found.start()])
+        at, alternate = found.end(), on
+    rest = text[at:]
+    return (rest, True) if alternate else ("".join((*main, rest)), False)
+
+
+MAX_KEYS = 1_000
+MAX_SENT_BYTES = 64 * 1024
+MAX_WARNINGS = 10
+MAX_NAME = 64
+"""What is longer is text."""
+
+PASTE_START, PASTE_END = "\x1b[200~", "\x1b[201~"
+
+_SHIFT, _ALT, _CTRL = 1, 2, 4
+
+# Keys that are characters.
+_CHARS = {"enter": "\r", "return": "\r", "tab": "\t", "escape": "\x1b", "esc": "\x1b"}
+_CHARS |= {"space": " ", "bspace": "\x7f", "backspace": "\x7f"}
+# Keys whose form depends on the mode of the terminal, by the letter that ends their sequence.
+_CURSOR = {"up": "A", "down": "B", "right": "C", "left": "D", "home": "H", "end": "F"}
+# Keys by the number in their sequence.
+_EDIT = {"insert": 2, "ic": 2, "delete": 3, "del": 3, "dc": 3}
+_EDIT |= {"pageup": 5, "pgup": 5, "ppage": 5, "pagedown": 6, "pgdn": 6, "npage": 6}
+_EDIT |= {"f5": 15, "f6": 17, "f7": 18, "f8": 19, "f9": 20, "f10": 21, "f11": 23, "f12": 24}
+_FUNCTION = {"f1": "P", "f2": "Q", "f3": "R", "f4": "S"}
+# The letters of the keypad as a keypad, and what stands on its keys.
+_KEYPAD = {f"kp{digit}": (chr(ord("p") + digit), str(digit)) for digit in range(10)}
+_KEYPAD |= {"kp/": ("o", "/"), "kp*": ("j", "*"), "kp-": ("m", "-"), "kp+": ("k", "+")}
+_KEYPAD |= {"kp.": ("n", "."), "kpenter": ("M", "\r")}
+_ARROWS = ("up", "down", "left", "right")
+_OTHER_NAMES = {f"arrow{name}": name for name in _ARROWS}
+_OTHER_NAMES |= {f"{name}arrow": name for name in _ARROWS} | {"backtab": "btab"}
+KEYS = frozenset(_CHARS | _CURSOR | _EDIT | _FUNCTION | _KEYPAD | _OTHER_NAMES | {"btab": ""})
+
+_PREFIX = r"(?ais)(?:(c|ctrl|control)|(m|alt|meta|option)|(s|shift))[-+](?=.)"
+_ESCAPED = r"(?ai)(?:\\(?:[nrte]|x[0-9a-f]{2}|0?33|u001b))+"
+_HEX = r"(?ai)(?:0x|\\x)?([0-9a-f]{1,2})"
+
+
+class Encoded(NamedTuple):
+    """What goes to the program."""
+
+    data: bytes
+    warnings: tuple[str, ...] = ()
+    """What may not be as it was meant."""
+
+
+def encode_keys(keys: Sequence[str], *, application: bool, keypad: bool | None = None) -> Encoded:
+    """What a terminal sends for some keys; text that names no key is sent as it is.
+
+    `application` is the form of arrows, Home and End that full-screen programs ask for. `keypad`
+    says the same of the keypad; programs that ask for one ask for the other, so it follows if it
+    is left out.
+    """
+    if len(keys) > MAX_KEYS:
+        raise ToolInputError(f"{len(keys):,} keys are too many at once; send {MAX_KEYS:,} at most")
+    keypad = application if keypad is None else keypad
+    parts: list[str] = []
+    warnings: list[str] = []
+    for index, key in enumerate(keys):
+        where = f"keys[{index}] {_quote(key)}"
+        if not key:
+            raise ToolInputError(f"keys[{index}] is empty; name a key, or leave it out")
+        modifiers, name = _split_key(key)
+        if name in KEYS or (len(name) == 1 and (modifiers or name == key)):
+            parts.append(_encode(name, modifiers, application, keypad, where))
+            continue
+        parts.append(key)
+        # Looking for what was meant takes a while, and ten times are enough.
+        if len(warnings) <= MAX_WARNINGS and (doubt := _doubt(key, name, bool(modifiers))):
+            warnings.append(f"{where} is not a key and was sent as text; {doubt}")
+    return Encoded(_to_bytes("".join(parts), "the keys"), _few(warnings))
+
+
+def _split_key(key: str) -> tuple[int, str]:
+    """The modifiers, and the name of the key: one that is known, a character, or neither."""
+    if len(key) > MAX_NAME:
+        return 0, key
+    # A space may be the key itself.
+    rest = key.lstrip() if key.endswith(("- ", "+ ")) else key.strip()
+    if len(rest) > 3 and rest[0] == "<" and rest[-1] == ">":
+        rest = rest[1:-1]
+    modifiers = 0
+    while found := re.match(_PREFIX, rest):
+        modifiers |= _CTRL if found[1] else _ALT if found[2] else _SHIFT
+        rest = rest[found.end() :]
+    if len(rest) == 2 and rest[0] == "^":
+        return modifiers | _CTRL, rest[1]
+    if not modifiers and len(key) == 1:
+        return 0, key
+    return modifiers, _key_name(rest)
+
+
+def _key_name(text: str) -> str:
+    """The key that is meant, as it is called here, or the text."""
+    folded = text.lower()
+    for name in (folded, re.sub(r"[-_ ]", "", folded)):
+        if name in KEYS:
+            return _OTHER_NAMES.get(name, name)
+    return text
+
+
+def _encode(name: str, modifiers: int, application: bool, keypad: bool, where: str) -> str:
+    if name == "btab":
+        name, modifiers = "tab", modifiers | _SHIFT
+    number = 1 + modifiers
+    if name in _CURSOR or name in _FUNCTION:
+        letter = _CURSOR.get(name) or _FUNCTION[name]
+        if modifiers:
+            return f"\x1b[1;{number}{letter}"
+        return f"\x1bO{letter}" if application or name in _FUNCTION else f"\x1b[{letter}"
+    if name in _EDIT:
+        return f"\x1b[{_EDIT[name]};{number}~" if modifiers else f"\x1b[{_EDIT[name]}~"
+    if name in _KEYPAD:
+        letter, name = _KEYPAD[name]
+        if keypad:
+            return f"\x1bO{number if modifiers else ''}{letter}"
+    meta = "\x1b" if modifiers & _ALT else ""
+    if name == "tab" and modifiers & ~_ALT == _SHIFT:
+        return f"{meta}\x1b[Z"
+    char = _CHARS.get(name, name)
+    if modifiers & _SHIFT and not modifiers & _CTRL and (char == " " or char.isalpha()):
+        char, modifiers = char.upper(), modifiers & ~_SHIFT
+    if modifiers & _SHIFT:
+        raise ToolInputError(f"{where}: terminals have no code for this; {_instead(char)}")
+    if modifiers & _CTRL:
+        char = _control_code(char, where)
+    return meta + char
+
+
+def _control_code(char: str, where: str) -> str:
+    if char == "\x7f":
+        return "\x08"
+    if char == "?":
+        return "\x7f"
+    code = 0x40 if char == " " else ord(char.upper()) if char.isascii() else 0
+    if not 0x40 <= code < 0x60:
+        raise ToolInputError(f"{where}: terminals have no code for this; {_instead(char)}")
+    return chr(code & 0x1F)
+
+
+def _instead(char: str) -> str:
+    hints = {"\r": "send enter, or C-j for a new line without it", "/": "send C-_"}
+    return hints.get(char, "C- goes with a to z, space and @ [ \\ ] ^ _ ?, S- with letters and tab")
+
+
+def _doubt(key: str, name: str, modified: bool) -> str:
+    """Why a text may have been meant as a key; empty if it does not look like one."""
+    if len(key) > MAX_NAME:
+        return ""
+    word = re.sub(r"[-_ ]", "", name.lower())
+    close = nearest(word, [known for known in KEYS if len(known) > 3], 1) if len(word) > 3 else []
+    if close and word.isascii() and word.isalnum():
+        return f"did you mean {close[0]}?"
+    if re.fullmatch(r"(?ai)f\d{1,2}", key):
+        return "the function keys are f1 to f12"
+    if modified:
+        return "after C-, M- and S- comes one character or the name of a key"
+    if key[0] == "^":
+        return "^ goes with one character"
+    if re.fullmatch(_ESCAPED, key):
+        return "write enter, tab or escape, or send bytes as hex"
+    return ""
+
+
+def encode_hex(pieces: Sequence[str]) -> Encoded:
+    """The bytes that are written as one or two hexadecimal digits each; others are left out."""
+    data = bytearray()
+    warnings: list[str] = []
+    for index, piece in enumerate(pieces):
+        for digits in piece.split():
+            if found := re.fullmatch(_HEX, digits):
+                data.append(int(found[1], 16))
+            else:
+                where = f"hex[{index}] {_quote(digits)}"
+                warnings.append(f"{where} is not a byte and was left out; write it as 1b or 0x1b")
+            if len(data) + len(warnings) > MAX_SENT_BYTES:
+                raise _too_much("hex")
+    return Encoded(bytes(data), _few(warnings))
+
+
+def encode_paste(text: str, *, bracketed: bool) -> bytes:
+    """What a terminal sends when a text is pasted, marked as such if the program asked for it."""
+    if len(text) > MAX_SENT_BYTES:
+        raise _too_much("text")
+    # Programs take the end mark for the end of the text, and what follows for keys.
+    for _ in range(4):
+        text = text.replace(PASTE_END, "").replace("\x9b201~", "")
+    if PASTE_END in text or "\x9b201~" in text:
+        text = text.replace("\x1b", "").replace("\x9b", "")
+    if not text:
+        raise ToolInputError("text is empty; there is nothing to paste")
+    text = text.replace("\r\n", "\r").replace("\n", "\r")
+    data = _to_bytes(text, "text")
+    return PASTE_START.encode() + data + PASTE_END.encode() if bracketed else data
+
+
+def _to_bytes(text: str, what: str) -> bytes:
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        bad = text[error.start]
+        raise ToolInputError(f"{what}: {bad!r} is half a character and cannot be sent") from None
+    if len(data) > MAX_SENT_BYTES:
+        raise _too_much(what)
+    return data
+
+
+def _too_much(what: str) -> ToolInputError:
+    return ToolInputError(
+        f"{what}: more than {human_size(MAX_SENT_BYTES)} at once; send it in parts"
+    )
+
+
+def _quote(text: str) -> str:
+    return repr(text) if len(text) <= 40 else f"{text[:40]!r}…"
+
+
+def _few(warnings: list[str]) -> tuple[str, ...]:
+    left = len(warnings) - MAX_WARNINGS
+    more = ("and more like these",) if left > 0 else ()
+    return (*warnings[:MAX_WARNINGS], *more)

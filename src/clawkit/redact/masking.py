@@ -1,9 +1,9 @@
-"""What is shown instead of a secret, and what already is no secret."""
+"""Which names hold secrets, and what is shown instead of a secret."""
 
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 
 MASK = "***"
 
@@ -46,3 +46,58 @@ def mask_group(found: re.Match[str]) -> str:
     start, end = found.span(group)
     before, after = found.string[found.start() : start], found.string[end : found.end()]
     return f"{before}{conceal(found[group])}{after}"
+
+
+_WORD = (
+    r"secret|passw(?:or)?d|passphrase|authorization|creds|credentials?|jwt|bearer|cookie|cvv|cvc"
+    r"|.*(?:token|secret|passw(?:or)?d|passphrase|authorization|apikey|secretkey|privatekey"
+    r"|accesskey|accountkey)"
+)
+# What a secret key opens: `private_key` is one, `primary_key` and `sessionKey` are not.
+_KEY_OF = (
+    r"access|account|admin|api|auth|deploy|encrypt|encryption|functions|master|private|recovery"
+    r"|secret|service|shared|signing|ssh|storage|subscription"
+)
+# Tokens that are places in a list or marks in a vocabulary.
+_PLACE = (
+    r"bos|cls|continuation|cursor|end|eos|first|last|mask|next|page|pad|sep|special|start|stop|sync"
+    r"|unk"
+)
+# Passwords and logins in a configuration; in programs often a function, a path or a mode.
+_SHORT_NAME_WORDS = r"auth|cred|pass|pwd"
+_TRAILER = r"base|base64|current|dev|live|new|old|plain|prod|raw|staging|test|value|[0-9]+"
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether something of this name holds a secret: `apiKey`, `DB_PASSWORD`, `X-Auth-Token`."""
+    return _is_secret_name(name[-128:])
+
+
+def is_secret_setting(name: str) -> bool:
+    """Whether a plain value of this name in a configuration may be a secret: `pass`, `smtpAuth`."""
+    return (
+        is_secret_name(name)
+        or regex(_SHORT_NAME_WORDS).fullmatch(_last_words(name[-128:])[1]) is not None
+    )
+
+
+@lru_cache(maxsize=4096)
+def _is_secret_name(name: str) -> bool:
+    previous, last = _last_words(name)
+    if last == "key":
+        return regex(_KEY_OF).fullmatch(previous) is not None
+    if last == "token":
+        return regex(_PLACE).fullmatch(previous) is None
+    if last == "pwd":
+        return previous not in ("", "old")
+    return (previous, last) == ("card", "number") or regex(_WORD).fullmatch(last) is not None
+
+
+def _last_words(name: str) -> tuple[str, str]:
+    """The last two words of a name, lower-case, numbers and remarks after them left away."""
+    spaced = regex(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])").sub("_", name)
+    words = [word for word in regex(r"[^a-z0-9]+").split(spaced.lower()) if word]
+    while len(words) > 1 and regex(_TRAILER).fullmatch(words[-1]):
+        words.pop()
+    previous, last = ["", "", *words][-2:]
+    return previous, last.rstrip("0123456789")

@@ -1,23 +1,103 @@
-"""Masks secrets in texts and JSON values."""
+"""Masks secrets in texts and JSON values, those an operator's own expressions match included."""
 
 from __future__ import annotations
 
 import binascii
 import json
+import re
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from clawkit.redact.masking import MASK, conceal, mask, regex
-from clawkit.redact.names import is_secret_name
-from clawkit.redact.pattern import apply_pattern, compile_pattern
-from clawkit.redact.tokens import is_login, mask_shapes
-from clawkit.redact.values import mask_values
+from clawkit.redact.masking import MASK, conceal, is_secret_name, is_stand_in, mask, regex
+from clawkit.redact.shapes import is_login, mask_shapes, mask_values
+
+WINDOW = 2_048
+"""Most characters such an expression sees at once, so that a slow one stays affordable."""
+
+_ATOM = (
+    r"\\(?P<escape>.)|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<again>\(\?P=)"
+    r"|(?P<open>\((?:\?P?<\w+>)?)|(?P<close>\))|(?P<bar>\|)"
+    r"|(?P<many>(?:[*+]|\{\d*,?\d*\})[?+]?)|(?P<other>.)"
+)
+
+
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """An operator's pattern: `/expression/flags`, or an expression in which case does not matter.
+
+    Raises ValueError when it is broken or could take very long.
+    """
+    body, flags = pattern, re.IGNORECASE
+    if delimited := re.fullmatch(r"/(.+)/([gims]*)", pattern, re.DOTALL):
+        body, flags = delimited[1], re.RegexFlag(0)
+        for letter, flag in (("i", re.IGNORECASE), ("m", re.MULTILINE), ("s", re.DOTALL)):
+            flags |= flag if letter in delimited[2] else 0
+    try:
+        compiled = re.compile(body, flags)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"the pattern {pattern!r} is not a regular expression: {error}") from None
+    if compiled.flags & re.VERBOSE or _repeats_a_repeat(body):
+        raise ValueError(
+            f"the pattern {pattern!r} could take very long: it repeats a group that itself repeats "
+            "or has alternatives, or uses a back-reference or (?x). Write it without"
+        )
+    return compiled
+
+
+def apply_pattern(pattern: re.Pattern[str], text: str) -> str:
+    """Mask what the pattern matches: its last group if it has one, else all of it."""
+    return "".join(pattern.sub(_mask_match, part) for part in _windows(text))
+
+
+def _mask_match(found: re.Match[str]) -> str:
+    group = found.lastindex or 0
+    value = found[group]
+    if not value or is_stand_in(value):
+        return found[0]
+    start, end = found.span(group)
+    before, after = found.string[found.start() : start], found.string[end : found.end()]
+    return f"{before}{mask(value)}{after}"
+
+
+def _windows(text: str) -> Iterator[str]:
+    """The text in pieces, divided at line ends where possible."""
+    start = 0
+    while start < len(text):
+        end = min(len(text), start + WINDOW)
+        if end < len(text):
+            end = text.rfind("\n", start, end) + 1 or end
+        yield text[start:end]
+        start = end
+
+
+def _repeats_a_repeat(body: str) -> bool:
+    """Whether an expression, already known to be valid, can backtrack without bound."""
+    groups = [False]
+    inside = False
+    for atom in re.finditer(_ATOM, body, re.DOTALL):
+        kind = atom.lastgroup
+        if kind == "again" or (kind == "escape" and atom["escape"] in "123456789"):
+            return True
+        if kind == "many" and inside:
+            return True
+        if kind == "close":
+            inside = groups.pop()
+            groups[-1] |= inside
+            continue
+        inside = False
+        if kind == "open":
+            groups.append(False)
+        elif kind in ("many", "bar"):
+            groups[-1] = True
+    return False
+
 
 MIN_VALUE = 8
 """Registered values shorter than this would blot out ordinary words."""
 
 _SHORT = 64
 _MAX_CLEAN = 4_096
+_MAX_RECENT = 16
 _MAX_DEPTH = 64
 _TOO_DEEP = "[left out: nested too deeply]"
 _PASSES = 4
@@ -41,22 +121,29 @@ class Redactor:
 
         Raises ValueError for a pattern that cannot be used.
         """
+        self._learning = threading.Lock()
         self._values: set[str] = set()
         self._forms: tuple[str, ...] = ()
         self._patterns = tuple(compile_pattern(pattern) for pattern in patterns)
         self._clean: set[tuple[str, bool]] = set()
         """Short texts without a secret, such as the names of details: they come again and again."""
+        self._recent: list[str] = []
+        """The last longer texts that came out of `text`. What goes to the model is then logged and
+        stored: the same objects, which need not be searched again."""
         self.learn(values)
 
     def learn(self, values: Iterable[str]) -> None:
         """Mask these values, too, from now on."""
-        new = set(values) - self._values
-        if not new:
-            return
-        self._values |= new
-        forms = {form for value in new for form in _forms(value)}.union(self._forms)
-        self._forms = tuple(sorted(forms, key=lambda form: (-len(form), form)))
-        self._clean.clear()
+        with self._learning:
+            new = set(values) - self._values
+            if not new:
+                return
+            self._values |= new
+            forms = {form for value in new for form in _forms(value)}.union(self._forms)
+            self._forms = tuple(sorted(forms, key=lambda form: (-len(form), form)))
+            # New ones: a thread that masks by the old forms just now must not add to these.
+            self._clean = set()
+            self._recent = []
 
     def text(self, text: str) -> str:
         """Text as a model may read it. Plain `NAME=value` stays, so that code remains readable.
@@ -111,13 +198,25 @@ class Redactor:
         return value if same else masked
 
     def _masked(self, text: str, strict: bool) -> str:
-        if len(text) < MIN_VALUE or (text, strict) in self._clean:
+        clean, recent = self._clean, self._recent
+        if len(text) <= _SHORT:
+            if len(text) < MIN_VALUE or (text, strict) in clean:
+                return text
+        elif any(each is text for each in recent) and not (
+            strict and mask_values(text, assignments=True) != text
+        ):
             return text
         masked = self._masked_anew(text, strict)
-        if masked == text and len(text) <= _SHORT:
-            if len(self._clean) >= _MAX_CLEAN:
-                self._clean.clear()
-            self._clean.add((text, strict))
+        if len(text) > _SHORT and not strict:
+            masked = text if masked == text else masked
+            # What is hidden in a text can be another secret to a strict search.
+            if regex(_INVISIBLE).search(masked) is None:
+                recent.append(masked)
+                del recent[:-_MAX_RECENT]
+        elif masked == text and len(text) <= _SHORT:
+            if len(clean) >= _MAX_CLEAN:
+                clean.clear()
+            clean.add((text, strict))
         return masked
 
     def _masked_anew(self, text: str, strict: bool) -> str:

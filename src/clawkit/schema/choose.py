@@ -1,21 +1,21 @@
-"""One schema, the right form for a provider. Everything here is a pure function of its input."""
+"""One schema, the right form for a provider, and a tool as each model API wants it declared.
+
+Everything here is a pure function of its input.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
 from clawkit.errors import SchemaError
-from clawkit.schema.anthropic import anthropic
-from clawkit.schema.clean import clean
-from clawkit.schema.google import google
-from clawkit.schema.inline import inline
+from clawkit.schema.clean import clean, inline
 from clawkit.schema.merge import object_root, values_of
-from clawkit.schema.openai import openai
-from clawkit.schema.openai import strict as strict_openai
+from clawkit.schema.providers import anthropic, google, openai
+from clawkit.schema.providers import strict as strict_openai
 from clawkit.schema.walk import Schema, fingerprint
 
 Target = Literal["anthropic", "openai", "google"]
@@ -87,3 +87,56 @@ def target_for(provider: str | None, model_id: str | None = None, api: str | Non
     if any(word in text for text in (who, model, protocol) for word in ("google", "gemini")):
         return "google"
     return "anthropic" if "claude" in model and "openai" not in protocol else "openai"
+
+
+Provider = Literal["anthropic", "openai", "openai-responses", "google"]
+PROVIDERS: tuple[Provider, ...] = get_args(Provider)
+CHARS_PER_TOKEN = 4
+
+
+def declare(
+    name: str,
+    description: str,
+    schema: Mapping[str, Any],
+    provider: Provider,
+    *,
+    strict: bool = False,
+) -> dict[str, Any]:
+    """One tool declaration, schema adapted. `strict` is for the OpenAI APIs."""
+    target: Target = "openai" if provider == "openai-responses" else provider
+    try:
+        adapted = adapt(schema, target, strict=strict and target == "openai")
+    except SchemaError as error:
+        raise SchemaError(f"{name}: {error}") from None
+    if provider == "anthropic":
+        return {"name": name, "description": description, "input_schema": adapted}
+    function: dict[str, Any] = {"name": name, "description": description, "parameters": adapted}
+    if provider == "google":
+        if not adapted["properties"]:
+            del function["parameters"]  # an object without properties is refused
+        return function
+    if strict and is_strict_ready(adapted):
+        function["strict"] = True  # else the API would refuse it: too large, too deep
+    if provider == "openai-responses":
+        return {"type": "function", **function}
+    return {"type": "function", "function": function}
+
+
+def check_schema(schema: Mapping[str, Any], name: str) -> None:
+    """Raise `SchemaError` for a schema that is recursive, far too large, or refers elsewhere.
+
+    Such a schema cannot be declared to any model; checking parameters against it could also take
+    for ever.
+    """
+    try:
+        inline(schema)
+    except SchemaError as error:
+        raise SchemaError(f"{name}: {error}") from None
+
+
+def token_cost(name: str, description: str, schema: Mapping[str, Any], provider: Provider) -> int:
+    """About how many tokens of every request the tool costs: characters of its declaration / 4."""
+    import json
+
+    text = json.dumps(declare(name, description, schema, provider), separators=(",", ":"))
+    return -(-len(text) // CHARS_PER_TOKEN)

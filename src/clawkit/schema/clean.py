@@ -1,15 +1,141 @@
-"""Draft 2020-12 without leftovers: older drafts and OpenAPI rewritten, everything unknown dropped.
+"""Any schema as draft 2020-12 without references and leftovers.
 
+Local references are inlined; older drafts and OpenAPI are rewritten, everything unknown is dropped.
 A keyword whose value has the wrong shape is dropped as well. One bad schema makes a provider refuse
 the whole request, and dropping a keyword only ever allows more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from clawkit.errors import SchemaError
 from clawkit.schema.walk import LISTS, MAPS, NEVER, NOTES, ONE, Schema, distinct, map_schemas, names
+
+MAX_NODES = 20_000
+"""Values in one schema once references are inlined; real tools stay under a tenth of it."""
+MAX_DEPTH = 64
+CHARS_PER_NODE = 32
+"""Long text counts as several values, so that repeating it is bounded too."""
+
+_SCAFFOLDING = names("$schema $id $anchor $comment $vocabulary $defs definitions $ref")
+_DYNAMIC = ("$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor")
+_PERCENT = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
+
+
+def inline(schema: Mapping[str, Any]) -> Schema:
+    """A copy without `$ref` and definitions, made of dicts, lists, text, finite numbers and such.
+
+    Raises `SchemaError` for recursion, references to elsewhere, and what is too large or not JSON.
+    """
+    if not isinstance(schema, Mapping):
+        raise SchemaError(f"a parameter schema must be an object, not {type(schema).__name__}")
+    copy: Schema = _Inliner(schema).schema(schema, ("#",), 0)
+    return copy
+
+
+class _Inliner:
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self.root = root
+        self.left = MAX_NODES
+
+    def schema(self, node: Any, trail: tuple[str, ...], depth: int) -> Any:
+        """A copy of a schema; `trail` names the references being followed."""
+        if not isinstance(node, Mapping):
+            return self.data(node, depth)
+        kept = {key: value for key, value in node.items() if key not in _SCAFFOLDING}
+        maps = [kept[key] for key in kept if key in MAPS and isinstance(kept[key], Mapping)]
+        self.spend(depth, *kept, *(name for each in maps for name in each))
+        for keyword in _DYNAMIC:
+            if keyword in kept:
+                raise SchemaError(f"{keyword!r} cannot be resolved; use a plain $ref")
+        rest = map_schemas(
+            kept,
+            lambda child: self.schema(child, trail, depth + 1),
+            lambda value: self.data(value, depth + 1),
+        )
+        if not isinstance(node.get("$ref"), str):
+            return rest
+        pointer, target = self.find(node["$ref"])
+        if pointer in trail:
+            circle = " -> ".join((*trail[trail.index(pointer) :], pointer))
+            raise SchemaError(f"the schema is recursive ({circle}), which no provider accepts")
+        return _beside(rest, self.schema(target, (*trail, pointer), depth + 1))
+
+    def data(self, value: Any, depth: int) -> Any:
+        """A copy of plain JSON."""
+        if isinstance(value, Mapping):
+            self.spend(depth, *value)
+            return {key: self.data(child, depth + 1) for key, child in value.items()}
+        self.spend(depth, *([value] if isinstance(value, str) else []))
+        if isinstance(value, list | tuple):
+            return [self.data(child, depth + 1) for child in value]
+        if value is None or isinstance(value, bool | str):
+            return value
+        if isinstance(value, int | float):
+            return _number(value)
+        raise SchemaError(f"the schema holds a {type(value).__name__}, which is not JSON")
+
+    def spend(self, depth: int, *texts: Any) -> None:
+        """Pay for one value and its keys, or for one text."""
+        for text in texts:
+            if not isinstance(text, str):
+                raise SchemaError(f"the schema has a key that is not text: {text!r}")
+            if not text.isascii() and text.encode("utf-8", "replace").decode() != text:
+                raise SchemaError("the schema holds text that is not valid Unicode")
+            self.left -= len(text) // CHARS_PER_NODE
+        self.left -= 1
+        if self.left < 0:
+            raise SchemaError(f"the schema has more than {MAX_NODES} values; make it smaller")
+        if depth > MAX_DEPTH:
+            raise SchemaError(f"the schema is nested over {MAX_DEPTH} levels, or contains itself")
+
+    def find(self, ref: str) -> tuple[str, Any]:
+        """The reference in its one right spelling, and the schema it points at."""
+        if ref != "#" and not ref.startswith("#/"):
+            raise SchemaError(f"$ref {ref!r} does not point into the schema itself ('#/...')")
+        tokens = [_unescape(token) for token in ref.split("/")[1:]]
+        found: Any = self.root
+        for token in tokens:
+            if isinstance(found, list | tuple):
+                found = {str(index): child for index, child in enumerate(found)}
+            if not isinstance(found, Mapping) or token not in found:
+                raise SchemaError(f"$ref {ref!r} points at nothing")
+            found = found[token]
+        if not isinstance(found, Mapping | bool):
+            raise SchemaError(f"$ref {ref!r} does not point at a schema")
+        return "/".join(("#", *(t.replace("~", "~0").replace("/", "~1") for t in tokens))), found
+
+
+def _number(value: float) -> float:
+    """Whole floats as integers; integers that no 64 bits can hold as floats."""
+    number = float(value) if abs(value) < 2**1023 else math.inf
+    if not math.isfinite(number):
+        raise SchemaError("the schema holds a number that is not finite or far too large")
+    whole = number.is_integer() and abs(number) < 2**53
+    return int(value) if whole or (isinstance(value, int) and abs(value) < 2**63) else number
+
+
+def _unescape(token: str) -> str:
+    def decode(match: re.Match[str]) -> str:
+        return bytes.fromhex(match[0].replace("%", "")).decode("utf-8", "replace")
+
+    return _PERCENT.sub(decode, token).replace("~1", "/").replace("~0", "~")
+
+
+def _beside(siblings: Schema, target: Any) -> Schema:
+    """What stood beside `$ref` together with what it pointed at; the siblings' words win."""
+    if isinstance(target, bool):
+        return siblings if target else NEVER
+    if siblings.keys() <= NOTES:
+        return {**target, **siblings}
+    quiet = {key: value for key, value in target.items() if key not in NOTES & siblings.keys()}
+    others = siblings.get("allOf")
+    return {**siblings, "allOf": [quiet, *(others if isinstance(others, list) else ())]}
+
 
 TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 """Richest first: where one type must stand for several, it is the first."""

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from clawkit.errors import SchemaError
-from clawkit.schema.notes import as_json
-from clawkit.schema.walk import NEVER, NOTES, Schema, distinct, fingerprint, names
+from clawkit.schema.walk import NEVER, NOTES, Schema, as_json, distinct, fingerprint, names
 
 MAX_CHOICES = 400
 """Characters for saying which properties go together."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -13,30 +15,89 @@ from msgspec import UNSET, UnsetType
 
 from clawkit.content import Assistant, Message, Summary, Text, Usage, User
 from clawkit.errors import ConflictError, NotFoundError, ToolInputError
-from clawkit.sessions.base import Change, Changes, Entry, Event, Session, check_name, session_key
-from clawkit.sessions.hold import forget, hold
-from clawkit.sessions.mend import mend_numbered
-from clawkit.sessions.pack import Redact, bound_usage, pack, sound, unpack
-from clawkit.sessions.tables import (
-    APPLICATION,
-    COLUMNS,
-    DIGITS,
-    LETTERS,
-    MIGRATIONS,
-    add_message,
-    cut_off,
-    log,
-    new_id,
-    now_ms,
-    pack_state,
-    unknown,
+from clawkit.sessions.encode import Redact, bound_usage, decode, encode, sound
+from clawkit.sessions.protocols import (
+    Change,
+    Changes,
+    Entry,
+    Event,
+    Session,
+    check_name,
+    session_key,
 )
-from clawkit.store_sqlite import Database
-from clawkit.text import nearest, one_line
+from clawkit.sessions.repair import repair_numbered
+from clawkit.store import Database, hold_lock, remove_lock
+from clawkit.text import human_size, nearest, one_line
 
 if TYPE_CHECKING:
     from apsw import Connection, SQLiteValue
 
+
+APPLICATION = 0x636C6173
+MIGRATIONS = (
+    """
+    CREATE TABLE session (
+        id TEXT PRIMARY KEY,
+        key TEXT NOT NULL UNIQUE,
+        agent TEXT NOT NULL,
+        name TEXT NOT NULL,
+        title TEXT NOT NULL DEFAULT '',
+        workspace BLOB NOT NULL,
+        model TEXT NOT NULL,
+        model_override TEXT NOT NULL DEFAULT '',
+        thinking TEXT NOT NULL,
+        created_ms INTEGER NOT NULL,
+        updated_ms INTEGER NOT NULL,
+        turns INTEGER NOT NULL DEFAULT 0,
+        input INTEGER NOT NULL DEFAULT 0,
+        output INTEGER NOT NULL DEFAULT 0,
+        cache_read INTEGER NOT NULL DEFAULT 0,
+        cache_write INTEGER NOT NULL DEFAULT 0,
+        cost REAL NOT NULL DEFAULT 0,
+        context_tokens INTEGER NOT NULL DEFAULT 0,
+        parent TEXT NOT NULL,
+        version INTEGER NOT NULL DEFAULT 0,
+        state BLOB NOT NULL DEFAULT x'7b7d',
+        last INTEGER NOT NULL DEFAULT 0,
+        -- The message that stands for all before it but those from keep_from on.
+        summary INTEGER NOT NULL DEFAULT 0,
+        keep_from INTEGER NOT NULL DEFAULT 0
+    ) STRICT;
+    CREATE INDEX session_by_name ON session (name);
+    CREATE INDEX session_by_use ON session (updated_ms);
+    CREATE TABLE message (
+        session TEXT NOT NULL,
+        number INTEGER NOT NULL,
+        body BLOB NOT NULL,
+        UNIQUE (session, number)
+    ) STRICT;
+    CREATE TABLE change (
+        session TEXT NOT NULL,
+        number INTEGER NOT NULL,
+        type TEXT NOT NULL,
+        at_ms INTEGER NOT NULL,
+        details BLOB NOT NULL,
+        PRIMARY KEY (session, number)
+    ) STRICT, WITHOUT ROWID;
+    """,
+)
+COLUMNS = (
+    "id, key, agent, title, workspace, model, model_override, thinking, created_ms, updated_ms,"
+    " turns, input, output, cache_read, cache_write, cost, context_tokens, parent, version, state"
+)
+NO_USAGE = Usage()
+_ADD = (
+    "UPDATE session SET last = last + 1, updated_ms = max(updated_ms, ?1), version = version + ?2,"
+    " turns = turns + ?3, title = iif(title = '', ?4, title), input = input + ?5,"
+    " output = output + ?6, cache_read = cache_read + ?7, cache_write = cache_write + ?8,"
+    " cost = cost + ?9, context_tokens = iif(?10 > 0, ?10, context_tokens),"
+    " model = iif(?11 = '', model, ?11) WHERE id = ?12 RETURNING last, version"
+)
+KEEP_CHANGES = 200
+MAX_STATE = 8_192
+LETTERS = "abcdefghjkmnpqrstuvwxyz"
+"""Without what is easily taken for something else. An id begins with one: it is no number."""
+DIGITS = "23456789"
 MAX_TITLE = 120
 _TITLE_FROM = 60
 _ID = re.compile(f"[{LETTERS}][{LETTERS}{DIGITS}]{{3,7}}")
@@ -200,13 +261,15 @@ class SessionStore:
                     "DELETE FROM session WHERE id = ?",
                 ):
                     db.execute(change, (id_,))
-            forget(self._lock_file(id_))
+            remove_lock(self._lock_file(id_))
 
-    def append(self, id_: str, message: Message) -> int:
-        """Add a message; it is on the disk when this returns its number."""
+    def append(self, id_: str, message: Message, *, is_redacted: bool = False) -> int:
+        """Add a message; it is on the disk when this returns its number. One that `is_redacted`
+        has been through the same redaction before."""
         if isinstance(message, Summary):
             return self.compact(id_, message, _LAST)
-        id_, body, at_ms = sound(id_), pack(message, self.redact), now_ms()
+        redact = None if is_redacted else self.redact
+        id_, body, at_ms = sound(id_), encode(message, redact), now_ms()
         with self._database.writing() as db:
             if isinstance(message, User):
                 title = self._title(_text_of(message), _TITLE_FROM)
@@ -220,7 +283,7 @@ class SessionStore:
 
     def compact(self, id_: str, summary: Summary, keep_from: int) -> int:
         """Have a summary stand for all messages before the number `keep_from`."""
-        id_, body = sound(id_), pack(summary, self.redact)
+        id_, body = sound(id_), encode(summary, self.redact)
         with self._database.writing() as db:
             usage = bound_usage(summary.usage)
             number = add_message(db, id_, body, now_ms(), "compacted", usage=usage)
@@ -246,7 +309,7 @@ class SessionStore:
         entries = [each for each in entries if not isinstance(each.message, Summary)]
         if summary:
             entries = self._read("number = ?", id_, summary) + entries
-        mended = mend_numbered([each.message for each in entries])
+        mended = repair_numbered([each.message for each in entries])
         return [Entry(entries[at].number, message) for at, message in mended]
 
     def history(self, id_: str, limit: int = 50, before: int | None = None) -> list[Entry]:
@@ -283,7 +346,7 @@ class SessionStore:
         however it ended.
         """
         session = self._exact(id_)
-        with hold(self._lock_file(session.id), f"the session {session.name!r}"):
+        with hold_lock(self._lock_file(session.id), f"the session {session.name!r}"):
             yield
 
     def _lock_file(self, id_: str) -> str:
@@ -322,7 +385,7 @@ class SessionStore:
         entries: list[Entry] = []
         for number, body in rows:
             try:
-                entries.append(Entry(number, unpack(body)))
+                entries.append(Entry(number, decode(body)))
             except (ValueError, RecursionError) as error:
                 why = f"the message {number} of the session {id_} in it is damaged: {error}"
                 raise self._database.broken(why) from error
@@ -366,3 +429,99 @@ def _changed(before: Session, after: Session) -> Iterator[tuple[Event, dict[str,
 
 def _text_of(message: User) -> str:
     return " ".join(part.text for part in message.content if isinstance(part, Text))
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def unknown(id_: str) -> NotFoundError:
+    return NotFoundError(f"there is no session {one_line(id_, 60)!r}")
+
+
+def new_id(db: Connection) -> str:
+    while True:
+        rest = (secrets.choice(LETTERS + DIGITS) for _ in range(7))
+        id_ = secrets.choice(LETTERS) + "".join(rest)
+        if db.execute("SELECT 1 FROM session WHERE id = ? OR name = ?", (id_, id_)).get is None:
+            return id_
+
+
+def add_message(
+    db: Connection,
+    id_: str,
+    body: bytes,
+    at_ms: int,
+    event: Event | None = None,
+    *,
+    title: str | None = None,
+    usage: Usage = NO_USAGE,
+    model: str = "",
+) -> int:
+    """Add a message, with what it brings about; its number.
+
+    With a `title` it begins a turn, and a session that has none yet is called by it. A `model` is
+    the one that the session has from now on.
+    """
+    found = db.execute(
+        _ADD,
+        (
+            at_ms,
+            event is not None,
+            title is not None,
+            title or "",
+            *msgspec.structs.astuple(usage),
+            usage.context,
+            model,
+            id_,
+        ),
+    ).get
+    if found is None:
+        raise unknown(id_)
+    number, version = found
+    db.execute("INSERT INTO message VALUES (?, ?, ?)", (id_, number, body))
+    if event is not None:
+        _write_down(db, id_, version, event, at_ms, {"number": number})
+    return int(number)
+
+
+def cut_off(db: Connection, id_: str, summary: int, keep_from: int) -> None:
+    """Have a message stand for all before `keep_from`. What another one stands for stays away."""
+    db.execute(
+        "UPDATE session SET summary = ?, keep_from = max(keep_from, ?), context_tokens = 0"
+        " WHERE id = ?",
+        (summary, min(keep_from, summary), id_),
+    )
+
+
+def log(db: Connection, id_: str, event: Event, at_ms: int, **details: Any) -> None:
+    """Write down that something happened."""
+    version = db.execute(
+        "UPDATE session SET version = version + 1 WHERE id = ? RETURNING version", (id_,)
+    ).get
+    _write_down(db, id_, version, event, at_ms, details)
+
+
+def _write_down(
+    db: Connection, id_: str, version: int, event: Event, at_ms: int, details: Mapping[str, Any]
+) -> None:
+    """The oldest of many is forgotten."""
+    body = msgspec.json.encode(details)
+    db.execute("INSERT INTO change VALUES (?, ?, ?, ?, ?)", (id_, version, event, at_ms, body))
+    if version > KEEP_CHANGES:
+        old = (id_, version - KEEP_CHANGES)
+        db.execute("DELETE FROM change WHERE session = ? AND number <= ?", old)
+
+
+def pack_state(state: Mapping[str, Any]) -> bytes:
+    """Settings of a session as they are stored; those that are None are not."""
+    try:
+        data = msgspec.json.encode({key: each for key, each in state.items() if each is not None})
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ToolInputError(f"the settings of a session are not JSON: {error}") from None
+    if len(data) > MAX_STATE:
+        raise ToolInputError(
+            f"the settings of a session have {human_size(len(data))}, more than "
+            f"{human_size(MAX_STATE)}"
+        )
+    return data

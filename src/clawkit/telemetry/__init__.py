@@ -1,7 +1,5 @@
-"""What an agent does, told to a collector by way of OpenTelemetry.
+"""Reports what an agent does to an OpenTelemetry collector.
 
 settings.py  whether it is on, and with what; light
-spans.py     events of a conversation made into spans
-content.py   messages in spans, where that is wanted
-export.py    where spans go
+spans.py     events of a conversation made into spans, their content, and the export
 """

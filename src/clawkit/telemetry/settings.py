@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from clawkit.agent.events import Event, Tell
 from clawkit.config.load import Loaded
 from clawkit.config.secrets import resolve
-from clawkit.config.sections.diagnostics import CaptureContent, Otel
-from clawkit.core.bounded import bounded, in_thread
+from clawkit.config.sections.environment import CaptureContent, Otel
+from clawkit.core.tasks import bounded, in_thread
 from clawkit.errors import SecretError
 from clawkit.redact import Redactor
 
 if TYPE_CHECKING:
-    from clawkit.telemetry.export import Export
+    from clawkit.telemetry.spans import Export
 
 FLUSH_S = 2.0
 """How long the end of a conversation waits for its last spans to be sent."""
@@ -74,7 +74,7 @@ def open_telemetry(loaded: Loaded, agent: str, redactor: Redactor) -> Telemetry:
             'gRPC. Use "http/protobuf", and the collector\'s port for it, usually 4318'
         )
     try:
-        from clawkit.telemetry.export import Export
+        from clawkit.telemetry.spans import Export
     except ImportError as error:
         if (error.name or "").startswith("clawkit"):
             raise

@@ -1,18 +1,27 @@
-"""Events of a conversation made into spans, named as the conventions for generative AI have it.
+"""Events of a conversation made into spans, and where these go.
 
 A turn is a span; the requests to models and the calls in it are spans below it. Only the span of
-the turn is open while things happen: the others are made when they are over.
+the turn is open while things happen: the others are made when they are over. Names and attributes
+follow the OpenTelemetry conventions for generative AI; content is masked and bounded. Spans are
+sent to a collector from a thread of their own.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from opentelemetry.context import Context, get_current
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace import (
     Span,
     SpanKind,
@@ -41,8 +50,94 @@ from clawkit.agent.events import (
     Voided,
 )
 from clawkit.config.modelref import normalize_provider
-from clawkit.content import Assistant, Text, ToolResult, Usage, User
-from clawkit.telemetry.content import MAX_PARTS, Content, name
+from clawkit.config.sections.environment import CaptureContent, Otel
+from clawkit.content import (
+    Assistant,
+    Image,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Usage,
+    User,
+)
+from clawkit.redact import Redactor
+from clawkit.text import cut, one_line
+from clawkit.version import __version__
+
+MAX_TEXT = 4_000
+"""Characters of one text."""
+MAX_PARTS = 64
+"""Texts, calls and results of one attribute; the last ones are kept."""
+MAX_NAME = 200
+
+
+class Content:
+    """Writes messages for spans; what may not be shown is left out."""
+
+    def __init__(self, capture: CaptureContent, redactor: Redactor) -> None:
+        self.capture = capture
+        self._redactor = redactor
+
+    def input(self, messages: Iterable[User | ToolResult]) -> str:
+        """What the model is told."""
+        return _json([part for each in messages for part in self._told(each)][-MAX_PARTS:])
+
+    def output(self, answer: Assistant) -> str:
+        """What it answers."""
+        parts = [self._part(each) for each in answer.content[-MAX_PARTS:]]
+        return _json([{"role": "assistant", "parts": parts, "finish_reason": answer.stop}])
+
+    def text(self, text: str) -> str:
+        """Some text on its own. Masked before it is cut: half a secret has no shape."""
+        return encodable(cut(self._redactor.strict(text), MAX_TEXT))
+
+    def value(self, value: Any) -> str:
+        """Parameters as JSON."""
+        return encodable(cut(_json(self._redactor.data(value, strict=True)), MAX_TEXT))
+
+    def _told(self, message: User | ToolResult) -> Iterable[dict[str, Any]]:
+        if isinstance(message, User):
+            yield {"role": "user", "parts": [self._block(each) for each in message.content]}
+        else:
+            part = {"type": "tool_call_response", "id": name(message.call_id)}
+            if self.capture.tool_outputs:
+                texts = (each.text for each in message.content if isinstance(each, Text))
+                part["response"] = self.text("\n".join(texts))
+            yield {"role": "tool", "parts": [part]}
+
+    def _block(self, block: Text | Image) -> dict[str, Any]:
+        if isinstance(block, Text):
+            return {"type": "text", "content": self.text(block.text)}
+        return {"type": "blob", "modality": "image", "mime_type": name(block.mime_type)}
+
+    def _part(self, part: Part) -> dict[str, Any]:
+        match part:
+            case Text(text=text):
+                return {"type": "text", "content": self.text(text)}
+            case Thinking(text=text):
+                return {"type": "reasoning", "content": self.text(text)}
+            case ToolCall(id=call_id, name=tool, arguments=arguments):
+                said = {"type": "tool_call", "id": name(call_id), "name": name(tool)}
+                if self.capture.tool_inputs:
+                    said["arguments"] = self.value(arguments)
+                return said
+
+
+def name(text: str) -> str:
+    """A name from outside, as an attribute can have it."""
+    return encodable(one_line(text, MAX_NAME))
+
+
+def encodable(text: str) -> str:
+    """Text without the half characters that no collector could read."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
 
 OTHER = "_OTHER"
 """The type of an error that has no other."""
@@ -308,3 +403,94 @@ def _problem(event: Mapping[str, Any]) -> str:
     details = event.get("details") or {}
     kind = details.get("deniedReason") or details.get("code") or details.get("status")
     return name(str(kind)) if isinstance(kind, str | int) else OTHER
+
+
+DEFAULT = "http://localhost:4318"
+PATH = "/v1/traces"
+
+# Its troubles are for programs that keep a log; on a terminal they would stand between the answers.
+logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
+
+
+class Export:
+    """The spans of one conversation and the way they take."""
+
+    def __init__(
+        self,
+        settings: Otel,
+        headers: Mapping[str, str],
+        agent: str,
+        capture: CaptureContent,
+        redactor: Redactor,
+        env: Mapping[str, str],
+    ) -> None:
+        """Raises ValueError for what OpenTelemetry's own variables may say and it cannot use."""
+        address = address_of(settings, env)
+        self.address = redactor.strict(address)
+        """As it may be shown."""
+        self._exporter = _Counting(address, headers)
+        rate = settings.sample_rate
+        self._provider = TracerProvider(
+            sampler=None if rate is None else ParentBased(TraceIdRatioBased(rate)),
+            resource=_resource(settings),
+            shutdown_on_exit=False,
+        )
+        self._provider.add_span_processor(
+            BatchSpanProcessor(self._exporter, schedule_delay_millis=settings.flush_interval_ms)
+        )
+        tracer = self._provider.get_tracer("clawkit", __version__)
+        self.spans = Spans(tracer, agent, Content(capture, redactor), env)
+
+    @property
+    def lost(self) -> int:
+        """Spans that could not be sent."""
+        return self._exporter.waiting
+
+    def finish(self) -> None:
+        """Send what is left; takes as long as the collector lets it."""
+        self._provider.shutdown()
+
+    def give_up(self) -> None:
+        """Stop sending."""
+        self._exporter.shutdown()
+
+
+class _Counting(SpanExporter):
+    """Sends spans, and knows how many did not arrive."""
+
+    def __init__(self, address: str, headers: Mapping[str, str]) -> None:
+        self._inner = OTLPSpanExporter(endpoint=address, headers=dict(headers))
+        self._is_down = False
+        self.waiting = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.waiting += len(spans)
+        result = self._inner.export(spans)
+        if result is SpanExportResult.SUCCESS:
+            self.waiting -= len(spans)
+        return result
+
+    def shutdown(self) -> None:
+        if not self._is_down:
+            self._is_down = True
+            self._inner.shutdown()  # type: ignore[no-untyped-call]
+
+
+def address_of(settings: Otel, env: Mapping[str, str]) -> str:
+    """Where spans are sent: what is configured, else what the environment says, else here."""
+    whole, base = settings.traces_endpoint, settings.endpoint
+    if not whole and not base:
+        whole = env.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+        base = env.get("OTEL_EXPORTER_OTLP_ENDPOINT") or DEFAULT
+    if whole:
+        return whole
+    address = (base or DEFAULT).rstrip("/")
+    return address if address.endswith(PATH) else address + PATH
+
+
+def _resource(settings: Otel) -> Resource:
+    said = {SERVICE_NAME: settings.service_name} if settings.service_name else {}
+    resource = Resource.create({SERVICE_VERSION: __version__, **said})
+    if str(resource.attributes[SERVICE_NAME]).startswith("unknown_service"):
+        return resource.merge(Resource({SERVICE_NAME: "clawkit"}))
+    return resource

@@ -1,4 +1,4 @@
-"""What tests of tools, hooks and plugins need. Real parts; nothing here stands in for clawkit.
+"""What tests of tools, hooks and plugins need: real parts, no mocks.
 
 from clawkit.testing import ScriptedApprover, check_tool, open_kit
 
@@ -8,8 +8,9 @@ async def test_my_tool(tmp_path):
         result = await kit.call("my_tool", {"city": "Paris"})
         assert result.as_text() == "18 degrees"
 
-Of models it has two that say what a test tells them: `ScriptedModel` in this process, and
-`ScriptedServer` over HTTP in the four APIs. `fault` is what can go wrong with their answers.
+Two models follow a script: `ScriptedModel` in this process, and `ScriptedServer` over HTTP in the
+four APIs. `fault` is what can go wrong with their answers. The last two are in a distribution of
+their own, clawkit-testkit.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from clawkit.core.call import Event
 from clawkit.core.tool import Tool
 from clawkit.errors import ClawkitError
 from clawkit.runtime import Toolkit
-from clawkit.schema.declare import PROVIDERS, declare
+from clawkit.schema.choose import PROVIDERS, declare
 
 if TYPE_CHECKING:
-    from clawkit.testing import fault
     from clawkit.testing.answers import Gate, call, calls, hang, say, think
     from clawkit.testing.models import ScriptedModel
-    from clawkit.testing.server import ScriptedServer
+    from clawkit_testkit import fault
+    from clawkit_testkit.server import ScriptedServer
 
 __all__ = [
     "Events",
@@ -52,16 +53,25 @@ __all__ = [
 _HOME = {
     **dict.fromkeys(("Gate", "call", "calls", "hang", "say", "think"), "clawkit.testing.answers"),
     "ScriptedModel": "clawkit.testing.models",
-    "ScriptedServer": "clawkit.testing.server",
+    "ScriptedServer": "clawkit_testkit.server",
+    "fault": "clawkit_testkit.fault",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name == "fault":
-        return importlib.import_module("clawkit.testing.fault")
-    if name in _HOME:
-        return getattr(importlib.import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'clawkit.testing' has no attribute {name!r}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'clawkit.testing' has no attribute {name!r}")
+    try:
+        module = importlib.import_module(_HOME[name])
+    except ModuleNotFoundError as error:
+        if error.name != "clawkit_testkit":
+            raise
+        raise ModuleNotFoundError(
+            f"clawkit.testing.{name} needs clawkit-testkit, which is not installed; type "
+            "`pip install clawkit-testkit`, or in a checkout of clawkit `pip install -e testkit`",
+            name=error.name,
+        ) from None
+    return module if name == "fault" else getattr(module, name)
 
 
 def open_kit(
@@ -121,7 +131,7 @@ def check_tool(tool: Tool, providers: Iterable[str] = PROVIDERS) -> list[str]:
     ]
     known = {*properties}
     problems += [
-        f"alias {alias!r} leads to {name!r}, which is not a parameter"
+        f"alias {alias!r} refers to {name!r}, which is not a parameter"
         for alias, name in tool.aliases.items()
         if name not in known
     ]

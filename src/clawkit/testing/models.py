@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from clawkit.config.modelref import ModelRef, parse_ref
 from clawkit.content import Assistant, Part, Text, Thinking, ToolCall
-from clawkit.models.base import (
+from clawkit.models.protocols import (
     CallDelta,
     CallStarted,
     Delta,

@@ -6,27 +6,31 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef
-from clawkit.config.sections.exec import ApplyPatch
+from clawkit.config.sections.tools import ApplyPatch
 from clawkit.core.context import Context, Scope
-from clawkit.core.effects import Effect, file_resource
 from clawkit.core.result import Result
-from clawkit.core.tool import Tool
+from clawkit.core.tool import Effect, Tool, file_resource
 from clawkit.errors import ToolInputError
-from clawkit.fs.base import FileSystem, WorkspaceFiles
-from clawkit.fs.edit.replace import check_characters
-from clawkit.fs.patch.draft import Draft, Drafts
-from clawkit.fs.patch.parse import parse, paths_of
-from clawkit.fs.seen import Seen
-from clawkit.redact import Redactor
+from clawkit.fs.protocols import FileSystem, WorkspaceFiles
+from clawkit.fs.read_versions import ReadVersions
 from clawkit.text import printable
-from clawkit.tools.changing import Update, commit, describe, to_details
+from clawkit.tools._files import (
+    Update,
+    check_characters,
+    commit,
+    describe_problems,
+    problem_details,
+)
+
+if TYPE_CHECKING:
+    from clawkit.fs.edit.patch_draft import Draft
 
 MAX_SHOWN = 100
 MAX_NOTES = 5
@@ -47,10 +51,16 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def execute(params: Params, ctx: Context, reach: type[FileSystem] = WorkspaceFiles) -> Result:
+    from clawkit.fs.edit.patch_draft import Drafts
+    from clawkit.fs.edit.patch_format import parse
+    from clawkit.redact import Redactor
+
     check_characters(params.input, "input")
     sections = parse(params.input)
     files = ctx.use(reach)
-    drafts = await Drafts(files, ctx.use(Seen), ctx.use(Redactor), ctx.workspace).run(sections)
+    drafts = await Drafts(files, ctx.use(ReadVersions), ctx.use(Redactor), ctx.workspace).run(
+        sections
+    )
     summary = _summarize(drafts)
     if not drafts:
         return Result.text(
@@ -60,12 +70,12 @@ async def execute(params: Params, ctx: Context, reach: type[FileSystem] = Worksp
         )
     updates = [Update(each.change(), *each.texts()) for each in drafts]
     _, problems = await commit(ctx, files, updates)
-    told = [_tell(drafts), describe(ctx, problems)]
+    told = [_tell(drafts), describe_problems(ctx, problems)]
     return Result.text(
         "\n\n".join(filter(None, told)),
         summary=summary,
         changed=True,
-        **to_details(ctx, problems),
+        **problem_details(ctx, problems),
     )
 
 
@@ -108,13 +118,19 @@ def touches(params: Mapping[str, Any]) -> tuple[str, ...]:
     """Every path in the patch. Raises `ToolInputError` when it cannot be read."""
     text = params.get("input")
     if not isinstance(text, str):
-        raise ToolInputError("there is no patch to look at")
+        raise ToolInputError("the parameter input, which holds the patch, is missing")
+    return _paths(text)
+
+
+def _paths(text: str) -> tuple[str, ...]:
+    from clawkit.fs.edit.patch_format import parse, paths_of
+
     return paths_of(parse(text))
 
 
 def effects(params: Params, ctx: Context) -> tuple[Effect, ...]:
     try:
-        paths = paths_of(parse(params.input))
+        paths = _paths(params.input)
     except ToolInputError:
         return ()  # it will be refused for the same reason
     return tuple(Effect("write", file_resource(ctx.workspace, path)) for path in paths)

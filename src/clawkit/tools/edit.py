@@ -4,33 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from clawkit.core.context import Context
-from clawkit.core.effects import Effect, file_resource
 from clawkit.core.result import Result
-from clawkit.core.tool import Tool
+from clawkit.core.tool import Effect, Tool, file_resource
 from clawkit.errors import NotFoundError, ToolInputError
-from clawkit.fs.base import Change, FileSystem, Info, read_all
-from clawkit.fs.decode import decode_whole, encode
-from clawkit.fs.edit.diff import Diff, diff_pieces
-from clawkit.fs.edit.replace import (
-    Outcome,
-    Replacement,
-    apply,
-    apply_exact,
-    check_characters,
-    tell_lines,
-)
-from clawkit.fs.masks import is_env_file, mask_settings, may_have_masks, refuse_masks
-from clawkit.fs.seen import Seen
-from clawkit.lsp.base import Problems
-from clawkit.redact import Redactor
+from clawkit.fs.protocols import Change, FileSystem, Info, read_all
+from clawkit.fs.read_versions import ReadVersions
+from clawkit.lsp.protocols import Problems
 from clawkit.text import cut, human_size
-from clawkit.tools.changing import Update, commit, describe, to_details
+from clawkit.tools._files import (
+    Update,
+    check_characters,
+    commit,
+    describe_problems,
+    problem_details,
+)
+
+if TYPE_CHECKING:
+    from clawkit.fs.edit.diff import Diff
+    from clawkit.fs.edit.replace import Outcome, Replacement
 
 MAX_BYTES = 32 * 1024 * 1024
 MAX_EDITS = 1_000
@@ -77,22 +74,28 @@ class _Original(NamedTuple):
 
 
 async def execute(params: Params, ctx: Context) -> Result:
+    from clawkit.fs.edit.diff import diff_pieces
+    from clawkit.fs.edit.replace import apply, apply_exact
+    from clawkit.fs.encoding import decode_whole, encode
+    from clawkit.fs.masks import is_env_file, mask_settings, may_have_masks, refuse_masks
+    from clawkit.redact import Redactor
+
     edits = _read_edits(params)
     files = ctx.use(FileSystem)
     original = await _read(files, params.path, edits)
-    ctx.use(Seen).check(*original)
+    ctx.use(ReadVersions).check(*original)
     text, encoding = decode_whole(original.data, params.path)
     redactor = ctx.use(Redactor)
     env = is_env_file(params.path) or is_env_file(original.place)
     show = mask_settings if env else redactor.text
     outcome = apply_exact(text, edits) if len(text) <= QUICK_CHARS else None
     if outcome is None:
-        from clawkit.core.bounded import in_thread  # asyncio is not needed to describe a tool
+        from clawkit.core.tasks import in_thread
 
         outcome = await in_thread(partial(apply, text, edits, path=params.path, show=show))
     if not outcome.found:
         return Result.text(
-            f"{params.path!r} already is as it would be after this; nothing was written",
+            f"the edit would not change {params.path!r}; nothing was written",
             changed=False,
             path=params.path,
             edits=len(edits),
@@ -110,6 +113,8 @@ async def execute(params: Params, ctx: Context) -> Result:
 
 def _read_edits(params: Params) -> list[Replacement]:
     """The replacements, in whichever of the two forms they came."""
+    from clawkit.fs.edit.replace import Replacement
+
     old, new = params.old_text, params.new_text
     if params.edits:
         # Some models fill in every parameter.
@@ -127,7 +132,7 @@ def _read_edits(params: Params) -> list[Replacement]:
         raise ToolInputError(f"edit: {missing} is missing; a replacement needs both texts")
     else:
         raise ToolInputError(
-            "edit: there is nothing to replace; give edits as a list of {oldText, newText}, or "
+            "edit: nothing to replace; give edits as a list of {oldText, newText}, or "
             "oldText and newText for a single replacement"
         )
     for number, edit in enumerate(edits):
@@ -160,6 +165,8 @@ def _report(
     ctx: Context,
     problems: Problems,
 ) -> Result:
+    from clawkit.fs.edit.replace import tell_lines
+
     count = len(outcome.found)
     told = [f"replaced {count} place{'s' if count > 1 else ''} in {path!r} ({tell_lines(outcome)})"]
     details: dict[str, Any] = {"changed": True, "path": path, "edits": len(edits), "places": count}
@@ -173,8 +180,8 @@ def _report(
         )
         told.append(f"Changed:\n{cut(diff.text, MAX_DIFF)}" if diff.text else "")
     details |= diff.to_details()
-    told.append(describe(ctx, problems))
-    return Result.text("\n".join(filter(None, told)), **details, **to_details(ctx, problems))
+    told.append(describe_problems(ctx, problems))
+    return Result.text("\n".join(filter(None, told)), **details, **problem_details(ctx, problems))
 
 
 def effects(params: Params, ctx: Context) -> tuple[Effect, ...]:

@@ -3,28 +3,121 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Annotated, NamedTuple
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, structs
 
-from clawkit.approvals.elevated import check_elevated
-from clawkit.approvals.hosts import resolve_host
-from clawkit.approvals.seam import Admitted, Gate, Request, Waiting
+from clawkit.approvals.effective_policy import Target, check_elevated, resolve_host
+from clawkit.approvals.protocols import Admitted, Confines, Gate, Request, Script, Waiting
 from clawkit.config.model import Config
-from clawkit.config.sections.exec import Ask, Exec, Host, Security
-from clawkit.core import approval
+from clawkit.config.sections.sandbox import Network
+from clawkit.config.sections.tools import Ask, Exec, Host, Security
 from clawkit.core.context import Context, InForce, Scope
-from clawkit.core.effects import Effect
 from clawkit.core.result import Result
-from clawkit.core.tool import Tool
-from clawkit.errors import ToolInputError
-from clawkit.process.base import Command, Commands, Exit, Launch, NoTerminalError, Surroundings
-from clawkit.tools.commanding import FINISHED, TAIL, cap_of, owner_of
-from clawkit.tools.exec_effects import only_reads
-from clawkit.tools.exec_later import run_later
-from clawkit.tools.exec_output import announce, say_done, say_not_run, say_running
+from clawkit.core.tool import Effect, Tool
+from clawkit.errors import ToolAuthorizationError, ToolError, ToolInputError
+from clawkit.process.protocols import (
+    NO_GRANTS,
+    BaseEnvironment,
+    Command,
+    Commands,
+    Exit,
+    Grants,
+    Launch,
+    NoTerminalError,
+)
+from clawkit.tools._commands import (
+    FINISHED,
+    TAIL,
+    announce,
+    cap_of,
+    owner_of,
+    say_done,
+    say_not_run,
+    say_running,
+    say_waiting,
+)
+
+_ABOUT = (
+    " Commands run in a sandbox: they can change only the workspace and temporary files, cannot "
+    "read credentials such as ~/.ssh, and have {network}. If a command fails because of that, "
+    "send it again with access (hosts, files, directories) or elevated: a person is asked."
+)
+_NETWORKS: dict[Network, str] = {
+    "none": "no network",
+    "allowlist": "a network of listed hosts",
+    "full": "a network",
+}
+
+
+class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a command needs beyond the sandbox."""
+
+    hosts: Annotated[list[str], Meta(description="Host names to connect to")] = []
+    read: Annotated[list[str], Meta(description="Hidden files or directories to read")] = []
+    write: Annotated[
+        list[str], Meta(description="Files or directories outside the workspace to change")
+    ] = []
+
+
+def read_access(access: Access, ctx: Context) -> Grants:
+    """What a call asks for. Raises `ToolInputError` for what does not exist, is too much, or cannot
+    be granted here."""
+    if access == Access():
+        return NO_GRANTS
+    base = os.path.expanduser("~")
+    paths: dict[str, tuple[str, ...]] = {}
+    for name, given in (("read", access.read), ("write", access.write)):
+        for path in given:
+            if not path or "\0" in path:
+                raise ToolInputError(f"access.{name}: {path!r} is not a path")
+        full = [os.path.join(ctx.workspace, os.path.expanduser(path)) for path in given]
+        paths[name] = tuple(map(os.path.realpath, full))
+        for path in paths[name]:
+            if not os.path.exists(path):
+                raise ToolInputError(f"access.{name}: {path!r} does not exist")
+            if name == "write" and f"{base}/".startswith(f"{path.rstrip('/')}/"):
+                raise ToolInputError(
+                    f"access.write: {path!r} holds the whole home directory; name what you need"
+                )
+    if access.hosts:
+        from clawkit.net.host_rules import check_host
+
+        for host in access.hosts:
+            if problem := check_host(host):
+                raise ToolInputError(f"access.hosts: {problem}")
+    grants = Grants(hosts=tuple(access.hosts), read=paths["read"], write=paths["write"])
+    if problem := ctx.use(Confines).why_not_granted(grants):
+        raise ToolInputError(f"access: {problem}; send elevated: true to ask for the host instead")
+    return grants
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9_./:=@%+,\-~ ]+")
+"""Words without quotes, variables, globs, redirections or anything else with a meaning."""
+_BETWEEN = re.compile(r"&&|\|\|?|;")
+_READERS = frozenset(
+    (
+        *("sleep", "true", "false", "echo", "pwd", "test", "seq", "whoami", "id", "uname"),
+        *("ls", "cat", "head", "tail", "wc", "stat", "du", "df", "basename", "dirname"),
+        *("realpath", "readlink", "cmp", "diff", "md5sum", "sha1sum", "sha256sum", "which"),
+        *("nproc", "uptime", "ps", "free", "grep", "egrep", "fgrep", "cut", "tr"),
+    )
+)
+"""Programs that change nothing, whatever their options are."""
+
+
+def only_reads(command: str) -> bool:
+    """Whether a command is a chain of plain words, each one of a program that only looks."""
+    steps = _BETWEEN.split(command.strip())
+    return all(
+        (words := step.split()) and words[0] in _READERS and _PLAIN.fullmatch(step)
+        for step in steps
+    )
+
 
 MAX_COMMAND = 128 * 1024
 """Bytes of a command that the system could still take; more belongs in a file."""
@@ -44,7 +137,7 @@ _Seconds = Annotated[float, Meta(ge=0, le=10**9)]
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Parameters of exec."""
 
-    command: Annotated[str, Meta(description="What bash is to run", min_length=1)]
+    command: Annotated[str, Meta(description="Command for bash", min_length=1)]
     workdir: Annotated[
         str, Meta(description="Directory to run in, in the workspace unless absolute")
     ] = ""
@@ -59,22 +152,29 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
         bool, Meta(description="Go to the background at once; its input stays open for process")
     ] = False
     detach: Annotated[
-        bool, Meta(description="With background: let it live on when clawkit ends")
+        bool, Meta(description="With background: keep it running when clawkit exits")
     ] = False
     timeout: Annotated[
-        _Seconds | None, Meta(description="Seconds after which it is ended; 0 for never")
+        _Seconds | None, Meta(description="Seconds after which it is killed; 0 for no limit")
     ] = None
     no_output_timeout: Annotated[
-        _Seconds | None, Meta(description="Seconds without output after which it is ended")
+        _Seconds | None, Meta(description="Seconds without output after which it is killed")
     ] = None
     pty: Annotated[bool, Meta(description="Run in a terminal, for programs that draw or ask")] = (
         False
     )
     columns: Annotated[int, Meta(description="Width of the terminal", ge=20, le=500)] = 120
     rows: Annotated[int, Meta(description="Height of the terminal", ge=5, le=200)] = 30
-    elevated: Annotated[bool, Meta(description="Run outside the sandbox, if you may")] = False
+    elevated: Annotated[
+        bool,
+        Meta(description="Run on the host, outside the sandbox; a person is asked to approve"),
+    ] = False
+    access: Annotated[
+        Access,
+        Meta(description="What the command needs beyond the sandbox; a person is asked to approve"),
+    ] = Access()
     host: Annotated[Host | None, Meta(description="Where to run it")] = None
-    node: Annotated[str, Meta(description="Which node is to run it, with host node")] = ""
+    node: Annotated[str, Meta(description="Node to run it on, with host node")] = ""
     security: Annotated[
         Security | None, Meta(description="Which commands may run; can only be made stricter")
     ] = None
@@ -97,20 +197,23 @@ async def execute(params: Params, ctx: Context, settings: _Settings) -> Result:
     can_wait = "process" in ctx.use(InForce).tools
     warnings = [] if can_wait else list(_warn_ignored(params))
     background = params.background and can_wait
-    host = await _find_host(params, ctx, settings, commands)
-    commands.prepare(host)
+    target = _find_target(params, ctx, settings, commands)
+    commands.prepare(target.host)
     launch = await _prepare(params, ctx, settings.exec, background=background)
     if problem := _look_at(launch.cwd):
         return say_not_run(launch.cwd, problem)
-    request = _request(params, ctx, launch, host)
-    start = partial(_start, host, launch, warnings)
-    admitted = await ctx.use(Gate).admit(request, partial(_preflight, launch))
+    request = _request(params, ctx, launch, target)
+    start = partial(_start, launch, warnings)
+    admitted = await ctx.use(Gate).admit(request, partial(_preflight, ctx))
     if isinstance(admitted, Waiting):
-        return run_later(admitted, request, start, ctx, settings.exec)
+        ctx.use(Gate).later(_follow(admitted, request, start, ctx, settings.exec))
+        return say_waiting(admitted, request, "The command")
     command = await start(ctx, settings.exec, admitted, background=background)
     if background:
         return say_running(command, ctx, warnings)
-    exit_ = await _watch(command, ctx, _yield_s(params, settings.exec) if can_wait else None)
+    yield_ms = settings.exec.background_ms if params.yield_ms is None else params.yield_ms
+    yield_s = min(max(yield_ms, MIN_YIELD_MS), MAX_YIELD_MS) / 1000
+    exit_ = await _watch(command, ctx, yield_s if can_wait else None)
     if exit_ is None:
         command.to_background()
         return say_running(command, ctx, warnings)
@@ -119,9 +222,9 @@ async def execute(params: Params, ctx: Context, settings: _Settings) -> Result:
 
 def _check_command(command: str) -> None:
     if not command.strip():
-        raise ToolInputError("command: is empty; say what to run")
+        raise ToolInputError("command: must not be empty")
     if "\0" in command:
-        raise ToolInputError("command: contains a NUL character, which no command can")
+        raise ToolInputError("command: must not contain a NUL character")
     try:
         size = len(os.fsencode(command))
     except UnicodeEncodeError as error:
@@ -137,12 +240,12 @@ def _check_command(command: str) -> None:
 
 def _check_together(params: Params) -> None:
     if params.workdir and not params.workdir.strip():
-        raise ToolInputError("workdir: is blank; leave it out for the workspace")
+        raise ToolInputError("workdir: must not be blank; leave it out for the workspace")
     if params.detach and not params.background:
-        raise ToolInputError("detach: needs background, since nobody could wait for the end of it")
+        raise ToolInputError("detach: requires background: true")
     if params.detach and params.pty:
         raise ToolInputError(
-            "detach: cannot be combined with pty, whose terminal ends with clawkit"
+            "detach: cannot be combined with pty, whose terminal closes when clawkit exits"
         )
 
 
@@ -156,22 +259,19 @@ def _warn_ignored(params: Params) -> list[str]:
     if not names:
         return []
     return [
-        f"Warning: {' and '.join(names)} ignored: without the process tool a command runs to its "
-        "end"
+        f"Warning: {' and '.join(names)} ignored: without the process tool, commands run to "
+        "completion"
     ]
 
 
-def _yield_s(params: Params, settings: Exec) -> float:
-    wanted = settings.background_ms if params.yield_ms is None else params.yield_ms
-    return min(max(wanted, MIN_YIELD_MS), MAX_YIELD_MS) / 1000
-
-
-async def _find_host(params: Params, ctx: Context, settings: _Settings, commands: Commands) -> str:
-    """Where the command runs; raises unless it may run there."""
+def _find_target(params: Params, ctx: Context, settings: _Settings, commands: Commands) -> Target:
+    """Where the command is to run; raises unless it may run there."""
+    if problem := ctx.use(Confines).problem:
+        raise ToolAuthorizationError(problem, reason="sandbox")
     level = ""
     if params.elevated:
         level = check_elevated(settings.config, ctx.scope, local=not ctx.scope.channel)
-    host = resolve_host(
+    target = resolve_host(
         settings.exec.host,
         params.host,
         sandboxed=ctx.scope.sandboxed,
@@ -179,22 +279,15 @@ async def _find_host(params: Params, ctx: Context, settings: _Settings, commands
         available=commands.hosts,
         node=params.node,
     )
-    if level == "ask" and ctx.scope.sandboxed:
-        await ctx.ask(
-            approval.Ask(
-                title=f"run outside the sandbox: {params.command[:200]}",
-                description=f"The command would run on the {host} host, without the sandbox.",
-                asked_by="elevated",
-            )
-        )
-    return host
+    return target if level != "full" else target._replace(leaves=False)
 
 
-async def _preflight(launch: Launch) -> None:
+async def _preflight(ctx: Context, scripts: Sequence[Script]) -> None:
     """Raises for a script that cannot work, before anybody is asked about it."""
     from clawkit.process.preflight import check, read_script
 
-    if problem := await check(launch.text, launch.cwd, read_script):
+    read = partial(read_script, workspace=ctx.workspace, may_read=ctx.use(Gate).may_read)
+    if problem := await check(scripts, read):
         raise ToolInputError(problem)
 
 
@@ -205,7 +298,7 @@ async def _prepare(params: Params, ctx: Context, settings: Exec, *, background: 
     extra = {"CLAWKIT_SHELL": "exec", "TERM": "xterm-256color" if params.pty else "dumb"}
     if "TERM" in overrides:
         del extra["TERM"]
-    base = dict(await ctx.use(Surroundings).variables())
+    base = dict(await ctx.use(BaseEnvironment).variables())
     if params.pty:
         # Its terminal has a size of its own.
         for name in ("COLUMNS", "LINES"):
@@ -213,9 +306,10 @@ async def _prepare(params: Params, ctx: Context, settings: Exec, *, background: 
     timeout_s = settings.timeout_sec if params.timeout is None else params.timeout
     quiet = settings.no_output_timeout_sec
     detach = params.detach and background
+    cwd = os.path.join(ctx.workspace, params.workdir) if params.workdir else ctx.workspace
     return Launch(
         text=params.command,
-        cwd=os.path.join(ctx.workspace, params.workdir) if params.workdir else ctx.workspace,
+        cwd=ctx.use(Confines).locate(cwd) if params.workdir else cwd,
         env=build(base, overrides, path=base["PATH"], extra=extra),
         size=(params.columns, params.rows) if params.pty else None,
         open_input=background,
@@ -235,23 +329,38 @@ def _look_at(cwd: str) -> str:
     return "is not a directory" if os.path.exists(cwd) else "does not exist"
 
 
-def _request(params: Params, ctx: Context, launch: Launch, host: str) -> Request:
+def _request(params: Params, ctx: Context, launch: Launch, target: Target) -> Request:
     return Request(
         command=params.command,
         cwd=launch.cwd,
         env=launch.env,
         assigned=tuple(params.env),
-        host=host,
+        host=target.host,
         agent=ctx.scope.agent,
         session=ctx.scope.session,
         call_id=ctx.call_id,
         security=params.security,
         ask=params.ask,
+        wanted=target.wanted,
+        leaves=target.leaves,
+        access=read_access(params.access, ctx) if target.wanted != "host" else NO_GRANTS,
+        modes=tuple(_modes(launch)),
     )
 
 
+def _modes(launch: Launch) -> Iterator[str]:
+    """What a person should know, and approves with the command."""
+    if launch.open_input:
+        yield "background"
+    if launch.detach:
+        yield "detach"
+    if launch.size is not None:
+        yield "pty"
+    if launch.size is not None or (launch.open_input and not launch.detach):
+        yield "stdin"
+
+
 async def _start(
-    host: str,
     launch: Launch,
     warnings: list[str],
     ctx: Context,
@@ -267,24 +376,28 @@ async def _start(
         text=admitted.run,
         typed=launch.text,
         programs=admitted.programs,
+        hold=admitted.hold,
         env={**launch.env, **admitted.env},
-        open_input=background,
     )
     on_end = partial(announce, ctx=ctx, settings=settings) if settings.notify_on_exit else None
     try:
-        return await commands.start(host, launch, owner, background=background, on_end=on_end)
+        return await commands.start(
+            admitted.host, launch, owner, background=background, on_end=on_end
+        )
     except NoTerminalError as error:
         warnings.append(f"Warning: run without a terminal: {error}")
         plain = launch._replace(size=None, env={**launch.env, "TERM": "dumb"})
-        return await commands.start(host, plain, owner, background=background, on_end=on_end)
+        return await commands.start(
+            admitted.host, plain, owner, background=background, on_end=on_end
+        )
 
 
 async def _watch(command: Command, ctx: Context, seconds: float | None) -> Exit | None:
     """Its end, or None when the time was over first; ends it when the call is cancelled."""
     import asyncio
 
-    from clawkit.core.bounded import unbroken
-    from clawkit.process.shape import tail_text
+    from clawkit.core.tasks import unbroken
+    from clawkit.process.output_text import tail_text
 
     seen, waited = 0, 0.0
     try:
@@ -308,6 +421,42 @@ async def _watch(command: Command, ctx: Context, seconds: float | None) -> Exit 
     return None
 
 
+async def _follow(
+    waiting: Waiting,
+    request: Request,
+    start: Callable[..., Awaitable[Command]],
+    ctx: Context,
+    settings: Exec,
+) -> None:
+    """Run the command once a person has allowed it, and tell what came of it."""
+    about = {"approvalId": waiting.pending.id, "approvalSlug": waiting.pending.slug}
+
+    def notify(notice: Result) -> None:
+        ctx.notify(Result(notice.content, {**notice.details, **about}))
+
+    # Whoever was told to wait is told of every end, here and not by the command itself.
+    quiet = structs.replace(settings, notify_on_exit=False)
+    try:
+        admitted = await ctx.use(Gate).settle(waiting, request)
+        command = await start(ctx, quiet, admitted, background=True)
+    except ToolAuthorizationError as error:
+        said = f"Command {waiting.pending.slug} was not run: {error}"
+        notify(Result.text(said, status="blocked", deniedReason=error.reason))
+        return
+    except ToolError as error:
+        said = f"Command {waiting.pending.slug} was allowed but could not be run: {error}"
+        notify(Result.error("exec", said))
+        return
+    said = f"Command {waiting.pending.slug} was allowed."
+    notice_s = settings.approval_running_notice_ms / 1000
+    if notice_s and await command.wait(notice_s) is None:
+        notify(say_running(command, ctx, [said]))
+    exit_ = await command.wait()
+    if exit_ is not None and command.announce:
+        command.announce = False
+        notify(await say_done(command, exit_, ctx, [said]))
+
+
 def effects(params: Params, _ctx: Context) -> tuple[Effect, ...]:
     # Commands that only look can run side by side; whether they may run is not decided here.
     return (Effect("read" if only_reads(params.command) else "exec"),)
@@ -317,10 +466,14 @@ def make_tool(config: Config, scope: Scope) -> Tool:
     """The tool as this run has it."""
     override = config.agents.get(scope.agent).tools.exec
     settings = _Settings(config, config.tools.exec.merged(override))
+    sandbox = config.agents.sandbox_of(scope.agent)
+    sandboxed = sandbox.is_on(scope.session) and settings.exec.host in ("auto", "sandbox")
+    # The kernel does not report what it refused to read or write, so the model has to know.
+    about = _ABOUT.format(network=_NETWORKS[sandbox.network]) if sandboxed else ""
     return Tool(
         name="exec",
         label="Run",
-        description=_DESCRIPTION,
+        description=f"{_DESCRIPTION}{about}",
         parameters=Params,
         execute=partial(execute, settings=settings),
         effects=effects,
@@ -332,6 +485,6 @@ def make_tool(config: Config, scope: Scope) -> Tool:
         },
         paths=("workdir",),
         # What only makes sense with another place to run is offered when there is one.
-        hidden=frozenset(("host", "node", "elevated")),
+        hidden=frozenset(("host", "node") if sandboxed else ("host", "node", "elevated", "access")),
         needs={"background": "process", "yieldMs": "process", "detach": "process"},
     )

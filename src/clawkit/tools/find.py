@@ -9,12 +9,18 @@ import msgspec
 from msgspec import Meta
 
 from clawkit.core.context import Context
-from clawkit.core.effects import Effect, file_resource
 from clawkit.core.result import Result
-from clawkit.core.tool import Tool
-from clawkit.fs.search.query import Find, Kind, Names, Search, Sort
-from clawkit.tools.searching import MAX_BYTES, check_text, facts_of, fit, quote, tell_trouble
-from clawkit.tools.show_text import with_notes
+from clawkit.core.tool import Effect, Tool, file_resource
+from clawkit.fs.protocols import Find, FindKind, Names, Search, Sort
+from clawkit.tools._files import (
+    MAX_BYTES,
+    check_text,
+    facts_of,
+    fit,
+    quote,
+    tell_trouble,
+    with_notes,
+)
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,7 +39,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str, Meta(description="Directory to search; the workspace if left out", min_length=1)
     ] = "."
     type: Annotated[
-        Kind, Meta(description="What to find: files, or the directories that hold files")
+        FindKind, Meta(description="What to find: files, or the directories that hold files")
     ] = "file"
     sort: Annotated[
         Sort,

@@ -11,17 +11,11 @@ import msgspec
 from msgspec import Meta
 
 from clawkit.core.context import Context
-from clawkit.core.effects import Effect, file_resource
 from clawkit.core.result import Result
-from clawkit.core.tool import Tool
+from clawkit.core.tool import Effect, Tool, file_resource
 from clawkit.errors import ToolInputError
-from clawkit.fs.base import FileSystem, read_all
-from clawkit.fs.decode import decode_whole
-from clawkit.fs.masks import hide_keys, is_env_file, mask_env
-from clawkit.fs.search.query import Found, Grep, Hits, Line, Output, Search
-from clawkit.redact import MASK, Redactor
-from clawkit.tools.searching import check_text, facts_of, fit, quote, tell_trouble
-from clawkit.tools.show_text import with_notes
+from clawkit.fs.protocols import FileSystem, Found, Grep, Hits, Line, Output, Search, read_all
+from clawkit.tools._files import check_text, facts_of, fit, quote, tell_trouble, with_notes
 
 MAX_CHARS = 500
 """Of one line."""
@@ -64,9 +58,9 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     type: Annotated[
         str, Meta(description="Search only files of a type: py, js, ts, rust, go…", max_length=50)
     ] = ""
-    ignore_case: Annotated[bool, Meta(description="Treat small and capital letters alike")] = False
+    ignore_case: Annotated[bool, Meta(description="Ignore case")] = False
     literal: Annotated[
-        bool, Meta(description="Search for the text as it stands, not as a regular expression")
+        bool, Meta(description="Treat the pattern as plain text, not as a regular expression")
     ] = False
     multiline: Annotated[
         bool, Meta(description="Let a match go over several lines; a dot matches line breaks too")
@@ -123,6 +117,10 @@ async def execute(params: Params, ctx: Context) -> Result:
 async def _mask(hits: Sequence[Hits], ctx: Context) -> Mapping[str, Sequence[str]]:
     """By path, the masked lines of files whose secrets no single line gives away: those of files
     of settings, and the bodies of private keys. No lines where that could not be found out."""
+    from clawkit.fs.encoding import decode_whole
+    from clawkit.fs.masks import hide_keys, is_env_file, mask_env
+    from clawkit.redact import Redactor
+
     suspect = [
         each.path
         for each in hits
@@ -178,6 +176,8 @@ class _Page:
                 yield f"{path}{sign}{line.number}{sign} {self._text(line, masked)}"
 
     def _text(self, line: Line, masked: Sequence[str] | None) -> str:
+        from clawkit.redact import MASK, Redactor
+
         text = line.text.decode("utf-8", "replace")
         if masked is not None:
             text = masked[line.number - 1] if line.number <= len(masked) else MASK
@@ -212,6 +212,8 @@ def _notes(query: Grep, found: Found, shown: int) -> Iterator[str]:
             "glob or type"
         )
     yield from tell_trouble(found.stopped, found.unread)
+    if found.engine == "python" and not query.literal:
+        yield "ripgrep is not available: the pattern was taken as a Python regular expression"
 
 
 def _reason(query: Grep, found: Found) -> str:

@@ -11,13 +11,12 @@ import msgspec
 from msgspec import Meta
 
 from clawkit.core.context import Context
-from clawkit.core.effects import Effect, file_resource
 from clawkit.core.result import Result
-from clawkit.core.tool import Tool
+from clawkit.core.tool import Effect, Tool, file_resource
 from clawkit.errors import ToolInputError
-from clawkit.fs.base import DirEntry, FileSystem, Info
+from clawkit.fs.protocols import DirEntry, FileSystem, Info
 from clawkit.text import human_size
-from clawkit.tools.searching import fit
+from clawkit.tools._files import fit
 
 NOTICE_ROOM = 1_600
 """The notice repeats a name: 255 bytes at most, each of which may have to be spelled out."""

@@ -13,12 +13,18 @@ from msgspec import Meta
 
 from clawkit.config.model import Config
 from clawkit.core.context import Context, InForce, Scope
-from clawkit.core.effects import Effect
 from clawkit.core.result import Result
-from clawkit.core.tool import Tool
+from clawkit.core.tool import Effect, Tool
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolInputError
-from clawkit.sessions.base import Changes, Session, Sessions, SessionState, session_key
-from clawkit.sessions.visibility import Sight, why_hidden
+from clawkit.sessions.protocols import (
+    Changes,
+    Session,
+    Sessions,
+    SessionState,
+    Sight,
+    session_key,
+    why_hidden,
+)
 from clawkit.text import one_line
 from clawkit.version import __version__
 
@@ -36,7 +42,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     ] = ""
     changes_since: Annotated[
         Annotated[int, Meta(ge=0)] | None,
-        Meta(description="Also tell what changed after this number, a stateVersion"),
+        Meta(description="Also report what changed after this number, a stateVersion"),
     ] = None
 
 
@@ -100,7 +106,9 @@ def _choose(
 ) -> Session:
     """The session after it was told to use another model."""
     if live is None or store is None:
-        raise ToolInputError("no agent runs here, so no model can be chosen; leave 'model' out")
+        raise ToolInputError(
+            "no agent is running here, so the model cannot be changed; leave out 'model'"
+        )
     model = live.resolve_model(wanted)
     if not is_here:
         return store.set_model(session.id, model)
@@ -187,7 +195,7 @@ def _tell(changes: Changes, since: int | None) -> str:
     if not changes.events:
         lines[0] = f"version {changes.version}; no changes since {since}"
     if changes.gap:
-        lines.append(f"  what came before {changes.earliest} is not kept any more")
+        lines.append(f"  changes before {changes.earliest} are no longer stored")
     if changes.truncated:
         lines.append(f"  there are more: ask with changesSince {changes.events[-1].sequence}")
     return "\n".join(lines)
@@ -226,7 +234,7 @@ def make_tool(config: Config, scope: Scope) -> Tool:
     """The tool, knowing which sessions it may tell about."""
     sight: Sight = config.tools.sessions.visibility
     agents = config.agents
-    sandbox = agents.defaults.sandbox.merged(agents.get(scope.agent).sandbox)
+    sandbox = agents.sandbox_of(scope.agent)
     if scope.sandboxed and not scope.depth and sandbox.session_tools_visibility == "spawned":
         sight = "self" if sight == "self" else "spawned"
     main = config.session.main_key

@@ -13,11 +13,10 @@ from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.agents import EmbeddedPi
 from clawkit.core.context import Context, Scope
-from clawkit.core.effects import Effect
 from clawkit.core.result import Result
-from clawkit.core.tool import Tool
+from clawkit.core.tool import Effect, Tool
 from clawkit.errors import ToolInputError
-from clawkit.sessions.base import Plan, Step
+from clawkit.sessions.protocols import Plan, Step
 from clawkit.text import one_line
 
 MAX_STEPS, MAX_STEP, MAX_EXPLANATION = 50, 500, 2_000

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
 from clawkit.core.context import Context
-from clawkit.core.effects import Effect, file_resource
 from clawkit.core.result import Result
-from clawkit.core.tool import Tool
+from clawkit.core.tool import Effect, Tool, file_resource
 from clawkit.errors import NotFoundError, ToolError, ToolInputError
-from clawkit.fs.base import ABSENT, Change, Changed, FileSystem, Info, read_all
-from clawkit.fs.decode import LOOK, UTF8, Encoding, decode_whole, detect, encode
-from clawkit.fs.edit.diff import Diff, Show, diff_texts
-from clawkit.fs.edit.replace import check_characters
-from clawkit.fs.masks import is_env_file, refuse_masks
-from clawkit.fs.seen import Seen
-from clawkit.redact import Redactor
+from clawkit.fs.protocols import ABSENT, Change, Changed, FileSystem, Info, read_all
+from clawkit.fs.read_versions import ReadVersions
 from clawkit.text import human_size
-from clawkit.tools.changing import Update, commit, describe, to_details
+from clawkit.tools._files import (
+    Update,
+    check_characters,
+    commit,
+    describe_problems,
+    problem_details,
+)
+
+if TYPE_CHECKING:
+    from clawkit.fs.edit.diff import Diff, Show
+    from clawkit.fs.encoding import Encoding
 
 MAX_COMPARED = 32 * 1024 * 1024
 """A larger file is replaced without looking at what is in it."""
@@ -57,14 +61,17 @@ class _New(NamedTuple):
 
 
 async def execute(params: Params, ctx: Context) -> Result:
+    from clawkit.fs.masks import is_env_file, refuse_masks
+    from clawkit.redact import Redactor
+
     check_characters(params.content, "content")
     path, files, redactor = params.path, ctx.use(FileSystem), ctx.use(Redactor)
     old = await _read_old(files, path)
     new = _fit(params.content, old)
     if old is not None:
-        ctx.use(Seen).check(old.place, old.info, old.data)
+        ctx.use(ReadVersions).check(old.place, old.info, old.data)
         if old.data == new.data:
-            ctx.use(Seen).note(old.place, old.info, old.data)
+            ctx.use(ReadVersions).note(old.place, old.info, old.data)
             same = f"{path!r} already has this content; nothing was written"
             return Result.text(same, **_facts(path, "unchanged", new))
     before = old.text if old is not None else None
@@ -74,14 +81,21 @@ async def execute(params: Params, ctx: Context) -> Result:
     (done,), problems = await commit(ctx, files, [Update(change, before, new.text)])
     moved_on = await _verify(files, path, done, new.data)
     details = _facts(path, "created" if old is None else "changed", new)
-    told = [_say(path, new, created=old is None), *new.notes, moved_on, describe(ctx, problems)]
+    told = [
+        _say(path, new, created=old is None),
+        *new.notes,
+        moved_on,
+        describe_problems(ctx, problems),
+    ]
     if old is not None:
         diff = _compare(old, new, redactor.text, env=env)
         details |= diff.to_details()
-    return Result.text("\n".join(filter(None, told)), **details, **to_details(ctx, problems))
+    return Result.text("\n".join(filter(None, told)), **details, **problem_details(ctx, problems))
 
 
 async def _read_old(files: FileSystem, path: str) -> _Old | None:
+    from clawkit.fs.encoding import LOOK, UTF8, decode_whole, detect
+
     try:
         async with files.open(path) as file:
             place, info = file.place, file.info
@@ -100,6 +114,8 @@ async def _read_old(files: FileSystem, path: str) -> _Old | None:
 
 def _fit(content: str, old: _Old | None) -> _New:
     """The content as the file will hold it: in its encoding, with its line ends."""
+    from clawkit.fs.encoding import UTF8, encode
+
     if old is None:
         return _New(content.encode(), content, UTF8, ())
     notes: list[str] = []
@@ -127,6 +143,8 @@ def _has_only_crlf(text: str) -> bool:
 
 
 def _compare(old: _Old, new: _New, show: Show, *, env: bool) -> Diff:
+    from clawkit.fs.edit.diff import Diff, diff_texts
+
     if env:
         return Diff(left_out="the file holds secrets")
     if old.data is None:
@@ -143,7 +161,7 @@ async def _verify(files: FileSystem, path: str, done: Changed, data: bytes) -> s
     when somebody else already wrote to it again."""
     async with files.open(path) as file:
         if done.info is None or file.info.version != done.info.version:
-            return "somebody else changed it right afterwards; read it before you rely on it"
+            return "another process changed it right afterwards; read it before you rely on it"
         if file.info.size == len(data) and await read_all(file, len(data)) == data:
             return ""
     raise ToolError(f"{path!r} does not hold what was written to it; the disk may be damaged")
@@ -160,7 +178,8 @@ def _facts(path: str, change: str, new: _New) -> dict[str, Any]:
     }
     if change == "created":
         facts["created"] = True
-    return facts if new.encoding == UTF8 else {**facts, "encoding": new.encoding.name}
+    plain = new.encoding.name == "utf-8" and not new.encoding.mark
+    return facts if plain else {**facts, "encoding": new.encoding.name}
 
 
 def _say(path: str, new: _New, *, created: bool) -> str:

@@ -2,67 +2,37 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from clawkit.call_summary import summarize_params
+from clawkit.core.approval import FINAL
 from clawkit.text import human_size, human_time, one_line
-from clawkit.ui.paint import Paint, Style
+from clawkit.ui.paint import Paint, Row, Style
 
 SHOWN = 100
 MAX_DIFF = 24
 MAX_TAIL = 4
 MAX_HEAD = 10
+MAX_NEW = 6
+"""Lines of a new file that are shown."""
 _MAX_LINE = 1_000
 """Characters of a line that somebody typed."""
-_TELLING = ("command", "path", "pattern", "sessionId", "url", "query")
-
-
-class Row(NamedTuple):
-    """A line and how it looks."""
-
-    text: str
-    style: Style = ""
-    column: int = 0
-    """Where it goes on when it is folded; 0 for a little to the right of where it begins."""
 
 
 def about(params: Any) -> str:
-    """What a call is about: the telling parameter alone, else all of them."""
-    if isinstance(params, str):
-        return one_line(params, SHOWN)
-    if not isinstance(params, Mapping):
-        return ""
-    if isinstance(params.get("input"), str):
-        return _patched(params["input"])
-    for key in _TELLING:
-        if isinstance(params.get(key), str):
-            action = params.get("action")
-            start = f"{action} " if isinstance(action, str) else ""
-            return one_line(f"{start}{params[key]}", SHOWN)
-    if isinstance(params.get("plan"), list):
-        return ""
-    told = (f"{key}={json.dumps(value, default=str)}" for key, value in params.items())
-    return one_line(", ".join(told), SHOWN)
-
-
-def _patched(patch: str) -> str:
-    """The files that a patch names."""
-    names = [
-        line.partition(":")[2].strip()
-        for line in patch[:20_000].split("\n")
-        if line.startswith(("*** Add File:", "*** Update File:", "*** Delete File:"))
-    ]
-    return one_line(", ".join(names) or patch, SHOWN)
+    """What a call is about, in a few words."""
+    return summarize_params(params, SHOWN)
 
 
 def outcome(event: Mapping[str, Any]) -> str:
     """How a call ended, where there is more to say than that it did."""
     details = _details(event)
     if event.get("isError"):
-        return one_line(str(event.get("error", "")), 200)
+        # The last sentence of a refusal is for the model.
+        return one_line(str(event.get("error", "")).removesuffix(FINAL).rstrip(" ."), 200)
     if details.get("status") == "running":
-        return f"goes on in the background as {one_line(str(details.get('sessionId', '')), 40)}"
+        return f"running in the background as {one_line(str(details.get('sessionId', '')), 40)}"
     code = details.get("exitCode")
     if isinstance(code, int) and code:
         return f"exit code {code}"
@@ -70,7 +40,31 @@ def outcome(event: Mapping[str, Any]) -> str:
     if isinstance(diff, str):
         lines = diff.split("\n")
         return f"+{_count(lines, '+')} -{_count(lines, '-')}"
+    if details.get("created") is True and isinstance(details.get("lines"), int):
+        return f"new file, {count_lines(details['lines'])}"
     return ""
+
+
+def count_lines(count: int) -> str:
+    return "1 line" if count == 1 else f"{count:,} lines"
+
+
+def duration_s(event: Mapping[str, Any]) -> float | None:
+    """How long a command itself took; None for other calls, and for one that still runs."""
+    details = _details(event)
+    ms = details.get("durationMs")
+    return ms / 1000 if isinstance(ms, int) and details.get("status") != "running" else None
+
+
+def ending(event: Mapping[str, Any]) -> str:
+    """How a command in the background ended; empty for what is not about that."""
+    details = _details(event)
+    if "exitReason" not in details:
+        return ""
+    code, signal = details.get("exitCode"), details.get("exitSignal")
+    if details["exitReason"] == "exit" and isinstance(code, int):
+        return f"exit code {code}"
+    return one_line(f"{details['exitReason']} {signal or ''}".strip().replace("-", " "), 60)
 
 
 def _details(event: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -83,12 +77,14 @@ def _count(lines: Sequence[str], mark: str) -> int:
 
 
 def has_failed(event: Mapping[str, Any]) -> bool:
-    code = _details(event).get("exitCode")
-    return bool(event.get("isError")) or (isinstance(code, int) and code != 0)
+    details = _details(event)
+    code, reason = details.get("exitCode"), details.get("exitReason", "exit")
+    return bool(event.get("isError")) or reason != "exit" or (isinstance(code, int) and code != 0)
 
 
-def more_of(event: Mapping[str, Any], paint: Paint) -> Iterator[Row]:
-    """What is shown below the line of a call that ended: a difference, a plan, some output."""
+def more_of(event: Mapping[str, Any], paint: Paint, params: Any = None) -> Iterator[Row]:
+    """What is shown below the line of a call that ended: a difference, a plan, some output, the
+    beginning of a new file."""
     details = _details(event)
     if isinstance(details.get("diff"), str):
         yield from diff_rows(details["diff"], paint)
@@ -96,6 +92,18 @@ def more_of(event: Mapping[str, Any], paint: Paint) -> Iterator[Row]:
         yield from plan_rows(details["plan"], paint)
     elif isinstance(details.get("aggregated"), str):
         yield from tail_rows(details["aggregated"], paint)
+    elif details.get("created") is True and isinstance(params, Mapping):
+        content, lines = params.get("content"), details.get("lines")
+        if isinstance(content, str) and isinstance(lines, int):
+            yield from _new_rows(content, lines, paint)
+
+
+def _new_rows(content: str, lines: int, paint: Paint) -> Iterator[Row]:
+    shown = content.split("\n")[: min(lines, MAX_NEW)]
+    for line in shown:
+        yield Row(f"  +{_row(line)}", "good")
+    if lines > len(shown):
+        yield Row(f"  {paint.glyphs.more} {count_lines(lines - len(shown))} more", "dim")
 
 
 def diff_rows(diff: str, paint: Paint, most: int = MAX_DIFF) -> Iterator[Row]:
@@ -144,10 +152,13 @@ def progress(event: Mapping[str, Any]) -> tuple[str, str]:
     if isinstance(details.get("tail"), str):
         size = details.get("bytes")
         return human_size(size) if isinstance(size, int) else "", details["tail"]
+    return "", text_of(event)
+
+
+def text_of(event: Mapping[str, Any]) -> str:
     content = event.get("content")
     blocks = content if isinstance(content, list) else []
-    texts = [str(each.get("text", "")) for each in blocks if isinstance(each, Mapping)]
-    return "", "\n".join(texts)
+    return "\n".join(str(each.get("text", "")) for each in blocks if isinstance(each, Mapping))
 
 
 def since(seconds: float) -> str:

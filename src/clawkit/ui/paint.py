@@ -1,17 +1,23 @@
-"""From text to what a terminal is sent. Nothing that is not ours acts on the terminal."""
+"""From text and images to what a terminal is sent. Nothing that is not ours acts on it."""
 
 from __future__ import annotations
 
+import binascii
 import io
-from collections.abc import Iterable, Mapping
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from clawkit.text import printable
+from clawkit.approvals.prompt import MIN_WIDTH, fold
+from clawkit.content import Image
+from clawkit.text import human_size, one_line, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.segment import Segment
+
 
 Style = Literal["", "dim", "bold", "good", "warning", "error", "accent", "user"]
 _CODES: Mapping[Style, str] = {
@@ -47,6 +53,25 @@ _THEME = {
     "markdown.table.header": "bold",
     "markdown.hr": "dim",
 }
+_DEEPEST = 20
+"""Blanks that the rows in which a line goes on begin with, unless it says where."""
+ImageProtocol = Literal["kitty", "iterm"]
+MAX_SHOWN = 2 * 1024 * 1024
+"""Bytes of a picture that are sent to a terminal."""
+_ROWS = 16
+_ROW_PX = 20
+"""About how high a row is."""
+_CHUNK = 4096
+_PNG = b"\x89PNG\r\n\x1a\n"
+
+
+class Row(NamedTuple):
+    """A line and how it looks."""
+
+    text: str
+    style: Style = ""
+    column: int = 0
+    """Where it goes on when it is folded; 0 for a little to the right of where it begins."""
 
 
 class Glyphs:
@@ -82,7 +107,7 @@ class Paint:
         text = printable(text.replace("\r\n", "\n").strip("\n"))
         if len(text) > MAX_MARKDOWN:
             return self(text)
-        from clawkit.ui.layout import lay_out
+        from clawkit.ui.markdown_layout import lay_out
 
         lines = lay_out(text, self._console, max(20, min(width, MAX_WIDTH)))
         return self._lines(lines).strip("\n")
@@ -126,3 +151,84 @@ def _stripped(line: list[Segment]) -> list[Segment]:
         last = kept[-1]
         kept[-1] = last._replace(text=last.text.rstrip(" "))
     return kept
+
+
+def fold_rows(rows: Iterable[Row], paint: Paint, columns: int) -> Iterator[str]:
+    """Lines in one style each."""
+    for row in rows:
+        for line in printable(row.text.replace("\r\n", "\n")).split("\n"):
+            for part in fold_line(line, columns, row.column):
+                yield paint(part, row.style)
+
+
+def fold_line(line: str, columns: int, column: int = 0) -> Iterator[str]:
+    """One line; it goes on in that column, else a little to the right of where it begins."""
+    width = max(columns, MIN_WIDTH)
+    start = len(line) - len(line.lstrip(" "))
+    rest = column if 0 < column <= width // 2 else min(start + 2, _DEEPEST, width // 2)
+    return (part.rstrip(" ") for part in fold(line, width, "", " " * rest))
+
+
+def fold_parts(parts: Iterable[Row], paint: Paint, columns: int) -> Iterator[str]:
+    """One line of several parts, each in its style."""
+    shown = [Row(printable(part.text, ""), part.style) for part in parts if part.text]
+    styles: list[Style] = [part.style for part in shown for _ in f"{part.text} "]
+    rest, at = "", 0
+    for row in fold(" ".join(part.text for part in shown), max(columns, MIN_WIDTH), "", "  "):
+        text = row[len(rest) :]
+        pairs = zip(text.rstrip(" "), styles[at:], strict=False)
+        pieces = (
+            paint("".join(char for char, _ in each), style)
+            for style, each in groupby(pairs, lambda pair: pair[1])
+        )
+        yield rest + "".join(pieces)
+        rest, at = "  ", at + len(text)
+
+
+def find_protocol(env: Mapping[str, str]) -> ImageProtocol | None:
+    """What the terminal understands, as far as its names tell; nothing inside another one."""
+    if env.get("TMUX") or env.get("STY") or env.get("TERM", "").startswith(("screen", "tmux")):
+        return None
+    program = env.get("TERM_PROGRAM", "")
+    if env.get("KITTY_WINDOW_ID") or env.get("TERM") in ("xterm-kitty", "xterm-ghostty"):
+        return "kitty"
+    return "iterm" if program in ("iTerm.app", "WezTerm") else None
+
+
+def describe_image(image: Image) -> str:
+    """One line: what it is and how large."""
+    size = len(image.data) * 3 // 4 - image.data[-2:].count("=")
+    return f"[{printable(one_line(image.mime_type, 60), '')}, {human_size(size)}]"
+
+
+def draw_image(image: Image, protocol: ImageProtocol | None) -> str:
+    """What makes the terminal show a picture; empty when it cannot be shown."""
+    if protocol is None or len(image.data) > MAX_SHOWN * 4 // 3:
+        return ""
+    try:
+        data = binascii.a2b_base64(image.data, strict_mode=True)
+    except ValueError:
+        return ""
+    # Written anew: what is sent to the terminal has no other letters than those of base64.
+    text = b64encode(data).decode()
+    if protocol == "iterm":
+        return f"\x1b]1337;File=inline=1;size={len(data)};height={_rows(data)}:{text}\a\n"
+    return _draw_kitty(text, _rows(data)) if data.startswith(_PNG) else ""
+
+
+def _draw_kitty(text: str, rows: int) -> str:
+    chunks = [text[at : at + _CHUNK] for at in range(0, len(text), _CHUNK)]
+    parts = []
+    for number, chunk in enumerate(chunks):
+        how = f"a=T,f=100,q=2,r={rows}," if number == 0 else ""
+        more = int(number < len(chunks) - 1)
+        parts.append(f"\x1b_G{how}m={more};{chunk}\x1b\\")
+    return "".join((*parts, "\n"))
+
+
+def _rows(data: bytes) -> int:
+    """Rows for a picture: those of its own height where that is known and not too many."""
+    if not data.startswith(_PNG) or len(data) < 24:
+        return _ROWS
+    height = int.from_bytes(data[20:24])
+    return max(1, min(_ROWS, -(-height // _ROW_PX)))

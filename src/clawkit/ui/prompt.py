@@ -19,6 +19,8 @@ from prompt_toolkit.filters import Condition, has_focus
 from prompt_toolkit.formatted_text import ANSI, AnyFormattedText, StyleAndTextTuples
 from prompt_toolkit.history import History
 from prompt_toolkit.input import create_input
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import (
     BufferControl,
     ConditionalContainer,
@@ -36,9 +38,8 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
-from clawkit.ui.keys import make_keys
 from clawkit.ui.paint import TOO_ODD, Paint
-from clawkit.ui.questions import Asked, Questions
+from clawkit.ui.questions import Asked, Questions, by_key
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ _MAX_INPUT_ROWS = 12
 _MAX_MENU_ROWS = 8
 _SMALL = 20
 """Rows of a screen on which a question needs the room of what is under way."""
-NOT_DRAWN = "(what is under way cannot be shown)"
+NOT_DRAWN = "(the current activity cannot be shown)"
 _STYLE = Style.from_dict(
     {
         "prompt": "bold ansicyan",
@@ -65,9 +66,10 @@ _STYLE = Style.from_dict(
         "scrollbar.button": "noinherit",
     }
 )
+_NO = ("escape", "c-c", "c-d", "<sigint>")
 
 
-class Desk(Protocol):
+class InputHandler(Protocol):
     """Who the prompt is for."""
 
     def submit(self, text: str, *, later: bool = False) -> None: ...
@@ -104,7 +106,12 @@ class Prompt:
     """Draws, and turns keys into what they mean."""
 
     def __init__(
-        self, desk: Desk, paint: Paint, history: History, completer: Completer, stdout: TextIO
+        self,
+        desk: InputHandler,
+        paint: Paint,
+        history: History,
+        completer: Completer,
+        stdout: TextIO,
     ) -> None:
         self.desk = desk
         self.paint = paint
@@ -123,7 +130,6 @@ class Prompt:
             lambda: self.columns,
             self._asked_changed,
             self.type_on,
-            rows=lambda: self._output.get_size().rows,
         )
         output: Any = _Output.from_pty(stdout, term=os.environ.get("TERM"))
         self._output: _Output = output
@@ -148,6 +154,9 @@ class Prompt:
         # Esc is a key of its own, and the beginning of others.
         self.app.ttimeoutlen, self.app.timeoutlen = 0.05, 0.2
         self.app.after_render += self._release
+        self._asked_before: Asked | None = None
+        self._is_line_new = False
+        """Whether all of the line was typed since the last question."""
         self._drawn: tuple[int, AnyFormattedText] = (-1, "")
         """The live part, and in which drawing of the screen it was made."""
         self._has_failed = False
@@ -214,8 +223,19 @@ class Prompt:
         self.print(bell + gap + "\n".join(lines) + "\n")
 
     def _asked_changed(self) -> None:
+        asked, text = self.questions.current, self.buffer.text
+        if asked is None:
+            self._is_line_new = not text
+        elif asked is not self._asked_before and self._is_stray(text, asked):
+            asked.typed = text
+            self.buffer.reset()
+        self._asked_before = asked
         self.attend()
         self.refresh()
+
+    def _is_stray(self, text: str, asked: Asked) -> bool:
+        """One key between two questions was meant for a question, unless more follows."""
+        return self._is_line_new and len(text) == 1 and by_key(asked.choices, text) is not None
 
     def type_on(self, text: str) -> None:
         """Put what was typed or pasted at a question, and is no answer, into the line."""
@@ -230,7 +250,7 @@ class Prompt:
             target: Any = self.buffer
         elif asked.wants_reason:
             target = self.why
-        elif layout.has_focus(self.question_window) or (asked.is_ready and not self.buffer.text):
+        elif layout.has_focus(self.question_window) or not self.buffer.text:
             target = self.question_window
         else:
             target = self.buffer
@@ -257,7 +277,7 @@ class Prompt:
             return f"  A letter, or arrow keys and Enter; no answer within {asked.until} means no."
         if has_keys or not self.buffer.text:
             return ""
-        return "  Tab to answer; until then you can go on typing."
+        return "  Press Tab to answer, or keep typing."
 
     # Drawing
 
@@ -311,7 +331,7 @@ class Prompt:
             if not self._has_failed:
                 self._has_failed = True
                 # Later: a log may be a line above, and there is a drawing going on.
-                words = "what is under way cannot be drawn: %r"
+                words = "the current activity cannot be drawn: %r"
                 asyncio.get_running_loop().call_soon(log.warning, words, error)
             return NOT_DRAWN
 
@@ -319,7 +339,7 @@ class Prompt:
         return "\n".join(self.paint(row) for row in self.desk.queue())
 
     def _toolbar(self) -> AnyFormattedText:
-        if self.is_armed:
+        if self.is_armed and not self.buffer.text:
             return "Ctrl-C again, or Ctrl-D, ends the chat."
         return self.paint(self.desk.toolbar())[: self.columns]
 
@@ -327,3 +347,164 @@ class Prompt:
 def _shown_if_any(text: Any, style: str = "") -> ConditionalContainer:
     window = Window(FormattedTextControl(text), dont_extend_height=True, style=style)
     return ConditionalContainer(window, Condition(lambda: bool(text())))
+
+
+def make_keys(prompt: Prompt) -> KeyBindings:
+    """The keys of the line, of a question, and of the reason for a no."""
+    keys = KeyBindings()
+    _bind_line(keys, prompt)
+    _bind_ends(keys, prompt)
+    _bind_question(keys, prompt)
+    _bind_reason(keys, prompt)
+    return keys
+
+
+def _bind_line(keys: KeyBindings, prompt: Prompt) -> None:
+    typing = Condition(lambda: has_focus(prompt.buffer)())
+    waiting = Condition(lambda: prompt.questions.current is not None)
+    buffer = prompt.buffer
+
+    @keys.add("enter", filter=typing)
+    def enter(event: KeyPressEvent) -> None:
+        state = buffer.complete_state
+        chosen = state.current_completion if state else None
+        if chosen is not None and chosen.text.endswith("/"):
+            buffer.complete_state = None
+        elif buffer.document.text_before_cursor.endswith("\\"):
+            buffer.delete_before_cursor()
+            buffer.newline(copy_margin=False)
+        else:
+            _submit(prompt, later=False)
+
+    @keys.add("escape", "enter", filter=typing)
+    @keys.add("c-j", filter=typing)
+    def newline(event: KeyPressEvent) -> None:
+        if prompt.is_new:
+            # Until then the terminal made this of Enter.
+            _submit(prompt, later=False)
+        else:
+            buffer.newline(copy_margin=False)
+
+    @keys.add("c-q", filter=typing, eager=True)
+    def later(event: KeyPressEvent) -> None:
+        _submit(prompt, later=True)
+
+    @keys.add("up", filter=typing & Condition(lambda: not buffer.text))
+    def up(event: KeyPressEvent) -> None:
+        back = prompt.desk.take_back()
+        if back is None:
+            buffer.auto_up()
+        else:
+            buffer.text = back
+            buffer.cursor_position = len(back)
+
+    @keys.add("tab", filter=typing & waiting)
+    def answer(event: KeyPressEvent) -> None:
+        event.app.layout.focus(prompt.question_window)
+
+    @keys.add("tab", filter=typing & ~waiting)
+    def complete(event: KeyPressEvent) -> None:
+        state = buffer.complete_state
+        if state and len(state.completions) == 1 and state.complete_index is not None:
+            # There is nothing else to choose: it stays, and the line may go on from there.
+            buffer.complete_state = state = None
+        if state:
+            buffer.complete_next()
+        else:
+            buffer.start_completion(select_first=True)
+
+    @keys.add("c-z", filter=typing)
+    def suspend(event: KeyPressEvent) -> None:
+        event.app.suspend_to_background()
+
+
+def _submit(prompt: Prompt, *, later: bool) -> None:
+    text = prompt.buffer.text
+    prompt.is_armed = False
+    if not text.strip():
+        prompt.buffer.reset()
+        return
+    prompt.buffer.reset(append_to_history=True)
+    prompt.desk.submit(text.strip("\n"), later=later)
+    prompt.attend()
+
+
+def _bind_ends(keys: KeyBindings, prompt: Prompt) -> None:
+    typing = Condition(lambda: has_focus(prompt.buffer)())
+    buffer = prompt.buffer
+
+    @keys.add("escape", filter=typing)
+    def escape(event: KeyPressEvent) -> None:
+        if buffer.complete_state:
+            buffer.cancel_completion()
+        else:
+            prompt.desk.interrupt()
+
+    @keys.add("c-c", filter=typing)
+    @keys.add("<sigint>", filter=typing)
+    def interrupt(event: KeyPressEvent) -> None:
+        if prompt.is_armed and not buffer.text:
+            prompt.quit()
+        elif prompt.desk.interrupt():
+            # With a text in the line, the next Ctrl-C clears that.
+            prompt.is_armed = not buffer.text
+        elif buffer.text:
+            buffer.reset()
+        else:
+            prompt.is_armed = True
+
+    @keys.add("c-d", filter=typing & Condition(lambda: not buffer.text))
+    def end(event: KeyPressEvent) -> None:
+        prompt.quit()
+
+    @keys.add(Keys.Any, filter=typing & Condition(lambda: prompt.is_armed))
+    def disarm(event: KeyPressEvent) -> None:
+        prompt.is_armed = False
+        buffer.insert_text(event.data)
+
+
+def _bind_question(keys: KeyBindings, prompt: Prompt) -> None:
+    asked = Condition(lambda: has_focus(prompt.question_window)())
+
+    @keys.add(Keys.Any, filter=asked)
+    def letter(event: KeyPressEvent) -> None:
+        prompt.questions.press(event.data)
+
+    for name in ("up", "down", "enter"):
+
+        @keys.add(name, filter=asked)
+        def move(event: KeyPressEvent, key: str = name) -> None:
+            prompt.questions.press(key)
+
+    for name in ("escape", "c-d"):
+
+        @keys.add(name, filter=asked)
+        def deny(event: KeyPressEvent) -> None:
+            prompt.questions.press("no")
+
+    @keys.add("c-c", filter=asked)
+    @keys.add("<sigint>", filter=asked)
+    def stop(event: KeyPressEvent) -> None:
+        """No to this, and to whatever would come next."""
+        prompt.questions.press("no")
+        prompt.desk.interrupt()
+
+    @keys.add(Keys.BracketedPaste, filter=asked)
+    def paste(event: KeyPressEvent) -> None:
+        """What was pasted is no answer."""
+        prompt.type_on(event.data.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def _bind_reason(keys: KeyBindings, prompt: Prompt) -> None:
+    asked = Condition(lambda: has_focus(prompt.why)())
+
+    @keys.add("enter", filter=asked)
+    @keys.add("c-j", filter=asked)
+    def give(event: KeyPressEvent) -> None:
+        prompt.questions.give_reason(prompt.why.text)
+
+    for name in _NO:
+
+        @keys.add(name, filter=asked)
+        def nothing(event: KeyPressEvent) -> None:
+            prompt.questions.give_reason("")

@@ -1,34 +1,95 @@
-"""Asking in the place where the person types, one question after the other."""
+"""Asking in the place where the person types: one question after the other, and its answers."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, cast
 
-from clawkit.core.approval import MAX_WAIT_S, Answer, Question
+from clawkit.approvals.prompt import render
+from clawkit.core.approval import MAX_WAIT_S, Answer, Question, StoredExtent
 from clawkit.text import human_time, printable
-from clawkit.ui.choices import (
-    BY,
-    GONE,
-    MAX_REASON,
-    NO,
-    Choice,
-    by_key,
-    choices_for,
-    deny_at,
-    show_question,
-)
 from clawkit.ui.paint import Style
 
+BY = "the person at the terminal"
+NO = Answer("deny", f"{BY} said no", by=BY)
+MAX_REASON = 1_000
+GONE = "No longer asked: answered elsewhere, or too late."
+_KEYS: dict[StoredExtent, str] = {
+    "exact": "e",
+    "subcommand": "c",
+    "preset": "b",
+    "program": "p",
+    "access": "x",
+}
+_WORDS: dict[StoredExtent, str] = {
+    "exact": "exactly this command, in this directory",
+    "subcommand": "this sub-command",
+    "program": "the whole program",
+}
 GUARD_S = 0.3
 """What is typed so soon after a question came up was not meant for it."""
 SETTLE_S = 0.5
 """A letter counts when nothing follows it so soon: who goes on types a message."""
-AROUND = 6
-"""Rows besides the choices that stand below a question."""
 PASTE_S = 0.04
 """Nobody presses two keys so fast."""
+
+
+class Choice(NamedTuple):
+    """One answer, and the words for it."""
+
+    key: str
+    words: str
+    answer: Answer | None
+    """None when the reason is to be asked for."""
+    done: str
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it decides about later questions, too."""
+        return self.answer is not None and self.answer.extent is not None
+
+
+def choices_for(request: Question) -> Iterator[Choice]:
+    """All that can be answered to a question, in the order in which it is shown."""
+    yield Choice("y", "allow once", Answer("allow", by=BY), "Allowed once.")
+    if len(request.stored) < len(request.lasting):
+        words = next(each.words for each in request.lasting if each.extent == "session")
+        answer = Answer("allow", extent="session", by=BY)
+        yield Choice("s", f"allow {words}", answer, f"Allowed: {words}.")
+    for number, each in enumerate(request.stored):
+        extent = cast("StoredExtent", each.extent)
+        words = _WORDS.get(extent, each.words)
+        yield Choice(
+            # The first one is the narrowest.
+            _KEYS[extent] if number else "a",
+            f"always allow {words}",
+            Answer("allow", extent=extent, by=BY),
+            f"Allowed from now on: {words}.",
+        )
+    yield Choice("n", "deny", NO, "Denied.")
+    yield Choice("r", "deny, and tell the model why", None, "")
+
+
+def by_key(among: Sequence[Choice], key: str) -> Choice | None:
+    """The choice that a key makes."""
+    return next((each for each in among if each.key == key), None)
+
+
+def deny_at(among: Sequence[Choice]) -> int:
+    """Where the no is."""
+    return next(number for number, each in enumerate(among) if each.key == "n")
+
+
+def show_question(request: Question, width: int, *, is_own: bool = False) -> list[str]:
+    """All that a person needs to decide, as harmless rows; the first one is the title.
+
+    Who asks is not said when it `is_own`, the agent that the person talks with.
+    """
+    if is_own:
+        request = replace(request, agent="", session="")
+    return render(request, width=width).split("\n")
 
 
 @dataclass
@@ -69,7 +130,6 @@ class Questions:
         columns: Callable[[], int],
         changed: Callable[[], None],
         spill: Callable[[str], None],
-        rows: Callable[[], int] = lambda: 24,
     ) -> None:
         """`changed` is called whenever there is another question, or none any more; `spill` is
         given what was typed and is no answer."""
@@ -78,20 +138,26 @@ class Questions:
         self._columns = columns
         self._changed = changed
         self._spill = spill
-        self._rows = rows
         self.who: Callable[[], tuple[str, str]] = lambda: ("main", "main")
         """Agent and session that the person talks with, and need not be told."""
+        self.waits: Callable[[str, bool], None] = lambda _tool, _is_asked: None
+        """Called with the tool when a question about it begins to wait, and when it ends."""
         self._one_at_a_time = asyncio.Lock()
 
     async def ask(self, request: Question) -> Answer:
-        """The answer. Whatever is not a clear yes is a no. Cancelled when nobody needs it."""
+        """The answer. Whatever is not a clear yes is a no. Cancelled when it is not needed."""
+        self.waits(request.tool, True)
+        try:
+            return await self._ask(request)
+        finally:
+            self.waits(request.tool, False)
+
+    async def _ask(self, request: Question) -> Answer:
         async with self._one_at_a_time:
             loop = asyncio.get_running_loop()
             among = list(choices_for(request))
             is_own = (request.agent, request.session) == self.who()
-            room = self._rows() - len(among) - AROUND
-            shown = show_question(request, self._columns(), room, is_own=is_own)
-            self._show(shown, "")
+            self._show(show_question(request, self._columns(), is_own=is_own), "")
             until = human_time(min(request.timeout_s, MAX_WAIT_S))
             asked = Asked(among, until, loop.create_future(), deny_at(among))
             self.current = asked
@@ -116,12 +182,23 @@ class Questions:
     def press(self, key: str) -> None:
         """A key: a letter, `up`, `down`, `enter`, or `no`."""
         asked = self.current
-        if asked is None or not asked.is_ready or asked.answer.done():
+        if asked is None or asked.answer.done():
             return
         now = asyncio.get_running_loop().time()
+        if not asked.is_ready:
+            # No answer yet, but it may be the beginning of a message.
+            if len(key) == 1 and key.isprintable():
+                asked.typed += key
+                asked.last_s = now
+                if asked.typed.strip(key) or by_key(asked.choices, key.lower()) is None:
+                    typed, asked.typed = asked.typed, ""
+                    self._spill(typed)
+            return
         gap, before = now - asked.last_s, asked.last
         asked.last, asked.last_s = key, now
         pending, asked.pending = asked.pending, None
+        if pending is None and gap >= SETTLE_S:
+            asked.typed = ""
         if asked.settling is not None:
             asked.settling.cancel()
             asked.settling = None

@@ -12,20 +12,19 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from clawkit.core.bounded import in_thread
-from clawkit.ui.completion import LineCompleter
-from clawkit.ui.history import TypedBefore, history_file
+from clawkit.core.tasks import in_thread
+from clawkit.ui.line_input import InputHistory, LineCompleter, history_file
 from clawkit.ui.paint import Paint
 from clawkit.ui.prompt import Prompt
 
 if TYPE_CHECKING:
-    from clawkit.ui.full import Chat
-    from clawkit.ui.talk import Doors
+    from clawkit.ui.session import SessionOpener
+    from clawkit.ui.tui import TuiChat
 
 _ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 
 
-async def run_full(doors: Doors, message: str = "", pictures: Sequence[str] = ()) -> int:
+async def run_full(doors: SessionOpener, message: str = "", pictures: Sequence[str] = ()) -> int:
     """Talk until the person quits; the exit code."""
     terminal = _Terminal(doors)
     loop = asyncio.get_running_loop()
@@ -41,17 +40,17 @@ async def run_full(doors: Doors, message: str = "", pictures: Sequence[str] = ()
 class _Terminal:
     """A prompt, and the conversation as soon as there is one."""
 
-    def __init__(self, doors: Doors) -> None:
+    def __init__(self, doors: SessionOpener) -> None:
         paint = Paint(colours=not os.environ.get("NO_COLOR"), encoding=sys.stdout.encoding)
         self._doors = doors
-        self._history = TypedBefore(history_file())
+        self._history = InputHistory(history_file())
         self._completer = LineCompleter()
         self._early = _Early()
         self.prompt = Prompt(self._early, paint, self._history, self._completer, sys.stdout)
 
     async def run(self, message: str, pictures: Sequence[str]) -> int:
         running = asyncio.ensure_future(self.prompt.run())
-        chat: Chat | None = None
+        chat: TuiChat | None = None
         try:
             above = _Above(self.prompt)
             with redirect_stdout(above), redirect_stderr(above):
@@ -72,22 +71,22 @@ class _Terminal:
             if chat is not None:
                 await chat.close()
 
-    async def _open(self, running: asyncio.Future[int]) -> Chat | None:
+    async def _open(self, running: asyncio.Future[int]) -> TuiChat | None:
         """The conversation; None when the person has left already."""
         shown = asyncio.ensure_future(self.prompt.shown.wait())
         either: set[asyncio.Future[Any]] = {running, shown}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         shown.cancel()
         # Keys are answered while all this is read.
-        for name in ("clawkit.assistant", "clawkit.ui.full"):
+        for name in ("clawkit.agent_session", "clawkit.ui.tui"):
             await in_thread(importlib.import_module, name)
         if running.done():
             return None
-        from clawkit.ui.full import Chat
+        from clawkit.ui.tui import TuiChat
 
-        return Chat(self._doors, self.prompt)
+        return TuiChat(self._doors, self.prompt)
 
-    async def _begin(self, chat: Chat, message: str, pictures: Sequence[str]) -> None:
+    async def _begin(self, chat: TuiChat, message: str, pictures: Sequence[str]) -> None:
         self._history.begin(chat.talk.agent.kit.run.redactor.text)
         self._completer.source = chat
         self.prompt.desk = chat
@@ -116,7 +115,7 @@ class _Early:
         return ""
 
     def queue(self) -> list[str]:
-        return [f"  waits: {text}" for text, _ in self.typed]
+        return [f"  queued: {text}" for text, _ in self.typed]
 
     def toolbar(self) -> str:
         return "starting"

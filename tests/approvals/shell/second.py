@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from clawkit.approvals.shell.nodes import (
+from clawkit.approvals.shell_words import (
     Chain,
     Command,
     For,

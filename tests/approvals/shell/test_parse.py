@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import pytest
 from tests.approvals.shell.cases import DOUBTS, SHAPES, WORDS
 from tests.approvals.shell.views import show_script, show_word
 
-from clawkit.approvals.shell.nodes import Doubt, For, If, Simple, Text, Variable, Word
-from clawkit.approvals.shell.parse import MAX_BYTES, MAX_COMMANDS, MAX_DEPTH, parse
-from clawkit.approvals.shell.source import MAX_CHOSEN_WORDS, MAX_HERE_DOCUMENTS, MAX_WORDS
-from clawkit.approvals.shell.words import MAX_CHOICES, MAX_CHOSEN, MAX_PIECES
+from clawkit.approvals.shell_parse import (
+    MAX_BYTES,
+    MAX_CHOSEN_WORDS,
+    MAX_COMMANDS,
+    MAX_DEPTH,
+    MAX_HERE_DOCUMENTS,
+    MAX_WORDS,
+    parse,
+)
+from clawkit.approvals.shell_words import (
+    MAX_CHOICES,
+    MAX_CHOSEN,
+    MAX_PIECES,
+    Doubt,
+    For,
+    If,
+    Simple,
+    Text,
+    Variable,
+    Word,
+)
 
 
 def only(text: str) -> Simple:
@@ -27,25 +47,43 @@ def doubt(text: str) -> Doubt:
     return caught.value
 
 
-@pytest.mark.parametrize(("text", "expected"), WORDS)
-def test_words_are_decoded(text: str, expected: list[str]) -> None:
+def _words_are_decoded(text: str, expected: list[str]) -> None:
     command = only(text)
     assert [show_word(word) for word in command.words] == expected
     assert not command.assignments
     assert not command.redirects
 
 
-@pytest.mark.parametrize(("text", "expected"), SHAPES)
-def test_commands_are_put_together(text: str, expected: str) -> None:
+def test_words_are_decoded(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = WORDS
+    for text, expected in cases:
+        with subtests.test(text=text, expected=expected):
+            _words_are_decoded(text, expected)
+
+
+def _commands_are_put_together(text: str, expected: str) -> None:
     assert show_script(parse(text)) == expected
 
 
-@pytest.mark.parametrize(("text", "code", "at"), DOUBTS)
-def test_everything_else_is_in_doubt(text: str, code: str, at: int) -> None:
+def test_commands_are_put_together(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = SHAPES
+    for text, expected in cases:
+        with subtests.test(text=text, expected=expected):
+            _commands_are_put_together(text, expected)
+
+
+def _everything_else_is_in_doubt(text: str, code: str, at: int) -> None:
     found = doubt(text)
     assert (found.code, found.at) == (code, at)
     assert found.reason.isprintable()
     assert not found.reason.endswith(".")
+
+
+def test_everything_else_is_in_doubt(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = DOUBTS
+    for text, code, at in cases:
+        with subtests.test(text=text, code=code, at=at):
+            _everything_else_is_in_doubt(text, code, at)
 
 
 def test_a_word_knows_where_it_stands() -> None:
@@ -161,9 +199,12 @@ def test_as_many_here_documents_as_bash_takes() -> None:
     assert len(parse(f"{text}\n{text}").chains) == 2
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def _hostile_sizes_end_in_doubt(text: str) -> None:
+    assert doubt(text).at <= len(text)
+
+
+def test_hostile_sizes_end_in_doubt(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = [
         "(" * MAX_BYTES,
         "( " * (MAX_BYTES // 2),
         "\n" * MAX_BYTES,
@@ -180,10 +221,10 @@ def test_as_many_here_documents_as_bash_takes() -> None:
         "! " * (MAX_BYTES // 2),
         "a;" * (MAX_BYTES // 2),
         "`" * MAX_BYTES,
-    ],
-)
-def test_hostile_sizes_end_in_doubt(text: str) -> None:
-    assert doubt(text).at <= len(text)
+    ]
+    for text in cases:
+        with subtests.test(text=text):
+            _hostile_sizes_end_in_doubt(text)
 
 
 def test_a_closing_bracket_is_no_command_even_behind_a_redirection() -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawkit.approvals.shell.nodes import Simple
-from clawkit.approvals.shell.parse import parse
-from clawkit.approvals.shell.quote import RESERVED, quote
+from clawkit.approvals.shell_parse import parse
+from clawkit.approvals.shell_words import RESERVED, Simple, quote
 
 NASTY = st.text(
     st.one_of(
@@ -21,9 +22,12 @@ NASTY = st.text(
 )
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
+def _quotes_stand_only_where_they_are_needed(value: str, expected: str) -> None:
+    assert quote(value) == expected
+
+
+def test_quotes_stand_only_where_they_are_needed(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = [
         ("git", "git"),
         ("/usr/bin/git", "/usr/bin/git"),
         ("--a,b:c@d%e+f_1.2", "--a,b:c@d%e+f_1.2"),
@@ -40,10 +44,10 @@ NASTY = st.text(
         ("if", "'if'"),
         ("é", "'é'"),
         ("日2", "'日''2'"),
-    ],
-)
-def test_quotes_stand_only_where_they_are_needed(value: str, expected: str) -> None:
-    assert quote(value) == expected
+    ]
+    for value, expected in cases:
+        with subtests.test(value=value, expected=expected):
+            _quotes_stand_only_where_they_are_needed(value, expected)
 
 
 def test_no_word_of_the_shell_is_left_bare() -> None:

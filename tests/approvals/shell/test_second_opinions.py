@@ -19,8 +19,8 @@ from tests.approvals.shell.second import (
     need_shfmt,
 )
 
-from clawkit.approvals.shell.nodes import Doubt, Script
-from clawkit.approvals.shell.parse import parse
+from clawkit.approvals.shell_parse import parse
+from clawkit.approvals.shell_words import Doubt, Script
 
 ACCEPTED = [text for text, _ in (*WORDS, *SHAPES)]
 # As pieces, they meet more often where they mean something.

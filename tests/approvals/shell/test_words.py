@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import pytest
 
-from clawkit.approvals.shell.nodes import Doubt, Glob, Text, Tilde
-from clawkit.approvals.shell.words import WordReader
+from clawkit.approvals.shell_words import Doubt, Glob, Text, Tilde, WordReader
 
 
-@pytest.mark.parametrize("end", ["", *" \t\n;&|<>()"])
-def test_a_word_ends_at_gaps_and_operators(end: str) -> None:
+def _a_word_ends_at_gaps_and_operators(end: str) -> None:
     reader = WordReader(f"x a'b'{end}c", 2)
     assert reader.read() == [(Text("ab" if end else "abc"),)]
     assert reader.end == (6 if end else 7)
+
+
+def test_a_word_ends_at_gaps_and_operators(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Any] = ["", *" \t\n;&|<>()"]
+    for end in cases:
+        with subtests.test(end=end):
+            _a_word_ends_at_gaps_and_operators(end)
 
 
 @pytest.mark.parametrize("char", ["\0", "\x01", "\r", "\x7f"])

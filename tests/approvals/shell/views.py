@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clawkit.approvals.shell.nodes import (
+from clawkit.approvals.shell_words import (
     Chain,
     Command,
     For,

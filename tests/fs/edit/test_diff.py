@@ -98,7 +98,7 @@ def test_line_ends_are_not_shown_unless_they_are_mixed() -> None:
     assert "+a\r" in diff_texts("a\nb\n", "a\r\nb\n").text
 
 
-def test_moved_lines_are_anchored_on_those_that_are_unique() -> None:
+def test_moved_lines_are_anchored() -> None:
     old = ["}", "first", "}", "second", "}"]
     new = ["}", "second", "}", "first", "}"]
     kept = [line for a, _, length in match_lines(old, new) for line in old[a : a + length]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clawkit.errors import ToolInputError
-from clawkit.fs.edit.indent import find_shift
+from clawkit.fs.edit.finder import find_shift
 from clawkit.fs.edit.replace import Outcome, Replacement, apply, apply_exact, tell_lines
 
 
@@ -84,7 +84,9 @@ def test_new_text_gets_the_line_ends_of_its_place(
     [
         ("a\r\nb\r\nc\r\n", "a\nb", "a\nx\nb", "a\r\nx\r\nb\r\nc\r\n", "line ends"),
         ("a\nb\nc\n", "a\r\nb", "a\r\nx", "a\nx\nc\n", "line ends"),
-        ("a\r\nb\nc\n", "a\nb\nc", "a\nx\nc", "a\r\nx\r\nc\n", "blanks at line ends"),
+        ("a\r\nb\nc\n", "a\nb\nc", "a\nx\nc", "a\r\nx\r\nc\n", "line ends"),
+        ("a\r\nb\r\nc\r\n", "\nb\nc", "c", "ac\r\n", "line ends"),
+        ("a\r\nb \r\nc\r\n", "\nb\nc", "c", "ac\r\n", "blanks at line ends"),
         ("a\nlast", "last\n", "end\n", "a\nend", "the missing line end at the end of the file"),
         ("a  \nb\t\nc", "a\nb", "a\nx", "a  \nx\t\nc", "blanks at line ends"),
         ("a\nb\nc", "a  \nb\n", "x\nb\n", "x\nb\nc", "blanks at line ends"),

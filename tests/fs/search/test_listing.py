@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from clawkit.fs.search.listing import Collector, make_collector
-from clawkit.fs.search.query import Find
-from clawkit.fs.search.select import select
+from clawkit.fs.protocols import Find
+from clawkit.fs.search.globs import select
+from clawkit.fs.search.results import Collector, make_collector
 
 
 def collect(

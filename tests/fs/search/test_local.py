@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 from collections.abc import Callable
@@ -13,8 +14,9 @@ from tests.fs.tricks import swapping
 
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolError, ToolInputError
 from clawkit.fs.local import LocalFileSystem
+from clawkit.fs.protocols import Find, Found, Grep, Start
+from clawkit.fs.search import engines
 from clawkit.fs.search.local import LocalSearch
-from clawkit.fs.search.query import Find, Found, Grep, Start
 from clawkit.process import landlock
 
 Make = Callable[..., LocalSearch]
@@ -154,7 +156,7 @@ async def test_a_type_and_a_glob_must_both_fit(make: Make) -> None:
     assert paths(await search.grep(Grep("beta", type="py"))) == ["src/deep/util.py", "src/main.py"]
     assert paths(await search.grep(Grep("beta", type="py", globs=("m*",)))) == ["src/main.py"]
     assert paths(await search.grep(Grep("beta", type="md", globs=("*.py",)))) == []
-    with pytest.raises(ToolInputError, match="no file type 'pyth'; some are"):
+    with pytest.raises(ToolInputError, match="unknown file type 'pyth'; did you mean"):
         await search.grep(Grep("beta", type="pyth"))
 
 
@@ -428,6 +430,7 @@ async def test_a_program_that_dies_is_told(place: Path, waiting: Plain) -> None:
 async def test_no_handle_is_left_open(make: Make, place: Path) -> None:
     search = make()
     await search.grep(Grep("beta"))
+    gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     for query in (Grep("beta"), Grep("a("), Grep("beta", type="no"), Grep("x", path="a.txt")):
         try:
@@ -437,7 +440,7 @@ async def test_no_handle_is_left_open(make: Make, place: Path) -> None:
     await search.find(Find("*"))
     with pytest.raises(ToolInputError):
         await search.find(Find("*", path="a.txt"))
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 @pytest.mark.no_cover
@@ -532,10 +535,12 @@ async def test_searches_can_run_side_by_side(make: Make) -> None:
     assert [each.total for each in found] == [4, 1, 1]
 
 
-async def test_a_search_that_breaks_down_does_not_say_that_there_is_nothing(place: Path) -> None:
-    with (place / "a.txt").open("wb") as file:
-        # More lines than it has the memory for.
-        file.write(b"beta\n" + b"\n" * 60 * 1024 * 1024)
+async def test_a_search_that_breaks_down_does_not_say_that_there_is_nothing(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "MAX_MEMORY", 64 * 1024 * 1024)
+    # More lines than it has the memory for.
+    (place / "a.txt").write_bytes(b"beta\n" + b"\n" * 16 * 1024 * 1024)
     search = LocalSearch(LocalFileSystem(str(place)), str(place), use_landlock=False)
     found = await search.grep(Grep(r"beta\n", path="a.txt", multiline=True))
     assert (found.hits, found.engine, found.stopped) == ((), "python", "failed")

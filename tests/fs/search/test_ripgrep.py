@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from clawkit.errors import ToolError
-from clawkit.fs.search.query import Grep
-from clawkit.fs.search.ripgrep import Ripgrep, explain, find_ripgrep
+from clawkit.fs.protocols import Grep
+from clawkit.fs.search.engines import Ripgrep, explain, find_ripgrep
 
 PACKAGED = os.path.realpath(os.path.join(os.path.dirname(sys.executable), "rg"))
 
@@ -121,6 +121,6 @@ def test_an_unknown_type_is_answered_with_near_ones() -> None:
     ripgrep = find_ripgrep(PACKAGED, ())
     assert ripgrep is not None
     error = explain("rg: unrecognized file type: pyt\n", Grep("p", type="pyt"), ripgrep)
-    assert str(error).startswith("there is no file type 'pyt'; some are 'py'")
+    assert str(error).startswith("unknown file type 'pyt'; did you mean 'py'")
     error = explain("rg: unrecognized file type: qqqqq\n", Grep("p", type="qqqqq"), ripgrep)
     assert "'py', 'js', 'ts'" in str(error)

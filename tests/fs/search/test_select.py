@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clawkit.errors import ToolInputError
-from clawkit.fs.search.select import select
+from clawkit.fs.search.globs import select
 
 BASES = ("/real/ws", "/home/me/ws")
 
@@ -88,8 +88,8 @@ def test_exclusions_are_handed_on() -> None:
         ("a\0b", "NUL"),
         ("[a", "never closed"),
         ("{a", "never closed"),
-        ("!", "nothing"),
-        ("!/", "nothing"),
+        ("!", "what to leave out"),
+        ("!/", "what to leave out"),
         ("![a", "never closed"),
     ],
 )

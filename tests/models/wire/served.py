@@ -11,7 +11,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from clawkit.content import Assistant
-from clawkit.models.base import Decoder, Delta, ServerEvent
+from clawkit.models.protocols import Decoder, Delta
+from clawkit.net.sse import ServerEvent
 
 
 def sse(events: Iterable[dict[str, Any]], *, named: bool = True) -> bytes:

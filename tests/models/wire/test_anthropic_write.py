@@ -23,9 +23,9 @@ from clawkit.content import (
     ToolResult,
     User,
 )
-from clawkit.models.base import Api, Endpoint, Facts, Request, ToolSpec
-from clawkit.models.wire.anthropic import BEGINNING, AnthropicWire, safe_id
-from clawkit.models.wire.shared import NO_IMAGE
+from clawkit.models.protocols import Api, Endpoint, Facts, Request, ToolSpec
+from clawkit.models.wire.anthropic import AnthropicWire, safe_id
+from clawkit.models.wire.request import BEGINNING, NO_IMAGE
 
 API: Api = "anthropic-messages"
 FACTS = Facts(context_window=200_000, max_tokens=64_000, images=True, reasoning=True)

@@ -24,7 +24,7 @@ from clawkit.content import (
     ToolResult,
     User,
 )
-from clawkit.models.base import Endpoint, Facts, ModelError, Request, ToolSpec
+from clawkit.models.protocols import Endpoint, Facts, ModelError, Request, ToolSpec
 from clawkit.models.wire.completions import CompletionsWire
 
 THINKS = Facts(images=True, reasoning=True)

@@ -16,21 +16,19 @@ from tests.models.wire.served import read, serving
 from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.models import Cost
 from clawkit.content import Assistant, Text, Thinking, ToolCall, Usage
-from clawkit.models.base import (
+from clawkit.models.protocols import (
     CallDelta,
     CallStarted,
     Endpoint,
     Facts,
     ModelError,
     Request,
-    ServerEvent,
     TextDelta,
     ThinkingDelta,
 )
-from clawkit.models.wire.answer import Answer, Call, as_text
-from clawkit.models.wire.completions import CompletionsWire
-from clawkit.models.wire.completions_read import CompletionsDecoder
-from clawkit.net.sse import EventStream
+from clawkit.models.wire.answer import Answer, Call, given_arguments
+from clawkit.models.wire.completions import CompletionsDecoder, CompletionsWire
+from clawkit.net.sse import EventStream, ServerEvent
 
 ENDPOINT = Endpoint(
     ModelRef("openai", "gpt-5"),
@@ -586,7 +584,18 @@ def test_arguments_that_are_too_deep_stay_text() -> None:
     assert calls_of(call(0, "a", "f", arguments)) == [("f", '{"a":' * 150 + "{}" + "}" * 150)]
     for _ in range(5_000):
         arguments = [arguments]
-    assert as_text(arguments) == ""
+    with pytest.raises(ModelError, match="nested too deeply"):
+        given_arguments(arguments)
+
+
+def test_arguments_that_are_nested_without_end_are_malformed() -> None:
+    """They were `{}` once, and the call was carried out."""
+    nested = '{"a": ' * 800 + '"\\ud800"' + "}" * 800
+    event = json.dumps(chunk(call(0, "a", "f", "#"))).replace('"#"', nested)
+    decoder = CompletionsDecoder(ENDPOINT)
+    with pytest.raises(ModelError, match="deep"):
+        decoder.feed(ServerEvent("", event))
+    assert decoder.partial().calls == ()
 
 
 def test_large_arguments_are_not_looked_at_again_and_again() -> None:

@@ -14,18 +14,17 @@ from tests.models.wire.served import damaged, events_of, read, serving, sse
 from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.models import Cost
 from clawkit.content import Assistant, Text, Thinking, ToolCall, Usage
-from clawkit.models.base import (
+from clawkit.models.protocols import (
     CallDelta,
     CallStarted,
     Endpoint,
     Facts,
     ModelError,
-    ServerEvent,
     TextDelta,
     ThinkingDelta,
 )
-from clawkit.models.wire.google import GoogleWire
-from clawkit.models.wire.google_read import GoogleDecoder, is_made
+from clawkit.models.wire.google import GoogleDecoder, GoogleWire, is_made
+from clawkit.net.sse import ServerEvent
 
 ENDPOINT = Endpoint(
     ModelRef("google", "gemini-2.5-pro"),
@@ -344,7 +343,7 @@ def test_what_is_no_event_is_malformed(data: str) -> None:
 
 @pytest.mark.parametrize(
     "part",
-    [{"text": "x" * (8 * 1024 * 1024)}, {"text": "", "thoughtSignature": "x" * (8 * 1024 * 1024)}],
+    [{"text": "x" * (2 * 1024 * 1024)}, {"text": "", "thoughtSignature": "x" * (2 * 1024 * 1024)}],
 )
 def test_an_answer_without_end_is_refused(part: dict[str, Any]) -> None:
     decoder = GoogleDecoder(ENDPOINT)

@@ -21,9 +21,9 @@ from clawkit.content import (
     ToolResult,
     User,
 )
-from clawkit.models.base import Api, Endpoint, Facts, ModelError, Request, ToolSpec
-from clawkit.models.wire.google import BEGINNING, SKIP_SIGNATURE, GoogleWire
-from clawkit.models.wire.shared import NO_IMAGE
+from clawkit.models.protocols import Api, Endpoint, Facts, ModelError, Request, ToolSpec
+from clawkit.models.wire.google import SKIP_SIGNATURE, GoogleWire
+from clawkit.models.wire.request import BEGINNING, NO_IMAGE
 
 API: Api = "google-generative-ai"
 BASE = "https://generativelanguage.googleapis.com/v1beta"

@@ -24,7 +24,7 @@ from clawkit.content import (
     ToolResult,
     User,
 )
-from clawkit.models.base import Endpoint, Facts, Request, ToolSpec
+from clawkit.models.protocols import Endpoint, Facts, Request, ToolSpec
 from clawkit.models.wire.responses import ResponsesWire
 
 NATIVE = Endpoint(

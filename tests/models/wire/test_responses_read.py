@@ -15,7 +15,7 @@ from tests.models.wire.served import events_of, read, serving, sse
 from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.models import Cost
 from clawkit.content import Assistant, Text, Thinking, ToolCall, Usage
-from clawkit.models.base import (
+from clawkit.models.protocols import (
     CallDelta,
     CallStarted,
     Delta,
@@ -23,12 +23,11 @@ from clawkit.models.base import (
     Facts,
     ModelError,
     Request,
-    ServerEvent,
     TextDelta,
     ThinkingDelta,
 )
-from clawkit.models.wire.responses import ResponsesWire
-from clawkit.models.wire.responses_read import ResponsesDecoder
+from clawkit.models.wire.responses import ResponsesDecoder, ResponsesWire
+from clawkit.net.sse import ServerEvent
 
 ENDPOINT = Endpoint(
     ModelRef("openai", "gpt-5"),
@@ -535,3 +534,12 @@ def test_whatever_comes_there_is_an_answer_or_a_model_error(events: list[Any]) -
         found = error.partial or pytest.fail("an error without what had come")
     body = ResponsesWire(ENDPOINT).write(Request("", [found]))
     assert json.loads(body)["stream"] is True
+
+
+def test_arguments_that_are_nested_without_end_are_malformed() -> None:
+    nested = '{"a": ' * 800 + '"\\ud800"' + "}" * 800
+    done = json.dumps(event("output_item.done", output_index=0, item=call("#")))
+    decoder = ResponsesDecoder(ENDPOINT)
+    with pytest.raises(ModelError, match="deep"):
+        decoder.feed(ServerEvent("", done.replace('"#"', nested)))
+    assert decoder.partial().calls == ()

@@ -1,23 +1,134 @@
-"""Agents and what they are made of: `agents`."""
+"""Agents, what goes into their context, and conversations: `agents` and `session`."""
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
 
 from clawkit.config.section import Conflict, Count, Name, Override, Positive, Section
-from clawkit.config.sections.automation import Heartbeat
-from clawkit.config.sections.context import Compaction, ContextLimits, ContextPruning
-from clawkit.config.sections.memory import AgentMemory, MemorySearch
 from clawkit.config.sections.sandbox import Sandbox
-from clawkit.config.sections.session import GroupChat
-from clawkit.config.sections.shared import ModelInput, Thinking
+from clawkit.config.sections.shared import ModelInput, Scope, Thinking
 from clawkit.config.sections.tools import AgentTools
 from clawkit.errors import ConfigError, Issue
-from clawkit.text import nearest, one_line
+from clawkit.text import nearest, one_line, parse_time
+
+if TYPE_CHECKING:
+    from clawkit.config.sections.automation import Heartbeat
+    from clawkit.config.sections.memory import AgentMemory, MemorySearch
+    from clawkit.config.sections.messaging import GroupChat
+
+
+class ContextLimits(Section):
+    """How much text goes into the context."""
+
+    memory_get_max_chars: Annotated[int, Meta(ge=1, le=250_000)] = 12_000
+    """Most characters `memory_get` returns; default 12000."""
+    post_compaction_max_chars: Positive | None = None
+    """Most characters kept of workspace rules after compaction."""
+
+
+class Compaction(Section):
+    """Shortening long conversations."""
+
+    enabled: bool = True
+    """Shorten conversations that get too long; default true."""
+    model: str | None = None
+    """Model that writes the summary; unset is the agent's."""
+    keep_recent_tokens: Positive | None = None
+    """Tokens of recent conversation kept word for word."""
+    recent_turns_preserve: Count | None = None
+    """Recent turns kept word for word."""
+    timeout_seconds: Positive | None = None
+    """Seconds until it fails."""
+
+
+class PruningTools(Section):
+    """Whose results may be left out."""
+
+    allow: list[str] | None = None
+    """Only results of these tools; unset means all."""
+    deny: list[str] = []
+    """Tools whose results are always kept."""
+
+
+class HardClear(Section):
+    """Replacing an old result as a whole."""
+
+    enabled: bool = True
+    """Replace results when shortening them is not enough; default true."""
+    placeholder: str = "[Old tool result content cleared]"
+    """Text that stands in its place."""
+
+
+class ContextPruning(Section):
+    """Leaving out old tool results once the provider's cache has expired."""
+
+    mode: Literal["off", "cache-ttl"] = "off"
+    """Off (default), or once the cache has expired."""
+    ttl: str = "5m"
+    """When the cache expires, such as `5m` (default) or `1h`."""
+    tools: PruningTools = PruningTools()
+    """Whose results may be left out."""
+    hard_clear: HardClear = HardClear()
+    """Replacing an old result as a whole."""
+
+    @classmethod
+    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
+        try:
+            parse_time(str(raw.get("ttl", "5m")))
+        except ValueError as error:
+            yield "ttl", str(error), "Write a number and s, m, h or d"
+
 
 MAIN = "main"
+
+
+class Reset(Section):
+    """When a conversation starts afresh."""
+
+    mode: Literal["daily", "idle"] | None = None
+    """At an hour of the day, or after a pause."""
+    at_hour: Annotated[int, Meta(ge=0, le=23)] | None = None
+    """Hour for mode daily, 0 to 23."""
+    idle_minutes: Positive | None = None
+    """Minutes of pause."""
+
+
+class PingPong(Section):
+    """Conversations between agents."""
+
+    max_ping_pong_turns: Annotated[int, Meta(ge=0, le=5)] = 5
+    """Most turns of two agents with each other, 0 to 5; default 5."""
+
+
+class Session(Section):
+    """How messages are sorted into conversations."""
+
+    scope: Literal["per-sender", "global"] = "per-sender"
+    """A conversation for each sender (default), or one for all."""
+    dm_scope: Literal["main", "per-peer", "per-channel-peer", "per-account-channel-peer"] | None = (
+        None
+    )
+    """Whether direct chats share the main conversation or have their own."""
+    main_key: Name = "main"
+    """Key of the main conversation; default main."""
+    identity_links: dict[str, list[str]] = {}
+    """Person to their ids on all channels, so that they are one."""
+    reset: Reset = Reset()
+    """When a conversation starts afresh."""
+    reset_by_type: dict[str, Reset] = {}
+    """When conversations start afresh, by kind: direct, group or thread."""
+    reset_by_channel: dict[str, Reset] = {}
+    """When conversations start afresh, by channel."""
+    reset_triggers: list[str] | None = None
+    """Messages that start afresh; unset is /new and /reset."""
+    store: str | None = None
+    """File in which conversations are kept; unset is `sessions.sqlite` in the state directory."""
+    send_policy: Scope = Scope()
+    """Conversations that may be answered."""
+    agent_to_agent: PingPong = PingPong()
+    """Conversations between agents."""
 
 
 class ModelEntry(Section):
@@ -125,7 +236,7 @@ class AgentCommon(Section):
     """Most answers of the model to one message; unset is 200."""
     max_cost: Annotated[float, Meta(gt=0)] | None = None
     """Dollars that one conversation may cost; unset is no limit."""
-    memory_search: Override[MemorySearch] | None = None
+    memory_search: "Override[MemorySearch] | None" = None
     """Changes to `memory.search`, in the older place."""
 
 
@@ -162,7 +273,7 @@ class AgentDefaults(AgentCommon):
     """Shortening long conversations."""
     context_pruning: ContextPruning = ContextPruning()
     """Leaving out old tool results."""
-    heartbeat: Heartbeat = Heartbeat()
+    heartbeat: "Heartbeat | None" = None
     """A turn at regular times, to see whether something needs attention."""
     sandbox: Sandbox = Sandbox()
     """Isolation of commands and files."""
@@ -185,7 +296,7 @@ class Agent(AgentCommon):
     """Directory of its models and credentials."""
     identity: Identity = Identity()
     """How it presents itself."""
-    group_chat: GroupChat | None = None
+    group_chat: "GroupChat | None" = None
     """How it behaves in groups."""
     tools: AgentTools = AgentTools()
     """Its tools."""
@@ -193,9 +304,9 @@ class Agent(AgentCommon):
     """Isolation of its commands."""
     subagents: Override[Subagents] | None = None
     """Sub-agents it may start."""
-    heartbeat: Override[Heartbeat] | None = None
+    heartbeat: "Override[Heartbeat] | None" = None
     """A turn at regular times, to see whether something needs attention."""
-    memory: AgentMemory | None = None
+    memory: "AgentMemory | None" = None
     """Its long-term memory."""
 
 
@@ -230,6 +341,10 @@ class Agents(Section):
                     f"the agent under {name!r} calls itself {agent['id']!r}",
                     "Remove its id: the key is the id",
                 )
+
+    def sandbox_of(self, agent: str) -> Sandbox:
+        """The sandbox of an agent, with what is set for all."""
+        return self.defaults.sandbox.merged(self.get(agent).sandbox)
 
     def key_of(self, agent_id: str) -> str:
         """Where an agent's settings are written; empty when there are none."""

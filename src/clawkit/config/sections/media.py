@@ -6,8 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from clawkit.config.section import Conflict, Positive, SecretInput, Section
-from clawkit.config.sections.request import Request
-from clawkit.config.sections.shared import Headers, Scope
+from clawkit.config.sections.shared import Headers, Request, Scope
 
 Capability = Literal["image", "audio", "video"]
 

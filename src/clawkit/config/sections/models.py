@@ -6,8 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from clawkit.config.section import Name, Positive, SecretInput, Section
-from clawkit.config.sections.request import Request
-from clawkit.config.sections.shared import Headers
+from clawkit.config.sections.shared import Headers, Request
 
 Api = Literal[
     "openai-completions",

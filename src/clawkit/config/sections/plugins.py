@@ -25,8 +25,21 @@ class PluginLlm(Section):
     """Let it choose the model; default false."""
     allowed_completion_models: list[str] | None = None
     """Models it may choose; unset means all."""
+    allowed_models: list[str] | None = None
+    """Models it may override with, `*` for any; unset means all."""
     allow_auth_profile_override: bool = False
     """Let it choose the credential; default false."""
+    allow_agent_id_override: bool = False
+    """Let it ask on behalf of another agent; default false."""
+
+
+class PluginSubagent(Section):
+    """Which models the sub-agents of a plugin may use."""
+
+    allow_model_override: bool = False
+    """Let it choose the model of a sub-agent; default false."""
+    allowed_models: list[str] | None = None
+    """Models it may choose, `*` for any; unset means all."""
 
 
 class PluginEntry(Section):
@@ -40,6 +53,8 @@ class PluginEntry(Section):
     """What its hooks may do."""
     llm: PluginLlm = PluginLlm()
     """What it may do with models."""
+    subagent: PluginSubagent = PluginSubagent()
+    """Which models its sub-agents may use."""
 
 
 class PluginLoad(Section):

@@ -17,7 +17,8 @@ from clawkit.config.section import (
 )
 
 SandboxMode = Literal["off", "non-main", "all", "auto"]
-Backend = Literal["auto", "bwrap", "landlock", "docker", "podman", "ssh"]
+Backend = Literal["auto", "bwrap", "landlock", "docker", "podman", "ssh", "openshell", "crabbox"]
+Network = Literal["none", "allowlist", "full"]
 Access = Literal["none", "ro", "rw"]
 
 
@@ -168,6 +169,15 @@ class Prune(Section):
     """Days of age; 0 turns it off, default 7."""
 
 
+class Limits(Section):
+    """Limits for every process of a command in a local sandbox."""
+
+    memory_mb: Count = 0
+    """Most memory of one process, in megabytes; 0 (default) for no limit."""
+    file_mb: Count = 10_240
+    """Largest file that a command may write, in megabytes; default 10240, 0 for no limit."""
+
+
 class Sandbox(Section):
     """Isolation of commands and files."""
 
@@ -176,6 +186,22 @@ class Sandbox(Section):
     default)."""
     backend: Backend = "auto"
     """What isolates; auto (default) takes bwrap, then landlock."""
+    network: Network = "none"
+    """Network of commands: none (default), the hosts in allowHosts, or full."""
+    allow_hosts: list[str] = []
+    """Hosts for network allowlist, as `name`, `*.example.org` or `name:port`; `packages` for those
+    of package managers."""
+    allow_private: list[str] = []
+    """Addresses for network allowlist that are not public, such as a mirror's: `10.1.2.3` or
+    `10.1.2.3:8080`."""
+    hide_paths: list[str] = []
+    """Files and directories that commands cannot read, besides the built-in secret paths."""
+    show_paths: list[str] = []
+    """Secret paths that commands may read all the same."""
+    write_paths: list[str] = []
+    """Directories outside the workspace that commands may change."""
+    limits: Limits = Limits()
+    """Limits for every process of a command."""
     scope: Literal["session", "agent", "shared"] = "session"
     """One sandbox for each session (default), for each agent, or one for all."""
     workspace_access: Access | None = None
@@ -192,6 +218,30 @@ class Sandbox(Section):
     """A browser in a container."""
     prune: Prune = Prune()
     """When unused sandboxes are removed."""
+
+    @classmethod
+    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
+        if raw.get("allowHosts") or raw.get("allowPrivate"):
+            from clawkit.net.host_rules import check_host
+
+            for key in ("allowHosts", "allowPrivate"):
+                for host in raw.get(key) or ():
+                    if problem := check_host(host, is_private=key == "allowPrivate"):
+                        yield key, problem, "Fix or remove it"
+
+    def is_required(self, session: str) -> bool:
+        """Whether commands of a session run in a sandbox or not at all."""
+        return self.is_on(session) and (self.mode != "auto" or self.backend != "auto")
+
+    def is_on(self, session: str) -> bool:
+        """Whether commands of a session are to run in a sandbox, if there is one."""
+        return self.mode == "auto" or self.covers(session)
+
+    def covers(self, session: str) -> bool:
+        """Whether a session as a whole is sandboxed: its tools and files as well as its commands.
+        In mode auto only commands are."""
+        is_main = session == "main" or session.endswith(":main")
+        return self.mode == "all" or (self.mode == "non-main" and not is_main)
 
     def access(self) -> Access:
         """The workspace inside, with the default that belongs to the mode."""

@@ -1,18 +1,272 @@
-"""Tools and what limits them: `tools`, and `tools` of one agent."""
+"""Tools and what limits them: `tools`, `tools` of one agent, and `approvals`."""
 
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import msgspec
+from msgspec import Meta
 
-from clawkit.config.section import Conflict, Override, Positive, Section
-from clawkit.config.sections.exec import Exec
-from clawkit.config.sections.fs import Fs
-from clawkit.config.sections.media import Media
-from clawkit.config.sections.policy import ProviderPolicy, Rule, Senders, ToolScope
-from clawkit.config.sections.shared import People
-from clawkit.config.sections.web import Web
+from clawkit.config.section import Conflict, Count, Name, Override, Positive, Section
+from clawkit.config.sections.shared import ModelInput, People
+
+if TYPE_CHECKING:
+    from clawkit.config.sections.media import Media
+    from clawkit.config.sections.messaging import Forwarding, MessageTool
+    from clawkit.config.sections.web import Web
+
+Profile = Literal["minimal", "coding", "messaging", "full"]
+Effect = Literal["deny", "ask", "allow"]
+
+
+class ToolPolicy(Section):
+    """Allow and deny lists. Entries are tool names, `group:` names, plugin ids or `*` patterns."""
+
+    allow: list[str] | None = None
+    """Only these tools stay. Empty restricts nothing; nor unset, but for sandbox and sub-agent."""
+    also_allow: list[str] | None = None
+    """Tools to add to the profile or the defaults; not together with `allow`."""
+    deny: list[str] | None = None
+    """Tools to remove; wins over every allow."""
+
+    @classmethod
+    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
+        if raw.get("allow") and raw.get("alsoAllow"):
+            yield (
+                "alsoAllow",
+                "cannot be combined with 'allow' in one place",
+                "Move its entries into allow, or use a profile with alsoAllow",
+            )
+
+
+class ProviderPolicy(ToolPolicy):
+    """Allow and deny lists on top of a profile."""
+
+    profile: Profile | None = None
+    """Set of tools to start from; unset and `full` mean all of them."""
+
+
+class ToolScope(Section):
+    """Holder of a tool policy for one kind of session."""
+
+    tools: ToolPolicy = ToolPolicy()
+    """Allow and deny lists for these sessions."""
+
+
+Senders = dict[str, ToolPolicy]
+"""Keys: `channel:<channel>:<id>`, `id:`, `e164:`, `username:`, `name:` or `*`."""
+
+
+class Rule(Section):
+    """One rule over the arguments of a call."""
+
+    tool: Name
+    """Tool the rule is about: a name, `group:` name or `*` pattern."""
+    effect: Effect
+    """What happens on a match: refuse, ask a person, or go ahead."""
+    action: Name | None = None
+    """Only calls with this `action`, for tools that have actions."""
+    params: dict[str, str] = {}
+    """Parameter name to a `*` pattern or `/regex/`; all of them must match."""
+    reason: str | None = None
+    """Shown to the person and the model on a match."""
+
+
+class LspServer(Section):
+    """A language server beyond those clawkit knows."""
+
+    command: list[str]
+    """Program and arguments that start the server."""
+    files: list[str]
+    """Patterns of the files it is for, such as `*.zig`."""
+    root_markers: list[str] = []
+    """File names that mark a project root, such as `build.zig`."""
+
+
+class Lsp(Section):
+    """Problems reported by language servers after a file was changed."""
+
+    enabled: bool = True
+    """Report new problems after an edit; default true."""
+    timeout_ms: Positive = 2_000
+    """Longest time a result waits for problems, in milliseconds; default 2000."""
+    servers: dict[str, LspServer] = {}
+    """Further language servers, by name."""
+
+
+class Fs(Section):
+    """What the file tools may reach."""
+
+    workspace_only: bool = True
+    """Keep the file tools inside the workspace; default true."""
+    read_roots: list[str] = []
+    """Directories outside the workspace that may be read."""
+    write_roots: list[str] = []
+    """Directories outside the workspace that may be read and written."""
+    protected: Literal["ask", "deny"] = "ask"
+    """Writing protected files such as .git/hooks: ask a person (default) or refuse."""
+    hard_links: Literal["refuse", "allow"] = "refuse"
+    """Files with several names, which may lie outside: refuse (default) or allow."""
+    lsp: Lsp = Lsp()
+    """Problems reported by language servers after a change."""
+    ripgrep: str | None = None
+    """Path of the ripgrep program; unset looks on PATH, then in the package."""
+
+
+Host = Literal["auto", "sandbox", "gateway", "node"]
+Security = Literal["deny", "allowlist", "full"]
+Ask = Literal["off", "on-miss", "always"]
+Mode = Literal["deny", "allowlist", "ask", "auto", "full"]
+
+MODES: dict[Mode, tuple[Security, Ask]] = {
+    "deny": ("deny", "off"),
+    "allowlist": ("allowlist", "off"),
+    "ask": ("allowlist", "on-miss"),
+    "auto": ("allowlist", "on-miss"),
+    "full": ("full", "off"),
+}
+"""What each mode stands for; `auto` also lets a model review a command before a person."""
+
+SAFE_BINS = ("jq", "grep", "cut", "sort", "uniq", "head", "tail", "tr", "wc")
+
+
+class ApplyPatch(Section):
+    """The `apply_patch` tool."""
+
+    enabled: bool | None = None
+    """Turn the tool on or off; unset offers it to OpenAI models and those in allowModels."""
+    workspace_only: bool = True
+    """Keep patches inside the workspace; default true."""
+    allow_models: list[str] = []
+    """Models that get the tool, as `model` or `provider/model`; with enabled true, only these."""
+
+
+class SafeBinProfile(Section):
+    """Which arguments of a program are harmless; anything else needs approval."""
+
+    min_positional: Count | None = None
+    """Fewest arguments that are not flags; default 0."""
+    max_positional: Count | None = None
+    """Most arguments that are not flags; unset means no limit."""
+    allowed_flags: list[str] = []
+    """Flags without a value that are allowed."""
+    allowed_value_flags: list[str] = []
+    """Flags with a value that are allowed."""
+    denied_flags: list[str] = []
+    """Flags that are never allowed."""
+
+
+class Reviewer(Section):
+    """The model that looks at commands before a person does, in mode `auto`."""
+
+    model: ModelInput | None = None
+    """Model to ask; unset uses the agent's own."""
+    thinking: Literal["minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    """How long the model may think."""
+    fast_mode: bool | None = None
+    """Use the provider's faster variant."""
+    timeout_ms: Positive = 30_000
+    """Longest wait for a review, in milliseconds; default 30000."""
+
+
+class Exec(Section):
+    """Where commands run, which of them need approval, and their limits."""
+
+    ALIASES: ClassVar[dict[str, str]] = {"timeoutSeconds": "timeoutSec"}
+
+    host: Host = "auto"
+    """Where commands run; auto (default) is the sandbox if there is one, else the gateway."""
+    mode: Mode | None = None
+    """One word for security and ask: deny, allowlist, ask, auto or full."""
+    security: Security | None = None
+    """No commands, allowed ones, or all; unset means allowlist outside the sandbox."""
+    ask: Ask | None = None
+    """When a person is asked; unset means on-miss outside the sandbox."""
+    node: str | None = None
+    """Node that runs commands when host is `node`."""
+    path_prepend: list[str] = []
+    """Directories to put in front of PATH."""
+    login_path: bool = True
+    """Ask the login shell once for PATH; default true."""
+    inherit_env: list[str] = []
+    """Variables that commands get beside the known harmless ones, even if they hold credentials;
+    default none."""
+    safe_bins: list[str] = msgspec.field(default_factory=lambda: list(SAFE_BINS))
+    """Programs that need no approval with harmless arguments; default jq, grep, cut, sort, uniq,
+    head, tail, tr, wc."""
+    safe_bin_trusted_dirs: list[str] = []
+    """Directories safe programs may come from besides /bin and /usr/bin."""
+    safe_bin_profiles: dict[str, SafeBinProfile] = {}
+    """Harmless arguments of further safe programs, by name."""
+    strict_inline_eval: bool = False
+    """Always ask for code given on the command line, such as `python -c`."""
+    unconfined: Literal["ask", "allow"] = "ask"
+    """Commands that an allowlist entry matches, where the kernel cannot confine them: ask
+    (default), or allow."""
+    redirects: Literal["ask", "workspace"] = "ask"
+    """Writing files with `>`: ask (default), or allow inside the workspace."""
+    grant_expiry_days: Annotated[int, Meta(ge=1, le=3650)] | None = None
+    """Days until a lasting approval of a scheduled job ends; unset means never."""
+    reviewer: Reviewer = Reviewer()
+    """The reviewing model of mode `auto`."""
+    background_ms: Positive = 10_000
+    """Milliseconds until a running command goes to the background; default 10000."""
+    timeout_sec: Annotated[int, Meta(ge=10)] = 1800
+    """Seconds until a command is ended; at least 10, default 1800."""
+    no_output_timeout_sec: Count = 0
+    """Seconds without output until a command is ended; 0 (default) for never."""
+    cleanup_ms: Positive = 1_800_000
+    """Milliseconds a finished command's output is kept; default 1800000."""
+    max_running: Positive = 64
+    """Most commands running at once; default 64."""
+    max_processes: Annotated[int, Meta(ge=10)] = 1_000
+    """Most processes of one command, which is ended when it has more; default 1000."""
+    approval_running_notice_ms: Count = 10_000
+    """Milliseconds until a note that an approved command still runs; default 10000."""
+    notify_on_exit: bool = True
+    """Tell the session when a background command ends; default true."""
+    notify_on_exit_empty_success: bool = False
+    """Tell it also when the command succeeded without output; default false."""
+    apply_patch: ApplyPatch = ApplyPatch()
+    """The `apply_patch` tool."""
+
+    @classmethod
+    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
+        mode = raw.get("mode")
+        for key in ("security", "ask"):
+            if mode is not None and raw.get(key) is not None:
+                yield (
+                    key,
+                    f"cannot be combined with 'mode', which is {mode!r}",
+                    f"Remove {key}, or replace mode by security and ask",
+                )
+
+    def merged(self, override: "Override[Self] | None") -> Self:
+        base = self
+        given = {key for key in ("mode", "security", "ask") if getattr(override, key, None)}
+        if "mode" in given:
+            base = msgspec.structs.replace(self, security=None, ask=None)
+        elif given and self.mode:
+            security, ask = MODES[self.mode]
+            base = msgspec.structs.replace(self, mode=None, security=security, ask=ask)
+        return super(Exec, base).merged(override)
+
+    def policy(self) -> tuple[Security, Ask]:
+        """Security and ask outside the sandbox, from `mode`, the two settings or the defaults."""
+        if self.mode:
+            return MODES[self.mode]
+        return self.security or "allowlist", self.ask or "on-miss"
+
+
+class Approvals(Section):
+    """Asking a person before something is done."""
+
+    timeout_seconds: Annotated[int, Meta(ge=1, le=86_400)] = 120
+    """Seconds to wait for an answer; default 120."""
+    exec: "Forwarding | None" = None
+    """Forwarding of questions about commands."""
+    plugin: "Forwarding | None" = None
+    """Forwarding of questions asked by plugins."""
 
 
 class Elevated(Section):
@@ -120,64 +374,6 @@ class Experimental(Section):
     """Offer `update_plan`; unset offers it to strict-agentic GPT-5 runs only."""
 
 
-class Marker(Section):
-    """Text that shows where a message came from."""
-
-    enabled: bool = True
-    """Mark messages sent to another conversation; default true."""
-    prefix: str = "[from {channel}] "
-    """Text before the message; {channel} is the origin."""
-    suffix: str = ""
-    """Text after the message."""
-
-
-class CrossContext(Section):
-    """Sending to conversations other than the one a session belongs to."""
-
-    allow_within_provider: bool = False
-    """Other conversations of the same channel; default false."""
-    allow_across_providers: bool = False
-    """Conversations of other channels; default false."""
-    marker: Marker = Marker()
-    """Text that shows where a message came from."""
-
-
-class MessageActions(Section):
-    """Actions of the `message` tool."""
-
-    allow: list[str] | None = None
-    """Only these actions are offered; unset means all."""
-
-
-class Broadcast(Section):
-    """Sending one message to many places."""
-
-    enabled: bool = True
-    """Offer the `broadcast` action; default true."""
-
-
-class MessageTool(Section):
-    """The `message` tool."""
-
-    cross_context: CrossContext = CrossContext()
-    """Sending to conversations other than the session's own."""
-    allow_cross_context_send: bool | None = None
-    """Older form of both `crossContext` permissions at once."""
-    actions: MessageActions = MessageActions()
-    """Which actions are offered."""
-    broadcast: Broadcast = Broadcast()
-    """Sending one message to many places."""
-
-    @classmethod
-    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
-        if raw.get("allowCrossContextSend") is not None and raw.get("crossContext"):
-            yield (
-                "allowCrossContextSend",
-                "cannot be combined with 'crossContext', the newer form",
-                "Keep crossContext only",
-            )
-
-
 class ToolSettings(ProviderPolicy):
     """What `tools` and `tools` of one agent have in common."""
 
@@ -204,11 +400,11 @@ class Tools(ToolSettings):
     """The file tools."""
     loop_detection: LoopDetection = LoopDetection()
     """Guard against calls that repeat without progress."""
-    web: Web = Web()
+    web: "Web | None" = None
     """Searching and fetching on the web."""
-    media: Media = Media()
+    media: "Media | None" = None
     """Understanding images, sound and video."""
-    message: MessageTool = MessageTool()
+    message: "MessageTool | None" = None
     """The `message` tool."""
     agent_to_agent: AgentToAgent = AgentToAgent()
     """Messages between agents."""
@@ -250,5 +446,5 @@ class AgentTools(ToolSettings):
     """The file tools."""
     loop_detection: Override[LoopDetection] | None = None
     """Guard against calls that repeat without progress."""
-    message: Override[MessageTool] | None = None
+    message: "Override[MessageTool] | None" = None
     """The `message` tool."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from difflib import SequenceMatcher
 from typing import NamedTuple
 
 from clawkit.fs.masks import hide_keys
@@ -16,7 +17,8 @@ MAX_LINES = 20_000
 MAX_CHANGED = 2_000
 """Most changed lines that are worth telling."""
 MAX_SHOWN = 100_000
-_MAX_DEPTH = 16
+MAX_WORK = 8_000_000
+"""Steps of comparing lines: about half a second."""
 _KEY_LINE = re.compile(r"[A-Za-z0-9+/=]+|.*PRIVATE KEY.*")
 
 Show = Callable[[str], str]
@@ -118,74 +120,34 @@ def split_lines(text: str) -> list[str]:
 def match_lines(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int, int]]:
     """Runs of lines that both have, in order: where in `old`, where in `new`, how many.
 
-    Lines that occur once on either side are the anchors. That takes near-linear time whatever the
-    lines are, and the result is a true difference, if not always the shortest.
+    What lies between the common ends counts as changed altogether where a closer look would take
+    too long.
     """
-    found: list[tuple[int, int, int]] = []
-    work = [(_Range(0, len(old), 0, len(new)), 0)]
-    while work:
-        (a, a_end, b, b_end), depth = work.pop()
-        start = a
-        while a < a_end and b < b_end and old[a] == new[b]:
-            a, b = a + 1, b + 1
-        if a > start:
-            found.append((start, b - (a - start), a - start))
-        end = a_end
-        while a_end > a and b_end > b and old[a_end - 1] == new[b_end - 1]:
-            a_end, b_end = a_end - 1, b_end - 1
-        if end > a_end:
-            found.append((a_end, b_end, end - a_end))
-        if a == a_end or b == b_end or depth == _MAX_DEPTH:
-            continue
-        anchors = _anchors(old, new, _Range(a, a_end, b, b_end))
-        for i, j in anchors:
-            found.append((i, j, 1))
-            work.append((_Range(a, i, b, j), depth + 1))
-            a, b = i + 1, j + 1
-        if anchors:
-            work.append((_Range(a, a_end, b, b_end), depth + 1))
-    return _joined(sorted(found))
+    low, high = 0, min(len(old), len(new))
+    while low < high and old[low] == new[low]:
+        low += 1
+    end = 0
+    while end < high - low and old[-1 - end] == new[-1 - end]:
+        end += 1
+    middle, new_middle = old[low : len(old) - end], new[low : len(new) - end]
+    runs = [(0, 0, low)] if low else []
+    if middle and new_middle and _estimate(middle, new_middle) <= MAX_WORK:
+        blocks = SequenceMatcher(None, middle, new_middle).get_matching_blocks()
+        runs += [(i + low, j + low, length) for i, j, length in blocks if length]
+    if end:
+        runs.append((len(old) - end, len(new) - end, end))
+    return runs
 
 
-def _anchors(old: Sequence[str], new: Sequence[str], part: _Range) -> list[tuple[int, int]]:
-    """The most pairs of lines, each the only one of its kind on its side, that are in order."""
-    theirs = _only_ones(new, part.b, part.b_end)
-    ours = _only_ones(old, part.a, part.a_end)
-    pairs = [(i, j) for line, i in ours.items() if i >= 0 and (j := theirs.get(line, -1)) >= 0]
-    lasts: list[int] = []
-    chains: list[tuple[int, int]] = []
-    before: list[int] = []
-    ends: list[int] = []
-    for at, (i, j) in enumerate(pairs):
-        length = bisect_left(lasts, j)
-        before.append(ends[length - 1] if length else -1)
-        chains.append((i, j))
-        lasts[length : length + 1] = [j]
-        ends[length : length + 1] = [at]
-    rising: list[tuple[int, int]] = []
-    at = ends[-1] if ends else -1
-    while at >= 0:
-        rising.append(chains[at])
-        at = before[at]
-    return rising[::-1]
-
-
-def _only_ones(lines: Sequence[str], start: int, end: int) -> dict[str, int]:
-    """Where each line is; -1 when it is there more than once."""
-    places: dict[str, int] = {}
-    for at in range(start, end):
-        line = lines[at]
-        places[line] = -1 if line in places else at
-    return places
-
-
-def _joined(runs: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    joined: list[tuple[int, int, int]] = []
-    for a, b, length in runs:
-        if joined and (joined[-1][0] + joined[-1][2], joined[-1][1] + joined[-1][2]) == (a, b):
-            a, b, length = joined[-1][0], joined[-1][1], joined.pop()[2] + length
-        joined.append((a, b, length))
-    return joined
+def _estimate(old: Sequence[str], new: Sequence[str]) -> int:
+    """The steps that `SequenceMatcher` takes: the pairs of equal lines, those of lines that are all
+    over the place aside, once for each gap between runs."""
+    counts, popular = Counter(new), 1 + len(new) // 100
+    gone = sum(line not in counts for line in old)
+    come = len(new) - sum((counts & Counter(old)).values())
+    is_popular = len(new) >= 200
+    pairs = sum(n for line in old if (n := counts[line]) and not (is_popular and n > popular))
+    return (pairs + len(old)) * min(gone + come + 1, len(old), len(new))
 
 
 def _regions(text: str, pieces: Sequence[Piece]) -> Iterator[tuple[int, int, int]]:

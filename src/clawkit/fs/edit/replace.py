@@ -10,15 +10,15 @@ from typing import NamedTuple
 
 from clawkit.errors import ToolInputError
 from clawkit.fs.edit.diff import Piece, Show
-from clawkit.fs.edit.tolerant import (
+from clawkit.fs.edit.finder import (
     MAX_CHARS,
     TOO_LARGE,
     Haystack,
+    explain_missing,
     find_all,
     find_almost,
     line_end_at,
 )
-from clawkit.fs.masks import first_mask
 
 _QUICK_PLACES = 10_000
 _TOLD_LINES = 5
@@ -99,17 +99,6 @@ def apply(text: str, edits: Sequence[Replacement], *, path: str, show: Show = st
     return _make(text, found)
 
 
-def check_characters(text: str, name: str) -> None:
-    """Raises `ToolInputError` for a text that no file can hold."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ToolInputError(
-            f"{name} has half a character ({text[error.start]!r}) at position {error.start}; send "
-            "whole characters"
-        ) from None
-
-
 def tell_lines(outcome: Outcome) -> str:
     """The lines that were replaced, as they are numbered now: `lines 3, 10-12`."""
     ranges: list[str] = []
@@ -143,7 +132,7 @@ def _locate(haystack: Haystack, edit: Replacement, number: int) -> list[Found]:
 def _fit(text: str, at: int, edit: Replacement) -> Piece:
     """The replacement at a place, with the line ends that are used there.
 
-    Whoever gives a `\\r` decides about line ends; the texts are then taken as they are.
+    A `\\r` in the old text decides about line ends: the texts are then taken as they are.
     """
     start, end, new = at, at + len(edit.old), edit.new
     if "\r" in edit.old:
@@ -175,19 +164,8 @@ def _make(text: str, found: Iterable[Found]) -> Outcome:
 def _explain_missing(text: str, old: str, name: str, path: str, show: Show | None) -> str:
     if not old:
         return f"{name} is empty, but {path!r} is not; give the text to replace, or use write"
-    told = f"{name} is not in {path!r}, so nothing was changed"
-    mask = first_mask(old)
-    if mask and mask not in text:
-        told += (
-            f". It has {mask!r} in it: that is how secrets are shown, not what the file holds, so "
-            "leave that part out of oldText"
-        )
-    if show is None:
-        return told
-    from clawkit.fs.edit.near import describe_near  # only where an edit fails
-
-    near = describe_near(text, old, show)
-    return f"{told}. {near}" if near else f"{told}. Nothing in it is like that; read it again"
+    problem = f"{name} is not in {path!r}, so nothing was changed"
+    return f"{problem}. {explain_missing(text, old, show)}" if show else problem
 
 
 def _explain_several(

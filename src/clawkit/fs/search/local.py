@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from clawkit.errors import ToolInputError
-from clawkit.fs.search.query import (
+from clawkit.fs.protocols import (
     Admit,
     Find,
     Found,
@@ -21,10 +21,9 @@ from clawkit.fs.search.query import (
 )
 
 if TYPE_CHECKING:
-    from clawkit.fs.search.child import Switch
-    from clawkit.fs.search.engine import Engine, Job
-    from clawkit.fs.search.gate import Gate
-    from clawkit.fs.search.select import Selection
+    from clawkit.fs.search.engines import Engine, Job, Switch
+    from clawkit.fs.search.globs import Selection
+    from clawkit.fs.search.results import ResultFilter
 
 T = TypeVar("T")
 
@@ -69,9 +68,9 @@ class LocalSearch:
         return await _in_thread(lambda switch: self._find(query, admit, switch))
 
     def _grep(self, query: Grep, admit: Admit, switch: Switch) -> Found:
-        from clawkit.fs.search.engine import Job
-        from clawkit.fs.search.hits import Gathering
-        from clawkit.fs.search.select import select
+        from clawkit.fs.search.engines import Job
+        from clawkit.fs.search.globs import select
+        from clawkit.fs.search.results import Gathering
 
         _check_pattern(query.pattern)
         start = self._places.start(query.path)
@@ -95,9 +94,9 @@ class LocalSearch:
             os.close(start.fd)
 
     def _find(self, query: Find, admit: Admit, switch: Switch) -> Names:
-        from clawkit.fs.search.engine import Job
-        from clawkit.fs.search.listing import make_collector
-        from clawkit.fs.search.select import select
+        from clawkit.fs.search.engines import Job
+        from clawkit.fs.search.globs import select
+        from clawkit.fs.search.results import make_collector
 
         start = self._places.start(query.path)
         try:
@@ -119,16 +118,18 @@ class LocalSearch:
             os.close(start.fd)
 
     def _engine(self) -> Engine:
-        from clawkit.fs.search.engine import choose_engine
+        from clawkit.fs.search.engines import choose_engine
 
         readable = self._places.readable
         return choose_engine(self._ripgrep, self._real, readable, self._use_landlock)
 
-    def _gate(self, start: Start, selection: Selection, admit: Admit) -> Gate:
-        from clawkit.fs.search.gate import Gate
+    def _gate(self, start: Start, selection: Selection, admit: Admit) -> ResultFilter:
+        from clawkit.fs.search.results import ResultFilter
 
         one_name = self._places.readable is not None and not self._hard_links
-        return Gate(start, self._real, accepts=selection.accepts, admit=admit, one_name=one_name)
+        return ResultFilter(
+            start, self._real, accepts=selection.accepts, admit=admit, one_name=one_name
+        )
 
     def _bases(self, start: Start) -> Sequence[str]:
         """What the directory that is searched may be called in an absolute pattern."""
@@ -137,9 +138,9 @@ class LocalSearch:
 
 
 async def _in_thread(work: Callable[[Switch], T]) -> T:
-    """The result of blocking work, whose program ends with whoever waits for it."""
-    from clawkit.core.bounded import in_thread
-    from clawkit.fs.search.child import Switch
+    """The result of blocking work, whose program ends with the caller's wait."""
+    from clawkit.core.tasks import in_thread
+    from clawkit.fs.search.engines import Switch
 
     switch = Switch()
     try:
@@ -156,15 +157,15 @@ def _check_pattern(pattern: str) -> None:
     except UnicodeEncodeError:
         raise ToolInputError("the pattern is not valid Unicode; send it as text") from None
     if "\0" in pattern:
-        raise ToolInputError("the pattern holds NUL, which no text has; \\x00 stands for it")
+        raise ToolInputError("the pattern contains NUL; write \\x00 for it")
 
 
-def _look(engine: Engine, job: Job, gate: Gate, admit: Admit) -> Searched:
+def _look(engine: Engine, job: Job, gate: ResultFilter, admit: Admit) -> Searched:
     """Which files a search looked at. Only their names decide about it: a hint that came from what
     is in a file would tell of files that may not be read."""
     from dataclasses import replace
 
-    from clawkit.fs.search.listing import AsTheyCome
+    from clawkit.fs.search.results import AsTheyCome
 
     names = AsTheyCome(LOOK_AT, job.selection.accepts)
     outcome = engine.files(replace(job, feed=names.feed, until=time.monotonic() + LOOK_S))

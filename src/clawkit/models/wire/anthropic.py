@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -13,55 +13,61 @@ from clawkit.content import (
     Block,
     Image,
     Message,
+    Part,
+    Stop,
     Summary,
     Text,
     Thinking,
     ToolCall,
     ToolResult,
+    Usage,
 )
-from clawkit.models.base import Endpoint, Request
-from clawkit.models.wire.anthropic_read import AnthropicDecoder
+from clawkit.models.errors import cut_off, from_response
+from clawkit.models.protocols import Delta, Endpoint, ModelError, Request
+from clawkit.models.wire.answer import (
+    Answer,
+    Call,
+    Growing,
+    W,
+    Words,
+    decode_event,
+    dict_of,
+    given_arguments,
+    malformed,
+    priced,
+    said,
+    str_of,
+)
 from clawkit.models.wire.claude import BINDING, INTERLEAVED, LEAST_BUDGET, Claude, Plan, plan
-from clawkit.models.wire.declared import (
-    NO_OUTPUT,
-    Declared,
-    call_as_text,
-    result_as_text,
-    safe_name,
-)
-from clawkit.models.wire.shared import (
+from clawkit.models.wire.request import (
+    BEGINNING,
     NO_IMAGE,
+    NO_OUTPUT,
+    Declarations,
+    Piece,
     Pieces,
     as_object,
+    call_as_text,
+    clean,
     encode,
     max_tokens_param,
     merge_params,
+    result_as_text,
     room_for_answer,
+    safe_name,
     short_id,
     summary_text,
     tokens,
 )
+from clawkit.net.sse import ServerEvent
 
 VERSION = "2023-06-01"
-BEGINNING = "(The conversation begins here.)"
-"""What a person says where nobody has said anything: the API wants to hear a person first."""
 
 _IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _SAFE_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _MAX_ID = 64
 _MINIMAX_FAST = {"MiniMax-M2.7": "MiniMax-M2.7-highspeed"}
 _NO_NAMES: Mapping[str, str] = {}
-
-
-class Piece(NamedTuple):
-    """One message: its content blocks as JSON, without brackets; empty when nothing is sent."""
-
-    role: str
-    body: bytes
-    ids: tuple[str, ...] = ()
-    """Of the calls it asks for."""
-    images: int = 0
-    """Bytes of `body` that are images: they say nothing about tokens."""
 
 
 class AnthropicWire:
@@ -74,7 +80,7 @@ class AnthropicWire:
         self._is_minimax = endpoint.ref.provider.startswith("minimax") or bool(
             re.match(r"https?://api\.minimaxi?\.", endpoint.base_url)
         )
-        self._declared = Declared(endpoint, "anthropic")
+        self._declared = Declarations(endpoint, "anthropic")
         self._pieces = Pieces(self._piece)
         self._without_thinking = Pieces(self._piece_without_thinking)
         self._flat = Pieces(self._flat_piece)
@@ -271,7 +277,7 @@ class AnthropicWire:
         while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
             blocks.pop()  # an answer that ends with thinking is refused
         ids = tuple(block["id"] for block in blocks if block["type"] == "tool_use")
-        return Piece("assistant", b",".join(map(encode, blocks)), ids)
+        return Piece("assistant", b",".join(map(encode, blocks)), ids=ids)
 
     def _thought(self, part: Thinking, is_own: bool) -> dict[str, Any] | None:
         if self._endpoint.compat.requires_thinking_as_text:
@@ -354,3 +360,198 @@ def _without_space_at_end(message: Assistant) -> Assistant:
     if not isinstance(last, Text):
         return message
     return msgspec.structs.replace(message, content=(*others, Text(last.text.rstrip())))
+
+
+_STOP_REASONS: Mapping[str, Stop] = {
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "refusal",
+}
+_MAX_OPEN = 1_000
+"""Blocks that are written at the same time."""
+_USAGE: Mapping[str, str] = {
+    "input_tokens": "input",
+    "output_tokens": "output",
+    "cache_read_input_tokens": "cache_read",
+    "cache_creation_input_tokens": "cache_write",
+}
+
+
+class Thought(Words):
+    """Thinking, also such that was signed but not told; or, with `is_hidden`, encrypted."""
+
+    def __init__(self, *, is_hidden: bool = False) -> None:
+        super().__init__("thinking")
+        self.is_hidden = is_hidden
+        self.signed: list[str] = Growing()
+        """The signature, in pieces."""
+
+    def part(self, *, is_cut: bool) -> Part | None:
+        if not self.pieces and not self.signed:
+            return None
+        return Thinking(self.text, clean("".join(self.signed)), self.is_hidden)
+
+
+class AnthropicDecoder:
+    """Puts one answer together."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._answer = Answer(endpoint)
+        self._open: dict[int, Words | Call | None] = {}
+        """Blocks that are being written; None for those that mean nothing here."""
+        self._given: set[int] = set()
+        """Calls whose arguments came with their beginning."""
+        self._counts: dict[str, int] = {}
+        self._reason = ""
+        self._explanation = ""
+        self._is_over = False
+
+    def feed(self, event: ServerEvent) -> Iterable[Delta]:
+        """What the event adds."""
+        text = event.data.strip()
+        if self._is_over or not text or text == "[DONE]":
+            return ()
+        data = decode_event(text)
+        name = str_of(data.get("type")) or event.name
+        match name:
+            case "message_start":
+                self._count(dict_of(data.get("message")).get("usage"))
+            case "content_block_start":
+                return self._start(data.get("index"), dict_of(data.get("content_block")))
+            case "content_block_delta":
+                return self._delta(data.get("index"), dict_of(data.get("delta")))
+            case "content_block_stop":
+                self._close(self._place(data.get("index")))
+            case "message_delta":
+                self._end(dict_of(data.get("delta")))
+                self._count(data.get("usage"))
+            case "message_stop":
+                self._is_over = True
+            case _ if name == "error" or data.get("error"):
+                raise self._failed(text)
+        return ()
+
+    def finish(self) -> Assistant:
+        """The whole answer. Raises "cut" when the stream ended before it."""
+        if not self._is_over and not self._reason:
+            message = cut_off(self._endpoint.ref.provider)
+            raise ModelError("cut", message, partial=self.partial())
+        answer = self._answer.whole(_STOP_REASONS.get(self._reason, "stop"), self._usage)
+        if answer.stop != "refusal":
+            return answer
+        # Nothing is done for an answer that was taken back.
+        kept = tuple(part for part in answer.content if not isinstance(part, ToolCall))
+        return msgspec.structs.replace(answer, content=kept, error=self._explanation)
+
+    def partial(self) -> Assistant:
+        """What has come so far: complete parts and open text."""
+        return self._answer.partial(self._usage)
+
+    @property
+    def _usage(self) -> Usage:
+        return priced(Usage(**self._counts), self._endpoint.facts.cost)
+
+    def _start(self, index: object, block: Mapping[str, Any]) -> Iterable[Delta]:
+        match block.get("type"):
+            case "text":
+                words = self._begin(index, Words("text"))
+                return self._answer.say(words, str_of(block.get("text")))
+            case "thinking":
+                thought = self._begin(index, Thought())
+                self._sign(thought, block.get("signature"))
+                return self._answer.say(thought, str_of(block.get("thinking")))
+            case "redacted_thinking":
+                self._sign(self._begin(index, Thought(is_hidden=True)), block.get("data"))
+                return ()
+            case "tool_use":
+                return self._start_call(index, block)
+        self._open[self._free(index)] = None
+        return ()
+
+    def _start_call(self, index: object, block: Mapping[str, Any]) -> Iterable[Delta]:
+        place = self._free(index)
+        call = self._answer.call(block.get("id"), block.get("name"))
+        self._open[place] = call
+        deltas = [*self._answer.tell(call)]
+        if given := block.get("input"):
+            self._given.add(call.number)
+            deltas += self._answer.argue(call, given_arguments(given))
+        return deltas
+
+    def _delta(self, index: object, delta: Mapping[str, Any]) -> Iterable[Delta]:
+        match delta.get("type"):
+            case "text_delta":
+                words = self._words(index, "text")
+                return self._answer.say(words, str_of(delta.get("text"))) if words else ()
+            case "thinking_delta":
+                words = self._words(index, "thinking")
+                return self._answer.say(words, str_of(delta.get("thinking"))) if words else ()
+            case "signature_delta":
+                if isinstance(thought := self._words(index, "thinking"), Thought):
+                    self._sign(thought, delta.get("signature"))
+            case "input_json_delta":
+                call = self._open.get(self._place(index))
+                if isinstance(call, Call):
+                    return self._argue(call, delta.get("partial_json"))
+        return ()
+
+    def _argue(self, call: Call, given: object) -> Iterable[Delta]:
+        text = given_arguments(given)
+        if text and call.number in self._given:
+            # They come once more, in pieces.
+            self._given.discard(call.number)
+            call.pieces.clear()
+        return self._answer.argue(call, text)
+
+    def _end(self, delta: Mapping[str, Any]) -> None:
+        self._reason = str_of(delta.get("stop_reason")) or self._reason
+        explanation = dict_of(delta.get("stop_details")).get("explanation")
+        self._explanation = said(explanation) or self._explanation
+
+    # Blocks. An index that is missing, or used again, is understood from the order of events.
+
+    def _free(self, index: object) -> int:
+        """The place of a new block; one that is still there ends."""
+        if len(self._open) >= _MAX_OPEN:
+            raise malformed(f"its answer has more than {_MAX_OPEN:,} open parts")
+        place = index if isinstance(index, int) else max(self._open, default=-1) + 1
+        self._close(place)
+        return place
+
+    def _place(self, index: object) -> int:
+        return index if isinstance(index, int) else next(reversed(self._open), -1)
+
+    def _begin(self, index: object, words: W) -> W:
+        self._open[self._free(index)] = words
+        return self._answer.add(words)
+
+    def _words(self, index: object, kind: str) -> Words | None:
+        """The open block of that kind, or a new one; None where what comes means nothing."""
+        place = self._place(index)
+        found = self._open.get(place)
+        if isinstance(found, Words) and found.kind == kind:
+            return found
+        if found is None and place in self._open:
+            return None
+        return self._begin(index, Words("text") if kind == "text" else Thought())
+
+    def _close(self, place: int) -> None:
+        part = self._open.pop(place, None)
+        if part is not None:
+            part.is_closed = True
+
+    def _sign(self, thought: Thought, signature: object) -> None:
+        if text := str_of(signature):
+            self._answer.limits.add_text(text)
+            thought.signed.append(text)
+
+    def _count(self, usage: object) -> None:
+        found = {own: tokens(dict_of(usage).get(name)) for name, own in _USAGE.items()}
+        # Numbers are totals; a 0 at the end is what a service does not know.
+        self._counts |= {own: number for own, number in found.items() if number}
+
+    def _failed(self, text: str) -> ModelError:
+        error = from_response(self._endpoint.ref.provider, 200, {}, clean(text).encode())
+        error.partial = self.partial()
+        return error

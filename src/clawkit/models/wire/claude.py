@@ -1,4 +1,4 @@
-"""What each generation of Claude wants to be told about thinking."""
+"""What a request has to say about thinking, for each generation of Claude."""
 
 from __future__ import annotations
 

@@ -1,54 +1,162 @@
-"""The Google Generative Language API, which Gemini models speak."""
+"""The Google Generative Language API: what each Gemini needs to think, requests, answers."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
 import msgspec
 
+from clawkit.config.sections.models import Compat
+from clawkit.config.sections.shared import Thinking as Level
 from clawkit.content import (
     Assistant,
     Block,
     Image,
     Message,
     Part,
+    Stop,
     Summary,
     Text,
     Thinking,
     ToolCall,
     ToolResult,
+    Usage,
 )
-from clawkit.models.base import Endpoint, Request
-from clawkit.models.wire.declared import (
-    NO_OUTPUT,
-    Declared,
-    call_as_text,
-    result_as_text,
-    safe_name,
-    text_of,
+from clawkit.models.errors import cut_off, from_response
+from clawkit.models.protocols import Delta, Endpoint, ModelError, Request
+from clawkit.models.wire.answer import (
+    Answer,
+    Call,
+    Words,
+    decode_event,
+    dict_of,
+    given_arguments,
+    list_of,
+    malformed,
+    priced,
+    said,
+    str_of,
 )
-from clawkit.models.wire.gemini import Gemini, Plan, plan
-from clawkit.models.wire.google_read import GoogleDecoder, is_made
-from clawkit.models.wire.shared import (
+from clawkit.models.wire.request import (
+    BEGINNING,
     NO_IMAGE,
+    NO_OUTPUT,
     OWN_PARAMS,
+    Declarations,
+    Piece,
     Pieces,
     as_object,
+    call_as_text,
+    clean,
     encode,
     max_tokens_param,
     merge_params,
+    result_as_text,
+    safe_name,
     summary_text,
+    text_of,
     tokens,
 )
+from clawkit.net.sse import ServerEvent
 from clawkit.schema.walk import names
+
+_ID = re.compile(r"gemini-(\d{1,2})(?:\.(\d{1,2}))?(?=-|$)")
+_LATEST = re.compile(r"gemini-(?:\w+-)*latest")
+_WITHOUT = ("-image", "-tts", "-embedding")
+BUDGETS: Mapping[str, int] = {
+    "minimal": 1_024,
+    "low": 4_096,
+    "medium": 8_192,
+    "high": 16_384,
+    "xhigh": 24_576,
+    "max": 32_768,
+}
+"""Tokens of thinking for each level."""
+_LEVELS: Mapping[str, str] = {
+    "off": "MINIMAL",
+    "minimal": "MINIMAL",
+    "low": "LOW",
+    "medium": "MEDIUM",
+    "high": "HIGH",
+    "xhigh": "HIGH",
+    "max": "HIGH",
+}
+_MOST, _MOST_OF_PRO, _LEAST_OF_PRO = 24_576, 32_768, 128
+
+
+class Gemini(NamedTuple):
+    """A Gemini model as its id tells it; version 0 for an id that is none."""
+
+    version: tuple[int, int] = (0, 0)
+    is_pro: bool = False
+    can_think: bool = False
+
+    @classmethod
+    def of(cls, model_id: str) -> Gemini:
+        name = model_id.lower()
+        found = _ID.search(name)
+        version = (int(found[1]), int(found[2] or 0)) if found else (0, 0)
+        if _LATEST.search(name) and not found:
+            version = (3, 0)
+        can_think = version >= (2, 5) and not any(each in name for each in _WITHOUT)
+        return cls(version, "-pro" in name, can_think)
+
+    @property
+    def is_third(self) -> bool:
+        """Of the third generation or later: wants signatures and ids back, takes levels."""
+        return self.version >= (3, 0)
+
+
+class Plan(NamedTuple):
+    """What a request says about thinking."""
+
+    config: dict[str, Any] | None = None
+    budget: int = 0
+    """Tokens that the thinking may take from those of the answer."""
+
+
+def plan(level: Level, gemini: Gemini, compat: Compat, levels: Mapping[str, Any]) -> Plan:
+    """The `thinkingConfig` for a level. `levels`, the model's own words, win over everything."""
+    if level in levels:
+        own = levels[level]
+        if isinstance(own, Mapping):
+            return Plan(dict(own))
+        if isinstance(own, str) and own and own != "off":
+            return _shown({"thinkingLevel": own.upper()}, level)
+        if isinstance(own, int | float) and not isinstance(own, bool) and own:
+            return _shown({"thinkingBudget": int(own)}, level)
+        level = "off"
+    if gemini.is_third:
+        return _shown({"thinkingLevel": _word(level, gemini, compat)}, level)
+    if level == "off":
+        # The large one cannot stop thinking.
+        return Plan({"thinkingBudget": _LEAST_OF_PRO if gemini.is_pro else 0})
+    most = _MOST_OF_PRO if gemini.is_pro else _MOST
+    return _shown({"thinkingBudget": min(BUDGETS[level], most)}, level)
+
+
+def _shown(config: dict[str, Any], level: Level) -> Plan:
+    if level == "off":
+        return Plan(config)
+    return Plan(config | {"includeThoughts": True}, BUDGETS[level])
+
+
+def _word(level: Level, gemini: Gemini, compat: Compat) -> str:
+    if level in compat.reasoning_effort_map:
+        return compat.reasoning_effort_map[level].upper()
+    word = _LEVELS[level]
+    if gemini.is_pro and word == "MINIMAL":
+        return "LOW"
+    # The first of them knows two levels only.
+    return "HIGH" if gemini.is_pro and gemini.version == (3, 0) and word == "MEDIUM" else word
+
 
 SKIP_SIGNATURE = "skip_thought_signature_validator"
 """Stands for the signature of a call that another model made."""
-BEGINNING = "(The conversation begins here.)"
-"""What a person says where nobody has said anything."""
 
 _CONFIG = names(
     "audioTimestamp candidateCount enableAffectiveDialog enableEnhancedCivicAnswers "
@@ -60,15 +168,6 @@ _CONFIG = names(
 _OTHER_NAMES = {"max_tokens": "maxOutputTokens", "stop": "stopSequences"}
 
 
-class Piece(NamedTuple):
-    """One message: its parts as JSON, without brackets."""
-
-    role: str
-    body: bytes = b""
-    result: bytes = b""
-    """The result of a call, which stands before everything else."""
-
-
 class GoogleWire:
     """Writes requests to one model and makes decoders for its answers."""
 
@@ -77,7 +176,7 @@ class GoogleWire:
         self._model = str(endpoint.ref)
         self._gemini = Gemini.of(endpoint.ref.id)
         self._takes_tools = endpoint.compat.supports_tools is not False
-        self._declared = Declared(endpoint, "google")
+        self._declared = Declarations(endpoint, "google")
         self._pieces = Pieces(self._piece if self._takes_tools else self._flat_piece)
         self._ids: set[str] = set()
         """Ids of calls that are sent: those of their results are, too."""
@@ -223,7 +322,7 @@ class GoogleWire:
 def _contents(pieces: Iterable[Piece]) -> list[bytes]:
     """The field with the contents: one per change of role, results first in it."""
     turns: list[tuple[str, list[bytes], list[bytes]]] = []
-    for role, body, result in pieces:
+    for role, body, result, *_ in pieces:
         if (body or result) and (not turns or turns[-1][0] != role):
             turns.append((role, [], []))
         if result:
@@ -254,3 +353,154 @@ def _sorted(params: Mapping[str, Any]) -> dict[str, Any]:
 def _config_of(params: Mapping[str, Any]) -> Mapping[str, Any]:
     config = params.get("generationConfig")
     return config if isinstance(config, Mapping) else {}
+
+
+_REFUSALS = names(
+    "SAFETY RECITATION LANGUAGE BLOCKLIST PROHIBITED_CONTENT SPII IMAGE_SAFETY "
+    "IMAGE_PROHIBITED_CONTENT IMAGE_RECITATION MODEL_ARMOR"
+)
+_BROKEN: Mapping[str, str] = {
+    "MALFORMED_FUNCTION_CALL": "it wrote an invalid call",
+    "MALFORMED_RESPONSE": "it is malformed",
+    "MISSING_THOUGHT_SIGNATURE": "a signature of earlier thinking is missing",
+    "TOO_MANY_TOOL_CALLS": "it wrote too many calls",
+    "UNEXPECTED_TOOL_CALL": "it called a tool where it was offered none",
+}
+_MADE = "gc_"
+"""How ids begin that the API did not give."""
+
+
+def is_made(call_id: str) -> bool:
+    """Whether an id was made here because the API gave none."""
+    return call_id.startswith(_MADE)
+
+
+class _Signed(Call):
+    """A call with a signature; it comes whole."""
+
+    signature = ""
+
+    def part(self, *, is_cut: bool) -> Part | None:
+        part = super().part(is_cut=is_cut)
+        if self.signature and isinstance(part, ToolCall):
+            return msgspec.structs.replace(part, signature=self.signature)
+        return part
+
+
+class GoogleDecoder:
+    """Puts one answer together."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._answer = Answer(endpoint)
+        self._words: Words | None = None
+        self._usage = Usage()
+        self._reason = ""
+        self._blocked = ""
+        self._message = ""
+
+    def feed(self, event: ServerEvent) -> Iterable[Delta]:
+        """What the event adds."""
+        text = event.data.strip()
+        if not text or text == "[DONE]":
+            return ()
+        data = decode_event(text)
+        if data.get("error"):
+            error = from_response(self._endpoint.ref.provider, 200, {}, clean(text).encode())
+            error.partial = self.partial()
+            raise error
+        self._count(dict_of(data.get("usageMetadata")))
+        feedback = dict_of(data.get("promptFeedback"))
+        reason = str_of(feedback.get("blockReason"))
+        if reason and reason != "BLOCKED_REASON_UNSPECIFIED":
+            self._blocked = said(reason)
+        candidates = list_of(data.get("candidates"))
+        candidate = dict_of(candidates[0]) if candidates else {}
+        parts = list_of(dict_of(candidate.get("content")).get("parts"))
+        deltas = [delta for part in parts for delta in self._part(dict_of(part))]
+        self._reason = str_of(candidate.get("finishReason")) or self._reason
+        self._message = said(candidate.get("finishMessage")) or self._message
+        return deltas
+
+    def finish(self) -> Assistant:
+        """The whole answer. Raises "cut" when the stream ended before it, "malformed" when the
+        model did not manage to write one."""
+        if self._blocked:
+            return self._refused(f"the request was blocked: {self._blocked}")
+        if not self._reason:
+            message = cut_off(self._endpoint.ref.provider)
+            raise ModelError("cut", message, partial=self.partial())
+        if self._reason in _REFUSALS:
+            return self._refused(f"the answer was blocked: {self._message or self._reason}")
+        stop: Stop = "length" if self._reason == "MAX_TOKENS" else "stop"
+        answer = self._answer.whole(stop, self._usage)
+        why = _BROKEN.get(self._reason, "")
+        if not answer.content and self._reason not in ("STOP", "MAX_TOKENS"):
+            why = why or f"it ended for the reason {said(self._reason)!r}"
+        if why and not answer.calls:
+            error = malformed(f"{why}: {self._message}" if self._message else why)
+            error.partial = self.partial()
+            raise error
+        return answer
+
+    def partial(self) -> Assistant:
+        """What has come so far: complete parts and open text."""
+        return self._answer.partial(self._usage)
+
+    def _refused(self, why: str) -> Assistant:
+        answer = self._answer.whole("refusal", self._usage)
+        # Nothing is done for an answer that was taken back.
+        kept = tuple(part for part in answer.content if not isinstance(part, ToolCall))
+        return msgspec.structs.replace(answer, content=kept, error=why)
+
+    def _part(self, part: Mapping[str, Any]) -> Iterable[Delta]:
+        signature = clean(str_of(part.get("thoughtSignature")))
+        self._answer.limits.add_text(signature)
+        function = part.get("functionCall")
+        if isinstance(function, dict):
+            return self._call(function, signature)
+        text = part.get("text")
+        if not isinstance(text, str) or not (text or signature):
+            return ()
+        words = self._open("thinking" if part.get("thought") is True else "text")
+        deltas = self._answer.say(words, text)
+        if signature:
+            words.signature = signature
+            if words.kind == "text" and not words.pieces:
+                words.pieces.append("")  # a text that is nothing but its signature
+            self._close()
+        return deltas
+
+    def _open(self, kind: Literal["text", "thinking"]) -> Words:
+        """The text or the thought that is being written, or a new one."""
+        if self._words is None or self._words.kind != kind:
+            self._close()
+            self._words = self._answer.words(kind)
+        return self._words
+
+    def _close(self) -> None:
+        if self._words is not None:
+            self._words.is_closed = True
+        self._words = None
+
+    def _call(self, function: Mapping[str, Any], signature: str) -> Iterable[Delta]:
+        self._close()
+        given = str_of(function.get("id")) or f"{_MADE}{os.urandom(12).hex()}"
+        made = self._answer.call(given, function.get("name"))
+        call = _Signed(made.number, made.id, made.name)
+        call.signature = signature
+        self._answer.parts[-1] = call
+        arguments = given_arguments(function.get("args"))
+        deltas = [*self._answer.tell(call), *self._answer.argue(call, arguments)]
+        call.is_closed = True
+        return deltas
+
+    def _count(self, usage: Mapping[str, Any]) -> None:
+        if not usage:
+            return
+        cached = tokens(usage.get("cachedContentTokenCount"))
+        sent = tokens(usage.get("promptTokenCount")) + tokens(usage.get("toolUsePromptTokenCount"))
+        received = tokens(usage.get("candidatesTokenCount"))
+        received += tokens(usage.get("thoughtsTokenCount"))
+        counted = Usage(max(0, sent - cached), received, cached)
+        self._usage = priced(counted, self._endpoint.facts.cost)

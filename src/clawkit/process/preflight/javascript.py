@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from clawkit.process.preflight.command import MAX_CHARS, PIECE_CHARS, SHELL_SHEBANG, Finding
+from clawkit.process.preflight.finding import MAX_CHARS, PIECE_CHARS, SHELL_SHEBANG, Finding
 from clawkit.text import one_line
 
 _TOKEN = re.compile(

@@ -6,7 +6,7 @@ import ast
 import re
 import warnings
 
-from clawkit.process.preflight.command import MAX_CHARS, PIECE_CHARS, SHELL_SHEBANG, Finding
+from clawkit.process.preflight.finding import MAX_CHARS, PIECE_CHARS, SHELL_SHEBANG, Finding
 from clawkit.text import one_line
 
 _CODING = re.compile(r"[ \t\f]*+#[^\n]{0,200}?coding[:=][ \t]*+([-\w.]{1,40})")

@@ -1,0 +1,142 @@
+"""Which model a conversation uses, and everything it takes to reach it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from clawkit.config.load import Loaded
+from clawkit.config.modelref import ModelRef
+from clawkit.errors import ConfigError, ToolAuthorizationError, ToolInputError
+from clawkit.models.catalog import Catalog
+from clawkit.models.discover import found_model
+from clawkit.models.operator import REF as OPERATOR
+from clawkit.models.operator import Operator
+from clawkit.models.protocols import Model
+
+if TYPE_CHECKING:
+    from clawkit.models.failover import Clock
+    from clawkit.net.client import Client
+
+_MAX_ANSWER = 1 << 20
+_POST_S = 30.0
+
+
+class Selection:
+    """The models that one agent can have."""
+
+    def __init__(self, loaded: Loaded, agent: str, *, clock: Clock | None = None) -> None:
+        """`clock` is what waits are waited by; this machine's when None."""
+        self.catalog = Catalog.of(loaded, agent)
+        self.learn: Callable[[Iterable[str]], None] = lambda _secrets: None
+        """Told the secrets that services are sent; those from before are in the catalog."""
+        self._clock = clock
+        self._client: Client | None = None
+
+    async def close(self) -> None:
+        """Close connections."""
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    def find(self, name: str) -> ModelRef:
+        """The model that a name means.
+
+        Raises `ToolInputError` when there is none, `ToolAuthorizationError` when it may not be
+        chosen.
+        """
+        if name.strip().lower() == str(OPERATOR):
+            return OPERATOR
+        try:
+            ref = self.catalog.find(name)
+        except ConfigError as error:
+            raise ToolInputError(str(error)) from None
+        if not self.catalog.is_allowed(ref):
+            raise ToolAuthorizationError(
+                f"{ref} is not among the models that may be chosen (modelPolicy.allow)"
+            )
+        return ref
+
+    def model(self, name: str | None = None, *, strict: bool | None = None) -> Model:
+        """The model of that name, else the configured one and its fallbacks, else what is found.
+
+        One that was asked for by name has no fallbacks, unless `strict` is false. Makes no
+        connection. Raises `ConfigError`, and what `find` raises.
+        """
+        if name:
+            ref = self.find(name)
+            return self._chain([ref], strict is not False)
+        refs = self.catalog.candidates()
+        if not refs and (found := found_model(self.catalog)):
+            refs = [found]
+        return self._chain(refs or [OPERATOR], bool(strict))
+
+    def _chain(self, refs: list[ModelRef], strict: bool) -> Model:
+        if refs[0] == OPERATOR:
+            return Operator()
+        from clawkit.models.failover import Chain
+
+        links = [self.one(ref) for ref in refs if ref != OPERATOR]
+        return Chain(links, strict=strict, clock=self._clock)
+
+    def one(self, ref: ModelRef) -> Model:
+        """A model that is asked once, without retries. Raises `ConfigError`, `SecretError`."""
+        from clawkit.models.client import HttpModel
+
+        catalog = self.catalog
+        catalog.credentials.post = self._post
+        catalog.credentials.learn = self._learn
+        endpoint = catalog.endpoint(ref)
+        endpoint = replace(endpoint, params={**endpoint.params, **catalog.params(ref)})
+        model = HttpModel(
+            endpoint,
+            self._connections(),
+            keys=catalog.credentials,
+            settings=catalog.services[ref.provider].settings,
+            headers=catalog.headers(ref),
+            route=catalog.route(ref),
+            timeout_s=catalog.timeout_s(ref),
+        )
+        self.learn(catalog.secrets)
+        return model
+
+    def _learn(self, secrets: list[str]) -> None:
+        self.catalog.secrets.update(secrets)
+        self.learn(secrets)
+
+    async def find_local(self) -> ModelRef | None:
+        """A model that Ollama runs on this machine."""
+        from clawkit.models.discover import ollama_models
+
+        if "ollama" not in self.catalog.services:
+            return None
+        found = await ollama_models(self.catalog.env, self._get)
+        return next(filter(self.catalog.is_allowed, found), None)
+
+    def _connections(self) -> Client:
+        from clawkit.net.client import Client
+
+        if self._client is None:
+            self._client = Client()
+        return self._client
+
+    async def _get(self, url: str, timeout_s: float) -> tuple[int, bytes]:
+        request = self._connections().stream("GET", url, headers={}, timeout_s=timeout_s)
+        async with request as response:
+            return response.status, await response.read(_MAX_ANSWER)
+
+    async def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
+        request = self._connections().stream(
+            "POST", url, headers=headers, body=body, timeout_s=_POST_S
+        )
+        async with request as response:
+            return response.status, await response.read(_MAX_ANSWER)
+
+    def auth(self, ref: ModelRef) -> str:
+        """What credential a model is asked with, and where it is from; never the credential."""
+        if ref == OPERATOR:
+            return "none needed"
+        found = self.catalog.credentials.for_provider(ref.provider)
+        return str(found[0].id) if found else "no credential"

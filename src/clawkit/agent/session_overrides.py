@@ -1,0 +1,75 @@
+"""Settings that hold for one conversation alone: what `/exec` and `/elevated` change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from clawkit.config.model import Config
+from clawkit.config.sections.agents import AgentDefaults
+from clawkit.config.sections.tools import Exec
+from clawkit.errors import ConfigError, Issue
+from clawkit.text import nearest
+
+LEVELS = ("off", "on", "ask", "full")
+EXEC = ("host", "node", "security", "ask", "mode")
+"""What of `tools.exec` a conversation can have for itself."""
+
+
+def with_overrides(config: Config, agent: str, own: Mapping[str, Any]) -> Config:
+    """The configuration with what a conversation has for itself: `exec` and `elevated`.
+
+    Raises `ConfigError` for what cannot be set.
+    """
+    changes, level = dict(own.get("exec") or {}), own.get("elevated")
+    if changes:
+        config = _with_exec(config, agent, changes)
+    if level is None:
+        return config
+    if level not in LEVELS:
+        raise ConfigError([Issue("elevated", f"must be one of {', '.join(LEVELS)}, not {level!r}")])
+    defaults: AgentDefaults = msgspec.structs.replace(
+        config.agents.defaults, elevated_default=level
+    )
+    agents = msgspec.structs.replace(config.agents, defaults=defaults)
+    return msgspec.structs.replace(config, agents=agents)
+
+
+def _with_exec(config: Config, agent: str, changes: dict[str, Any]) -> Config:
+    for key in changes:
+        if key not in EXEC:
+            close = nearest(key, EXEC, 1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(EXEC)}"
+            raise ConfigError(
+                [Issue("exec", f"has no setting {key!r} for a conversation", hint=hint)]
+            )
+    # What the agent has for itself is part of what is changed, not something above it.
+    settings = config.tools.exec.merged(config.agents.get(agent).tools.exec)
+    if not changes.keys().isdisjoint(("security", "ask")):
+        settings = msgspec.structs.replace(settings, mode=None)
+    try:
+        built = msgspec.to_builtins(settings) | changes
+        settings = msgspec.convert(built, Exec)
+    except msgspec.ValidationError as error:
+        raise ConfigError([Issue("exec", str(error))]) from None
+    tools = msgspec.structs.replace(config.tools, exec=settings)
+    return msgspec.structs.replace(config, tools=tools, agents=_without_exec(config, agent))
+
+
+def _without_exec(config: Config, agent: str) -> Any:
+    """The agents, this one without settings of its own for exec: they are in the general ones."""
+    agents = config.agents
+
+    def changed(name: str, entry: Any) -> Any:
+        if name.strip().lower() != agent.strip().lower():
+            return entry
+        tools = msgspec.structs.replace(entry.tools, exec=None)
+        return msgspec.structs.replace(entry, tools=tools)
+
+    return msgspec.structs.replace(
+        agents,
+        listed=[changed(entry.id or "", entry) for entry in agents.listed],
+        entries={name: changed(name, entry) for name, entry in agents.entries.items()},
+    )

@@ -1,1 +1,0 @@
-"""What may run without a question: entries, safe programs, and what each says about arguments."""

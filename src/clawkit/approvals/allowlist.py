@@ -1,0 +1,334 @@
+"""Whether a program may run without a question, and by which rule."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import stat
+
+from msgspec.structs import replace
+
+from clawkit.approvals.arguments import (
+    check_arguments,
+    find_code,
+    find_destination,
+    find_steering,
+    find_top,
+    show,
+)
+from clawkit.approvals.entries import (
+    EXACT,
+    find_entries,
+    fits_arguments,
+    is_literal,
+    is_same_name,
+    literal_folder,
+    matches_path,
+    plain_path,
+)
+from clawkit.approvals.expansion import follow
+from clawkit.approvals.interpreters import Called, how_called
+from clawkit.approvals.options import base_name
+from clawkit.approvals.presets import FOLLOWING, check_preset, expand_grants
+from clawkit.approvals.safe_bins import (
+    check_safe_bin,
+    is_changeable,
+    is_open_place,
+    is_replaceable,
+    is_trusted,
+)
+from clawkit.approvals.types import Arg, ArgRule, Entry, Match, Miss, Program, Rules
+from clawkit.process.env_blocklist import why_refused
+from clawkit.process.protocols import NO_GRANTS, Grants
+
+MAX_CONTENT_BYTES = 64 * 1024 * 1024
+"""Largest program file whose content is compared."""
+PLAIN_GRANTS = Grants(network=True)
+"""What an entry gives that names no grants."""
+
+_ALLOW_ALWAYS = "allow-always"
+_ABOUT = ("--version", "--help")
+_QUESTIONS = 3
+"""Reasons that are told for one program; more help nobody."""
+
+
+def match_program(program: Program, rules: Rules, *, home: str) -> Match | Miss:
+    """The rule that allows a program, or why none does."""
+    if program.wrapper:
+        return _match_wrapper(program, rules)
+    call = Call(program, rules, home)
+    if miss := call.refuse():
+        return miss
+    reasons: list[str] = []
+    for entry in find_entries(rules.entries, call.subject, home):
+        found = call.try_entry(entry)
+        if isinstance(found, Match):
+            return found
+        reasons += filter(None, (found,))
+    safe = check_safe_bin(program, rules)
+    if isinstance(safe, Match):
+        return safe
+    if base_name(program.name) in rules.safe_bins:
+        reasons.append(safe)
+    if skill := _match_skill(call):
+        return skill
+    if rules.look:
+        look = check_preset("look", program, "", rules)
+        if isinstance(look, Match):
+            return look
+        reasons += filter(None, (look,))
+    return Miss(call.explain(reasons), call.suggest())
+
+
+def content_of(path: str) -> str:
+    """`sha256:` and what stands for the content of a file; empty when it cannot be told."""
+    try:
+        with open(path, "rb", opener=_open_at_once) as file:
+            info = os.fstat(file.fileno())
+            if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_CONTENT_BYTES:
+                return ""
+            return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+    except (OSError, ValueError):
+        return ""
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _match_wrapper(program: Program, rules: Rules) -> Match | Miss:
+    name = show(program.name)
+    if not is_trusted(program, rules):
+        return Miss(f"{name} starts other programs, and is in no directory of the system")
+    words = f"{name} (starts the next program)"
+    return Match("wrapper", words, children="named", changes=False)
+
+
+def _refuse(program: Program, called: Called, rules: Rules) -> Miss | None:
+    """What no rule can allow."""
+    if not program.resolved or program.argv[0].glob:
+        where = " in PATH" if program.by_name else ""
+        return Miss(f"{show(program.name)} was not found{where}")
+    if called.reads:
+        return Miss(f"{show(program.name)}: {called.reads}", code="reads-code")
+    if rules.strict_inline_eval and called.code:
+        return Miss(f"{show(program.name)}: {called.code}", code="inline-eval")
+    for variable in program.assigned:
+        if why := why_refused(variable):
+            return Miss(f"{show(program.name)}: the variable {show(variable)} {why}")
+    return None
+
+
+class Call:
+    """One call of a program, and what entries are compared with."""
+
+    def __init__(self, program: Program, rules: Rules, home: str) -> None:
+        self.program = program
+        self.rules = rules
+        self.home = home
+        self.called = how_called(program)
+        self.subject = program
+        self.script = ""
+        self._code: str | None = None
+
+    def refuse(self) -> Miss | None:
+        """Why no rule can allow it; to be asked before anything else."""
+        if miss := _refuse(self.program, self.called, self.rules):
+            return miss
+        self.script = self._find_script()
+        why = self._look_at_script() if self.called.by_shell else ""
+        return Miss(why) if why else None
+
+    def _find_script(self) -> str:
+        """The file an interpreter is given, links followed; empty when there is none."""
+        operand = self.called.script
+        if operand is None or self.program.cwd is None:
+            return ""
+        try:
+            return follow(os.path.join(self.program.cwd, operand.text))
+        except ValueError:  # a NUL
+            return ""
+
+    def _look_at_script(self) -> str:
+        """A shell does what its script says, so that is what has to be allowed; why that cannot
+        be told."""
+        program, operand = self.program, self.called.script
+        name = show(program.name)
+        if operand is None:
+            about = len(program.argv) == 2 and program.argv[1].text in _ABOUT
+            return "" if about else f"it is not certain what {name} runs"
+        if program.cwd is None:
+            return f"which script {name} runs depends on the directory"
+        # What is not there, it looks for in PATH.
+        if not os.path.isfile(self.script) or not (
+            path := plain_path(os.path.join(program.cwd, operand.text), self.script)
+        ):
+            return f"{name}: the script {show(operand.text)} was not found"
+        at = next(index for index, each in enumerate(program.argv) if each is operand)
+        self.subject = replace(
+            program,
+            argv=(Arg(path, at=operand.at), *program.argv[at + 1 :]),
+            resolved=path,
+            real=self.script,
+            script=(program.resolved,),
+        )
+        return ""
+
+    def is_allowed_by(self, entry: Entry) -> bool:
+        """Whether an entry is about it, and allows it."""
+        is_meant = matches_path(entry.pattern, self.subject, self.home)
+        return is_meant and isinstance(self.try_entry(entry), Match)
+
+    def try_entry(self, entry: Entry) -> Match | str:
+        """The match, or why an entry whose pattern fits does not allow the call; empty when it is
+        for other programs."""
+        why = self._check_binding(entry) or self._check_file(entry)
+        if why:
+            return why
+        if entry.args != "any" and (variable := find_steering(self.program.assigned)):
+            return f"the variable {show(variable)} could change what it does"
+        exact = entry.arg_pattern is not None and entry.arg_pattern.startswith(EXACT)
+        match entry.args:
+            case None if not exact:
+                why = self.look_at_arguments()
+            case ArgRule() as rule:
+                named = rule.subcommand is not None
+                why = check_arguments(rule, self.subject, self.rules)
+                why = why or self.look_at_arguments(named=named)
+            case str(name) if name != "any":
+                return self._try_preset(entry, name)
+        return why or self._found(entry)
+
+    def look_at_arguments(self, *, named: bool = False) -> str:
+        """Why an entry does not allow the arguments; `named` for one that names sub-commands."""
+        if self._code is None:
+            self._code = find_code(self.subject, self.rules)
+        return self._code or find_destination(self.subject, named=named)
+
+    def explain(self, reasons: list[str]) -> str:
+        """Why nothing allows it, in one line."""
+        name = show(self.program.name)
+        told = list(dict.fromkeys(reasons))[:_QUESTIONS]
+        if not told:
+            subject = self.subject.resolved
+            more = "" if subject == self.program.resolved else f" ({show(subject)})"
+            return f"{name}{more} is not on the allowlist"
+        return f"{name} is allowed, but {'; '.join(told)}"
+
+    def suggest(self) -> str:
+        """What to type to have the call allowed from now on; empty when that would not do, or
+        would allow whatever somebody makes of it."""
+        path = plain_path(self.subject.resolved, self.subject.real)
+        if not self.called.code and is_replaceable(self.subject, self.rules):
+            # Of what can be replaced, only what a preset follows may be allowed by its name.
+            name = base_name(path) if self.program.by_name else path
+            for preset in FOLLOWING:
+                if self.is_allowed_by(Entry(name, args=preset)):
+                    return f"clawkit approvals allowlist add {shlex.quote(name)} --args {preset}"
+        changes = self.called.code or is_changeable(self.subject.real, self.rules)
+        if changes or not is_literal(path) or isinstance(self.try_entry(Entry(path)), str):
+            return ""
+        return f"clawkit approvals allowlist add {shlex.quote(path)}"
+
+    def _found(self, entry: Entry) -> Match:
+        rule = f"{show(entry.pattern)} (allowlist)"
+        return self._complete(Match("entry", rule, grants=PLAIN_GRANTS), entry)
+
+    def _try_preset(self, entry: Entry, name: str) -> Match | str:
+        found = check_preset(name, self.subject, self.script, self.rules)
+        return found if isinstance(found, str) else self._complete(found, entry)
+
+    def _complete(self, match: Match, entry: Entry) -> Match:
+        grants = match.grants if entry.grants is None else entry.grants
+        return match._replace(
+            entry=entry,
+            children=entry.children or match.children,
+            grants=expand_grants(grants, self.home),
+            depends=match.depends or self._depends(entry),
+        )
+
+    def _depends(self, entry: Entry) -> str:
+        if entry.content or is_replaceable(self.subject, self.rules):
+            return f"the program {show(self.subject.resolved, 200)}"
+        if self.script and self.rules.may_write(self.script):
+            return f"the script {show(self.script, 200)}"
+        cwd = self.program.cwd
+        is_git = base_name(self.subject.resolved) == "git" and entry.args != "any"
+        if is_git and cwd is not None and find_top(cwd) not in ("", cwd):
+            return "which repository git finds"
+        return ""
+
+    def _check_binding(self, entry: Entry) -> str:
+        if entry.source == _ALLOW_ALWAYS and not _is_whole(entry):
+            return "the permanent approval does not say what it covers"
+        if entry.cwd and entry.cwd != self.program.cwd:
+            return f"only in {show(entry.cwd)}"
+        if entry.arg_pattern is None:
+            return ""
+        # A hash is that of the whole call, also of what comes before a script.
+        whole = entry.arg_pattern.startswith("sha256:")
+        if not fits_arguments(entry.arg_pattern, self.program if whole else self.subject):
+            return "not with these arguments"
+        return ""
+
+    def _check_file(self, entry: Entry) -> str:
+        subject, rules = self.subject, self.rules
+        own = is_replaceable(subject, rules) and not self._is_followed(entry)
+        if (
+            own
+            and not is_literal(entry.pattern)
+            and not is_same_name(subject.resolved, subject.real)
+        ):
+            return f"{show(subject.resolved)} is a link to {show(subject.real)}"
+        if not own and any(is_changeable(each, rules) for each in subject.script):
+            return "its interpreter can be changed by the agent"
+        given = bool(self.script) and self.script != subject.real and rules.may_write(self.script)
+        if entry.content:
+            if own and given:
+                return "both the program and its script can be changed by the agent"
+            bound = self.script if given or (self.script and not own) else subject.real
+            return "" if content_of(bound) == entry.content else "the file has changed since"
+        if entry.source == _ALLOW_ALWAYS and (own or given):
+            return "the file can be changed by the agent"
+        if own and not self._is_explicit(entry.pattern):
+            return (
+                f"{show(subject.resolved)} can be changed by the agent, so only an entry with its "
+                "own path allows it"
+            )
+        return ""
+
+    def _is_followed(self, entry: Entry) -> bool:
+        """Whether it does not matter that a link to the program can be changed, as in a project's
+        virtual environment: the preset looks where it leads, and grants nothing."""
+        is_bare = entry.args in FOLLOWING and entry.grants in (None, NO_GRANTS)
+        return is_bare and not is_changeable(self.subject.real, self.rules)
+
+    def _is_explicit(self, pattern: str) -> bool:
+        folder = literal_folder(pattern, self.home)
+        if folder and self.rules.may_write(folder):
+            return True
+        # Through a link from elsewhere, another file would do as well.
+        return is_literal(pattern) and not is_open_place(self.subject.resolved, self.rules)
+
+
+def _is_whole(entry: Entry) -> bool:
+    """Whether an entry that a person's answer made says how far the answer goes."""
+    match entry.extent:
+        case "exact":
+            return entry.arg_pattern is not None and entry.arg_pattern.startswith(EXACT)
+        case "subcommand":
+            return isinstance(entry.args, ArgRule) and bool(entry.args.subcommand)
+        case "preset":
+            return isinstance(entry.args, str) and entry.args != "any"
+    return entry.extent == "program"
+
+
+def _match_skill(call: Call) -> Match | None:
+    program, rules = call.program, call.rules
+    path = rules.skills.get(program.name) if program.by_name else None
+    if path is None or path != program.resolved or call.subject is not program:
+        return None
+    if isinstance(call.try_entry(Entry("*")), str):
+        return None
+    return Match("skill", f"{show(program.name)} (skill)", grants=PLAIN_GRANTS)

@@ -1,0 +1,540 @@
+"""Arguments of a program: rules about them, code that they carry, data that they send.
+
+A plain entry trusts its program, confined by the kernel. So code and destinations are tables of
+what is known, no grammars: what they do not list passes. Programs that only start others (`xargs`,
+`ssh`, `sudo`) never get here, because a command with one of them is in doubt; interpreters are
+read elsewhere. Data that leaves is not covered by a plain entry, whatever its grants: who listed
+`git` for everyday work has not agreed to publish it. An entry that names the sub-command covers
+it, but neither to an address that the call brings along nor by force; one with `args: "any"`
+covers all of it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from clawkit.approvals.interpreters import names_of
+from clawkit.approvals.options import may_be_option, words_of
+from clawkit.approvals.types import Arg, ArgRule, Flags, Program, Rules
+from clawkit.text import one_line, printable
+
+_HARMLESS = frozenset(
+    (
+        *("LANG", "TZ", "TERM", "COLUMNS", "LINES", "CI", "NODE_ENV"),
+        *("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE"),
+        *("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "RUST_BACKTRACE"),
+        *("GIT_TERMINAL_PROMPT", "GIT_OPTIONAL_LOCKS"),
+    )
+)
+"""Variables that change how something looks, or how much of it is told, whatever they are."""
+
+_SEPARATORS = re.compile(r"[^\w./~-]+")
+_GLOB = re.compile(r"[*?]")
+_PLAIN_GLOB = re.compile(r"[\w./*?-]+", re.ASCII)
+_MAX_PATHS = 200
+"""Most names of files that are looked for in one argument. Behind a dash every letter could be the
+last one before such a name."""
+_SHOWN = 60
+
+
+def check_arguments(rule: ArgRule, program: Program, rules: Rules) -> str:
+    """Why the arguments do not fit a rule; empty when they do."""
+    arguments = program.argv[1:]
+    if rule.subcommand is not None and (
+        why := _check_subcommand(rule.subcommand, rule.flags, arguments)
+    ):
+        return why
+    if why := _check_flags(rule.flags, arguments):
+        return why
+    return _check_paths(program, rules) if rule.paths == "workspace" else ""
+
+
+def find_steering(assigned: Sequence[str]) -> str:
+    """The first of the variables set for a program that could change what it does; empty when
+    there is none."""
+    for name in assigned:
+        if name not in _HARMLESS and not name.startswith("LC_"):
+            return name
+    return ""
+
+
+def show(text: str, max_chars: int = _SHOWN) -> str:
+    """A text for a reason: short, nothing invisible."""
+    return _show(text[: max_chars + 1], max_chars)
+
+
+@lru_cache(maxsize=1024)
+def _show(text: str, max_chars: int) -> str:
+    return one_line(printable(text, keep=""), max_chars)
+
+
+def _check_subcommand(allowed: tuple[str, ...], flags: Flags, arguments: Sequence[Arg]) -> str:
+    """The first word must be a sub-command. Before it, whether a flag takes that word as its value
+    is not known, so only flags with a value of their own, `--color=never`, may stand there."""
+    at = 0
+    while at < len(arguments) and arguments[at].text.startswith("-"):
+        text = arguments[at].text
+        known = flags.allow is not None and _is_allowed(text, flags.allow)
+        if arguments[at].glob or not known or "=" not in text:
+            return f"not with {show(text)} before the sub-command"
+        at += 1
+    if at == len(arguments):
+        return f"only with {_either(allowed)}"
+    if not any(_begins(arguments, at, tuple(each.split())) for each in allowed):
+        return f"not {show(arguments[at].text)}, only {_either(allowed)}"
+    return ""
+
+
+def _begins(arguments: Sequence[Arg], at: int, words: tuple[str, ...]) -> bool:
+    given = arguments[at : at + len(words)]
+    return tuple(each.text for each in given) == words and not any(each.glob for each in given)
+
+
+def _either(allowed: tuple[str, ...]) -> str:
+    return " or ".join(show(each) for each in allowed) or "no sub-command at all"
+
+
+def _check_flags(flags: Flags, arguments: Sequence[Arg]) -> str:
+    """Every flag, also behind `--`: tools such as npm hand those on to another program."""
+    if flags.allow is None and not flags.deny:
+        return ""
+    for each in arguments:
+        text = each.text
+        if each.glob:
+            if may_be_option(each):
+                return f"not with {show(text)}, which could become a flag"
+        elif text.startswith("-") and text not in ("-", "--"):
+            if denied := next((flag for flag in flags.deny if _is_denied(text, flag)), ""):
+                return f"not with {show(text)}" + ("" if text == denied else f" ({denied})")
+            if flags.allow is not None and not _is_allowed(text, flags.allow):
+                return f"not with {show(text)}"
+    return ""
+
+
+def _is_denied(text: str, flag: str) -> bool:
+    name = text.partition("=")[0].lstrip("-")
+    bare = flag.lstrip("-")
+    if len(bare) == 1:
+        return name == bare or (not text.startswith("--") and bare in text)
+    # Long ones may be shortened; those with one dash too, but then a letter is a flag of its own.
+    return bare.startswith(name) and (len(name) > 1 or text.startswith("--"))
+
+
+def _is_allowed(text: str, allowed: tuple[str, ...]) -> bool:
+    name = text.partition("=")[0]
+    if name in allowed:
+        return True
+    if name.startswith("--"):
+        return False
+    # Letters behind a flag are its value or further flags; only a number cannot be taken for more.
+    letters = name[1:].rstrip("0123456789") or name[1:]
+    return bool(letters) and all(f"-{letter}" in allowed for letter in letters)
+
+
+def _check_paths(program: Program, rules: Rules) -> str:
+    cwd = program.cwd
+    if cwd is None:
+        return "only in a directory that is known"
+    # Without a file, many programs look at the directory they are in.
+    if not _is_inside(".", cwd, rules):
+        return "only in the workspace"
+    for each in program.argv[1:]:
+        if each.glob:
+            if why := _check_glob(each, cwd, rules):
+                return why
+            continue
+        for number, path in enumerate(_possible_paths(each.text)):
+            if number >= _MAX_PATHS:
+                return f"not with {show(each.text)}, which could name too many files"
+            if _is_path(path, cwd) and not _is_inside(path, cwd, rules):
+                return f"not with {show(each.text)}, which is not in the workspace"
+    return ""
+
+
+def _possible_paths(text: str) -> Iterator[str]:
+    """Everything in an argument that a program could take for the name of a file: itself, and what
+    stands behind a flag, an `=`, an `@` or a colon."""
+    yield from _behind_dash(text)
+    if _SEPARATORS.search(text):
+        yield text.partition("=")[2]
+        for piece in _SEPARATORS.split(text):
+            yield from _behind_dash(piece)
+
+
+def _behind_dash(text: str) -> Iterator[str]:
+    if not text.startswith("-"):
+        yield text
+    elif not text.startswith("--"):
+        for at in range(2, len(text)):
+            yield text[at:]
+
+
+def _is_path(text: str, cwd: str) -> bool:
+    if "/" in text or text.startswith(("~", ".")):
+        return True
+    return bool(text) and os.path.lexists(os.path.join(cwd, text))
+
+
+def _is_inside(text: str, cwd: str, rules: Rules) -> bool:
+    # A tilde that the shell left alone: whose home directory it is depends on the program.
+    if text.startswith("~"):
+        return False
+    try:
+        path = os.path.realpath(os.path.join(cwd, text))
+    except (OSError, ValueError):
+        return False
+    return rules.may_read(path) and rules.may_write(path) and not rules.is_own(path)
+
+
+def _check_glob(arg: Arg, cwd: str, rules: Rules) -> str:
+    text = arg.text
+    shown = show(text)
+    if may_be_option(arg) or not _PLAIN_GLOB.fullmatch(text):
+        return f"not with {shown}, which could become anything"
+    parts = text.split("/")
+    # `.*` stands for `..` too.
+    if any(each == ".." or (each.startswith(".") and _GLOB.search(each)) for each in parts):
+        return f"not with {shown}, which could lead out of the workspace"
+    folder = _GLOB.split(text)[0].rpartition("/")[0]
+    if text.startswith("/") and not folder:
+        folder = "/"
+    if not _is_inside(folder, cwd, rules):
+        return f"not with {shown}, which is not in the workspace"
+    return ""
+
+
+ALWAYS = "*"
+
+
+class Row(NamedTuple):
+    """What a table says of a program, or of one of its sub-commands."""
+
+    long: tuple[str, ...] = ()
+    """`--output`, and every short form of it."""
+    dashed: tuple[str, ...] = ()
+    """`-exec`, and what begins like it."""
+    letters: frozenset[str] = frozenset()
+    """Letters of `-x`, alone or among others."""
+    words: frozenset[str] = frozenset()
+    """Sub-commands; `*` for every call."""
+
+
+class Hit(NamedTuple):
+    """What of a call is in a table."""
+
+    what: str
+    """The flag or the sub-command; `*` when it is the program itself."""
+    rest: tuple[Arg, ...]
+    """The arguments behind a sub-command, all of them for a flag."""
+
+
+Table = Mapping[str, Row]
+
+
+def read_table(rows: Mapping[str, str]) -> Table:
+    """Rows as people write them: `{"tar,gtar": "-I --to-command", "git bisect": "run"}`."""
+    found: dict[str, Row] = {}
+    for key, text in rows.items():
+        programs, _, subcommand = key.partition(" ")
+        for name in programs.split(","):
+            found[f"{name} {subcommand}".rstrip()] = read_row(text)
+    return found
+
+
+def read_row(text: str) -> Row:
+    """A row from flags and sub-commands."""
+    given = text.split()
+    short = [each[1:] for each in given if each.startswith("-") and not each.startswith("--")]
+    return Row(
+        tuple(each for each in given if each.startswith("--")),
+        tuple(f"-{each}" for each in short if len(each) > 1),
+        frozenset(each for each in short if len(each) == 1),
+        frozenset(each for each in given if not each.startswith("-")),
+    )
+
+
+def find_row(table: Table, program: Program) -> Hit | None:
+    """What a table has of a call, by any name of the program, versions aside."""
+    for name in bare_names(program):
+        if hit := search_table(table, name, program.argv[1:]):
+            return hit
+    return None
+
+
+def bare_names(program: Program) -> tuple[str, ...]:
+    """The names that a program goes by, without versions: `gcc` for gcc-12."""
+    return _strip(names_of(program))
+
+
+@lru_cache(maxsize=1024)
+def _strip(names: frozenset[str]) -> tuple[str, ...]:
+    return tuple(sorted({name.rstrip("0123456789.-") or name for name in names} | names))
+
+
+def search_table(table: Table, key: str, arguments: tuple[Arg, ...]) -> Hit | None:
+    """What a table has of arguments under a key, and under those of its sub-commands."""
+    row = table.get(key)
+    if row is None:
+        return None
+    if ALWAYS in row.words:
+        return Hit(ALWAYS, arguments)
+    for arg in arguments:
+        if has_flag(row, arg):
+            return Hit(arg.text, arguments)
+    for at in _find_words(arguments):
+        word, rest = arguments[at].text, arguments[at + 1 :]
+        if word in row.words:
+            return Hit(word, rest)
+        if hit := search_table(table, f"{key} {word}", rest):
+            return hit
+    return None
+
+
+def has_flag(row: Row, arg: Arg) -> bool:
+    """Whether an argument is a flag of a row, is short for one, or could become one."""
+    text = arg.text
+    if arg.glob:
+        return may_be_option(arg) and bool(row.long or row.dashed or row.letters)
+    if text.startswith("--"):
+        name = text.partition("=")[0]
+        return len(name) > 2 and any(flag.startswith(name) for flag in row.long)
+    if not text.startswith("-"):
+        return False
+    return text.startswith(row.dashed) or not row.letters.isdisjoint(text[1:])
+
+
+def _find_words(arguments: Sequence[Arg]) -> Iterator[int]:
+    before = ""
+    for at, arg in enumerate(arguments):
+        if not arg.text.startswith("-"):
+            yield at
+            if not before.startswith("-") or "=" in before:
+                return
+        before = arg.text
+
+
+_DESTINATION_TABLE = read_table(
+    {
+        "git": "push send-pack http-push send-email",
+        "git lfs": "push",
+        "git svn": "dcommit",
+        "hg,bzr,darcs": "push",
+        "jj": "",
+        "jj git": "push",
+        "svn": "commit ci import",
+        "curl": """-d -F -T --data --data-ascii --data-binary --data-raw --data-urlencode --form
+            --form-string --json --upload-file --mail-from --url-query""",
+        "wget,wget2": "--post-data --post-file --body-data --body-file --method",
+        "http,https,httpie,xh,xhs": ALWAYS,
+        "npm,pnpm,yarn,bun": """publish unpublish deprecate dist-tag access owner token adduser
+            login star hook team org""",
+        "twine": "upload",
+        "pip": "upload",
+        "uv,poetry,flit,hatch,pdm,maturin,rye": "publish",
+        "cargo": "publish yank owner login",
+        "gem": "push yank owner signin",
+        "docker,podman,nerdctl": "push login",
+        "docker,podman,nerdctl image": "push",
+        "docker,podman,nerdctl compose": "push",
+        "helm": "push",
+        "gh,glab": "api auth secret variable ssh-key gpg-key workflow",
+        "gh,glab gist": "create edit",
+        "gh,glab release": "create upload edit delete",
+        "gh,glab issue": "create comment edit close reopen delete transfer",
+        "gh,glab pr": "create comment edit close merge reopen review ready",
+        "gh,glab mr": "create note update close merge reopen approve",
+        "gh,glab repo": "create delete edit fork rename sync",
+        "aws": "",
+        "aws s3": "cp mv sync",
+        "aws s3api": "put-object",
+        "gsutil": "cp mv rsync",
+        "rclone": "copy copyto move moveto sync bisync rcat copyurl",
+        "kubectl,oc": "cp apply create replace patch",
+        "ftp,lftp,tftp,nc,ncat,netcat,telnet,sftp,ssh-copy-id": ALWAYS,
+        "mail,mailx,sendmail,msmtp,mutt,swaks,croc,wormhole,rsh,rcp": ALWAYS,
+    }
+)
+_COPIES = frozenset(("scp", "rsync"))
+_REMOTE = re.compile(r"(?:\w+://|\[[^/]*\]:|[^/:]+:)")
+_FORCED = re.compile(r"--(?:force|delete|mirror|prune)|-[A-Za-z]*[fd]|[+:]")
+"""What replaces or deletes something there."""
+_ADDRESS = re.compile(r"\w+://|[^/\s]+[.:@]")
+
+
+def find_destination(program: Program, *, named: bool = False) -> str:
+    """Where a call sends data, as a reason; empty when it is not known to send any, or when its
+    sub-command is `named` by a rule and it goes, unforced, where the settings say."""
+    arguments = program.argv[1:]
+    if not _COPIES.isdisjoint(bare_names(program)):
+        words = _operands(arguments)
+        return _say(words[-1]) if len(words) > 1 and _REMOTE.match(words[-1]) else ""
+    hit = find_row(_DESTINATION_TABLE, program)
+    if hit is None:
+        return ""
+    words = _operands(hit.rest)
+    address = next((word for word in reversed(words) if _ADDRESS.match(word)), "")
+    if named and not address and not any(_FORCED.match(each.text) for each in hit.rest):
+        return ""
+    return _say(address or (words[0] if words else ""), hit.what)
+
+
+def _operands(arguments: Sequence[Arg]) -> list[str]:
+    return [each.text for each in arguments if not each.text.startswith("-")]
+
+
+def _say(destination: str, what: str = ALWAYS) -> str:
+    start = "it" if what == ALWAYS else show(what)
+    return f"{start} sends data to {show(destination) or 'its usual destination'}"
+
+
+_CODE_TABLE = read_table(
+    {
+        "git": """--config-env --exec-path --exec --output --open-files-in-pager --upload-pack
+            --receive-pack --extcmd --template filter-branch difftool mergetool hook daemon shell
+            instaweb gui citool credential for-each-repo maintenance fsmonitor--daemon remote-ext
+            remote-fd cvsserver""",
+        "git bisect": "run view visualize",
+        "git clone": "-c -u --config",
+        "git config": "-e --edit edit",
+        "git grep": "-O",
+        "git ls-remote": "-u",
+        "git rebase": "-x",
+        "git submodule": "foreach",
+        "tar,gtar,bsdtar": """-I -F --use-compress-program --checkpoint-action --to-command
+            --info-script --new-volume-script --rsh-command --rmt-command""",
+        "cpio": "--rsh-command",
+        "rsync": "-e --rsh --rsync-path",
+        "scp,sftp": "-S -o -D -F",
+        "ssh-keygen,ssh-add": "-D -s -w -e",
+        "sort": "--compress-program",
+        "split": "--filter",
+        "rg": "--pre --hostname-bin",
+        "ack,ag,bat,delta,mysql,mariadb": "--pager -e --execute",
+        "fzf": "--bind --preview --preview-window",
+        "zip": "-TT --unzip-command",
+        "gcc,g++,cc,c++,clang,clang++,gfortran,ld": "-fplugin -wrapper -specs --specs -B -plugin",
+        "go": "-exec -toolexec -vettool -modfile -overlay",
+        "cargo": "--config",
+        "cmake": "-P -E -C",
+        "just": "-c --command --shell --shell-arg",
+        "curl": "-K --config",
+        "wget": "-e --execute --use-askpass --config",
+        "nc,ncat,netcat": "-e -c --exec --sh-exec --lua-exec",
+        "openssl": "-engine -provider -config",
+        "gpg,gpg2": "--photo-viewer --keyserver-options --agent-program --dirmngr-program",
+        "psql": "-c -f -v --command --file --set",
+        "nmap": "--script --datadir",
+        "tcpdump": "-z",
+        "tshark": "-X",
+        "hg": "--config -R --repository --cwd",
+        "svn": "--config-option --config-dir --diff-cmd --diff3-cmd --editor-cmd",
+        "apt,apt-get,aptitude": "-o -c --option --config-file",
+        "rclone": "--password-command --config",
+        "docker,podman,nerdctl": """run exec build buildx builder create start cp commit import load
+            plugin swarm stack service""",
+        "docker,podman,nerdctl compose": "run exec up create start build",
+        "docker,podman,nerdctl container": "run exec create start cp",
+        "docker,podman,nerdctl image": "build",
+        "kubectl,oc": "--kubeconfig exec run debug attach edit plugin",
+        "helm": "--post-renderer plugin",
+        "gh,glab": "alias extension codespace config ssh",
+        "systemctl": "edit",
+        "vi,vim,nvim,view,vimdiff,ex,ed,emacs,emacsclient,nano,pico,micro,hx,joe,kak,mc": ALWAYS,
+        "less,more,most,man,info,lynx,w3m,links,top,htop,xdg-open": ALWAYS,
+    }
+)
+_KEYBOARD = "it takes commands from the keyboard that start other programs"
+_GIT_BEFORE = words_of(
+    """-P -p -v -h --no-pager --paginate --version --help --no-optional-locks --no-advice
+    --literal-pathspecs --glob-pathspecs --noglob-pathspecs --icase-pathspecs --no-replace-objects
+    --html-path --man-path --info-path"""
+)
+_TRANSPORT = re.compile(r"[\w-]+::", re.ASCII)
+"""`ext::sh -c …` is a remote that is a program."""
+_READS = ("--get", "--get-all", "--get-regexp", "--list", "-l", "get", "list")
+
+
+def find_code(program: Program, rules: Rules) -> str:
+    """Why the arguments make a program start others, or run code that they carry; empty when
+    nothing that is known does."""
+    if hit := find_row(_CODE_TABLE, _dashed(program)):
+        return _KEYBOARD if hit.what == ALWAYS else f"{show(hit.what)} starts other programs"
+    if "git" not in bare_names(program):
+        return ""
+    call = read_git(program)
+    if isinstance(call, str):
+        return call
+    if call.words[:1] == ("config",) and call.words[1:2] and call.words[1] not in _READS:
+        return "config changes settings, which can start other programs; only --get or --list"
+    if any(_TRANSPORT.match(word) for word in call.words[1:]):
+        return "a remote helper starts other programs"
+    return check_repository(call.place, rules)
+
+
+def _dashed(program: Program) -> Program:
+    """With the letters of `tar xf` as a flag."""
+    first = program.argv[1:2]
+    if not first or first[0].text[:1] in ("-", "") or "tar" not in bare_names(program):
+        return program
+    letters = first[0]._replace(text=f"-{first[0].text}")
+    return replace(program, argv=(program.argv[0], letters, *program.argv[2:]))
+
+
+class GitCall(NamedTuple):
+    """A call of git."""
+
+    place: str
+    """The directory it works in."""
+    arguments: tuple[Arg, ...]
+    """The sub-command and what follows."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return tuple(each.text for each in self.arguments)
+
+
+def read_git(program: Program) -> GitCall | str:
+    """A call of git with nothing in front of the sub-command that changes what it does, or why it
+    is none."""
+    place, rest = program.cwd, program.argv[1:]
+    if place is None:
+        return "the directory it runs in is not certain; use && after cd"
+    while rest and (rest[0].glob or rest[0].text.startswith("-")):
+        text = rest[0].text
+        if text == "-C" and len(rest) > 1 and not rest[1].glob:
+            place, rest = os.path.join(place, rest[1].text), rest[2:]
+        elif text in _GIT_BEFORE and not rest[0].glob:
+            rest = rest[1:]
+        else:
+            return f"{show(text)} before the sub-command can make it start other programs"
+    return GitCall(place, rest)
+
+
+def check_repository(place: str, rules: Rules) -> str:
+    """Why git would use a repository whose settings the agent may have written: one that lies
+    inside the workspace and is not the workspace's own. Its settings start programs."""
+    top = find_top(place)
+    # Where every place may be written, none says more than another.
+    if top and rules.may_write(os.path.dirname(top)) and not rules.may_write("/"):
+        return f"{show(top, 200)} is not the workspace's own repository, and can start programs"
+    return ""
+
+
+def find_top(place: str) -> str:
+    """The directory whose `.git` git finds from a place; empty when there is none."""
+    try:
+        folder = os.path.realpath(place)
+    except ValueError:  # a NUL
+        return ""
+    while not os.path.lexists(f"{folder}/.git"):
+        above = os.path.dirname(folder)
+        if above == folder:
+            return ""
+        folder = above
+    return folder

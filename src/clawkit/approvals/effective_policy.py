@@ -1,0 +1,283 @@
+"""The policy in force for one call: security and ask, the host, and who may leave the sandbox.
+
+Of the settings, the approvals file and the call, the strictest counts.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast, get_args
+
+from clawkit.config.model import Config
+from clawkit.config.sections.shared import People
+from clawkit.config.sections.tools import Ask, Elevated, Exec, Host, Security
+from clawkit.core.context import Scope, Sender
+from clawkit.errors import ToolAuthorizationError, ToolInputError
+from clawkit.policy.selectors import find_key, for_sender
+from clawkit.text import one_line
+
+if TYPE_CHECKING:
+    from clawkit.approvals.file import DocPolicy
+    from clawkit.approvals.types import Policy
+
+_STRICTEST_FIRST: tuple[Security, ...] = get_args(Security)
+_MOST_ASKING_LAST: tuple[Ask, ...] = get_args(Ask)
+
+
+def strictest(a: Security, b: Security | None) -> Security:
+    """The one that lets less through. Raises ValueError for what is neither."""
+    return a if b is None else min(a, b, key=_STRICTEST_FIRST.index)
+
+
+def most_asking(a: Ask, b: Ask | None) -> Ask:
+    """The one that asks a person more often. Raises ValueError for what is neither."""
+    return a if b is None else max(a, b, key=_MOST_ASKING_LAST.index)
+
+
+def combine(
+    settings: Exec,
+    document: DocPolicy,
+    *,
+    security: Security | None = None,
+    ask: Ask | None = None,
+    key: str = "tools.exec",
+    where: str = "exec-approvals.json",
+) -> Policy:
+    """The policy for one call; its own `security` and `ask` can only tighten it.
+
+    `key` is where the settings come from and `where` is the document, for the words.
+    """
+    configured = settings.policy()
+    security_now = strictest(strictest(configured[0], document.security), security)
+    ask_now = most_asking(most_asking(configured[1], document.ask), ask)
+    sources: dict[str, None] = {}
+    for source in range(3):
+        for name, now, given in (
+            ("security", security_now, (configured[0], document.security, security)),
+            ("ask", ask_now, (configured[1], document.ask, ask)),
+        ):
+            # The first that wants what is in force.
+            if given.index(now) == source:
+                wanted = f"{name} is {now!r}"
+                if source == 0 and settings.mode is not None:
+                    words = f"{key}.mode is {settings.mode!r}"
+                elif source == 0:
+                    by_default = "" if getattr(settings, name) is not None else " by default"
+                    words = f"{key}.{wanted}{by_default}"
+                elif source == 1:
+                    left_out = f", because {name} is left out," if name in document.left_out else ""
+                    words = f"{wanted}{left_out} in {where}"
+                else:
+                    words = f"this call asked for {name} {now!r}"
+                sources[words] = None
+    from clawkit.approvals.types import Policy  # the tools need only what is below
+
+    return Policy(
+        security_now,
+        ask_now,
+        document.fallback,
+        document.auto_allow_skills,
+        tuple(sources),
+        to_loosen=_loosen(settings, document, key) if security != "deny" else "",
+    )
+
+
+def _loosen(settings: Exec, document: DocPolicy, key: str) -> str:
+    """What to type when no command may run because of the settings alone."""
+    if document.security == "deny" or settings.policy()[0] != "deny":
+        return ""
+    name = "mode ask" if settings.mode else "security allowlist"
+    return f"clawkit config set {shlex.quote(key)}.{name}"
+
+
+HostName = Literal["sandbox", "gateway", "node"]
+
+_MISSING: dict[HostName, str] = {
+    "sandbox": "there is no sandbox here",
+    "gateway": "this machine does not run commands itself",
+    "node": "no node is connected",
+}
+
+
+class Target(NamedTuple):
+    """Where a call wants its command to run."""
+
+    wanted: Literal["auto", "sandbox", "host"]
+    """In the sandbox unless an allowlist entry grants more, only there, or on the host."""
+    leaves: bool = False
+    """Whether it asks to leave the sandbox."""
+
+    @property
+    def host(self) -> HostName:
+        """The host that most probably starts it."""
+        return "gateway" if self.wanted == "host" else "sandbox"
+
+
+def resolve_host(
+    configured: Host,
+    requested: str | None,
+    *,
+    sandboxed: bool,
+    elevated: bool,
+    available: Collection[str],
+    node: str | None,
+) -> Target:
+    """Where the command of a call is to run; never elsewhere in place of what is missing.
+
+    `sandboxed` sessions run everything in the sandbox; others as they are configured, and by
+    default in the sandbox where there is one. `elevated` is a right that was already granted: it
+    leaves the sandbox, and changes nothing elsewhere. Raises `ToolInputError` for a request that
+    makes no sense and `ToolAuthorizationError` for one that is not allowed or cannot be met.
+    """
+    wanted = _read(requested)
+    place: HostName
+    if configured != "auto":
+        place = configured
+    else:
+        place = "sandbox" if sandboxed or "sandbox" in available else "gateway"
+    leaves = False
+    if place == "sandbox" and elevated:
+        if wanted == "sandbox":
+            raise ToolInputError(
+                "host: 'sandbox' and elevated contradict each other, because elevated leaves the "
+                "sandbox; send only one of them"
+            )
+        place, leaves = "gateway", True
+    if wanted is not None and wanted != place:
+        raise _refuse(configured, wanted, place, sandboxed=sandboxed)
+    if node and place != "node":
+        raise ToolInputError(
+            f"node: the command would run on the host {place!r}, not on a node; "
+            "leave node out, or choose the host 'node'"
+        )
+    # There are no nodes yet, and nothing else may run in place of one.
+    if place not in available or place == "node":
+        raise ToolAuthorizationError(
+            f"the command cannot run on the host {place!r}: {_MISSING[place]}. No other host is "
+            f"used in its place; tools.exec.host is {configured!r}",
+            reason="host",
+        )
+    if place == "gateway":
+        return Target("host", leaves)
+    only = sandboxed or wanted == "sandbox" or configured == "sandbox"
+    return Target("sandbox" if only else "auto")
+
+
+def _read(requested: str | None) -> HostName | None:
+    if requested is None or requested == "auto":
+        return None
+    if requested not in get_args(HostName):
+        known = ", ".join(get_args(Host))
+        raise ToolInputError(f"host: unknown host {one_line(requested, 40)!r}; use one of {known}")
+    return cast("HostName", requested)
+
+
+def _refuse(
+    configured: Host, wanted: HostName, place: HostName, *, sandboxed: bool
+) -> ToolAuthorizationError:
+    setting = f"tools.exec.host is {configured!r}"
+    hint = "Leave host out, or have tools.exec.host changed"
+    if wanted != "gateway" and configured == "auto" and not (sandboxed and wanted == "node"):
+        why = f"{_MISSING[wanted]}; {setting}"
+    elif place == "sandbox":
+        why = "commands run in the sandbox here"
+        hint = "Leave host out, or send elevated: true to ask for the host"
+    else:
+        why = f"{setting}, which allows only {place!r}"
+    return ToolAuthorizationError(f"the host {wanted!r} is refused: {why}. {hint}", reason="host")
+
+
+Level = Literal["ask", "full"]
+"""Whether a person is asked about the command, or the rest of the policy alone decides."""
+
+_NUMBER = re.compile(r"\+[0-9]{3,15}")
+_KINDS = ("id", "e164", "username", "name", "channel")
+
+
+def check_elevated(config: Config, scope: Scope, *, local: bool) -> Level:
+    """How far elevated goes for this sender, at the local terminal or not.
+
+    Raises `ToolAuthorizationError` that names every setting in the way.
+    """
+    default = config.agents.defaults.elevated_default
+    needed = list(_needed(config.tools.elevated, scope, local=local))
+    ours = config.agents.get(scope.agent).tools.elevated
+    if ours is not None:
+        whose = f" of the agent {one_line(scope.agent, 64)!r}"
+        needed += _needed(ours, scope, local=local, whose=whose)
+    if default == "off":
+        needed.append("agents.defaults.elevatedDefault must not be 'off'")
+    if needed:
+        raise ToolAuthorizationError(
+            f"elevated is refused; to allow it, {' and '.join(needed)}", reason="elevated"
+        )
+    return "full" if default == "full" else "ask"
+
+
+def _needed(elevated: Elevated, scope: Scope, *, local: bool, whose: str = "") -> Iterator[str]:
+    """What would have to be otherwise; `whose` is an agent, who can only narrow the general."""
+    if not elevated.enabled:
+        yield f"tools.elevated.enabled{whose} must be true"
+    no_limit = whose and elevated.allow_from is None
+    at_home = local and scope.sender.owner and not scope.channel and not scope.group
+    if no_limit or at_home:
+        return
+    lists = elevated.allow_from or {}
+    channel = find_key(lists, scope.channel)
+    if channel is not None and _is_listed(lists[channel], scope):
+        return
+    if scope.channel.strip():
+        name = channel or one_line(scope.channel, 64)
+        yield f"tools.elevated.allowFrom.{name}{whose} must list this sender"
+    else:
+        yield (
+            "it must come from the owner at the local terminal, or through a channel from a sender "
+            f"in tools.elevated.allowFrom{whose}"
+        )
+
+
+def _is_listed(people: People, scope: Scope) -> bool:
+    return any(_is_about(entry, scope) for each in people for entry in _typed(str(each)))
+
+
+def _typed(written: str) -> Iterator[str]:
+    """The entry as policy writes it: without a kind it is an id or a whole phone number.
+
+    What people can choose for themselves, such as a username, has to be said with its kind.
+    """
+    text = written.strip()
+    kind, colon, name = text.partition(":")
+    kind = kind.casefold()
+    if text == "*" or (colon and kind in _KINDS):
+        yield text
+        return
+    if colon and kind == "tag":
+        return  # no sender has one
+    if colon and kind == "from":
+        text = name.strip()
+    yield f"id:{text}"
+    if _NUMBER.fullmatch(text):
+        yield f"e164:{text}"
+
+
+def _is_about(entry: str, scope: Scope) -> bool:
+    name = entry.partition(":")[2].strip()
+    sender = scope.sender
+    certain = Sender(
+        id=_certain(sender.id, name),
+        e164=sender.e164 if _NUMBER.fullmatch(sender.e164) else "",
+        username=_certain(sender.username, name),
+        name=_certain(sender.name, name),
+    )
+    return for_sender({entry: True}, replace(scope, sender=certain), "") is not None
+
+
+def _certain(value: str, name: str) -> str:
+    """Policy ignores case and the blanks around names, which makes some foreign letters equal to
+    plain ones: such a name counts only when it is spelled as in the entry."""
+    plain = value.isascii() and value.isprintable() and value == value.strip()
+    empty = not value.strip("@")
+    return value if (plain or value == name) and not empty else ""

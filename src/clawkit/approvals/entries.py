@@ -1,0 +1,593 @@
+"""Entries of an allowlist: patterns of programs and arguments, as stored and as people read them.
+
+In a pattern, `*` matches any characters but a slash, `**` any at all, `?` one that is no slash.
+Everything else stands for itself, also `[`, which is a program. A pattern of arguments is a regular
+expression of JavaScript, as far as it can be searched for in linear time: what another engine would
+take in another way is not accepted, so no look-around, no back-references, no flags, no classes
+within classes, no escapes of what means nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os.path
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple, get_args
+
+from clawkit.approvals.types import Arg, ArgRule, Children, Entry, Flags, Program
+from clawkit.core.approval import StoredExtent
+from clawkit.globs import Glob
+from clawkit.net.host_rules import PACKAGES
+from clawkit.process.protocols import NO_GRANTS, Grants
+from clawkit.text import one_line, printable
+
+MAX_CHARS = 4_096
+"""Longest pattern, and longest path, that is looked at: no longer path can be opened."""
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_KEPT = 8
+"""Lists whose order is kept; one for each judge is enough."""
+
+
+def matches_path(pattern: str, program: Program, home: str) -> bool:
+    """Whether a pattern means a program.
+
+    One without a slash means only what was found in PATH; whether that is a place nobody can have
+    put something into is for the caller to see. `*` alone means every program there is.
+    """
+    subject = _Subject.of(program)
+    return subject is not None and subject.is_meant(pattern, home)
+
+
+def find_entries(entries: tuple[Entry, ...], program: Program, home: str) -> list[Entry]:
+    """Those whose pattern means a program: first such as name arguments, each in its order."""
+    subject = _Subject.of(program)
+    if subject is None or not entries:
+        return []
+    listed = _list(entries)
+    texts = (*subject.paths, subject.name) if subject.name else subject.paths
+    found = [place for text in (*texts, "*") for place in listed.plain.get(text, ())]
+    for place, start, end in listed.wild:
+        for text in texts:
+            if text.startswith(start) and text.endswith(end):
+                if subject.is_meant(listed.entries[place].pattern, home):
+                    found.append(place)
+                break
+    found.sort()
+    return [listed.entries[place] for place in found]
+
+
+class _Subject(NamedTuple):
+    """What patterns are compared with."""
+
+    paths: tuple[str, ...]
+    name: str
+    """Empty for what was not found by its name."""
+
+    @classmethod
+    def of(cls, program: Program) -> _Subject | None:
+        if not program.resolved:
+            return None
+        path, real = plain_path(program.resolved, program.real), program.real
+        name = program.resolved.rpartition("/")[2] if program.by_name else ""
+        # What a file does can depend on the name it is called by (`sh` and `ls` may be one file),
+        # so a link is the same program as its target only if it has the same name.
+        is_real = real != path and is_same_name(program.resolved, real)
+        return cls(tuple(filter(None, (path, real) if is_real else (path,))), name)
+
+    def is_meant(self, pattern: str, home: str) -> bool:
+        if pattern == "*" or pattern in self.paths:
+            return True
+        if not names_place(pattern):
+            return bool(self.name) and _compile(pattern, "")(self.name)
+        return _is_absolute(pattern, home) and any(map(_compile(pattern, home), self.paths))
+
+
+class _List(NamedTuple):
+    """Entries by what they mean, so that of a long list only few are looked at."""
+
+    given: tuple[Entry, ...]
+    """Kept, so that no other list is taken for it."""
+    entries: list[Entry]
+    """In the order that they are tried."""
+    plain: dict[str, list[int]]
+    """By path or name: which of them."""
+    wild: list[tuple[int, str, str]]
+    """All others, with what their pattern begins and ends with."""
+
+
+_LISTS: dict[int, _List] = {}
+
+
+def _list(entries: tuple[Entry, ...]) -> _List:
+    """The same tuple comes again and again, and is compared by what it is, not what is in it."""
+    found = _LISTS.get(id(entries))
+    if found is None:
+        if len(_LISTS) >= _KEPT:
+            _LISTS.clear()
+        found = _LISTS[id(entries)] = _make_list(entries)
+    return found
+
+
+def _make_list(entries: tuple[Entry, ...]) -> _List:
+    made = _List(entries, sorted(entries, key=lambda each: each.arg_pattern is None), {}, [])
+    for place, entry in enumerate(made.entries):
+        pattern = entry.pattern
+        if pattern == "*" or (is_fixed(pattern) and not pattern.startswith("~")):
+            made.plain.setdefault(pattern, []).append(place)
+        else:
+            start, _, rest = pattern.replace("?", "*").partition("*")
+            end = f"*{rest}".rpartition("*")[2]
+            made.wild.append((place, "" if start.startswith("~") else start, end))
+    return made
+
+
+def names_place(pattern: str) -> bool:
+    """Whether a pattern is compared with the whole path."""
+    return "/" in pattern or pattern.startswith("~")
+
+
+def is_literal(pattern: str) -> bool:
+    """Whether a pattern can mean one file only."""
+    return names_place(pattern) and is_fixed(pattern)
+
+
+def is_fixed(pattern: str) -> bool:
+    """Whether a pattern has no wildcards."""
+    return "*" not in pattern and "?" not in pattern
+
+
+def literal_folder(pattern: str, home: str) -> str:
+    """The directory that everything a pattern means lies below; empty when it could be any."""
+    if not names_place(pattern) or not _is_absolute(pattern, home):
+        return ""
+    fixed = pattern.replace("?", "*").partition("*")[0].rpartition("/")[0]
+    return f"{home.rstrip('/')}{fixed[1:]}" if fixed.startswith("~") else fixed
+
+
+def is_same_name(path: str, other: str) -> bool:
+    """Whether two files are called alike, but for a version: `python3` and `python3.11`."""
+    if path == other:
+        return True
+    name, real = os.path.basename(path), os.path.basename(other)
+    return name == real or _stem(name) == _stem(real) != ""
+
+
+def plain_path(path: str, real: str) -> str:
+    """A path without `.` and `..`; empty when that leads to another file than `real`."""
+    if "/." not in path and "//" not in path:
+        return path
+    plain = os.path.normpath(path)
+    # `..` behind a link is not the directory that it seems to be.
+    if "/.." in path and os.path.realpath(plain) != real:
+        return ""
+    return plain.removeprefix("/") if plain.startswith("//") else plain
+
+
+def _stem(name: str) -> str:
+    return name.rstrip("0123456789.").removesuffix("-")
+
+
+def _is_absolute(pattern: str, home: str) -> bool:
+    if pattern.startswith("~"):
+        return home.startswith("/") and (pattern == "~" or pattern.startswith("~/"))
+    return pattern.startswith(("/", "**"))
+
+
+@lru_cache(maxsize=4096)
+def _compile(pattern: str, home: str) -> Callable[[str], bool]:
+    if len(pattern) > MAX_CHARS:
+        return lambda _path: False
+    prefix = home.rstrip("/") if pattern.startswith("~") else ""
+    rest = pattern[1:] if pattern.startswith("~") else pattern
+    if is_fixed(rest):
+        return (prefix + rest).__eq__
+    matches = Glob(rest, path=True).match
+
+    def test(path: str) -> bool:
+        # Half a character is not in the name of a program that somebody wrote down.
+        return (
+            len(path) <= MAX_CHARS
+            and path.startswith(prefix)
+            and matches(path[len(prefix) :])
+            and (path.isascii() or not _LONE_SURROGATE.search(path))
+        )
+
+    return test
+
+
+MAX_REGEX_CHARS = 10_000
+"""Longest pattern: compiling one takes time too."""
+EXACT = "sha256:cwd-argv:v1:"
+"""What the hash of one very call begins with."""
+
+_ESCAPE = r"\\(?:[dDwWsSnrtvf]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|[\\^$.*+?()\[\]{}|/-])"
+_TOKEN = re.compile(
+    rf"""(?P<repeat>(?:[*+?]|\{{[0-9]{{1,4}}(?:,(?:[0-9]{{1,4}})?)?\}})\??)
+    |(?P<open>\((?:\?:|\?<[A-Za-z_][A-Za-z0-9_]{{0,63}}>|(?!\?)))
+    |(?P<edge>[\^$|]|\\[bB])
+    |(?P<atom>\[\^?(?:(?!--|&&|~~)[^\[\]\\]|{_ESCAPE})+\]|{_ESCAPE}|[^\\\[(*+?{{])""",
+    re.VERBOSE | re.DOTALL,
+)
+# Words are made of ASCII letters there, and a line has more ends.
+_OTHERWISE = {
+    ".": r"[^\n\r\u2028\u2029]",
+    r"\b": r"(?-u:\b)",
+    r"\B": r"(?-u:\B)",
+    "]": r"\]",
+    "}": r"\}",
+}
+
+
+def search_regex(pattern: str, text: str) -> bool | None:
+    """Whether a pattern is found in a text; None when it cannot be used at all."""
+    test = _compile_regex(pattern)
+    if test is None:
+        return None
+    try:
+        return test(text)
+    except UnicodeEncodeError:
+        # Half of a character is no text.
+        return False
+
+
+def fits_arguments(pattern: str, program: Program) -> bool:
+    """Whether the arguments of a program are those an `argPattern` means.
+
+    They are joined by single spaces; with a NUL in the pattern each is followed by one instead.
+    """
+    arguments = program.argv[1:]
+    if any(each.glob for each in arguments):
+        return False
+    if pattern.startswith("sha256:"):
+        return program.cwd is not None and pattern == hash_call(program.cwd, arguments)
+    texts = [each.text for each in arguments]
+    if "\0" in pattern:
+        return not any("\0" in each for each in texts) and bool(
+            search_regex(pattern, "".join(f"{each}\0" for each in texts))
+        )
+    # Joined, `a b` and `'a b'` look alike, and so do nothing and `''`.
+    if not all(texts) or any(char.isspace() for each in texts for char in each):
+        return False
+    return bool(search_regex(pattern, " ".join(texts)))
+
+
+def hash_call(cwd: str, arguments: Iterable[Arg]) -> str:
+    """What stands for one very call of a program: these arguments, in this directory."""
+    texts = [each.text for each in arguments]
+    parts = [*_measured(cwd), b"%d" % len(texts)]
+    for each in texts:
+        parts += _measured(each)
+    whole = b"".join(part + b"\0" for part in parts)
+    return f"{EXACT}{hashlib.sha256(whole).hexdigest()}"
+
+
+def _measured(text: str) -> tuple[bytes, bytes]:
+    data = text.encode("utf-8", "surrogatepass")
+    return b"%d" % len(data), data
+
+
+@lru_cache(maxsize=1024)
+def _compile_regex(pattern: str) -> Callable[[str], bool] | None:
+    # An empty pattern is found everywhere; nobody who wants that writes it down.
+    translated = _translate(pattern) if 0 < len(pattern) <= MAX_REGEX_CHARS else None
+    if translated is None:
+        return None
+    from clawkit.core.tool import make_pattern
+    from clawkit.errors import SchemaError
+
+    try:
+        return make_pattern(translated)
+    except SchemaError:
+        return None
+
+
+def _translate(pattern: str) -> str | None:
+    """The same for an engine that is not JavaScript's; None for what it has not, or takes in
+    another way."""
+    out: list[str] = []
+    at, last = 0, "open"
+    while at < len(pattern):
+        found = _TOKEN.match(pattern, at)
+        if found is None or (found.lastgroup == "repeat" and last != "atom"):
+            return None
+        out.append(_OTHERWISE.get(found[0], found[0]))
+        at, last = found.end(), found.lastgroup or ""
+    return "".join(out)
+
+
+_CONTENT = re.compile(r"sha256:[0-9a-f]{64}")
+_FLAG = re.compile(r"--?[^\s=-][^\s=]*")
+_KEYS = (
+    *("id", "pattern", "argPattern", "args", "children", "source", "extent", "cwd", "content"),
+    *("unconfined", "grants"),
+)
+_RULE_KEYS = ("subcommand", "flags", "paths")
+_FLAG_KEYS = ("allow", "deny")
+_SHOWN = 200
+_PACKAGES = f"the {len(PACKAGES)} hosts of package registries ({', '.join(PACKAGES[:3])}, …)"
+
+
+def read_entry(value: object) -> Entry:
+    """An entry from the document: an object, or only the pattern. Raises ValueError."""
+    if isinstance(value, str):
+        value = {"pattern": value}
+    fields = _object(value, "an entry")
+    for key in fields:
+        _check_spelling(key)
+    pattern, extent = _text(fields, "pattern"), _one_of(fields, "extent", get_args(StoredExtent))
+    if extent == "access":
+        return _read_access(fields)
+    if not pattern:
+        raise ValueError("pattern is missing: it is the path or the name of a program")
+    arg_pattern = None if fields.get("argPattern") is None else _text(fields, "argPattern")
+    unconfined = fields.get("unconfined", False)
+    if unconfined not in (True, False):
+        raise ValueError(f"unconfined is {unconfined!r}, not true or false")
+    if unconfined and not (arg_pattern or "").startswith(EXACT):
+        raise ValueError(f"unconfined needs an argPattern of one exact call ({EXACT}…)")
+    content = _text(fields, "content")
+    if content and not _CONTENT.fullmatch(content):
+        raise ValueError(f"content is {content!r}, not 'sha256:' and 64 lower-case hex digits")
+    cwd = _text(fields, "cwd")
+    if cwd and not cwd.startswith("/"):
+        raise ValueError(f"cwd is {cwd!r}, not an absolute path")
+    return Entry(
+        pattern,
+        id=_text(fields, "id"),
+        arg_pattern=arg_pattern,
+        args=_read_args(fields.get("args")),
+        children=_one_of(fields, "children", get_args(Children)),
+        source=_text(fields, "source"),
+        extent=extent,
+        cwd=cwd,
+        content=content,
+        unconfined=bool(unconfined),
+        grants=None if fields.get("grants") is None else _read_grants(fields["grants"]),
+    )
+
+
+def _read_access(fields: Mapping[str, Any]) -> Entry:
+    """What any command may ask for; it is about no program."""
+    for key in fields:
+        if key in _KEYS and key not in ("id", "source", "extent", "grants"):
+            raise ValueError(f"{key} has no meaning with the extent 'access'")
+    grants = _read_grants(fields.get("grants"))
+    return Entry(
+        "", id=_text(fields, "id"), source=_text(fields, "source"), extent="access", grants=grants
+    )
+
+
+def entry_to_json(entry: Entry) -> dict[str, Any]:
+    """What stands in the document for an entry; `read_entry` makes the same of it."""
+    rule = entry.args
+    values = {
+        "id": entry.id,
+        "pattern": entry.pattern,
+        "argPattern": entry.arg_pattern,
+        "args": _rule_to_json(rule) if isinstance(rule, ArgRule) else rule,
+        "children": entry.children,
+        "source": entry.source,
+        "extent": entry.extent,
+        "cwd": entry.cwd,
+        "content": entry.content,
+        "unconfined": entry.unconfined or None,
+        "grants": None if entry.grants is None else _grants_to_json(entry.grants),
+    }
+    # An empty argPattern fits nothing, none at all everything.
+    return {
+        key: each
+        for key, each in values.items()
+        if each is not None and (each != "" or key == "argPattern")
+    }
+
+
+def describe_entry(entry: Entry) -> str:
+    """One line in words."""
+    if entry.extent == "access":
+        granted = describe_grants(entry.grants or NO_GRANTS)
+        return one_line(f"every command that asks for it: {granted}", _SHOWN)
+    # A preset names its programs itself.
+    every = entry.pattern == "*" and isinstance(entry.args, str) and entry.args != "any"
+    words = [f"the programs of the preset {entry.args!r}" if every else entry.pattern]
+    if entry.arg_pattern is not None:
+        exact = entry.arg_pattern.startswith(EXACT)
+        words.append(
+            "with exactly these arguments"
+            if exact
+            else f"with arguments like /{entry.arg_pattern}/"
+        )
+    match entry.args:
+        case ArgRule() as rule:
+            words += _describe_rule(rule)
+        case "any":
+            words.append("with any arguments")
+        case str(preset) if not every:
+            words.append(f"with the arguments of the preset {preset!r}")
+    if entry.cwd:
+        words.append(f"in {entry.cwd}")
+    if entry.content:
+        words.append("as long as the file does not change")
+    if entry.children == "named":
+        words.append("without starting other programs")
+    if entry.unconfined:
+        words.append("also outside the sandbox")
+    if entry.grants is not None:
+        words.append(f"granted {describe_grants(entry.grants) or 'nothing beyond the sandbox'}")
+    return one_line(printable(", ".join(words), keep=""), _SHOWN)
+
+
+def describe_grants(grants: Grants) -> str:
+    """What is granted, in words for a person."""
+    words = ["the whole network"] if grants.network else []
+    words += ["unix sockets"] if grants.sockets else []
+    words += [_PACKAGES if host == "packages" else f"the host {host}" for host in grants.hosts]
+    words += [f"to read {path}" for path in grants.read]
+    words += [f"to change {path}" for path in grants.write]
+    return printable(", ".join(words), keep="")
+
+
+def validate_pattern(pattern: str) -> str:
+    """What is wrong with a pattern that somebody wants to add; empty when nothing is."""
+    if not pattern.strip():
+        return "the pattern is empty: give the path or the name of a program"
+    if not pattern.isprintable():
+        return f"the pattern {printable(pattern, keep='')} has invisible characters"
+    if pattern != pattern.strip():
+        return f"the pattern {pattern!r} has blanks around it"
+    if len(pattern) > MAX_CHARS:
+        return f"the pattern has {len(pattern):,} characters; {MAX_CHARS:,} are the most"
+    if not names_place(pattern):
+        return ""
+    if not pattern.startswith(("/", "~/", "**/")):
+        return (
+            f"the pattern {pattern!r} is a relative path: give an absolute one, one that begins "
+            "with ~/, or only the name of a program in PATH"
+        )
+    if any(each in (".", "..") for each in pattern.split("/")) or "//" in pattern:
+        return f"the pattern {pattern!r} has '.', '..' or nothing between slashes; leave that out"
+    if pattern.endswith("/"):
+        return f"the pattern {pattern!r} is a directory: add ** to mean everything below it"
+    return ""
+
+
+def _read_args(value: object) -> ArgRule | str | None:
+    if value is None or isinstance(value, str):
+        if value == "":
+            raise ValueError("args is empty: leave it out, or write 'any' or the name of a preset")
+        return value
+    fields = _object(value, "args", _RULE_KEYS)
+    flags = _object(fields.get("flags", {}), "args.flags", _FLAG_KEYS)
+    subcommand = fields.get("subcommand")
+    paths = fields.get("paths", "any")
+    if paths not in ("workspace", "any"):
+        raise ValueError(f"args.paths is {paths!r}, not 'workspace' or 'any'")
+    allow = flags.get("allow")
+    return ArgRule(
+        subcommand=None if subcommand is None else _read_subcommands(subcommand),
+        flags=Flags(
+            allow=None if allow is None else _read_flags(allow, "args.flags.allow"),
+            deny=_read_flags(flags.get("deny", []), "args.flags.deny"),
+        ),
+        paths=paths,
+    )
+
+
+def _read_subcommands(value: object) -> tuple[str, ...]:
+    given = [value] if isinstance(value, str) else value
+    if not isinstance(given, list) or not given:
+        raise ValueError("args.subcommand is neither a text nor a list of some")
+    for each in given:
+        if not isinstance(each, str) or not each.split() or each.startswith("-"):
+            raise ValueError(f"args.subcommand has {each!r}, which is not a sub-command")
+    return tuple(given)
+
+
+def _read_flags(value: object, key: str) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise ValueError(f"{key} is not a list")
+    for each in value:
+        if not isinstance(each, str) or not _FLAG.fullmatch(each):
+            raise ValueError(f"{key} has {each!r}, which is not a flag such as '-v' or '--verbose'")
+    return tuple(value)
+
+
+def _rule_to_json(rule: ArgRule) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if rule.subcommand is not None:
+        found["subcommand"] = list(rule.subcommand)
+    flags: dict[str, Any] = {}
+    if rule.flags.allow is not None:
+        flags["allow"] = list(rule.flags.allow)
+    if rule.flags.deny:
+        flags["deny"] = list(rule.flags.deny)
+    if flags:
+        found["flags"] = flags
+    if rule.paths != "any":
+        found["paths"] = rule.paths
+    return found
+
+
+def _describe_rule(rule: ArgRule) -> list[str]:
+    words = []
+    if rule.subcommand is not None:
+        words.append(f"only {' or '.join(rule.subcommand)}")
+    if rule.flags.allow is not None:
+        allowed = " ".join(rule.flags.allow)
+        words.append(f"no flags but {allowed}" if allowed else "no flags")
+    if rule.flags.deny:
+        words.append(f"not with {' '.join(rule.flags.deny)}")
+    if rule.paths == "workspace":
+        words.append("only files in the workspace")
+    return words
+
+
+def _read_grants(value: object) -> Grants:
+    fields = _object(value, "grants", Grants._fields)
+    for key in ("network", "sockets"):
+        if not isinstance(fields.get(key, False), bool):
+            raise ValueError(f"grants.{key} is {fields[key]!r}, not true or false")
+    hosts, read, write = (_read_texts(fields, key) for key in ("hosts", "read", "write"))
+    if hosts:
+        from clawkit.net.host_rules import check_host
+
+        for problem in filter(None, map(check_host, hosts)):
+            raise ValueError(f"grants.hosts: {problem}")
+    for path in (*read, *write):
+        if not path.startswith(("/", "~/")) or ".." in path.split("/") or "\0" in path:
+            raise ValueError(
+                f"grants has the path {path!r}; it must be absolute or begin with ~/, without '..'"
+            )
+    return Grants(fields.get("network", False), fields.get("sockets", False), hosts, read, write)
+
+
+def _read_texts(fields: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    value = fields.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ValueError(f"grants.{key} is not a list of texts")
+    return tuple(value)
+
+
+def _grants_to_json(grants: Grants) -> dict[str, Any]:
+    return {
+        key: list(each) if isinstance(each, tuple) else each
+        for key, each in grants._asdict().items()
+        if each
+    }
+
+
+def _object(value: object, what: str, known: tuple[str, ...] | None = None) -> Mapping[str, Any]:
+    """An object. Where every key narrows what is allowed, an unknown one is an error: left out, it
+    would allow more than was meant."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{what} is {type(value).__name__}, not an object")
+    for key in value:
+        if known is not None and key not in known:
+            raise ValueError(f"{what} has the unknown key {key!r}; known are {', '.join(known)}")
+    return value
+
+
+def _check_spelling(key: object) -> None:
+    """Unknown keys are for others, but not those that are known ones written in another way."""
+    bare = str(key).replace("_", "").replace("-", "").lower()
+    for known in _KEYS:
+        if bare == known.lower() and key != known:
+            raise ValueError(f"the key {key!r} is written {known!r}")
+
+
+def _text(fields: Mapping[str, Any], key: str) -> str:
+    value = fields.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ValueError(f"{key} is {value!r}, not a text")
+    return value
+
+
+def _one_of(fields: Mapping[str, Any], key: str, allowed: tuple[Any, ...]) -> Any:
+    value = fields.get(key)
+    if value is not None and value not in allowed:
+        raise ValueError(f"{key} is {value!r}, not one of {', '.join(allowed)}")
+    return value

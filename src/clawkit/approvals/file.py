@@ -1,0 +1,596 @@
+"""The approvals file, exec-approvals.json: read safely, changed by one process at a time."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import logging
+import os
+import stat
+import time
+from base64 import urlsafe_b64encode
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any, NamedTuple, cast, get_args
+from uuid import UUID, uuid4
+
+from msgspec import structs
+
+from clawkit.approvals.entries import describe_entry, entry_to_json, read_entry
+from clawkit.approvals.types import Entry
+from clawkit.config import json5
+from clawkit.config.sections.tools import Ask, Security
+from clawkit.errors import BadDocumentError as BadDocumentError
+from clawkit.errors import ConflictError, ToolInputError
+from clawkit.store import private_dir, write_atomic
+from clawkit.text import human_size, nearest, one_line, printable
+
+MAX_BYTES = 4 * 1024 * 1024
+EVERY = "*"  # stands for all agents
+LOCK_WAIT_S, LOCK_POLL_S = 5.0, 0.01
+USE_EVERY_MS = 60_000  # how often the use of an entry is saved at most
+
+_VERSION = 1
+_MIN_PREFIX, _TOKEN_BYTES, _MAX_NAME, _MAX_WORDS, _MAX_SHOWN, _LISTED = 4, 24, 64, 300, 500, 20
+_LEGACY = {"default": "main"}
+_JOINED = ("children", "content", "source", "extent")
+_USED_AT, _USED_COMMAND, _USED_PATH = "lastUsedAt", "lastUsedCommand", "lastResolvedPath"
+_USE_KEYS = (_USED_AT, _USED_COMMAND, _USED_PATH, "commandText")  # beside the rule
+_WORDS: dict[str, tuple[str, ...]] = {
+    "security": get_args(Security),
+    "ask": get_args(Ask),
+    "askFallback": get_args(Security),
+}
+# Explicit in a new document, because whatever one leaves out is refused; as they are, they add
+# nothing to the settings of the configuration.
+_DEFAULTS = {"security": "full", "ask": "off", "askFallback": "deny", "autoAllowSkills": False}
+_BUILT_IN = {"security": "deny", "ask": "on-miss", "askFallback": "deny", "autoAllowSkills": False}
+_KINDS = {bool: "true or false", str: "a text", list: "a list", dict: "an object"}
+
+Path = tuple[str | int, ...]
+log = logging.getLogger(__name__)
+
+
+class DocPolicy(NamedTuple):
+    """What a document asks for at least."""
+
+    security: Security
+    ask: Ask
+    fallback: Security
+    auto_allow_skills: bool
+    left_out: frozenset[str] = frozenset()
+    """The keys of a document that says nothing about them."""
+
+
+class Item(NamedTuple):
+    """An entry where it stands, and when it was last of use."""
+
+    agent: str
+    entry: Entry
+    used_ms: int | None = None
+    used_command: str = ""
+    used_path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The approvals document; without `data` there is none, and it asks for nothing."""
+
+    data: bytes | None = field(default=None, repr=False)
+    items: tuple[Item, ...] = ()
+    """All entries, those of an agent in the order that they are tried."""
+    socket_path: str = ""
+    token: str = field(default="", repr=False)
+    _given: Mapping[str, dict[str, Any]] = field(default_factory=dict, repr=False)
+    """What is set, by agent; under the empty name, the defaults."""
+    _entries: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict, repr=False)
+
+    @property
+    def exists(self) -> bool:
+        return self.data is not None
+
+    @property
+    def raw(self) -> dict[str, Any]:
+        """A copy of everything in it, known or not."""
+        return {} if self.data is None else cast("dict[str, Any]", json.loads(self.data))
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The same without the token."""
+        raw = self.raw
+        raw.get("socket", {}).pop("token", None)
+        return raw
+
+    @property
+    def revision(self) -> str:
+        return revision(self.data)
+
+    def policy_for(self, agent: str) -> DocPolicy:
+        """What holds for an agent: its own field, that of all agents, the defaults, the usual."""
+        if not self.exists:
+            return DocPolicy("full", "off", "deny", False)
+        levels = (_canonical(agent), EVERY, "")
+        given = ChainMap(*(self._given[level] for level in levels if level in self._given))
+        values: list[Any] = [given.get(name, usual) for name, usual in _BUILT_IN.items()]
+        return DocPolicy(*values)._replace(left_out=frozenset(_BUILT_IN.keys() - given.keys()))
+
+    def entries_for(self, agent: str) -> tuple[Entry, ...]:
+        """The entries of all agents, then the agent's own."""
+        return self._entries.get(_canonical(agent)) or self._entries.get(EVERY, ())
+
+
+NO_DOCUMENT = Document()
+
+
+def revision(data: bytes | None) -> str:
+    """A word for exactly this content of the file, or for there being none."""
+    return f"missing:{sha256(b'').hexdigest()}" if data is None else sha256(data).hexdigest()
+
+
+def read_document(path: str) -> Document:
+    """The document at `path`, an empty one when there is none. Raises `BadDocumentError`."""
+    return _parse(path, _read_bytes(path))
+
+
+def edit(
+    path: str, change: Callable[[dict[str, Any]], None], *, wait_s: float = LOCK_WAIT_S
+) -> Document:
+    """Have `change` alter the data of the document, which is made if there is none.
+
+    One process at a time; others are waited for, `wait_s` at most. A document that cannot be used
+    is left alone, as it is when the result could not be. Raises `BadDocumentError`.
+    """
+    with _writing(path, wait_s) as data:
+        before = _parse(path, data)
+        raw = before.raw if before.exists else {"version": _VERSION, "defaults": dict(_DEFAULTS)}
+        change(raw)
+        return _store(path, raw, data)
+
+
+def replace(path: str, new_text: str, base: str | None) -> Document:
+    """Put another document in the place of the one whose revision is `base`; None for any.
+
+    A text without a token keeps that of before. Raises `BadDocumentError` for one that cannot be
+    used and `ConflictError` when the file is another one by now.
+    """
+    name = f"the new {os.path.basename(path)}"
+    raw = _parse(name, new_text.encode("utf-8", "surrogatepass")).raw
+    with _writing(path, LOCK_WAIT_S) as data:
+        if base is not None and revision(data) != base:
+            raise ConflictError(
+                f"{path} was not changed: another process has changed it meanwhile. "
+                "Read it again and repeat the change"
+            )
+        try:
+            old = _parse(path, data)
+        except BadDocumentError:
+            # This is how a broken one is mended.
+            old = NO_DOCUMENT
+        if old.token:
+            raw["socket"] = {**old.raw["socket"], **raw.get("socket", {})}
+        return _store(path, {"version": _VERSION, **raw}, data)
+
+
+def add_entry(path: str, agent: str, entry: Entry) -> tuple[Document, bool]:
+    """Allow something to an agent, or to all (`*`); says whether that was new.
+
+    An entry for the same calls is brought up to date instead. Raises ToolInputError for what is
+    no name of an agent, and as `edit` does.
+    """
+    name, added = _agent_name(agent), True
+
+    def calls(entry: Entry) -> tuple[object, ...]:
+        access = entry.grants if entry.extent == "access" else None
+        return entry.pattern, entry.arg_pattern, entry.args, entry.cwd, access
+
+    def change(raw: dict[str, Any]) -> None:
+        nonlocal added
+        for entries, index, item in _places(raw):
+            if item.agent == _canonical(name) and calls(item.entry) == calls(entry):
+                new = _join(item.entry, entry)
+                added = new != item.entry
+                if added:
+                    fields, now = _as_fields(entries[index]), entry_to_json(new)
+                    kept = {k: v for k, v in fields.items() if k not in _JOINED or k in now}
+                    entries[index] = {**kept, **now}
+                return
+        agents = raw.setdefault("agents", {})
+        key = next((each for each in agents if _agent_name(each) == name), name)
+        listed = agents.setdefault(key, {}).setdefault("allowlist", [])
+        listed.append(entry_to_json(structs.replace(entry, id=entry.id or str(uuid4()))))
+
+    return edit(path, change), added
+
+
+def _join(old: Entry, new: Entry) -> Entry:
+    """An entry with what is said anew about the same calls.
+
+    What a person wrote stays theirs when somebody answers a question with always.
+    """
+    source = new if old.source else old
+    whose = {"source": source.source, "extent": source.extent}
+    children, content = new.children or old.children, old.content and new.content
+    grants = new.grants if new.grants is not None and not new.source else old.grants
+    more = {"unconfined": old.unconfined or new.unconfined, "grants": grants, **whose}
+    return structs.replace(old, children=children, content=content, **more)
+
+
+def remove_entry(path: str, agent: str | None, which: str) -> tuple[Document, Item]:
+    """Remove the entry with an id, the beginning of one, or a pattern; None looks in all agents.
+
+    Raises ToolInputError, with what there is, when it is not exactly one.
+    """
+    removed: list[Item] = []
+
+    def change(raw: dict[str, Any]) -> None:
+        places = [
+            place for place in _places(raw) if agent is None or place[2].agent == _canonical(agent)
+        ]
+        wanted = _find_meant(which, [item for _, _, item in places])
+        for entries, index, item in places:
+            if item is wanted:
+                del entries[index]
+        removed.append(wanted)
+
+    return edit(path, change), removed[0]
+
+
+def _find_meant(which: str, items: list[Item]) -> Item:
+    found = (
+        [item for item in items if item.entry.id == which]
+        or [item for item in items if item.entry.pattern == which]
+        or [item for item in items if item.entry.id.startswith(which) and len(which) >= _MIN_PREFIX]
+    )
+    if len(found) == 1:
+        return found[0]
+    shown = repr(one_line(which, 80))
+    start = f"{shown} could be any of these" if found else f"no entry has the id or pattern {shown}"
+    lines = [
+        f"  {item.entry.id}  {item.agent}  {describe_entry(item.entry)}"
+        for item in (found or items)[:_LISTED]
+    ]
+    raise ToolInputError("\n".join([f"{start}. Say which by its id:" if lines else start, *lines]))
+
+
+def note_use(path: str, ids: Mapping[str, tuple[str, str]], now_ms: int) -> None:
+    """Write down when entries were of use: by id, the command (masked) and the path it led to.
+
+    Not more than once a minute for each, and never in the way: what cannot be written is not.
+    """
+
+    def is_due(item: Item) -> bool:
+        if item.entry.id not in ids:
+            return False
+        fresh = item.used_ms is not None and 0 <= now_ms - item.used_ms < USE_EVERY_MS
+        return not fresh or item.used_path != _shown(ids[item.entry.id][1])
+
+    def change(raw: dict[str, Any]) -> None:
+        for entries, index, item in _places(raw):
+            if is_due(item):
+                command, resolved = ids[item.entry.id]
+                used = {_USED_AT: now_ms, _USED_PATH: _shown(resolved)}
+                fields = {**_as_fields(entries[index]), **used}
+                fields.pop(_USED_COMMAND, None)
+                if not (item.entry.arg_pattern or "").startswith("sha256:"):
+                    fields[_USED_COMMAND] = _shown(command)
+                entries[index] = fields
+
+    try:
+        if any(is_due(item) for item in read_document(path).items):
+            edit(path, change, wait_s=0)
+    except BadDocumentError as error:
+        log.warning("the use of approvals was not written down: %s", error)
+
+
+def _shown(text: str) -> str:
+    return printable(one_line(text, _MAX_SHOWN), "")
+
+
+def ensure_socket(path: str, sock_path: str) -> tuple[str, str]:
+    """Where approvals are answered, and the token that it takes; both are made when missing."""
+    document = read_document(path)
+    if not (document.socket_path and document.token):
+        token = urlsafe_b64encode(os.urandom(_TOKEN_BYTES)).decode()
+
+        def change(raw: dict[str, Any]) -> None:
+            socket = raw.setdefault("socket", {})
+            socket["path"] = socket.get("path") or sock_path
+            socket["token"] = socket.get("token") or token
+
+        document = edit(path, change)
+    return document.socket_path, document.token
+
+
+def _read_bytes(path: str) -> bytes | None:
+    """What is in the file, None without one. Opened once, so that what was checked is read."""
+    folder, name = os.path.split(os.path.abspath(path))
+    where = folder
+    try:
+        folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            _check_owner(folder, os.fstat(folder_fd))
+            where = path
+            # Neither waits for the other end of a pipe nor follows a link.
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            fd = os.open(name, flags, dir_fd=folder_fd)
+        finally:
+            os.close(folder_fd)
+        try:
+            info = os.fstat(fd)
+            if not stat.S_ISREG(info.st_mode):
+                raise BadDocumentError(path, "is not a regular file. Remove it")
+            _check_owner(path, info)
+            parts, left = [], MAX_BYTES + 1
+            # One byte more than it may have is enough to see that it has too many.
+            while left and (part := os.read(fd, left)):
+                parts.append(part)
+                left -= len(part)
+            return b"".join(parts)
+        finally:
+            os.close(fd)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno == errno.ELOOP or os.path.islink(where):
+            message = "is a symbolic link, which is not followed. Put the real one in its place"
+        else:
+            message = f"cannot be read: {error.strerror}"
+        raise BadDocumentError(where, message) from None
+
+
+def _check_owner(path: str, info: os.stat_result) -> None:
+    """Whoever else can change it could allow themselves everything."""
+    if info.st_uid not in (0, os.geteuid()):
+        raise BadDocumentError(path, "belongs to another user. Make it your own with chown")
+    if info.st_mode & 0o022:
+        raise BadDocumentError(path, "can be written by others. Run `chmod go-w` on it")
+
+
+@contextmanager
+def _writing(path: str, wait_s: float) -> Iterator[bytes | None]:
+    try:
+        private_dir(os.path.dirname(os.path.abspath(path)))
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        fd = os.open(f"{path}.lock", flags, 0o600)
+        try:
+            deadline = time.monotonic() + wait_s
+            while True:
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() >= deadline:
+                        message = "was not changed: another process is changing it. Try again"
+                        raise BadDocumentError(path, message) from None
+                time.sleep(LOCK_POLL_S)
+            yield _read_bytes(path)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        where = error.filename or path
+        message = f"was not changed: {where}: {error.strerror}"
+        raise BadDocumentError(path, message) from error
+
+
+def _store(path: str, raw: dict[str, Any], old: bytes | None) -> Document:
+    """Write data that makes a document; every entry gets an id."""
+    try:
+        raw = _parse("the result", _dump(raw)).raw
+        for entries, index, item in _places(raw):
+            entries[index] = {"id": item.entry.id, **_as_fields(entries[index])}
+        new = _dump(raw)
+        document = _parse("the result", new)
+    except (BadDocumentError, ValueError, TypeError, RecursionError) as error:
+        raise BadDocumentError(path, f"was not changed: {error}") from None
+    if new != old:
+        write_atomic(path, new)
+    return document
+
+
+def _dump(raw: dict[str, Any]) -> bytes:
+    text = json.dumps(raw, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    if not text.replace("\n", "").isprintable():
+        # Only strings can hold such characters, and there an escape means the same.
+        shown = (each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+        text = "".join("\n" if each == "\\n" else each for each in shown)
+    return text.encode()
+
+
+class _WrongError(Exception):
+    """A value that must not be where it is: its path, and what is wrong with it."""
+
+
+def _parse(name: str, data: bytes | None) -> Document:
+    """The document that `data` holds; `name` is for the words of a `BadDocumentError`."""
+    if data is None:
+        return NO_DOCUMENT
+    if len(data) > MAX_BYTES:
+        raise BadDocumentError(name, f"is larger than {human_size(MAX_BYTES)}. Remove entries")
+    try:
+        return _parse_data(data)
+    except UnicodeDecodeError as error:
+        message = f"byte {error.start + 1} is not UTF-8. Save the file as UTF-8"
+        line = data.count(b"\n", 0, error.start) + 1
+        raise BadDocumentError(name, message, line=line) from None
+    except _WrongError as wrong:
+        path, message = wrong.args
+        text = data.decode()
+        node = json5.locate(json5.parse(text), path)
+        line = json5.line_of(text, node.start) if node else 0
+        key = printable(one_line(json5.format_path(path), _MAX_WORDS), "")
+        raise BadDocumentError(name, message, key=key, line=line) from None
+    except (ValueError, RecursionError) as error:
+        raise _not_json(name, data.decode(), error) from None
+
+
+def _not_json(name: str, text: str, error: Exception) -> BadDocumentError:
+    try:
+        json5.parse(text)
+    except json5.Json5Error as fault:
+        line, column, message = fault.line, fault.column, fault.message
+    else:
+        # Right in the configuration, with its comments, but not here.
+        line, column = getattr(error, "lineno", 0), getattr(error, "colno", 0)
+        message = f"is not plain JSON: {getattr(error, 'msg', error)}"
+        if text.startswith("\ufeff"):
+            message = "begins with a byte order mark. Save the file as UTF-8 without one"
+    return BadDocumentError(name, message, line=line, column=column)
+
+
+# By content: a file is read for every command, and hardly ever another one.
+@lru_cache(maxsize=4)
+def _parse_data(data: bytes) -> Document:
+    raw = json.loads(data.decode(), object_pairs_hook=_unique)
+    # Neither numbers that are none nor half a character come out of this.
+    json.dumps(raw, ensure_ascii=False, allow_nan=False).encode()
+    if _depth(raw) > json5.MAX_DEPTH:
+        raise ValueError("nested too deeply")
+    root = _expect(dict, raw, ())
+    _check_keys(root, ("version", "socket", "defaults", "agents"), ())
+    version = root.get("version", _VERSION)
+    if type(version) is not int or version != _VERSION:
+        message = f"must be {_VERSION}, the only version that this clawkit knows"
+        raise _WrongError(("version",), message)
+    socket = {"path": "", "token": "", **_expect(dict, root.get("socket", {}), ("socket",))}
+    for name in ("path", "token"):
+        if "\0" in _expect(str, socket[name], ("socket", name)):
+            raise _WrongError(("socket", name), "must not hold the character NUL")
+    given = {"": _read_fields(root.get("defaults", {}), ("defaults",), ())}
+    items = _read_agents(_expect(dict, root.get("agents", {}), ("agents",)), given)
+    own: dict[str, list[Entry]] = {EVERY: []}
+    for item in items:
+        own.setdefault(item.agent, []).append(item.entry)
+    every, own[EVERY] = own[EVERY], []
+    entries = {
+        # What may leave the sandbox comes first: the first entry that fits counts.
+        name: tuple(sorted((*every, *mine), key=lambda each: not each.unconfined))
+        for name, mine in own.items()
+    }
+    return Document(data, tuple(items), socket["path"], socket["token"], given, entries)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs) or not json5.UNSAFE_KEYS.isdisjoint(found):
+        raise ValueError("a key that is there twice, or not allowed")
+    return found
+
+
+def _depth(value: object) -> int:
+    if not isinstance(value, dict | list):
+        return 0
+    return 1 + max(map(_depth, value.values() if isinstance(value, dict) else value), default=0)
+
+
+def _read_agents(agents: dict[str, Any], given: dict[str, dict[str, Any]]) -> list[Item]:
+    """The entries of all agents; what else is set for them goes into `given`."""
+    seen: dict[str, str] = {}
+    items: list[Item] = []
+    # What the old name holds counts after what the new one does.
+    for key in sorted(agents, key=lambda each: each.strip().lower() in _LEGACY):
+        where: Path = ("agents", key)
+        try:
+            name = _agent_name(key)
+        except ToolInputError as error:
+            raise _WrongError(where, str(error)) from None
+        if (first := seen.setdefault(name, key)) != key:
+            message = f"is the agent {first!r} again (names are case-insensitive). Merge the two"
+            raise _WrongError(where, message)
+        fields = _read_fields(agents[key], where, ("allowlist",))
+        known = given.setdefault(_canonical(name), {})
+        known.update(fields | known)
+        where = (*where, "allowlist")
+        for index, value in enumerate(_expect(list, agents[key].get("allowlist", []), where)):
+            items.append(_read_item(key, value, (*where, index)))
+    return items
+
+
+def _read_fields(value: object, where: Path, more: tuple[str, ...]) -> dict[str, Any]:
+    fields = _expect(dict, value, where)
+    _check_keys(fields, (*_BUILT_IN, *more), where)
+    found = {name: fields[name] for name in _BUILT_IN if name in fields}
+    for name, each in found.items():
+        if name not in _WORDS:
+            _expect(bool, each, (*where, name))
+        elif each not in (words := _WORDS[name]):
+            shown = repr(one_line(each, 40)) if isinstance(each, str) else _kind_of(each)
+            message = f"must be one of {', '.join(words)}, not {shown}"
+            raise _WrongError((*where, name), message)
+    return found
+
+
+def _read_item(key: str, value: object, where: Path) -> Item:
+    if not isinstance(value, str | dict):
+        message = f"must be a pattern or an object with one, not {_kind_of(value)}"
+        raise _WrongError(where, message)
+    fields = _as_fields(value)
+    for name in _USE_KEYS:
+        types = (int, float) if name == _USED_AT else (str,)
+        found = fields.get(name, types[0]())
+        if not isinstance(found, types) or isinstance(found, bool):
+            raise _WrongError((*where, name), f"must not be {_kind_of(found)}. Remove it")
+    rule = {name: each for name, each in fields.items() if name not in _USE_KEYS}
+    try:
+        entry = read_entry(rule)
+    except ValueError as error:
+        raise _WrongError(where, one_line(str(error), _MAX_WORDS)) from None
+    if not entry.id:
+        # One that stays the same as long as the entry does.
+        rule.pop("id", None)
+        content = json.dumps([_canonical(key), rule], sort_keys=True)
+        digest = sha256(content.encode()).digest()
+        entry = structs.replace(entry, id=str(UUID(bytes=digest[:16])))
+    used = int(fields[_USED_AT]) if _USED_AT in fields else None
+    shown = fields.get(_USED_COMMAND, ""), fields.get(_USED_PATH, "")
+    return Item(_canonical(key), entry, used, *shown)
+
+
+def _places(raw: Mapping[str, Any]) -> Iterator[tuple[list[Any], int, Item]]:
+    for key, body in raw.get("agents", {}).items():
+        entries = body.get("allowlist", [])
+        for index, value in enumerate(entries):
+            yield entries, index, _read_item(key, value, ())
+
+
+def _as_fields(value: str | dict[str, Any]) -> dict[str, Any]:
+    return {"pattern": value} if isinstance(value, str) else value
+
+
+def _canonical(agent: str) -> str:
+    """An agent's name as the document is searched for it; never the empty one of the defaults."""
+    name = agent.strip().lower()
+    return _LEGACY.get(name, name) or EVERY
+
+
+def _agent_name(text: str) -> str:
+    """A name that an agent can have, in lower case, or `*`. Raises ToolInputError."""
+    name, why = text.strip().lower(), ""
+    if not name or len(name) > _MAX_NAME or not name.isprintable():
+        why = f"1 to {_MAX_NAME} printable characters"
+    elif name in json5.UNSAFE_KEYS or name in (".", "..") or "/" in name or "\\" in name:
+        why = "it must be neither a path nor reserved"
+    if why:
+        raise ToolInputError(f"{one_line(text, 40)!r} is not a valid agent name: {why}")
+    return name
+
+
+def _check_keys(found: Mapping[str, Any], known: tuple[str, ...], where: Path) -> None:
+    """Unknown keys are kept and mean nothing, unless somebody seems to have meant a known one."""
+    for key in found:
+        if key not in known and (meant := nearest(key.replace("_", ""), known, 1)):
+            raise _WrongError((*where, key), f"is not known; did you mean {meant[0]!r}?")
+
+
+def _expect(kind: type, value: Any, where: Path) -> Any:
+    if not isinstance(value, kind):
+        raise _WrongError(where, f"must be {_KINDS[kind]}, not {_kind_of(value)}")
+    return value
+
+
+def _kind_of(value: object) -> str:
+    return "null" if value is None else _KINDS.get(type(value), "a number")

@@ -1,0 +1,431 @@
+"""Programs that start others: looked through, read as far as they only read files, or in doubt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from clawkit.approvals.interpreters import OTHER_SHELLS, POSIX_SHELLS, family
+from clawkit.approvals.options import (
+    FIND_ACTIONS,
+    OPERAND,
+    Table,
+    base_name,
+    is_device,
+    make_table,
+    may_be,
+    may_be_option,
+    read_options,
+    words_of,
+)
+from clawkit.approvals.types import Arg
+
+
+class Opaque(NamedTuple):
+    """It starts, or could start, something that cannot be told from its arguments."""
+
+    reason: str
+    """For the person, without a full stop."""
+    code: str
+    """Short, for programs: `blocked-wrapper`, `carrier`, `remote`, …"""
+
+
+_BLOCKED = words_of(
+    """
+    sudo sudoedit sudo-rs doas su su-exec runuser run0 pkexec gosu setpriv setuidgid envuidgid
+    envdir chpst sg newgrp gksu gksudo kdesu kdesudo beesu capsh runcon aa-exec
+    chroot fakechroot fakeroot unshare nsenter bwrap firejail minijail0 nsjail proot systemd-nspawn
+    machinectl lxc-attach lxc-execute lxc-start schroot pivot_root switch_root sandbox-exec
+    flatpak-spawn
+    systemd-run systemd-inhibit systemd-cat start-stop-daemon daemonize daemon dtach abduco tini
+    dumb-init catatonit execlineb runsv runsvdir softlimit setlock s6-setsid supervise
+    script scriptlive watch xvfb-run unbuffer expect autoexpect rlwrap rlfe winpty tmux tmate
+    screen byobu zellij xterm uxterm x-terminal-emulator gnome-terminal konsole alacritty kitty
+    xinit startx dbus-run-session dbus-launch ssh-agent gpg-agent keychain sshpass
+    torify torsocks tsocks proxychains proxychains4 trickle faketime datefudge
+    setarch linux32 linux64 i386 x86_64 uname26 caffeinate xcrun
+    numactl cpulimit catchsegv eatmydata nocache ionice chrt taskset setsid prlimit choom uclampset
+    coresched schedtool cgexec flock lckdo lockf withlock
+    strace ltrace gdb gdbserver lldb perf valgrind rr dtrace bpftrace heaptrack memusage sotruss
+    latrace hyperfine multitime ldd
+    at batch crontab parallel sem entr watchexec nodemon reflex chokidar onchange concurrently
+    run-parts chronic ifne mispipe pee zrun vipe logsave retry socat
+    cross-env cross-env-shell env-cmd dotenv dotenvx chamber
+    ccache sccache distcc icecc bear scan-build intercept-build libtool
+    wine wine64 wine32 box64 box86
+    """
+)
+
+_REMOTE = words_of(
+    """
+    ssh slogin autossh mosh rsh remsh rlogin rexec dbclient plink pssh parallel-ssh pdsh clush
+    """
+)
+
+_CARRIERS = words_of(
+    """
+    xargs gxargs npx pnpx bunx uvx corepack nix-shell eval source . builtin coproc
+    """
+)
+
+# Sub-commands that start a program named by the arguments. Some of these tools take short forms.
+_STARTERS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(words_of("pipx uv poetry conda mamba micromamba pdm rye snap"), ("run",)),
+    **dict.fromkeys(words_of("tox bundle bundler gem direnv asdf composer"), ("exec",)),
+    **dict.fromkeys(("pyenv", "rbenv", "nodenv"), ("exec",)),
+    **dict.fromkeys(("pipenv", "hatch"), ("run", "shell")),
+    **dict.fromkeys(("flatpak", "toolbox"), ("run", "enter")),
+    "pixi": ("run", "exec"),
+    "mise": ("exec", "x"),
+    "nix": ("run", "shell", "develop"),
+    "guix": ("shell", "environment"),
+    "distrobox": ("enter",),
+    "deno": ("x", "dx"),
+    "ip": ("exec", "-batch"),
+}
+
+# Package tools take almost any first word for something to run, so what is ordinary is listed.
+_INSTALLS = (
+    "install i add remove rm uninstall un update up upgrade link unlink list ls outdated why"
+    " audit publish run test"
+)
+_PACKAGES: dict[str, frozenset[str]] = {
+    name: words_of(f"{_INSTALLS} {words}")
+    for name, words in {
+        "npm": """
+            cache ci config dedupe doctor explain get login logout pack ping pkg prefix prune query
+            rebuild root run-script search set start stop t version view whoami
+        """,
+        "pnpm": "bin config dedupe fetch import licenses pack prune rebuild root start store",
+        "yarn": "autoclean bin cache config dedupe import info licenses pack rebuild version",
+        "bun": "build info patch patch-commit pm",
+    }.items()
+}
+_ABOUT = ("--version", "-v", "--help", "-h")
+
+_KINDS: dict[str, str] = {
+    **dict.fromkeys(_BLOCKED, "blocked"),
+    **dict.fromkeys(_REMOTE, "remote"),
+    **dict.fromkeys(_CARRIERS, "carrier"),
+    **dict.fromkeys(("find", "gfind"), "find"),
+    **dict.fromkeys(("fd", "fdfind"), "fd"),
+    **{name: name for name in (*_STARTERS, *_PACKAGES)},
+    "yarnpkg": "yarn",
+}
+_LOADER = re.compile(r"ld(?:64|32)?(?:-[\w.-]+)?\.so(?:\.\d+)*", re.ASCII)
+_VERSION = re.compile(r"[-.]?\d[\d.]*\Z|\.exe\Z|-static\Z", re.ASCII)
+_LONGEST = 64
+
+
+@lru_cache(maxsize=1024)
+def _launcher_kind(name: str) -> str:
+    if (found := _KINDS.get(name)) is not None:
+        return found
+    if _LOADER.fullmatch(name) or name.startswith(("qemu-", "s6-", "proxychains")):
+        return "blocked"
+    # `strace-6.1` is strace; only the strict kinds may be guessed like that.
+    return _KINDS.get(_VERSION.sub("", name), "")
+
+
+def carrier_kind(name: str) -> str:
+    """What sort of carrier a base name is; empty when it is none."""
+    return _launcher_kind(name) if len(name) <= _LONGEST else ""
+
+
+def carried(kind: str, argv: Sequence[Arg]) -> Opaque | None:
+    """What a carrier of a kind could start with these arguments; None when nothing else."""
+    match kind:
+        case "blocked":
+            return Opaque("it starts another program under changed conditions", "blocked-wrapper")
+        case "remote":
+            return Opaque("it runs commands on another machine", "remote")
+        case "carrier":
+            return Opaque("it starts whatever its arguments or its input say", "carrier")
+        case "find":
+            starts = any(may_be(arg, FIND_ACTIONS) for arg in argv[1:])
+        case "fd":
+            starts = any(_executes(arg) for arg in argv[1:])
+        case _ if kind in _PACKAGES:
+            starts = _runs_package(kind, argv)
+        case _:
+            starts = any(_begins(arg, _STARTERS[kind]) for arg in argv[1:])
+    if not starts:
+        return None
+    return Opaque(f"with these arguments {kind} starts, or could start, other programs", "carrier")
+
+
+def _executes(arg: Arg) -> bool:
+    """Whether an argument of fd is `-x`, `-X`, a group of letters with them, or `--exec…`."""
+    if arg.glob:
+        return may_be_option(arg)
+    if arg.text.startswith("--"):
+        return arg.text.startswith("--exe")
+    return arg.text.startswith("-") and ("x" in arg.text or "X" in arg.text)
+
+
+def _begins(arg: Arg, words: Sequence[str]) -> bool:
+    return arg.glob or any(arg.text and word.startswith(arg.text) for word in words)
+
+
+def _runs_package(tool: str, argv: Sequence[Arg]) -> bool:
+    """Whether the first word is none that is known to run nothing but what the project says."""
+    first = argv[1] if len(argv) > 1 else None
+    if first is None or first.glob:
+        return first is not None
+    if tool == "bun" and first.text[:1] != "-" and ("/" in first.text or "." in first.text):
+        return False  # a script of one's own, as for any interpreter
+    return first.text not in _PACKAGES[tool] and not (first.text in _ABOUT and len(argv) == 2)
+
+
+_READERS = words_of(
+    "grep cat head tail wc ls stat file du sort md5sum sha256sum basename dirname echo"
+)
+_PLACE = "{}"
+_ELSEWHERE = ("-H", "-L", "-P", "-D", "-O", "-follow", "-files0-from")
+"""What makes find walk another tree than its starting points say."""
+_BEHIND_PATHS = ("-", "(", "!")
+_XARGS = make_table(
+    flag="-0 -r -t --null --no-run-if-empty --verbose",
+    number="-n -L -P --max-args --max-procs",
+    attached="--max-lines=",
+    place="-I",
+)
+_XARGS_VALUE = {
+    "flag": re.compile(""),
+    "place": re.compile(r"\{\}"),
+    **dict.fromkeys(("number", "attached"), re.compile(r"\d{1,6}", re.ASCII)),
+}
+_UNKNOWN = Arg("*", glob=True)
+"""Any argument at all, a flag too."""
+
+
+class Carried(NamedTuple):
+    """A call that starts another program for files that it finds, or reads the names of."""
+
+    outer: tuple[Arg, ...]
+    """The call without the other program."""
+    inner: tuple[Arg, ...]
+    """The other program; for the files it is given, patterns below where they lie."""
+
+
+def read_carried(argv: tuple[Arg, ...]) -> Carried | None:
+    """What a call of find or xargs starts, if that only reads; None for everything else."""
+    name = base_name(argv[0].text)
+    if name == "find":
+        return _read_find(argv)
+    return _read_xargs(argv) if name == "xargs" else None
+
+
+def _read_find(argv: tuple[Arg, ...]) -> Carried | None:
+    texts = [arg.text for arg in argv]
+    actions = [at for at, arg in enumerate(argv) if arg.glob or arg.text in FIND_ACTIONS]
+    # `-ok` asks, and `-execdir` starts in directories whose files could be programs.
+    if len(actions) != 1 or texts[actions[0]] != "-exec":
+        return None
+    if any(text.startswith(_ELSEWHERE) for text in texts[1:]):
+        return None
+    start = actions[0] + 1
+    end = next((at for at in range(start, len(argv)) if texts[at] in (";", "+")), 0)
+    if not end or (texts[end] == "+" and texts[end - 1] != _PLACE):
+        return None
+    paths = next((at for at in range(1, start) if texts[at].startswith(_BEHIND_PATHS)), start)
+    roots = texts[1:paths] or ["."]
+    files = [Arg(f"{root.rstrip('/')}/**", glob=True) for root in roots]
+    inner = _place(argv[start:end], files)
+    # The names that find makes begin like its starting points.
+    return Carried((*argv[: start - 1], *argv[end + 1 :]), inner) if inner else None
+
+
+def _read_xargs(argv: tuple[Arg, ...]) -> Carried | None:
+    at, place = len(argv), ""
+    try:
+        for option in read_options(argv, _XARGS):
+            if option.sort == OPERAND:
+                at = option.at
+                break
+            if option.sort == "place":
+                place = option.value
+            if not _XARGS_VALUE[option.sort].fullmatch(option.value):
+                return None
+    except LookupError:
+        return None
+    inner = _place(argv[at:] if place else (*argv[at:], Arg(_PLACE)), [_UNKNOWN])
+    # An argument of sort can name a program, or a file to write.
+    return Carried(argv[:at], inner) if inner and inner[0].text != "sort" else None
+
+
+def _place(argv: tuple[Arg, ...], files: list[Arg]) -> tuple[Arg, ...] | None:
+    if not argv or argv[0].text not in _READERS or argv[0].glob:
+        return None
+    found: list[Arg] = []
+    for arg in argv:
+        if _PLACE in arg.text and arg.text != _PLACE:
+            return None
+        found += files if arg.text == _PLACE else [arg]
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """It does nothing but start the command that begins there."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShellText:
+    """The argument there is text for a POSIX-like shell."""
+
+    index: int
+
+
+# Complete for what is accepted; anything else, `--help` and short forms too, is in doubt.
+_OPTIONS: dict[str, Table] = {
+    "env": make_table(),
+    "command": make_table(),
+    "exec": make_table(),
+    "nice": make_table(value="-n --adjustment"),
+    "nohup": make_table(),
+    "stdbuf": make_table(value="-i -o -e --input --output --error"),
+    "timeout": make_table(
+        flag="-v -f -p --foreground --preserve-status --verbose",
+        value="-k -s --kill-after --signal",
+    ),
+    "time": make_table(flag="-p -q -v --portability --quiet --verbose", value="-f --format"),
+}
+_BUILTINS = frozenset({"command", "exec"})
+_PROGRAMS = _OPTIONS.keys() - _BUILTINS
+_PARTICULAR = _BUILTINS | {"env"}
+"""What they start must not look like an option."""
+_DURATION = re.compile(r"\d{1,9}(?:\.\d{1,9})?[smhd]?", re.ASCII)
+_USUAL_PLACES = ("/bin", "/usr/bin")
+
+# Without one of these names, the single program of the coreutils runs what its options say.
+_COREUTILS = words_of(
+    """
+    [ arch b2sum base32 base64 basename basenc cat chcon chgrp chmod chown chroot cksum comm cp
+    csplit cut date dd df dir dircolors dirname du echo env expand expr factor false fmt fold groups
+    head hostid hostname id install join kill link ln logname ls md5sum mkdir mkfifo mknod mktemp mv
+    nice nl nohup nproc numfmt od paste pathchk pinky pr printenv printf ptx pwd readlink realpath
+    rm rmdir runcon seq sha1sum sha224sum sha256sum sha384sum sha512sum shred shuf sleep sort split
+    stat stdbuf stty sum sync tac tail tee test timeout touch tr true truncate tsort tty uname
+    unexpand uniq unlink uptime users vdir wc who whoami yes
+    """
+)
+
+
+def look_through(names: frozenset[str], argv: Sequence[Arg]) -> Inner | ShellText | Opaque | None:
+    """What a program starts with these arguments; None for one that is no wrapper.
+
+    `names` are the base names it is known by: as typed, as found, without links. A shell that is
+    given a script file is no wrapper either: `script_operand` tells the file.
+    """
+    typed = base_name(argv[0].text)
+    known = (names | {typed}) - {""}
+    shared = {name for name in known if name.startswith(("busybox", "toybox", "coreutils"))}
+    if shared:
+        single = any(name.startswith("coreutils") for name in shared)
+        if typed in shared or (single and typed not in _COREUTILS):
+            return Opaque("it holds many programs, and its arguments choose one", "carrier")
+        known = frozenset({typed})
+    kinds = {_kind(name) for name in known}
+    wrappers = kinds - {""}
+    if not wrappers:
+        return None
+    if len(wrappers) > 1:
+        return Opaque("its name leads to a program of another kind", "blocked-wrapper")
+    kind = wrappers.pop()
+    found = _look(kind, argv)
+    if isinstance(found, Inner | ShellText):
+        return _doubt(kind, argv, found, sure=len(kinds) == 1, plain=not shared) or found
+    return found
+
+
+def _kind(name: str) -> str:
+    if name in _BUILTINS or name in _PROGRAMS:
+        return name
+    if name.startswith("g") and name[1:] in _PROGRAMS:
+        return name[1:]
+    shell = family(name)
+    if shell in POSIX_SHELLS:
+        return "shell"
+    return "other-shell" if shell in OTHER_SHELLS else carrier_kind(name)
+
+
+def _look(kind: str, argv: Sequence[Arg]) -> Inner | ShellText | Opaque | None:
+    match kind:
+        case "shell":
+            return _shell(argv)
+        case "other-shell":
+            return Opaque("the language of this shell is not understood", "shell")
+        case _ if kind in _OPTIONS:
+            return _wrapper(kind, argv)
+    return carried(kind, argv)
+
+
+def _doubt(
+    kind: str, argv: Sequence[Arg], found: Inner | ShellText, *, sure: bool, plain: bool
+) -> Opaque | None:
+    """Why what seems to be a wrapper is not trusted to be the one whose grammar is known."""
+    if argv[found.index].glob:
+        return Opaque("a pattern decides what is started", "glob")
+    if not sure:
+        return Opaque("its name leads to a program of another kind", "blocked-wrapper")
+    place, slash, _ = argv[0].text.rpartition("/")
+    # Even a link to the real stdbuf loads a library from the directory it is called in.
+    if slash and (place not in _USUAL_PLACES or isinstance(found, ShellText) or kind in _BUILTINS):
+        return Opaque("it is looked through only when called by its plain name", "blocked-wrapper")
+    if not plain and any(arg.text[:1] == "-" for arg in argv[1 : found.index]) and kind != "shell":
+        return Opaque("the options of this edition of it are not known", "blocked-wrapper")
+    return None
+
+
+def _shell(argv: Sequence[Arg]) -> ShellText | Opaque | None:
+    if len(argv) == 1:
+        return Opaque("the shell reads commands from its standard input", "stdin")
+    first = argv[1]
+    if first.glob:
+        return Opaque("a pattern decides what the shell runs", "glob")
+    if first.text == "-c":
+        if len(argv) != 3 or argv[2].text[:1] in ("-", "+"):
+            return Opaque("only `-c` and one text is understood", "shell-options")
+        return ShellText(2)
+    if first.text[:1] in ("", "-", "+"):
+        return Opaque("options of the shell change what the text means", "shell-options")
+    if is_device(first.text):
+        return Opaque("the shell reads commands from its standard input", "stdin")
+    return None
+
+
+def _wrapper(name: str, argv: Sequence[Arg]) -> Inner | Opaque | None:
+    first = argv[1] if len(argv) > 1 else Arg("")
+    if name == "command" and first.text in ("-v", "-V") and not first.glob:
+        return None
+    if name == "env" and first.text.startswith(("-S", "--s")):
+        return Opaque("it makes a command of one argument", "carrier")
+    unknown = Opaque(f"these options of {name} are not known to be harmless", "blocked-wrapper")
+    try:
+        options = read_options(argv, _OPTIONS[name])
+        index = next((each.at for each in options if each.sort == OPERAND), len(argv))
+    except LookupError:
+        return unknown
+    if name == "timeout" and index < len(argv):
+        if argv[index].glob or not _DURATION.fullmatch(argv[index].text):
+            return Opaque("the duration is not a plain number", "blocked-wrapper")
+        index += 1
+    if index == len(argv):
+        if name == "env":
+            return Opaque("it prints the environment, where secrets may be", "environment")
+        return Opaque(f"{name} names no program", "blocked-wrapper")
+    text = argv[index].text
+    if name in _PARTICULAR and text.startswith("-"):
+        return unknown
+    # To dash, `--` after exec is the name of a program.
+    if name == "exec" and index > 1:
+        return unknown
+    if name == "env" and "=" in text:
+        return Opaque("it sets variables for what it starts", "assignment")
+    return Inner(index)

@@ -1,0 +1,174 @@
+"""Arguments of programs: one table-driven option parser, and what an argument could turn out to be.
+
+Options are read as getopt reads them; what is not in a table is an error.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from clawkit.approvals.types import Arg
+
+FIND_ACTIONS = ("-exec", "-execdir", "-ok", "-okdir")
+"""What makes find start programs."""
+# In a pattern, characters whose meaning depends on how the pattern is written down.
+_UNSURE = re.compile(r"[^\w.,:/~*?=%-]", re.ASCII)
+_DEVICES = frozenset({"dev", "proc"})
+_WILD = frozenset("*?")
+_STARS = re.compile(r"\*+")
+
+
+def words_of(text: str) -> frozenset[str]:
+    """The words of a table."""
+    return frozenset(text.split())
+
+
+def base_name(path: str) -> str:
+    """What comes after the last slash."""
+    return path.rpartition("/")[2]
+
+
+def may_be_option(arg: Arg) -> bool:
+    """Whether an argument begins with a dash, or is a pattern that could."""
+    first = arg.text[:1]
+    if arg.glob:
+        return not (first.isalnum() or first in ("_", ".", "/", "~"))
+    return first == "-"
+
+
+def may_be(arg: Arg, words: Iterable[str]) -> bool:
+    """Whether an argument is one of these words, or a pattern that could name such a file."""
+    if not arg.glob:
+        return arg.text in words
+    if _UNSURE.search(arg.text):
+        return True
+    pattern = _STARS.sub("*", arg.text)
+    needed = len(pattern) - pattern.count("*")
+    letters = set(pattern) - _WILD
+    return any(
+        needed <= len(word) and letters.issubset(word) and fnmatchcase(word, pattern)
+        for word in words
+    )
+
+
+def is_device(text: str, cwd: str | None = None) -> bool:
+    """Whether a path leads below /dev or /proc, where a file can be the standard input."""
+    start = cwd or ""
+    if not any(name in text or name in start for name in _DEVICES):
+        return False
+    path = posixpath.normpath(posixpath.join(start, text))
+    parts = path.lstrip("/").split("/")
+    if path.startswith("/"):
+        return parts[0] in _DEVICES and parts[:2] != ["dev", "shm"]
+    # From an unknown directory, enough steps up lead anywhere.
+    return parts[0] == ".." and not _DEVICES.isdisjoint(parts)
+
+
+OPERAND = "operand"
+FLAG = "flag"
+ATTACHED = "attached"
+"""The value is the rest of the word, even if that is empty."""
+_WITHOUT_VALUE = frozenset({FLAG, "about", "version", "runs", "denied"})
+_BLANK = re.compile(r"\s")
+
+Table = Mapping[str, str]
+"""The sort of each option: by letter (`-c`), by name (`--eval`), and with a value (`--eval=`)."""
+
+
+class OptionError(LookupError):
+    """Options that a table does not have, or that are incomplete."""
+
+    def __init__(self, name: str, problem: str = "") -> None:
+        """`problem` says what is wrong with an option that is known."""
+        super().__init__(name)
+        self.name = name
+        self.problem = problem
+
+
+class Option(NamedTuple):
+    """An option or an operand."""
+
+    sort: str
+    value: str = ""
+    at: int = 0
+    """Index of the word that holds it, or its value."""
+    name: str = ""
+    """As it was written, without the value."""
+
+
+def make_table(**names: str) -> Table:
+    """A table from the names of each sort. A long option that takes a value is known in both
+    forms, one of the sort `attached` only as it is written (`--in-place=`)."""
+    table: dict[str, str] = {}
+    for sort, words in names.items():
+        for word in words.split():
+            table[word] = sort
+            if sort not in _WITHOUT_VALUE and sort != ATTACHED and word.startswith("--"):
+                table[f"{word}="] = sort
+    return table
+
+
+def read_options(
+    argv: Sequence[Arg],
+    table: Table,
+    *,
+    groups: bool = True,
+    permutes: bool = False,
+    numbers: bool = False,
+) -> Iterator[Option]:
+    """The options and operands of a call, in order.
+
+    `groups` is for programs that take `-ab` for `-a -b`, `permutes` for those that take options
+    behind operands too, `numbers` for those that take `-5` for a number. Raises `OptionError` for
+    an unknown option, a missing value, and a pattern where an option or a value could be.
+    """
+    index, only_operands = 1, False
+    while index < len(argv):
+        arg = argv[index]
+        if only_operands or not may_be_option(arg) or (arg.text == "-" and not arg.glob):
+            yield Option(OPERAND, arg.text, index)
+            only_operands |= not permutes
+        elif arg.glob:
+            raise OptionError(arg.text, "stands for files")
+        elif arg.text == "--":
+            only_operands = True
+        elif numbers and arg.text[1:].isascii() and arg.text[1:].isdigit():
+            yield Option(FLAG, "", index, arg.text)
+        else:
+            for name, sort, value in _read_word(arg.text, table, groups=groups):
+                if value is None:
+                    index += 1
+                    if index == len(argv):
+                        raise OptionError(name, "has no value")
+                    if argv[index].glob:
+                        raise OptionError(argv[index].text, "stands for files")
+                    value = argv[index].text
+                yield Option(sort, value, index, name)
+        index += 1
+
+
+def _read_word(text: str, table: Table, *, groups: bool) -> Iterator[tuple[str, str, str | None]]:
+    """The options of one word: name, sort, and value; None for a value that is the next word."""
+    name, equals, value = text.partition("=")
+    if text.startswith("--") or not groups or (len(name) > 2 and name in table):
+        sort = table.get(name + equals)
+        if sort is None:
+            raise OptionError(name, "takes no value" if name in table else "")
+        yield name, sort, value if equals or sort in _WITHOUT_VALUE else None
+        return
+    for place in range(1, len(text)):
+        name, rest = f"-{text[place]}", text[place + 1 :]
+        sort = table.get(name)
+        if sort is None:
+            raise OptionError(name)
+        if sort not in _WITHOUT_VALUE:
+            # After a blank, perl goes on with further options in the same word.
+            if sort in (ATTACHED, "loads") and _BLANK.search(rest):
+                raise OptionError(name)
+            yield name, sort, rest if rest or sort == ATTACHED else None
+            return
+        yield name, sort, ""

@@ -1,0 +1,108 @@
+"""Which files a command may use as the file tools do, and which are clawkit's own."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable
+
+from clawkit.approvals.expansion import follow
+
+
+class PathRules:
+    """Judges absolute paths by where they really lead."""
+
+    def __init__(
+        self,
+        workspace: str,
+        *,
+        read_roots: Iterable[str] = (),
+        write_roots: Iterable[str] = (),
+        workspace_only: bool = True,
+        why_protected: Callable[[str], str] = lambda _path: "",
+        own: Iterable[str] = (),
+        own_open: Iterable[str] = (),
+        effect_on: Callable[[str, str], str] = lambda _tool, _path: "allow",
+        is_masked: Callable[[str], bool] = lambda _path: False,
+        hard_links: bool = True,
+    ) -> None:
+        """`effect_on` says what rules make of a file tool's use of a path, `is_masked` whether the
+        file tools show it only in part, `hard_links` whether a file with several names may be read.
+        `why_protected` says of a resolved path why only a person may have it changed; `own` are
+        files, and directories with all in them but `own_open`, that decide what clawkit allows."""
+        here = os.path.realpath(workspace)
+        writable = [here, *(_resolve(root, here) for root in write_roots)]
+        self._writable = _starts(writable)
+        self._readable = _starts((*writable, *(_resolve(root, here) for root in read_roots)))
+        self._anywhere = not workspace_only
+        self._why_protected = why_protected
+        self._effect_on = effect_on
+        self._is_masked = is_masked
+        self._hard_links = hard_links
+        self._own = _starts({way for file in own for way in (file, os.path.realpath(file))})
+        self._own_open = _starts((here, *map(os.path.realpath, own_open)))
+
+    def may_read(self, path: str) -> bool:
+        """Whether the file tools could read it unasked."""
+        place = _real(path)
+        if not place or not (self._anywhere or _is_in(place, self._readable)):
+            return False
+        if self._is_own(place) or self._effect_on("read", place) != "allow":
+            return False
+        return not self._is_masked(place) and (self._hard_links or not _has_names(place))
+
+    def may_write(self, path: str) -> bool:
+        """Whether the file tools could change it unasked."""
+        place = _real(path)
+        if not place or not (self._anywhere or _is_in(place, self._writable)):
+            return False
+        return not self._why_protected(place) and self._effect_on("write", place) == "allow"
+
+    def is_own(self, path: str) -> bool:
+        """Whether it decides what clawkit allows."""
+        if not path.startswith("/"):
+            return False
+        real = _real(path)
+        return self._is_own(real) or (path != real and self._is_own(os.path.normpath(path)))
+
+    def _is_own(self, place: str) -> bool:
+        if not _is_in(place, self._own):
+            return False
+        around = [each for each in self._own if _is_in(place, (each,))]
+        # A workspace may lie in the state directory, and a file of ours in a workspace.
+        open_ = [each for each in self._own_open if _is_in(place, (each,))]
+        return max(map(len, around)) > max(map(len, open_), default=-1)
+
+    def holds_own(self, path: str) -> bool:
+        """Whether such a file or directory lies somewhere below it."""
+        place = _real(path)
+        start = f"{place.rstrip('/')}/"
+        return bool(place) and any(own.startswith(start) for own in self._own)
+
+
+def _has_names(place: str) -> bool:
+    """Whether a file has several names, so that it may be one from elsewhere."""
+    try:
+        info = os.lstat(place)
+    except OSError:
+        return False
+    return stat.S_ISREG(info.st_mode) and info.st_nlink > 1
+
+
+def _resolve(root: str, workspace: str) -> str:
+    return os.path.realpath(os.path.join(workspace, os.path.expanduser(root)))
+
+
+def _real(path: str) -> str:
+    try:
+        return follow(path) if path.startswith("/") else ""
+    except (OSError, ValueError):
+        return ""
+
+
+def _starts(folders: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"{each.rstrip('/')}/" for each in folders)
+
+
+def _is_in(place: str, starts: tuple[str, ...]) -> bool:
+    return f"{place}/".startswith(starts)

@@ -1,0 +1,288 @@
+"""Questions that wait for a person, on disk: any process of the same user can answer them, once.
+
+What was decided, by whom, and whether an approval was already used, is stored here and nowhere
+else. Whatever goes wrong with the file is an error, and an error is never an approval.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from clawkit.approvals.binding import (
+    asker,
+    choice_of,
+    decode,
+    encode,
+    fault,
+    is_gone,
+    pack_question,
+    silence,
+    unpack_question,
+)
+from clawkit.approvals.types import Pending
+from clawkit.core.approval import Answer, Question
+from clawkit.errors import (
+    ConflictError,
+    NotFoundError,
+    ToolAuthorizationError,
+    ToolInputError,
+)
+from clawkit.store import Database
+from clawkit.text import cut, human_time, one_line
+
+if TYPE_CHECKING:
+    from apsw import Connection, SQLiteValue
+
+State = Literal["pending", "allowed", "denied", "expired", "withdrawn", "used"]
+
+MAX_PENDING = 200
+"""Of one agent; a person who is asked more than that is being worn down."""
+TAKE_WITHIN_MS = 15_000
+"""How long after its question would have expired a yes can still be made use of."""
+MAX_TIMEOUT_MS = KEEP_MS = 24 * 3600 * 1000
+KEEP_ENDED = 1_000
+_MAX_REASON, _MAX_BY = 2_000, 200
+_VERDICTS: dict[str, Literal["allow", "deny"]]
+_VERDICTS = {"allowed": "allow", "used": "allow", "denied": "deny"}
+_ID = re.compile(r"[0-9a-f]{4,32}")
+_APPLICATION = 0x636C6177
+_SCHEMA = """
+CREATE TABLE question (
+    id TEXT PRIMARY KEY,
+    state TEXT NOT NULL,
+    agent BLOB NOT NULL,
+    owner TEXT NOT NULL,
+    created_ms INTEGER NOT NULL,
+    expires_ms INTEGER NOT NULL,
+    ended_ms INTEGER,
+    fields BLOB NOT NULL,
+    params BLOB NOT NULL,
+    binding BLOB NOT NULL,
+    answer BLOB
+) STRICT;
+CREATE INDEX question_by_state ON question (state, agent);
+CREATE INDEX question_by_end ON question (ended_ms);
+-- What a question was about can be long, and is of no use when it has ended.
+CREATE TRIGGER question_ended AFTER UPDATE OF state ON question
+    WHEN NEW.state NOT IN ('pending', 'allowed')
+    BEGIN UPDATE question SET params = CAST('{}' AS BLOB) WHERE id = NEW.id; END;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored(Pending):
+    """A question as it is in the store."""
+
+    state: State = "pending"
+    orphaned: bool = False
+    """Whether the process that asked is gone: an answer then lets nothing run by itself."""
+
+
+class _Row(NamedTuple):
+    id: str
+    state: State
+    owner: str
+    created_ms: int
+    expires_ms: int
+    ended_ms: int
+    fields: bytes
+    params: bytes
+    binding: bytes
+    answer: bytes
+
+
+_SELECT = f"SELECT {', '.join(_Row._fields)} FROM question "  # noqa: S608
+
+
+class PendingStore:
+    """The questions of one home. Every method is one step that happens whole or not at all."""
+
+    def __init__(self, path: str, *, lock_wait_s: float = 2.0) -> None:
+        self._database = Database(
+            path,
+            "the store of pending approvals",
+            _APPLICATION,
+            (_SCHEMA,),
+            lock_wait_s=lock_wait_s,
+            # A yes that was made use of must not come back after the power went.
+            outlives_power=True,
+        )
+        self.path = self._database.path
+
+    def add(
+        self, question: Question, binding: Mapping[str, Any], now_ms: int, timeout_ms: int
+    ) -> Pending:
+        """Store a question. Raises `ToolAuthorizationError` when too many wait already."""
+        packed = pack_question(question, binding)
+        id_, agent = uuid.uuid4().hex, encode(question.agent)
+        expires_ms = now_ms + min(max(timeout_ms, 0), MAX_TIMEOUT_MS)
+        with self._database.writing() as db:
+            _expire(db, now_ms)
+            _purge(db, now_ms)
+            counting = "SELECT count(*) FROM question WHERE state = 'pending' AND agent = ?"
+            if db.execute(counting, (agent,)).get >= MAX_PENDING:
+                said = f"{MAX_PENDING} questions of {one_line(question.agent, 40)!r} wait already"
+                raise ToolAuthorizationError(f"{said}; answer some first", reason="approval-limit")
+            db.execute(
+                "INSERT INTO question VALUES (?, 'pending', ?, ?, ?, ?, NULL, ?, ?, ?, NULL)",
+                (id_, agent, asker(), now_ms, expires_ms, *packed),
+            )
+        return Pending(id_, question, now_ms, expires_ms, dict(binding))
+
+    def get(self, id_or_prefix: str) -> Stored:
+        """A question by its id, or by as much of its beginning as names only one."""
+        wanted = id_or_prefix.strip().lower()
+        if not _ID.fullmatch(wanted):
+            raise NotFoundError(
+                f"{one_line(id_or_prefix, 40)!r} is not the id of a question; give its first 4 "
+                "characters or more"
+            )
+        rows = self._rows("WHERE id >= ? AND id < ? LIMIT 9", wanted, f"{wanted}g")
+        if not rows:
+            raise _unknown(wanted)
+        if len(rows) > 1:
+            found = ", ".join(row.id[: len(wanted) + 8] for row in rows[:8])
+            raise ToolInputError(
+                f"{wanted!r} is the beginning of more than one question: {found}"
+                + (" and more" if len(rows) > 8 else "")
+            )
+        return self._unpack(rows[0])
+
+    def pending(self, now_ms: int) -> list[Stored]:
+        """What waits for an answer, the oldest first."""
+        with self._database.writing() as db:
+            _expire(db, now_ms)
+        rows = self._rows("WHERE state = 'pending' ORDER BY created_ms, id")
+        return [self._unpack(row) for row in rows]
+
+    def orphans(self, now_ms: int) -> list[Stored]:
+        """What waits although the process that asked is gone."""
+        return [each for each in self.pending(now_ms) if each.orphaned]
+
+    def adopt(self, id_: str) -> bool:
+        """Take the place of an asker that is gone; False when there is no need."""
+        if not self._unpack(self._row(id_)).orphaned:
+            return False
+        return self._update("owner = ? WHERE id = ?", asker(), id_)
+
+    def decide(self, id_: str, answer: Answer, now_ms: int) -> None:
+        """Record an answer. Raises when it is not the first, too late, or was not offered."""
+        if wrong := fault(self._unpack(self._row(id_)).question, answer):
+            raise ToolInputError(f"this answer cannot be given: {wrong}")
+        reason, by = cut(answer.reason, _MAX_REASON), one_line(answer.by, _MAX_BY)
+        said = encode({"reason": reason, "extent": answer.extent, "by": by})
+        state = "allowed" if answer.verdict == "allow" else "denied"
+        if not self._update(
+            "state = ?, answer = ?, ended_ms = ?"
+            " WHERE id = ? AND state = 'pending' AND expires_ms > ?",
+            *(state, said, now_ms, id_, now_ms),
+        ):
+            raise self._too_late(self._row(id_), now_ms)
+
+    def answer(self, id_: str, now_ms: int | None = None) -> Answer | None:
+        """What was answered; None while it waits. Silence and giving up are a no."""
+        row = self._row(id_)
+        late = row.state == "pending" and row.expires_ms <= _ms(now_ms)
+        if row.state == "expired" or late:
+            return silence((row.expires_ms - row.created_ms) / 1000)
+        if row.state == "withdrawn":
+            return Answer("deny", "the question was withdrawn before it was answered")
+        return None if row.state == "pending" else self._said(row)
+
+    def consume(self, id_: str, now_ms: int | None = None) -> bool:
+        """Make use of a yes. True once, and only while it is fresh."""
+        now_ms = _ms(now_ms)
+        return self._update(
+            "state = 'used', ended_ms = ? WHERE id = ? AND state = 'allowed' AND expires_ms > ?",
+            *(now_ms, id_, now_ms - TAKE_WITHIN_MS),
+        )
+
+    def expire(self, id_: str, now_ms: int | None = None) -> bool:
+        """Give up waiting for an answer, whatever the clock says; False when there is one."""
+        return self._update(
+            "state = 'expired', ended_ms = ? WHERE id = ? AND state = 'pending'", _ms(now_ms), id_
+        )
+
+    def withdraw(self, id_: str, now_ms: int | None = None) -> bool:
+        """Take a question back, and the yes to it when nobody made use of that."""
+        return self._update(
+            "state = 'withdrawn', ended_ms = ? WHERE id = ? AND state IN ('pending', 'allowed')",
+            *(_ms(now_ms), id_),
+        )
+
+    def close(self) -> None:
+        self._database.close()
+
+    def _rows(self, where: str, *given: SQLiteValue) -> list[_Row]:
+        with self._database.using() as db:
+            return [_Row._make(row) for row in db.execute(_SELECT + where, given)]
+
+    def _row(self, id_: str) -> _Row:
+        for row in self._rows("WHERE id = ?", id_ if _ID.fullmatch(id_) else ""):
+            return row
+        raise _unknown(id_)
+
+    def _update(self, change: str, *given: SQLiteValue) -> bool:
+        with self._database.writing() as db:
+            db.execute(f"UPDATE question SET {change}", given)  # noqa: S608
+            return db.changes() == 1
+
+    def _unpack(self, row: _Row) -> Stored:
+        try:
+            question = unpack_question(row.fields, row.params)
+            binding = decode(row.binding)
+            gone = row.state in ("pending", "allowed") and is_gone(row.owner)
+        except (ValueError, TypeError) as error:
+            raise self._database.broken(
+                f"the question {row.id} in it is damaged: {error}"
+            ) from error
+        return Stored(row.id, question, row.created_ms, row.expires_ms, binding, row.state, gone)
+
+    def _said(self, row: _Row) -> Answer:
+        try:
+            return Answer(_VERDICTS[row.state], **decode(row.answer))
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            raise self._database.broken(
+                f"the answer to {row.id} in it is damaged: {error}"
+            ) from error
+
+    def _too_late(self, row: _Row, now_ms: int) -> ConflictError:
+        ended_ms = row.expires_ms if row.state == "pending" else row.ended_ms
+        ago = f"{human_time((now_ms - ended_ms) / 1000)} ago"
+        if row.state in ("pending", "expired"):
+            what = f"expired {ago} and counts as refused"
+        elif row.state == "withdrawn":
+            what = f"was withdrawn {ago} by the process that asked it"
+        else:
+            answer = self._said(row)
+            what = f"was already answered: {choice_of(answer)} by {answer.by or 'a person'}, {ago}"
+        return ConflictError(f"the question {row.id[:8]} {what}")
+
+
+def _unknown(id_: str) -> NotFoundError:
+    return NotFoundError(f"there is no question {one_line(id_, 40)!r}; see which are pending")
+
+
+def _expire(db: Connection, now_ms: int) -> None:
+    db.execute(
+        "UPDATE question SET state = 'expired', ended_ms = expires_ms"
+        " WHERE state = 'pending' AND expires_ms <= ?",
+        (now_ms,),
+    )
+
+
+def _purge(db: Connection, now_ms: int) -> None:
+    db.execute(
+        "DELETE FROM question WHERE ended_ms < ? OR id IN (SELECT id FROM question"
+        " WHERE ended_ms NOT NULL ORDER BY ended_ms DESC LIMIT -1 OFFSET ?)",
+        (now_ms - KEEP_MS, KEEP_ENDED),
+    )
+
+
+def _ms(now_ms: int | None) -> int:
+    return int(time.time() * 1000) if now_ms is None else now_ms

@@ -1,0 +1,412 @@
+"""Presets: which calls of some programs are allowed, and what they need beyond the sandbox.
+
+What a preset does not list is refused. The preset `look` is about programs that only show files;
+they are judged like calls of the file tools.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from clawkit.approvals.arguments import (
+    Table,
+    find_code,
+    find_destination,
+    find_steering,
+    read_git,
+    read_table,
+    search_table,
+    show,
+)
+from clawkit.approvals.options import base_name, words_of
+from clawkit.approvals.safe_bins import BELOW, PROFILES, Profile, make_profile, read_call
+from clawkit.approvals.types import Arg, Children, Match, Program, Rules
+from clawkit.process.protocols import NO_GRANTS, Grants
+
+MAX_FILES = 5_000
+"""Most files of a tree that are looked at before one of them is shown."""
+_SUMS = make_profile("btz --binary --text --tag --zero", denied="c --check")
+_GREP = PROFILES["grep"]
+_GREP_TREES = frozenset(("-r", "--recursive"))
+_GREP_NAMES = frozenset(("--exclude", "--exclude-dir", "--include"))
+
+LOOKS: Mapping[str, Profile | None] = MappingProxyType(
+    {
+        "ls": make_profile(
+            """1ABCFGHLNQRSUXabcdfghiklmnopqrstuvx --all --almost-all --directory
+            --group-directories-first --human-readable --inode --recursive --reverse --size
+            --full-time --no-group --numeric-uid-gid --si""",
+            "ITw --format --hide --ignore --sort --time --time-style --width",
+            "--color --classify",
+        ),
+        "cat": make_profile(
+            """AETbenstuv --number --number-nonblank --show-all --show-ends --show-tabs
+            --squeeze-blank"""
+        ),
+        "stat": make_profile("Lft --dereference --file-system --terse", "c --format --printf"),
+        "file": make_profile("0Nbhikn --brief --mime --mime-type --mime-encoding", "F"),
+        "tree": make_profile("CDFJQSadfhiprstuvx --dirsfirst --du --prune --noreport", "ILP"),
+        "du": make_profile(
+            "0DSabchklmsx --all --apparent-size --human-readable --summarize --total",
+            "Bdt --block-size --exclude --max-depth --threshold",
+        ),
+        "diff": make_profile(
+            """BENTZabcdeinpqrstuwy --brief --ignore-all-space --ignore-blank-lines --ignore-case
+            --ignore-space-change --new-file --recursive --side-by-side --text""",
+            "CUW --width",
+            "--color --context --unified",
+        ),
+        "grep": _GREP._replace(
+            flags=_GREP.flags | _GREP_TREES,
+            values=_GREP.values | _GREP_NAMES,
+            denied=_GREP.denied - _GREP_TREES - _GREP_NAMES,
+        ),
+        "rg": make_profile(
+            """FHINSUVcilnoqsuvwx --count --files-with-matches --fixed-strings --heading
+            --hidden --ignore-case --json --line-number --multiline --no-heading --no-ignore
+            --only-matching --smart-case --stats --word-regexp""",
+            """ABCMTdegjmrt --after-context --before-context --color --context --glob --max-count
+            --max-depth --regexp --sort --type --type-not""",
+        ),
+        **{name: PROFILES[name] for name in ("head", "tail", "wc", "sort")},
+        **dict.fromkeys(("md5sum", "sha256sum"), _SUMS),
+        # Read by itself, or nothing of a file.
+        **dict.fromkeys(("find", "echo", "basename", "dirname")),
+    }
+)
+_NAMES_ONLY = frozenset(("ls", "find", "du", "tree", "stat"))
+_HERE = frozenset(("ls", "find", "du", "tree", "rg"))
+"""Without a file, they show the directory that they are in."""
+_FIND_FLAGS = words_of(
+    """-print -print0 -ls -empty -depth -xdev -mount -not ! ( ) -o -or -a -and -prune -true -false
+    -daystart -readable -writable -executable -quit"""
+)
+_FIND_VALUES = words_of(
+    """-name -iname -path -ipath -wholename -regex -iregex -regextype -type -maxdepth -mindepth
+    -mtime -mmin -atime -amin -ctime -cmin -size -perm -user -group -links -inum -printf"""
+)
+
+
+def check_look(program: Program, rules: Rules) -> Match | str:
+    """The match of a call that only shows files, all of which may be read, or why it is none."""
+    name, cwd = base_name(program.resolved), program.cwd
+    if cwd is None:
+        return "the directory it runs in is not certain; use && after cd"
+    profile = LOOKS[name]
+    if profile is not None:
+        found = _find_files(name, profile, program)
+    elif name == "find":
+        found = _read_find(program.argv[1:])
+    else:
+        found = []
+    if isinstance(found, str):
+        return found
+    for file in found:
+        path = os.path.join(cwd, file.removesuffix(BELOW))
+        if not _may_show(path, rules, names_only=name in _NAMES_ONLY):
+            return f"{show(file)} may not be read without approval, or something in it"
+    depends = "the files it reads" if found else ""
+    return Match("look", f"{name} (looks only)", None, "named", changes=False, depends=depends)
+
+
+def _may_show(path: str, rules: Rules, *, names_only: bool) -> bool:
+    if not rules.may_read(path):
+        return False
+    if names_only or not os.path.isdir(path):
+        return True
+    for number, file in enumerate(_walk(path)):
+        if number >= MAX_FILES or not rules.may_read(file):
+            return False
+    return True
+
+
+def _walk(folder: str) -> Iterator[str]:
+    for place, folders, files in os.walk(folder):
+        links = (name for name in folders if os.path.islink(os.path.join(place, name)))
+        yield from (os.path.join(place, name) for name in (*files, *links))
+
+
+def _find_files(name: str, profile: Profile, program: Program) -> list[str] | str:
+    """The files that are shown, or why the call is not understood."""
+    call = read_call(name, profile, program, looks=True)
+    if isinstance(call, str):
+        return call
+    words = call.words
+    if name in ("grep", "rg") and not call.has_pattern(name):
+        words = words[1:]
+    here = name in _HERE or not call.seen.isdisjoint(_GREP_TREES)
+    return list(words) or (["."] if here else [])
+
+
+def _read_find(arguments: Sequence[Arg]) -> list[str] | str:
+    texts = [arg.text for arg in arguments]
+    if odd := next((arg.text for arg in arguments if arg.glob), ""):
+        return f"{show(odd)} stands for files"
+    start = next((at for at, text in enumerate(texts) if text.startswith(("-", "(", "!"))), None)
+    at = len(texts) if start is None else start
+    while at < len(texts):
+        if texts[at] in _FIND_VALUES:
+            at += 1
+        elif texts[at] not in _FIND_FLAGS:
+            return f"not with {show(texts[at])}"
+        at += 1
+    return texts[:start] or ["."]
+
+
+_VERSION = re.compile(r"-?\d[\d.]*\Z")
+_NAME = re.compile(r"[A-Za-z0-9@][\w./@{}^~-]*", re.ASCII)
+"""Of a remote or a branch: no URL, and nothing that is forced or deleted."""
+
+
+class Preset(NamedTuple):
+    """Which calls of a program are allowed."""
+
+    words: str
+    """For people."""
+    programs: frozenset[str]
+    """Base names, without versions."""
+    commands: frozenset[str] = frozenset()
+    """What a call may begin with, one or more words, in any form that is not refused."""
+    only: Mapping[str, frozenset[str]] = MappingProxyType({})
+    """The same for calls that take no other arguments than these."""
+    refused: Table = MappingProxyType({})
+    """Flags, by the first word of the command."""
+    grants: Grants = NO_GRANTS
+    """What the program gets beyond the sandbox; `~` is the home directory."""
+    children: Children = "any"
+    starts: tuple[str, ...] = ()
+    """What it may start besides itself where `children` is `named`."""
+    interpreters: frozenset[str] = frozenset({"env"})
+    """What may run the program, if it is a script."""
+
+
+def _list(text: str) -> frozenset[str]:
+    return frozenset(each.strip() for line in text.split("\n") for each in line.split(","))
+
+
+def _only(rows: Mapping[str, str]) -> Mapping[str, frozenset[str]]:
+    return {key: frozenset(text.split()) for key, text in rows.items()}
+
+
+_ABOUT = dict.fromkeys(("--version", "version", "-V", "-v"), "")
+_GIT_READ = """status, log, show, diff, whatchanged, shortlog, ls-files, ls-tree, rev-parse, blame
+    rev-list, grep, describe, cat-file, merge-base, name-rev, for-each-ref, show-ref, show-branch
+    cherry, check-ignore, check-attr, count-objects, diff-tree, diff-index, range-diff
+    remote get-url, stash list, stash show, worktree list, notes list, notes show, config --get
+    config --get-all, config --list, config -l"""
+_GIT_ONLY = {
+    "branch": "-a -r -v -vv -l --all --remotes --verbose --list --show-current",
+    "tag": "-l -n --list",
+    "remote": "-v --verbose",
+    "reflog": "",
+    **_ABOUT,
+}
+_GIT_WORK = """add, commit, switch, checkout, restore, reset, rm, mv, branch, tag, merge, rebase
+    fetch, cherry-pick, revert, stash, pull, push"""
+_GIT_REFUSED = read_table(
+    {
+        "reset": "--hard --merge --keep",
+        "checkout,switch": "-f -B -C --force --force-create --discard-changes --recurse-submodules",
+        "branch": "-D -M -C -f --force --edit-description",
+        "merge,cherry-pick,revert": "-s --strategy --continue",
+        "rebase": "-i -s -r --interactive --strategy --rebase-merges --continue --edit-todo",
+        "fetch,pull": """-f -s --force --strategy --update-head-ok --multiple --server-option
+            --recurse-submodules""",
+        "push": """-f -d -o --force --force-with-lease --delete --mirror --prune --push-option
+            --recurse-submodules --repo""",
+        "stash": "clear branch",
+    }
+)
+_GIT_PARTS = ("/usr/lib/git-core", "/usr/libexec/git-core", "/usr/local/libexec/git-core")
+
+PRESETS: Mapping[str, Preset] = MappingProxyType(
+    {
+        "git": Preset(
+            "git, everyday commands",
+            frozenset({"git"}),
+            _list(f"{_GIT_READ}\n{_GIT_WORK}"),
+            _only(_GIT_ONLY),
+            _GIT_REFUSED,
+            # The agent holds the keys; the files with them stay closed.
+            Grants(
+                network=True,
+                sockets=True,
+                read=("~/.ssh/known_hosts", "~/.ssh/config", "~/.gitconfig", "~/.config/git"),
+            ),
+            starts=_GIT_PARTS,
+        ),
+        "git-read": Preset(
+            "git, commands that only look",
+            frozenset({"git"}),
+            _list(_GIT_READ),
+            _only(_GIT_ONLY),
+            children="named",
+            starts=_GIT_PARTS,
+        ),
+        "npm": Preset(
+            "npm, commands that only look",
+            frozenset({"npm", "npm-cli.js"}),
+            _list(
+                """ls, list, la, ll, view, info, show, v, outdated, audit signatures, explain, why
+                query, search, root, prefix, ping, config get, config list, config ls, get"""
+            ),
+            _only({**_ABOUT, "audit": "--json --production --omit=dev"}),
+            grants=Grants(network=True, write=("~/.npm",)),
+            interpreters=frozenset({"env", "node", "nodejs"}),
+        ),
+        "pip": Preset(
+            "pip, commands that only look",
+            frozenset({"pip"}),
+            _list(
+                """list, show, check, freeze, inspect, index versions, config list, config get
+                cache dir, cache info, cache list, debug"""
+            ),
+            _only(_ABOUT),
+            grants=Grants(network=True, write=("~/.cache/pip",)),
+            interpreters=frozenset({"env", "python", "pypy"}),
+        ),
+        "cargo": Preset(
+            "cargo, commands that only look",
+            frozenset({"cargo", "rustup"}),
+            _list(
+                """metadata, tree, locate-project, pkgid, read-manifest, search, info, fmt --check
+                --list"""
+            ),
+            _only(_ABOUT),
+            grants=Grants(network=True, write=("~/.cargo/registry", "~/.cargo/git")),
+        ),
+        "docker": Preset(
+            "docker, commands that only look",
+            frozenset({"docker"}),
+            _list(
+                """ps, images, inspect, logs, top, diff, port, history, info, stats --no-stream
+                container ls, container list, container ps, container inspect, container logs
+                container top, container diff, container port, image ls, image list, image inspect
+                image history, volume ls, volume inspect, network ls, network inspect, system df
+                system info, version"""
+            ),
+            _only(_ABOUT),
+            grants=Grants(sockets=True, write=("/run/docker.sock", "/var/run/docker.sock")),
+        ),
+        "python": Preset(
+            "python, scripts of the workspace and common modules such as pytest",
+            frozenset({"python", "pypy"}),
+            _list(
+                """-m pytest, -m unittest, -m json.tool, -m py_compile, -m compileall, -m tokenize
+                -m tabnanny, -m ast, -m dis"""
+            ),
+            _only({**_ABOUT, "-m site": "", "-m sysconfig": "", "-m platform": ""}),
+        ),
+        "look": Preset(
+            "looking at files of the workspace: ls, cat, grep, find, git status",
+            frozenset({"git", *LOOKS}),
+        ),
+    }
+)
+
+
+FOLLOWING = ("python",)
+"""Presets of programs that a project links to, in a virtual environment: what the link leads to
+counts."""
+_GIT_LOOK = Preset(
+    "",
+    frozenset({"git"}),
+    _list("status, log, diff, show"),
+    _only({"branch": _GIT_ONLY["branch"]}),
+    children="named",
+    starts=_GIT_PARTS,
+)
+
+
+def check_preset(name: str, program: Program, script: str, rules: Rules) -> Match | str:
+    """The match of a call with a preset, or why it does not fit; empty for another program.
+    `script` is the file that an interpreter is given."""
+    preset = PRESETS.get(name)
+    if preset is None:
+        return f"there is no preset {show(name)!r}; there are {', '.join(PRESETS)}"
+    bare = {_VERSION.sub("", base_name(path)) for path in (program.resolved, program.real)}
+    if not bare <= preset.programs:
+        return ""
+    if why := _check_program(name, preset, program, rules):
+        return why
+    if name == "look" and "git" not in bare:
+        return check_look(program, rules)
+    if name == "look":
+        preset = _GIT_LOOK
+        if rules.look:
+            return "the settings of a repository can start programs, which are not confined here"
+    if why := _check_call(name, preset, program, script, rules):
+        return why
+    return Match(
+        "look" if name == "look" else "entry",
+        f"{show(program.real, 200)} (preset {name})",
+        children=preset.children,
+        starts=preset.starts,
+        grants=preset.grants,
+        changes=name not in ("look", "git-read"),
+        depends="the files it reads" if script or name == "look" else "",
+    )
+
+
+def _check_program(name: str, preset: Preset, program: Program, rules: Rules) -> str:
+    runs = (_VERSION.sub("", base_name(each)) for each in program.script)
+    if not preset.interpreters.issuperset(runs):
+        return f"it is a script, and the preset {name!r} does not know what runs it"
+    link = () if name in FOLLOWING else (program.resolved,)
+    if any(map(rules.may_write, (program.real, *program.script, *link))):
+        return "the program lies where it can be changed without approval"
+    if variable := find_steering(program.assigned):
+        return f"the variable {show(variable)} could change what it does"
+    return ""
+
+
+def _check_call(name: str, preset: Preset, program: Program, script: str, rules: Rules) -> str:
+    arguments = program.argv[1:]
+    if is_git := "git" in preset.programs:
+        call = read_git(program)
+        if isinstance(call, str):
+            return call
+        arguments = call.arguments or arguments
+    command = _find_command(preset, arguments)
+    rest = arguments[len(command.split()) :]
+    if not command:
+        if script and rules.may_read(script):
+            return ""
+        given = show(arguments[0].text) if arguments else "that"
+        return f"{given} is not among what the preset {name!r} allows"
+    if command not in preset.commands:
+        other = next((arg.text for arg in rest if arg.text not in preset.only[command]), "")
+        return f"{command} takes no {show(other)} in the preset {name!r}" if other else ""
+    if hit := search_table(preset.refused, arguments[0].text, arguments[1:]):
+        return f"{show(hit.what)} is not among what the preset {name!r} allows"
+    if is_git and command in ("fetch", "pull", "push"):
+        if not all(_NAME.fullmatch(arg.text) or arg.text.startswith("-") for arg in rest):
+            return f"{command} takes only names of remotes and branches in the preset {name!r}"
+        return find_code(program, rules)
+    return find_code(program, rules) or find_destination(program)
+
+
+def _find_command(preset: Preset, arguments: tuple[Arg, ...]) -> str:
+    words = [arg.text for arg in arguments[:2] if not arg.glob]
+    for command in (" ".join(words), *words[:1]):
+        if command in preset.commands or command in preset.only:
+            return command
+    return ""
+
+
+def expand_grants(grants: Grants, home: str) -> Grants:
+    """With the home directory for `~`; without paths that begin so where there is none."""
+    start = f"{home.rstrip('/')}/"
+    read, write = (
+        tuple(
+            path.replace("~/", start, 1) if path.startswith("~/") else path
+            for path in paths
+            if home.startswith("/") or path.startswith("/")
+        )
+        for paths in (grants.read, grants.write)
+    )
+    return grants._replace(read=read, write=write)

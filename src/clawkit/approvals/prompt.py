@@ -1,0 +1,337 @@
+"""The question about a command: what a person needs to see before an approval, and no secrets.
+
+Nothing in it is hidden, and nothing acts on a screen or pings anybody.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from clawkit.approvals.protocols import Request
+from clawkit.approvals.types import Decision, Miss, Place
+from clawkit.core.approval import Lasting, Question
+from clawkit.redact import MASK, Redactor, is_secret_name
+from clawkit.text import one_line, printable
+
+_ACTIVE = "$`;|&<>(){}[]\\'\"~!?# \t\n"
+"""What a shell does something about."""
+_TITLE = 200
+_HOST_NAME = r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,62})\.)+[A-Za-z]{2,63}"
+_HOST = rf"(?:\[[0-9A-Fa-f:.]{{2,45}}\]|\d{{1,3}}(?:\.\d{{1,3}}){{3}}|localhost|{_HOST_NAME})"
+_DESTINATION = re.compile(
+    rf"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?P<user>[^\s/]*@)?(?P<url>{_HOST}|[^\s/:@?#'\"]+)"
+    rf"|[\w.+-]+@(?P<target>{_HOST}|[\w.-]+)(?=[:/]|\Z)"
+    rf"|(?<![\w.@/-])(?P<host>{_HOST})(?=[:/]|\Z)"
+)
+"""A URL, an ssh target or git remote such as `git@host:path`, a host name."""
+_MODES = {
+    "background": "in the background",
+    "detach": "detached, so it lives on when clawkit ends",
+    "pty": "in a terminal",
+    "stdin": "with open input, into which the agent can type",
+}
+_SESSION = "exactly this command for this session"
+_ACCESS = "this access to every command of this session that asks for it"
+
+
+_PLACES: Mapping[Place, str] = {
+    "sandbox": "in the sandbox",
+    "entry": "on the host, confined",
+    "host": "on the host, unconfined",
+}
+
+
+def make_question(
+    request: Request, decision: Decision, redactor: Redactor, *, timeout_s: float
+) -> Question:
+    """What a person is asked."""
+    parts = _count_parts(decision)
+    notes = (*_notes(decision), *_variables(request, redactor))
+    return Question(
+        tool="exec",
+        params={},
+        title="run a command",
+        description=show(decision.reason, redactor),
+        asked_by=", ".join(decision.policy.sources),
+        to_allow=decision.to_allow,
+        timeout_s=timeout_s,
+        agent=request.agent,
+        session=request.session,
+        command=show(request.command, redactor),
+        cwd=request.cwd,
+        host=request.host,
+        place=_PLACES[decision.place],
+        modes=tuple(_MODES[each] for each in request.modes),
+        notes=tuple(show(note, redactor) for note in (*notes, *parts)),
+        lasting=tuple(_lasting(decision)),
+    )
+
+
+def lasts_for_session(decision: Decision) -> bool:
+    """Whether an approval can be repeated for exactly the same command: not for what differs each
+    time, nor for what a person has to see each time."""
+    return decision.doubt is None and not decision.human_only and decision.policy.ask != "always"
+
+
+def _lasting(decision: Decision) -> Iterator[Lasting]:
+    for each in decision.offers:
+        yield Lasting(each.extent, each.words)
+    if lasts_for_session(decision):
+        yield Lasting("session", _ACCESS if decision.code == "access" else _SESSION)
+
+
+def _notes(decision: Decision) -> Iterator[str]:
+    """What is missing, part by part, unless that is the reason already."""
+    missed = Counter(
+        (one_line(printable(judged.segment.text, ""), _TITLE), result.reason)
+        for judged in decision.segments
+        for result in judged.results
+        if isinstance(result, Miss)
+    )
+    if len(missed) == 1 and next(iter(missed))[1] == decision.reason:
+        return
+    for (text, why), times in missed.items():
+        yield f"{text}: {why}" if times == 1 else f"{text}: {why} ({times:,} times)"
+    if decision.doubt is not None and decision.doubt.reason not in decision.reason:
+        yield f"not understood: {decision.doubt.reason}"
+
+
+def _count_parts(decision: Decision) -> Iterator[str]:
+    allowed = sum(1 for judged in decision.segments if not judged.misses)
+    other = "" if allowed == len(decision.segments) else "other "
+    if allowed:
+        yield f"1 {other}part is allowed" if allowed == 1 else f"{allowed} {other}parts are allowed"
+
+
+def _variables(request: Request, redactor: Redactor) -> Iterator[str]:
+    for name in request.assigned:
+        value = one_line(printable(request.env.get(name, ""), ""), _TITLE)
+        shown = _reveal(value, MASK, redactor) if is_secret_name(name) else value
+        yield f"with {name}={shown}"
+
+
+def show(text: str, redactor: Redactor) -> str:
+    """A text without secrets, unless that would hide something that acts. Where data goes is never
+    hidden: of a masked URL the host stays."""
+    masked = redactor.text(text)
+    if masked is text or any(text.count(char) != masked.count(char) for char in _ACTIVE):
+        return text
+    words, others = re.split(r"([ \t\n])", text), re.split(r"([ \t\n])", masked)
+    pairs = zip(words, others, strict=True)
+    return "".join(old if old == new else _reveal(old, new, redactor) for old, new in pairs)
+
+
+def _reveal(word: str, masked: str, redactor: Redactor) -> str:
+    found = list(_DESTINATION.finditer(word))
+    hosts = Counter(each["url"] or each["target"] or each["host"] for each in found)
+    if all(masked.count(host) >= times for host, times in hosts.items()):
+        return masked
+    pieces, end = [], 0
+    for each in found:
+        before = word[end : each.start()]
+        pieces.append(before if redactor.strict(before) == before else _veil(before))
+        if each["url"]:
+            pieces.append(each["scheme"] + (f"{MASK}@" if each["user"] else "") + each["url"])
+        else:
+            pieces.append(each[0])
+        end = each.end()
+    return "".join(pieces) + _veil(word[end:])
+
+
+def _veil(text: str) -> str:
+    return re.sub(rf"[^{re.escape(_ACTIVE)}/:=]+", MASK, text)
+
+
+Surface = Literal["terminal", "plain", "markdown"]
+"""A terminal, a chat that shows text as it is, and one that reads Markdown."""
+
+MAX_SHOWN = 16_384
+"""Characters of a command; of a longer one its beginning and its end."""
+MANY_LINES = 30
+"""More than this push the beginning of a command out of sight."""
+MIN_WIDTH = 20
+_BAR = "  | "
+"""Begins every row of a command, so that none of it can pass for words of ours."""
+_BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U000e0100-\U000e01ef]"
+)
+"""What takes no ink although it counts as a letter or a mark."""
+_RIGHT = "\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefe\U00010800-\U00010fff\U0001e800-\U0001efff"
+_RTL = re.compile(f"[{_RIGHT}](?:[ {_RIGHT}]*[{_RIGHT}])?")
+"""Letters that are written from right to left, and blanks between them."""
+_BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Invisible characters that change the order in which others are shown."""
+_GAP = re.compile(r"[ \t\n]{40,}")
+_NAME = re.compile(r"[^\s;|&()<>'\"]+")
+_ALIKE = re.compile("[\u0370-\u058f\u13a0-\u13ff\uff21-\uff5a\U0001d400-\U0001d7ff]")
+"""Letters of other alphabets that look like Latin ones."""
+_LETTER = re.compile("[A-Za-z]")
+_WORDS = 3
+
+
+def show_command(text: str, *, keep: str = "\n\t") -> str:
+    """A command with whatever cannot be seen spelled out, cut in the middle when it is long."""
+    if len(text) > MAX_SHOWN:
+        half = MAX_SHOWN // 2
+        cut = f"[… {len(text) - 2 * half:,} characters in between are not shown …]"
+        parts = show_command(text[:half], keep=keep), cut, show_command(text[-half:], keep=keep)
+        return ("\n" if "\n" in keep else " ").join(parts)
+    shown = printable(text, keep)
+    if shown.isascii():
+        return shown
+    spelled = _BLANK.sub(lambda found: _spell_out(found[0]), shown)
+    return _RTL.sub(r"[rtl:\g<0>]", spelled)
+
+
+def warnings_about(command: str) -> Iterator[str]:
+    """What is odd about the looks of a command."""
+    yield from _odd_names(command)
+    shown = command[:MAX_SHOWN]
+    if _RTL.search(shown):
+        yield (
+            "it has right-to-left text, marked [rtl:…], which may be displayed in another order "
+            "than the shell reads it"
+        )
+    if _BIDI.search(shown):
+        yield "it has characters that reverse the order of text; they are spelled out as \\u{…}"
+    elif _BLANK.search(shown) or printable(shown, "\n\t") != shown:
+        yield "it has characters that cannot be seen; they are spelled out as \\u{…}"
+    if _GAP.search(command):
+        yield "it has a long stretch of blanks, behind which something may be out of sight"
+    if (lines := command.count("\n") + 1) > MANY_LINES:
+        yield f"it has {lines:,} lines; look at the first ones too"
+    if len(command) > MAX_SHOWN:
+        yield f"it is {len(command):,} characters long; only its beginning and end are shown"
+
+
+def _odd_names(command: str) -> Iterator[str]:
+    command = command[:MAX_SHOWN]
+    if command.isascii():
+        return
+    first, *others = _NAME.findall(command) or [""]
+    odd = [word for word in others if _ALIKE.search(word) and _LETTER.search(word)]
+    if not first.isascii():
+        yield f"the program's name has letters that only look like plain ones: {_spell_out(first)}"
+    if odd:
+        shown = ", ".join(map(_spell_out, list(dict.fromkeys(odd))[:_WORDS]))
+        yield f"it has letters that only look like plain ones: {shown}"
+
+
+def _spell_out(word: str) -> str:
+    return "".join(f"\\u{{{ord(char):x}}}" if ord(char) > 126 else char for char in word[:80])
+
+
+def render(question: Question, surface: Surface = "terminal", *, width: int | None = None) -> str:
+    """All a person needs to decide, as plain lines; the command and the reason come last.
+
+    With the width of a terminal, every row is begun here: no part of a long line can pass for a
+    line of its own.
+    """
+
+    def lines(facts: Iterator[tuple[str, str]]) -> list[str]:
+        return [f"{label}: {_line(text, surface)}" for label, text in facts if text]
+
+    title, command = _line(question.title, surface), show_command(question.command)
+    before, after = lines(_facts(question)), lines(_reasons(question))
+    if width is None:
+        fenced = [_fence(command, surface)] if command else []
+        return "\n".join([title, *before, *fenced, *after])
+    width = max(width, MIN_WIDTH)
+    if command:
+        # The title says nothing but the command.
+        title = "Run this command?"
+
+    def folded(lines: list[str]) -> Iterator[str]:
+        return (row for line in lines for row in fold(line, width, "  ", "      "))
+
+    rows = [
+        *fold(title, width),
+        *folded(before),
+        *(row for line in command.split("\n") if command for row in fold(line, width, _BAR)),
+        *folded(after),
+    ]
+    return "\n".join(rows)
+
+
+def _facts(question: Question) -> Iterator[tuple[str, str]]:
+    same = question.session in ("", "main", question.agent)
+    yield "agent", question.agent if same else f"{question.agent}, session {question.session}"
+    yield "asked by", question.asked_by
+    for each in question.lasting:
+        label = "this session" if each.extent == "session" else f"always ({each.extent})"
+        yield label, each.words
+    if question.params:
+        import json
+
+        yield "parameters", json.dumps(dict(question.params), ensure_ascii=False, default=str)
+    for note in question.notes:
+        yield "note", note
+    # This machine goes without saying.
+    elsewhere = question.host if question.host != "gateway" else ""
+    place = " on ".join(each for each in (question.cwd, elsewhere) if each)
+    yield "where", ", ".join(each for each in (place, question.place) if each)
+    yield "how", ", ".join(question.modes)
+
+
+def _reasons(question: Question) -> Iterator[tuple[str, str]]:
+    """What a person should read last: why it is asked, and what is odd about the command."""
+    for warning in warnings_about(question.command):
+        yield "look out", warning
+    yield "why", question.description
+
+
+def _line(text: str, surface: Surface) -> str:
+    return _quiet(show_command(text, keep=""), surface)
+
+
+def _fence(text: str, surface: Surface) -> str:
+    if surface == "terminal":
+        return "\n".join(f"    {line}" for line in text.split("\n"))
+    if surface == "plain":
+        return _quiet(text, surface)
+    ticks = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, ticks + 1)
+    return f"{fence}\n{text}\n{fence}"
+
+
+def fold(text: str, width: int, first: str = "", rest: str | None = None) -> Iterator[str]:
+    """A line as rows of a terminal, the last column of which stays empty."""
+    text = text.expandtabs(4)
+    rest = first if rest is None else rest
+    start, room = first, width - 1 - len(first)
+    while len(text) > room or not text.isascii():
+        end = _end_of_row(text, room)
+        yield start + text[:end]
+        text, start, room = text[end:], rest, width - 1 - len(rest)
+        if not text:
+            return
+    yield start + text
+
+
+def _end_of_row(text: str, room: int) -> int:
+    """How much of a text fits; where possible it ends behind a blank."""
+    end = min(room, len(text) if text.isascii() else _count_fitting(text, room))
+    blank = text.rfind(" ", end // 2, end) if end < len(text) else 0
+    return blank + 1 if blank > 0 else min(end, len(text))
+
+
+def _count_fitting(text: str, room: int) -> int:
+    # A megabyte of tables that only text of other alphabets needs.
+    import unicodedata
+
+    for count, char in enumerate(text):
+        room -= 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        if room < 0:
+            return max(count, 1)
+    return len(text)
+
+
+def _quiet(text: str, surface: Surface) -> str:
+    if surface == "terminal":
+        return text
+    text = text.replace("@", "\\u{40}")
+    return re.sub(r"([\\`*_{}\[\]<>#|~])", r"\\\1", text) if surface == "markdown" else text

@@ -1,0 +1,438 @@
+"""Programs that need no approval as long as they only turn their input into output.
+
+What a profile lists neither opens a file nor starts a program, whatever its value. What a program
+has beside that is listed too, as denied, so that a shortened flag is taken as the program takes
+it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import NamedTuple
+
+from clawkit.approvals.arguments import find_steering, show
+from clawkit.approvals.interpreters import is_interpreter, is_shell
+from clawkit.approvals.options import FLAG, OPERAND, OptionError, Table, base_name, read_options
+from clawkit.approvals.types import Match, Program, Rules
+from clawkit.config.sections.tools import SafeBinProfile
+
+NEVER = frozenset(
+    """
+    awk gawk mawk nawk original-awk goawk bwk sed gsed ssed ed ex vi vim nvim emacs nano less more
+    ash bash bun busybox cmd cscript csh dash deno elvish expect fish gdb groovy guile irb java
+    jshell julia ksh lua luajit m4 mksh make gmake node nodejs nu ocaml osascript osh perl php pry
+    powershell psh pwsh pypy python R Rscript raku rlwrap ruby scala sh sqlite sqlite3 tclsh tcsh
+    toybox ts-node tsx wish wscript xonsh yash zsh env find xargs parallel sudo doas su ssh git
+    """.split()  # noqa: SIM905  # a list of words is easier to read and to add to
+)
+"""Run code that they are given, or programs: no list of flags makes them harmless."""
+
+_COMMON = "--help --version"
+
+
+class Profile(NamedTuple):
+    """What a program may be given."""
+
+    flags: frozenset[str] = frozenset()
+    """Without a value."""
+    values: frozenset[str] = frozenset()
+    """With a value, attached or in the next argument."""
+    maybe: frozenset[str] = frozenset()
+    """With a value behind `=`, or none."""
+    denied: frozenset[str] = frozenset()
+    least: int = 0
+    most: int | None = 0
+    """Arguments that are no flags, `-` for the standard input aside."""
+    numbers: bool = False
+    """Whether `-5` is a number of lines."""
+    complete: bool = True
+    """Whether all flags of the program are known, so that it is certain what a short form means,
+    and that no other argument is ever a file."""
+
+    @property
+    def known(self) -> frozenset[str]:
+        return self.flags | self.values | self.maybe | self.denied
+
+
+def make_profile(
+    flags: str,
+    values: str = "",
+    maybe: str = "",
+    denied: str = "",
+    *,
+    least: int = 0,
+    most: int = 0,
+    numbers: bool = False,
+) -> Profile:
+    """A profile of a known program: flags, those with a value, with one that may be missing, and
+    denied ones. Letters of short flags come first, before the long ones: `cds --count`."""
+    return Profile(
+        _words(f"{flags} {_COMMON}"),
+        _words(values),
+        _words(maybe),
+        _words(denied),
+        least=least,
+        most=most,
+        numbers=numbers,
+    )
+
+
+def _words(text: str) -> frozenset[str]:
+    found: set[str] = set()
+    for word in text.split():
+        found |= {word} if word.startswith("--") else {f"-{letter}" for letter in word}
+    return frozenset(found)
+
+
+PROFILES: Mapping[str, Profile] = MappingProxyType(
+    {
+        "cut": make_profile(
+            "nsz --complement --only-delimited --zero-terminated",
+            "bcdf --bytes --characters --delimiter --fields --output-delimiter",
+        ),
+        "grep": make_profile(
+            """EFGHILTUZabchilnoqsvwxyzV --basic-regexp --binary --byte-offset --count
+            --extended-regexp --files-with-matches --files-without-match --fixed-regexp
+            --fixed-strings --ignore-case --initial-tab --invert-match --line-buffered
+            --line-number --line-regexp --no-filename --no-group-separator --no-ignore-case
+            --no-messages --null --null-data --only-matching --quiet --silent --text
+            --with-filename --word-regexp""",
+            """ABCem --after-context --before-context --binary-files --context --group-separator
+            --label --max-count --regexp""",
+            "--color --colour",
+            """DPRXdfru --dereference-recursive --devices --directories --exclude --exclude-dir
+            --exclude-from --file --include --perl-regexp --recursive --unix-byte-offsets""",
+            least=1,
+            most=1,
+            numbers=True,
+        ),
+        "head": make_profile(
+            "qvz --quiet --silent --verbose --zero-terminated",
+            "cn --bytes --lines",
+            numbers=True,
+        ),
+        "jq": make_profile(
+            """CMRSacejrs --ascii-output --color-output --compact-output --exit-status
+            --join-output --monochrome-output --raw-input --raw-output --slurp --sort-keys --tab""",
+            "--indent",
+            denied="""Lfnu --arg --argfile --argjson --args --from-file --jsonargs --null-input
+            --rawfile --run-tests --seq --slurpfile --stream --unbuffered""",
+            least=1,
+            most=1,
+        ),
+        "sort": make_profile(
+            """CMRVbcdfghimnrsuz --debug --dictionary-order --general-numeric-sort
+            --human-numeric-sort --ignore-case --ignore-leading-blanks --ignore-nonprinting
+            --merge --month-sort --numeric-sort --random-sort --reverse --stable --unique
+            --version-sort --zero-terminated""",
+            "Skt --batch-size --buffer-size --field-separator --key --parallel --sort",
+            "--check",
+            """Toy --compress-program --files0-from --output --random-source
+            --temporary-directory""",
+        ),
+        "tail": make_profile(
+            "qvz --quiet --silent --verbose --zero-terminated",
+            "cn --bytes --lines",
+            denied="Ffsb --debug --follow --max-unchanged-stats --pid --retry --sleep-interval",
+            numbers=True,
+        ),
+        "tr": make_profile(
+            "Ccdst --complement --delete --squeeze-repeats --truncate-set1", least=1, most=2
+        ),
+        "uniq": make_profile(
+            "Dcduiz --count --ignore-case --repeated --unique --zero-terminated",
+            "fsw --check-chars --skip-chars --skip-fields",
+            "--all-repeated --group",
+        ),
+        "wc": make_profile(
+            "Lclmw --bytes --chars --debug --lines --max-line-length --words",
+            "--total",
+            denied="--files0-from",
+        ),
+    }
+)
+
+
+def find_profile(name: str, own: Mapping[str, SafeBinProfile]) -> Profile | None:
+    """What a program may be given: as the operator says, else as known here."""
+    given = own.get(name)
+    if given is None:
+        return PROFILES.get(name)
+    least = given.min_positional or 0
+    most = given.max_positional
+    return Profile(
+        flags=frozenset(given.allowed_flags),
+        values=frozenset(given.allowed_value_flags),
+        denied=frozenset(given.denied_flags),
+        least=least,
+        most=None if most is None else max(least, most),
+        complete=False,
+    )
+
+
+_FILTER = re.compile(
+    r"""[ \t\r\n]+
+    |"(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+"
+    |[0-9]+(?:\.[0-9]+)?
+    |\.[A-Za-z_][A-Za-z0-9_]*
+    |[A-Za-z_][A-Za-z0-9_]*(?=\s*:)    # a key
+    |(?P<word>[A-Za-z_][A-Za-z0-9_]*)
+    |(?:\.(?!\.)|==|!=|<=|>=|//|[][(){}:;,|?<>+-])""",
+    re.VERBOSE,
+)
+_WORDS = frozenset(
+    """
+    add all and any arrays ascii_downcase ascii_upcase booleans ceil contains elif else empty end
+    endswith false first flatten floor from_entries fromjson group_by has if index inside iterables
+    join keys keys_unsorted last length ltrimstr map map_values max max_by min min_by not null nulls
+    numbers objects or reverse round rtrimstr scalars select sort sort_by split startswith strings
+    then to_entries tojson tonumber tostring true type unique unique_by values with_entries
+    """.split()  # noqa: SIM905
+)
+_MAX_FILTER = 4_096
+_MAX_GROWTH = 8
+"""What can make an output a multiple of its input: each one could double it."""
+
+
+def check_filter(text: str) -> str:
+    """Why a filter of jq is not certainly harmless; empty when it is.
+
+    Only words that look at the input: none that reads the environment, files or further input,
+    none that defines, imports or loops.
+    """
+    if len(text) > _MAX_FILTER:
+        return "the filter is too long"
+    if sum(text.count(each) for each in ("+", ",", "tojson")) > _MAX_GROWTH:
+        return "the filter could make its output many times as large as its input"
+    at = 0
+    while at < len(text):
+        found = _FILTER.match(text, at)
+        if found is None or (found.lastgroup == "word" and found[0] not in _WORDS):
+            shown = text[at] if found is None else found[0]
+            return f"the filter has {shown!r}, which is not known to be harmless"
+        at = found.end()
+    return ""
+
+
+_SYSTEM = frozenset(("/bin", "/sbin", "/usr/bin", "/usr/sbin"))
+_TRUSTED = frozenset(("/bin", "/usr/bin"))
+_MANY_IN_ONE = frozenset(("busybox", "toybox", "coreutils"))
+"""Act by the name they are called by, so being one of these says nothing."""
+_WRITABLE_BY_OTHERS = 0o022
+_SHOWN = 200
+_ABOUT = frozenset(("--help", "--version"))
+_PATTERNS = frozenset(("-e", "--regexp"))
+BELOW = "/**"
+"""What the pattern for all files of a tree ends with."""
+
+
+def check_safe_bin(program: Program, rules: Rules) -> Match | str:
+    """A match for a harmless call of a safe program, or why it is none."""
+    name = base_name(program.name)
+    if name not in rules.safe_bins:
+        return f"{show(name)} is not a safe program"
+    if _runs_code(name, base_name(program.resolved), base_name(program.real)):
+        return "it runs code, which a safe program never does"
+    profile = find_profile(name, rules.profiles)
+    if profile is None:
+        return "which of its arguments are harmless is not known"
+    if why := _check_origin(program, rules):
+        return why
+    call = read_call(name, profile, program)
+    why = call if isinstance(call, str) else _check_count(name, profile, call)
+    return why or Match("safe-bin", f"{name} (safe program)", children="named", changes=False)
+
+
+def safe_bin_warnings(rules: Rules) -> list[str]:
+    """What the operator should know about the safe programs and where they may come from."""
+    return [*_name_warnings(rules), *_folder_warnings(rules)]
+
+
+def is_trusted(program: Program, rules: Rules) -> bool:
+    """Whether a program comes from a directory that only the operator puts programs into."""
+    if is_replaceable(program, rules):
+        return False
+    folders = _TRUSTED
+    if rules.trusted_dirs:
+        plain = map(_plain_folder, rules.trusted_dirs)
+        folders = folders.union(each for each in plain if each and each != program.cwd)
+    if _folder_of(program.resolved) in folders:
+        return True
+    same = base_name(program.resolved) == base_name(program.real)
+    return same and _folder_of(program.real) in folders
+
+
+def is_replaceable(program: Program, rules: Rules) -> bool:
+    """Whether whoever runs commands could make another program of one, or of a link to it."""
+    path, real = program.resolved, program.real
+    return is_changeable(path, rules) or (real != path and is_changeable(real, rules))
+
+
+def is_changeable(path: str, rules: Rules) -> bool:
+    """Whether whoever runs commands could put another program into the place of one."""
+    folder = _folder_of(path)
+    return folder not in _SYSTEM and (rules.may_write(folder) or rules.may_write(path))
+
+
+def is_open_place(path: str, rules: Rules) -> bool:
+    """Whether the directory of a program is one that whoever runs commands may write into."""
+    folder = _folder_of(path)
+    # Where everything may be written, so may these: then no rule about programs holds anyway.
+    return folder not in _SYSTEM and rules.may_write(folder)
+
+
+def _folder_of(path: str) -> str:
+    """`os.path.dirname`, in less time for most paths."""
+    folder = path.rpartition("/")[0]
+    return folder if folder and folder[-1] != "/" else os.path.dirname(path)
+
+
+def _name_warnings(rules: Rules) -> Iterator[str]:
+    for name in rules.safe_bins:
+        if _is_interpreting({name}):
+            yield f"safeBins has {show(name)!r}, which runs code and is never taken for safe"
+        elif find_profile(name, rules.profiles) is None:
+            yield (
+                f"safeBins has {show(name)!r}, but which of its arguments are harmless is not "
+                f"known: add safeBinProfiles.{show(name)}"
+            )
+
+
+def _folder_warnings(rules: Rules) -> Iterator[str]:
+    for folder in rules.trusted_dirs:
+        start = f"safeBinTrustedDirs has {show(folder, _SHOWN)!r}, which"
+        if not _plain_folder(folder):
+            yield f"{start} is not an absolute path"
+            continue
+        try:
+            mode = os.stat(folder).st_mode
+        except (OSError, ValueError):
+            yield f"{start} is not there"
+            continue
+        if mode & _WRITABLE_BY_OTHERS:
+            yield f"{start} others can write into"
+
+
+def _plain_folder(folder: str) -> str:
+    return os.path.normpath(folder) if folder.startswith("/") else ""
+
+
+# Safe programs are few, and so are the names of the files that they are.
+@lru_cache(maxsize=256)
+def _runs_code(name: str, resolved: str, real: str) -> bool:
+    return _is_interpreting({name, resolved, real} - _MANY_IN_ONE) or name in _MANY_IN_ONE
+
+
+def _is_interpreting(names: set[str]) -> bool:
+    stems = {name.rstrip("0123456789.-") for name in names}
+    return not NEVER.isdisjoint(names | stems) or is_interpreter(names) or is_shell(names)
+
+
+def _check_origin(program: Program, rules: Rules) -> str:
+    if not program.by_name and not program.name.startswith("/"):
+        return "not by a relative path; call it by its name"
+    if not is_trusted(program, rules):
+        return f"{show(program.resolved)} is in no directory that safe programs come from"
+    name = find_steering(program.assigned)
+    return f"the variable {show(name)} is set for it" if name else ""
+
+
+class SafeCall(NamedTuple):
+    """A call with nothing but flags that are known to be harmless."""
+
+    seen: frozenset[str]
+    """Its flags, spelled out."""
+    words: tuple[str, ...]
+    """Its other arguments, `-` for the standard input aside."""
+
+    def has_pattern(self, name: str) -> bool:
+        """Whether what to look for is the value of a flag."""
+        return name in ("grep", "rg") and not self.seen.isdisjoint(_PATTERNS)
+
+
+def read_call(
+    name: str, profile: Profile, program: Program, *, looks: bool = False
+) -> SafeCall | str:
+    """The arguments of a call as the program takes them, or why they are not harmless. `looks` is
+    for what may be given files: trees too, of which `/**` stands for all, but no short forms."""
+    # jq knows neither this nor short forms, and of others not all flags may be known.
+    if name == "jq" and any(arg.text == "--" for arg in program.argv):
+        return "not with --"
+    table, spelled = _make_table(profile, profile.complete and not looks and name != "jq")
+    seen: set[str] = set()
+    words: list[str] = []
+    try:
+        for option in read_options(program.argv, table, permutes=True, numbers=profile.numbers):
+            if option.sort == "denied":
+                return f"not with {show(option.name)}"
+            if option.sort == OPERAND:
+                if program.argv[option.at].glob and not (looks and option.value.endswith(BELOW)):
+                    return f"{show(option.value)} stands for files"
+                # For tr it is a set of characters, for the others their input.
+                if option.value == "-" and name != "tr":
+                    continue
+                words.append(option.value)
+            else:
+                seen.add(spelled.get(option.name, option.name))
+                if option.sort == FLAG:
+                    continue
+                is_number = option.value.isascii() and option.value.isdigit()
+                if name == "jq" and not is_number:
+                    return f"{option.name} takes a number"
+            if not profile.complete and (why := _check_file(option.value, program.cwd)):
+                return why
+    except OptionError as error:
+        shown = show(error.name)
+        return f"{shown} {error.problem}" if error.problem else f"not with {shown}"
+    return SafeCall(frozenset(seen), tuple(words))
+
+
+@lru_cache(maxsize=64)
+def _make_table(profile: Profile, short_forms: bool) -> tuple[Table, Mapping[str, str]]:
+    """The options of a profile, and of each short form of a long one what it is short for."""
+    table = {
+        **dict.fromkeys(profile.flags | profile.maybe, FLAG),
+        **dict.fromkeys(profile.values, "value"),
+        **{f"{each}=": "value" for each in profile.values | profile.maybe},
+    }
+    for each in profile.denied:
+        table[each] = table[f"{each}="] = "denied"
+    spelled: dict[str, str] = {}
+    known = profile.known
+    for flag in known if short_forms else ():
+        for end in range(3, len(flag)) if flag.startswith("--") else ():
+            short = flag[:end]
+            if short not in known and sum(each.startswith(short) for each in known) == 1:
+                spelled[short] = flag
+    for short, flag in spelled.items():
+        forms = {short: flag, f"{short}=": f"{flag}="}
+        table |= {form: table[whole] for form, whole in forms.items() if whole in table}
+    return table, spelled
+
+
+def _check_file(text: str, cwd: str | None) -> str:
+    """Of a program that is not known here, every argument could be a file."""
+    if "/" in text or text.startswith(("~", ".")):
+        return f"{show(text)} could be a file"
+    if cwd is None or os.path.lexists(os.path.join(cwd, text)):
+        return f"{show(text)} is a file, or could be one"
+    return ""
+
+
+def _check_count(name: str, profile: Profile, call: SafeCall) -> str:
+    least, most = profile.least, profile.most
+    if profile.complete and not call.seen.isdisjoint(_ABOUT):
+        least = 0
+    if profile.complete and call.has_pattern(name):
+        least = most = 0
+    if len(call.words) < least:
+        return "not without an argument beside its flags"
+    if most is not None and len(call.words) > most:
+        return f"{show(call.words[most])} would be read as a file"
+    if name == "jq":
+        return next(filter(None, map(check_filter, call.words)), "")
+    return ""

@@ -1,0 +1,530 @@
+"""Parses a shell command exactly as bash does, or not at all.
+
+What is accepted is a closed part of bash 5, as `bash --noprofile --norc -c` reads it. Everything
+else is a `Doubt`, also where bash would only complain.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Literal, NoReturn, cast
+
+from msgspec.structs import force_setattr
+
+from clawkit.approvals.shell_words import (
+    ENCODING,
+    RESERVED,
+    Assignment,
+    Chain,
+    Command,
+    Doubt,
+    For,
+    Group,
+    If,
+    Parts,
+    Pipeline,
+    Redirect,
+    RedirectOperator,
+    Script,
+    Simple,
+    Subshell,
+    Text,
+    Word,
+    WordReader,
+)
+
+MAX_WORDS = 8_000
+MAX_CHOSEN_WORDS = 1_000
+"""Words out of braces, in the whole command."""
+MAX_HERE_DOCUMENTS = 16
+"""On one line: bash gives up with more."""
+
+_PLAIN_WORD = r"([A-Za-z0-9_./,:@%+=^-]++(?=[ \t\n;&|<>()]|\Z)|)"
+"""A word whose characters all stand for themselves, if there is one."""
+# A comment that ends in a backslash is left standing: not every reader ends it there.
+_NEXT = re.compile(r"(?:[ \t]++|\\\n)*+(?:#[^\n]*+(?<!\\))?+" + _PLAIN_WORD)
+_NEXT_LINE = re.compile(r"(?:[ \t\n]++|\\\n|#[^\n]*+(?<!\\))*+" + _PLAIN_WORD)
+# Both always match, as every part of them may be missing.
+_match_next = cast("Callable[[str, int], re.Match[str]]", _NEXT.match)
+_match_line = cast("Callable[[str, int], re.Match[str]]", _NEXT_LINE.match)
+_QUOTED = re.compile(r"""(?:'([^']*+)'|"([^"\\$`]*+)")(?=[ \t\n;&|<>()]|\Z)""")
+_REDIRECT = re.compile(r"(?:([0-9]++)(?=[<>]))?+(<<<|<<-?|<[&>(]?|>[>&|(]?|&>>?)")
+_HANDLE = re.compile(r"[0-9-](?=[ \t\n;&|<>)]|\Z)")
+_DELIMITER = re.compile(
+    r"""(?:'([A-Za-z0-9_.!@%+=:,-]++)'|"([A-Za-z0-9_.@%+=:,-]++)"|\\([A-Za-z0-9_.@%+=:,-]++))"""
+    r"(?=[ \t\n;&|<>)]|\Z)"
+)
+_GROWS = re.compile(r"(?:\\\n)++[&|;<>(-]")
+_FOREIGN_DIGIT = re.compile(r"[^\x00-\x7f][0-9]")
+_NO_WORD = frozenset(("", *"\n;&|<>()"))
+_TABS = re.compile(r"^\t++", re.MULTILINE)
+
+
+class Source:
+    """A text and how far it was read."""
+
+    __slots__ = ("_ascii", "_chosen", "_lines", "_waiting", "_words", "at", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self._ascii = text.isascii()
+        self._lines = ""
+        self._words = 0
+        self._chosen = 0
+        self._waiting: list[tuple[Redirect, str, bool]] = []
+        """Here-documents whose text comes after this line: delimiter, and whether tabs go."""
+
+    def fail(self, reason: str, code: str = "syntax", at: int | None = None) -> NoReturn:
+        raise Doubt(reason, self.at if at is None else at, code)
+
+    def char(self) -> str:
+        """The character that is here; nothing at the end."""
+        return self.text[self.at : self.at + 1]
+
+    def next(self) -> str:
+        """Go to the next token. Gives it when it is a plain word, but does not pass it."""
+        found = _match_next(self.text, self.at)
+        self.at = found.start(1)
+        return found[1]
+
+    def pass_operator(self, size: int) -> None:
+        self.at += size
+        if _GROWS.match(self.text, self.at):
+            self.fail("an operator that is continued on the next line")
+
+    def pass_lines(self) -> str:
+        """Go to the next token that is no end of a line, and give it when it is a plain word."""
+        while self._waiting:
+            plain = self.next()
+            if plain or self.char() != "\n":
+                return plain
+            self.at += 1
+            self._read_here_documents()
+        found = _match_line(self.text, self.at)
+        self.at = found.start(1)
+        return found[1]
+
+    def plain_word(self, plain: str) -> Word:
+        """Pass the plain word that is here."""
+        return self._literal(plain, self.at + len(plain))
+
+    def words(self, plain: str, *, first: bool = False) -> tuple[Word, ...]:
+        """Pass the word that is here, which may become several. `first` is for what can be the
+        name of a command."""
+        if plain:
+            return (self.plain_word(plain),)
+        start = self.at
+        if quoted := _QUOTED.match(self.text, start):
+            self._check_encoding(quoted.end())
+            return (self._literal(quoted[1] or quoted[2] or "", quoted.end()),)
+        reader, chosen = self._read_word()
+        if reader.braces == "choice":
+            self._chosen += len(chosen)
+            if self._chosen > MAX_CHOSEN_WORDS:
+                self.fail("too many words out of braces", "long")
+        if first and reader.wild and "=" in self.text[start : reader.end]:
+            self.fail("a pattern in what looks like an assignment", "assignment")
+        self.at = reader.at
+        words = tuple(Word(parts, start, reader.end) for parts in chosen)
+        if first and reader.joined:
+            text = words[0].literal
+            if text is None or text in RESERVED or "=" in text:
+                self.fail("a name of a command over two lines", "syntax", start)
+        return words
+
+    def word(self, plain: str, role: str) -> Word:
+        """Pass a word in which there may be neither patterns nor braces."""
+        if plain:
+            return self.plain_word(plain)
+        reader, (parts, *_) = self._read_word()
+        if reader.wild or reader.braces:
+            code = "brace" if reader.braces else "glob"
+            self.fail(f"a pattern or braces in {role}; quote it", code)
+        start, self.at = self.at, reader.at
+        return Word(parts, start, reader.end)
+
+    def redirect(self) -> Redirect | None:
+        """Pass the redirection that is here, if there is one."""
+        found = _REDIRECT.match(self.text, self.at)
+        if found is None:
+            return None
+        start, digits, operator = self.at, found[1], found[2]
+        if operator[-1] == "(":
+            code = "process-substitution"
+            self.fail("process substitution, <(…)", code)
+        if operator == "<>" or (digits and len(digits) > 1):
+            self.fail("a redirection with <>, or of a handle above 9", "redirect")
+        fd = int(digits) if digits else None
+        self.at = found.start(2)
+        self.pass_operator(len(operator))
+        plain = self.next()
+        if operator in ("<<", "<<-"):
+            return self._here_document(fd, start, tabs=operator == "<<-")
+        if operator in ("<&", ">&"):
+            target = self._handle()
+        else:
+            target = self.word(plain, "a redirection")
+            if plain.isdigit() and self.char() in ("<", ">"):
+                self.fail("a number between two redirections", "redirect", target.start)
+        return Redirect(cast("RedirectOperator", operator), fd, target, "", start, target.end)
+
+    def finish(self) -> None:
+        """Nothing comes any more."""
+        if self._waiting:
+            redirect = self._waiting[0][0]
+            self.fail("a here-document that never ends", "heredoc", redirect.start)
+
+    def _literal(self, text: str, end: int) -> Word:
+        start, self.at = self.at, end
+        self._count()
+        return Word((Text(text),), start, end)
+
+    def _count(self) -> None:
+        self._words += 1
+        if self._words > MAX_WORDS:
+            self.fail("too many words", "long")
+
+    def _read_word(self) -> tuple[WordReader, list[Parts]]:
+        if self.char() in _NO_WORD:
+            self.fail("a word is missing")
+        if self.char() == "#":
+            self.fail("a comment that ends in a backslash", "comment")
+        self._count()
+        reader = WordReader(self.text, self.at)
+        chosen = reader.read()
+        if (reader.braces or reader.joined) and self.text.startswith(("<", ">"), reader.at):
+            self.fail("a word that could belong to the redirection after it", "redirect")
+        self._check_encoding(reader.at)
+        return reader, chosen
+
+    def _check_encoding(self, end: int) -> None:
+        if not self._ascii and (found := _FOREIGN_DIGIT.search(self.text, self.at, end)):
+            self.fail(*ENCODING, found.start())
+
+    def _handle(self) -> Word:
+        found = _HANDLE.match(self.text, self.at)
+        if found is None:
+            self.fail("a handle that is neither one digit nor -", "redirect")
+        return self._literal(found[0], found.end())
+
+    def _here_document(self, fd: int | None, start: int, *, tabs: bool) -> Redirect:
+        found = _DELIMITER.match(self.text, self.at)
+        if found is None:
+            reason = "a here-document whose delimiter is not plainly quoted, as in <<'EOF'"
+            self.fail(reason, "heredoc", start)
+        if len(self._waiting) == MAX_HERE_DOCUMENTS:
+            self.fail("too many here-documents on one line", "heredoc", start)
+        self.at = found.end()
+        redirect = Redirect("<<", fd, None, "", start, self.at)
+        self._waiting.append((redirect, found[found.lastindex or 0], tabs))
+        return redirect
+
+    def _read_here_documents(self) -> None:
+        if "\n" in self.text[self._waiting[0][0].start : self.at - 1]:
+            self.fail(
+                "a here-document whose line is continued", "heredoc", self._waiting[0][0].start
+            )
+        lines = self._lines = self._lines or self.text + "\n"
+        for redirect, delimiter, tabs in self._waiting:
+            found = begin = self.at
+            while True:
+                found = lines.find(delimiter + "\n", found)
+                if found < 0:
+                    self.finish()
+                begin = lines.rfind("\n", 0, found) + 1
+                if begin == found or (tabs and not lines[begin:found].strip("\t")):
+                    break
+                found += 1
+            body = lines[self.at : begin]
+            # Only now it is known, and the command that it belongs to may be complete already.
+            force_setattr(redirect, "body", _TABS.sub("", body) if tabs else body)
+            self.at = min(found + len(delimiter) + 1, len(self.text))
+        self._waiting.clear()
+
+
+MAX_BYTES = 64 * 1024
+MAX_DEPTH = 50
+MAX_COMMANDS = 500
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+")
+_ASSIGNS = re.compile(r"([A-Za-z_][A-Za-z0-9_]*+)(=|\+=|\[)")
+_ALONE = re.compile(r"[!{}](?=[ \t\n;&|<>()]|\Z)")
+_SEPARATORS = frozenset(("", *"\n;&|)"))
+_END = frozenset(("",))
+_PAREN = frozenset((")",))
+_BRACE = frozenset(("}",))
+_THEN = frozenset(("then",))
+_BRANCH = frozenset(("elif", "else", "fi"))
+_FI = frozenset(("fi",))
+_DONE = frozenset(("done",))
+_DOUBTS = {
+    "while": ("a while loop", "loop"),
+    "until": ("an until loop", "loop"),
+    "select": ("a select loop", "loop"),
+    "case": ("a case command", "case"),
+    "function": ("a definition of a function", "function"),
+    "coproc": ("a coprocess", "coproc"),
+    "time": ("time in the middle of a pipeline", "time"),
+}
+# Bash gives these a meaning, or a value of its own, whatever a loop sets them to.
+_SPECIAL_NAME = re.compile(
+    r"_|IFS|PATH|PWD|OLDPWD|HOME|CDPATH|ENV|S?RANDOM|SECONDS|LINENO|DIRSTACK|GROUPS|FUNCNAME|FUNCNEST"
+    r"|PIPESTATUS|E?UID|PPID|OPT(?:IND|ARG|ERR)|REPLY|MAPFILE|COPROC|PS\d|PROMPT_COMMAND|FCEDIT"
+    r"|IGNOREEOF|INPUTRC|TZ|LANG|(?:GLOB|EXEC|F)IGNORE|POSIXLY_CORRECT|TMPDIR|TMOUT|TIMEFORMAT"
+    r"|(?:SHELL|SHLVL|TERM|MAIL|HOST|MACH|OSTYPE|LINES|COLUMNS|BASH|LC_|LD_|EPOCH|COMP|HIST|READLINE)"
+    r"[A-Z0-9_]*"
+)
+
+
+def parse(text: str) -> Script:
+    """What a command is made of. Raises `Doubt` for whatever is not understood for certain."""
+    if len(text) > MAX_BYTES or (
+        not text.isascii() and len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES
+    ):
+        raise Doubt("a command of more than 64 KiB", 0, "long")
+    if control := _CONTROL.search(text):
+        raise Doubt("a control character, or half of one", control.start(), "control")
+    if text.startswith(("-", "+")):
+        raise Doubt("a command that begins like an option of bash", 0, "option")
+    return _Parser(text).parse()
+
+
+class _Parser(Source):
+    """One method for each kind of command. Each leaves the source at the token after it."""
+
+    __slots__ = ("_commands", "_depth")
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._commands = 0
+        self._depth = 0
+
+    def parse(self) -> Script:
+        self.pass_lines()
+        if not self.char():
+            self.fail("nothing to run", "empty", 0)
+        script, _ = self._script(_END)
+        self.finish()
+        return script
+
+    def _script(self, ends: frozenset[str]) -> tuple[Script, str]:
+        chains: list[Chain] = []
+        plain = self.pass_lines()
+        while (end := plain or self._sign()) not in ends:
+            chains.append(self._chain(plain))
+            plain = self.next()
+            char = self.char()
+            if char == ";":
+                if self.text.startswith((";;", ";&"), self.at):
+                    self.fail("an end of a case", "case")
+                self.pass_operator(1)
+                plain = self.pass_lines()
+            elif char == "\n":
+                plain = self.pass_lines()
+            elif char == "&":
+                self.fail("a command in the background, &", "background")
+            elif (plain or self._sign()) not in ends:
+                self.fail("something that does not belong here")
+        if not chains:
+            self.fail("a command is missing")
+        self.at += len(end)
+        return Script(tuple(chains)), end
+
+    def _sign(self) -> str:
+        char = self.char()
+        if char in ("!", "{", "}"):
+            return char if _ALONE.match(self.text, self.at) else "word"
+        return char
+
+    def _chain(self, plain: str) -> Chain:
+        first = self._pipeline(plain)
+        rest: list[tuple[Literal["&&", "||"], Pipeline]] = []
+        while True:
+            operator: Literal["&&", "||"]
+            if self.text.startswith("&&", self.at):
+                operator = "&&"
+            elif self.text.startswith("||", self.at):
+                operator = "||"
+            else:
+                return Chain(first, tuple(rest))
+            self.pass_operator(2)
+            rest.append((operator, self._pipeline(self.pass_lines())))
+
+    def _pipeline(self, plain: str) -> Pipeline:
+        negated = False
+        timed: Literal["", "time", "time -p"] = ""
+        while True:
+            if plain == "time" and not timed:
+                timed = "time"
+                self.at += 4
+                plain = self.next()
+                if plain == "-p":
+                    timed = "time -p"
+                    self.at += 2
+                    plain = self.next()
+            elif not plain and not negated and not timed and self._sign() == "!":
+                if self.text.startswith("!(", self.at):
+                    self.fail("a pattern !(…), or a subshell right after !", "glob")
+                negated = True
+                self.at += 1
+                plain = self.next()
+            else:
+                break
+        commands = [self._command(plain)]
+        if timed:
+            self._check_timed(commands[0])
+        errors: list[bool] = []
+        while self.char() == "|" and not self.text.startswith("||", self.at):
+            both = self.text.startswith("|&", self.at)
+            self.pass_operator(1 + both)
+            errors.append(both)
+            commands.append(self._command(self.pass_lines()))
+        return Pipeline(tuple(commands), tuple(errors), negated, timed)
+
+    def _check_timed(self, command: Command) -> None:
+        if isinstance(command, Simple) and command.words:
+            match command.words[0].parts[0]:
+                case Text(value) if value.startswith("-"):
+                    self.fail("an option of time", "time", command.words[0].start)
+
+    def _command(self, plain: str) -> Command:
+        if plain:
+            if plain not in RESERVED:
+                return self._simple(plain)
+            if plain == "if":
+                return self._if()
+            if plain == "for":
+                return self._for()
+            self.fail(*_DOUBTS.get(plain, (f"{plain} where no command has begun", "syntax")))
+        sign = self._sign()
+        if sign == "(":
+            if self.text.startswith("((", self.at):
+                self.fail("arithmetic, ((…))", "arithmetic")
+            return Subshell(self._nested(1, _PAREN)[0], self._tail())
+        if sign == "{":
+            return Group(self._nested(1, _BRACE)[0], self._tail())
+        if self.text.startswith(("[[", "]]"), self.at):
+            self.fail("a condition, [[…]]", "condition")
+        if sign in ("!", "}", ")") or (sign in _SEPARATORS and not self._opens_file()):
+            self.fail("a command is missing")
+        return self._simple("")
+
+    def _opens_file(self) -> bool:
+        return self.text.startswith("&>", self.at)
+
+    def _nested(self, size: int, ends: frozenset[str]) -> tuple[Script, str]:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            self.fail("commands nested too deeply", "deep")
+        self.pass_operator(size)
+        result = self._script(ends)
+        self._depth -= 1
+        return result
+
+    def _tail(self) -> tuple[Redirect, ...]:
+        redirects: list[Redirect] = []
+        plain = self.next()
+        while redirect := self.redirect():
+            redirects.append(redirect)
+            plain = self.next()
+        if redirects and (plain or self.char() not in _SEPARATORS):
+            self.fail("a word after a redirection that belongs to no command")
+        return tuple(redirects)
+
+    def _if(self) -> If:
+        branches: list[tuple[Script, Script]] = []
+        end = "if"
+        while end in ("if", "elif"):
+            condition, _ = self._nested(2 if end == "if" else 0, _THEN)
+            body, end = self._nested(0, _BRANCH)
+            branches.append((condition, body))
+        otherwise = self._nested(0, _FI)[0] if end == "else" else None
+        return If(tuple(branches), otherwise, self._tail())
+
+    def _for(self) -> For:
+        start = self.at
+        self.at += 3
+        name = self.next()
+        if not name and self.text.startswith("((", self.at):
+            self.fail("a for loop with arithmetic", "arithmetic", start)
+        if not _NAME.fullmatch(name) or name in RESERVED:
+            self.fail("a for loop without a plain name", "loop")
+        if _SPECIAL_NAME.fullmatch(name):
+            self.fail(f"a for loop over {name}, which means something to bash", "variable")
+        self.at += len(name)
+        if self.next() != "in":
+            self.fail("a for loop without in", "loop")
+        self.at += 2
+        words: list[Word] = []
+        while (plain := self.next()) or self.char() not in ("\n", ";"):
+            words += self.words(plain)
+        if self.char() == ";":
+            self.pass_operator(1)
+        if self.pass_lines() != "do":
+            self.fail("a for loop without do", "loop")
+        body, _ = self._nested(2, _DONE)
+        end = self.at
+        redirects = self._tail()
+        end = redirects[-1].end if redirects else end
+        return For(name, tuple(words), body, redirects, start, end)
+
+    def _simple(self, plain: str) -> Simple:
+        self._commands += 1
+        if self._commands > MAX_COMMANDS:
+            self.fail("too many commands", "long")
+        start = self.at
+        assignments: list[Assignment] = []
+        words: list[Word] = []
+        redirects: list[Redirect] = []
+        while plain or self.char() not in _SEPARATORS or self._opens_file():
+            if plain and words and not plain.isdigit():
+                words.append(self.plain_word(plain))
+            elif (not plain or plain.isdigit()) and (redirect := self.redirect()):
+                redirects.append(redirect)
+            elif not plain and self.char() == "(":
+                self._fail_at_parenthesis(words)
+            elif words:
+                words += self.words(plain)
+            elif assignment := self._assignment(plain):
+                if redirects:
+                    at = assignment.value.start - len(assignment.name) - 1
+                    self.fail("an assignment after a redirection", "assignment", at)
+                assignments.append(assignment)
+            else:
+                if plain in RESERVED or (not plain and self._sign() in ("!", "{", "}")):
+                    self.fail("a word of the shell where the name of a command should be")
+                at = self.at
+                words += self.words(plain, first=True)
+                if self.text[at : self.at] == "]]":
+                    self.fail("a word of the shell where the name of a command should be", at=at)
+            plain = self.next()
+        ends = (
+            *(word.end for word in words[-1:]),
+            *(redirect.end for redirect in redirects[-1:]),
+            *(assignment.value.end for assignment in assignments[-1:]),
+        )
+        return Simple(tuple(assignments), tuple(words), tuple(redirects), start, max(ends))
+
+    def _assignment(self, plain: str) -> Assignment | None:
+        found = _ASSIGNS.match(self.text, self.at)
+        if found is None:
+            return None
+        name, operator = found.groups()
+        if operator != "=":
+            self.fail("an assignment that adds, or to a part of a list", "assignment")
+        if self.text.startswith("(", found.end()):
+            self.fail("an assignment of a list", "assignment")
+        word = self.word(plain, "an assignment")
+        value = cast("Text", word.parts[0]).value[len(name) + 1 :]
+        parts = word.parts[1:]
+        if value or not parts:
+            parts = (Text(value), *parts)
+        return Assignment(name, Word(parts, word.start + len(name) + 1, word.end))
+
+    def _fail_at_parenthesis(self, words: list[Word]) -> None:
+        if len(words) == 1:
+            self.fail("a definition of a function", "function", words[0].start)
+        self.fail("a parenthesis after a word")

@@ -1,0 +1,499 @@
+"""What a shell command is made of, as far as it is understood: nodes, quoting, words.
+
+Only what means the same whatever the machine looks like is in here. Quotes and escapes are gone,
+braces are expanded; everything else of bash is a `Doubt`.
+
+Bash reads bytes and asks the locale which characters they are. Where one beyond ASCII stands right
+before one that means something, an encoding other than UTF-8 could make a single one of both.
+Commands beyond ASCII are still read for certain only where the locale is C or has UTF-8.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NoReturn, cast
+
+import msgspec
+
+
+class Doubt(Exception):  # noqa: N818  # it is no error to write a command that is not understood
+    """Why a command, or a part of it, cannot be understood for certain."""
+
+    def __init__(self, reason: str, at: int = 0, code: str = "syntax") -> None:
+        """`at` is the character where it begins; `code` is a short name for programs, such as
+        `substitution`."""
+        super().__init__(reason)
+        self.reason = reason
+        self.at = at
+        self.code = code
+
+
+class Text(msgspec.Struct, frozen=True):
+    """Characters that stand for themselves."""
+
+    value: str
+
+
+class Glob(msgspec.Struct, frozen=True):
+    """An unquoted pattern character, or a whole bracket: `*`, `?`, `[a-z]`."""
+
+    value: str
+
+
+class Tilde(msgspec.Struct, frozen=True):
+    """An unquoted `~` at the start of a word, alone or before a slash: the home directory."""
+
+
+class Variable(msgspec.Struct, frozen=True):
+    """`$name` or `${name}`. Only the variable of a `for` around it can be known."""
+
+    name: str
+    quoted: bool
+
+
+Part = Text | Glob | Tilde | Variable
+
+
+class Word(msgspec.Struct, frozen=True):
+    """One word. Neighbouring texts are one part; a quoted nothing is one empty text."""
+
+    parts: tuple[Part, ...]
+    start: int
+    end: int
+
+    @property
+    def literal(self) -> str | None:
+        """Its characters; None when it has anything but text."""
+        match self.parts:
+            case (Text(value),):
+                return value
+        return None
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """`NAME=value` in front of a command, or alone. Never `+=`, never a subscript."""
+
+    name: str
+    value: Word
+
+
+RedirectOperator = Literal["<", ">", ">>", ">|", "&>", "&>>", "<&", ">&", "<<", "<<<"]
+
+
+class Redirect(msgspec.Struct, frozen=True):
+    """One redirection."""
+
+    operator: RedirectOperator
+    fd: int | None
+    """The number written before it; None for the usual one."""
+    target: Word | None
+    """The file, the number of the handle for `<&` and `>&` (digits or `-`), or the text of a
+    here-string; None for a here-document."""
+    body: str = ""
+    """The text of a here-document, as the program will read it; its delimiter was quoted."""
+    start: int = 0
+    end: int = 0
+
+
+class Simple(msgspec.Struct, frozen=True):
+    """A command with its words. Without words it only assigns or opens files."""
+
+    assignments: tuple[Assignment, ...]
+    words: tuple[Word, ...]
+    redirects: tuple[Redirect, ...]
+    start: int
+    end: int
+
+
+class Subshell(msgspec.Struct, frozen=True):
+    """`( … )`"""
+
+    body: Script
+    redirects: tuple[Redirect, ...]
+
+
+class Group(msgspec.Struct, frozen=True):
+    """`{ …; }`"""
+
+    body: Script
+    redirects: tuple[Redirect, ...]
+
+
+class If(msgspec.Struct, frozen=True):
+    """`if … then … elif … else … fi`"""
+
+    branches: tuple[tuple[Script, Script], ...]
+    """Conditions and what they lead to."""
+    otherwise: Script | None
+    redirects: tuple[Redirect, ...]
+
+
+class For(msgspec.Struct, frozen=True):
+    """`for NAME in WORDS; do … done`"""
+
+    name: str
+    words: tuple[Word, ...]
+    body: Script
+    redirects: tuple[Redirect, ...]
+    start: int
+    end: int
+
+
+Command = Simple | Subshell | Group | If | For
+
+
+class Pipeline(msgspec.Struct, frozen=True):
+    """Commands whose output is the next one's input."""
+
+    commands: tuple[Command, ...]
+    errors: tuple[bool, ...]
+    """For each `|` between them, whether it is `|&`."""
+    negated: bool = False
+    timed: Literal["", "time", "time -p"] = ""
+
+
+class Chain(msgspec.Struct, frozen=True):
+    """Pipelines with `&&` and `||` between them, which bash takes from left to right."""
+
+    first: Pipeline
+    rest: tuple[tuple[Literal["&&", "||"], Pipeline], ...]
+
+
+class Script(msgspec.Struct, frozen=True):
+    """Chains, one after the other. Never empty."""
+
+    chains: tuple[Chain, ...]
+
+
+RESERVED = frozenset(
+    {"!", "[[", "]]", "{", "}", "case", "coproc", "do", "done", "elif", "else", "esac", "fi"}
+    | {"for", "function", "if", "in", "select", "then", "time", "until", "while"}
+)
+"""Words that are no command where one could begin."""
+
+# Without `=`, which could make an assignment of a word, and without anything that depends on the
+# encoding bash believes to read.
+_PLAIN = re.compile(r"[A-Za-z0-9_./,:@%+-]+")
+
+
+# In GB18030 a digit after half of what bash takes for a character makes it swallow the next quote.
+_BEFORE_DIGIT = re.compile(r"(?<=[^\x00-\x7f])(?=[0-9])")
+
+
+def quote(value: str) -> str:
+    """A word that bash takes for this text, wherever a word can stand."""
+    if "\0" in value:
+        raise ValueError("a word of the shell cannot hold a NUL character")
+    if _PLAIN.fullmatch(value) and value not in RESERVED:
+        return value
+    quoted = "'" + value.replace("'", r"'\''") + "'"
+    return quoted if value.isascii() else _BEFORE_DIGIT.sub("''", quoted)
+
+
+MAX_PIECES = 8_000
+"""Quotes, escapes, variables and the like in one word."""
+MAX_CHOICES = 64
+"""Words that the braces of one word may become."""
+MAX_CHOSEN = 16_384
+"""Characters that they may become."""
+
+_RUN = re.compile(r"[A-Za-z0-9_./,:@%+=^!#\]-]++|([^\x00-\x7f]++)")
+_AFTER_FOREIGN = frozenset(";<>?[\\`{|}")
+_FOREIGN_NAME = re.compile(r"[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_\x80-\U0010ffff]*+(?:\+?=|\[)")
+_ASSIGNS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+(?:\[[^\]]*+\])?+\+?=")
+_NAMED = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*+)|\{([A-Za-z_][A-Za-z0-9_]*+)\})")
+_BRACKET = re.compile(r"\[[!^]?+[A-Za-z0-9_.,@%+-]++\]")
+_BRACES = re.compile(r"\{([A-Za-z0-9_./@%+:^~*?,-]*+)\}")
+_LITERAL_BRACES = re.compile(r"[A-Za-z0-9_@^~-]*+")
+_PATTERN = re.compile(r"([*?])")
+_JOIN = re.compile(r"(?:\\\n)++(?=[A-Za-z0-9_./,:@%+'\" \t\n;&|)-]|\Z)")
+_DOUBLE = re.compile(r"[^\"\\$`]++")
+_WHOLE_DOUBLE = re.compile(r"\"([^\"\\$`]*+)\"")
+_ANSI = re.compile(r"[^'\\]++")
+_ANSI_ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
+_BREAKS = frozenset(" \t\n;&|<>()")
+_ENDS = frozenset((*_BREAKS, ""))
+_LONE_DOLLAR = frozenset((*" \t\n;&|)", ""))
+_LONE_DOLLAR_QUOTED = frozenset((*' \t\n"|)/.,:;%=+]', ""))
+_ESCAPED_IN_DOUBLE = frozenset('\\"$`\n')
+ENCODING = ("a character beyond ASCII that not every locale reads alike here; quote it", "locale")
+
+_Item = str | Glob | Tilde | Variable
+_Choices = tuple[tuple[_Item, ...], ...]
+Parts = tuple[Part, ...]
+
+
+class WordReader:
+    """Reads the word that begins at a character, up to the character that ends it."""
+
+    __slots__ = ("_foreign", "_items", "at", "braces", "end", "joined", "start", "text", "wild")
+
+    def __init__(self, text: str, start: int) -> None:
+        self.text = text
+        self.start = start
+        self.at = start
+        self.end = start
+        """Where the word ends, when it was read; `at` is after line ends that are continued."""
+        self.wild = False
+        """Whether it has a pattern, or braces with choices."""
+        self.braces: Literal["", "literal", "choice"] = ""
+        self.joined = False
+        """Whether it goes on after the end of a line."""
+        self._items: list[_Item | _Choices] = []
+        self._foreign = False
+
+    def read(self) -> list[Parts]:
+        """What the word becomes: one word, or one for each choice of its braces."""
+        text, size = self.text, len(self.text)
+        while self.at < size and (char := text[self.at]) not in _BREAKS:
+            _READ.get(char, WordReader._run)(self)
+            self._check_size()
+        self.end = self.at
+        while self.joined and text.startswith("\\\n", self.end - 2):
+            self.end -= 2
+        if self._foreign:
+            name = _FOREIGN_NAME.match(text, self.start)
+            if name and not name[0].isascii():
+                self._fail(*ENCODING)
+        if self.wild and _ASSIGNS.match(text, self.start):
+            self._fail("a pattern or braces in what looks like an assignment", "assignment")
+        if self.joined and (self.wild or self.braces):
+            self._fail("a pattern or braces in a word over two lines", "syntax")
+        if self.braces and any(isinstance(item, Variable) for item in self._items):
+            self._fail("braces and a variable in one word", "brace")
+        return self._choose()
+
+    def _fail(self, reason: str, code: str, at: int | None = None) -> NoReturn:
+        raise Doubt(reason, self.start if at is None else at, code)
+
+    def _check_size(self) -> None:
+        if len(self._items) > MAX_PIECES:
+            self._fail("a word of too many pieces", "long")
+
+    def _run(self) -> None:
+        found = _RUN.match(self.text, self.at)
+        if found is None:
+            self._fail("a control character", "control", self.at)
+        if found[1]:
+            self._foreign = True
+            if self.text[found.end() : found.end() + 1] in _AFTER_FOREIGN:
+                self._fail(*ENCODING, found.end() - 1)
+        self._items.append(found[0])
+        self.at = found.end()
+
+    def _single(self) -> None:
+        end = self.text.find("'", self.at + 1)
+        if end < 0:
+            self._fail("a single quote that is never closed", "quote", self.at)
+        self._items.append(self.text[self.at + 1 : end])
+        self.at = end + 1
+
+    def _double(self) -> None:
+        text, items, at = self.text, self._items, self.at + 1
+        if whole := _WHOLE_DOUBLE.match(text, self.at):
+            items.append(whole[1])
+            self.at = whole.end()
+            return
+        count = len(items)
+        while (char := text[at : at + 1]) != '"':
+            if char == "\\":
+                at = self._escape_in_double(at)
+            elif char == "$":
+                at = self._variable(at, quoted=True)
+            elif found := _DOUBLE.match(text, at):
+                items.append(found[0])
+                at = found.end()
+            elif char:
+                self._backtick(at)
+            else:
+                self._fail("a double quote that is never closed", "quote", self.at)
+            self._check_size()
+        if len(items) == count:
+            items.append("")
+        self.at = at + 1
+
+    def _escape_in_double(self, at: int) -> int:
+        after = self.text[at + 1 : at + 2]
+        if after not in _ESCAPED_IN_DOUBLE:
+            self._items.append("\\")
+            return at + 1
+        if self.text[at - 1] > "\x7f":
+            self._fail(*ENCODING, at - 1)
+        if after != "\n":
+            self._items.append(after)
+        return at + 2
+
+    def _ansi(self) -> None:
+        text, at, pieces = self.text, self.at + 2, [""]
+        while (char := text[at : at + 1]) != "'":
+            if found := _ANSI.match(text, at):
+                pieces.append(found[0])
+                at = found.end()
+            elif not char:
+                self._fail("a quote $' that is never closed", "quote", self.at)
+            elif text[at - 1] > "\x7f":
+                self._fail(*ENCODING, at - 1)
+            elif (meant := _ANSI_ESCAPES.get(text[at + 1 : at + 2])) is None:
+                self._fail("an escape in $'…' that is none of \\n \\t \\\\ \\' \\\"", "escape", at)
+            else:
+                pieces.append(meant)
+                at += 2
+        self._items.append("".join(pieces))
+        self.at = at + 1
+
+    def _backslash(self) -> None:
+        after = self.text[self.at + 1 : self.at + 2]
+        if after == "\n":
+            join = _JOIN.match(self.text, self.at)
+            if join is None:
+                self._fail("a word that is continued in an unclear way", "syntax", self.at)
+            self.joined = True
+            self.at = join.end()
+            return
+        if not after:
+            self._fail("a backslash at the very end", "escape", self.at)
+        if after > "\x7f":
+            self._fail(*ENCODING, self.at)
+        self._items.append(after)
+        self.at += 2
+
+    def _dollar(self) -> None:
+        after = self.text[self.at + 1 : self.at + 2]
+        if after == "'":
+            self._ansi()
+        elif after == '"':
+            self._fail('a text to be translated, $"…"', "translation", self.at)
+        else:
+            self.at = self._variable(self.at, quoted=False)
+
+    def _variable(self, at: int, *, quoted: bool) -> int:
+        text = self.text
+        after = text[at + 1 : at + 2]
+        if named := _NAMED.match(text, at):
+            end = named.end()
+            if named[1] and (text[end : end + 1] > "\x7f" or text.startswith("\\\n", end)):
+                self._fail("a variable whose name ends in an unclear way", "parameter", at)
+            name = named[1] or named[2]
+            if name == "_":
+                self._fail("a parameter that bash itself sets, $_", "parameter", at)
+            self._items.append(Variable(name, quoted))
+            return end
+        if after in (_LONE_DOLLAR_QUOTED if quoted else _LONE_DOLLAR):
+            self._items.append("$")
+            return at + 1
+        if text.startswith("((", at + 1) or after == "[":
+            self._fail("arithmetic, $((…))", "arithmetic", at)
+        if after == "(":
+            self._fail("command substitution, $(…)", "substitution", at)
+        raise Doubt("a parameter that is not a plain variable", at, "parameter")
+
+    def _backtick(self, at: int | None = None) -> None:
+        self._fail("command substitution, `…`", "substitution", at or self.at)
+
+    def _wildcard(self) -> None:
+        self.wild = True
+        self._items.append(Glob(self.text[self.at]))
+        self.at += 1
+
+    def _bracket(self) -> None:
+        if self.at == self.start and self.text[self.at + 1 : self.at + 2] in _ENDS:
+            self._items.append("[")
+            self.at += 1
+            return
+        found = _BRACKET.match(self.text, self.at)
+        if found is None:
+            self._fail("a bracket that is not a plain set of characters; quote it", "glob", self.at)
+        self.wild = True
+        self._items.append(Glob(found[0]))
+        self.at = found.end()
+
+    def _tilde(self) -> None:
+        after = self.text[self.at + 1 : self.at + 2]
+        if self.at == self.start:
+            if after != "/" and after not in _ENDS:
+                self._fail("a tilde that is not just the home directory", "tilde", self.at)
+            self._items.append(Tilde())
+        else:
+            # After braces it is the start of a word if what was chosen is empty.
+            if self.text[self.at - 1] in "=:" or self.braces == "choice":
+                self._fail("a tilde after =, : or braces", "tilde", self.at)
+            self._items.append("~")
+        self.at += 1
+
+    def _brace(self) -> None:
+        found = _BRACES.match(self.text, self.at)
+        inside = found[1] if found else ".."
+        kind: Literal["literal", "choice"] = "choice" if "," in inside else "literal"
+        if (
+            found is None
+            or (kind == "choice" and (".." in inside or "~" in inside))
+            or (kind == "literal" and not _LITERAL_BRACES.fullmatch(inside))
+            or self.braces not in ("", kind)
+        ):
+            self._fail(
+                "braces that are not a plain list such as {a,b}; quote them", "brace", self.at
+            )
+        self.braces = kind
+        if kind == "literal":
+            self._items.append(found[0])
+        else:
+            self.wild = True
+            self._items.append(tuple(map(_split_patterns, inside.split(","))))
+        self.at = found.end()
+
+    def _closing_brace(self) -> None:
+        self._fail("a closing brace without an opening one; quote it", "brace", self.at)
+
+    def _choose(self) -> list[Parts]:
+        if self.braces != "choice":
+            return [_join(cast("list[_Item]", self._items))]
+        places = [item if isinstance(item, tuple) else ((item,),) for item in self._items]
+        count = 1
+        for place in places:
+            count *= len(place)
+            if count > MAX_CHOICES or count * (self.at - self.start) > MAX_CHOSEN:
+                self._fail("braces that become too many words", "brace")
+        chosen = [
+            _join(tuple(itertools.chain.from_iterable(choice)))
+            for choice in itertools.product(*places)
+        ]
+        if () in chosen:
+            self._fail("braces that become an empty word", "brace")
+        return chosen
+
+
+def _split_patterns(text: str) -> tuple[_Item, ...]:
+    return tuple(Glob(each) if each in "*?" else each for each in _PATTERN.split(text) if each)
+
+
+def _join(items: Sequence[_Item]) -> Parts:
+    parts: list[Part] = []
+    run: list[str] = []
+    for item in items:
+        if isinstance(item, str):
+            run.append(item)
+            continue
+        if run:
+            parts.append(Text("".join(run)))
+            run.clear()
+        parts.append(item)
+    if run:
+        parts.append(Text("".join(run)))
+    return tuple(parts)
+
+
+_READ: Mapping[str, Callable[[WordReader], None]] = {
+    "'": WordReader._single,
+    '"': WordReader._double,
+    "\\": WordReader._backslash,
+    "$": WordReader._dollar,
+    "`": WordReader._backtick,
+    "*": WordReader._wildcard,
+    "?": WordReader._wildcard,
+    "[": WordReader._bracket,
+    "~": WordReader._tilde,
+    "{": WordReader._brace,
+    "}": WordReader._closing_brace,
+}

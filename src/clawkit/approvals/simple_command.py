@@ -1,0 +1,484 @@
+"""One simple command: the programs it starts, or what the shell does for it.
+
+Which builtins are understood, and which variables may be set, is decided by the words alone. What
+is not known to be harmless is a `Doubt`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from clawkit.approvals.expansion import Finder, Found, Meaning, quote_always
+from clawkit.approvals.launchers import (
+    Carried,
+    Inner,
+    Opaque,
+    ShellText,
+    look_through,
+    read_carried,
+)
+from clawkit.approvals.options import words_of
+from clawkit.approvals.shell_words import Doubt, Simple, Tilde, quote
+from clawkit.approvals.types import Arg, Input, Program, Segment
+from clawkit.process.env_blocklist import why_refused
+from clawkit.text import one_line
+
+KEYWORDS = words_of(
+    """
+    if then else elif fi case esac for select while until do done in function time { } ! [[ ]]
+    coproc
+    """
+)
+BUILTINS = words_of(
+    """
+    . : [ alias bg bind break builtin caller cd command compgen complete compopt continue declare
+    dirs disown echo enable eval exec exit export false fc fg getopts hash help history jobs kill
+    let local logout mapfile popd printf pushd pwd read readarray readonly return set shift shopt
+    source suspend test times trap true type typeset ulimit umask unalias unset wait
+    """
+)
+OWN_NAMES = KEYWORDS | BUILTINS
+"""Names that bash looks up in no directory."""
+CARRIERS = frozenset(("command", "exec"))
+"""Builtins that start another command."""
+
+_SPECIAL = words_of(
+    """
+    _ IFS PATH PWD OLDPWD SHLVL UID EUID PPID RANDOM SRANDOM SECONDS LINENO FUNCNAME FUNCNEST
+    GROUPS DIRSTACK HOSTNAME HOSTTYPE HOSTFILE OSTYPE MACHTYPE OPTARG OPTIND OPTERR REPLY COPROC
+    MAPFILE PIPESTATUS PROMPT_COMMAND PROMPT_DIRTRIM PS0 PS1 PS2 PS3 PS4 TIMEFORMAT TMOUT TMPDIR
+    POSIXLY_CORRECT GLOBIGNORE GLOBSORT EXECIGNORE FIGNORE CDPATH CHILD_MAX IGNOREEOF INPUTRC
+    FCEDIT EMACS INSIDE_EMACS MAIL MAILCHECK MAILPATH AUTO_RESUME HISTCHARS ENV COMPREPLY
+    """
+)
+_SPECIAL_STARTS = ("BASH", "COMP_", "EPOCH", "HIST", "LANG", "LC_", "READLINE_")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# No other character set: the shell reads the rest of a command by the one that is in force.
+_LOCALE = re.compile(
+    r"|(?:C|POSIX|[a-z]{2,3}(?:_[A-Z]{2})?(?=\.))(?:\.(?:UTF-8|utf8))?(?:@[a-z]+)?"
+)
+
+_TEST_UNARY = words_of("-b -c -d -e -f -g -h -k -n -p -r -s -t -u -w -x -z -G -L -N -O -S")
+_TEST_TEXT = frozenset(("=", "==", "!=", "<", ">", "-nt", "-ot", "-ef"))
+_TEST_NUMBER = words_of("-eq -ne -lt -le -gt -ge")
+_TEST_NEVER = frozenset(("-v", "-R", "-a", "-o", "(", ")"))
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+
+_CONVERSION = re.compile(r"%(?:%|[-+ 0#']{0,5}[0-9]{0,4}(?:\.[0-9]{0,4})?([a-zA-Z]))")
+_OF_TEXT = frozenset("bcqs")
+_OF_NUMBER = frozenset("aAdeEfFgGiouxX")
+_NUMBER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|[0-9]{1,18}(?:\.[0-9]{0,18})?)?")
+
+_SET_LETTERS = re.compile(r"[-+][eu]*o?")
+_SET_OPTIONS = frozenset(("errexit", "nounset", "pipefail"))
+
+
+def is_special(name: str) -> bool:
+    """Whether a variable means something to bash itself."""
+    return name in _SPECIAL or name.startswith(_SPECIAL_STARTS)
+
+
+def check_name(name: str, value: str, at: int, *, in_shell: bool) -> None:
+    """Raise `Doubt` unless a variable may be set by a command. `in_shell` is for one that the
+    shell has itself from then on, not only the programs it starts."""
+    upper = name.upper()
+    why = ""
+    if not _NAME.fullmatch(name):
+        why = "is not a valid variable name"
+    elif upper.startswith("LC_") or upper in ("LANG", "LANGUAGE"):
+        if in_shell:
+            why = "changes how the shell reads a command; set it in front of a program"
+        elif not _LOCALE.fullmatch(value):
+            why = "may only name a language in UTF-8, such as C.UTF-8"
+    elif is_special(upper):
+        why = "means something to the shell itself"
+    else:
+        why = why_refused(name)
+    if why:
+        raise Doubt(f"the variable {one_line(name, 40)!r} {why}", at, "assignment")
+
+
+def check_builtin(name: str, args: Sequence[Arg], at: int) -> None:
+    """Raise `Doubt` unless a command of the shell itself is harmless with these arguments."""
+    if name in _HARMLESS:
+        return
+    if (check := _CHECKS.get(name)) is None:
+        raise Doubt(f"what {name!r} does to the shell is not followed", at, "builtin")
+    _all_literal(name, args)
+    check([arg.text for arg in args], at)
+
+
+def read_exports(args: Sequence[Arg], at: int) -> list[tuple[str, str]]:
+    """The variables that `export` sets. Their names are yet to be checked."""
+    _all_literal("export", args)
+    pairs = []
+    for arg in args:
+        name, equals, value = arg.text.partition("=")
+        if not equals:
+            raise Doubt("export is only understood as export NAME=value", arg.at, "builtin")
+        if value.startswith("~") or ":~" in value:
+            raise Doubt("export may put the home directory in place of ~", arg.at, "builtin")
+        pairs.append((name, value))
+    if not pairs:
+        raise Doubt("export without a variable shows all of them", at, "builtin")
+    return pairs
+
+
+def read_cd(args: Sequence[Arg], at: int) -> Arg:
+    """The directory that `cd` is given."""
+    _all_literal("cd", args)
+    match args:
+        case [Arg(text="--"), target]:
+            pass
+        case [target] if not target.text.startswith("-"):
+            pass
+        case _:
+            raise Doubt("cd is only understood with one directory", at, "builtin")
+    if target.text in ("", "-"):
+        raise Doubt(f"where cd {target.text!r} leads is not known", target.at, "builtin")
+    return target
+
+
+def _all_literal(name: str, args: Sequence[Arg]) -> None:
+    for arg in args:
+        if arg.glob:
+            raise Doubt(f"a pattern could become an option of {name}", arg.at, "builtin")
+
+
+def _only(name: str, form: re.Pattern[str], most: int) -> Callable[[list[str], int], None]:
+    def check(texts: list[str], at: int) -> None:
+        if len(texts) > most or not all(map(form.fullmatch, texts)):
+            raise Doubt(f"{name} is not understood with these arguments", at, "builtin")
+
+    return check
+
+
+def _command(texts: list[str], at: int) -> None:
+    if len(texts) < 2 or texts[0] != "-v" or any(text.startswith("-") for text in texts[1:]):
+        raise Doubt("command is only understood with a program, or -v and names", at, "builtin")
+
+
+def _set(texts: list[str], at: int) -> None:
+    rest = list(texts)
+    fine = bool(rest)
+    while rest and fine:
+        letters = rest.pop(0)
+        fine = len(letters) > 1 and _SET_LETTERS.fullmatch(letters) is not None
+        if fine and letters.endswith("o"):
+            fine = bool(rest) and rest.pop(0) in _SET_OPTIONS
+    if not fine:
+        raise Doubt("set is only understood with -e, -u and -o pipefail", at, "builtin")
+
+
+def _printf(texts: list[str], at: int) -> None:
+    if texts[:1] == ["--"]:
+        texts = texts[1:]
+    elif texts and texts[0].startswith("-"):
+        raise Doubt("options of printf can set variables", at, "builtin")
+    if not texts:
+        raise Doubt("printf has no format", at, "builtin")
+    conversions = _read_format(texts[0])
+    if conversions is None:
+        raise Doubt("the format of printf is not understood", at, "builtin")
+    # Some shells calculate where a number belongs, and what they calculate can be a command.
+    for index, text in enumerate(texts[1:]):
+        kind = conversions[index % len(conversions)] if conversions else "s"
+        if kind in _OF_NUMBER and not _NUMBER.fullmatch(text):
+            raise Doubt(f"{one_line(text, 40)!r} is not a number for printf", at, "builtin")
+
+
+def _read_format(text: str) -> list[str] | None:
+    """The letters of its conversions; None if there is one that is not known."""
+    letters = []
+    place = text.find("%")
+    while place >= 0:
+        found = _CONVERSION.match(text, place)
+        if found is None:
+            return None
+        if letter := found[1]:
+            if letter not in _OF_TEXT and letter not in _OF_NUMBER:
+                return None
+            letters.append(letter)
+        place = text.find("%", found.end())
+    return letters
+
+
+def _test(texts: list[str], at: int) -> None:
+    if not _is_plain_test(texts):
+        raise Doubt("this test is not understood", at, "builtin")
+
+
+def _bracket(texts: list[str], at: int) -> None:
+    if texts[-1:] != ["]"]:
+        raise Doubt("[ has no ]", at, "builtin")
+    _test(texts[:-1], at)
+
+
+def _is_plain_test(words: list[str]) -> bool:
+    """Whether it is one comparison or question that evaluates nothing. What an operator is depends
+    on the number of words, as POSIX has it for up to four."""
+    if not _TEST_NEVER.isdisjoint(words):
+        return False
+    match words:
+        case [] | [_]:
+            return True
+        case [left, operator, right] if operator in _TEST_NUMBER:
+            return all(_INTEGER.fullmatch(each) for each in (left, right))
+        case [_, operator, _] if operator in _TEST_TEXT:
+            return True
+        case ["!", *rest] if len(rest) <= 3:
+            return _is_plain_test(rest)
+        case [operator, _]:
+            return operator in _TEST_UNARY
+    return False
+
+
+# Whatever they are given, they do nothing with it but to show it.
+_HARMLESS = frozenset((":", "true", "false", "echo"))
+_CHECKS: dict[str, Callable[[list[str], int], None]] = {
+    "pwd": _only("pwd", re.compile("-[LP]+"), 2),
+    "exit": _only("exit", re.compile("[0-9]|[1-9][0-9]|1[0-9][0-9]|2[0-4][0-9]|25[0-5]"), 1),
+    "printf": _printf,
+    "test": _test,
+    "[": _bracket,
+    "set": _set,
+    "command": _command,
+}
+
+
+MAX_STEPS = 500
+"""Commands that are looked at, with those of written-out loops."""
+MAX_WRAPPERS = 4
+
+NOWHERE = ""
+"""The directory after something that is not expected to happen."""
+
+
+class Ends(NamedTuple):
+    """The directory a command leaves the shell in: if it succeeds, and if it fails. None when
+    that is not certain."""
+
+    success: str | None
+    failure: str | None
+
+
+def either(one: str | None, other: str | None) -> str | None:
+    """The directory after one of two things happened."""
+    if one == NOWHERE:
+        return other
+    if other == NOWHERE:
+        return one
+    return one if one == other else None
+
+
+class Around(NamedTuple):
+    """What a command finds when it starts."""
+
+    cwd: str | None
+    input: Input
+    meaning: Meaning
+
+    def moved(self, cwd: str | None) -> Around:
+        """The same in another directory."""
+        return self if cwd == self.cwd else self._replace(cwd=cwd or None)
+
+
+@dataclass(slots=True)
+class Shared:
+    """What all parts of one command have in common, with the texts it gives to shells."""
+
+    env: Mapping[str, str]
+    finder: Finder
+    assigned: dict[str, None]
+    """Variables that are set, for everything that comes later."""
+    segments: list[Segment] = field(default_factory=list)
+    steps: int = 0
+    nested: int = 0
+    inner_chars: int = 0
+
+    def step(self, at: int) -> None:
+        """Count a command. Raises `Doubt` when there are too many."""
+        self.steps += 1
+        if self.steps > MAX_STEPS:
+            raise Doubt(f"it has more than {MAX_STEPS:,} commands", at, "long")
+
+
+def only_text(argv: Sequence[Arg], index: int) -> int:
+    """The index of a text for another shell. Raises `Doubt` for more than that text, which it
+    could refer to, and for a pattern."""
+    if index != len(argv) - 1 or argv[index].glob:
+        raise Doubt("only one text may be given to another shell", argv[0].at, "shell")
+    return index
+
+
+@dataclass(slots=True)
+class SimpleCommand:
+    """A simple command, its words known, and what is found out about it."""
+
+    node: Simple
+    around: Around
+    argv: tuple[Arg, ...]
+    shown: list[str]
+    """The words for the shell; those that name programs are replaced."""
+    assigned: Sequence[tuple[str, str]]
+    """Variables in front of it."""
+    may_fail: bool
+    """Whether a redirection could keep it from being run at all."""
+    programs: list[Program] = field(default_factory=list)
+    builtin: str = ""
+    carried: Carried | None = None
+    text: int = 0
+    """The word that is text for another shell; 0 when there is none."""
+
+    def examine(self, shared: Shared) -> Ends:
+        """Find what it starts and where it leaves the shell. Raises `Doubt`."""
+        ends = Ends(self.around.cwd, self.around.cwd)
+        first = self._start(shared) if self.argv else 0
+        in_shell = not self.programs
+        for name, value in self.assigned:
+            self._check_variable(name, value, self.node.start, in_shell=in_shell)
+            if in_shell or self.text:
+                shared.assigned[name] = None
+        if self.builtin:
+            self.shown[first] = f"\\{self.builtin}"
+            ends = self._do(first, shared)
+        return ends
+
+    def _start(self, shared: Shared) -> int:
+        """Go from wrapper to wrapper; the index of the word that is started in the end."""
+        index = 0
+        by_shell = True
+        for _ in range(MAX_WRAPPERS + 1):
+            name = self._name(index)
+            found = None
+            if by_shell and name in OWN_NAMES:
+                if name not in CARRIERS or self._only_asks(index):
+                    self.builtin = name
+                    return index
+                names = frozenset((name,))
+                self.shown[index] = f"\\{name}"
+            else:
+                found = shared.finder.program(name, self.around.cwd, self.node.words[index].start)
+                names = found.names(name)
+                self.shown[index] = quote(found.resolved) if found.resolved else quote_always(name)
+            length = self._look(names, index)
+            if found is not None and self.carried is not None:
+                self._carry(found, self.carried, shared)
+            elif found is not None:
+                argv = self.argv[index : index + length] if length else self.argv[index:]
+                self._add(found, argv, shared, wrapper=bool(length))
+            elif not length:
+                raise Doubt(f"{name} is not understood so", self.node.words[index].start, "builtin")
+            if not length or self.text:
+                return index
+            # Programs know nothing of what the shell can do itself, and exec wants a program.
+            by_shell = name == "command" and found is None
+            index += length
+        raise Doubt(
+            f"more than {MAX_WRAPPERS} programs that start each other", self.node.start, "wrapper"
+        )
+
+    def _look(self, names: frozenset[str], index: int) -> int:
+        """How many words belong to a wrapper; 0 if it is an ordinary program."""
+        inner = look_through(names, self.argv[index:])
+        match inner:
+            case Opaque():
+                self.carried = read_carried(self.argv[index:])
+                if self.carried is not None:
+                    return 0
+                name = one_line(self.argv[index].text, 40)
+                raise Doubt(f"{name}: {inner.reason}", self.node.words[index].start, inner.code)
+            case Inner():
+                return inner.index
+            case ShellText():
+                self.text = only_text(self.argv, index + inner.index)
+                return inner.index + 1
+        return 0
+
+    def _name(self, index: int) -> str:
+        """The word at which a program begins, which must be known as it is."""
+        arg = self.argv[index]
+        word = self.node.words[index]
+        if arg.glob or isinstance(word.parts[0], Tilde):
+            why = "which program it starts depends on files or the home directory; name it plainly"
+            raise Doubt(why, word.start, "dynamic-program")
+        if not arg.text:
+            raise Doubt("the name of the program is empty", word.start, "dynamic-program")
+        if arg.text.startswith("~") and self.argv[index - 1].text == "exec":
+            raise Doubt("exec takes a ~ for the home directory, quoted or not", word.start, "tilde")
+        if arg.text.startswith("%"):
+            raise Doubt("a name that begins with % is a job of the shell", word.start, "builtin")
+        return arg.text
+
+    def _only_asks(self, index: int) -> bool:
+        """Whether it is `command -v`, which starts nothing."""
+        rest = self.argv[index + 1 : index + 2]
+        return self.argv[index].text == "command" and [arg.text for arg in rest] == ["-v"]
+
+    def _carry(self, found: Found, carried: Carried, shared: Shared) -> None:
+        outer, inner = carried
+        self._add(found, outer, shared, wrapper=outer[0].text.endswith("xargs"))
+        at = next(at for at, arg in enumerate(self.argv) if arg is inner[0])
+        name, start = inner[0].text, self.node.words[at].start
+        other = shared.finder.program(name, self.around.cwd, start)
+        if look_through(other.names(name), inner) is not None:
+            raise Doubt(f"{name} leads to a program of another kind", start, "carrier")
+        self.shown[at] = quote(other.resolved) if other.resolved else quote_always(name)
+        self._add(other, inner, shared)
+
+    def _add(
+        self, found: Found, argv: tuple[Arg, ...], shared: Shared, *, wrapper: bool = False
+    ) -> None:
+        assigned = tuple(shared.assigned)
+        if self.assigned:
+            assigned = tuple(dict.fromkeys((*assigned, *(name for name, _ in self.assigned))))
+        self.programs.append(
+            Program(
+                argv,
+                found.resolved,
+                found.real,
+                self.around.cwd,
+                assigned=assigned,
+                input=self.around.input,
+                script=found.script,
+                wrapper=wrapper,
+                at=argv[0].at,
+            )
+        )
+
+    def _do(self, first: int, shared: Shared) -> Ends:
+        at = self.node.words[first].start
+        args = self.argv[first + 1 :]
+        cwd = self.around.cwd
+        match self.builtin:
+            case "cd":
+                return self._cd(first, shared, at)
+            case "export":
+                for name, value in read_exports(args, at):
+                    self._check_variable(name, value, at, in_shell=False)
+                    shared.assigned[name] = None
+            case "exit":
+                check_builtin("exit", args, at)
+                return Ends(cwd, cwd) if self.may_fail else Ends(NOWHERE, NOWHERE)
+            case name:
+                check_builtin(name, args, at)
+        return Ends(cwd, cwd)
+
+    def _cd(self, first: int, shared: Shared, at: int) -> Ends:
+        target = read_cd(self.argv[first + 1 :], at)
+        if "CDPATH" in shared.env or "CDPATH" in shared.assigned:
+            raise Doubt("CDPATH is set, and cd may lead elsewhere", at, "builtin")
+        cwd = self.around.cwd
+        place, may_fail = shared.finder.directory(target.text, cwd, at)
+        if may_fail and ".." in target.text.split("/"):
+            raise Doubt("it leads back from a directory that may not be there", at, "cwd")
+        self.shown[first + 1 :] = ["--", quote(place or target.text)]
+        return Ends(place, cwd if may_fail or self.may_fail else NOWHERE)
+
+    def _check_variable(self, name: str, value: str, at: int, *, in_shell: bool) -> None:
+        if name in self.around.meaning.variables:
+            raise Doubt(f"{name!r} is the variable of a loop; take another name", at, "assignment")
+        check_name(name, value, at, in_shell=in_shell)

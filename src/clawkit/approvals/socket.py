@@ -1,0 +1,378 @@
+"""The approvals socket: questions for another process of the same user, over a unix socket.
+
+One line of JSON each way, then it is closed:
+
+    {"type": "request", "token", "id", "request": {…}}     decision, extent?, reason?, by?
+    {"type": "ping", "token"}                              pong
+
+Any other type is answered with an error. A client that does not know the token gets no answer at
+all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import hashlib
+import hmac
+import logging
+import os
+import re
+import select
+import socket
+import stat
+import struct
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from errno import EPERM
+from typing import Any
+
+from clawkit.approvals.binding import (
+    answer_for,
+    choice_of,
+    decode,
+    encode,
+    fault,
+    question_fields,
+    read_question,
+    silence,
+)
+from clawkit.approvals.types import Pending
+from clawkit.core.approval import MAX_WAIT_S, Answer, Question
+from clawkit.core.tasks import bounded
+from clawkit.errors import ConflictError, ToolError, ToolInputError
+from clawkit.store import private_dir
+from clawkit.text import one_line
+
+NAME = "exec-approvals.sock"
+MAX_LINE, MAX_CONNECTIONS = 16 * 1024**2, 32
+TALK_S = 5.0
+"""How long a client may take to send its line, and to take the answer."""
+PING_S, MIN_TOKEN = 0.5, 16
+_MAX_PATH = 107
+"""Bytes of a socket's path that the system can hold."""
+_MAX_REPLY = 64 * 1024
+_GRACE_S, _HUNG_UP_S = 1.0, 0.2
+_ID = re.compile(r"[A-Za-z0-9-]{1,80}")
+_PEER = struct.Struct("=iII")
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[Question], Awaitable[Answer]]
+"""Puts a question to somebody. Cancelled when the asker hangs up."""
+
+
+def socket_path(home: str, runtime_dir: str | None = None) -> str:
+    """Where the socket of a home is: in it, or in a shorter place when its path is too long.
+
+    Unless told otherwise, `runtime_dir` is what the environment says.
+    """
+    place = os.path.join(os.path.abspath(home), NAME)
+    if len(os.fsencode(place)) <= _MAX_PATH:
+        return place
+    mark = hashlib.sha256(os.fsencode(os.path.realpath(home))).hexdigest()[:16]
+    uid = os.geteuid()
+    given = os.environ.get("XDG_RUNTIME_DIR", "") if runtime_dir is None else runtime_dir
+    for folder in (given, f"/run/user/{uid}"):
+        place = os.path.join(folder, f"clawkit-{mark}.sock")
+        private = os.path.isabs(folder) and os.path.isdir(folder) and _is_ours(os.stat(folder))
+        if private and len(os.fsencode(place)) <= _MAX_PATH:
+            return place
+    # Not where TMPDIR says: that may differ between those who are to meet here.
+    return f"/tmp/clawkit-{uid}-{mark}/{NAME}"  # noqa: S108
+
+
+def _is_ours(info: os.stat_result) -> bool:
+    return info.st_uid == os.geteuid() and not info.st_mode & 0o022
+
+
+@contextmanager
+def _folder_of(path: str) -> Iterator[tuple[int, str]]:
+    """A handle on the directory of a socket, which is ours alone, and the name in it.
+
+    With the handle, the directory cannot be exchanged for another one on the way.
+    """
+    folder, name = os.path.split(os.path.abspath(path))
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(os.path.realpath(folder), flags)
+    try:
+        # A link to a directory of ours that somebody else made is none of ours.
+        if not _is_ours(os.fstat(fd)) or os.lstat(folder).st_uid != os.geteuid():
+            raise PermissionError(EPERM, "is not yours alone; run `chmod 700` on it", folder)
+        yield fd, name
+    finally:
+        os.close(fd)
+
+
+def _is_there(fd: int, name: str, path: str) -> bool:
+    """Whether there is a socket of ours. Raises PermissionError for anything else."""
+    try:
+        info = os.stat(name, dir_fd=fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISSOCK(info.st_mode) or not _is_ours(info):
+        raise PermissionError(EPERM, "is not a socket of your own; move it away", path)
+    return True
+
+
+def _dial(path: str) -> socket.socket:
+    """A connection to the server of the same user. Raises OSError. Never waits."""
+    with _folder_of(path) as (fd, name):
+        if not _is_there(fd, name, path):
+            raise FileNotFoundError(f"there is nothing at {path}")
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            sock.connect(f"/proc/self/fd/{fd}/{name}")
+            _check_peer(sock)
+        except OSError:
+            sock.close()
+            raise
+        return sock
+
+
+def _check_peer(sock: socket.socket) -> int:
+    """The process at the other end. Raises PermissionError when it is another user's."""
+    given = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    pid, uid, _ = _PEER.unpack(given)
+    if uid != os.geteuid():
+        raise PermissionError(EPERM, f"process {pid} belongs to another user")
+    return int(pid)
+
+
+def is_reachable(path: str, token: str) -> bool:
+    """Whether a server that knows the token answers at once. Not from the server's own loop."""
+    until = time.monotonic() + PING_S
+    got = b""
+    try:
+        with _dial(path) as sock:
+            sock.settimeout(PING_S)
+            sock.sendall(encode({"type": "ping", "token": token}) + b"\n")
+            while b"\n" not in got and len(got) < _MAX_REPLY and time.monotonic() < until:
+                got += sock.recv(_MAX_REPLY) or b"\n"
+    except OSError:
+        return False
+    return _read(got).get("type") == "pong"
+
+
+async def ask_over(path: str, token: str, pending: Pending, timeout_s: float) -> Answer:
+    """The answer of whoever serves the socket. Raises `ToolError` when there is none."""
+    request = question_fields(pending.question)
+    message = {"type": "request", "token": token, "id": pending.id, "request": request}
+    try:
+        reader, writer = await asyncio.open_unix_connection(sock=_dial(path), limit=_MAX_REPLY)
+    except OSError as error:
+        raise ToolError(f"{path}: cannot ask for approval: {error.strerror or error}") from error
+    try:
+        async with asyncio.timeout(timeout_s):
+            writer.write(encode(message) + b"\n")
+            await writer.drain()
+            line = await reader.readuntil(b"\n")
+    except TimeoutError:
+        return silence(timeout_s)
+    except (OSError, EOFError, asyncio.LimitOverrunError) as error:
+        raise ToolError(f"{path}: the connection was closed without an answer") from error
+    finally:
+        writer.transport.abort()
+    return _read_decision(_read(line), pending, path)
+
+
+def _read_decision(message: Mapping[str, Any], pending: Pending, path: str) -> Answer:
+    kind, id_ = message.get("type"), message.get("id", pending.id)
+    if kind == "error":
+        raise ToolError(f"{path}: {one_line(str(message.get('message')), 400)}")
+    if kind != "decision" or id_ != pending.id:
+        raise ToolError(f"{path}: invalid reply")
+    choice, extent = message.get("decision"), message.get("extent")
+    reason, by = message.get("reason", ""), message.get("by", "")
+    return answer_for(pending.question, str(choice), extent, reason=reason, by=by)
+
+
+def _read(line: bytes) -> Mapping[str, Any]:
+    """A message; an empty one for whatever is none."""
+    try:
+        message = decode(line)
+    except ValueError:
+        return {}
+    return message if isinstance(message, dict) else {}
+
+
+async def serve(path: str, token: str, handler: Handler, *, talk_s: float = TALK_S) -> Server:
+    """Answer at a socket until the server is closed. Raises `ConflictError` when somebody else
+    serves it."""
+    if len(token) < MIN_TOKEN:
+        raise ToolInputError(f"the token of {path} must have {MIN_TOKEN} characters or more")
+    server = Server(path, token, handler, talk_s)
+    try:
+        await server.start()
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise ToolError(f"{error.filename or path}: approvals cannot be served: {why}") from error
+    return server
+
+
+def _listen(path: str) -> tuple[socket.socket, tuple[int, int]]:
+    private_dir(os.path.dirname(os.path.abspath(path)))
+    with _folder_of(path) as (fd, name), _locked(fd, f"{name}.lock"):
+        if _is_there(fd, name, path) and _is_served(path):
+            raise ConflictError(f"{path}: another program already answers there")
+        temp = f"{name}.new"
+        with suppress(FileNotFoundError):
+            os.unlink(temp, dir_fd=fd)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            # The file takes its mode from the handle, so that it is never open to others.
+            os.fchmod(sock.fileno(), 0o600)
+            sock.bind(f"/proc/self/fd/{fd}/{temp}")
+            sock.listen(MAX_CONNECTIONS)
+            info = os.stat(temp, dir_fd=fd, follow_symlinks=False)
+            os.rename(temp, name, src_dir_fd=fd, dst_dir_fd=fd)
+        except OSError:
+            sock.close()
+            raise
+        return sock, (info.st_dev, info.st_ino)
+
+
+@contextmanager
+def _locked(folder: int, name: str) -> Iterator[None]:
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(name, flags, 0o600, dir_fd=folder)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _is_served(path: str) -> bool:
+    try:
+        _dial(path).close()
+    except ConnectionRefusedError:
+        return False
+    except BlockingIOError:
+        pass  # so many want to be served that they queue
+    return True
+
+
+class Server:
+    """One socket and those who are connected to it."""
+
+    def __init__(self, path: str, token: str, handler: Handler, talk_s: float) -> None:
+        self.path = path
+        self._token = token.encode("utf-8", "surrogatepass")
+        self._handler = handler
+        self._talk_s = talk_s
+        self._talks: set[asyncio.Task[None]] = set()
+        self._is_open = True
+
+    async def start(self) -> None:
+        sock, self._identity = _listen(self.path)
+        # Newer ones would remove the file by a path that does not lead there any more.
+        more: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+        self._server = await asyncio.start_unix_server(
+            self._meet, sock=sock, limit=MAX_LINE, **more
+        )
+
+    async def close(self) -> None:
+        """Hang up on everybody, and remove the socket unless it is somebody else's by now."""
+        self._is_open = False
+        for sock in self._server.sockets:
+            asyncio.get_running_loop().remove_reader(sock)
+        # Who was accepted just now is met within a few turns of the loop, and hung up on.
+        for _ in range(4):
+            await asyncio.sleep(0)
+        self._server.close()
+        for talk in tuple(self._talks):
+            talk.cancel()
+        while self._talks:
+            await asyncio.wait(self._talks)
+        with suppress(OSError), _folder_of(self.path) as (fd, name), _locked(fd, f"{name}.lock"):
+            info = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            if (info.st_dev, info.st_ino) == self._identity:
+                os.unlink(name, dir_fd=fd)
+
+    def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._talks) >= MAX_CONNECTIONS or not self._is_open:
+            writer.transport.abort()
+            return
+        talk = asyncio.ensure_future(self._talk(reader, writer))
+        self._talks.add(talk)
+        talk.add_done_callback(self._talks.discard)
+        # Also when it is cancelled before it began.
+        talk.add_done_callback(lambda _: writer.transport.abort())
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.set_write_buffer_limits(0)
+        try:
+            pid = _check_peer(writer.get_extra_info("socket"))
+            async with asyncio.timeout(self._talk_s):
+                message = _read(await reader.readuntil(b"\n"))
+            token = message.get("token")
+            given = token.encode("utf-8", "surrogatepass") if isinstance(token, str) else b""
+            if not hmac.compare_digest(given, self._token):
+                log.warning("process %s does not know the token of %s", pid, self.path)
+                return
+            reply = await self._reply(message, writer)
+            async with asyncio.timeout(self._talk_s):
+                writer.write(encode(reply) + b"\n")
+                await writer.drain()
+        except (OSError, EOFError, asyncio.LimitOverrunError) as error:
+            log.debug("a connection to %s ended: %r", self.path, error)
+
+    async def _reply(
+        self, message: Mapping[str, Any], writer: asyncio.StreamWriter
+    ) -> dict[str, Any]:
+        try:
+            match message.get("type"):
+                case "ping":
+                    return {"type": "pong"}
+                case "request":
+                    return await self._ask(message, writer)
+            raise ToolInputError("unknown message type")
+        except ToolError as error:
+            return {"type": "error", "message": str(error), "status": error.status}
+
+    async def _ask(
+        self, message: Mapping[str, Any], writer: asyncio.StreamWriter
+    ) -> dict[str, Any]:
+        id_ = message.get("id")
+        try:
+            question = read_question(message.get("request"))
+        except ValueError as error:
+            raise ToolInputError(f"invalid request: {error}") from error
+        if not isinstance(id_, str) or not _ID.fullmatch(id_):
+            raise ToolInputError("the id of a request must be letters, digits and dashes")
+        timeout_s = min(question.timeout_s, MAX_WAIT_S)
+        work = bounded(self._handler(question), timeout_s, _GRACE_S)
+        asking = asyncio.ensure_future(work)
+        gone = asyncio.ensure_future(_hung_up(writer))
+        gone.add_done_callback(lambda _: asking.cancel())
+        try:
+            await asyncio.wait((asking,))
+        finally:
+            gone.cancel()
+            await asyncio.wait((asking, gone))
+        return _decision(id_, question, asking)
+
+
+async def _hung_up(writer: asyncio.StreamWriter) -> None:
+    poll = select.poll()
+    poll.register(writer.get_extra_info("socket"), 0)
+    while not poll.poll(0) and not writer.is_closing():  # noqa: ASYNC110  # nobody tells
+        await asyncio.sleep(_HUNG_UP_S)
+
+
+def _decision(id_: str, question: Question, asked: asyncio.Future[Any]) -> dict[str, Any]:
+    if asked.cancelled():
+        raise ToolError("the asker hung up")
+    if (error := asked.exception()) is not None:
+        log.warning("asking a person failed: %r", error)
+        raise ToolError("nobody answered")
+    answer = asked.result()
+    if wrong := fault(question, answer):
+        raise ToolError(f"what was answered does not count: {wrong}")
+    said = {"extent": answer.extent, "reason": answer.reason, "by": answer.by}
+    given = {key: value for key, value in said.items() if value}
+    return {"type": "decision", "id": id_, "decision": choice_of(answer), **given}

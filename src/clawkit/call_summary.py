@@ -1,0 +1,35 @@
+"""What a call of a tool is about, in a few words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from clawkit.text import one_line
+
+MAX_CHARS = 100
+_TELLING = ("command", "path", "pattern", "sessionId", "url", "query")
+_PATCH_LINES = ("*** Add File:", "*** Update File:", "*** Delete File:")
+
+
+def summarize_params(params: Any, max_chars: int = MAX_CHARS) -> str:
+    """The telling parameter alone, the files of a patch, else all parameters."""
+    if isinstance(params, str):
+        return one_line(params, max_chars)
+    if not isinstance(params, Mapping):
+        return ""
+    patch = params.get("input")
+    if isinstance(patch, str):
+        lines = patch[:20_000].split("\n")
+        names = [row.partition(":")[2].strip() for row in lines if row.startswith(_PATCH_LINES)]
+        return one_line(", ".join(names) or patch, max_chars)
+    for key in _TELLING:
+        if isinstance(params.get(key), str):
+            action = params.get("action")
+            start = f"{action} " if isinstance(action, str) else ""
+            return one_line(f"{start}{params[key]}", max_chars)
+    if isinstance(params.get("plan"), list):
+        return ""
+    pairs = (f"{key}={json.dumps(value, default=str)}" for key, value in params.items())
+    return one_line(", ".join(pairs), max_chars)

@@ -1,0 +1,258 @@
+"""`clawkit approvals allowlist`: what may run without a question."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clawkit.cli.options import json_option, print_json, refuse_commands, warn
+from clawkit.config.paths import approvals_file
+from clawkit.text import human_time, nearest, one_line, printable
+
+if TYPE_CHECKING:
+    from clawkit.approvals.types import Entry
+
+_EVERY = "*"
+
+
+@click.group()
+def allowlist() -> None:
+    """List, add and remove programs that run on the host without asking."""
+
+
+@allowlist.command("list")
+@json_option
+def list_(as_json: bool) -> None:
+    """List the entries, and when each was last used."""
+    from clawkit.approvals.entries import describe_entry, entry_to_json
+    from clawkit.approvals.file import read_document
+
+    document = read_document(approvals_file(os.environ))
+    if as_json:
+        print_json(
+            [
+                {"agent": item.agent, **entry_to_json(item.entry), "lastUsedAtMs": item.used_ms}
+                for item in document.items
+            ]
+        )
+        return
+    if not document.items:
+        click.echo(
+            "The allowlist is empty. Try: clawkit approvals allowlist add git --args git", err=True
+        )
+    now = time.time()
+    for item in document.items:
+        used = "never used"
+        if item.used_ms is not None:
+            used = f"used {human_time(max(0.0, now - item.used_ms / 1000))} ago"
+        who = "" if item.agent == _EVERY else f"  (agent {_one(item.agent)})"
+        click.echo(f"{_one(item.entry.id[:8]):8}  {describe_entry(item.entry)}{who}  ", nl=False)
+        click.secho(f"[{used}]", dim=True)
+
+
+@allowlist.command()
+@click.argument("pattern", required=False)
+@click.option(
+    "--agent", default=_EVERY, show_default=True, help="Agent the entry is for; * for all."
+)
+@click.option(
+    "--args",
+    "rule",
+    metavar="PRESET|any|JSON",
+    help="Which arguments: a preset such as git, or a rule such as "
+    '\'{"subcommand": ["status"]}\'; any for all of them. Default: all but code and '
+    "exfiltration of data.",
+)
+@click.option("--preset", metavar="NAME", help="Like --args NAME, for all programs of the preset.")
+@click.option(
+    "--arg-pattern",
+    metavar="REGEX",
+    help="A pattern to find in the arguments, joined by spaces: '^status$'.",
+)
+@click.option(
+    "--children",
+    type=click.Choice(["any", "named"]),
+    help="What the program may start itself: anything, or only what its preset names. "
+    "Default: any, or what the preset says.",
+)
+@click.option("--no-network", is_flag=True, help="Without the network.")
+@click.option(
+    "--host",
+    "hosts",
+    metavar="NAME",
+    multiple=True,
+    help="A host it may reach, instead of the whole network; it then runs in the sandbox.",
+)
+@click.option(
+    "--read", "read", metavar="PATH", multiple=True, help="A secret path it may read nevertheless."
+)
+@click.option(
+    "--write",
+    "write",
+    metavar="PATH",
+    multiple=True,
+    help="A path outside the workspace it may write.",
+)
+@json_option
+def add(
+    pattern: str | None,
+    agent: str,
+    rule: str | None,
+    preset: str | None,
+    arg_pattern: str | None,
+    children: str | None,
+    no_network: bool,
+    hosts: tuple[str, ...],
+    read: tuple[str, ...],
+    write: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Let a program run on the host without asking, confined.
+
+    PATTERN is a name such as git (only when called by it and found in PATH), or a path such as
+    /usr/bin/git, '/opt/tools/*' or '~/bin/**'.
+
+    \b
+    clawkit approvals allowlist add --preset git
+    clawkit approvals allowlist add /usr/bin/make --args '{"subcommand": ["test", "lint"]}'
+    clawkit approvals allowlist add aws --read ~/.aws
+    """
+    from clawkit.approvals.entries import (
+        describe_entry,
+        entry_to_json,
+        read_entry,
+        validate_pattern,
+    )
+    from clawkit.approvals.file import add_entry
+
+    refuse_commands()
+    if preset is not None:
+        if rule is not None:
+            raise click.UsageError("--preset and --args cannot be combined")
+        pattern, rule = pattern or _EVERY, preset
+    if pattern is None:
+        raise click.UsageError("name a program: clawkit approvals allowlist add git")
+    if problem := validate_pattern(pattern):
+        raise click.UsageError(f"PATTERN: {problem}")
+    given: dict[str, Any] = {"pattern": pattern}
+    given |= {"args": _read_rule(rule)} if rule is not None else {}
+    given |= {"argPattern": _read_pattern(arg_pattern)} if arg_pattern is not None else {}
+    given |= {"children": children} if children is not None else {}
+    if no_network or hosts or read or write:
+        given["grants"] = _grants(rule, no_network=no_network, hosts=hosts, read=read, write=write)
+    try:
+        entry = read_entry(given)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    document, added = add_entry(approvals_file(os.environ), agent, entry)
+    warn(_doubts(entry))
+    if as_json:
+        print_json({"added": added, "revision": document.revision, **entry_to_json(entry)})
+        return
+    word = "allowed" if added else "was allowed already"
+    click.echo(f"{word}: {describe_entry(entry)}", err=True)
+
+
+def _grants(
+    rule: str | None,
+    *,
+    no_network: bool,
+    hosts: tuple[str, ...],
+    read: tuple[str, ...],
+    write: tuple[str, ...],
+) -> dict[str, Any]:
+    """What the entry gets by itself, changed by the options."""
+    from clawkit.approvals.allowlist import PLAIN_GRANTS
+    from clawkit.approvals.presets import PRESETS
+
+    preset = PRESETS.get(rule or "")
+    base = PLAIN_GRANTS if preset is None else preset.grants
+    return {
+        "network": base.network and not no_network and not hosts,
+        "sockets": base.sockets,
+        "hosts": list(hosts),
+        "read": [*base.read, *map(_shorten, read)],
+        "write": [*base.write, *map(_shorten, write)],
+    }
+
+
+def _shorten(path: str) -> str:
+    """A path as entries have it: a shell has made `~` the home directory."""
+    return path if path.startswith("~") else os.path.abspath(path)
+
+
+def _read_rule(text: str) -> object:
+    """The value of `--args`. Raises `click.UsageError` when it is invalid."""
+    if text.lstrip().startswith("{"):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise click.UsageError(f"--args is not JSON: {error}") from None
+    if text == "any":
+        return text
+    from clawkit.approvals.presets import PRESETS
+
+    if text not in PRESETS:
+        close = nearest(text, ("any", *PRESETS), 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(PRESETS)}, any"
+        raise click.UsageError(f"unknown preset {one_line(text, 40)!r}; {hint}")
+    return text
+
+
+def _read_pattern(text: str) -> str:
+    from clawkit.approvals.entries import search_regex
+
+    if search_regex(text, "") is None:
+        raise click.UsageError(
+            f"--arg-pattern: {one_line(text, 80)!r} is invalid: it is empty, too long, or not a "
+            "regular expression without look-around and back-references"
+        )
+    return text
+
+
+def _doubts(entry: Entry) -> Iterator[str]:
+    """Why an entry may not have the effect that was intended."""
+    from clawkit.approvals.entries import is_literal, names_place
+
+    pattern = entry.pattern
+    if entry.args == "any":
+        yield f"{pattern} now runs with any arguments, also those that start other programs"
+    given = entry.arg_pattern
+    if given is not None and not (given.startswith("^") and given.endswith("$")):
+        yield f"{given} may match anywhere in the arguments; use ^ and $ to match all of them"
+    if is_literal(pattern) and not os.path.isfile(path := os.path.expanduser(pattern)):
+        yield f"{path} does not exist at the moment"
+    if entry.grants is not None and entry.grants.hosts:
+        yield f"{pattern} runs in the sandbox, because only the sandbox can restrict hosts"
+    if not names_place(pattern) and not set(pattern) & set("*?["):
+        import shutil
+
+        if shutil.which(pattern) is None:
+            yield f"{pattern} is not in PATH at the moment"
+
+
+@allowlist.command()
+@click.argument("which", metavar="ID|PATTERN")
+@click.option("--agent", help="Only entries for this agent.")
+@json_option
+def remove(which: str, agent: str | None, as_json: bool) -> None:
+    """Remove an entry, by its id, a prefix of it, or its pattern."""
+    from clawkit.approvals.entries import describe_entry, entry_to_json
+    from clawkit.approvals.file import remove_entry
+
+    refuse_commands()
+    document, item = remove_entry(approvals_file(os.environ), agent, which)
+    if as_json:
+        removed = {"agent": item.agent, **entry_to_json(item.entry)}
+        print_json({"revision": document.revision, "removed": removed})
+    else:
+        click.echo(f"removed: {describe_entry(item.entry)}", err=True)
+
+
+def _one(text: str) -> str:
+    return one_line(printable(text), 40)

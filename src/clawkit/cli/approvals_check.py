@@ -1,0 +1,397 @@
+"""`clawkit approvals check`: what would become of a command, part by part, without running it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, BinaryIO, Literal, get_args
+
+import click
+import msgspec
+
+from clawkit.agent.assemble import assemble
+from clawkit.approvals.effective_policy import resolve_host
+from clawkit.approvals.entries import describe_grants, entry_to_json, read_entry
+from clawkit.approvals.judge import Judge
+from clawkit.approvals.prompt import show_command, warnings_about
+from clawkit.approvals.protocols import Confines, Request
+from clawkit.approvals.types import Decision, Entry, Judged, Match, Miss, Policy, Program
+from clawkit.cli.options import Settings
+from clawkit.config.sections.tools import Ask, Security
+from clawkit.errors import ToolAuthorizationError
+from clawkit.process.protocols import NO_GRANTS, BaseEnvironment
+from clawkit.runtime import resolve_workspace
+from clawkit.services import Services
+from clawkit.text import nearest, one_line
+
+MAX_LINE = 16 * 1024 * 1024
+_LONG = 32 * 1024
+_KEYS: dict[str, type] = {
+    "command": str,
+    "cwd": str,
+    "env": dict,
+    "allowlist": list,
+    "safeBins": list,
+    "security": str,
+    "ask": str,
+    "strictInlineEval": bool,
+    "place": str,
+}
+PLACES = ("auto", "sandbox", "host")
+_KINDS = {str: "a string", dict: "an object", list: "a list", bool: "true or false"}
+_NOT_ANALYSED = ("full", "deny", "document", "host")
+_COLOURS = {"allow": "green", "ask": "yellow", "deny": "red"}
+
+
+class Checker:
+    """Judges commands with the settings in force, or with others in their place."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._here = resolve_workspace(
+            settings.loaded.config, settings.scope.agent, settings.workspace
+        )
+        self._env: dict[str, str] | None = None
+        self._rules = assemble(settings.loaded.config, settings.scope)
+        self.backend = ""
+        """The sandbox that the last case was judged with; empty for none."""
+
+    def check(self, case: object) -> Decision:
+        """The decision about a case. Raises ValueError, in words, for one that makes no sense."""
+        given = _read_case(case)
+        cwd = os.path.normpath(os.path.join(self._here, given["cwd"] or ""))
+        # Whoever names a directory means the workspace, unless one was named as well.
+        place = self._here if self._settings.workspace else cwd
+        scope = self._settings.scope
+        services = Services(self._settings.loaded, scope, place, rules=self._rules)
+        env = given["env"]
+        try:
+            wanted = self._find_place(given, services)
+        except ToolAuthorizationError as error:
+            return Decision("deny", Policy("deny", "off"), str(error), code=error.reason)
+        request = Request(
+            given["command"],
+            cwd,
+            self._surroundings(services) if env is None else env,
+            agent=scope.agent,
+            wanted=wanted,
+        )
+        return _changed(services.judge(), given).judge(request)
+
+    def _find_place(
+        self, case: Mapping[str, Any], services: Services
+    ) -> Literal["auto", "sandbox", "host"]:
+        """Where the case is judged for. Raises `ToolAuthorizationError` where no command runs."""
+        place: Literal["auto", "sandbox", "host"] | None = case["place"]
+        is_about_list = case["allowlist"] is not None or case["safeBins"] is not None
+        if place is None and is_about_list:
+            # The question is what that list allows, and the sandbox needs no list.
+            place = "host"
+        self.backend = ""
+        if place == "host":
+            return place
+        confines: Any = services[Confines]
+        self.backend = confines.choice.backend or ""
+        if place == "sandbox":
+            return place
+        if problem := confines.problem:
+            raise ToolAuthorizationError(problem, reason="sandbox")
+        config, scope = self._settings.loaded.config, self._settings.scope
+        override = config.agents.get(scope.agent).tools.exec
+        return resolve_host(
+            config.tools.exec.merged(override).host,
+            None,
+            sandboxed=scope.sandboxed,
+            elevated=False,
+            available=("gateway", "sandbox") if self.backend else ("gateway",),
+            node=None,
+        ).wanted
+
+    def would_allow(self, entry: Entry, program: Mapping[str, Any], cwd: str) -> bool:
+        """Whether an entry alone would let a program of the log run."""
+        command = shlex.join([program["resolved"], *program["argv"][1:]])
+        case = {"command": command, "cwd": cwd, "allowlist": [entry_to_json(entry)]}
+        rules = {"safeBins": [], "security": "allowlist", "ask": "on-miss"}
+        try:
+            return self.check({**case, **rules}).verdict == "allow"
+        except ValueError:
+            return False
+
+    def _surroundings(self, services: Services) -> dict[str, str]:
+        if self._env is None:
+            import asyncio
+
+            around: Any = services[BaseEnvironment]
+            self._env = dict(asyncio.run(around.variables()))
+        return self._env
+
+
+def _read_case(case: object) -> dict[str, Any]:
+    """All keys of a case, None for those that are missing. Raises ValueError."""
+    if not isinstance(case, dict) or "command" not in case:
+        raise ValueError('must be an object like {"command": "ls -la"}')
+    for key in case:
+        if key not in _KEYS and key != "id":
+            close = nearest(key, _KEYS, 1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(_KEYS)}"
+            raise ValueError(f"has the unknown key {one_line(key, 40)!r}; {hint}")
+    given = {key: case.get(key) for key in _KEYS}
+    for key, kind in _KEYS.items():
+        if not isinstance(given[key], kind) and (given[key] is not None or key == "command"):
+            raise ValueError(f"{key}: must be {_KINDS[kind]}, not {_show_value(given[key])}")
+    choices = (("security", get_args(Security)), ("ask", get_args(Ask)), ("place", PLACES))
+    for key, known in choices:
+        if given[key] is not None and given[key] not in known:
+            raise ValueError(f"{key}: {_show_value(given[key])} is none of {', '.join(known)}")
+    for key, values in (("safeBins", given["safeBins"]), ("env", (given["env"] or {}).values())):
+        for value in values or ():
+            if not isinstance(value, str):
+                raise ValueError(f"{key}: must contain strings, not {_show_value(value)}")
+    texts = {"command": given["command"], "cwd": given["cwd"] or ""}
+    for key, text in {**texts, **(given["env"] or {})}.items():
+        _check_text(key, text)
+    return given
+
+
+def _show_value(value: object) -> str:
+    return one_line(json.dumps(value), 40)
+
+
+def _check_text(key: str, text: str) -> None:
+    """Raises ValueError for what the system could not take."""
+    if "\0" in text:
+        raise ValueError(f"{key}: has a NUL character, which the system cannot take")
+    try:
+        size = len(os.fsencode(text))
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{key}: has half a character at position {error.start}") from None
+    if key == "command" and size > _LONG:
+        from clawkit.tools.exec import MAX_COMMAND
+
+        if size >= MAX_COMMAND:
+            raise ValueError(f"{key}: has {size:,} bytes; exec takes less than {MAX_COMMAND:,}")
+
+
+def _changed(judge: Judge, case: Mapping[str, Any]) -> Judge:
+    """The judge with what the case says in place of what is configured."""
+    changes: dict[str, Any] = {}
+    if case.get("security") or case.get("ask"):
+        security, ask = judge.settings.policy()
+        changes |= {"mode": None, "security": case.get("security") or security}
+        changes |= {"ask": case.get("ask") or ask}
+    if case.get("safeBins") is not None:
+        changes["safe_bins"] = case["safeBins"]
+    if case.get("strictInlineEval") is not None:
+        changes["strict_inline_eval"] = case["strictInlineEval"]
+    judge = replace(
+        judge,
+        settings=msgspec.structs.replace(judge.settings, **changes),
+        ignore_floor="security" in changes,
+    )
+    if case.get("allowlist") is not None:
+        entries = tuple(read_entry(each) for each in case["allowlist"])
+        judge = replace(judge, more=entries, only_more=True)
+    return judge
+
+
+def to_json(decision: Decision) -> dict[str, Any]:
+    """The decision for programs."""
+    grants = {} if decision.grants == NO_GRANTS else {"grants": _grants(decision)}
+    return {
+        "verdict": decision.verdict,
+        "reason": decision.reason,
+        "code": decision.code,
+        "toAllow": decision.to_allow,
+        "security": decision.policy.security,
+        "ask": decision.policy.ask,
+        "sources": list(decision.policy.sources),
+        "analysis": _analysis(decision),
+        "segments": [part for judged in decision.segments for part in _parts(judged)],
+        "programs": None if decision.programs is None else list(decision.programs),
+        "always": [{"extent": each.extent, "rule": each.words} for each in decision.offers],
+        "place": None if decision.verdict == "deny" else decision.place,
+        **grants,
+    }
+
+
+def _grants(decision: Decision) -> dict[str, Any]:
+    """What it gets beyond the sandbox, without what it does not."""
+    given = decision.grants._asdict().items()
+    return {key: value if value is True else list(value) for key, value in given if value}
+
+
+def _analysis(decision: Decision) -> dict[str, Any] | None:
+    """What is understood of the command; None when it was not analysed."""
+    is_seen = decision.segments or decision.doubt is not None
+    if decision.code in _NOT_ANALYSED or (decision.code == "sandbox" and not is_seen):
+        return None
+    if (doubt := decision.doubt) is not None:
+        return {"ok": False, "reason": doubt.reason, "code": doubt.code, "position": doubt.at}
+    # In the sandbox it is not rebuilt: the shell gets it as it was written.
+    return {"ok": True} if decision.place == "sandbox" else {"ok": True, "rebuilt": decision.run}
+
+
+def _parts(judged: Judged) -> Iterator[dict[str, Any]]:
+    segment = judged.segment
+    for program, result in _pairs(judged):
+        part: dict[str, Any] = {"text": segment.text, "argv": [], "resolved": ""}
+        if program is not None:
+            part["argv"] = [arg.text for arg in program.argv]
+            part |= {"resolved": program.resolved, "real": program.real, "cwd": program.cwd}
+        elif segment.builtin:
+            part |= {"argv": [segment.builtin], "builtin": segment.builtin}
+        yield part | _result(result)
+
+
+def _pairs(judged: Judged) -> Iterator[tuple[Program | None, Match | Miss]]:
+    """Each result with the program it is about, if it is about one."""
+    programs = judged.segment.programs
+    for number, result in enumerate(judged.results):
+        yield (programs[number] if number < len(programs) else None), result
+
+
+def _result(result: Match | Miss) -> dict[str, Any]:
+    if isinstance(result, Match):
+        return {"by": result.by, "reason": result.rule, "children": result.children}
+    return {"by": None, "reason": result.reason, "code": result.code, "toAllow": result.to_allow}
+
+
+def say_place(decision: Decision, backend: str) -> str:
+    """Where it runs, in words such as `in the sandbox (bwrap)`; `backend` is the sandbox."""
+    if decision.place == "sandbox":
+        return f"in the sandbox ({backend})" if backend else "in the sandbox"
+    how = "confined, by entry" if decision.place == "entry" else "unconfined"
+    return f"on the host, {how}"
+
+
+def show(decision: Decision, command: str, backend: str = "") -> None:
+    """The decision for a person; `backend` is the sandbox that there is."""
+    place = say_place(decision, backend)
+    click.secho(decision.verdict, fg=_COLOURS[decision.verdict], bold=True, nl=False)
+    click.echo(f"{f', {place}' if decision.verdict == 'allow' else ''}: {_one(decision.reason)}")
+    if decision.verdict == "ask":
+        click.echo(f"  if approved, it runs {place}")
+    for warning in warnings_about(command):
+        click.echo(f"  careful: {warning}")
+    if decision.grants != NO_GRANTS:
+        click.echo(f"  granted beyond the sandbox: {describe_grants(decision.grants)}")
+    # In the sandbox no part of it needs a rule.
+    is_inside = decision.place == "sandbox"
+    for judged in () if is_inside else decision.segments:
+        click.echo(f"  {_short(judged.segment.text, 100)}")
+        for program, result in _pairs(judged):
+            _show_result(program, result, decision)
+    if decision.doubt is not None and decision.doubt.code != "empty" and not is_inside:
+        _point(command, decision.doubt.at)
+    if decision.verdict == "allow" and decision.segments and not is_inside:
+        _show_run(decision)
+    if decision.policy.sources:
+        click.echo(f"  in force: {'; '.join(map(_one, decision.policy.sources))}")
+    if advice := _advise(decision):
+        click.echo(advice)
+
+
+def _show_result(program: Program | None, result: Match | Miss, decision: Decision) -> None:
+    path = f"{_one(program.resolved)}: " if program is not None and program.resolved else ""
+    if isinstance(result, Match):
+        click.secho("    ok    ", fg="green", nl=False)
+        click.echo(f"{path}{_one(result.rule)}")
+        return
+    word, colour = ("no", "red") if decision.verdict == "deny" else ("asks", "yellow")
+    click.secho(f"    {word:4}  ", fg=colour, nl=False)
+    click.echo(f"{path}{_one(result.reason)}")
+    # With one for the whole command, or where none helps, there is no point in it.
+    if result.to_allow and not decision.to_allow and _is_about_rules(decision):
+        click.echo(f"          to allow it: {result.to_allow}")
+
+
+def _show_run(decision: Decision) -> None:
+    click.echo(f"  runs as: {_short(decision.run, 400)}")
+    if decision.programs is not None:
+        only = ", ".join(map(_one, decision.programs)) or "no program at all"
+        click.echo(f"  the kernel lets it start only (where it has Landlock): {only}")
+
+
+def _advise(decision: Decision) -> str:
+    """What to do for the command to run unasked."""
+    if decision.to_allow:
+        return f"To allow it from now on: {decision.to_allow}"
+    if decision.verdict == "allow" or decision.code in (*_NOT_ANALYSED, "sandbox"):
+        return ""
+    if decision.policy.ask == "always" and not decision.human_only:
+        return "No rule changes that while every command needs approval."
+    if decision.doubt is not None and decision.doubt.code != "empty":
+        return (
+            "No rule can allow it as written; a person can, each time. Without the uncertain part, "
+            "each of its commands is checked by itself."
+        )
+    return "No rule can allow it as written; a person can, each time."
+
+
+def _is_about_rules(decision: Decision) -> bool:
+    return not decision.human_only and decision.policy.ask != "always"
+
+
+def _one(text: str) -> str:
+    return show_command(text, keep="")
+
+
+def _short(text: str, most: int) -> str:
+    """On one line, after whatever cannot be seen was spelled out."""
+    return one_line(show_command(text), most)
+
+
+def _point(command: str, at: int) -> None:
+    """The place in the command where it stopped being clear."""
+    start = command.rfind("\n", 0, at) + 1
+    end = command.find("\n", at)
+    line = command[start : end if end >= 0 else len(command)]
+    left = max(0, at - start - 40)
+    before = _one(line[left : at - start])
+    click.echo(f"    {before}{_one(line[at - start :][:60])}")
+    click.echo(f"    {' ' * len(before)}^ here")
+
+
+def check_lines(checker: Checker, lines: BinaryIO) -> int:
+    """One answer per line; 1 when a line made no sense."""
+    worst, number = 0, 0
+    while line := lines.readline(MAX_LINE + 1):
+        number += 1
+        if not line.strip():
+            continue
+        answer = _answer(checker, line, number)
+        worst = max(worst, int("error" in answer))
+        click.echo(json.dumps(answer, ensure_ascii=False))
+        sys.stdout.flush()
+        while len(line) > MAX_LINE and not line.endswith(b"\n"):
+            line = lines.readline(MAX_LINE + 1)
+            if not line:
+                break
+    return worst
+
+
+def _answer(checker: Checker, line: bytes, number: int) -> dict[str, Any]:
+    answer: dict[str, Any] = {}
+    try:
+        if len(line) > MAX_LINE:
+            raise ValueError(f"is longer than {MAX_LINE:,} bytes")
+        case = _parse(line)
+        if isinstance(case, dict) and case.get("id") is not None:
+            if not isinstance(case["id"], str | int):
+                raise ValueError("id: must be a string or a whole number")
+            answer["id"] = case["id"]
+        return answer | to_json(checker.check(case))
+    except ValueError as error:
+        said = f"line {number} {error}"
+        return answer | {"verdict": "deny", "error": said, "analysis": None, "segments": []}
+
+
+def _parse(line: bytes) -> object:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"is not JSON: {error}") from None

@@ -1,0 +1,532 @@
+"""What `clawkit doctor` checks: machine, home, configuration, policy, secrets, files, commands."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import os
+import platform
+import re
+import shlex
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from clawkit.agent.assemble import assemble
+from clawkit.approvals.effective_policy import combine
+from clawkit.approvals.file import BadDocumentError, read_document
+from clawkit.approvals.safe_bins import safe_bin_warnings
+from clawkit.approvals.types import Policy, Rules
+from clawkit.cli.chat import has_tui
+from clawkit.cli.onboarding.write import find_openclaw
+from clawkit.cli.options import workspace_warning
+from clawkit.config.file_edit import content
+from clawkit.config.json5 import Json5Error, format_path
+from clawkit.config.load import Loaded, load
+from clawkit.config.migrate import Migration, migrations
+from clawkit.config.model import Config
+from clawkit.config.modelref import ModelRef, normalize_provider
+from clawkit.config.no_effect import find as no_effect
+from clawkit.config.paths import approvals_file, commands_dir, home, include_roots, sessions_file
+from clawkit.config.schema import ROOT, Path, below, is_secret
+from clawkit.config.secrets import resolve
+from clawkit.config.section import SecretRef, Shape
+from clawkit.config.sections.tools import Fs
+from clawkit.config.sources import ReadError, Source, Tree, read_text, substitute
+from clawkit.core.context import Scope, Sender
+from clawkit.errors import ClawkitError, ConfigError, SecretError, ToolError
+from clawkit.fs.containment import open_inside
+from clawkit.fs.search.engines import find_ripgrep
+from clawkit.lsp.servers import Programs, ServerCatalog
+from clawkit.models.auth_profiles import AUTH_PROFILES as PROFILES_JSON
+from clawkit.models.providers import MODELS_JSON as MODELS_JSON
+from clawkit.models.providers import agent_dir
+from clawkit.process import landlock, records
+from clawkit.sessions.location import locate_store
+
+MAX_AGENTS = 100
+MAX_SITUATIONS = 100
+"""Beyond these a configuration is too large to be checked case by case."""
+MAX_LISTED = 20
+"""Old spellings that are listed one by one."""
+
+_VARIABLE = re.compile(r"\$\{?([A-Z_][A-Z0-9_]*)")
+
+
+Level = Literal["ok", "warn", "error"]
+
+
+class Finding(NamedTuple):
+    """The result of one check."""
+
+    section: str
+    level: Level
+    what: str
+    do: str = ""
+    """What to type or to change; empty when there is nothing to do."""
+
+
+def check_platform() -> Iterator[Finding]:
+    system = platform.system()
+    what = f"Python {platform.python_version()} on {system} {platform.release()}"
+    yield Finding("platform", "ok", what)
+    if system != "Linux":
+        yield Finding(
+            "platform", "warn", f"clawkit is made for Linux; on {system} there is less isolation"
+        )
+    elif not _kernel_resolves_paths():
+        yield Finding(
+            "platform",
+            "warn",
+            "the kernel does not offer openat2, so the file tools refuse every symbolic link",
+            "use Linux 5.6 or newer; in a container, allow openat2 in its seccomp profile",
+        )
+
+
+def _kernel_resolves_paths() -> bool:
+    """Whether a link below a root can be followed; /proc/self is one that is always there."""
+    try:
+        root = os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        os.close(open_inside(root, "/proc", "self", os.O_PATH | os.O_DIRECTORY))
+    except (OSError, ClawkitError):
+        return False
+    finally:
+        os.close(root)
+    return True
+
+
+def check_home(env: Mapping[str, str]) -> Iterator[Finding]:
+    path = home(env)
+    quoted = shlex.quote(path)
+    obstacle = obstacle_at(path)
+    try:
+        info = os.stat(path)
+    except FileNotFoundError:
+        if obstacle:
+            what = f"{path} does not exist and cannot be created: {obstacle.why}"
+            yield Finding("home", "error", what, obstacle.remedy("CLAWKIT_HOME"))
+        else:
+            yield Finding("home", "ok", f"{path} does not exist yet; it is created when needed")
+        return
+    except OSError as error:
+        yield Finding("home", "error", f"{path} cannot be used: {error.strerror}")
+        return
+    if not stat.S_ISDIR(info.st_mode):
+        yield Finding("home", "error", f"{path} is not a directory", f"mv {quoted} {quoted}.old")
+    elif os.geteuid() not in (0, info.st_uid):
+        yield Finding("home", "error", f"{path} belongs to another user", "set CLAWKIT_HOME")
+    elif obstacle:
+        what = f"{path} cannot be written: {obstacle.why}"
+        yield Finding("home", "error", what, obstacle.remedy("CLAWKIT_HOME"))
+    elif info.st_mode & 0o022:
+        what = f"{path} can be changed by other users"
+        yield Finding("home", "error", what, f"chmod 700 {quoted}")
+    elif info.st_mode & 0o055:
+        what = f"{path} can be read by other users"
+        yield Finding("home", "warn", what, f"chmod 700 {quoted}")
+    else:
+        yield Finding("home", "ok", f"{path} is private")
+
+
+def open_files(file: str, env: Mapping[str, str]) -> Iterator[tuple[str, int]]:
+    """Our own files that may hold secrets and that other users can get at, and their modes."""
+    for name in (file, os.path.join(home(env), ".env"), *agent_files(file, env)):
+        try:
+            info = os.lstat(name)
+        except OSError:
+            continue
+        ours = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid()
+        if ours and info.st_mode & 0o077:
+            yield name, stat.S_IMODE(info.st_mode)
+
+
+def agent_files(file: str, env: Mapping[str, str]) -> Iterator[str]:
+    """Files of agents that may hold secrets, as far as the configuration says where they are."""
+    for folder in _agent_folders(file, env):
+        yield os.path.join(folder, MODELS_JSON)
+        yield os.path.join(folder, PROFILES_JSON)
+
+
+def _agent_folders(file: str, env: Mapping[str, str]) -> list[str]:
+    folders: dict[str, None] = {}
+    loaded = _load(file, env)
+    if loaded is not None:
+        agents = loaded.config.agents
+        for name in islice((*agents.by_id(), agents.default_id()), MAX_AGENTS):
+            try:
+                folders[agent_dir(loaded.config, loaded.env, name)] = None
+            except ConfigError:
+                continue  # reported with the models of agents
+    place = os.path.join(home(env), "agents")
+    try:
+        names = sorted(os.listdir(place))
+    except OSError:
+        names = []
+    return list(folders | {os.path.join(place, name, "agent"): None for name in names[:MAX_AGENTS]})
+
+
+def _load(file: str, env: Mapping[str, str]) -> Loaded | None:
+    try:
+        return load(file if os.path.lexists(file) else None, env=env)
+    except ConfigError:
+        return None
+
+
+def open_store(file: str, env: Mapping[str, str]) -> str | None:
+    """The store of conversations, when other users can get at it."""
+    loaded = _load(file, env)
+    try:
+        path = locate_store(loaded.config.session.store, env) if loaded else sessions_file(env)
+        info = os.lstat(path)
+    except (ConfigError, OSError):
+        return None
+    ours = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid()
+    return path if ours and info.st_mode & 0o077 else None
+
+
+def check_open_files(file: str, env: Mapping[str, str]) -> Iterator[Finding]:
+    for name, mode in open_files(file, env):
+        level: Level = "error" if mode & 0o022 else "warn"
+        what = f"{name} can be {'changed' if mode & 0o022 else 'read'} by other users"
+        yield Finding("home", level, what, f"chmod 600 {shlex.quote(name)}")
+
+
+def config_errors(error: ConfigError) -> Iterator[Finding]:
+    for issue in error.issues:
+        place = f"edit {issue.file}" + (f", line {issue.line}" if issue.line else "")
+        yield Finding("config", "error", str(issue), place if issue.file else "")
+
+
+def check_config(loaded: Loaded, file: str) -> Iterator[Finding]:
+    if loaded.file is None:
+        what = f"{file} does not exist, so the defaults apply"
+        yield Finding("config", "ok", what, "clawkit config set tools.profile coding")
+        if other := find_openclaw(loaded.env):
+            what = f"{other} exists, but is not used"
+            do = f"clawkit onboard copies it, or: export CLAWKIT_CONFIG={shlex.quote(other)}"
+            yield Finding("config", "warn", what, do)
+    else:
+        more = len(loaded.files) - 1
+        included = f", with {more} included" if more else ""
+        yield Finding("config", "ok", f"{loaded.file} is valid{included}")
+    for issue in loaded.warnings:
+        yield Finding("config", "warn", str(issue))
+    for section, message in no_effect(loaded.config):
+        yield Finding("config", "warn", f"{section}: {message}")
+
+
+def check_old_spellings(file: str, env: Mapping[str, str]) -> Iterator[Finding]:
+    """Old spellings in the file, which can be brought up to date, and in those it includes."""
+    try:
+        text = read_text(file)
+        ours = migrations(content(text))
+        tree = Tree(Source(file, text), include_roots(env))
+    except (ReadError, Json5Error):
+        return
+    known = {each.path for each in ours}
+    found = [_old(each, "clawkit doctor --fix") for each in ours]
+    for each in migrations(tree.value):
+        place, line = tree.locate(each.path)
+        if each.path not in known and place != file:
+            found.append(_old(each, f"edit {place}, line {line}"))
+    yield from found[:MAX_LISTED]
+    if len(found) > MAX_LISTED:
+        more = len(found) - MAX_LISTED
+        what = "1 more old spelling" if more == 1 else f"{more} more old spellings"
+        yield Finding("config", "warn", what)
+
+
+def _old(found: Migration, do: str) -> Finding:
+    what = f"{format_path(found.path)} is an old spelling: {found.why}"
+    return Finding("config", "warn", what, do)
+
+
+def check_policy(config: Config) -> Iterator[Finding]:
+    """Remarks of the policy on every agent, in every situation the configuration knows."""
+    agents = list(config.agents.by_id()) or ["main"]
+    remarks: dict[str, None] = {}
+    situations = (scope for agent in agents[:MAX_AGENTS] for scope in _situations(config, agent))
+    for scope in islice(situations, MAX_SITUATIONS):
+        try:
+            remarks |= dict.fromkeys(assemble(config, scope).warnings)
+        except ConfigError as error:
+            remarks |= dict.fromkeys(map(str, error.issues))
+    for remark in remarks:
+        yield Finding("policy", "warn", remark)
+    if len(agents) > MAX_AGENTS:
+        what = f"only the first {MAX_AGENTS} of {len(agents)} agents were checked"
+        yield Finding("policy", "warn", what)
+    if not remarks:
+        names = ", ".join(agents[:6]) + (", …" if len(agents) > 6 else "")
+        yield Finding("policy", "ok", f"every entry matches something, for {names}")
+
+
+def _situations(config: Config, agent: str) -> Iterator[Scope]:
+    """Scopes that between them bring every list of tools into play."""
+    owner = Sender(owner=True)
+    yield Scope(agent=agent, sender=owner)
+    yield Scope(agent=agent, sender=owner, sandboxed=True)
+    yield Scope(agent=agent, sender=owner, depth=1)
+    tools = config.agents.get(agent).tools
+    for key in {**config.tools.by_provider, **tools.by_provider}:
+        provider, _, model = key.strip().partition("/")
+        ref = ModelRef(normalize_provider(provider), model or "any")
+        yield Scope(agent=agent, sender=owner, model=ref)
+    for key in {**config.tools.tools_by_sender, **tools.tools_by_sender}:
+        yield _from_sender(Scope(agent=agent), key)
+    for channel, settings in config.channels.items():
+        accounts = [("", settings), *settings.accounts.items()]
+        for account, its in accounts:
+            for group, policy in its.groups.items():
+                scope = Scope(agent=agent, channel=channel, account=account, group=group)
+                yield scope
+                yield from (_from_sender(scope, key) for key in policy.tools_by_sender)
+
+
+def _from_sender(scope: Scope, key: str) -> Scope:
+    """A scope with the sender that a key of `toolsBySender` names."""
+    kind, _, name = key.strip().lower().partition(":")
+    if kind == "channel":
+        channel, _, sender = name.partition(":")
+        return replace(scope, channel=channel, sender=Sender(id=sender))
+    if kind in ("id", "e164", "username", "name"):
+        named: dict[str, Any] = {kind: name}
+        return replace(scope, sender=Sender(**named))
+    return replace(scope, sender=Sender(id=key.strip()))
+
+
+def check_secrets(loaded: Loaded, *, allow_exec: bool) -> Iterator[Finding]:
+    for path, value in _secret_references(loaded.raw, ROOT, ()):
+        where = format_path(path)
+        ref: SecretRef | str = value
+        if isinstance(value, dict):
+            ref = msgspec.convert(substitute(value, loaded.env), SecretRef)
+        if isinstance(ref, SecretRef) and ref.source == "exec" and not allow_exec:
+            what = f"{where}: not checked, because that runs a command"
+            yield Finding("secrets", "warn", what, "clawkit doctor --allow-exec")
+            continue
+        try:
+            resolve(ref, loaded.config, loaded.env)
+        except SecretError as error:
+            yield Finding("secrets", "error", f"{where}: {error}", _how_to_set(ref))
+        else:
+            yield Finding("secrets", "ok", f"{where}: found")
+
+
+def _how_to_set(ref: SecretRef | str) -> str:
+    if isinstance(ref, str):
+        names = _VARIABLE.findall(ref)
+    else:
+        names = [ref.id] if ref.source == "env" else []
+    return f"export {names[0]}=..., or put it into .env in the home directory" if names else ""
+
+
+def _secret_references(value: Any, shape: Shape, path: Path) -> Iterator[tuple[Path, Any]]:
+    """Every place that refers to a secret instead of holding one."""
+    if is_secret(shape):
+        if isinstance(value, dict) or (isinstance(value, str) and value.startswith("$")):
+            yield path, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _secret_references(item, below(shape, key)[1], (*path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _secret_references(item, below(shape, index)[1], (*path, index))
+
+
+def check_workspaces(config: Config) -> Iterator[Finding]:
+    """The directories that agents work in."""
+    if config.agents.defaults.workspace is None and (problem := workspace_warning(os.getcwd())):
+        what, _, do = problem.partition(". ")
+        yield Finding("workspace", "warn", what, do)
+    places = {"agents.defaults": config.agents.defaults.workspace}
+    places |= {f"agent {name!r}": agent.workspace for name, agent in config.agents.by_id().items()}
+    for who, place in islice(places.items(), MAX_AGENTS):
+        if place is None:
+            continue
+        path = os.path.abspath(os.path.expanduser(place))
+        if problem := workspace_warning(path):
+            what = f"{who}: {problem.partition('. ')[0]}"
+            yield Finding("workspace", "warn", what, "set its workspace to a project's directory")
+        elif os.path.isdir(path) and os.access(path, os.R_OK | os.X_OK):
+            yield Finding("workspace", "ok", f"{who} works in {path}")
+        elif os.path.isdir(path):
+            yield Finding("workspace", "error", f"{who}: {path} cannot be read")
+        else:
+            what = f"{who}: {path} is not a directory"
+            yield Finding("workspace", "error", what, f"mkdir -p {shlex.quote(path)}")
+
+
+def check_commands(config: Config) -> Iterator[Finding]:
+    """Whether commands run, and what would keep them from it."""
+    yield from _check_security(config)
+    for folder in config.tools.exec.path_prepend:
+        path = os.path.expanduser(folder)
+        if not os.path.isabs(path):
+            what = f"tools.exec.pathPrepend: {folder!r} is not absolute, so it has no effect"
+            yield Finding("commands", "warn", what, "use an absolute path")
+        elif not os.path.isdir(path):
+            what = f"tools.exec.pathPrepend: {folder!r} is not a directory"
+            yield Finding("commands", "warn", what, "correct it, or remove it")
+    if not os.access("/bin/bash", os.X_OK) and not os.access("/usr/bin/bash", os.X_OK):
+        yield Finding(
+            "commands", "warn", "bash is not installed, so commands run with sh", "install it"
+        )
+    if not sys.executable:
+        what = "Python does not know its own executable, which starts the commands"
+        yield Finding("commands", "error", what, "run clawkit with an ordinary Python")
+    folder = commands_dir(os.environ)
+    if problem := records.distrust(folder):
+        yield Finding("commands", "warn", f"{folder} {problem}", "until then `ps` shows nothing")
+    if importlib.util.find_spec("pyte") is None:
+        what = "full-screen programs cannot be shown: the extra screen is not installed"
+        yield Finding("commands", "warn", what, "pip install 'clawkit[screen]'")
+
+
+def _check_security(config: Config) -> Iterator[Finding]:
+    """Which commands may run, and how well they are held to it."""
+    agent, path = config.agents.default_id(), approvals_file(os.environ)
+    settings = config.tools.exec.merged(config.agents.get(agent).tools.exec)
+    try:
+        document = read_document(path)
+    except BadDocumentError as error:
+        what = f"every command is refused: {error}"
+        yield Finding("commands", "error", what, "correct the file, or move it away")
+        return
+    policy = combine(settings, document.policy_for(agent), where=path)
+    what = f"{_describe(policy)} ({', '.join(policy.sources)})"
+    yield Finding("commands", "ok", what, policy.to_loosen or "clawkit approvals check 'git log'")
+    if policy.security == "allowlist" and not landlock.available():
+        what = "the kernel has no Landlock: allowlisted programs can start any other program"
+        yield Finding("commands", "warn", what, "Linux 5.13 or later has it")
+    rules = Rules(
+        safe_bins=tuple(settings.safe_bins),
+        profiles=settings.safe_bin_profiles,
+        trusted_dirs=tuple(settings.safe_bin_trusted_dirs),
+    )
+    for warning in safe_bin_warnings(rules):
+        yield Finding("commands", "warn", warning, "see tools.exec.safeBins")
+
+
+def _describe(policy: Policy) -> str:
+    if policy.security == "deny":
+        return "no command may run"
+    if policy.ask == "always":
+        return "every command needs approval"
+    if policy.security == "full":
+        return "every command runs without asking, with your permissions"
+    others = "is refused" if policy.ask == "off" else "needs approval"
+    return f"on the host, the allowlist runs without asking, everything else {others}"
+
+
+def check_chat() -> Iterator[Finding]:
+    if not has_tui():
+        what = "the chat shows plain lines: the extra tui is not installed"
+        yield Finding("chat", "warn", what, "pip install 'clawkit[tui]'")
+
+
+def check_files(config: Config) -> Iterator[Finding]:
+    """Everything that limits the file tools."""
+    settings = config.tools.fs
+    yield from _check_roots(settings)
+    yield _check_ripgrep(settings)
+    if landlock.available():
+        yield Finding(
+            "files", "ok", f"the kernel confines helper programs (Landlock {landlock.abi()})"
+        )
+    else:
+        what = (
+            "the kernel has no Landlock: searches are slower, and fewer language servers are used"
+        )
+        yield Finding("files", "warn", what, "use Linux 5.13 or newer with Landlock enabled")
+    yield from _check_servers(settings)
+    if importlib.util.find_spec("pypdfium2") is None:
+        what = "PDF files cannot be read: the extra pdf is not installed"
+        yield Finding("files", "warn", what, "pip install 'clawkit[pdf]'")
+
+
+def _check_roots(settings: Fs) -> Iterator[Finding]:
+    for name, roots in (("readRoots", settings.read_roots), ("writeRoots", settings.write_roots)):
+        for root in roots:
+            path = os.path.expanduser(root)
+            # Others begin at the workspace, of which there may be many.
+            if (os.path.isabs(path) or root.startswith("~")) and not os.path.isdir(path):
+                what = f"tools.fs.{name}: {root!r} is not a directory"
+                yield Finding("files", "warn", what, "correct it, or remove it")
+
+
+def _check_ripgrep(settings: Fs) -> Finding:
+    try:
+        found = find_ripgrep(settings.ripgrep, ())
+    except ToolError as error:
+        return Finding("files", "error", str(error))
+    if found is None:
+        what = "ripgrep is not installed, so grep and find use a slower search"
+        return Finding("files", "warn", what, "pip install 'clawkit[search]'")
+    return Finding("files", "ok", f"ripgrep is {found.program}")
+
+
+def _check_servers(settings: Fs) -> Iterator[Finding]:
+    if not settings.lsp.enabled:
+        return
+    programs = Programs((), dict(os.environ))
+    known = ServerCatalog(settings.lsp, programs, "", can_hold=landlock.available())
+    available = known.available()
+    if available:
+        yield Finding("files", "ok", f"language servers: {', '.join(available)}")
+    else:
+        what = "no language server was found, so problems after an edit are not reported"
+        yield Finding("files", "warn", what, "pip install 'clawkit[lsp]'")
+    for name, server in settings.lsp.servers.items():
+        if server.command and name not in available:
+            what = f"tools.fs.lsp.servers.{name}: {server.command[0]!r} cannot be used"
+            do = "use the absolute path of a program outside the workspace, or install it"
+            yield Finding("files", "warn", what, do)
+
+
+NEEDED = 64 * 1024
+"""Bytes that are free where there is still room for the smallest store."""
+
+
+class WriteObstacle(NamedTuple):
+    """Why nothing can be written somewhere."""
+
+    why: str
+    place: str
+    """The existing directory that it is about."""
+    is_full: bool = False
+
+    def remedy(self, setting: str) -> str:
+        """What to do; `setting` is what puts the files elsewhere."""
+        if self.is_full:
+            return f"free some space there: df -h {shlex.quote(self.place)}"
+        return f"set {setting} to a place that can be written"
+
+
+def obstacle_at(folder: str) -> WriteObstacle | None:
+    """Why files cannot be written to a directory, which need not exist yet; nothing is written."""
+    place = os.path.abspath(folder)
+    while not os.path.lexists(place):
+        place = os.path.dirname(place)
+    try:
+        disk = os.statvfs(place)
+        may_write = os.access(place, os.W_OK | os.X_OK, effective_ids=True)
+    except OSError as error:
+        return WriteObstacle(error.strerror or str(error), place)
+    if disk.f_flag & os.ST_RDONLY:
+        return WriteObstacle(os.strerror(errno.EROFS), place)
+    if not may_write:
+        return WriteObstacle(os.strerror(errno.EACCES), place)
+    # Some file systems do not count their blocks or files: they say that there are none at all.
+    no_room = disk.f_blocks and disk.f_bavail * disk.f_frsize < NEEDED
+    if no_room or (disk.f_files and not disk.f_favail):
+        return WriteObstacle("the disk is full", place, is_full=True)
+    return None

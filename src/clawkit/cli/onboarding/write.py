@@ -1,0 +1,429 @@
+"""What can be chosen, the settings that follow from it, and saving them with the key."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import textwrap
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple
+
+from clawkit.config.file_edit import READONLY, Change, change, content, set_setting, unset_setting
+from clawkit.config.json5 import Node, locate, parse
+from clawkit.config.load import Loaded, loads
+from clawkit.config.migrate import apply_migrations, migrations
+from clawkit.config.modelref import ModelRef, normalize_provider
+from clawkit.config.paths import config_file as usual_file
+from clawkit.config.paths import expand
+from clawkit.config.schema import Path, in_force, spelled, value_at
+from clawkit.config.sections.agents import Agents
+from clawkit.config.sources import ReadError, read_text
+from clawkit.config.text_edit import newline_of
+from clawkit.errors import ConfigError, EditError, Issue
+from clawkit.models.auth_profiles import Profiles
+from clawkit.models.catalog import Catalog
+from clawkit.models.credentials import bad_value
+from clawkit.models.known import PROVIDERS
+from clawkit.models.providers import agent_dir
+from clawkit.text import nearest
+
+CUSTOM, SKIP = "custom-api-key", "skip"
+
+# Id, provider, address where it is not the provider's usual one.
+_TABLE = """
+cerebras-api-key     cerebras
+kimi-code-api-key    kimi
+minimax-global-api   minimax
+minimax-cn-api       minimax      https://api.minimaxi.com/anthropic
+moonshot-api-key     moonshot
+moonshot-api-key-cn  moonshot     https://api.moonshot.cn/v1
+opencode-zen         opencode
+opencode-go          opencode-go
+synthetic-api-key    synthetic
+zai-api-key          zai
+zai-general-api-key  zai          https://api.z.ai/api/paas/v4
+gemini-api-key       google
+"""
+
+
+class AuthChoice(NamedTuple):
+    """One way to get at a model."""
+
+    id: str
+    provider: str = ""
+    """Empty for your own server, and for none."""
+    base_url: str = ""
+    """Where it is, when that is not the provider's usual address."""
+
+    @property
+    def env(self) -> tuple[str, ...]:
+        """Variables that may hold the key."""
+        return PROVIDERS[self.provider].env if self.provider else ()
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it runs on this machine and needs no key."""
+        return bool(self.provider) and PROVIDERS[self.provider].is_local
+
+    @property
+    def words(self) -> str:
+        """What it is, for people."""
+        if self.id == CUSTOM:
+            return "a service that is not in this table, such as one of your own"
+        if self.id == SKIP:
+            return "no model for now"
+        if self.is_local:
+            return f"`{self.provider}` on this machine"
+        return f"`{self.provider}` at `{self.base_url or PROVIDERS[self.provider].base_url}`"
+
+
+def _rows() -> Iterator[AuthChoice]:
+    for known in PROVIDERS.values():
+        yield AuthChoice(known.id if known.is_local else f"{known.id}-api-key", known.id)
+    for line in _TABLE.strip().splitlines():
+        yield AuthChoice(*line.split())
+    yield AuthChoice(CUSTOM)
+    yield AuthChoice(SKIP)
+
+
+CHOICES: dict[str, AuthChoice] = {row.id: row for row in _rows()}
+_SHORT = {"custom": CUSTOM, "none": SKIP}
+
+
+def find_choice(text: str) -> AuthChoice | None:
+    """The choice of that id, or the usual one of a provider."""
+    name = text.strip().lower()
+    provider = normalize_provider(name)
+    for each in (name, provider, f"{provider}-api-key", _SHORT.get(name, "")):
+        if each in CHOICES:
+            return CHOICES[each]
+    return None
+
+
+def unknown_choice(text: str) -> str:
+    """What to say about an id that is none."""
+    name = text.strip().lower()
+    close = nearest(name, tuple(CHOICES))
+    if not close and (meant := nearest(name.partition("-")[0], tuple(PROVIDERS))):
+        close = [each.id for each in CHOICES.values() if each.provider in meant]
+    hint = f" Did you mean {' or '.join(map(repr, close[:3]))}?" if close else ""
+    return f"unknown choice {text[:80]!r}.{hint}\nAll of them: {', '.join(sorted(CHOICES))}"
+
+
+def address_of(choice: AuthChoice, configured: str) -> str:
+    """The address to write down; empty when the one that holds already is right.
+
+    One that a person wrote stays, unless it is that of another choice for the same provider.
+    """
+    if choice.base_url:
+        return choice.base_url
+    others = {each.base_url for each in CHOICES.values() if each.provider == choice.provider}
+    is_other = configured.strip().rstrip("/") in others - {""}
+    return PROVIDERS[choice.provider].base_url if is_other else ""
+
+
+VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,127}")
+MAX_KEY = 8_192
+_PASTED = re.compile(r"(?:export\s+)?[A-Z][A-Z0-9]*_[A-Z0-9_]*=(.*)", re.DOTALL)
+_WIDTH = 100
+_HEADER = """\
+// Settings of clawkit, in JSON5: comments like this one are fine.
+// To change them, edit this file, or type `clawkit configure` or `clawkit config set`.
+"""
+
+
+class Key(NamedTuple):
+    """Where the key comes from. The representation does not show it."""
+
+    source: Literal["env", "typed", "kept", "none"] = "none"
+    """A variable, what was typed, the current credential, or none is needed."""
+    name: str = ""
+    """Of the variable."""
+    secret: str = ""
+    """What was typed."""
+
+    def __repr__(self) -> str:
+        return f"<key: {self.source} {self.name}>"
+
+
+class Setup(NamedTuple):
+    """A model and how it is reached. Without a model only the rest is saved."""
+
+    ref: ModelRef | None = None
+    key: Key = Key()
+    base_url: str = ""
+    """To be written; empty when the provider's own is right."""
+    api: str = ""
+    private: bool = False
+    """Whether it is in a private network."""
+    entry: Mapping[str, Any] | None = None
+    """What is to be written about the model."""
+
+
+class Setting(NamedTuple):
+    """One setting to write; None removes it."""
+
+    path: Path
+    value: Any
+    words: str = ""
+    merge: bool = False
+
+
+def clean_key(text: str) -> str:
+    """A key as it was meant. Raises ValueError, which says what is wrong but not with what."""
+    key = text.strip()
+    if pasted := _PASTED.fullmatch(key):
+        # Nothing comes after the padding that some keys end with.
+        key = pasted[1].strip() if pasted[1].strip("= ") else key
+    if len(key) > 1 and key[0] == key[-1] and key[0] in "\"'":
+        key = key[1:-1].strip()
+    key = key.removeprefix("Bearer ").strip()
+    if not key:
+        raise ValueError("the key is empty")
+    if len(key) > MAX_KEY:
+        raise ValueError(f"a key has at most {MAX_KEY} characters")
+    if not key.isascii() or " " in key or bad_value(key):
+        raise ValueError("a key has no blanks, line breaks or special characters in it")
+    return key
+
+
+def plan(setup: Setup, loaded: Loaded, agent: str) -> list[Setting]:
+    """The settings that make it so. What a person wrote about other things stays."""
+    settings = list(_model(setup, loaded, agent)) if setup.ref else []
+    if loaded.config.tools.profile is None:
+        words = "Which tools the agent has; `clawkit configure tools` shows the others."
+        settings.append(Setting(("tools", "profile"), "coding", words))
+    return settings
+
+
+def _model(setup: Setup, loaded: Loaded, agent: str) -> Iterator[Setting]:
+    ref, key = setup.ref, setup.key
+    if ref is None:
+        return
+    words = "The model that is asked. Its key is in the environment or in auth-profiles.json."
+    yield Setting(_model_path(loaded, agent), str(ref), words)
+    at: Path = ("models", "providers", provider_key(loaded, ref.provider))
+    if setup.base_url:
+        yield Setting((*at, "baseUrl"), setup.base_url, "Where the service is.")
+    if setup.api:
+        yield Setting((*at, "api"), setup.api, "Which API it speaks.")
+    known = PROVIDERS.get(ref.provider)
+    if key.source == "env" and not (known and key.name in known.env):
+        words = "The key is not in this file: it is read from the environment."
+        yield Setting((*at, "apiKey"), f"${{{key.name}}}", words)
+    if setup.private:
+        words = "It is in a private network, which is not connected to otherwise."
+        yield Setting((*at, "request", "allowPrivateNetwork"), True, words)
+    if setup.entry:
+        words = "What the model takes: images only if `input` says so, `contextWindow` in tokens."
+        yield Setting((*at, "models"), [dict(setup.entry)], words, merge=True)
+    yield from _order(loaded, ref.provider, key)
+
+
+def profile_id(ref: ModelRef) -> str:
+    """The name under which a key is stored."""
+    return f"{ref.provider}:default"
+
+
+def _order(loaded: Loaded, provider: str, key: Key) -> Iterator[Setting]:
+    """Where the order of stored keys is configured, the new one has to be among them."""
+    name = f"{provider}:default"
+    for written, order in loaded.config.auth.order.items():
+        if key.source == "typed" and normalize_provider(written) == provider and name not in order:
+            yield Setting(("auth", "order", written), [name, *order])
+
+
+def provider_key(loaded: Loaded, provider: str) -> str:
+    """The provider as the file spells it."""
+    names = loaded.config.models.providers
+    return next((name for name in names if normalize_provider(name) == provider), provider)
+
+
+def configured_url(loaded: Loaded, provider: str) -> str:
+    """The address that the file gives for a provider."""
+    found = loaded.config.models.providers.get(provider_key(loaded, provider))
+    return (found.base_url if found else None) or ""
+
+
+def _model_path(loaded: Loaded, agent: str) -> Path:
+    """Where the agent's model is written: with the agent if it has its own, else with all."""
+    agents = loaded.config.agents
+    own = _agent_path(agents, agent) if agents.get(agent).model else None
+    path = (*(own or ("agents", "defaults")), "model")
+    return path if isinstance(in_force(loaded.config, path), str) else (*path, "primary")
+
+
+def _agent_path(agents: Agents, agent: str) -> Path | None:
+    key = agents.key_of(agent)
+    if key.startswith("agents.list["):
+        return "agents", "list", int(key[len("agents.list[") : -1])
+    return ("agents", "entries", key.removeprefix("agents.entries.")) if key else None
+
+
+def edited(text: str, settings: list[Setting]) -> str:
+    """`text` with the settings in it, a comment above each new one. Raises EditError."""
+    text = text or _HEADER
+    for each in settings:
+        root = content(text)
+        old = value_at(root, spelled(each.path, root))
+        if each.value is None:
+            text = text if old is None else unset_setting(text, each.path)
+        elif old != each.value:
+            text = set_setting(
+                text, each.path, each.value, merge=each.merge, replace=not each.merge
+            )
+            if old is None and each.words:
+                text = _commented(text, spelled(each.path, content(text)), each.words)
+    return text
+
+
+def _commented(text: str, path: Path, words: str) -> str:
+    """`text` with a comment above a setting; none where the setting shares its line."""
+    parent = locate(parse(text), path[:-1])
+    if not isinstance(parent, Node) or path[-1] not in parent.members:
+        return text
+    at = parent.members[str(path[-1])].key_start
+    line = text.rfind("\n", 0, at) + 1
+    indent = text[line:at]
+    if indent.strip():
+        return text
+    rows = textwrap.wrap(words, _WIDTH - len(indent) - 3)
+    comment = "".join(f"{indent}// {row}{newline_of(text)}" for row in rows)
+    return text[:line] + comment + text[line:]
+
+
+class ConfigTarget(NamedTuple):
+    """The configuration that is to be changed, as it is now."""
+
+    file: str
+    loaded: Loaded
+    agent: str
+    folder: str
+    """Where the agent's credentials are."""
+
+    @property
+    def key_file(self) -> str:
+        return Profiles(self.folder).file
+
+
+def find_place(config_file: str | None) -> ConfigTarget:
+    """Read what there is; no file is as good as an empty one. Raises ConfigError, EditError."""
+    file = usual_file(os.environ) if config_file is None else expand(config_file, os.environ)
+    if os.environ.get(READONLY, "") not in ("", "0"):
+        raise EditError(f"the configuration is read-only: {READONLY} is set")
+    try:
+        text = read_text(file) if os.path.lexists(file) else ""
+    except ReadError as error:
+        raise ConfigError([Issue("", str(error), file)]) from error
+    loaded = _load(text, file)
+    agent = loaded.config.agents.default_id()
+    return ConfigTarget(file, loaded, agent, agent_dir(loaded.config, loaded.env, agent))
+
+
+def _load(text: str, file: str) -> Loaded:
+    return loads(text if text.strip() else "{}", file=file)
+
+
+def find_openclaw(env: Mapping[str, str]) -> str | None:
+    """The configuration of an OpenClaw on this machine, which clawkit can read."""
+    file = expand("~/.openclaw/openclaw.json", env)
+    return file if os.path.isfile(file) else None
+
+
+def read_openclaw(file: str) -> str:
+    """Its text with old spellings brought up to date. Raises ConfigError where it has to stay."""
+    try:
+        text = read_text(file)
+    except ReadError as error:
+        raise ConfigError([Issue("", str(error), file)]) from error
+    loaded = loads(text, file=file)
+    if len(loaded.files) > 1:
+        hint = f"Use it where it is: export CLAWKIT_CONFIG={shlex.quote(file)}"
+        raise ConfigError([Issue("$include", "it includes other files", file, hint=hint)])
+    return apply_migrations(text, migrations(content(text)))
+
+
+def copy_openclaw(place: ConfigTarget, text: str) -> Change:
+    """Make the text the configuration, which must not exist yet."""
+    return change(place.file, lambda before: before or text)
+
+
+def preview(place: ConfigTarget, settings: list[Setting]) -> Change:
+    """The change to the file, checked but not written. Raises EditError, ConfigError."""
+    return _change(place, settings, dry_run=True)
+
+
+def preview_loaded(place: ConfigTarget, change_: Change) -> Loaded:
+    """The configuration as it would be."""
+    return _load(change_.after, place.file)
+
+
+def write(place: ConfigTarget, settings: list[Setting], setup: Setup | None = None) -> Change:
+    """Write key and configuration; what fails leaves both as they were. Ctrl-C waits for it."""
+    with _undisturbed():
+        before = _store_key(place, setup)
+        try:
+            return _change(place, settings, dry_run=False)
+        except (ConfigError, EditError):
+            if setup and setup.ref and setup.key.secret:
+                _put_profile(place, profile_id(setup.ref), before)
+            raise
+
+
+def _change(place: ConfigTarget, settings: list[Setting], *, dry_run: bool) -> Change:
+    paths = [each.path for each in settings]
+    return change(place.file, lambda text: edited(text, settings), paths=paths, dry_run=dry_run)
+
+
+def _store_key(place: ConfigTarget, setup: Setup | None) -> Any:
+    """Put a key that was typed where only its owner can read it; gives what was there."""
+    if not (setup and setup.ref and setup.key.secret):
+        return None
+    entry = {"type": "api_key", "provider": setup.ref.provider, "key": setup.key.secret}
+    return _put_profile(place, profile_id(setup.ref), entry)
+
+
+def _put_profile(place: ConfigTarget, name: str, entry: Any) -> Any:
+    before: list[Any] = []
+
+    def edit(raw: dict[str, Any]) -> None:
+        found = raw.get("profiles")
+        profiles = raw["profiles"] = found if isinstance(found, dict) else {}
+        before.append(profiles.pop(name, None))
+        if entry is not None:
+            profiles[name] = entry
+        # Refusals of the key before say nothing about this one.
+        if isinstance(stats := raw.get("usageStats"), dict):
+            stats.pop(name, None)
+
+    Profiles(place.folder).change(edit)
+    return before[0]
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Signals that would kill the program are delayed until it is done."""
+    held = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def first_credential(place: ConfigTarget, setup: Setup) -> str:
+    """The credential that is used before the one that was chosen; empty when that comes first."""
+    if setup.ref is None or setup.key.source not in ("env", "typed"):
+        return ""
+    loaded = find_place(place.file).loaded
+    try:
+        found = Catalog.of(loaded, place.agent).credentials.for_provider(setup.ref.provider)
+    except ConfigError:
+        return ""
+    wanted = setup.key.secret or loaded.env.get(setup.key.name, "").strip()
+    if not found or not wanted or found[0].secret == wanted:
+        return ""
+    return found[0].id

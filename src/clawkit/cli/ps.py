@@ -1,0 +1,474 @@
+"""`clawkit ps`, `kill` and `logs`: running commands, stopping them, their output."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import click
+
+from clawkit.cli.options import json_option, print_json, print_table
+from clawkit.config.paths import commands_dir
+from clawkit.errors import ClawkitError, NotFoundError, ToolError, ToolInputError
+from clawkit.process import detached, process_table, records
+from clawkit.process.output_text import clean, whole_end
+from clawkit.process.protocols import Exit, Left
+from clawkit.process.records import Record, shorten
+from clawkit.terminal_text import truncate
+from clawkit.text import human_size, human_time, nearest, one_line, printable
+from clawkit.tools._commands import describe_left, read_signal
+
+LONGEST_KEPT_S = 3 * 3600.0
+"""The longest that clawkit can be configured to remember what has exited."""
+_MAX_COMMAND = 1_000
+_MIN_COMMAND = 16
+_MAX_OWNER, _MAX_DIRECTORY = 20, 30
+_HEAD = ("ID", "PID", "TIME", "AGENT", "STATUS", "DIRECTORY", "COMMAND")
+
+
+@click.command()
+@click.option(
+    "--all", "everything", is_flag=True, help="Also detached commands that have exited, and how."
+)
+@json_option
+def ps(everything: bool, as_json: bool) -> None:
+    """List the running commands of all your clawkit processes.
+
+    A command is listed once it has run for a second, or goes to the background. Commands started
+    with detach outlive clawkit; after they exit, --all still lists them for a while.
+
+    \b
+    clawkit ps --all
+    clawkit ps --json | jq -r '.[].sessionId'
+    """
+    folder = open_folder()
+    records.sweep(folder, LONGEST_KEPT_S)
+    rows = _look(folder, everything)
+    if as_json:
+        print_json([_row(folder, *each) for each in rows])
+    elif rows:
+        ids = [each.record.id for each in rows]
+        print_table(_HEAD, [_cells(each, ids) for each in rows], min_last=_MIN_COMMAND)
+    elif everything:
+        click.echo("No command is running, and no detached command has exited recently.")
+    else:
+        click.echo("No command is running.")
+
+
+class _Seen(NamedTuple):
+    """A command, and how it is."""
+
+    record: Record
+    exit: Exit | None
+    left: tuple[Left, ...]
+    """What it left running when it ended."""
+
+
+def open_folder() -> str:
+    folder = commands_dir(os.environ)
+    if problem := records.distrust(folder):
+        raise ClawkitError(f"{folder} {problem}; its records cannot be trusted")
+    return folder
+
+
+def _look(folder: str, everything: bool) -> list[_Seen]:
+    """The commands of this machine, the oldest first: those that run, or all."""
+    seen = []
+    processes: process_table.Table | None = None
+    for record in records.read_all(folder):
+        if not record.is_here:
+            continue
+        exit_ = detached.exit_of(folder, record)
+        left: tuple[Left, ...] = ()
+        if exit_ is not None:
+            processes = processes or process_table.table()
+            left = tuple(
+                Left(pid, printable(each.name, ""))
+                for pid, each in detached.living(record, processes).items()
+            )
+        if exit_ is None or left or (everything and record.detached):
+            seen.append(_Seen(record, exit_, left))
+    return seen
+
+
+def _row(folder: str, record: Record, exit_: Exit | None, left: tuple[Left, ...]) -> dict[str, Any]:
+    """One command as programs read it."""
+    row: dict[str, Any] = {
+        "sessionId": record.id,
+        "key": record.key,
+        "pid": record.pid,
+        "owner": record.owner,
+        "command": record.text,
+        "cwd": record.cwd,
+        "startedAt": round(record.started * 1000),
+        "runtimeMs": round(_runtime(record, exit_) * 1000),
+        "status": exit_.status if exit_ else "running",
+    }
+    if exit_ is not None:
+        row |= {"exitCode": exit_.code, "exitReason": exit_.reason}
+        if exit_.signal:
+            row["exitSignal"] = exit_.signal
+    if left:
+        row["leftRunning"] = [describe_left(each) for each in left]
+    columns, rows = record.terminal or (0, 0)
+    row["detached"] = record.detached
+    row["terminal"] = {"columns": columns, "rows": rows} if record.terminal else None
+    row |= {"logPath": None, "logBytes": 0}
+    path = records.place_of(folder, record.key, "log")
+    with suppress(OSError):
+        row |= {"logBytes": os.lstat(path).st_size, "logPath": path}
+    return row
+
+
+def _runtime(record: Record, exit_: Exit | None) -> float:
+    return exit_.seconds if exit_ else max(0.0, time.time() - record.started)
+
+
+def _cells(seen: _Seen, ids: Sequence[str]) -> tuple[str, ...]:
+    """One command as people read it."""
+    record = seen.record
+    return (
+        record.id if ids.count(record.id) == 1 else record.key,
+        str(record.pid),
+        "?"
+        if seen.exit and seen.exit.reason == "lost"
+        else human_time(_runtime(*seen[:2])).replace(" ", ""),
+        truncate(_plain(record.owner), _MAX_OWNER),
+        _status(seen),
+        shorten(_plain(_from_home(record.cwd)), _MAX_DIRECTORY),
+        _plain(record.text),
+    )
+
+
+def _plain(text: str) -> str:
+    return printable(one_line(text, _MAX_COMMAND), "")
+
+
+def _from_home(path: str) -> str:
+    home = os.path.expanduser("~")
+    return f"~{path[len(home) :]}" if path == home or path.startswith(f"{home}/") else path
+
+
+def _status(seen: _Seen) -> str:
+    said = "running"
+    if seen.exit is not None:
+        is_lost = seen.exit.reason == "lost"
+        code = seen.exit.signal or f"exit {seen.exit.code}"
+        said = "exited, code unknown" if is_lost else code
+    return f"{said}, {len(seen.left)} left running" if seen.left else said
+
+
+class KnownCommand(NamedTuple):
+    """A command that can be named: its output may outlive what is written down about it."""
+
+    key: str
+    id: str
+    record: Record | None
+
+
+def choose(wanted: str, known: Sequence[KnownCommand]) -> KnownCommand:
+    """The command with a key, an id or a prefix of one."""
+    word = wanted.strip().lower()
+    alike = [each for each in known if each.key == word]
+    if not alike:
+        alike = [each for each in known if each.id == word]
+        running = [each for each in alike if each.record and each.record.runs]
+        alike = running if len(running) == 1 else alike
+    if not alike and word:
+        alike = [each for each in known if each.key.startswith(word) or each.id.startswith(word)]
+    if len(alike) == 1:
+        return alike[0]
+    if alike:
+        lines = (
+            f"  {each.key}  {_plain(each.record.text if each.record else '')[:60]}".rstrip()
+            for each in alike
+        )
+        raise click.UsageError("\n".join((f"{wanted!r} is ambiguous:", *lines)))
+    ids = sorted({each.id for each in known})
+    near = nearest(word, ids)
+    hint = "; no command is known"
+    if near:
+        hint = f"; did you mean {' or '.join(near)}?"
+    elif ids:
+        hint = f"; known: {', '.join(ids[:10])}"
+    raise NotFoundError(f"unknown command {wanted[:80]!r}{hint}", alike=near)
+
+
+@click.command(short_help="Stop commands and everything they started.")
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.option("--all", "everything", is_flag=True, help="All that `clawkit ps` shows.")
+@click.option("--now", is_flag=True, help="Send SIGKILL at once.")
+@click.option("--signal", "name", metavar="NAME", help="Only send this signal, such as HUP.")
+def kill(ids: tuple[str, ...], everything: bool, now: bool, name: str | None) -> None:
+    """Stop commands and everything they started.
+
+    Sends SIGTERM, and SIGKILL after 5 seconds. The exit code is 0 if all of them are gone, else 1.
+
+    \b
+    clawkit kill calm-otter
+    clawkit kill --signal HUP calm-otter
+    """
+    if bool(ids) == everything:
+        raise click.UsageError("give the ids of commands, or --all")
+    if now and name is not None:
+        raise click.UsageError("--now and --signal cannot be combined")
+    try:
+        number, word = (0, "") if name is None else read_signal(name)
+    except ToolInputError as error:
+        raise click.UsageError(str(error)) from None
+    folder = open_folder()
+    chosen, is_missing = _chosen(folder, ids)
+    if everything and not chosen:
+        click.echo("No command is running.")
+    if not number:
+        grace_s = 0.0 if now else detached.ASK_S
+        outcomes = detached.end(chosen, grace_s=grace_s, tell=_Progress())
+        done, undone = "stopped", "could not stop"
+    else:
+        outcomes = [detached.send(record, number) for record in chosen]
+        done, undone = f"sent {word} to", "could not signal"
+    for outcome in outcomes:
+        _report(outcome, done, undone)
+    sys.exit(1 if is_missing or any(each.left for each in outcomes) else 0)
+
+
+def _chosen(folder: str, ids: Sequence[str]) -> tuple[list[Record], bool]:
+    """The commands that are meant, or all; and whether one of them was not found."""
+    if not ids:
+        return [each.record for each in _look(folder, everything=False)], False
+    known = [
+        KnownCommand(each.key, each.id, each) for each in records.read_all(folder) if each.is_here
+    ]
+    chosen: dict[str, Record] = {}
+    missing = False
+    for id_ in ids:
+        try:
+            record = choose(id_, known).record
+        except NotFoundError as error:
+            missing = True
+            click.echo(f"clawkit: {printable(str(error))}", err=True)
+            continue
+        if record is not None:
+            chosen[record.key] = record
+    return list(chosen.values()), missing
+
+
+class _Progress:
+    """Says what it is waiting for when that takes longer."""
+
+    def __init__(self) -> None:
+        self._begun = time.monotonic()
+        self._said: bool | None = None
+
+    def __call__(self, left: Sequence[Left], is_asked: bool) -> None:
+        if is_asked is not self._said and time.monotonic() - self._begun > 1:
+            self._said = is_asked
+            verb = "waiting for" if is_asked else "killing"
+            click.echo(f"{verb} {_say_processes(left)} …", err=True)
+
+
+def _report(outcome: detached.Outcome, done: str, undone: str) -> None:
+    id_ = outcome.record.id
+    if outcome.reached:
+        click.echo(f"{done} {id_}: {_say_processes(outcome.reached)}")
+    elif not outcome.left:
+        click.echo(f"{id_} had already exited")
+    if outcome.left:
+        said = f"{id_}: {undone} {_say_processes(outcome.left)}: {outcome.problem}"
+        click.echo(f"clawkit: {said}", err=True)
+
+
+def _say_processes(processes: Sequence[Left]) -> str:
+    shown = ", ".join(f"{printable(each.name, '')} (pid {each.pid})" for each in processes[:5])
+    return f"{shown} and {len(processes) - 5} more" if len(processes) > 5 else shown
+
+
+LINES = 200
+_CHUNK = 1024 * 1024
+_LOOK_S = 0.2
+_SETTLE_S = 3.0
+"""How long, after a command's end, its clawkit may still be writing down what it said."""
+
+
+@click.command(short_help="Show the output of a command.")
+@click.argument("id_", metavar="ID")
+@click.option(
+    "-n",
+    "--lines",
+    metavar="LINES",
+    type=click.IntRange(min=0),
+    help=f"Number of lines from the end. Default: {LINES}, with --raw all.",
+)
+@click.option("-f", "--follow", is_flag=True, help="Follow the output until the command exits.")
+@click.option("--raw", is_flag=True, help="Unchanged bytes, including terminal sequences.")
+@click.option("--screen", is_flag=True, help="The screen of its terminal, if it has one.")
+def logs(id_: str, lines: int | None, follow: bool, raw: bool, screen: bool) -> None:
+    """Show the output of a command, standard output and errors interleaved.
+
+    ID is the sessionId, the longer key that `clawkit ps --json` shows, or a prefix of either.
+    Colours and other terminal sequences are left out unless --raw is given.
+
+    \b
+    clawkit logs calm-otter -f
+    clawkit logs calm --raw > all.log
+    """
+    if screen and (follow or raw or lines is not None):
+        raise click.UsageError("--screen cannot be combined with other options")
+    folder = open_folder()
+    chosen = choose(id_, _all_known(folder))
+    if screen:
+        _print_screen(folder, chosen)
+        return
+    fd = _open_log(folder, chosen, wait=follow)
+    out = _Raw() if raw else _Cleaned()
+    try:
+        size = os.fstat(fd).st_size
+        at = (
+            0 if raw and lines is None else _last_lines(fd, size, LINES if lines is None else lines)
+        )
+        if at and lines is None:
+            click.echo(f"[{human_size(at)} before this are omitted; -n shows more]", err=True)
+        # Whoever took the output may have seen enough.
+        with suppress(BrokenPipeError):
+            at = _copy(fd, at, out, until=size)
+            if follow:
+                _follow(folder, chosen, fd, at, out)
+            out.finish()
+    finally:
+        os.close(fd)
+
+
+def _all_known(folder: str) -> list[KnownCommand]:
+    known = {each.key: KnownCommand(each.key, each.id, each) for each in records.read_all(folder)}
+    for key in records.keys(folder, "log"):
+        known.setdefault(key, KnownCommand(key, key.rpartition("-")[0] or key, None))
+    return list(known.values())
+
+
+def _open_log(folder: str, chosen: KnownCommand, *, wait: bool) -> int:
+    while True:
+        runs = wait and chosen.record is not None and chosen.record.runs
+        try:
+            return records.open_file(folder, chosen.key, "log")
+        except FileNotFoundError:
+            if not runs:
+                raise NotFoundError(f"the output of {chosen.id} is not stored") from None
+        except OSError as error:
+            path = records.place_of(folder, chosen.key, "log")
+            raise ToolError(f"{path} cannot be read: {error.strerror}") from None
+        time.sleep(_LOOK_S)
+
+
+def _last_lines(fd: int, size: int, count: int) -> int:
+    """Where the last lines begin."""
+    at = size
+    # What comes after the last newline is a line as well, if anything does.
+    wanted = count + (size > 0 and os.pread(fd, 1, size - 1) == b"\n")
+    while at > 0 and count:
+        low = max(0, at - _CHUNK)
+        data = os.pread(fd, at - low, low)
+        place = len(data)
+        while wanted and (place := data.rfind(b"\n", 0, place)) >= 0:
+            wanted -= 1
+        if place >= 0:
+            return low + place + 1
+        at = low
+    return at
+
+
+class _Raw:
+    """Bytes as they are."""
+
+    def take(self, data: bytes) -> None:
+        if sys.stdout is not None:
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+
+    def finish(self) -> None:
+        """There is nothing left to say."""
+
+
+class _Cleaned:
+    """Bytes as text that is safe to look at, whatever the pieces they come in."""
+
+    def __init__(self) -> None:
+        self._held = b""
+        self._in_line = False
+
+    def take(self, data: bytes) -> None:
+        data = self._held + data
+        end = whole_end(data)
+        # It may become the end of a line, or the beginning of an update.
+        end -= data[:end].endswith(b"\r")
+        self._held = data[end:]
+        self._say(data[:end])
+
+    def finish(self) -> None:
+        self._say(self._held)
+        if self._in_line:
+            click.echo()
+
+    def _say(self, data: bytes) -> None:
+        text = clean(data)
+        if not text:
+            return
+        is_update = data.startswith(b"\r") and not text.startswith("\n")
+        click.echo(f"\n{text}" if self._in_line and is_update else text, nl=False)
+        self._in_line = not text.endswith("\n")
+
+
+def _copy(fd: int, at: int, out: _Raw | _Cleaned, until: int) -> int:
+    """Everything from one place to another; the place where it ends for now."""
+    while data := os.pread(fd, max(0, min(_CHUNK, until - at)), at):
+        out.take(data)
+        at += len(data)
+    return at
+
+
+def _follow(folder: str, chosen: KnownCommand, fd: int, at: int, out: _Raw | _Cleaned) -> None:
+    """All that comes, until the command has ended and no more can come."""
+    ended: float | None = None
+    while True:
+        is_over = _is_over(folder, chosen, ended)
+        size = os.fstat(fd).st_size
+        if size < at:
+            click.echo("[the output was truncated; it continues from the start]", err=True)
+            at = 0
+        at = _copy(fd, at, out, until=size)
+        if is_over:
+            return
+        if ended is None and chosen.record is not None and not chosen.record.runs:
+            ended = time.monotonic()
+        time.sleep(_LOOK_S)
+
+
+def _is_over(folder: str, chosen: KnownCommand, ended: float | None) -> bool:
+    record = chosen.record
+    if record is None:
+        return True
+    if ended is None:
+        return False
+    # It is written down until its clawkit has all of its output.
+    is_noted = os.path.lexists(records.place_of(folder, record.key, "json"))
+    has_keeper = process_table.look(record.keeper) is not None
+    is_late = time.monotonic() - ended > _SETTLE_S
+    return record.detached or not is_noted or not has_keeper or is_late
+
+
+def _print_screen(folder: str, chosen: KnownCommand) -> None:
+    if chosen.record is None or chosen.record.terminal is None:
+        raise click.UsageError(f"{chosen.id} has no terminal, so it has no screen")
+    from clawkit.process.terminal import render
+
+    fd = _open_log(folder, chosen, wait=False)
+    try:
+        size = os.fstat(fd).st_size
+        data = os.pread(fd, _CHUNK, max(0, size - _CHUNK))
+    finally:
+        os.close(fd)
+    lines = render(data, *chosen.record.terminal, cut=size > len(data)).lines
+    click.echo(printable("\n".join(lines).rstrip("\n")))

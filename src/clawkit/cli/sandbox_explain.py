@@ -1,0 +1,436 @@
+"""`clawkit sandbox explain`: which sandbox commands run in, why, and what it allows."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import click
+
+from clawkit.agent.assemble import Assembly, assemble
+from clawkit.approvals.effective_policy import check_elevated
+from clawkit.approvals.protocols import Confines
+from clawkit.cli.approvals_check import Checker, say_place, to_json
+from clawkit.cli.options import Settings, counted
+from clawkit.config.paths import home
+from clawkit.config.sections.sandbox import Sandbox
+from clawkit.core.context import Scope
+from clawkit.errors import ClawkitError, ToolAuthorizationError, ToolError
+from clawkit.net.host_rules import PACKAGES
+from clawkit.process import landlock, seccomp
+from clawkit.runtime import resolve_workspace
+from clawkit.sandbox.bwrap import find_bwrap
+from clawkit.sandbox.confinement import why_no_bwrap
+from clawkit.sandbox.hidden_paths import SECRETS
+from clawkit.services import Services, login_home
+from clawkit.text import human_size, one_line, printable
+
+_STEP = "tools.sandbox.tools"
+_LISTED = 12
+_MODES = {
+    "auto": "commands run in the sandbox; the file tools work on the host, in the workspace",
+    "all": "every session works in the sandbox",
+    "non-main": "every session but the main one works in the sandbox",
+    "off": "commands run on the host",
+}
+
+
+def explain(settings: Settings, command: str) -> dict[str, Any]:
+    """Everything there is to know; `problem` in it is empty unless commands cannot run."""
+    config, scope = settings.loaded.config, settings.scope
+    workspace = resolve_workspace(config, scope.agent, settings.workspace)
+    assembly = assemble(config, scope)
+    services = Services(settings.loaded, scope, workspace, rules=assembly)
+    try:
+        confines: Any = services[Confines]
+        found: dict[str, Any] = {
+            "docsUrl": "docs/sandbox.md",
+            "agentId": scope.agent,
+            "sessionKey": scope.session,
+            "mainSessionKey": "main",
+            "sandbox": _describe(confines, scope, workspace),
+            "elevated": _describe_elevated(settings),
+        }
+        about = found["sandbox"]
+        about["tools"] = _describe_tools(settings, assembly)
+        found["problem"] = about.pop("problem")
+        own = config.agents.get(scope.agent).tools.exec
+        is_full = config.tools.exec.merged(own).policy()[0] == "full"
+        found["unconfined"] = is_full and not scope.sandboxed
+        advice = _advise(confines.settings, about, found["elevated"])
+        found["fixIt"] = [*about.get("hints", ()), *advice]
+    finally:
+        asyncio.run(services.close())
+    return found | (_judge(settings, command) if command else {})
+
+
+def _describe(confines: Any, scope: Scope, workspace: str) -> dict[str, Any]:
+    settings: Sandbox = confines.settings
+    choice, problem = confines.choice, confines.problem
+    about: dict[str, Any] = {
+        "mode": settings.mode,
+        "backend": choice.backend,
+        "configuredBackend": settings.backend,
+        "available": choice.backend is not None,
+        "reason": choice.reason,
+        "scope": "agent" if settings.mode == "auto" else settings.scope,
+        "workspaceAccess": settings.access(),
+        "workspaceRoot": settings.workspace_root or os.path.join(home(os.environ), "sandboxes"),
+        "effectiveHostWorkspaceRoot": workspace,
+        "sessionIsSandboxed": scope.sandboxed,
+        "network": settings.network,
+        "allowHosts": list(settings.allow_hosts),
+        "allowPrivate": list(settings.allow_private),
+        "hidePaths": list(settings.hide_paths),
+        "showPaths": list(settings.show_paths),
+        "writePaths": list(settings.write_paths),
+        "gaps": [],
+    }
+    if choice.backend is not None:
+        try:
+            sandbox = confines.sandbox
+            described = dict(sandbox.describe())
+            about |= {"scopeKey": described.pop("scope", None), **described}
+            about["runtimeWorkdir"] = sandbox.workdir
+            about["workspaceMounts"] = [mount._asdict() for mount in sandbox.mounts]
+            about.pop("workdir", None)
+            about.pop("mounts", None)
+        except ToolError as error:
+            about["available"], problem = False, str(error)
+    if choice.backend in ENGINES and (
+        lack := look_at_engine(choice.backend, settings.docker.image)
+    ):
+        about["available"], problem = False, f"{lack.missing}; {lack.do}"
+    return about | {"problem": problem}
+
+
+def _describe_elevated(settings: Settings) -> dict[str, Any]:
+    config, scope = settings.loaded.config, settings.scope
+    general, ours = config.tools.elevated, config.agents.get(scope.agent).tools.elevated
+    key = config.agents.key_of(scope.agent)
+    failures = []
+    if not general.enabled:
+        failures.append({"gate": "enabled", "key": "tools.elevated.enabled"})
+    if ours is not None and not ours.enabled:
+        failures.append({"gate": "enabled", "key": f"{key}.tools.elevated.enabled"})
+    if config.agents.defaults.elevated_default == "off":
+        failures.append({"gate": "default", "key": "agents.defaults.elevatedDefault"})
+    level, reason = "", ""
+    try:
+        level = check_elevated(config, scope, local=not scope.channel)
+    except ToolAuthorizationError as error:
+        reason = str(error)
+        if not failures:
+            failures.append({"gate": "allowFrom", "key": "tools.elevated.allowFrom"})
+    return {
+        "enabled": general.enabled,
+        "channel": scope.channel,
+        "allowedByConfig": bool(level),
+        "alwaysAllowedByConfig": level == "full",
+        "allowFrom": dict(general.allow_from or {}),
+        "reason": reason,
+        "failures": failures,
+    }
+
+
+def _describe_tools(settings: Settings, assembly: Assembly) -> dict[str, Any]:
+    """What `tools.sandbox.tools` says of each tool, in a sandboxed session."""
+    scope = replace(settings.scope, sandboxed=True)
+    verdicts = assemble(settings.loaded.config, scope).decision.verdicts
+    said = {
+        name: trace
+        for name, verdict in verdicts.items()
+        for trace in verdict.traces
+        if trace.step == _STEP
+    }
+    sources: dict[str, Any] = {}
+    for name, kept in (("allow", True), ("deny", False)):
+        keys = dict.fromkeys(each.key for each in said.values() if (each.effect == "allow") is kept)
+        sources[name] = [{"source": _source(key, said.values()), "key": key} for key in keys]
+    return {
+        "inForce": settings.scope.sandboxed,
+        "allow": [name for name, each in said.items() if each.effect == "allow"],
+        "deny": [name for name, each in said.items() if each.effect != "allow"],
+        "sources": sources,
+        "available": sorted(assembly.tools),
+    }
+
+
+def _source(key: str, traces: Any) -> str:
+    if key.startswith("agents."):
+        return "agent"
+    is_default = any(each.key == key and "(default" in (each.entry or "") for each in traces)
+    return "default" if is_default else "global"
+
+
+def _judge(settings: Settings, command: str) -> dict[str, Any]:
+    checker = Checker(settings)
+    try:
+        decision = checker.check({"command": command})
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    place = say_place(decision, checker.backend)
+    said = {"allow": f"runs {place}", "ask": f"asks, then runs {place}", "deny": "is refused"}
+    words = f"{said[decision.verdict]}: {decision.reason}"
+    return {"command": {"command": command, "inWords": words, **to_json(decision)}}
+
+
+def _advise(
+    settings: Sandbox, about: Mapping[str, Any], elevated: Mapping[str, Any]
+) -> Iterator[str]:
+    """What to type to have it otherwise."""
+    key = "clawkit config set agents.defaults.sandbox"
+    local = settings.backend in ("auto", "bwrap", "landlock")
+    if settings.mode == "off":
+        yield f"confine commands, so that they need no approval: {key}.mode auto"
+    elif about["backend"] != "bwrap" and local:
+        for each in advise(why_no_bwrap(home(os.environ))):
+            yield f"{each.missing}: {each.do}"
+    if not about["available"]:
+        if settings.mode != "off" and settings.backend != "auto":
+            yield f"let clawkit choose the sandbox: {key}.backend auto"
+        return
+    if about["backend"] in ("bwrap", "landlock"):
+        if settings.network == "none" and about["backend"] == "bwrap":
+            yield (
+                f"let commands reach package registries: {key}.network allowlist && "
+                f"{key}.allowHosts '[\"packages\"]'"
+            )
+        yield f"let commands read a hidden path: {key}.showPaths '[\"~/.config/gh\"]'"
+        yield f"let commands change a directory outside: {key}.writePaths '[\"~/other\"]'"
+    for each in elevated["failures"]:
+        yield f"commands cannot ask to leave the sandbox because of {each['key']}"
+
+
+def show(found: Mapping[str, Any]) -> None:
+    """All of it for a person; lists of paths as counts and groups."""
+    about = found["sandbox"]
+    if found["unconfined"]:
+        click.secho("Commands run on the host, unconfined", bold=True, fg="yellow", nl=False)
+        click.echo(": tools.exec.security is 'full', so the sandbox below is not used")
+    if about["available"]:
+        click.echo(f"{click.style('Sandbox:', bold=True)} {about['backend']} ({_say_why(about)})")
+    else:
+        click.secho("No sandbox", bold=True, fg="yellow", nl=False)
+        click.echo(f": {printable(found['problem'] or about['reason'])}")
+    rows = [("mode", f"{about['mode']}: {_MODES[about['mode']]}")]
+    rows.append(("agent", f"{found['agentId']}, session {found['sessionKey']}"))
+    if about["available"]:
+        rows += _say_sandbox(about)
+    rows += _say_tools(about["tools"])
+    rows.append(("elevated", _say_elevated(found["elevated"])))
+    for name, text in rows:
+        click.echo(f"  {name:<12} {printable(text)}")
+    for name, title in (("gaps", "What it does not do"), ("fixIt", "To change it")):
+        if texts := (about if name == "gaps" else found)[name]:
+            click.secho(title, bold=True)
+            for text in texts:
+                click.echo(f"  - {printable(text)}")
+    if "command" in found:
+        command = found["command"]
+        click.secho("The command", bold=True)
+        click.echo(f"  {one_line(printable(command['command']), 100)}")
+        click.echo(f"  {printable(command['inWords'])}")
+
+
+def _say_why(about: Mapping[str, Any]) -> str:
+    return one_line(printable(about["reason"]), 300)
+
+
+def _say_sandbox(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    access = about["workspaceAccess"]
+    yield "workspace", f"{about['effectiveHostWorkspaceRoot']} ({access})"
+    yield "workdir", about["runtimeWorkdir"]
+    for mount in about["workspaceMounts"]:
+        if mount["source"] != mount["target"] or mount["source"] != about["runtimeWorkdir"]:
+            how = "writable" if mount["writable"] else "read-only"
+            yield "mount", f"{mount['source']} at {mount['target']}, {how}"
+    yield "scope", f"{about['scope']} ({about.get('scopeKey')})"
+    if "writable" in about:
+        yield "writable", _say_writable(about["writable"])
+        yield "hidden", _say_hidden(about["hidden"])
+        kept = len(about["readOnly"])
+        yield (
+            "read-only",
+            f"everything else, and {counted(kept, 'protected file')} in the workspace",
+        )
+    if "confinement" in about:
+        yield "confinement", about["confinement"]
+    yield "network", _say_network(about)
+    if "limits" in about:
+        yield "limits", _say_limits(about["limits"])
+
+
+def _say_network(about: Mapping[str, Any]) -> str:
+    if about["backend"] not in ("bwrap", "landlock"):
+        return str(about["network"])
+    if about["network"] != "allowlist":
+        return "none" if about["network"] == "none" else "full"
+    hosts = [
+        f"packages ({len(PACKAGES)} hosts)" if each == "packages" else each
+        for each in (*about["allowHosts"], *about["allowPrivate"])
+    ]
+    return f"through the proxy: {_list(hosts) if hosts else 'no host yet'}; others need approval"
+
+
+def _say_limits(limits: Any) -> str:
+    if not isinstance(limits, Mapping):
+        return str(limits)
+    said = [
+        f"{name} {human_size(value) if isinstance(value, int) else value}"
+        for name, value in limits.items()
+        if value
+    ]
+    return ", ".join(said) or "none"
+
+
+def _say_writable(paths: Sequence[str]) -> str:
+    private = f"{os.path.realpath(home(os.environ))}/sandboxes/"
+    others = [path for path in paths if not path.startswith(private)]
+    if any(path.startswith(private) and path.endswith("/workspace") for path in paths):
+        others.append("a private workspace")
+    return _list([*others, "private temporary files", "private caches"])
+
+
+def _say_hidden(paths: Sequence[str]) -> str:
+    """How many of which kind."""
+    kinds = Counter(_group(path) for path in paths).most_common()
+    groups = ", ".join(f"{name} ({number})" for name, number in kinds)
+    return f"{counted(len(paths), 'path')}: {groups}" if paths else "nothing"
+
+
+def _group(path: str) -> str:
+    if path == os.path.realpath(home(os.environ)):
+        return "clawkit's own files"
+    if path in ("/dev", "/run"):
+        return "devices and sockets"
+    for own in {os.path.realpath(os.path.expanduser("~")), login_home()}:
+        name = os.path.relpath(path, own)
+        for group, names in SECRETS.items():
+            if name in names.split():
+                return group
+    if path == "/root" or os.path.dirname(path) == "/home":
+        return "other users"
+    return "system and other files"
+
+
+def _say_tools(tools: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if not tools["inForce"]:
+        yield "tools", "tools.sandbox.tools applies to sandboxed sessions only; this one is not"
+        return
+    for name in ("allow", "deny"):
+        keys = ", ".join(each["key"] for each in tools["sources"][name])
+        yield f"tools {name}", f"{_list(tools[name])} ({keys or _STEP})"
+
+
+def _say_elevated(elevated: Mapping[str, Any]) -> str:
+    if elevated["alwaysAllowedByConfig"]:
+        return "allowed; tools.exec.security alone decides whether you are asked"
+    return "allowed, after approval" if elevated["allowedByConfig"] else elevated["reason"]
+
+
+def _list(items: Sequence[str]) -> str:
+    more = f" and {len(items) - _LISTED} more" if len(items) > _LISTED else ""
+    return ", ".join(items[:_LISTED]) + more
+
+
+def join_command(words: Sequence[str]) -> str:
+    """One word is what a shell reads; several are a program and its arguments."""
+    if len(words) == 1:
+        return words[0]
+    try:
+        return shlex.join(words)
+    except ValueError as error:
+        raise ClawkitError(str(error)) from None
+
+
+ENGINES = ("docker", "podman")
+_ENGINE_S = 10.0
+_SYSCTLS = (
+    ("/proc/sys/user/max_user_namespaces", "0", "sysctl -w user.max_user_namespaces=15000"),
+    (
+        "/proc/sys/kernel/unprivileged_userns_clone",
+        "0",
+        "sysctl -w kernel.unprivileged_userns_clone=1",
+    ),
+    (
+        "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+        "1",
+        "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or load an AppArmor profile "
+        "for bwrap that allows userns",
+    ),
+)
+"""Switches that forbid user namespaces: file, value that does, and what lifts it."""
+
+
+class Advice(NamedTuple):
+    """Something that is missing, and what to do about it."""
+
+    missing: str
+    do: str
+
+
+def advise(why_no_bwrap: str) -> Iterator[Advice]:
+    """What this machine lacks for the strongest sandbox; `why_no_bwrap` is empty when bwrap
+    works."""
+    if platform.system() != "Linux":
+        yield Advice("the local backends need Linux", "use the backend docker, podman or ssh")
+        return
+    if not seccomp.available():
+        said = f"the local backends do not support {platform.machine()}"
+        yield Advice(said, "use the backend docker, podman or ssh")
+        return
+    if why_no_bwrap:
+        yield Advice(f"bwrap cannot be used: {why_no_bwrap}", _repair_bwrap())
+    if not landlock.available():
+        yield Advice(
+            "the kernel has no Landlock",
+            "use Linux 5.13 or newer with landlock in the list of the kernel parameter lsm=",
+        )
+
+
+def _repair_bwrap() -> str:
+    if not find_bwrap():
+        return "apt-get install bubblewrap"
+    for file, value, do in _SYSCTLS:
+        with suppress(OSError), open(file, encoding="ascii") as setting:
+            if setting.read(32).strip() == value:
+                return do
+    return "in a container, allow user namespaces in its seccomp profile; or run on the host"
+
+
+def look_at_engine(engine: str, image: str) -> Advice | None:
+    """What is wrong with docker or podman; None when it answers and has the image. Blocks."""
+    program = shutil.which(engine)
+    if program is None:
+        package = "docker.io" if engine == "docker" else "podman"
+        return Advice(f"{engine} is not installed", f"apt-get install {package}")
+    if why := _ask_engine(program, "info", "--format", "{{.ID}}" if engine == "docker" else "json"):
+        return Advice(f"{engine} does not answer ({why})", f"start it, and check: {engine} info")
+    if _ask_engine(program, "image", "inspect", "--format", "{{.Id}}", image):
+        do = f"clawkit sandbox build --engine {engine} --image {image}"
+        return Advice(f"{engine} does not have the image {image!r}", do)
+    return None
+
+
+def _ask_engine(program: str, *words: str) -> str:
+    """What went wrong; empty when nothing did."""
+    try:
+        done = subprocess.run(
+            [program, *words], capture_output=True, timeout=_ENGINE_S, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer within {_ENGINE_S:g} s"
+    except OSError as error:
+        return error.strerror or str(error)
+    said = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    return (said or f"exit code {done.returncode}") if done.returncode else ""

@@ -1,0 +1,153 @@
+"""Showing a turn without a full terminal: plain text, or JSON lines."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import click
+import msgspec
+
+from clawkit.agent.events import (
+    Answered,
+    Compacted,
+    Ended,
+    Event,
+    Noticed,
+    TextPiece,
+    ToolHappened,
+    TurnEnded,
+    Voided,
+)
+from clawkit.call_summary import summarize_params
+from clawkit.cli.options import is_terminal
+from clawkit.text import human_time, one_line, printable
+
+_SHOWN = 120
+_MARK = "·"
+"""What a line about a call begins with."""
+
+
+class TurnOutput(ABC):
+    """Shows events until they cannot be written any more."""
+
+    def __init__(self) -> None:
+        self.failed: OSError | None = None
+        """Why nothing can be written any more."""
+        self.stop: Callable[[], object] = lambda: None
+        """Called when that happens."""
+
+    def __call__(self, event: Event) -> None:
+        if self.failed is None:
+            try:
+                self.show(event)
+            except OSError as error:
+                self.failed = error
+                self.stop()
+
+    @abstractmethod
+    def show(self, event: Event) -> None: ...
+
+    def finish(self, ended: TurnEnded) -> None:  # noqa: B027  # events may have said it all
+        """What is left to say when the turn is over."""
+
+    def give_up(self, how: Ended, error: str = "") -> None:  # noqa: B027  # the caller says it
+        """There will be no turn, or no more of it."""
+
+
+class JsonOutput(TurnOutput):
+    """Every event as one line of JSON on standard output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_live = is_terminal(sys.stdout)
+        self._has_ended = False
+
+    def give_up(self, how: Ended, error: str = "") -> None:
+        if not self._has_ended:
+            self(TurnEnded(how, error=error))
+
+    def show(self, event: Event) -> None:
+        self._has_ended = isinstance(event, TurnEnded)
+        try:
+            line = b"" if self._is_live else msgspec.json.encode(event)
+        except UnicodeEncodeError:
+            line = b""
+        if not line:
+            import json
+
+            # ASCII alone: halves of characters have an escape, and no terminal is deceived.
+            line = json.dumps(msgspec.to_builtins(event)).encode()
+        click.echo(line)
+
+
+class PlainOutput(TurnOutput):
+    """The answer on standard output as it comes, what the agent does on standard error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._in_line = False
+        self._streamed: list[str] = []
+        """What was shown of this answer; void when another attempt follows."""
+        self._is_live = is_terminal(sys.stdout)
+
+    def show(self, event: Event) -> None:
+        match event:
+            case TextPiece(text=text):
+                self._streamed.append(text)
+                if self._is_live:
+                    self._write(self._as_text(printable(text)))
+            case Answered(message=message):
+                # A pipe gets complete answers only: what was shown there cannot be taken back.
+                if not self._is_live and message.text.strip():
+                    self._write(message.text)
+                self._end_line()
+                self._streamed = []
+            case Voided(reason=reason, wait_s=wait_s, model=model):
+                wait = f" in {human_time(wait_s)}" if wait_s >= 1 else ""
+                is_shown = self._is_live and bool(self._streamed)
+                void = "; the text above is void" if is_shown else ""
+                # The reason begins with who failed.
+                again = " again" if reason.startswith(f"{model} ") else ""
+                self._note(f"{reason}{void}; asking {model}{again}{wait}", "yellow")
+                self._streamed = []
+            case ToolHappened(event=happened):
+                self._show_tool(happened)
+            case Noticed(text=text, level=level):
+                self._note(text, "bright_black" if level == "info" else "yellow")
+            case Compacted(tokens_before=before, tokens_after=after):
+                self._note(f"the session was compacted: {before} → {after} tokens")
+            case _:
+                pass
+
+    def finish(self, ended: TurnEnded) -> None:
+        self._end_line()
+        if ended.error:
+            click.echo(f"clawkit: {printable(ended.error)}", err=True)
+
+    def _show_tool(self, event: dict[str, Any]) -> None:
+        if event["type"] == "start":
+            self._note(f"{event['tool']} {summarize_params(event.get('params'), _SHOWN)}")
+        elif event["type"] == "end" and event.get("isError"):
+            self._note(f"{event['tool']} failed: {event.get('error', '')}", "yellow")
+
+    def _note(self, text: str, colour: str = "bright_black") -> None:
+        self._end_line()
+        click.secho(f"{_MARK} {printable(one_line(text, 400))}", fg=colour, err=True)
+
+    def _as_text(self, text: str) -> str:
+        """More of an answer, in which no line can be taken for one about a call."""
+        text = text.replace(f"\n{_MARK}", f"\n {_MARK}")
+        return f" {text}" if text.startswith(_MARK) and not self._in_line else text
+
+    def _write(self, text: str) -> None:
+        if text:
+            click.echo(text, nl=False)
+            self._in_line = not text.endswith("\n")
+
+    def _end_line(self) -> None:
+        if self._in_line:
+            click.echo()
+            self._in_line = False

@@ -1,0 +1,1 @@
+"""Interpreters that run code for tools, and keep its variables."""

@@ -1,0 +1,109 @@
+"""Settings that are accepted and checked, but that nothing in this version acts on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from clawkit.config.json5 import format_path
+from clawkit.config.model import Config
+
+_AGENT = "contextLimits heartbeat memorySearch models.*.streaming"
+_SUBAGENTS = (
+    "allowAgents announceTimeoutMs archiveAfterMinutes delegationMode maxChildrenPerAgent "
+    "maxConcurrent model requireAgentId runTimeoutSeconds thinking"
+)
+_EXEC = "grantExpiryDays node reviewer"
+
+
+def _keys(below: str, names: str) -> list[str]:
+    return [f"{below}{name}" for name in names.split()]
+
+
+NO_EFFECT = (
+    *_keys("", "bindings browser commands cron gateway hooks mcp memory messages plugins tts"),
+    *_keys("agents.defaults.", f"{_AGENT} imageGenerationModel imageModel maxConcurrent"),
+    *_keys("agents.defaults.", "mediaMaxMb mediaModels pdfMaxMb pdfMaxPages pdfModel"),
+    *_keys("agents.defaults.", "skipBootstrap"),
+    *_keys("agents.defaults.subagents.", _SUBAGENTS),
+    *(
+        key
+        for agent in ("agents.list.*", "agents.entries.*")
+        for key in (
+            *_keys(f"{agent}.", f"{_AGENT} groupChat memory tools.message"),
+            *_keys(f"{agent}.subagents.", _SUBAGENTS),
+            *_keys(f"{agent}.tools.exec.", _EXEC),
+        )
+    ),
+    *_keys("approvals.", "exec plugin"),
+    *_keys("env.", "shellEnv"),
+    *_keys("logging.", "audit consoleLevel consoleStyle file level maxFileBytes"),
+    *_keys("session.", "agentToAgent dmScope identityLinks reset resetByChannel resetByType"),
+    *_keys("session.", "resetTriggers scope sendPolicy"),
+    *_keys("tools.", "agentToAgent media message sessions_spawn web"),
+    *_keys("tools.exec.", _EXEC),
+)
+"""Settings without effect, with `*` for every entry of a list or map.
+
+Making a setting work includes removing it here. Those of a sandbox depend on its backend: `clawkit
+doctor` knows them.
+"""
+_VERSION = "in this version of clawkit"
+_MAX_LISTED = 8
+
+
+def find(config: Config) -> list[tuple[str, str]]:
+    """One warning for each section that sets something without effect: its name, and what to know.
+
+    A setting counts as set when the file has it, even with its default value.
+    """
+    tree = msgspec.to_builtins(config)  # leaves out what the file does not set
+    paths = [path for key in NO_EFFECT for path in _matches(tree, key)]
+    found: dict[str, str] = {}
+    for section in {str(path[0]): None for path in paths}:
+        inside = [format_path(path) for path in paths if path[0] == section]
+        if section in inside:
+            found[section] = f"this section has no effect {_VERSION}"
+            continue
+        more = f" and {len(inside) - _MAX_LISTED} more" if len(inside) > _MAX_LISTED else ""
+        listed = ", ".join(inside[:_MAX_LISTED]) + more
+        found[section] = f"these settings have no effect {_VERSION}: {listed}"
+    if any(map(_is_more_than_policy, tree.get("channels", {}).values())):
+        found["channels"] = (
+            f"no chat channel is connected {_VERSION}; only the tools of groups take effect"
+        )
+    return sorted(found.items())
+
+
+def _matches(value: Any, key: str) -> Iterator[tuple[str | int, ...]]:
+    """The paths below `value` that are set and fit the key."""
+    if value is None:
+        return
+    if not key:
+        yield ()
+        return
+    step, _, rest = key.partition(".")
+    entries: Iterable[tuple[str | int, Any]]
+    if step == "*":
+        entries = enumerate(value) if isinstance(value, list) else value.items()
+    else:
+        entries = [(step, value.get(step))]
+    for name, item in entries:
+        yield from ((name, *path) for path in _matches(item, rest))
+
+
+def _is_more_than_policy(channel: dict[str, Any]) -> bool:
+    """Whether a channel, or one of its accounts, sets anything but tools of groups.
+
+    One that sets nothing clawkit knows has settings of its own, such as a token.
+    """
+    own = channel.keys() - {"groups", "accounts"}
+    groups = channel.get("groups", {}).values()
+    return (
+        not channel
+        or bool(own)
+        or any(group.keys() - {"tools", "toolsBySender"} for group in groups)
+        or any(map(_is_more_than_policy, channel.get("accounts", {}).values()))
+    )

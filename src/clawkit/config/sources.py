@@ -1,0 +1,373 @@
+"""Where settings come from: files, what `$include` joins, `.env`, and environment variables."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from clawkit.config.json5 import MAX_DEPTH, Json5Error, Member, Node, format_path, line_of, parse
+from clawkit.errors import Issue
+
+MAX_FILE_BYTES = 2 * 1024 * 1024
+MAX_INCLUDE_DEPTH = 10
+MAX_INCLUDES = 200
+"""Includes followed in one load: files that include each other twice grow exponentially."""
+MAX_PATH_CHARS = 4096
+INCLUDE = "$include"
+
+
+class ReadError(ValueError):
+    """A file cannot be read as configuration text; the message says why."""
+
+
+def read_text(path: str) -> str:
+    """The text of a regular UTF-8 file of at most 2 MiB. Raises ReadError.
+
+    Never blocks: pipes and devices are refused before and after they are opened.
+    """
+    try:
+        _require_regular(os.stat(path))
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            _require_regular(os.fstat(fd))
+            with open(fd, "rb", closefd=False) as file:
+                data = file.read(MAX_FILE_BYTES + 1)
+        finally:
+            os.close(fd)
+    except FileNotFoundError:
+        raise ReadError("there is no such file") from None
+    except OSError as error:
+        raise ReadError(f"cannot be read: {error.strerror}") from error
+    if len(data) > MAX_FILE_BYTES:
+        raise ReadError(_TOO_LARGE)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        at = error.start
+        line = data.count(b"\n", 0, at) + 1
+        raise ReadError(
+            f"is not UTF-8 text: byte 0x{data[at]:02x} at offset {at}, on line {line}"
+        ) from None
+
+
+_TOO_LARGE = f"is larger than {MAX_FILE_BYTES // 1024 // 1024} MiB"
+
+
+def _require_regular(info: os.stat_result) -> None:
+    if stat.S_ISDIR(info.st_mode):
+        raise ReadError("is a directory, not a file")
+    if not stat.S_ISREG(info.st_mode):
+        raise ReadError("is not a regular file")
+    if info.st_size > MAX_FILE_BYTES:
+        raise ReadError(_TOO_LARGE)
+
+
+class Source(NamedTuple):
+    """One file that was read. `file` is absolute, or a name in angle brackets."""
+
+    file: str
+    text: str
+
+
+class _Place(NamedTuple):
+    source: Source
+    offset: int
+
+
+class Tree:
+    """A configuration joined from its files, which still knows where each value stands."""
+
+    def __init__(self, source: Source, roots: Sequence[str]) -> None:
+        """Raises Json5Error for the main file; what is wrong with included ones is in `issues`.
+
+        Files may be included from the directory of the main file and from `roots`.
+        """
+        self.issues: list[Issue] = []
+        self.files = [source.file]
+        self._includes = 0
+        self._roots = [os.path.realpath(root) for root in roots]
+        self._main = source
+        self._places: dict[Node, _Place] = {}
+        """Where a value stands, if that is not in the file of the value around it."""
+        self._roots.append(os.path.realpath(os.path.dirname(source.file)))
+        start = _Spot(source, (), (os.path.realpath(source.file),))
+        self._root = self._join(parse(source.text), start)
+
+    @property
+    def value(self) -> Any:
+        return self._root.value
+
+    def locate(self, path: Sequence[str | int]) -> tuple[str, int]:
+        """File and line of a setting, or of the nearest value around it that exists."""
+        node = self._root
+        source, offset = self._places.get(node, _Place(self._main, node.start))
+        for step in path:
+            if isinstance(step, str) and step in node.members:
+                member = node.members[step]
+                node, offset = member.node, member.key_start
+            elif isinstance(step, int) and step < len(node.items):
+                node = node.items[step]
+                offset = node.start
+            else:
+                break
+            source, offset = self._places.get(node, _Place(source, offset))
+        return source.file, line_of(source.text, offset)
+
+    def _join(self, node: Node, spot: _Spot) -> Node:
+        """`node` with everything that is included below it; itself if that is nothing."""
+        if len(spot.path) > MAX_DEPTH:
+            self._complain(node, spot, f"more than {MAX_DEPTH} levels of nesting")
+            return node
+        if node.items:
+            items = [self._join(item, spot.at(index)) for index, item in enumerate(node.items)]
+            return node if items == list(node.items) else _array(node, items)
+        members = {
+            key: member._replace(node=self._join(member.node, spot.at(key)))
+            for key, member in node.members.items()
+            if key != INCLUDE
+        }
+        own = node if members == dict(node.members) else _object(node, members)
+        if INCLUDE not in node.members:
+            return own
+        return self._join_included(node.members[INCLUDE].node, own, spot)
+
+    def _join_included(self, include: Node, own: Node, spot: _Spot) -> Node:
+        """What the `$include` of an object names, overridden by the object's `own` keys."""
+        entries = include.items if isinstance(include.value, list) else (include,)
+        joined: Node | None = None
+        for entry in entries:
+            part = self._fetch(entry, spot)
+            if part is not None:
+                joined = part if joined is None else self._merge(joined, part)
+        if joined is None:
+            return own
+        if not own.members:
+            return joined
+        self._pin(own, spot.source, own.start)
+        if not isinstance(joined.value, dict):
+            self._complain(include, spot.at(INCLUDE), "the included file must hold an object here")
+            return own
+        return self._merge(joined, own)
+
+    def _fetch(self, entry: Node, spot: _Spot) -> Node | None:
+        """The joined content of one included file, or None after a complaint."""
+        try:
+            file = self._resolve(entry.value, spot)
+            source = Source(file, read_text(file))
+        except ReadError as error:
+            self._complain(
+                entry, spot.at(INCLUDE), f"cannot include {_short(entry.value)}: {error}"
+            )
+            return None
+        if file not in self.files:
+            self.files.append(file)
+        try:
+            root = parse(source.text)
+        except Json5Error as error:
+            message = f"{error.message} (column {error.column})"
+            self.issues.append(Issue("", message, file, error.line))
+            return None
+        joined = self._join(root, _Spot(source, spot.path, (*spot.chain, file)))
+        self._pin(joined, source, root.start)
+        return joined
+
+    def _resolve(self, name: Any, spot: _Spot) -> str:
+        """The real path of an included file, if it may be included. Raises ReadError."""
+        if not isinstance(name, str) or not name:
+            raise ReadError("expected a file name or a list of file names")
+        if len(name) >= MAX_PATH_CHARS or "\0" in name:
+            raise ReadError("this cannot be a file name")
+        if spot.source.file.startswith("<"):
+            raise ReadError("this text was not read from a file")
+        self._includes += 1
+        if self._includes > MAX_INCLUDES:
+            raise ReadError(f"there are more than {MAX_INCLUDES} includes")
+        file = os.path.realpath(os.path.join(os.path.dirname(spot.source.file), name))
+        if not any(os.path.commonpath((file, root)) == root for root in self._roots):
+            raise ReadError(
+                f"it is outside of {self._roots[-1]!r}; name its directory in CLAWKIT_INCLUDE_ROOTS"
+            )
+        if file in spot.chain:
+            raise ReadError(f"it includes itself: {' -> '.join((*spot.chain, file))}")
+        if len(spot.chain) > MAX_INCLUDE_DEPTH:
+            raise ReadError(f"includes are nested more than {MAX_INCLUDE_DEPTH} deep")
+        return file
+
+    def _merge(self, under: Node, over: Node) -> Node:
+        """Objects merge by key, lists are joined, anything else is replaced by `over`.
+
+        Both must be pinned; so are the result and everything taken over into it.
+        """
+        low, high = self._places[under], self._places[over]
+        if isinstance(under.value, dict) and isinstance(over.value, dict):
+            members = dict(under.members)
+            for member in members.values():
+                self._pin(member.node, low.source, member.key_start)
+            for key, member in over.members.items():
+                self._pin(member.node, high.source, member.key_start)
+                if key in members:
+                    merged = self._merge(members[key].node, member.node)
+                    member = member._replace(node=merged)
+                members[key] = member
+            result = _object(over, members)
+        elif isinstance(under.value, list) and isinstance(over.value, list):
+            for node, place in ((under, low), (over, high)):
+                for item in node.items:
+                    self._pin(item, place.source, item.start)
+            result = _array(over, [*under.items, *over.items])
+        else:
+            return over
+        self._places[result] = high
+        return result
+
+    def _pin(self, node: Node, source: Source, offset: int) -> None:
+        self._places.setdefault(node, _Place(source, offset))
+
+    def _complain(self, node: Node, spot: _Spot, message: str) -> None:
+        line = line_of(spot.source.text, node.start)
+        self.issues.append(Issue(format_path(spot.path), message, spot.source.file, line))
+
+
+class _Spot(NamedTuple):
+    """Where joining has got to."""
+
+    source: Source
+    path: tuple[str | int, ...]
+    """From the root of the joined configuration."""
+    chain: tuple[str, ...]
+    """The files that led here, each included by the one before."""
+
+    def at(self, step: str | int) -> _Spot:
+        return self._replace(path=(*self.path, step))
+
+
+def _object(like: Node, members: dict[str, Member]) -> Node:
+    value = {key: member.node.value for key, member in members.items()}
+    return Node(value, like.start, like.end, members, ())
+
+
+def _array(like: Node, items: list[Node]) -> Node:
+    return Node([item.value for item in items], like.start, like.end, {}, items)
+
+
+def _short(value: Any) -> str:
+    """A file name for a message. What is none may hold anything, secrets too."""
+    text = repr(value) if isinstance(value, str) else "this"
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+_REFERENCE = re.compile(r"\$(\$?)\{([A-Z_][A-Z0-9_]*)\}")
+_ENV_FILE_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)")
+
+
+class FromEnv(str):
+    """Text with environment variables put in.
+
+    It may stand for a number or a boolean, and it may be a secret: messages show `template`,
+    what the file says, never the text itself.
+    """
+
+    template: str
+    missing: tuple[str, ...]
+    """Variables that are unset or empty; their `${NAME}` is still in the text."""
+
+    def __new__(cls, text: str, template: str, missing: tuple[str, ...]) -> FromEnv:
+        self = super().__new__(cls, text)
+        self.template = template
+        self.missing = missing
+        return self
+
+
+class Environment(dict[str, str]):
+    """Variables by name. The representation shows no values, because some are secrets."""
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} environment variables>"
+
+
+def substitute(value: Any, env: Mapping[str, str]) -> Any:
+    """A copy of `value` with `${NAME}` replaced in every string; keys are left alone.
+
+    `$${NAME}` stands for a literal `${NAME}`. An unset or empty variable stays as it is
+    written, and the FromEnv that is returned names it.
+    """
+    if isinstance(value, str):
+        return _substitute_text(value, env) if "${" in value else value
+    if isinstance(value, dict):
+        return {key: substitute(item, env) for key, item in value.items()}
+    if isinstance(value, list):
+        return [substitute(item, env) for item in value]
+    return value
+
+
+def _substitute_text(text: str, env: Mapping[str, str]) -> str:
+    used = False
+    missing: list[str] = []
+
+    def put_in(match: re.Match[str]) -> str:
+        nonlocal used
+        escaped, name = match.groups()
+        if escaped:
+            return match[0][1:]
+        used = True
+        found = env.get(name)
+        if not found:
+            missing.append(name)
+            return match[0]
+        return found
+
+    result = _REFERENCE.sub(put_in, text)
+    return FromEnv(result, text, tuple(dict.fromkeys(missing))) if used else result
+
+
+def environment(base: Mapping[str, str], dotenv: Mapping[str, str], declared: Any) -> Environment:
+    """Everything `${NAME}` may refer to. A name that is already set is never overridden.
+
+    `base` is the process environment, then comes the state directory's `.env`, then the
+    configuration's own `env` section as it stands in the file. There is no `.env` of the
+    current directory: whoever wrote the workspace could plant one.
+    """
+    merged = Environment(dotenv)
+    merged.update((name, text) for name, text in base.items() if text)
+    for name, text in _declared(declared).items():
+        if not merged.get(name):
+            merged[name] = str(substitute(text, merged))
+    return merged
+
+
+def _declared(section: Any) -> dict[str, str]:
+    """String entries of the `env` section, both flat and under `vars`.
+
+    Anything of another type is left for the configuration check to report.
+    """
+    if not isinstance(section, dict):
+        return {}
+    nested = section.get("vars")
+    entries = {**section, **nested} if isinstance(nested, dict) else section
+    return {name: text for name, text in entries.items() if isinstance(text, str)}
+
+
+def parse_env_file(text: str) -> dict[str, str]:
+    """Variables of a `.env` file: `NAME=value` lines, `export` and quotes allowed.
+
+    Nothing is expanded. Comments start with `#`, after a value only with a space before it.
+    Lines that are not assignments are skipped.
+    """
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        match = _ENV_FILE_LINE.fullmatch(line)
+        if match:
+            found[match[1]] = _unquote(match[2].strip())
+    return found
+
+
+def _unquote(text: str) -> str:
+    quote = text[:1]
+    if quote and quote in "\"'":
+        end = text.find(quote, 1)
+        if end > 0:
+            return text[1:end]
+    return "" if quote == "#" else re.split(r"\s#", text, maxsplit=1)[0].rstrip()

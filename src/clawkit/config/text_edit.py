@@ -1,0 +1,437 @@
+"""Edits to a JSON5 text that leave the rest of it as the person wrote it.
+
+Each function takes a text and returns a text. Only the span of the changed value, its comma and
+the line break around it are touched; comments, blank lines, quotes and order stay. An object
+set over an object keeps the members that did not change, a list that only grows keeps its
+items; every other value is written anew. New text follows the style around it.
+
+Raises `EditError` when the edit makes no sense and `Json5Error` when the text cannot be read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from clawkit.config.json5 import (
+    MAX_DEPTH,
+    SPACE,
+    UNSAFE_KEYS,
+    Node,
+    child,
+    format_path,
+    locate,
+    parse,
+    quote,
+    skip_gap,
+)
+from clawkit.errors import EditError
+
+MAX_LINE = 100
+MAX_FLAT_LIST = 80
+
+_BREAK = re.compile("[\n\r\u2028\u2029]")
+_NAME = re.compile("[A-Za-z_$][A-Za-z0-9_$]*")
+_REST_OF_LINE = re.compile(
+    "(?:[ \t]|/\\*(?:[^*\r\n]|\\*(?!/))*\\*/)*(?://[^\r\n\u2028\u2029]*)?\r?\n"
+)
+_LITERALS = {None: "null", True: "true", False: "false"}
+
+Edit = tuple[int, int, str]
+"""Replace `text[start:end]`. The edits of one text never overlap."""
+Entry = tuple[str | None, Any]
+"""A key and its value, or None and the element of a list."""
+
+
+class Style(NamedTuple):
+    """How new text is to look."""
+
+    newline: str
+    unit: str
+    quoted: bool
+    trailing: bool
+
+
+class Slot(NamedTuple):
+    """One member or element as written."""
+
+    start: int
+    end: int
+    comma: int
+    """-1 when none follows."""
+    value_start: int
+
+    @property
+    def stop(self) -> int:
+        return self.end if self.comma < 0 else self.comma + 1
+
+
+class Insertion(NamedTuple):
+    edits: list[Edit]
+    moved: str | None
+    """The indent of what was there before, when it had to go from one line to several."""
+
+
+def apply(text: str, edits: Iterable[Edit]) -> str:
+    """`text` after all of `edits`; of two at one place the earlier comes first."""
+    pieces: list[str] = []
+    done = 0
+    for start, end, new in sorted(edits, key=lambda edit: edit[0]):
+        pieces += (text[done:start], new)
+        done = end
+    return "".join((*pieces, text[done:]))
+
+
+def newline_of(text: str) -> str:
+    return "\r\n" if text[: text.find("\n") + 1].endswith("\r\n") else "\n"
+
+
+def is_one_line(text: str, node: Node) -> bool:
+    return not _BREAK.search(text, node.start, node.end)
+
+
+def indent_of(text: str, pos: int) -> str:
+    """The white space at the start of the line that `pos` is on."""
+    start = end = text.rfind("\n", 0, pos) + 1
+    while end < pos and text[end] in " \t":
+        end += 1
+    return text[start:end]
+
+
+def style_of(text: str, root: Node) -> Style:
+    """The style of a file, taken from its outermost object."""
+    slots = _slots(text, root)
+    lead = _lead(text, slots[0].start) if slots else None
+    style = Style(newline_of(text), lead or "  ", quoted=False, trailing=False)
+    return _style_inside(text, root, slots, style)
+
+
+def _style_inside(text: str, node: Node, slots: list[Slot], style: Style) -> Style:
+    if slots:
+        style = style._replace(trailing=slots[-1].comma >= 0)
+    if node.members:
+        quoted = all(text[member.key_start] in "\"'" for member in node.members.values())
+        style = style._replace(quoted=quoted)
+    return style
+
+
+def render(value: Any, indent: str, style: Style) -> str:
+    """`value` as text that begins on a line with `indent`; objects take a line per member."""
+    if not isinstance(value, dict | list) or not value:
+        return _flat(value, style)
+    if isinstance(value, list) and not any(isinstance(item, dict | list) for item in value):
+        flat = _flat(value, style)
+        if len(indent) + len(flat) <= MAX_FLAT_LIST:
+            return flat
+    inner = indent + style.unit
+    is_object = isinstance(value, dict)
+    entries: Iterable[Entry] = value.items() if is_object else ((None, item) for item in value)
+    lines = [inner + _entry(entry, render(entry[1], inner, style), style) for entry in entries]
+    body = f",{style.newline}".join(lines) + ("," if style.trailing else "")
+    opener, closer = "{}" if is_object else "[]"
+    return f"{opener}{style.newline}{body}{style.newline}{indent}{closer}"
+
+
+def _flat(value: Any, style: Style) -> str:
+    if isinstance(value, dict):
+        members = ", ".join(_entry(entry, _flat(entry[1], style), style) for entry in value.items())
+        return f"{{ {members} }}" if members else "{}"
+    if isinstance(value, list):
+        return f"[{', '.join(_flat(item, style) for item in value)}]"
+    if isinstance(value, str):
+        return quote(value)
+    if value is None or isinstance(value, bool):
+        return _LITERALS[value]
+    return repr(value)
+
+
+def _entry(entry: Entry, value: str, style: Style) -> str:
+    key = entry[0]
+    if key is None:
+        return value
+    return f"{key if _NAME.fullmatch(key) and not style.quoted else quote(key)}: {value}"
+
+
+def _slots(text: str, node: Node) -> list[Slot]:
+    slots = []
+    spans = [(member.key_start, member.node) for member in node.members.values()]
+    for start, value in spans or [(item.start, item) for item in node.items]:
+        after = skip_gap(text, value.end)
+        slots.append(Slot(start, value.end, after if text[after] == "," else -1, value.start))
+    return slots
+
+
+def _lead(text: str, pos: int) -> str | None:
+    """The white space before `pos`, if nothing else comes before it on its line."""
+    start = _skip_back(text, pos, " \t")
+    return text[start:pos] if start == 0 or text[start - 1] == "\n" else None
+
+
+def _skip_back(text: str, pos: int, chars: str) -> int:
+    while pos and text[pos - 1] in chars:
+        pos -= 1
+    return pos
+
+
+def insert(
+    text: str, node: Node, entries: list[Entry], style: Style, indent: str | None = None
+) -> Insertion:
+    """The edits that put `entries` at the end of an object or a list.
+
+    `indent` is that of the line `node` will stand on, when another edit moves it to a new one.
+    """
+    base = indent_of(text, node.start) if indent is None else indent
+    slots = _slots(text, node)
+    close = node.end - 1
+    stop = _skip_back(text, close, SPACE)
+    if stop == node.start + 1:
+        value = dict(entries) if isinstance(node.value, dict) else [item for _, item in entries]
+        return Insertion([(node.start, node.end, render(value, base, style))], None)
+    style = _style_inside(text, node, slots, style)
+    comma = [(slots[-1].end, slots[-1].end, ",")] if slots and not style.trailing else []
+    tail = "," if style.trailing else ""
+    one_line = is_one_line(text, node)
+    if slots and one_line:
+        flat = ", ".join(_entry(entry, _flat(entry[1], style), style) for entry in entries)
+        if _fits(text, node, flat):
+            return Insertion([*comma, (stop, stop, f" {flat}{tail}")], None)
+    lead = _lead(text, slots[-1].start) if slots else None
+    inner = base + style.unit if lead is None else lead
+    line = style.newline + inner
+    new = ",".join(line + _entry(entry, render(entry[1], inner, style), style) for entry in entries)
+    if not one_line and (slots or "\n" in text[stop:close]):
+        return Insertion([*comma, (stop, stop, new + tail)], None)
+    moves = [(_skip_back(text, slot.start, SPACE), slot.start, line) for slot in slots]
+    return Insertion([*moves, *comma, (stop, close, f"{new}{tail}{style.newline}{base}")], inner)
+
+
+def _fits(text: str, node: Node, flat: str) -> bool:
+    """Whether one more entry may go on the line; a line that is too long already takes any."""
+    end = text.find("\n", node.end)
+    length = (len(text) if end < 0 else end) - text.rfind("\n", 0, node.start) - 1
+    return length > MAX_LINE or length + len(flat) + 2 <= MAX_LINE
+
+
+def remove(text: str, node: Node, gone: set[int]) -> list[Edit]:
+    """The edits that take out the members or elements whose values start at `gone`."""
+    if not gone:
+        return []
+    slots = _slots(text, node)
+    kept = [slot for slot in slots if slot.value_start not in gone]
+    cuts = [
+        _cut(text, run[0].start, run[-1].stop, at_the_end=bool(kept) and run[0] > kept[-1])
+        for run in _runs(text, slots, gone)
+    ]
+    if not kept:
+        inner = node.start + 1
+        rest = apply(text[: node.end - 1], [(0, inner, ""), *cuts])
+        return cuts if rest.strip(SPACE) else [(inner, node.end - 1, "")]
+    if slots[-1] is not kept[-1] and slots[-1].comma < 0:
+        cuts.append((kept[-1].comma, kept[-1].comma + 1, ""))
+    return cuts
+
+
+def _runs(text: str, slots: list[Slot], gone: set[int]) -> Iterator[list[Slot]]:
+    """The slots to go, those side by side on a line together."""
+    run: list[Slot] = []
+    for slot in slots:
+        going = slot.value_start in gone
+        if run and (not going or text[run[-1].stop : slot.start].strip(" \t")):
+            yield run
+            run = []
+        if going:
+            run.append(slot)
+    if run:
+        yield run
+
+
+def _cut(text: str, start: int, stop: int, *, at_the_end: bool) -> Edit:
+    """Whole lines when nothing else stands on them, else also the space on one side."""
+    lead, rest = _lead(text, start), _REST_OF_LINE.match(text, stop)
+    if lead is not None and rest:
+        return start - len(lead), rest.end(), ""
+    after = stop
+    while text[after] in " \t":
+        after += 1
+    if at_the_end or text[after] in "\r\n":
+        return _skip_back(text, start, " \t"), stop, ""
+    return start, after, ""
+
+
+MAX_INT_BITS = 1300
+"""As many as fit in the 400 characters that the parser reads back."""
+
+_TOO_DEEP = f"more than {MAX_DEPTH} levels of nesting"
+
+Path = Sequence[str | int]
+
+
+def set_value(text: str, path: Path, value: Any) -> str:
+    """`text` with the value at `path` set. Missing parents are created."""
+    for part in path:
+        if part in UNSAFE_KEYS:
+            raise EditError(f"the key {part!r} is not allowed")
+    if len(path) > MAX_DEPTH:
+        raise EditError(_TOO_DEEP)
+    value = _plain(value, len(path))
+    text = _with_root(text)
+    root = node = parse(text)
+    depth = 0
+    while depth < len(path) and (below := child(node, path[depth])):
+        node, depth = below, depth + 1
+    if depth == len(path):
+        return _assign(text, path, value)
+    entry = _new_entry(node, path, depth, value)
+    return apply(text, insert(text, node, [entry], style_of(text, root)).edits)
+
+
+def unset_value(text: str, path: Path) -> str:
+    """`text` without the member or element at `path`, its comma and a comment on its line."""
+    root = parse(_with_root(text))
+    if not path:
+        raise EditError("the file as a whole cannot be unset")
+    node = _find(root, path)
+    return apply(text, remove(text, _find(root, path[:-1]), {node.start}))
+
+
+def merge_patch(text: str, patch: Mapping[str, Any]) -> str:
+    """`text` with `patch` merged in: objects merge, null deletes, everything else replaces."""
+    text = _with_root(text)
+    root = parse(text)
+    if not isinstance(root.value, dict):
+        raise EditError("the file does not hold an object, so there is nothing to merge into")
+    return _assign(text, (), _merged(root.value, _plain(patch, 0)))
+
+
+def _merged(old: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(old) if isinstance(old, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = _merged(result.get(key), value)
+    return result
+
+
+def _plain(value: Any, depth: int) -> Any:
+    """A copy that a JSON5 text can hold, inside `depth` containers. Raises EditError."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
+            raise EditError("a text with half a surrogate pair cannot be written")
+        return str(value)
+    if isinstance(value, int):
+        if value.bit_length() > MAX_INT_BITS:
+            raise EditError(f"a number of {value.bit_length()} bits is too large")
+        return int(value)
+    if isinstance(value, float):
+        if value - value != 0:
+            raise EditError(f"{value!r} cannot be written: numbers must be finite")
+        return float(value)
+    if not isinstance(value, Mapping | list | tuple):
+        raise EditError(f"a value of type {type(value).__name__} cannot be written")
+    if depth == MAX_DEPTH:
+        raise EditError(_TOO_DEEP)
+    if not isinstance(value, Mapping):
+        return [_plain(item, depth + 1) for item in value]
+    for key in value:
+        if not isinstance(key, str) or key in UNSAFE_KEYS:
+            raise EditError(f"the key {key!r} is not allowed")
+    return {_plain(key, depth): _plain(item, depth + 1) for key, item in value.items()}
+
+
+def _with_root(text: str) -> str:
+    """`text`, with an empty object at its end when it holds no value yet."""
+    if skip_gap(text, 0) < len(text):
+        return text
+    newline = newline_of(text)
+    if not text.strip(SPACE):
+        text = text[: text.startswith("\ufeff")]
+    elif not text.endswith("\n"):
+        text += newline
+    return f"{text}{{}}{newline}"
+
+
+def _new_entry(node: Node, path: Path, depth: int, value: Any) -> Entry:
+    """What to add to `node`, the deepest that exists, so that `path` leads to `value`."""
+    part, where = path[depth], format_path(path)
+    if not isinstance(node.value, dict | list):
+        above = format_path(path[:depth]) or "the file"
+        raise EditError(f"cannot set {where!r}: {above!r} is neither an object nor a list")
+    if isinstance(node.value, list) and str(part) != str(len(node.items)):
+        raise EditError(f"cannot set {where!r}: the next free index is {len(node.items)}")
+    for below in reversed(path[depth + 1 :]):
+        if isinstance(below, int) and below != 0:
+            raise EditError(f"cannot set {where!r}: a new list begins with [0]")
+        value = {below: value} if isinstance(below, str) else [value]
+    return (str(part) if isinstance(node.value, dict) else None, value)
+
+
+def _assign(text: str, path: Path, value: Any) -> str:
+    """Makes the existing value at `path` equal to `value`.
+
+    In two passes, so that the place of an addition never lies inside a removal.
+    """
+    root = parse(text)
+    style = style_of(text, root)
+    text = apply(text, _changes(text, _find(root, path), value, style))
+    return apply(text, _additions(text, _find(parse(text), path), value, style))
+
+
+def _find(root: Node, path: Path) -> Node:
+    node = locate(root, path)
+    if not node:
+        raise EditError(f"{format_path(path)!r} is not set")
+    return node
+
+
+def _changes(text: str, node: Node, value: Any, style: Style) -> Iterator[Edit]:
+    old = node.value
+    if isinstance(old, dict) and isinstance(value, dict):
+        gone = {member.node.start for key, member in node.members.items() if key not in value}
+        yield from remove(text, node, gone)
+        for key, member in node.members.items():
+            if key in value:
+                yield from _changes(text, member.node, value[key], style)
+    elif not (_same(old, value) or _grows(old, value)):
+        yield node.start, node.end, render(value, indent_of(text, node.start), style)
+
+
+def _same(old: Any, new: Any) -> bool:
+    if isinstance(old, dict) and isinstance(new, dict):
+        return old.keys() == new.keys() and all(_same(old[key], new[key]) for key in old)
+    if isinstance(old, list) and isinstance(new, list):
+        return len(old) == len(new) and all(map(_same, old, new))
+    return type(old) is type(new) and bool(old == new)
+
+
+def _grows(old: Any, new: Any) -> bool:
+    return isinstance(old, list) and isinstance(new, list) and _same(old, new[: len(old)])
+
+
+def _additions(
+    text: str, node: Node, value: Any, style: Style, indent: str | None = None
+) -> Iterator[Edit]:
+    """The edits that add what `value` has and `node` lacks, at any depth.
+
+    `indent` is that of the line `node` will stand on, when another edit moves it to a new one.
+    """
+    below: list[tuple[Node, Any]] = []
+    entries: list[Entry] = []
+    if isinstance(node.value, dict):
+        below = [(member.node, value[key]) for key, member in node.members.items()]
+        entries = [(key, item) for key, item in value.items() if key not in node.members]
+    elif isinstance(node.value, list):
+        below = list(zip(node.items, value, strict=False))
+        entries = [(None, item) for item in value[len(below) :]]
+    inner = indent if indent is not None and is_one_line(text, node) else None
+    if entries:
+        insertion = insert(text, node, entries, style, indent)
+        yield from insertion.edits
+        inner = inner if insertion.moved is None else insertion.moved
+    for item, item_value in below:
+        yield from _additions(text, item, item_value, style, inner)

@@ -1,0 +1,189 @@
+"""Opening files below a root, so that the check and the use are one act.
+
+The kernel resolves the path from an open directory handle and refuses to leave it (`openat2` with
+RESOLVE_BENEATH); where it cannot, every component is opened by hand and links and `..` are refused.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import functools
+import os
+import platform
+import stat
+
+from clawkit.core.paths import plain_path
+from clawkit.errors import ToolAuthorizationError, ToolInputError
+
+_SYS_OPENAT2 = 437  # the same number on every architecture
+_RESOLVE_NO_XDEV = 0x01
+_RESOLVE_NO_MAGICLINKS = 0x02
+_RESOLVE_NO_SYMLINKS = 0x04
+_RESOLVE_BENEATH = 0x08
+_HELD = _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS
+_AT_FDCWD = -100
+O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
+"""A handle that only marks a place, where the system has such a thing."""
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+def relative_path(path: str, root: str) -> str:
+    """A path as people and models write it, as a path from the root.
+
+    Raises for what cannot be a path, and for an absolute path that is not below the root.
+    """
+    if not path:
+        raise ToolInputError("the path is empty; '.' is the workspace")
+    path = plain_path(path)
+    if path == "~" or path.startswith("~/"):
+        path = os.path.expanduser(path)
+    if not os.path.isabs(path):
+        return path
+    if path == root or path.startswith(root.rstrip("/") + "/"):
+        return path[len(root) :].lstrip("/") or "."
+    parts = path.split("/")
+    for end in range(1, len(parts) + 1):
+        if _same("/".join(parts[:end]) or "/", root):
+            return "/".join(parts[end:]).lstrip("/") or "."
+    raise outside(path, root)
+
+
+def _same(path: str, root: str) -> bool:
+    """Whether a path is another name of the root. Only a hint: the opening itself is held to it."""
+    try:
+        return os.path.samefile(path, root)
+    except OSError:
+        return False
+
+
+def outside(path: str, root: str) -> ToolAuthorizationError:
+    return ToolAuthorizationError(
+        f"{path!r} is outside the workspace {root!r}; use a path below it. To open more, the "
+        "operator can add directories to tools.fs.readRoots or writeRoots",
+        reason="outside-workspace",
+    )
+
+
+def open_inside(root_fd: int, root: str, path: str, flags: int, *, links: bool = True) -> int:
+    """A handle for a path below the root, whatever links and races say.
+
+    Without `links`, none is followed: the path is then the one the file really has. What leads
+    outside, and what cannot be told not to, raises `ToolAuthorizationError`.
+    """
+    flags |= os.O_CLOEXEC
+    try:
+        if _has_openat2():
+            return _openat2(root_fd, path, flags, _HELD if links else _HELD | _RESOLVE_NO_SYMLINKS)
+        return _open_by_hand(root_fd, path, flags)
+    except OSError as error:
+        if error.errno in (errno.EXDEV, errno.ELOOP):
+            raise outside(path, root) from None
+        raise
+
+
+def open_near(root_fd: int, path: str, flags: int) -> int:
+    """A handle for a path below the root and on the file system that the root is on. Raises OSError
+    for every other, and where the kernel cannot tell."""
+    if not _has_openat2():
+        raise OSError(errno.ENOSYS, "the kernel does not hold paths", path)
+    return _openat2(root_fd, path, flags | os.O_CLOEXEC, _HELD | _RESOLVE_NO_XDEV)
+
+
+def open_root(path: str) -> int:
+    """A mark of a directory by its real path: nobody can make it lead elsewhere by a link."""
+    flags = O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+    if _has_openat2():
+        return _openat2(_AT_FDCWD, path, flags, _RESOLVE_NO_SYMLINKS)
+    top = os.open("/", flags)
+    try:
+        return _open_by_hand(top, path, flags)
+    finally:
+        os.close(top)
+
+
+def open_anywhere(path: str, flags: int) -> int:
+    """A handle for an absolute path. Links of `/proc` into open files are not followed: what they
+    lead to cannot be told before they are opened."""
+    flags |= os.O_CLOEXEC
+    if _has_openat2():
+        return _openat2(_AT_FDCWD, path, flags, _RESOLVE_NO_MAGICLINKS)
+    real = os.path.realpath(path)
+    if any(each.startswith(("/proc/", "/dev/fd/")) for each in (os.path.abspath(path), real)):
+        raise OSError(errno.ELOOP, "goes through the open files of a process", path)
+    return os.open(real, flags)
+
+
+def _openat2(root_fd: int, path: str, flags: int, resolve: int = _HELD) -> int:
+    how, name = ctypes.byref(_how(flags, resolve)), os.fsencode(path)
+    for _ in range(64):
+        fd: int = libc().syscall(_SYS_OPENAT2, root_fd, name, how, ctypes.sizeof(_OpenHow))
+        if fd >= 0:
+            return fd
+        code = ctypes.get_errno()
+        # EAGAIN: something was renamed while the kernel looked; it could not be sure.
+        if code not in (errno.EAGAIN, errno.EINTR):
+            raise OSError(code, os.strerror(code), path)
+    raise OSError(errno.EXDEV, "the path keeps changing", path)
+
+
+@functools.cache
+def _how(flags: int, resolve: int) -> _OpenHow:
+    return _OpenHow(flags, 0, resolve)
+
+
+def _open_by_hand(root_fd: int, path: str, flags: int) -> int:
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise OSError(errno.EXDEV, "goes up", path)
+    if path.endswith(("/", "/.")):
+        flags |= os.O_DIRECTORY
+    here = os.dup(root_fd)
+    try:
+        for part in parts[:-1]:
+            below = _open_one(here, part, O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            os.close(here)
+            here = below
+        return _open_one(here, parts[-1] if parts else ".", flags)
+    finally:
+        os.close(here)
+
+
+def _open_one(folder: int, name: str, flags: int) -> int:
+    """A handle for a name in a directory. A link is refused, or opened itself with O_NOFOLLOW."""
+    try:
+        fd = os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
+    except NotADirectoryError:
+        now = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        # What is a directory now was a link just before.
+        if stat.S_ISLNK(now) or stat.S_ISDIR(now):
+            raise OSError(errno.ELOOP, "is a link", name) from None
+        raise
+    if not flags & os.O_NOFOLLOW and stat.S_ISLNK(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.ELOOP, "is a link", name)
+    return fd
+
+
+@functools.cache
+def libc() -> ctypes.CDLL:
+    """The system's own library, for the calls that Python does not know."""
+    return ctypes.CDLL(None, use_errno=True)
+
+
+@functools.cache
+def _has_openat2() -> bool:
+    """Whether the kernel knows the call; asked once, with a path that cannot do harm."""
+    if platform.system() != "Linux":
+        return False
+    here = os.open("/", O_PATH | os.O_CLOEXEC)
+    try:
+        os.close(_openat2(here, ".", O_PATH | os.O_CLOEXEC))
+    except OSError:
+        return False
+    finally:
+        os.close(here)
+    return True

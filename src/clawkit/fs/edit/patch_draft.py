@@ -1,0 +1,257 @@
+"""A patch carried out in memory: section after section, each on what the ones before left."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from clawkit.core.tool import file_resource
+from clawkit.errors import ConflictError, NotFoundError, ToolInputError
+from clawkit.fs.edit.patch_apply import Applied, apply_chunks
+from clawkit.fs.edit.patch_format import Add, Delete, Section, Update, paths_of
+from clawkit.fs.encoding import UTF8, decode_whole, encode
+from clawkit.fs.masks import is_env_file, mask_settings, may_have_masks, refuse_masks
+from clawkit.fs.protocols import ABSENT, Change, File, FileSystem, Info, read_all
+from clawkit.fs.read_versions import MAX_HASHED, ReadVersions
+from clawkit.redact import Redactor
+from clawkit.text import human_size
+
+MAX_FILE_BYTES = 32 * 1024 * 1024
+MAX_BYTES = 128 * 1024 * 1024
+"""Most that all the files of a patch may hold."""
+_MAX_TOLD = 5
+_LARGE = 256 * 1024
+"""From here on, applying chunks takes long enough to be worth a thread."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """A file as the patch finds it, and as it would leave it."""
+
+    path: str
+    """As the patch first calls it."""
+    place: str = ""
+    info: Info | None = None
+    """As the file is; None when there is none."""
+    before: bytes | None = None
+    """What the file holds; None also for large ones that are only deleted."""
+    missing: NotFoundError | None = None
+    there: bool = False
+    now: bytes | None = None
+    deleted: bool = False
+    moved_from: str = ""
+    moved_away: bool = False
+    like: str = ""
+    source: bytes | None = None
+    """What the file that was moved here held."""
+    added: int = 0
+    removed: int = 0
+    inexact: tuple[int, ...] = ()
+    suspect: bool = False
+    """Something was added that may be a mask instead of a secret."""
+
+    @property
+    def is_env(self) -> bool:
+        return any(map(is_env_file, (self.path, self.place, self.moved_from)))
+
+    @property
+    def changes(self) -> bool:
+        if self.there:
+            return self.info is None or self.now != self.before
+        return self.info is not None
+
+    @property
+    def marks(self) -> str:
+        """`A` for a file that was added, `M` modified, `D` deleted; `DA` for one that takes the
+        place of another, and nothing for one that was moved away."""
+        if self.info is not None and not self.there:
+            return "D" if self.deleted else ""
+        if self.info is not None and not (self.deleted or self.moved_away):
+            return "M"
+        new = "M" if self.moved_from else "A"
+        return f"D{new}" if self.info is not None and self.deleted else new
+
+    def change(self) -> Change:
+        """What has to be done to the file."""
+        expect = self.info.version if self.info else ABSENT
+        return Change(self.path, self.now if self.there else None, expect, self.like)
+
+    def texts(self) -> tuple[str | None, str | None]:
+        """What the file holds, and what it would hold; None where there is no text."""
+        return _text(self.before), _text(self.now)
+
+
+def _text(data: bytes | None) -> str | None:
+    try:
+        return None if data is None else decode_whole(data, "")[0]
+    except ToolInputError:
+        return None
+
+
+class Drafts:
+    """The files of one patch. Nothing on disk is changed here."""
+
+    def __init__(
+        self, files: FileSystem, seen: ReadVersions, redactor: Redactor, workspace: str
+    ) -> None:
+        self._files = files
+        self._seen = seen
+        self._redactor = redactor
+        self._workspace = workspace
+        self._by_name: dict[str, Draft] = {}
+        self._by_place: dict[str, Draft] = {}
+        self._bytes = 0
+
+    async def run(self, sections: Sequence[Section]) -> tuple[Draft, ...]:
+        """The files that the sections would change.
+
+        Raises `ToolInputError` when a section cannot be carried out; when it is an update that does
+        not fit its file, then with other such updates.
+        """
+        problems: list[str] = []
+        named: set[str] = set()
+        for section in sections:
+            fresh = section.path not in named
+            named.update(paths_of((section,)))
+            if problems and not (fresh and isinstance(section, Update)):
+                continue  # what it finds depends on what was not done
+            try:
+                await self._carry_out(section)
+            except ToolInputError as error:
+                if not problems and type(error) is not ToolInputError:
+                    raise
+                problems.append(str(error))
+                if len(problems) == _MAX_TOLD:
+                    break
+        if problems:
+            raise ToolInputError("\n\n".join((*problems, "Nothing was changed.")))
+        changed = tuple(each for each in self._by_place.values() if each.changes)
+        for draft in changed:
+            await self._refuse_masks(draft)
+        return changed
+
+    async def _carry_out(self, section: Section) -> None:
+        draft = await self._open(section.path, whole=isinstance(section, Update))
+        if isinstance(section, Add):
+            if draft.there:
+                raise _exists(section.path, section.line)
+            draft.there, draft.now = True, encode(section.content, UTF8)
+            draft.added += section.content.count("\n")
+            draft.suspect |= may_have_masks(section.content)
+            return
+        self._need(draft, section)
+        if isinstance(section, Delete) or section.move_to:
+            self._refuse_links(draft)
+        if isinstance(section, Delete):
+            draft.there, draft.now, draft.deleted = False, None, True
+            return
+        if section.chunks:
+            await self._update(draft, section)
+        if section.move_to:
+            target = await self._open(section.move_to, whole=False)
+            if draft.is_env and not target.is_env:
+                raise ToolInputError(
+                    f"{section.path!r} (line {section.line} of the patch) is shown with its "
+                    f"secrets masked; as {section.move_to!r} it would not be. Keep a name like .env"
+                )
+            if target is not draft:
+                if target.there:
+                    raise _exists(section.move_to, section.line)
+                _move(draft, target)
+
+    async def _open(self, path: str, *, whole: bool) -> Draft:
+        """The draft of a file, which may go by several names."""
+        if path in self._by_name:
+            return self._by_name[path]
+        try:
+            async with self._files.open(path) as file:
+                draft = self._by_place.get(file.place) or await self._take_in(path, file, whole)
+        except NotFoundError as error:
+            place = file_resource(self._workspace, path)
+            draft = self._by_place.get(place) or Draft(path, place, missing=error)
+        self._by_name[path] = self._by_place[draft.place] = draft
+        return draft
+
+    def _refuse_links(self, draft: Draft) -> None:
+        """A file and a link to it are one for what is in them, but two for what goes away."""
+        names = {
+            os.path.normpath(os.path.join(self._workspace, name)): name
+            for name, each in self._by_name.items()
+            if each is draft
+        }
+        if len(names) > 1:
+            one, other, *_ = names.values()
+            raise ToolInputError(
+                f"{one!r} and {other!r} are the same file, so it is unclear which of them to "
+                "remove; use one name only"
+            )
+
+    async def _take_in(self, path: str, file: File, whole: bool) -> Draft:
+        data = None
+        if whole or file.info.size <= MAX_HASHED:
+            data = await read_all(file, MAX_FILE_BYTES)
+            self._bytes += len(data)
+            if self._bytes > MAX_BYTES:
+                raise ToolInputError(
+                    f"the files of the patch hold more than {human_size(MAX_BYTES)}; "
+                    "send it in parts"
+                )
+        return Draft(path, file.place, file.info, data, there=True, now=data)
+
+    def _need(self, draft: Draft, section: Delete | Update) -> None:
+        if draft.info is not None:
+            self._seen.check(draft.place, draft.info, draft.before)
+        if draft.there:
+            return
+        if draft.missing is not None and not (draft.deleted or draft.moved_away):
+            raise draft.missing
+        raise ToolInputError(
+            f"{section.path!r} (line {section.line} of the patch) is deleted or moved by an "
+            "earlier section"
+        )
+
+    async def _update(self, draft: Draft, section: Update) -> None:
+        text, encoding = decode_whole(draft.now or b"", section.path)
+        redactor = self._redactor
+        show = mask_settings if draft.is_env else redactor.text
+        arguments = (text, section.chunks, section.path)
+        applied: Applied
+        if len(text) > _LARGE:
+            from clawkit.core.tasks import in_thread  # asyncio is not needed to describe a tool
+
+            applied = await in_thread(apply_chunks, *arguments, show=show)
+        else:
+            applied = apply_chunks(*arguments, show=show)
+        draft.now = encode(applied.text, encoding)
+        draft.added += applied.added
+        draft.removed += applied.removed
+        draft.inexact += applied.inexact
+        added = (line[1:] for chunk in section.chunks for line in chunk.body if line[0] == "+")
+        draft.suspect |= any(map(may_have_masks, added))
+
+    async def _refuse_masks(self, draft: Draft) -> None:
+        after = _text(draft.now) if draft.suspect else None
+        if after is not None:
+            before = _text(draft.before if draft.source is None else draft.source)
+            redactor, env = self._redactor, draft.is_env
+            await refuse_masks(before, after, redactor, path=draft.path, env=env)
+
+
+def _move(draft: Draft, target: Draft) -> None:
+    target.there, target.now = True, draft.now
+    target.added, target.removed = draft.added, draft.removed
+    target.inexact, target.suspect = draft.inexact, draft.suspect
+    target.source = draft.before if draft.source is None else draft.source
+    if draft.info is not None:
+        target.moved_from = target.like = draft.path
+    else:
+        target.moved_from, target.like = draft.moved_from, draft.like
+    draft.there, draft.now, draft.moved_away = False, None, True
+
+
+def _exists(path: str, line: int) -> ConflictError:
+    return ConflictError(
+        f"{path!r} (line {line} of the patch) already exists, so it cannot be added or moved to; "
+        "nothing was changed. Update it, or delete it in an earlier section"
+    )

@@ -1,1 +1,0 @@
-"""Patches over any number of files: read, found a place for, carried out in memory."""

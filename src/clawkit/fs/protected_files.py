@@ -1,0 +1,274 @@
+"""Files that decide what other programs run: a person has to release them before a tool changes
+them, even inside the workspace. Sandboxes keep the same files as they are."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Self
+
+
+class Group(NamedTuple):
+    """Paths that are protected for one reason, directories with all that is in them.
+
+    Where a directory is listed together with parts of it, it changes all the time: what is restored
+    after a command are only the parts. A `*` in a name stands for any characters.
+    """
+
+    why: str
+    paths: tuple[str, ...]
+
+
+GIT = Group(
+    "git takes settings or programs to run from it",
+    (
+        *("config", "config.worktree", "commondir", "gitdir", "hooks", "worktrees", "modules"),
+        *("info/attributes", "objects/info/alternates"),
+    ),
+)
+"""From a git directory on. The git directories of worktrees and submodules are like it."""
+
+ANYWHERE = (
+    Group("direnv and its like run it", (".envrc", ".autoenv", ".autoenv.zsh")),
+    Group(
+        "editors take settings or programs to run from it",
+        (
+            *(f".vscode/{name}.json" for name in ("tasks", "launch", "settings", "mcp")),
+            *(".idea/runConfigurations", ".idea/workspace.xml", "*.run.xml", "*.code-workspace"),
+            *(".zed/tasks.json", ".zed/debug.json", ".zed/settings.json", ".fleet/run.json"),
+            *(".nvim.lua", ".nvimrc", ".exrc", ".vimrc", ".gvimrc", ".lvimrc"),
+            *(".dir-locals.el", ".dir-locals-2.el"),
+        ),
+    ),
+    Group("git runs programs in it where core.hooksPath names it", (".husky", ".githooks")),
+    Group(
+        "coding agents take settings or programs to run from it",
+        (".mcp.json", ".claude/settings.json", ".claude/settings.local.json"),
+    ),
+)
+"""From any directory on."""
+
+HOME = (
+    Group(
+        "shells and sessions run it when they start",
+        (
+            *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases"),
+            *(".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc"),
+            *(".mkshrc", ".cshrc", ".tcshrc", ".login", ".logout", ".inputrc", ".xonshrc"),
+            *(".pam_environment", ".xprofile", ".xinitrc", ".xsession", ".xsessionrc"),
+            *(".config/fish", ".config/nushell", ".config/xonsh", ".config/powershell"),
+            *(".config/environment.d", ".config/autostart", ".config/plasma-workspace"),
+            *(".bash_completion", ".local/share/bash-completion", ".fzf.bash", ".fzf.zsh"),
+            *(".p10k.zsh", ".oh-my-zsh", ".oh-my-zsh/oh-my-zsh.sh"),
+            *(f".oh-my-zsh/{name}" for name in ("lib", "plugins", "themes", "custom", "tools")),
+            *(".oh-my-zsh/.git/config", ".oh-my-zsh/.git/hooks"),
+            *(".nvm", ".nvm/*.sh", ".nvm/nvm-exec", ".nvm/bash_completion", ".nvm/alias"),
+            *(".nvm/versions/node/*/bin", ".nvm/.git/config", ".nvm/.git/hooks"),
+        ),
+    ),
+    Group(
+        "the system starts programs that it names",
+        (
+            *(".config/systemd", ".local/share/systemd", ".local/share/dbus-1"),
+            *(".local/share/applications", "crontab", ".crontab"),
+        ),
+    ),
+    Group(
+        "programs in it are started by their names",
+        (
+            *("bin", ".local/bin", ".cargo/bin", "go/bin", ".bun/bin", ".deno/bin", ".volta/bin"),
+            *(".yarn/bin", ".npm-global/bin", ".asdf/shims", ".rbenv/shims", ".pyenv/shims"),
+            *(".pyenv/bin", ".docker/cli-plugins"),
+        ),
+    ),
+    Group(GIT.why, (".gitconfig", ".git-credentials", ".config/git")),
+    Group("it decides who may log in, and where keys go", (".ssh", ".gnupg", ".rhosts", ".shosts")),
+    Group(
+        "package tools take addresses, credentials or programs to run from it",
+        (
+            *(".npmrc", ".yarnrc", ".yarnrc.yml", ".pypirc", ".netrc", ".curlrc", ".wgetrc"),
+            *(".cargo/config", ".cargo/config.toml", ".cargo/credentials*", ".cargo/env"),
+            *(".pip", ".config/pip", ".config/uv", ".pydistutils.cfg", ".condarc", ".gemrc"),
+            *(".bundle/config", ".m2/settings.xml", ".gradle/init*", ".gradle/gradle.properties"),
+            *(".docker/config.json", ".kube/config", ".config/containers"),
+            *(f".local/lib/python*/site-packages/{name}" for name in ("*.pth", "*customize.py")),
+        ),
+    ),
+    Group(
+        "a program that is used every day runs it",
+        (
+            *(".vim", ".vim/vimrc", ".vim/plugin", ".vim/after", ".config/nvim"),
+            *(".emacs", ".emacs.el", ".emacs.d", ".emacs.d/init.el", ".emacs.d/early-init.el"),
+            *(".tmux.conf", ".config/tmux", ".screenrc", ".gdbinit", ".lldbinit", ".pdbrc"),
+            *(
+                ".hgrc",
+                ".sqliterc",
+                ".psqlrc",
+                ".mailcap",
+                ".irbrc",
+                ".Rprofile",
+                ".ipython/profile_default/startup",
+            ),
+        ),
+    ),
+    Group(
+        "coding agents take settings or programs to run from it",
+        (
+            *(".claude", ".claude/settings.json", ".claude/settings.local.json"),
+            *(f".claude/{name}" for name in ("agents", "commands", "hooks", "plugins", "skills")),
+        ),
+    ),
+    Group("programs take their settings from it", (".config",)),
+)
+"""From the home directory on."""
+
+GIT_DIRS = frozenset((".git", *(f"git~{number}" for number in range(10))))
+"""How the git directory of a work tree may be called, folded."""
+# Git takes a directory of any name for its own when these are in it.
+_ALONE = frozenset(("head", "objects", "refs"))
+_SHARED = frozenset(("head", "commondir"))
+SHAPES = (_ALONE, _SHARED)
+_SPELLED = {"head": "HEAD"}
+# A rebase that waits to be continued has a list of commands.
+_IN_GIT = (GIT, Group(GIT.why, ("rebase-merge", "rebase-apply", "sequencer")))
+_FIRST = _ALONE | {path.partition("/")[0] for group in _IN_GIT for path in group.paths}
+# Shapeless characters that some file systems do not tell names apart by, beside those of the
+# category Cf.
+_IGNORED = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]"
+)
+
+Exists = Callable[[str], bool]
+
+
+class Protection(NamedTuple):
+    """What is clawkit's own, by resolved path, and what in it is not."""
+
+    own: tuple[str, ...] = ()
+    """Files, and directories with all that is in them."""
+    open: tuple[str, ...] = ()
+    """Directories in there that are ordinary: workspaces."""
+    home: str = ""
+    """The home directory, where a workspace is or contains it; resolved."""
+
+    def explain(self, place: str, exists: Exists = os.path.lexists) -> str:
+        """Why a resolved path is protected; empty when it is not.
+
+        `exists` says whether something is, or is about to be, at a path.
+        """
+        folded = fold_path(place)
+        own = max((len(each) for each in self.own if _is_in(folded, fold_path(each))), default=-1)
+        # A directory that is released does not release what is clawkit's own in it.
+        if own > max((len(each) for each in self.open if _is_in(place, each)), default=-1):
+            return "it belongs to clawkit's own configuration and state"
+        names = folded.split("/")
+        return _explain_git(place.split("/"), names, exists) or self._look_up(names)
+
+    def _look_up(self, names: Sequence[str]) -> str:
+        _, anywhere, at_home = _tables()
+        for at, name in enumerate(names):
+            if anywhere.pick(name) and (why := anywhere.explain(names[at:])):
+                return why
+        home = fold_path(self.home).rstrip("/").split("/")
+        if not self.home or list(names[: len(home)]) != home:
+            return ""
+        return at_home.explain(names[len(home) :])
+
+
+def _is_in(place: str, folder: str) -> bool:
+    return place == folder or place.startswith(folder.rstrip("/") + "/")
+
+
+def _explain_git(parts: Sequence[str], names: Sequence[str], exists: Exists) -> str:
+    is_git = False
+    for at, name in enumerate(names):
+        if name in _FIRST:
+            if is_git and _tables()[0].explain(names[at:]):
+                return GIT.why
+            if _decides("/".join(parts[:at]), names[at:], exists):
+                return "it is part of a directory that git takes for a repository"
+        is_git = is_git or name in GIT_DIRS
+    return GIT.why if names[-1] in GIT_DIRS else ""
+
+
+def _decides(folder: str, inner: Sequence[str], exists: Exists) -> bool:
+    """Whether a path in a directory makes it a git directory, or decides what git does there."""
+    name = inner[0]
+    has = {each for each in _ALONE | _SHARED if exists(f"{folder}/{_SPELLED.get(each, each)}")}
+    for kind in SHAPES:
+        if has | {name} >= kind:
+            # The head is asked about every time: with it, all others may have come before.
+            is_new = name == "head" or (name in kind and name not in has)
+            return is_new or bool(_tables()[0].explain(inner))
+    return False
+
+
+def fold_path(path: str) -> str:
+    return "/".join(map(fold, path.split("/")))
+
+
+def fold(name: str) -> str:
+    """A name as the most forgiving of file systems reads it: no case, no invisible characters, no
+    dots and spaces at its end, no stream after a colon."""
+    if not name.isascii():
+        import unicodedata
+
+        name = _IGNORED.sub("", unicodedata.normalize("NFKC", name))
+        name = "".join(char for char in name if unicodedata.category(char) != "Cf")
+    name = name.casefold()
+    return name.partition(":")[0].rstrip(". ") or name
+
+
+class Part:
+    """A name in the tables: one that is listed, or a directory on the way to one. To replace the
+    directory is to replace what is in it."""
+
+    __slots__ = ("globs", "is_listed", "names", "why")
+
+    def __init__(self, why: str = "", groups: Iterable[Group] = ()) -> None:
+        self.why = why
+        self.is_listed = False
+        self.names: dict[str, Self] = {}
+        self.globs: list[tuple[str, str, Self]] = []
+        for group in groups:
+            for path in group.paths:
+                self._add(fold_path(path).split("/"), group.why)
+
+    def _add(self: Self, names: Sequence[str], why: str) -> None:
+        if not names:
+            self.is_listed, self.why = True, why
+            return
+        part = self.names.get(names[0])
+        if part is None:
+            part = self.names[names[0]] = type(self)(why)
+            start, star, end = names[0].partition("*")
+            if star:
+                self.globs.append((start, end, part))
+        part._add(names[1:], why)
+
+    def pick(self, name: str) -> Self | None:
+        """What a folded name is here."""
+        if (part := self.names.get(name)) is not None:
+            return part
+        for start, end, part in self.globs:
+            if name.endswith(end) and name.startswith(start):
+                return part
+        return None
+
+    def explain(self, names: Iterable[str]) -> str:
+        """Why the path of these folded names is protected; empty when it is not."""
+        part = self
+        for name in names:
+            below = part.pick(name)
+            if below is None:
+                return part.why if part.is_listed else ""
+            part = below
+        return part.why
+
+
+@functools.cache
+def _tables() -> tuple[Part, Part, Part]:
+    """Of a git directory, of any directory, of the home directory."""
+    return Part(groups=_IN_GIT), Part(groups=ANYWHERE), Part(groups=HOME)

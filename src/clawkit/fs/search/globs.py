@@ -1,0 +1,380 @@
+"""Globs as ripgrep and .gitignore read them, compiled to expressions that cannot run away.
+
+`*` and `?` stop at a slash, `**` as a whole component stands for any number of components, `[a-z]`
+and `[!a-z]` for one character, `{a,b}` for either, and a backslash takes the next character as it
+is. A pattern without a slash is about the base name, at any depth; any other about the whole path.
+
+Between two stars the first place that fits is as good as any later one, so it is final
+(an atomic group): the work grows with the length of the path, never with the ways to read it.
+
+A selection says which files a search looks at: what the search program can decide, and what is
+decided on its output. A positive glob that is given to ripgrep as such would bring ignored files
+back. So names are made a file type, which does not, and what a type cannot tell is compared here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple, NoReturn
+
+from clawkit.errors import ToolInputError
+
+MAX_LENGTH = 4_096
+MAX_ALTERNATIVES = 1_000
+MAX_EXPANDED = 32_768
+"""Characters of all alternatives together; that many compile in half a second."""
+
+# A pattern is read into tokens: expressions that match one character each, and these marks. A
+# character that stands for itself is escaped, so it is never taken for a mark.
+_STAR, _SLASH, _OPEN, _COMMA, _CLOSE = "*", "/", "{", ",", "}"
+_ANY = "[^/]"
+_CLASS = "(?!/)["
+_ITEM = re.compile(r"(\\?.)(?:-(\\?[^]]))?", re.DOTALL)
+
+Tokens = tuple[str, ...]
+Accepts = Callable[[str], object]
+"""Whether a path fits: anything that is true, or not."""
+
+_ALL = frozenset({"*", "**"})
+_PLAIN_ONLY = frozenset("/?[:")
+"""What a type reads in another way, or not at all."""
+
+
+def compile_glob(pattern: str) -> re.Pattern[str]:
+    """An expression whose `match` tells whether a relative path fits.
+
+    A leading `./` or `/` only says that the whole path is meant; a slash at the end stands for
+    everything below. Raises `ToolInputError` for what cannot be read or stands for too much.
+    """
+    return re.compile(translate_glob(pattern))
+
+
+def translate_glob(pattern: str, *, braces: bool = True) -> str:
+    """The text of that expression; without `braces`, they are characters like others."""
+    alternatives, whole = _alternatives(pattern, braces)
+    if whole:
+        return rf"(?:{'|'.join(map(_path, alternatives))})\Z"
+    return rf"(?s:.*/)?+(?:{'|'.join(map(_component, alternatives))})\Z"
+
+
+def base_glob(pattern: str) -> str:
+    """A glob without slashes for the base names of the paths that fit; it may fit others too.
+
+    It has only characters, `*` and one pair of braces, which ripgrep takes as they are taken here.
+    (Its `?` and classes are about bytes, and it drops an empty alternative.)
+    """
+    alternatives, _ = _alternatives(pattern, braces=True)
+    bases = list(dict.fromkeys(_base(_split(tokens, _SLASH)[-1]) for tokens in alternatives))
+    if _STAR in bases:
+        return _STAR
+    return bases[0] if len(bases) == 1 else f"{{{','.join(bases)}}}"
+
+
+def _base(tokens: Tokens) -> str:
+    text: list[str] = []
+    for token in tokens:
+        char = token.removeprefix("\\")
+        if token in (_STAR, _ANY) or token.startswith(_CLASS):
+            text += _STAR if text[-1:] != [_STAR] else ""
+        else:
+            text.append(f"\\{char}" if char in "*?[]{}\\,!# " else char)
+    return "".join(text) or _STAR
+
+
+def _alternatives(pattern: str, braces: bool) -> tuple[list[Tokens], bool]:
+    """What the braces stand for, and whether the pattern is about whole paths."""
+    if len(pattern) > MAX_LENGTH:
+        raise ToolInputError(f"a glob may have {MAX_LENGTH:,} characters, not {len(pattern):,}")
+    if re.fullmatch(r"(?:\.?/)*+", pattern):
+        raise ToolInputError(f"the glob {pattern!r} is empty; '**' matches every file")
+    tokens = _read(pattern, braces)
+    return _expand(tokens), _SLASH in tokens
+
+
+def _read(pattern: str, braces: bool) -> list[str]:
+    tokens: list[str] = []
+    opened: list[int] = []
+    at = 0
+    while at < len(pattern):
+        char = pattern[at]
+        if char == "[":
+            token, at = _read_class(pattern, at)
+        elif char in "*/":
+            token = char
+        elif char == "?":
+            token = _ANY
+        elif braces and (char in "{}" or (char == "," and opened)):
+            if char == _OPEN:
+                opened.append(at)
+            elif char == _CLOSE and not opened:
+                _refuse(pattern, at, "'}' closes nothing; write '\\}' for the character itself")
+            elif char == _CLOSE:
+                opened.pop()
+            token = char
+        else:
+            if char == "\\":
+                at += 1
+                if at == len(pattern):
+                    _refuse(pattern, at - 1, "nothing follows the backslash")
+                char = pattern[at]
+            token = _SLASH if char == "/" else "\\," if char == "," else re.escape(char)
+        tokens.append(token)
+        at += 1
+    if opened:
+        _refuse(pattern, opened[-1], "'{' is never closed; write '\\{' for the character itself")
+    return tokens
+
+
+def _read_class(pattern: str, start: int) -> tuple[str, int]:
+    """The class that begins at `start`, and where it ends. A slash is in none."""
+    negated = pattern[start + 1 : start + 2] in ("!", "^")
+    at = first = start + 1 + negated
+    items: list[str] = []
+    while at == first or not pattern.startswith("]", at):
+        item = _ITEM.match(pattern, at)
+        if item is None:
+            _refuse(pattern, start, "'[' is never closed; write '\\[' for the character itself")
+        low, high = item[1][-1], (item[2] or item[1])[-1]
+        if low > high:
+            _refuse(pattern, at, f"the range ends before it begins; write {high}-{low}")
+        items.append(f"{re.escape(low)}-{re.escape(high)}")
+        at = item.end()
+    return f"{_CLASS}{'^' if negated else ''}{''.join(items)}]", at
+
+
+def _refuse(pattern: str, at: int, why: str) -> NoReturn:
+    near = pattern[max(0, at - 20) : at + 20]
+    raise ToolInputError(f"the glob is wrong at character {at + 1}, near {near!r}: {why}")
+
+
+def _expand(tokens: Sequence[str]) -> list[Tokens]:
+    """Every way to choose between alternatives, without the marks for them."""
+    outer: list[tuple[list[Tokens], list[Tokens]]] = []
+    done: list[Tokens] = []
+    current: list[Tokens] = [()]
+    start = 0
+    for at, token in enumerate(tokens):
+        if token not in (_OPEN, _COMMA, _CLOSE):
+            continue
+        current = _join(current, [tuple(tokens[start:at])])
+        start = at + 1
+        if token == _OPEN:
+            outer.append((current, done))
+            done, current = [], [()]
+        elif token == _COMMA:
+            done, current = done + current, [()]
+        else:
+            before, outer_done = outer.pop()
+            done, current = outer_done, _join(before, done + current)
+    return _join(current, [tuple(tokens[start:])])
+
+
+def _join(heads: Sequence[Tokens], tails: Sequence[Tokens]) -> list[Tokens]:
+    count = len(heads) * len(tails)
+    size = sum(map(len, heads)) * len(tails) + sum(map(len, tails)) * len(heads)
+    if count > MAX_ALTERNATIVES or size > MAX_EXPANDED:
+        raise ToolInputError(
+            f"the braces of the glob stand for more than {MAX_ALTERNATIVES:,} patterns or "
+            f"{MAX_EXPANDED:,} characters; ask for less at a time"
+        )
+    return [head + tail for head in heads for tail in tails]
+
+
+def _split(tokens: Tokens, mark: str) -> list[Tokens]:
+    """The parts between the marks, like `str.split`."""
+    ends = [at for at, token in enumerate(tokens) if token == mark]
+    starts = [0, *(at + 1 for at in ends)]
+    return [tokens[start:end] for start, end in zip(starts, [*ends, len(tokens)], strict=True)]
+
+
+def _path(tokens: Tokens) -> str:
+    """A whole path: runs of components, with any number of others where a `**` is."""
+    components = _split(tokens, _SLASH)
+    while len(components) > 1 and components[0] in ((), ("\\.",)):
+        del components[0]
+    if len(components) > 1 and not components[-1]:
+        components[-1] = (_STAR, _STAR)
+    runs: list[list[str]] = [[]]
+    for component in components:
+        if component == (_STAR, _STAR):
+            runs.append([])
+        else:
+            runs[-1].append(_component(component))
+    head, *middle, tail = (runs[0], *filter(None, runs[1:-1]), runs[-1])
+    if len(runs) == 1:
+        return "/".join(head)
+    text = "".join(f"{component}/" for component in head)
+    text += "".join(f"(?>(?:[^/]++/)*?{'/'.join(run)}/)" for run in middle)
+    if not tail:
+        return rf"{text}(?s:.+)"
+    if len(tail) == 1:
+        return rf"{text}(?s:.*/)?+{tail[0]}"
+    rest = rf"[^/]++(?:/[^/]++){{{len(tail) - 1}}}\Z"
+    return rf"{text}(?>(?:[^/]++/)*(?={rest})){'/'.join(tail)}"
+
+
+def _component(tokens: Tokens) -> str:
+    head, *others = ("".join(part) for part in _split(tokens, _STAR))
+    if not others:
+        return head
+    *middle, tail = others
+    # The last part has to be at the end, which is the last place where it can be.
+    return "".join((head, *(f"(?>[^/]*?{part})" for part in middle if part), f"(?>[^/]*{tail})"))
+
+
+class Selection(NamedTuple):
+    """Files whose name fits one of `names`, none of `excluded`, and whose path is accepted."""
+
+    names: tuple[str, ...] | None = None
+    """Globs over base names; None for all."""
+    excluded: tuple[str, ...] = ()
+    """Globs with `!` in front, as in ignore files."""
+    accepts: Accepts | None = None
+    """Over the path from the directory that is searched."""
+
+
+def select(globs: Sequence[str], bases: Sequence[str], *, typed: bool = False) -> Selection:
+    """What globs select below a directory that goes by the names `bases`.
+
+    With `typed`, the program's file types are taken already. Raises `ToolInputError` for a glob
+    that cannot be read.
+    """
+    wanted = [tidy(glob, bases) for glob in globs if not glob.startswith("!")]
+    excluded = tuple(_excluded(glob, bases) for glob in globs if glob.startswith("!"))
+    if not wanted or not _ALL.isdisjoint(wanted):
+        return Selection(None, excluded)
+    names = tuple(dict.fromkeys(base_glob(glob).replace(":", "?") for glob in wanted))
+    by_type = not typed and "*" not in names
+    exact = by_type and all(_PLAIN_ONLY.isdisjoint(glob) for glob in wanted)
+    return Selection(names if by_type else None, excluded, None if exact else _accept(wanted))
+
+
+def tidy(glob: str, bases: Sequence[str]) -> str:
+    """A glob as one from the directory that is searched, or over base names if it has no slash."""
+    if glob.startswith("/"):
+        glob = _below(glob, bases)
+    while glob.startswith("**/") and ("/" not in glob[3:] or glob.startswith("**/**/")):
+        glob = glob[3:]
+    if not glob.strip("./"):
+        raise ToolInputError("an empty glob matches nothing; '*' matches every name")
+    if "\0" in glob or ".." in glob.split("/"):
+        raise ToolInputError(
+            f"the glob {glob[:80]!r} goes up, or holds NUL; globs start at the directory that is "
+            "searched: name another one as path"
+        )
+    return glob
+
+
+def _below(glob: str, bases: Sequence[str]) -> str:
+    for base in bases:
+        if glob.startswith(base.rstrip("/") + "/"):
+            # With the dot it stays a path, however short it is.
+            return f"./{glob[len(base.rstrip('/')) :].lstrip('/') or '**'}"
+    raise ToolInputError(
+        f"the glob {glob[:80]!r} is not below {bases[0]!r}, which is searched; leave the first "
+        "slash away, or name another directory as path"
+    )
+
+
+def _excluded(glob: str, bases: Sequence[str]) -> str:
+    rest = glob[1:]
+    for base in (*bases, "."):
+        if rest.startswith(base.rstrip("/") + "/"):
+            rest = "/" + rest[len(base.rstrip("/")) :].lstrip("/")
+    if not rest.strip("/") or "\0" in rest:
+        raise ToolInputError(f"the glob {glob[:80]!r} does not say what to leave out")
+    compile_glob(rest)
+    return f"!{rest}"
+
+
+def _accept(globs: Sequence[str]) -> Accepts:
+    tests = [compile_glob(glob).match for glob in globs]
+    return tests[0] if len(tests) == 1 else lambda path: any(test(path) for test in tests)
+
+
+class Rule(NamedTuple):
+    """One line of an ignore file."""
+
+    keep: bool
+    """The line begins with `!`: what it fits is not left out after all."""
+    directories: bool
+    """The line ends in a slash: only directories are meant."""
+    glob: str
+
+
+class _Run(NamedTuple):
+    """Neighbouring rules that say the same."""
+
+    keep: bool
+    names: frozenset[str]
+    suffixes: tuple[str, ...]
+    paths: re.Pattern[str] | None
+
+    def fits(self, name: str, path: str, start: int) -> bool:
+        if name in self.names or name.endswith(self.suffixes):
+            return True
+        return self.paths is not None and self.paths.match(path, start) is not None
+
+
+class Rules:
+    """Rules in their order. The last one that fits decides.
+
+    Rules from a file have no braces, and what cannot be read in them fits nothing, as with git;
+    elsewhere it raises `ToolInputError`.
+    """
+
+    def __init__(self, rules: Sequence[Rule], *, from_file: bool) -> None:
+        self._for_directories = self._for_files = _make_runs(rules, from_file)
+        if any(rule.directories for rule in rules):
+            files = [rule for rule in rules if not rule.directories]
+            self._for_files = _make_runs(files, from_file)
+
+    def keeps(self, path: str, start: int, *, directory: bool) -> bool | None:
+        """Whether the path from `start` on is kept or left out; None when no rule fits it."""
+        name = path[path.rfind("/") + 1 :]
+        for run in self._for_directories if directory else self._for_files:
+            if run.fits(name, path, start):
+                return run.keep
+        return None
+
+
+def read_rules(text: str) -> Iterator[Rule]:
+    """The rules in an ignore file."""
+    for line in text.removeprefix("\ufeff").split("\n"):
+        line = re.sub(r"(?<!\\) +\Z", "", line.removesuffix("\r"))
+        if line.startswith("#"):
+            continue
+        glob = line.removeprefix("!")
+        if glob.strip("/"):
+            yield Rule(line != glob, glob.endswith("/"), glob.removesuffix("/"))
+
+
+def _make_runs(rules: Sequence[Rule], from_file: bool) -> list[_Run]:
+    """The last rules first."""
+    runs = []
+    for keep, group in groupby(reversed(rules), key=lambda rule: rule.keep):
+        names, suffixes, texts = set(), set(), []
+        for rule in group:
+            # Most rules are a name or an ending, and those need no expression.
+            if re.fullmatch(r"[\w.~#+@ -]+", rule.glob):
+                names.add(rule.glob)
+            elif re.fullmatch(r"\*[\w.~#+@ -]+", rule.glob):
+                suffixes.add(rule.glob[1:])
+            else:
+                texts += _translate(rule.glob, from_file)
+        paths = re.compile("|".join(texts)) if texts else None
+        runs.append(_Run(keep, frozenset(names), tuple(suffixes), paths))
+    return runs
+
+
+def _translate(glob: str, from_file: bool) -> list[str]:
+    if from_file and not {"", "."}.isdisjoint(glob.removeprefix("/").split("/")):
+        return []  # to git, no path has such a component
+    try:
+        return [translate_glob(glob, braces=not from_file)]
+    except ToolInputError:
+        if from_file:
+            return []
+        raise

@@ -1,0 +1,365 @@
+"""What a search program finds: read as it comes, filtered, and kept in bounded memory.
+
+    content   path NUL number ':' text LF, '-' for the lines around matches, '--' LF between groups
+    count     path NUL number LF
+    files     path NUL
+
+There may be a CR before each LF that the program prints itself. Every path begins with `./`. Only
+the program's own words, never a name or a line of a file, decide where a record ends: names cannot
+hold NUL, and lines cannot hold LF.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import inf
+
+from clawkit.errors import ToolError
+from clawkit.fs.protocols import MAX_LINE, Admit, Find, Hits, Line, Output, Start
+from clawkit.fs.roots import is_below
+from clawkit.fs.search.globs import Accepts
+
+MAX_HELD = 32 * 1024 * 1024
+"""Bytes of lines that are kept before a search is said to have found enough."""
+MAX_RECORD = 64 * 1024
+"""Longer than any path and number, and what is kept of a line."""
+
+_LINE = re.compile(rb"(?:--\r?\n)?([^\0]*+)\0(\d++)([:-])([^\n]*+)\n")
+_COUNT = re.compile(rb"([^\0]*+)\0(\d++)\r?\n")
+_NAME = re.compile(rb"([^\0]*+)\0")
+# Told after the lines of a file that turned out not to be text; nothing is between it and the next
+# path but perhaps the mark between groups.
+_WARNING = re.compile(
+    rb": WARNING: stopped searching binary file after match \([^\n)]*+\)\r?\n(?:--\r?\n)?(?=\./)"
+)
+_BINARY = re.compile(rb": binary file matches \([^\n)]*+\)\r?\n\Z")
+
+BATCH = 4_096
+SPARE = 1_000
+"""Names kept beyond those wanted, in case some may not be shown."""
+
+
+class ResultFilter:
+    """Judges paths from the start of a search."""
+
+    def __init__(
+        self,
+        start: Start,
+        workspace: str,
+        *,
+        accepts: Accepts | None,
+        admit: Admit,
+        one_name: bool,
+    ) -> None:
+        """`workspace` has its links resolved. With `one_name`, files with several are left out, and
+        those that were renamed or changed since: they may have had several when they were read."""
+        self._since = time.time_ns()
+        self._fd = start.fd
+        self._accepts = None if start.name else accepts
+        self._admit = admit
+        self._one_name = one_name
+        if start.place == workspace:
+            self._prefix = ""
+        elif is_below(start.place, workspace):
+            self._prefix = os.path.relpath(start.place, workspace) + "/"
+        else:
+            self._prefix = start.place.rstrip("/") + "/"
+
+    def admits(self, path: str) -> bool:
+        """Whether hits in a file may be told."""
+        return self.accepts(path) and not self.leaves_out(path) and self._admit(self.shown(path))
+
+    def accepts(self, path: str) -> bool:
+        """Whether a file is one of those that were asked for."""
+        return self._accepts is None or bool(self._accepts(path))
+
+    def leaves_out(self, path: str) -> bool:
+        """Whether a file has, or may have had, several names where that is not allowed."""
+        if not self._one_name:
+            return False
+        try:
+            info = os.stat(path, dir_fd=self._fd, follow_symlinks=False)
+        except OSError:
+            return True
+        is_one = info.st_nlink == 1 and stat.S_ISREG(info.st_mode)
+        return not is_one or info.st_ctime_ns > self._since
+
+    def is_there(self, path: str) -> bool:
+        try:
+            os.stat(path, dir_fd=self._fd, follow_symlinks=False)
+        except OSError:
+            return False
+        return True
+
+    def shown(self, path: str) -> str:
+        """The path as the file tools take it."""
+        shown = self._prefix + path
+        # What would be read as the home directory, or as a URL.
+        return f"./{shown}" if shown.startswith("~") or shown[:5].lower() == "file:" else shown
+
+
+class Gathering:
+    """The hits of one search, of files that are admitted. What is not admitted leaves no trace."""
+
+    def __init__(self, output: Output, gate: ResultFilter, enough: int) -> None:
+        self._gate = gate
+        self._enough = enough
+        self._record = {"content": _LINE, "count": _COUNT, "files": _NAME}[output]
+        self._take: Callable[[re.Match[bytes]], None] = {
+            "content": self._take_line,
+            "count": self._take_count,
+            "files": self._take_name,
+        }[output]
+        self._rest = b""
+        self._skipping = False
+        self._held = 0
+        self._raw = b""
+        self._path = ""
+        self._lines: list[Line] | None = None
+        self._files: dict[str, list[Line]] = {}
+        self._counts: dict[str, int] = {}
+        self.total = 0
+        """Matching lines; files when only those are wanted."""
+
+    def feed(self, data: bytes) -> bool:
+        """Takes a piece of output, cut anywhere; False when enough was found."""
+        if self._skipping:
+            end = data.find(b"\n")
+            if end < 0:
+                return True
+            data, self._skipping = data[end:], False
+        data = self._rest + data
+        match, take = self._record.match, self._take
+        done = 0
+        while (record := match(data, done)) is not None:
+            done = record.end()
+            take(record)
+            if self.total >= self._enough or self._held >= MAX_HELD:
+                return False
+        self._rest = data[done:]
+        if len(self._rest) > MAX_RECORD:
+            if b"\0" not in self._rest[:MAX_RECORD]:
+                raise ToolError("the search program printed what cannot be understood")
+            # Nobody wants the rest of this line.
+            self._rest, self._skipping = self._rest[:MAX_RECORD], True
+        return True
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether the program said that the one file it searched has a match but is not text."""
+        return _BINARY.search(self._rest) is not None
+
+    def _take_line(self, record: re.Match[bytes]) -> None:
+        raw, number, sign, text = record.groups()
+        if raw != self._raw:
+            self._turn_to(raw)
+        if self._lines is None:
+            return
+        is_match = sign == b":"
+        self._lines.append(Line(int(number), is_match, text[: MAX_LINE + 1]))
+        self._held += len(text) + 64
+        if is_match:
+            self.total += 1
+            self._counts[self._path] += 1
+
+    def _turn_to(self, raw: bytes) -> None:
+        if self._raw and raw.startswith(self._raw):
+            warning = _WARNING.match(raw, len(self._raw))
+            # A directory may bear the very words of the warning.
+            if warning is not None and not self._gate.is_there(_decode(raw)):
+                raw = raw[warning.end() :]
+        self._raw, self._path = raw, _decode(raw)
+        path = self._path
+        self._lines = self._files.get(path)
+        if self._lines is None and self._gate.admits(path):
+            self._lines = self._files[path] = []
+            self._counts[path] = 0
+
+    def _take_count(self, record: re.Match[bytes]) -> None:
+        path, count = _decode(record[1]), record[2]
+        if self._gate.admits(path):
+            self._counts[path] = int(count)
+            self._held += len(path) + 64
+            self.total += 1
+
+    def _take_name(self, record: re.Match[bytes]) -> None:
+        path = _decode(record[1])
+        if self._gate.admits(path):
+            self._counts[path] = 1
+            self._held += len(path) + 64
+            self.total += 1
+
+    def first(self, limit: int) -> Iterator[Hits]:
+        """The hits in order of path and line, up to a number of matching lines or files."""
+        left = limit
+        for path in sorted(self._counts):
+            if left <= 0:
+                return
+            count = self._counts[path]
+            if path not in self._files:
+                left -= 1
+                yield Hits(self._gate.shown(path), (), count)
+            elif count:
+                lines = tuple(_head(self._files[path], left))
+                left -= count
+                yield Hits(self._gate.shown(path), lines, count)
+
+
+def _decode(raw: bytes) -> str:
+    return os.fsdecode(raw.removeprefix(b"./"))
+
+
+def _head(lines: Iterable[Line], matches: int) -> Iterator[Line]:
+    """The lines up to the last wanted match, and those around it."""
+    last = 0
+    for line in lines:
+        if line.is_match:
+            matches -= 1
+            if matches < 0:
+                return
+        elif matches <= 0 and line.number != last + 1:
+            return
+        last = line.number
+        yield line
+
+
+class Collector:
+    """Takes the output of a search program, NUL after each path, and keeps the `keep` names that
+    come first in order."""
+
+    def __init__(self, keep: int, accepts: Accepts | None) -> None:
+        self._keep = keep
+        self._accepts = accepts
+        self._rest = b""
+        self._kept: list[str] = []
+        self._last: str | None = None
+        self.total = 0
+
+    def feed(self, data: bytes) -> bool:
+        """Takes a piece of output, cut anywhere; False when enough was found."""
+        whole, nul, self._rest = (self._rest + data).rpartition(b"\0")
+        if not nul:
+            return True
+        # All of it at once: this is done for every file of a tree.
+        plain = whole.removeprefix(b"./").replace(b"\0./", b"\0")
+        names = os.fsdecode(plain).split("\0")
+        return self._add(names if self._accepts is None else [*filter(self._accepts, names)])
+
+    def _add(self, names: Sequence[str]) -> bool:
+        self.total += len(names)
+        for at in range(0, len(names), BATCH):
+            batch, last = names[at : at + BATCH], self._last
+            self._kept += batch if last is None else [name for name in batch if name < last]
+            if len(self._kept) >= 2 * self._keep:
+                self._kept.sort()
+                del self._kept[self._keep :]
+                self._last = self._kept[-1]
+        return True
+
+    def names(self) -> Sequence[str]:
+        """What was kept, in order."""
+        return sorted(self._kept)[: self._keep]
+
+    def first(self, query: Find, admit: Callable[[str], bool]) -> tuple[list[str], int]:
+        """The names that a query is to give back, as far as they are admitted, and how many there
+        are in all as far as that is known."""
+        shown: list[str] = []
+        refused, room = 0, query.max_chars
+        for name in self.names():
+            if len(shown) == query.limit or room < 0:
+                break
+            if admit(name):
+                shown.append(name)
+                room -= len(name)
+            else:
+                refused += 1
+        return shown, self.total - refused
+
+
+class AsTheyCome(Collector):
+    """Keeps the names that come first, and ends the search with them, or with as many as can be
+    shown."""
+
+    def __init__(self, keep: int, accepts: Accepts | None, max_chars: float = inf) -> None:
+        super().__init__(keep, accepts)
+        self._room = max_chars
+
+    def _add(self, names: Sequence[str]) -> bool:
+        self.total += len(names)
+        self._kept += names[: self._keep - len(self._kept)]
+        self._room -= sum(map(len, names))
+        return len(self._kept) < self._keep and self._room > 0
+
+    def names(self) -> Sequence[str]:
+        return self._kept
+
+
+class Newest(Collector):
+    """Keeps the files that were changed last."""
+
+    def __init__(self, keep: int, accepts: Accepts | None, fd: int) -> None:
+        super().__init__(keep, accepts)
+        self._fd = fd
+        self._timed: list[tuple[int, str]] = []
+
+    def _add(self, names: Sequence[str]) -> bool:
+        self.total += len(names)
+        self._timed += [(-self._time(name), name) for name in names]
+        if len(self._timed) > 2 * self._keep + 10_000:
+            self._timed = heapq.nsmallest(self._keep, self._timed)
+        return True
+
+    def _time(self, name: str) -> int:
+        try:
+            return os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_mtime_ns
+        except OSError:
+            return 0
+
+    def names(self) -> Sequence[str]:
+        return [name for _, name in heapq.nsmallest(self._keep, self._timed)]
+
+
+class Folders(Collector):
+    """Keeps the directories that the files lie in."""
+
+    def __init__(self, inner: Collector, accepts: Accepts | None) -> None:
+        super().__init__(0, None)
+        self._inner = inner
+        self._fits = accepts
+        self._seen: set[str] = {""}
+
+    def _add(self, names: Sequence[str]) -> bool:
+        new: list[str] = []
+        for folder in {name.rpartition("/")[0] for name in names}:
+            while folder not in self._seen:
+                self._seen.add(folder)
+                new.append(folder)
+                folder = folder.rpartition("/")[0]
+        fits = self._fits
+        more = self._inner._add(new if fits is None else [*filter(fits, new)])
+        self.total = self._inner.total
+        return more
+
+    def names(self) -> Sequence[str]:
+        return self._inner.names()
+
+
+def make_collector(query: Find, fd: int, accepts: Accepts | None) -> Collector:
+    """What keeps the names that a query asks for; `fd` is the directory that is searched."""
+    keep = query.limit + SPARE
+    of_files = accepts if query.kind == "file" else None
+    collector: Collector
+    match query.sort:
+        case "time":
+            collector = Newest(keep, of_files, fd)
+        case "path":
+            collector = Collector(keep, of_files)
+        case "none":
+            # Twice what can be shown, in case some may not.
+            collector = AsTheyCome(keep, of_files, 2 * query.max_chars)
+    return collector if query.kind == "file" else Folders(collector, accepts)

@@ -1,0 +1,304 @@
+"""Changing files: one by one act of the kernel, several as if by one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Sequence, Set
+from contextlib import suppress
+
+from clawkit.errors import (
+    ConflictError,
+    NotFoundError,
+    ProtectedError,
+    ToolAuthorizationError,
+    ToolError,
+    ToolInputError,
+)
+from clawkit.fs.containment import O_PATH
+from clawkit.fs.journal import Journal
+from clawkit.fs.protected_files import Exists, Protection, fold_path
+from clawkit.fs.protocols import ABSENT, Change, Changed, Info, Kind
+from clawkit.fs.roots import (
+    Roots,
+    Target,
+    check_folder,
+    look,
+    make_folders,
+    mark_of,
+    open_folder,
+    remove_folders,
+    version_of,
+)
+from clawkit.fs.staged_file import StagedFile, temp_name
+
+_KINDS: dict[int, Kind] = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
+
+
+def info_of(found: os.stat_result) -> Info:
+    kind = _KINDS.get(stat.S_IFMT(found.st_mode), "other")
+    size, mode = found.st_size, found.st_mode
+    return Info(kind, size, found.st_mtime_ns, mode, version_of(found))
+
+
+class Committer:
+    """Carries out changes for one run. Everything here blocks."""
+
+    def __init__(
+        self,
+        roots: Roots,
+        *,
+        protection: Protection,
+        ask: bool,
+        hard_links: bool,
+        journals: str,
+    ) -> None:
+        self._roots = roots
+        self._protection = protection
+        self._ask = ask
+        self._hard_links = hard_links
+        self._journals = journals
+
+    def commit(self, changes: Sequence[Change], allowed: frozenset[str]) -> tuple[Changed, ...]:
+        """All the changes or none."""
+        targets = [self._check(change) for change in changes]
+        above = _folders_above(targets)
+        _refuse_twice(targets, above)
+        self._protect(changes, targets, above, allowed)
+        if len(changes) == 1:
+            return (self._one(changes[0], targets[0]),)
+        return self._several(changes, targets)
+
+    def _check(self, change: Change) -> Target:
+        """Where a change goes, and that it can go there. A link is deleted itself; what is written
+        goes to where it leads."""
+        target = self._roots.locate(change.path, follow=change.data is not None)
+        info = target.info
+        if info is None:
+            if change.data is None:
+                raise NotFoundError(f"{change.path!r} does not exist, so it cannot be deleted")
+            if change.expect:
+                raise _conflict(change.path, "was deleted")
+            return target
+        if change.expect == ABSENT:
+            raise ConflictError(f"{change.path!r} already exists; nothing was changed")
+        if stat.S_ISLNK(info.st_mode):
+            if change.expect is not None:
+                _check_version(change, self._roots.locate(change.path).info)
+            return target
+        if stat.S_ISDIR(info.st_mode):
+            raise ToolInputError(f"{change.path!r} is a directory, not a file")
+        if not stat.S_ISREG(info.st_mode):
+            raise ToolInputError(f"{change.path!r} is not a regular file; it was left as it is")
+        _check_version(change, info)
+        self._check_writable(change, info)
+        return target
+
+    def _check_writable(self, change: Change, info: os.stat_result) -> None:
+        if not info.st_mode & 0o222:
+            raise ToolInputError(
+                f"{change.path!r} is read-only; nothing was changed. `chmod u+w` makes it writable"
+            )
+        is_shared = info.st_nlink > 1 and change.data is not None
+        if is_shared and self._roots.held and not self._hard_links:
+            raise ToolAuthorizationError(
+                f"{change.path!r} has {info.st_nlink} names (hard links), so it may be a file from "
+                "outside the workspace; put a copy in its place first, or have tools.fs.hardLinks "
+                "set to 'allow'",
+                reason="hard-link",
+            )
+
+    def _protect(
+        self,
+        changes: Sequence[Change],
+        targets: Sequence[Target],
+        above: Set[str],
+        allowed: frozenset[str],
+    ) -> None:
+        """Refuse protected files, by whichever of their names they are reached."""
+        # What one change makes decides about another: a repository can be made of several files.
+        made = {fold_path(place) for place in (*above, *(target.place for target in targets))}
+
+        def exists(path: str) -> bool:
+            return fold_path(path) in made or os.path.lexists(path)
+
+        found = {
+            target.place: why
+            for change, target in zip(changes, targets, strict=True)
+            if target.place not in allowed and (why := self._explain(change, target, exists))
+        }
+        if not found and not allowed <= {target.place for target in targets}:
+            raise ConflictError(
+                "what would be changed is not what was approved; nothing was changed"
+            )
+        if not found:
+            return
+        place, why = next(iter(found.items()))
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        message = f"{place!r}{more} is protected: {why}"
+        if self._ask:
+            raise ProtectedError(message, places=tuple(found))
+        raise ToolAuthorizationError(
+            f"{message}. tools.fs.protected refuses such changes", reason="protected"
+        )
+
+    def _explain(self, change: Change, target: Target, exists: Exists) -> str:
+        """Why a change is protected, by where it goes or by any name on the way."""
+        for place in (target.place, *self._roots.ways(change.path)):
+            if why := self._protection.explain(place, exists):
+                return why
+        return ""
+
+    def _one(self, change: Change, target: Target) -> Changed:
+        made: list[str] = []
+        try:
+            made = make_folders(target) if target.info is None else []
+            with open_folder(target) as folder:
+                return self._place(change, target, folder)
+        except OSError as error:
+            remove_folders(target.root, made)
+            raise _explain(error, change.path) from None
+        except BaseException:
+            remove_folders(target.root, made)
+            raise
+
+    def _place(self, change: Change, target: Target, folder: int) -> Changed:
+        check_folder(folder)
+        if change.data is None:
+            _check_same(change.path, target, folder)
+            os.unlink(target.name, dir_fd=folder)
+            return Changed(target.place, None)
+        staged = self._stage(change, target, folder)
+        try:
+            if target.info is None:
+                try:
+                    staged.create(target.name)
+                except FileExistsError:
+                    raise _conflict(change.path, "was created") from None
+            else:
+                _check_same(change.path, target, folder)
+                staged.replace(target.name)
+            return Changed(target.place, info_of(os.fstat(staged.fd)))
+        finally:
+            staged.discard()
+
+    def _stage(self, change: Change, target: Target, folder: int, temp: str = "") -> StagedFile:
+        """The new content, under a name that is given or without one."""
+        data, like, old = change.data or b"", target.info, -1
+        try:
+            if like is not None:
+                old = _mark(change.path, target, folder)
+            elif change.like:
+                lender = self._roots.locate(change.like).info
+                like = lender if lender and stat.S_ISREG(lender.st_mode) else None
+            named = bool(temp)
+            return StagedFile(folder, temp or temp_name(), data, like=like, old=old, named=named)
+        finally:
+            if old >= 0:
+                os.close(old)
+
+    def _several(self, changes: Sequence[Change], targets: Sequence[Target]) -> tuple[Changed, ...]:
+        path = self._journals
+        try:
+            with Journal.begin(self._journals) as journal:
+                for change, target in zip(changes, targets, strict=True):
+                    path = change.path
+                    self._prepare(journal, change, target)
+                path = ""
+                journal.carry_out()
+        except OSError as error:
+            raise _explain(error, path or str(error.filename)) from None
+        return tuple(
+            Changed(target.place, None if change.data is None else _look(target))
+            for change, target in zip(changes, targets, strict=True)
+        )
+
+    def _prepare(self, journal: Journal, change: Change, target: Target) -> None:
+        """Write the new content beside its place, under a name that the journal knows."""
+        if target.info is None:
+            make_folders(target, lambda folder: journal.plan_folder(target.root, folder))
+        step = journal.plan(target, delete=change.data is None)
+        with open_folder(target) as folder:
+            check_folder(folder)
+            if change.data is None:
+                return
+            self._stage(change, target, folder, step.temp).close()
+            # Only now: a file system of another machine may set the time when a file is closed.
+            step.mark = mark_of(os.stat(step.temp, dir_fd=folder, follow_symlinks=False))
+
+
+def _mark(path: str, target: Target, folder: int) -> int:
+    """A handle for what is replaced."""
+    try:
+        return os.open(target.name, O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    except FileNotFoundError:
+        raise _conflict(path, "was deleted") from None
+
+
+def _look(target: Target) -> Info | None:
+    with suppress(OSError, ToolInputError), open_folder(target) as folder:
+        return info_of(os.stat(target.name, dir_fd=folder, follow_symlinks=False))
+    return None
+
+
+def _folders_above(targets: Sequence[Target]) -> set[str]:
+    """Every directory that a target lies in."""
+    above: set[str] = set()
+    for target in targets:
+        folder = os.path.dirname(target.place)
+        while folder not in above:
+            above.add(folder)
+            folder = os.path.dirname(folder)
+    return above
+
+
+def _refuse_twice(targets: Sequence[Target], above: Set[str]) -> None:
+    seen: set[str] = set()
+    for target in targets:
+        if target.place in seen:
+            raise ToolInputError(f"{target.place!r} would be changed twice at once")
+        if target.place in above:
+            raise ToolInputError(f"{target.place!r} would be a file and a directory at once")
+        seen.add(target.place)
+
+
+def _check_version(change: Change, info: os.stat_result | None) -> None:
+    if change.expect is not None and (info is None or version_of(info) != change.expect):
+        raise _conflict(change.path, "was changed")
+
+
+def _check_same(path: str, target: Target, folder: int) -> None:
+    """The last look before a file is replaced: it is still the one that was judged."""
+    now = look(target.name, folder)
+    if now is None:
+        raise _conflict(path, "was deleted")
+    if target.info is None or version_of(now) != version_of(target.info):
+        raise _conflict(path, "was changed")
+
+
+def _conflict(path: str, what: str) -> ConflictError:
+    return ConflictError(
+        f"{path!r} {what} by another process meanwhile; nothing was written. Read it again"
+    )
+
+
+_WHY = {
+    errno.ENOSPC: "cannot be written: the disk is full",
+    errno.EDQUOT: "cannot be written: the disk quota is used up",
+    errno.EROFS: "cannot be changed: the file system is read-only",
+    errno.EACCES: "cannot be changed: permission denied",
+    errno.EPERM: "cannot be changed: permission denied",
+    errno.ENOTDIR: "cannot be written: a part of the path is a file",
+    errno.ENAMETOOLONG: "cannot be written: the name is too long",
+    errno.ESTALE: "was moved meanwhile",
+    errno.EFBIG: "cannot be written: it is too large",
+}
+
+
+def _explain(error: OSError, path: str) -> ToolInputError | ToolError:
+    code = error.errno or 0
+    own = error.strerror or ""
+    words = own if own and own != os.strerror(code) else _WHY.get(code, f"failed: {own}")
+    kind = ToolError if code in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else ToolInputError
+    return kind(f"{path!r} {words}; nothing was changed")

@@ -1,0 +1,233 @@
+"""JSON-RPC with a program over its pipes, as language servers speak it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+
+import msgspec
+
+from clawkit.errors import ToolError
+from clawkit.text import one_line
+
+MAX_HEADER = 4 * 1024
+MAX_BODY = 16 * 1024 * 1024
+MAX_UNSENT = 64 * 1024 * 1024
+"""Bytes that wait for the server to read them."""
+MAX_UNASKED = 64 * 1024 * 1024
+"""Bytes that a server may send between two requests."""
+_CHUNK = 256 * 1024
+_METHOD_NOT_FOUND = -32601
+_NULL = msgspec.Raw(b"null")
+
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What reading JSON that somebody else wrote may raise."""
+NOT_OFFERED = object()
+"""The answer to a request that we do not serve."""
+
+
+class ServerError(ToolError):
+    """A language server ended, refused or misbehaved. Never leaves this package."""
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        self.code = code
+        """What the server gave as the kind of error; 0 when it gave none."""
+        super().__init__(message)
+
+
+class _Failure(msgspec.Struct):
+    code: int = 0
+    message: str = ""
+
+
+class _Message(msgspec.Struct):
+    """A request has an id and a method, a notice only a method, an answer only an id."""
+
+    id: int | str | None = None
+    method: str | None = None
+    params: msgspec.Raw = _NULL
+    result: msgspec.Raw = _NULL
+    error: _Failure | None = None
+
+
+_decode = msgspec.json.Decoder(_Message).decode
+
+
+class Frames:
+    """Cuts what a server sends into the bodies of its messages."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._length = -1
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """The bodies that are complete now. Raises `ServerError` for what cannot be one."""
+        self._data += data
+        while (body := self._next()) is not None:
+            yield body
+
+    def _next(self) -> bytes | None:
+        if self._length < 0:
+            end = self._data.find(b"\r\n\r\n", 0, MAX_HEADER)
+            if end < 0:
+                if len(self._data) >= MAX_HEADER:
+                    raise ServerError("it sent a header without an end")
+                return None
+            self._length = _content_length(bytes(self._data[:end]))
+            del self._data[: end + 4]
+        if len(self._data) < self._length:
+            return None
+        body = bytes(self._data[: self._length])
+        del self._data[: self._length]
+        self._length = -1
+        return body
+
+
+def _call(method: str, params: Mapping[str, object] | None) -> dict[str, object]:
+    return {"method": method} | ({} if params is None else {"params": params})
+
+
+def _content_length(header: bytes) -> int:
+    for line in header.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        digits = value.strip()
+        if name.strip().lower() == b"content-length" and digits.isdigit() and len(digits) < 10:
+            length = int(digits)
+            if length <= MAX_BODY:
+                return length
+    raise ServerError("it sent a message whose length is missing or too large")
+
+
+class Connection:
+    """One conversation. Ends by itself when the program does, or when it breaks the rules."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        on_request: Callable[[str, msgspec.Raw], object],
+        on_notice: Callable[[str, msgspec.Raw], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        if process.stdin is None or process.stdout is None:
+            raise ValueError("a program without pipes cannot be talked to")
+        self.ended = ""
+        """Why the conversation is over; empty while it is not."""
+        self._files = (process.stdin, process.stdout)
+        self._in, self._out = process.stdin.fileno(), process.stdout.fileno()
+        self._on_request, self._on_notice, self._on_end = on_request, on_notice, on_end
+        self._frames = Frames()
+        self._unsent = bytearray()
+        self._unasked = 0
+        self._pending: dict[int, asyncio.Future[msgspec.Raw]] = {}
+        self._last_id = 0
+        self._loop = asyncio.get_running_loop()
+        for fd in (self._in, self._out):
+            os.set_blocking(fd, False)
+        self._loop.add_reader(self._out, self._read)
+
+    async def request(self, method: str, params: Mapping[str, object] | None = None) -> msgspec.Raw:
+        """The server's answer. Raises `ServerError` when there is none or it is an error."""
+        self._last_id += 1
+        self._unasked = 0
+        number = self._last_id
+        future: asyncio.Future[msgspec.Raw] = self._loop.create_future()
+        self._pending[number] = future
+        try:
+            self._send({"id": number, **_call(method, params)})
+            return await future
+        finally:
+            del self._pending[number]
+
+    def notify(self, method: str, params: Mapping[str, object] | None = None) -> None:
+        self._send(_call(method, params))
+
+    def end(self, reason: str) -> None:
+        """Close the pipes; everybody who waits for an answer gets a `ServerError`."""
+        if self.ended:
+            return
+        self.ended = reason
+        if not self._loop.is_closed():
+            self._loop.remove_reader(self._out)
+            self._loop.remove_writer(self._in)
+            for future in self._pending.values():
+                if not future.done():
+                    future.set_exception(ServerError(reason))
+        for file in self._files:
+            with suppress(OSError):
+                file.close()
+        self._on_end()
+
+    def _send(self, message: Mapping[str, object]) -> None:
+        if self.ended:
+            raise ServerError(self.ended)
+        body = msgspec.json.encode({"jsonrpc": "2.0", **message})
+        self._unsent += b"Content-Length: %d\r\n\r\n" % len(body)
+        self._unsent += body
+        if len(self._unsent) > MAX_UNSENT:
+            self.end("it does not read what it is sent")
+            raise ServerError(self.ended)
+        self._write()
+
+    def _write(self) -> None:
+        try:
+            sent = os.write(self._in, self._unsent)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self.end("it stopped listening")
+            return
+        del self._unsent[:sent]
+        if self._unsent:
+            self._loop.add_writer(self._in, self._write)
+        else:
+            self._loop.remove_writer(self._in)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._out, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.end("it ended")
+            return
+        self._unasked += len(data)
+        if self._unasked > MAX_UNASKED:
+            self.end("it sends without end")
+            return
+        try:
+            for body in self._frames.feed(data):
+                self._take(_decode(body))
+                if self.ended:
+                    return
+        except ServerError as error:
+            self.end(str(error))
+        except UNREADABLE:
+            self.end("it sent an invalid message")
+
+    def _take(self, message: _Message) -> None:
+        if message.method is None:
+            self._settle(message)
+        elif message.id is None:
+            self._on_notice(message.method, message.params)
+        else:
+            result = self._on_request(message.method, message.params)
+            if result is NOT_OFFERED:
+                error = {"code": _METHOD_NOT_FOUND, "message": "not offered"}
+                self._send({"id": message.id, "error": error})
+            else:
+                self._send({"id": message.id, "result": result})
+
+    def _settle(self, message: _Message) -> None:
+        future = self._pending.get(message.id) if isinstance(message.id, int) else None
+        if future is None or future.done():
+            return
+        if message.error is None:
+            future.set_result(message.result)
+        else:
+            text = one_line(message.error.message, 200)
+            future.set_exception(ServerError(f"it answered: {text}", message.error.code))

@@ -1,0 +1,273 @@
+"""Pictures and documents, decoded by a program that can reach nothing else.
+
+Each call starts a process of its own (`child.py`). The kernel keeps it from the files of the
+machine and from TCP where it has Landlock; memory, time and open files are limited everywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import threading
+from subprocess import PIPE, Popen
+from typing import IO, Annotated, Literal, NamedTuple, cast
+from weakref import WeakKeyDictionary
+
+import msgspec
+from msgspec import Meta
+
+from clawkit.core.tasks import in_thread
+from clawkit.errors import ToolError, ToolInputError
+from clawkit.media import decoder
+from clawkit.media.protocols import (
+    MAX_DOCUMENT_BYTES,
+    MAX_PICTURE_BYTES,
+    Document,
+    DocumentPage,
+    Picture,
+)
+from clawkit.process.confine import start_helper
+from clawkit.process.landlock import SYSTEM, Hold, available
+from clawkit.text import human_size, one_line
+
+TIMEOUT_S = 30.0
+MAX_CHILDREN = 2
+_MAX_HEAD = 64 * 1024
+_MAX_PARTS = 64 * 1024 * 1024
+_MAX_REASON = 300
+_INSTALL = {"pypdfium2": "clawkit[pdf]", "PIL": "pillow"}
+
+Size = Annotated[int, Meta(ge=0, le=_MAX_PARTS)]
+Side = Annotated[int, Meta(ge=1)]
+Shown = Literal["image/png", "image/jpeg", "image/gif", "image/webp"]
+Original = Literal[Shown, "image/bmp", "image/tiff", "image/x-icon", "application/pdf"]
+
+
+class _Picture(msgspec.Struct, frozen=True):
+    size: Size
+    width: Side
+    height: Side
+    mime_type: Shown
+    original: tuple[Side, Side]
+    original_type: Original
+
+    def filled(self, data: bytes) -> Picture:
+        return Picture(
+            data, self.mime_type, self.width, self.height, self.original, self.original_type
+        )
+
+
+class _Page(msgspec.Struct, frozen=True):
+    number: Side
+    text: Size
+    picture: _Picture | None
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """The first line of an answer. Whoever wrote it may be under somebody else's control."""
+
+    reason: str = ""
+    missing: str = ""
+    picture: _Picture | None = None
+    pages: tuple[_Page, ...] = ()
+    total: Size = 0
+
+    def sizes(self) -> list[int]:
+        sizes = [self.picture.size] if self.picture else []
+        for page in self.pages:
+            sizes += [page.text, page.picture.size] if page.picture else [page.text]
+        return sizes
+
+
+class _Answer(NamedTuple):
+    head: _Head
+    parts: list[bytes]
+
+
+class LocalMedia:
+    """Decodes on this machine, at most two files at once."""
+
+    def __init__(self, *, timeout_s: float = TIMEOUT_S) -> None:
+        self._timeout_s = timeout_s
+        # One cannot be waited for in two event loops.
+        self._slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]
+        self._slots = WeakKeyDictionary()
+
+    async def picture(self, data: bytes, *, max_side: int, max_bytes: int) -> Picture:
+        """The picture with no side longer than `max_side`, in at most `max_bytes`.
+
+        The data stays as it is when it fits, is of a type that models take, and is upright.
+        Otherwise it becomes a PNG or a JPEG; of several pictures the first.
+        """
+        _check_size("picture", data, MAX_PICTURE_BYTES)
+        answer = await self._ask(data, op="picture", max_side=max_side, max_bytes=max_bytes)
+        head = answer.head.picture
+        if head is None or head.size > max_bytes:
+            raise _broken()
+        return head.filled(answer.parts[0] or data)
+
+    async def pages(self, data: bytes, first: int, last: int) -> Document:
+        """The pages from `first` to `last`, counted from 1; at most 50, and none past the end.
+
+        Pages without text come as pictures, the first five of them; after those, and for pages
+        on which there is nothing, text and picture are both empty.
+        """
+        _check_size("document", data, MAX_DOCUMENT_BYTES)
+        first = max(1, first)
+        if last < first:
+            raise ToolInputError(f"there are no pages from {first} to {last}")
+        head, parts = await self._ask(data, op="pages", first=first, last=last)
+        left = iter(parts)
+        pages = []
+        for page in head.pages:
+            text = next(left).decode("utf-8", "replace")[: decoder.MAX_PAGE_CHARS]
+            picture = page.picture.filled(next(left)) if page.picture else None
+            pages.append(DocumentPage(page.number, text, picture))
+        if not pages:
+            raise _broken()
+        return Document(tuple(pages), head.total)
+
+    async def _ask(self, data: bytes, **request: object) -> _Answer:
+        line = msgspec.json.encode({**request, "size": len(data)}) + b"\n"
+        loop = asyncio.get_running_loop()
+        async with self._slots.setdefault(loop, asyncio.Semaphore(MAX_CHILDREN)):
+            decoder = _Decoder()
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    answer: _Answer = await in_thread(decoder.run, line, data)
+            except TimeoutError:
+                raise ToolError(f"decoding took longer than {self._timeout_s:g} s") from None
+            finally:
+                decoder.stop()
+        if answer.head.missing:
+            raise _missing(answer.head.missing)
+        if answer.head.reason:
+            raise ToolInputError(one_line(answer.head.reason, _MAX_REASON))
+        return answer
+
+
+class _Decoder:
+    """One child process. A thread sees it through; anybody may stop it meanwhile."""
+
+    def __init__(self) -> None:
+        self._process: Popen[bytes] | None = None
+        self._stopped = False
+        # Whoever signals a process must know that its number is still its own.
+        self._lock = threading.Lock()
+
+    def run(self, line: bytes, data: bytes) -> _Answer:
+        try:
+            process = start_helper(
+                make_argv(),
+                cwd="/",
+                env={},
+                hold=make_hold() if available() else None,
+                stdin=PIPE,
+            )
+        except OSError as error:
+            raise ToolError(f"the decoder cannot be started: {error}") from error
+        with self._lock:
+            self._process = process
+        if self._stopped:
+            self.stop()
+        # Both are pipes, which the type of a process does not tell.
+        requests, answers = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
+        with answers:
+            try:
+                # It reads everything before it answers; if it dies, the answer tells.
+                with contextlib.suppress(BrokenPipeError), requests:
+                    requests.write(line)
+                    requests.write(data)
+                answer = _read_answer(answers)
+            finally:
+                self._reap(process)
+        if answer is None:
+            raise explain_end(process.returncode)
+        return answer
+
+    def stop(self) -> None:
+        """Ends the process, if it is still there, or as soon as it is."""
+        with self._lock:
+            self._stopped = True
+            if self._process is not None and self._process.returncode is None:
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _reap(self, process: Popen[bytes]) -> None:
+        self.stop()
+        # Waiting is done without the lock: the event loop may want to stop it, too.
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        with self._lock:
+            process.wait()
+
+
+def make_argv() -> list[str]:
+    """How the decoder is started: without `site`, and with what is installed beside clawkit."""
+    return [sys.executable, "-I", "-S", decoder.__file__, *_libraries()]
+
+
+def make_hold() -> Hold:
+    """What the decoder may reach: Python, the libraries, and nothing of the user's."""
+    base = sys.base_prefix
+    python = (f"{base}/lib", f"{base}/lib64", f"{sys.prefix}/pyvenv.cfg", decoder.__file__)
+    return Hold(read=(*python, *_libraries()), run=(sys.executable, *SYSTEM))
+
+
+def _libraries() -> list[str]:
+    """Where libraries are installed, never the directory somebody happens to work in."""
+    ours = os.path.dirname(os.path.dirname(msgspec.__file__))
+    places = (path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
+    return list(dict.fromkeys((ours, *places)))
+
+
+def _read_answer(answers: IO[bytes]) -> _Answer | None:
+    """What it answered; None when it did not get that far."""
+    line = answers.readline(_MAX_HEAD)
+    if not line.endswith(b"\n") and len(line) < _MAX_HEAD:
+        return None
+    try:
+        head = msgspec.json.decode(line, type=_Head)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise _broken() from error
+    sizes = head.sizes()
+    if sum(sizes) > _MAX_PARTS:
+        raise _broken()
+    parts = [answers.read(size) for size in sizes]
+    return _Answer(head, parts) if [*map(len, parts)] == sizes else None
+
+
+def explain_end(code: int) -> ToolError:
+    """Why a decoder that ended with this code gave no answer."""
+    if code == -signal.SIGXCPU:
+        return ToolInputError(f"the file takes more than {decoder.MAX_CPU_S} s to decode")
+    if code < 0 and code != -signal.SIGKILL:
+        return ToolInputError(f"the file cannot be decoded: it ended the decoder ({_name(-code)})")
+    return ToolError(f"the decoder failed ({_name(-code) if code < 0 else f'exit code {code}'})")
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _check_size(what: str, data: bytes, max_bytes: int) -> None:
+    if len(data) > max_bytes:
+        raise ToolInputError(
+            f"the {what} has {human_size(len(data))}, more than the {human_size(max_bytes)} that "
+            "are decoded"
+        )
+
+
+def _missing(library: str) -> ToolError:
+    name = library.partition(".")[0]
+    if name not in _INSTALL:
+        return ToolError(f"the decoder cannot load {one_line(library, 80)!r}")
+    return ToolError(f"this takes {name}, which is not installed: pip install '{_INSTALL[name]}'")
+
+
+def _broken() -> ToolError:
+    return ToolError("the decoder sent an invalid answer")

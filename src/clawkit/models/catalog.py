@@ -1,0 +1,578 @@
+"""From a configuration to models that can be asked: which there are, and how each is reached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from clawkit.config.load import Loaded
+from clawkit.config.model import Config
+from clawkit.config.modelref import ModelRef, normalize_provider, parse_ref
+from clawkit.config.secrets import resolve
+from clawkit.config.section import SecretInput, SecretRef
+from clawkit.config.sections.agents import AgentCommon
+from clawkit.config.sections.models import Cost, Model, Provider
+from clawkit.config.sections.shared import ModelChoice
+from clawkit.config.sections.shared import Tls as TlsSettings
+from clawkit.errors import ConfigError, Issue, SecretError
+from clawkit.globs import Glob
+from clawkit.models.credentials import Credentials, bad_name, bad_value, join_headers
+from clawkit.models.discover import infer_images
+from clawkit.models.known import (
+    LOCAL_WINDOW,
+    Address,
+    api_of,
+    base_url_of,
+    cost_of,
+    fit_address,
+    full_id,
+    host_compat,
+    is_native,
+    is_ollama,
+    known_model,
+    read_address,
+    supported_api,
+)
+from clawkit.models.protocols import Endpoint, Facts
+from clawkit.models.providers import (
+    Origin,
+    Service,
+    agent_dir,
+    load_services,
+    over,
+    write_models_json,
+)
+from clawkit.policy.tool_names import unset_variable
+from clawkit.text import nearest
+
+if TYPE_CHECKING:
+    from clawkit.net.route import Proxy, Route, Tls
+
+
+class Entry(NamedTuple):
+    """One line of a list of models."""
+
+    ref: ModelRef
+    facts: Facts
+    source: Origin
+    has_credential: bool
+    aliases: tuple[str, ...] = ()
+    problem: str = ""
+    """Why it cannot be used as it is configured."""
+
+
+class Catalog:
+    """The models of one agent. Raises ConfigError for what is wrong in the configuration."""
+
+    def __init__(
+        self,
+        config: Config,
+        env: Mapping[str, str],
+        agent: str,
+        *,
+        raw: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`env` is what the configuration was loaded with; `raw` the file as it is written."""
+        self.config = config
+        self.env = env
+        self.agent = agent
+        self.folder = agent_dir(config, env, agent)
+        self.secrets: set[str] = set()
+        """What was got from where secrets are kept, to be kept out of what is shown."""
+        self._raw = raw
+        self.services = load_services(config, env, self.folder, raw)
+        own = config.agents.get(agent)
+        key = config.agents.key_of(agent)
+        layers = [(key, own)] if key else []
+        self._layers: list[tuple[str, AgentCommon]] = [
+            *layers,
+            ("agents.defaults", config.agents.defaults),
+        ]
+        self._names = Names(
+            self.services,
+            self._layers,
+            self._has_credential,
+            only_listed=config.models.mode == "replace",
+        )
+
+    @classmethod
+    def of(cls, loaded: Loaded, agent: str | None = None) -> Catalog:
+        """The models of a configuration that was loaded."""
+        name = agent or loaded.config.agents.default_id()
+        return cls(loaded.config, loaded.env, name, raw=loaded.raw)
+
+    @cached_property
+    def credentials(self) -> Credentials:
+        return Credentials(self.config, self.env, self.folder, services=self.services)
+
+    def find(self, text: str) -> ModelRef:
+        """The model that a person means: `provider/model`, an alias, or a model id."""
+        return self._names.find(text)
+
+    def candidates(self, agent: str | None = None) -> list[ModelRef]:
+        """The agent's model and its fallbacks, in the order in which they are tried."""
+        if agent is not None and agent != self.agent:
+            return Catalog(self.config, self.env, agent, raw=self._raw).candidates()
+        found: dict[ModelRef, None] = {}
+        for key, text in self.chosen():
+            try:
+                found[self.find(text)] = None
+            except ConfigError as error:
+                raise ConfigError([issue._replace(path=key) for issue in error.issues]) from None
+        return list(found)
+
+    def chosen(self) -> Iterator[tuple[str, str]]:
+        """Setting and text of each model; who names only a model keeps everyone's fallbacks."""
+        given = [(key, layer.model) for key, layer in self._layers if layer.model]
+        for key, choice in given:
+            if isinstance(choice, str):
+                yield f"{key}.model", choice
+                break
+            if choice.primary:
+                yield f"{key}.model.primary", choice.primary
+                break
+        for key, choice in given:
+            if isinstance(choice, ModelChoice):
+                for index, text in enumerate(choice.fallbacks):
+                    yield f"{key}.model.fallbacks[{index}]", text
+                break
+
+    def is_allowed(self, ref: ModelRef) -> bool:
+        """Whether a person may choose this model; without a policy every one."""
+        return self._names.is_allowed(ref)
+
+    def facts(self, ref: ModelRef) -> Facts:
+        """What is known about a model, and what is said about it."""
+        service = self._names.service(ref)
+        return _facts(service, ref.id)
+
+    def endpoint(self, ref: ModelRef) -> Endpoint:
+        """Where and how a model is asked, but for the credential."""
+        service = self._names.service(ref)
+        model = service.models.get(ref.id) or Model(id=ref.id)
+        said, key = self._api(service, model)
+        api = supported_api(said, key)
+        address = self._address(service, model)
+        ollama = is_ollama(service.id, said, address)
+        native = is_native(api, address)
+        compat = over(model.compat, host_compat(api, address.host))
+        if api == "openai-completions" and not native:
+            # Imitations that do not know the role refuse the request, or lose the instructions.
+            compat = msgspec.structs.replace(compat, supports_developer_role=False)
+        facts = _facts(service, ref.id)
+        wants_num_ctx = ollama and api == "openai-completions" and service.settings.inject_num_ctx
+        return Endpoint(
+            ref=ModelRef(ref.provider, full_id(ref.provider, ref.id)),
+            api=api,
+            base_url=fit_address(address, api, ollama=ollama),
+            facts=facts,
+            compat=compat,
+            is_native=native,
+            params={**service.settings.params, **model.params},
+            thinking_levels=model.thinking_level_map,
+            num_ctx=facts.window if wants_num_ctx else None,
+        )
+
+    def _api(self, service: Service, model: Model) -> tuple[str, str]:
+        """The API a model is offered through, and the setting that says so."""
+        if model.api:
+            return model.api, service.model_at(model.id, "api")
+        if service.settings.api:
+            return service.settings.api, service.at("api")
+        key = service.at("api")
+        return (api_of(service.known, model.id) if service.known else "openai-completions"), key
+
+    def _address(self, service: Service, model: Model) -> Address:
+        if model.base_url and model.base_url.strip():
+            return read_address(model.base_url, service.model_at(model.id, "baseUrl"))
+        said = service.settings.base_url
+        if said and said.strip():
+            return read_address(said, service.at("baseUrl"))
+        if service.known is None:
+            problem = f"is missing: {service.id!r} is not a provider clawkit knows"
+            hint = "Set the address of its API"
+            raise ConfigError([Issue(service.at("baseUrl"), problem, hint=hint)])
+        return read_address(base_url_of(service.known, self.env), service.at("baseUrl"))
+
+    def params(self, ref: ModelRef) -> dict[str, Any]:
+        """Further fields of requests to this model, as the agent's settings have them."""
+        found: dict[str, Any] = {}
+        for _, layer in reversed(self._layers):
+            found |= layer.params
+            for text, entry in layer.models.items():
+                if self._names.means(text, ref):
+                    found |= entry.params
+        return found
+
+    def settings(self, ref: ModelRef) -> Provider:
+        """The settings of its provider, which say how a credential is sent."""
+        return self._names.service(ref).settings
+
+    def timeout_s(self, ref: ModelRef) -> float | None:
+        """Longest time for one request; None when nothing is said. The agent's word goes first."""
+        for _, layer in self._layers:
+            if isinstance(layer.model, ModelChoice) and layer.model.timeout_ms:
+                return layer.model.timeout_ms / 1000
+        said = self._names.service(ref).settings.timeout_seconds
+        return float(said) if said else None
+
+    def headers(self, ref: ModelRef) -> dict[str, str]:
+        """Extra headers of requests to this model, secrets put in. Raises SecretError too."""
+        service = self._names.service(ref)
+        model = service.models.get(ref.id) or Model(id=ref.id)
+        places = (
+            (service.at("headers"), service.settings.headers),
+            (service.model_at(ref.id, "headers"), model.headers),
+            (service.at("request", "headers"), service.settings.request.headers),
+        )
+        return join_headers(*(dict(self._resolved(key, given)) for key, given in places))
+
+    def _resolved(self, key: str, given: Mapping[str, SecretInput]) -> Iterator[tuple[str, str]]:
+        for name, value in given.items():
+            if problem := bad_name(name):
+                raise ConfigError([Issue(key, problem)])
+            text = self._secret(value, f"{key}.{name}").strip()
+            if problem := bad_value(text):
+                raise ConfigError([Issue(f"{key}.{name}", f"cannot be sent: {problem}")])
+            yield name, text
+
+    def _secret(self, value: SecretInput, key: str) -> str:
+        try:
+            found = resolve(value, self.config, self.env)
+        except SecretError as error:
+            raise SecretError(f"{key}: {error}") from None
+        if isinstance(value, SecretRef):
+            self.secrets.add(found.strip())
+        return found
+
+    def route(self, ref: ModelRef) -> Route:
+        """Who may be connected to for this model, and by what way. Raises SecretError too."""
+        # A catalog alone makes no connections.
+        from clawkit.net.route import Route
+
+        service = self._names.service(ref)
+        request = service.settings.request
+        return Route(
+            loopback=request.allow_private_network is not False,
+            private=request.allow_private_network is True,
+            tls=self._tls(request.tls, service.at("request", "tls")),
+            proxy=self._proxy(service, self.endpoint(ref).base_url),
+        )
+
+    def _tls(self, tls: TlsSettings | None, key: str) -> Tls:
+        from clawkit.net.route import Tls
+
+        def text(name: str) -> str:
+            value = getattr(tls, name)
+            return self._secret(value, f"{key}.{name}") if value else ""
+
+        if tls is None:
+            return Tls()
+        return Tls(
+            ca=text("ca"),
+            cert=text("cert"),
+            key=text("key"),
+            passphrase=text("passphrase"),
+            server_name=tls.server_name or "",
+            insecure=tls.insecure_skip_verify,
+        )
+
+    def _proxy(self, service: Service, url: str) -> Proxy | None:
+        """The proxy that is configured, else the environment's."""
+        from clawkit.net.addresses import env_proxy
+        from clawkit.net.route import Proxy
+
+        said = service.settings.request.proxy
+        if said is None:
+            return env_proxy(url, self.env)
+        tls = self._tls(said.tls, service.at("request", "proxy", "tls"))
+        if said.mode == "explicit-proxy":
+            return Proxy(
+                url=self._secret(said.url or "", service.at("request", "proxy", "url")), tls=tls
+            )
+        found = env_proxy(url, self.env)
+        return Proxy(url=found.url, tls=tls) if found else None
+
+    def list(self) -> list[Entry]:
+        """Every model that is configured or known, those that are configured first."""
+        entries: list[Entry] = []
+        merged = self.config.models.mode == "merge"
+        for service in self.services.values():
+            entries += (self._entry(service, name) for name in service.models)
+        for service in self.services.values():
+            rows = service.known.models if service.known and merged else ()
+            entries += (
+                self._entry(service, row.id) for row in rows if row.id not in service.models
+            )
+        return entries
+
+    def _entry(self, service: Service, name: str) -> Entry:
+        ref = ModelRef(service.id, name)
+        problem = ""
+        try:
+            self.endpoint(ref)
+        except ConfigError as error:
+            problem = str(error)
+        return Entry(
+            ref,
+            _facts(service, name),
+            service.origins.get(name, "known"),
+            self._has_credential(service.id),
+            self._names.aliases_of(ref),
+            problem,
+        )
+
+    def _has_credential(self, provider: str) -> bool:
+        return self.credentials.has(provider)
+
+    def write_models_json(self) -> str:
+        """Writes the configured providers into the agent's models.json; gives its path.
+
+        Secrets become marks, which only the file as it is written tells: the catalog must have
+        been made with it. Raises ConfigError for a broken file, OSError.
+        """
+        raw = self._raw
+        if raw is None:
+            raise ValueError("models.json is written from the configuration as it is written")
+        section = raw.get("models")
+        return write_models_json(
+            self.folder,
+            section if isinstance(section, dict) else {},
+            replace=self.config.models.mode == "replace",
+        )
+
+
+def _facts(service: Service, name: str) -> Facts:
+    listed = service.models.get(name)
+    model = listed or Model(id=name)
+    settings, known = service.settings, known_model(service.id, name)
+    usual = Facts()
+    at_home = service.known is not None and service.known.is_local
+    said = model.context_window or settings.context_window or 0
+    window = max(said, known.context_window if known else 0)
+    window = window or (LOCAL_WINDOW if at_home else usual.context_window)
+    most = max(model.max_tokens or settings.max_tokens or 0, known.max_tokens if known else 0)
+    if model.input is not None:
+        images = "image" in model.input
+    elif known:
+        images = known.images
+    else:
+        # A model that is listed takes what its entry says; others are known by their names.
+        images = listed is None and bool(infer_images(name))
+    return Facts(
+        name=model.name or (known.name if known else "") or name,
+        context_window=window,
+        context_tokens=model.context_tokens or settings.context_tokens or 0,
+        max_tokens=min(most or usual.max_tokens, window),
+        is_capped=bool(model.max_tokens or settings.max_tokens),
+        images=images,
+        reasoning=known.reasoning if model.reasoning is None and known else bool(model.reasoning),
+        cost=model.cost or (cost_of(known) if known else None) or Cost(),
+    )
+
+
+_BUILT_IN = ModelRef("clawkit", "operator")
+"""The model that needs no provider."""
+_MAX_SHOWN = 80
+_HINT = "Write it as provider/model; `clawkit models list --all` shows all"
+
+
+class Names:
+    """Finds models by what they are called. `layers` are agent settings, the nearest first."""
+
+    def __init__(
+        self,
+        services: Mapping[str, Service],
+        layers: Sequence[tuple[str, AgentCommon]],
+        has_credential: Callable[[str], bool],
+        *,
+        only_listed: bool,
+    ) -> None:
+        """With `only_listed` there are no models but those that are configured."""
+        self._services = services
+        self._layers = layers
+        self._has_credential = has_credential
+        self._only_listed = only_listed
+
+    def find(self, text: str) -> ModelRef:
+        """The one model that `text` means. Raises ConfigError, with what may have been meant."""
+        text = text.strip()
+        if not text:
+            raise _fault("the name of a model is empty")
+        if text.lower() == str(_BUILT_IN):
+            return _BUILT_IN
+        found = (
+            find_alias(self._layers, text, self._entry_ref)
+            or self._by_provider(text)
+            or self._by_id(text)
+        )
+        if found is None:
+            raise self._unknown(text)
+        return found
+
+    def _entry_ref(self, key: str, name: str) -> ModelRef:
+        ref = self._by_provider(name) or self._by_id(name)
+        if ref is None:
+            raise self._unknown(name, f"{setting_of(key)}[{name!r}]")
+        return ref
+
+    def _by_provider(self, text: str) -> ModelRef | None:
+        head, slash, _ = text.partition("/")
+        if not slash or normalize_provider(head) not in self._services:
+            return None
+        try:
+            ref = parse_ref(text)
+        except ValueError as error:
+            raise _fault(str(error)) from None
+        service = self._services[ref.provider]
+        if ref.id not in service.models:
+            # An id in another case is the one that is listed.
+            rows = service.known.models if service.known and not self._only_listed else ()
+            names = [*service.models, *(row.id for row in rows)]
+            same = {name for name in names if name.casefold() == ref.id.casefold()}
+            if len(same) == 1:
+                ref = ModelRef(ref.provider, same.pop())
+        self.service(ref)
+        return ref
+
+    def _by_id(self, text: str) -> ModelRef | None:
+        for fold in (str, str.casefold):
+            wanted = fold(text)
+            listed = [ref for ref in self._listed() if fold(ref.id) == wanted]
+            usable = [ref for ref in listed if self._has_credential(ref.provider)]
+            if len(usable or listed) > 1:
+                names = " and ".join(map(str, usable or listed))
+                raise _fault(f"{text!r} may be {names}; name the provider too")
+            if listed:
+                return (usable or listed)[0]
+            known = [ref for ref in self._known() if fold(ref.id) == wanted]
+            usable = [ref for ref in known if self._has_credential(ref.provider)]
+            if known:
+                return (usable or known)[0]
+        return None
+
+    def _listed(self) -> Iterator[ModelRef]:
+        for service in self._services.values():
+            yield from (ModelRef(service.id, name) for name in service.models)
+
+    def _known(self) -> Iterator[ModelRef]:
+        for service in () if self._only_listed else self._services.values():
+            if service.known:
+                yield from (ModelRef(service.id, row.id) for row in service.known.models)
+
+    def service(self, ref: ModelRef) -> Service:
+        """The provider of a model that may be asked for there. Raises ConfigError."""
+        service = self._services.get(ref.provider)
+        if service is None:
+            raise self._unknown(str(ref))
+        if ref.id in service.models:
+            return service
+        if service.known is None and not service.models:
+            problem = f"is empty: {service.id!r} is not a provider clawkit knows"
+            raise _fault(problem, service.at("models"), "List its models, each with its id")
+        if service.known is None or self._only_listed:
+            close = nearest(ref.id, service.models) or list(service.models)[:3]
+            problem = f"the provider {service.id!r} has no model {_short(ref.id)}"
+            raise _fault(problem, service.at("models"), f"Add it there, or use {_or(close)}")
+        return service
+
+    def _unknown(self, text: str, key: str = "") -> ConfigError:
+        head, slash, _ = text.partition("/")
+        if slash:
+            close = nearest(normalize_provider(head), self._services)
+            problem = f"unknown provider {_short(head)} for the model {_short(text)}"
+        else:
+            everything = [*self._listed(), *self._known()]
+            by_id = {ref.id: str(ref) for ref in reversed(everything)}
+            aliases = [alias for _, layer in self._layers for alias in _aliases(layer)]
+            close = [by_id.get(name, name) for name in nearest(text, [*by_id, *aliases])]
+            problem = f"unknown model or alias {_short(text)}"
+        hint = f"Did you mean {_or(close)}?" if close else _HINT
+        return _fault(problem, key, hint)
+
+    def means(self, text: str, ref: ModelRef) -> bool:
+        """Whether a key of an agent's `models` is this model."""
+        try:
+            return parse_ref(text) in (ref, ModelRef("", ref.id))
+        except ValueError:
+            return text == ref.id
+
+    def aliases_of(self, ref: ModelRef) -> tuple[str, ...]:
+        found = {
+            entry.alias: None
+            for _, layer in self._layers
+            for text, entry in layer.models.items()
+            if entry.alias and self.means(text, ref)
+        }
+        return tuple(found)
+
+    def is_allowed(self, ref: ModelRef) -> bool:
+        """Whether the nearest policy lets a person choose this model."""
+        for key, layer in self._layers:
+            policy = layer.model_policy
+            if policy is not None and policy.allow is not None:
+                place = f"{key}.modelPolicy.allow"
+                return any(self._fits(entry, ref, place) for entry in policy.allow)
+        return True
+
+    def _fits(self, entry: str, ref: ModelRef, key: str) -> bool:
+        entry = entry.strip()
+        if problem := unset_variable(entry):
+            raise _fault(problem, key)
+        if not entry:
+            return False
+        head, slash, rest = entry.partition("/")
+        if slash:
+            entry = f"{normalize_provider(head)}/{rest}"
+        if "*" in entry:
+            text = str(ref) if slash else ref.id
+            return Glob(entry.casefold()).match(text.casefold())
+        folded = entry.casefold()
+        aliases = (alias.casefold() for alias in self.aliases_of(ref))
+        return folded in (str(ref).casefold(), ref.id.casefold(), *aliases)
+
+
+def find_alias(
+    layers: Sequence[tuple[str, AgentCommon]], text: str, read: Callable[[str, str], ModelRef]
+) -> ModelRef | None:
+    """The model that an alias means; `read` makes a model of the name of an entry, given its layer.
+
+    Raises ConfigError when an alias means two models of one layer.
+    """
+    wanted = text.strip().casefold()
+    for key, layer in layers:
+        found = {
+            read(key, name)
+            for name, entry in layer.models.items()
+            if entry.alias and entry.alias.strip().casefold() == wanted
+        }
+        if len(found) > 1:
+            names = " and ".join(sorted(map(str, found)))
+            raise _fault(f"the alias {text.strip()!r} means both {names}", setting_of(key))
+        if found:
+            return found.pop()
+    return None
+
+
+def setting_of(key: str) -> str:
+    """Where the models of a layer of agent settings are."""
+    return f"{key}.models"
+
+
+def _aliases(layer: AgentCommon) -> list[str]:
+    return [entry.alias for entry in layer.models.values() if entry.alias]
+
+
+def _fault(problem: str, key: str = "", hint: str = "") -> ConfigError:
+    return ConfigError([Issue(key, problem, hint=hint)])
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}...")
+
+
+def _or(names: Sequence[str]) -> str:
+    return " or ".join(map(repr, names))

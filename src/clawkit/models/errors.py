@@ -1,0 +1,531 @@
+"""What a refusal of a service, or a failed connection, means: which kind of error, and what to do.
+
+Services agree on little. The status decides where it is clear; where it is not (a 400 for a bad
+key, a 429 for an empty account, a 500 for a conversation that is too long) the words do.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from clawkit.models.known import PROVIDERS
+from clawkit.models.protocols import ErrorKind, ModelError
+from clawkit.redact import Redactor
+from clawkit.redact.masking import regex
+from clawkit.text import human_time, one_line, printable
+
+if TYPE_CHECKING:
+    from clawkit.net.route import NetError
+
+
+_MAX_SAID = 300
+
+_OVERFLOW = "|".join(
+    (
+        r"context_(?:length|window|size)_exceeded|exceed_context_size|request_too_large",
+        r"max_prompt_tokens_exceeded",
+        r"(?:maximum|max|available|model's|exceeds? the) (?:context|prompt|sequence|model) ?"
+        r"(?:length|size|window)",
+        r"exceeds? (?:the |this |its )?(?:model'?s? |maximum |configured )?context",
+        r"context (?:length|window|size|limit) (?:is |was |has been )?exceed",
+        r"context .{0,12}overflow|context length of only|greater than the context length",
+        r"model token limit|maximum number of tokens allowed|too many total text bytes",
+        r"(?:prompt|input|inputs|conversation) (?:is |are )?too long|prompt exceeds max",
+        r"input token count|prompt token count of|range of input length should be",
+        r"input length .{0,60}exceed|max_new_tokens`? must be",
+        r"reduce the length of the (?:messages|prompt|input)",
+        # More tokens in one request than are allowed in a minute: waiting does not help.
+        r"request too large for|超长|超过.{0,12}上下文",
+    )
+)
+_BILLING = "|".join(
+    (
+        r"insufficient[ _](?:balance|credits?|funds|quota)|credit balance|billing_(?:error|hard)",
+        r"billing_not_active|billing hard limit|payment_required|exceeded_current_quota",
+        r"exceeded your current quota|check your plan and billing|check your billing",
+        r"(?:out of|no|used all available|requires more|any) credits|key limit exceeded",
+        r"credits? (?:are |is |have been )?(?:depleted|exhausted)",
+        r"(?:enable billing|billing to be enabled|billing_disabled)",
+        r"(?:monthly|weekly|spending|spend|usage|credit|budget)[ _]limits?\b",
+        r"monthly (?:included )?(?:quota|credits)|usage_limit|arrearage|overdue|good standing",
+        r"\btop[- ]up\b|recharge|balance (?:is )?(?:insufficient|too low|not enough|exhausted)",
+        r"balance_not_enough|subscription (?:has )?expired|per-day|余额不足|欠费",
+    )
+)
+_NOT_FOUND = "|".join(
+    (
+        r"model_not_(?:found|exist|available|supported)|invalid_model|model_decommissioned",
+        r"\bmodel\b.{0,80}?(?:not found|does(?:n't| not) exist|decommissioned)",
+        r"model (?:is )?not (?:exist|supported|available)\b",
+        r"models/\S{1,120} is not found|not found the model|try pulling it",
+        r"not a valid model|unknown model|no such model|no endpoints found|invalid model\b",
+        r"no models? (?:is |are )?loaded|unable to access model|does not have access to model",
+        r"模型不存在",
+    )
+)
+_AUTH = "|".join(
+    (
+        r"(?:invalid|incorrect|missing|no|expired)[ _](?:x-)?api[ _-]?key|invalidapikey",
+        r"api[ _-]?key (?:is |was |has )?(?:not valid|invalid|expired|missing|not found)",
+        r"api_key_(?:invalid|expired)|authentication_error|unauthenticated|unauthorized",
+        r"invalid_authentication|token (?:has |is )?expired|permission_(?:denied|error)",
+        r"location is not supported|unsupported_country|organization_restricted",
+        r"(?:account|organization) (?:is |has been )?(?:deactivated|disabled|suspended)",
+    )
+)
+_OVERLOADED = "|".join(
+    (
+        r"overload|(?:at|over|no) capacity|capacity (?:exceeded|exhausted)|slow_down",
+        r"(?:server|service) (?:is )?busy|processing too many|high demand|no slot",
+        r"loading model|model .{0,80}(?:is |currently )loading|model_not_ready|modelnotready",
+    )
+)
+_UNWANTED = r"flagged|moderation|content[ _](?:policy|filter)|safety"
+_RATE_LIMIT = r"rate[ _-]?limit|too[ _]many[ _]requests|throttl|resource_exhausted|tokens per min"
+
+_BY_STATUS: Mapping[int, ErrorKind] = {
+    401: "auth",
+    402: "billing",
+    403: "auth",
+    404: "not_found",
+    405: "not_found",
+    407: "refused",
+    408: "timeout",
+    409: "server",
+    410: "not_found",
+    413: "overflow",
+    424: "server",
+    425: "server",
+    429: "rate_limit",
+    498: "overloaded",
+    499: "server",
+    504: "timeout",
+    522: "timeout",
+    524: "timeout",
+    529: "overloaded",
+}
+# Names of errors, for those that come without a status: inside a stream, or with a 200.
+_BY_NAME = (
+    ("timeout", r"timeout_error|deadline_exceeded|timed?[ _-]?out"),
+    ("server", r"api_error|server_error|internal|unavailable|bad gateway|upstream"),
+    ("not_found", r"not_found"),
+    ("invalid", r"invalid|bad_request|failed_precondition|unsupported|content_filter"),
+)
+
+_WHAT: Mapping[ErrorKind, str] = {
+    "auth": "refuses the credential",
+    "billing": "says that the account has no money or quota left",
+    "rate_limit": "receives too many requests from this account",
+    "overloaded": "has no capacity at the moment",
+    "server": "failed",
+    "timeout": "did not answer in time",
+    "overflow": "cannot take a conversation this long",
+    "not_found": "has no such model, or none at this address",
+    "invalid": "refuses the request as it is",
+    "malformed": "sent an invalid response",
+    "refused": "cannot be connected to",
+    "network": "cannot be reached",
+    "cut": "broke off in the middle of the answer",
+}
+
+
+class AbsentError(ModelError):
+    """Nothing listens at an address of this machine: waiting will hardly change that."""
+
+
+def from_response(
+    provider: str,
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    secrets: Iterable[str] = (),
+    credential: str = "",
+    now: float | None = None,
+) -> ModelError:
+    """The error that an HTTP answer means. `headers` have lower-case names.
+
+    Also for errors inside a stream and for those that come with status 200: the body decides.
+    `secrets` are what was sent as credential; they are masked wherever they come back.
+    `credential` is the id of the one that was used.
+    """
+    said = read_said(body)
+    kind = _kind(status, said)
+    wait = find_wait(headers, said, time.time() if now is None else now)
+    if kind == "rate_limit" and wait is None and regex(r"per day|daily").search(said.search):
+        kind = "billing"
+    words = shown(said.words, secrets)
+    if said.is_page:
+        words = "a web page instead of an answer" + (f", {words!r}" if words else "")
+    elif said.is_binary:
+        words = "binary data"
+    elif status < 300 and not body.strip():
+        words = "it is empty"
+    place = headers.get("location", "") if 300 <= status < 400 else ""
+    if place:
+        words = f"it sends to {shown(place, secrets)!r}, which is not followed"
+    what = _WHAT[kind]
+    if status >= 300:
+        what += f" (HTTP {status})"
+    elif kind == "auth":
+        # `credential:` would be taken for the name of a secret, and what follows be masked.
+        what += " it was sent"
+    message = f"{provider} {what}" + (f": {words.rstrip('. ')}" if words else "")
+    return ModelError(
+        kind,
+        f"{message}. {_advice(provider, kind, wait, credential)}",
+        status=status,
+        retry_after_s=wait,
+    )
+
+
+def from_net(provider: str, error: NetError) -> ModelError:
+    """The error that a connection means which failed before an answer came, or took too long."""
+    kinds: Mapping[str, ErrorKind] = {
+        "refused": "refused",
+        # A certificate that is not trusted stays so: trying again is no use.
+        "tls": "network" if "closed the connection" in str(error) else "refused",
+        # A name that has no address will not have one soon.
+        "dns": "not_found",
+        "timeout": "timeout",
+        "protocol": "malformed",
+    }
+    kind = kinds.get(error.kind, "network")
+    advice = _advice(provider, kind)
+    if error.kind == "absent":
+        advice = f"Check models.providers.{provider}, and that the service runs."
+    elif kind in ("refused", "network", "not_found"):
+        known = PROVIDERS.get(provider)
+        local = f", and that {provider} runs" if known and known.is_local else ""
+        advice = f"Check models.providers.{provider} and the network{local}."
+    made = AbsentError if error.kind == "absent" else ModelError
+    return made(kind, f"{provider}: {shown(str(error), ()).rstrip('. ')}. {advice}")
+
+
+def cut_off(provider: str, why: str = "") -> str:
+    """The message for an answer that broke off."""
+    what = f"{provider} {_WHAT['cut']}" + (f": {shown(why, ()).rstrip('. ')}" if why else "")
+    return f"{what}. {_advice(provider, 'cut')}"
+
+
+def unusable(provider: str, why: str) -> str:
+    """The message for an answer that is not what the API says it is."""
+    return f"{provider}: {shown(why, ()).rstrip('. ')}. {_advice(provider, 'malformed')}"
+
+
+def brief(ref: object, error: ModelError) -> str:
+    """What happened, in a few words for a status line."""
+    # Without an answer it is the host that was not found.
+    kind = error.kind if error.status or error.kind != "not_found" else "network"
+    return f"{ref} {_WHAT[kind]}" + (f" (HTTP {error.status})" if error.status else "")
+
+
+def shown(text: str, secrets: Iterable[str]) -> str:
+    """Words of others as they may be shown: without secrets, on one line, cut."""
+    masked = Redactor(secrets).strict(text)
+    return printable(one_line(masked, _MAX_SAID))
+
+
+def _kind(status: int, said: Said) -> ErrorKind:
+    if status < 300 and not said.is_json:
+        # A page is a wrong address, or asks to log in: the next time is no better.
+        return "not_found" if said.is_page else "malformed"
+    inner = said.status
+    if inner and (status < 300 or (status in (500, 502, 503) and inner < 500)):
+        status = inner
+    found = _kind_by_words(status, said.search)
+    if found is not None:
+        return found
+    if status in _BY_STATUS:
+        return _BY_STATUS[status]
+    if status >= 500:
+        return "invalid" if status == 501 else "server"
+    if status >= 400:
+        return "invalid"
+    if status >= 300:
+        return "not_found"
+    return _kind_by_name(said)
+
+
+def _kind_by_words(status: int, text: str) -> ErrorKind | None:
+    """What the words say, where they say more than the status does."""
+    if status == 407:
+        return "refused"
+    if status not in (401, 402, 403) and regex(_OVERFLOW).search(text):
+        return "overflow"
+    if status == 400 and "too many tokens" in text:
+        return "overflow"
+    if status == 429 or "resource_exhausted" in text:
+        return _kind_of_limit(text)
+    if status not in (401, 402) and status < 500 and regex(_NOT_FOUND).search(text):
+        return "not_found"
+    if status != 401 and regex(_BILLING).search(text):
+        return "billing"
+    if status == 403 and regex(_UNWANTED).search(text):
+        return "invalid"
+    if status not in (401, 403) and status < 500 and regex(_AUTH).search(text):
+        return "auth"
+    if (status < 400 or status >= 500) and regex(_OVERLOADED).search(text):
+        return "overloaded"
+    return None
+
+
+def _kind_of_limit(text: str) -> ErrorKind:
+    """What a 429 is: a limit that passes, an account that is used up, or a full service."""
+    passes: ErrorKind = "overloaded" if regex(_OVERLOADED).search(text) else "rate_limit"
+    if regex(r"perday|limit: 0\b").search(text):
+        return "billing"
+    if "resource_exhausted" in text:
+        # Google says this for its limits per minute, too.
+        text = regex(r"you exceeded your current quota|check your plan and billing").sub("", text)
+    return "billing" if regex(_BILLING).search(text) else passes
+
+
+def _kind_by_name(said: Said) -> ErrorKind:
+    text = said.search
+    if regex(_RATE_LIMIT).search(text):
+        return "rate_limit"
+    for kind, pattern in _BY_NAME:
+        if regex(pattern).search(text):
+            return kind  # type: ignore[return-value]  # the table holds kinds only
+    # Without any word of an error, it is no error but something else than an answer.
+    return "server" if said.is_json and (said.texts or said.codes) else "malformed"
+
+
+def _key_advice(provider: str, credential: str) -> str:
+    """Where to look for a key that is refused."""
+    source, _, name = credential.partition(":")
+    if source == "env":
+        return f"Check the key in {name}."
+    if name:
+        return f"Check the profile {credential}, or sign in again."
+    setting = f"models.providers.{provider}.apiKey"
+    if credential.startswith("models."):
+        return f"Check {credential}."
+    known = PROVIDERS.get(provider)
+    return (
+        f"Check the key in {known.env[0]} or {setting}."
+        if known and known.env
+        else (f"Check {setting}.")
+    )
+
+
+def _advice(provider: str, kind: ErrorKind, wait: float | None = None, credential: str = "") -> str:
+    """What a person can do about it: one sentence."""
+    later = f"in {human_time(wait)}" if wait and wait >= 1 else "later"
+    advice: Mapping[ErrorKind, str] = {
+        "auth": _key_advice(provider, credential),
+        "billing": f"Top up the account at {provider}, use another key, or set fallbacks.",
+        "rate_limit": f"Try again {later}, or set fallbacks.",
+        "overloaded": f"Try again {later}, or set fallbacks.",
+        "server": f"Try again {later}, or set fallbacks.",
+        "timeout": f"Try again, or raise models.providers.{provider}.timeoutSeconds.",
+        "overflow": "Shorten the conversation, or choose a model with a larger context.",
+        "not_found": f"Check the model's name and models.providers.{provider}.baseUrl.",
+        "invalid": "Change the request, or choose another model.",
+        "malformed": f"Check models.providers.{provider}.baseUrl and api, or try again.",
+        "refused": f"Check models.providers.{provider}.request.",
+    }
+    return advice.get(kind, "Try again, or set fallbacks.")
+
+
+MAX_READ = 64 * 1024
+"""Bytes of a body that are looked at; what a service has to say is at its beginning."""
+_MAX_WORDS = 4_000
+_MAX_DEPTH = 8
+_MAX_ITEMS = 16
+
+_TEXT_KEYS = ("message", "msg", "status_msg", "error_description", "description", "title")
+_NESTED_KEYS = (
+    *("error", "errors", "detail", "details", "metadata", "raw", "base_resp", "violations"),
+    *("response", "incomplete_details", "cause", "innererror", "fault"),
+)
+_CODE_KEYS = (
+    *("type", "code", "status", "reason", "error_type", "error_code", "errorCode", "status_code"),
+    *("__type", "quotaId"),
+)
+_WAIT_KEYS = ("retryDelay", "retry_after", "retry_after_seconds", "resets_in_seconds")
+
+
+@dataclass(slots=True)
+class Said:
+    """What a body says. Not yet fit to be shown: it may hold anything, secrets too."""
+
+    texts: list[str] = field(default_factory=list)
+    codes: list[str] = field(default_factory=list)
+    """Names and numbers of errors, in lower case."""
+    status: int = 0
+    """The HTTP status that the body itself names; 0 for none."""
+    waits: list[Any] = field(default_factory=list)
+    """How long to wait, as it was written."""
+    is_page: bool = False
+    is_binary: bool = False
+    is_json: bool = False
+
+    @property
+    def words(self) -> str:
+        """The service's own words; a word that was cut in two is left out."""
+        words = ": ".join(dict.fromkeys(self.texts))
+        if len(words) <= _MAX_WORDS:
+            return words
+        return words[:_MAX_WORDS].rpartition(" ")[0]
+
+    @property
+    def search(self) -> str:
+        """Words and codes, in lower case, to look for phrases in."""
+        return f"{self.words} {' '.join(self.codes)}".lower().replace("’", "'")
+
+
+def read_said(body: bytes) -> Said:
+    """What a body says; never raises."""
+    said = Said()
+    text = body[:MAX_READ].decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
+    if text.startswith("<"):
+        said.is_page = True
+        title = regex(r"(?is)<title[^>]{0,200}>([^<]{1,400})").search(text)
+        if title:
+            said.texts.append(" ".join(title[1].split()))
+    elif text.count("\0") + text.count("�") > max(2, len(text) // 20):
+        said.is_binary = True
+    elif not _read_json(text, said):
+        said.texts.append(text)
+    return said
+
+
+def _read_json(text: str, said: Said) -> bool:
+    if text.startswith(("data:", "event:", ":")):
+        line = regex(r"(?m)^data:[ \t]*([\[{].*)$").search(text)
+        text = line[1] if line else ""
+    value = _decoded(text)
+    if value is None:
+        return False
+    said.is_json = True
+    _collect(value, said, _MAX_DEPTH)
+    return True
+
+
+def _decoded(text: str) -> Any:
+    """The object or list that a text holds, else None."""
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+
+
+def _collect(value: Any, said: Said, depth: int) -> None:
+    if depth == 0 or len(said.texts) >= _MAX_ITEMS:
+        return
+    if isinstance(value, list):
+        for item in value[:_MAX_ITEMS]:
+            _collect(item, said, depth - 1)
+    elif isinstance(value, str):
+        inner = _decoded(value)
+        if inner is not None:
+            _collect(inner, said, depth - 1)
+        elif value.strip():
+            said.texts.append(value)
+    elif isinstance(value, Mapping):
+        for key in _TEXT_KEYS:
+            if isinstance(text := value.get(key), str):
+                _collect(text, said, depth - 1)
+        for key in _CODE_KEYS:
+            _add_code(value.get(key), said)
+        said.waits += [value[key] for key in _WAIT_KEYS if value.get(key) is not None]
+        for key in _NESTED_KEYS:
+            _collect(value.get(key), said, depth - 1)
+
+
+def _add_code(item: Any, said: Said) -> None:
+    if isinstance(item, bool) or not isinstance(item, int | str):
+        return
+    code = str(item)[:80].strip().lower()
+    if len(said.codes) < _MAX_ITEMS:
+        said.codes.append(code)
+    if not said.status and len(code) == 3 and code.isascii() and code.isdigit():
+        said.status = int(code) if code[0] in "45" else 0
+
+
+_MAX_WAIT_S = 31 * 86_400.0
+_EPOCH_S = 1_000_000_000
+"""Numbers from here on are points in time, not spans."""
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_SPAN = r"(?:\d{1,9}(?:\.\d{1,12})?(?:ms|[smhd]))+"
+
+
+def find_wait(headers: Mapping[str, str], said: Said, now: float) -> float | None:
+    """Seconds to wait, by the headers or the body; None when they do not say."""
+    for wait in _candidates(headers, said, now):
+        if wait is not None and math.isfinite(wait):
+            return min(max(0.0, wait), _MAX_WAIT_S)
+    return None
+
+
+def _candidates(headers: Mapping[str, str], said: Said, now: float) -> Iterable[float | None]:
+    """Everything that is said about it, the most exact first."""
+    milliseconds = _number(headers.get("retry-after-ms", ""))
+    yield None if milliseconds is None else milliseconds / 1_000
+    if text := headers.get("retry-after"):
+        yield _moment(text, now)
+    for wait in said.waits:
+        yield _moment(str(wait), now)
+    phrase = regex(rf"(?:try again|retry|reset) (?:in|after) ({_SPAN}|\d{{1,9}}(?:\.\d+)?)")
+    if found := phrase.search(said.search):
+        yield _moment(found[1], now)
+    yield _exhausted(headers, now)
+    for name in ("anthropic-ratelimit-unified-reset", "x-ratelimit-reset", "ratelimit-reset"):
+        if text := headers.get(name):
+            yield _moment(text, now)
+
+
+def _exhausted(headers: Mapping[str, str], now: float) -> float | None:
+    """When the last one of the limits that are used up begins anew."""
+    waits = []
+    for what in ("requests", "tokens", "input-tokens", "output-tokens"):
+        for left, reset in (
+            (f"x-ratelimit-remaining-{what}", f"x-ratelimit-reset-{what}"),
+            (f"anthropic-ratelimit-{what}-remaining", f"anthropic-ratelimit-{what}-reset"),
+        ):
+            if _number(headers.get(left, "")) == 0 and reset in headers:
+                waits.append(_moment(headers[reset], now))
+    return max((wait for wait in waits if wait is not None), default=None)
+
+
+def _moment(text: str, now: float) -> float | None:
+    """Seconds from now: of a number, a span (`6m0s`), a point in time or a date."""
+    text = text.strip()[:64]
+    number = _number(text)
+    if number is not None:
+        if number >= _EPOCH_S * 1_000:
+            return number / 1_000 - now
+        return number - now if number >= _EPOCH_S else number
+    if regex(_SPAN).fullmatch(text):
+        return sum(
+            float(number) * _UNITS[unit]
+            for number, unit in re.findall(r"([\d.]+)(ms|[smhd])", text)
+        )
+    return _date(text, now)
+
+
+def _number(text: Any) -> float | None:
+    return float(text) if regex(r"\d{1,15}(?:\.\d{1,12})?").fullmatch(text.strip()) else None
+
+
+def _date(text: str, now: float) -> float | None:
+    from datetime import UTC, datetime
+    from email.utils import parsedate_to_datetime
+
+    try:
+        when = datetime.fromisoformat(text) if text[:4].isdigit() else parsedate_to_datetime(text)
+        when = when if when.tzinfo else when.replace(tzinfo=UTC)
+        return when.timestamp() - now
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None

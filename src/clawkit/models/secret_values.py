@@ -1,0 +1,45 @@
+"""Secrets in the files of agents, so that they can be kept out of everything else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from clawkit.config.json5 import Json5Error, parse
+from clawkit.config.masking import secrets_of, variables_of
+from clawkit.config.model import Config
+from clawkit.config.sources import ReadError, read_text, substitute
+from clawkit.models.providers import MODELS_JSON as MODELS
+from clawkit.models.providers import agent_dirs
+
+PROFILES = "auth-profiles.json"
+_SECRETS = ("key", "token", "access", "refresh")
+
+
+def stored_secrets(config: Config, env: Mapping[str, str]) -> Iterator[str]:
+    """What stands in models.json and auth-profiles.json of every agent, or is named there."""
+    for folder in agent_dirs(config, env):
+        models = {"models": _read(os.path.join(folder, MODELS))}
+        yield from map(str, secrets_of(substitute(models, env)))
+        profiles = _read(os.path.join(folder, PROFILES))
+        yield from _of_profiles(profiles.get("profiles"))
+        for name in (*variables_of(models), *variables_of(profiles)):
+            yield env.get(name, "")
+
+
+def _of_profiles(profiles: Any) -> Iterator[str]:
+    for entry in profiles.values() if isinstance(profiles, dict) else ():
+        given = entry if isinstance(entry, dict) else {}
+        yield from (given[key] for key in _SECRETS if isinstance(given.get(key), str))
+
+
+def _read(file: str) -> dict[str, Any]:
+    """What a file holds; nothing when it cannot be read, which others complain about."""
+    if not os.path.lexists(file):
+        return {}
+    try:
+        value = parse(read_text(file)).value
+    except (ReadError, Json5Error):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,274 @@
+"""What the writers of all APIs need: encodings made once, tools, parameters, safe names and ids."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from clawkit.content import Image, Message, Summary, Text, ToolCall, ToolResult
+from clawkit.errors import SchemaError
+from clawkit.models.protocols import Endpoint, Facts, ModelError, Request, ToolSpec
+from clawkit.schema.choose import Provider, adapt, declare, target_for
+from clawkit.schema.walk import map_schemas
+
+T = TypeVar("T")
+
+NO_IMAGE = "[an image was left out: the model takes no images]"
+NO_OUTPUT = "(no output)"
+BEGINNING = "(The conversation begins here.)"
+"""The first message of the user where there is none: some APIs insist on one."""
+UNREADABLE = "unreadable"
+"""Key under which a model gets back arguments of its own that were not a JSON object."""
+MAX_DEPTH = 100
+"""Levels of one call's arguments; beyond that, reading them again could fail."""
+BYTES_PER_TOKEN = 3
+"""Few, so that a conversation is not taken for shorter than it is."""
+LEAST_ANSWER = 1_024
+"""Tokens left for an answer, however full the window seems."""
+
+_FIXED = frozenset({"messages", "input", "contents", "stream", "tools"})
+"""Fields of a request that no parameter changes."""
+OWN_PARAMS = frozenset(
+    (
+        *("cacheRetention", "cache_retention", "contextTokens", "extraBody", "extra_body"),
+        *("fallbacks", "fastMode", "fast_mode", "maxTokens", "openaiWsWarmup"),
+        *("responsesCompactThreshold", "responsesServerCompaction", "thinkingLevel"),
+        *("timeoutMs", "timeoutSeconds", "transport"),
+    )
+)
+"""Parameters that mean something to clawkit, not to a service."""
+_MAX_TOKENS = 1 << 53
+_MAX_NAME = 128
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Piece(NamedTuple):
+    """One message as an API is sent it."""
+
+    role: str
+    """The API's own word; `result` for the results of calls in OpenAI's APIs."""
+    body: bytes = b""
+    """JSON without brackets, with commas between items; empty when nothing is sent."""
+    apart: bytes = b""
+    """What has another place in the request. Google: a result, which comes first in its turn.
+    OpenAI: what the user says once all results that belong together are given."""
+    ids: tuple[str, ...] = ()
+    """Of the calls it asks for."""
+    images: int = 0
+    """Bytes of `body` that are images: they say nothing about tokens."""
+
+
+class Pieces(Generic[T]):
+    """How each message of a conversation is written: made once, kept while the message is in it."""
+
+    def __init__(self, make: Callable[[Message], T]) -> None:
+        self._make = make
+        self._messages: tuple[Message, ...] = ()
+        self._pieces: list[T] = []
+
+    def of(self, messages: Sequence[Message]) -> list[T]:
+        """The piece of every message; forgets those of all other messages."""
+        now, before, pieces = tuple(messages), self._messages, self._pieces
+        # Mostly a conversation only grows: the same objects are equal at once.
+        start = len(before) if now[: len(before)] == before else 0
+        known = (
+            {} if start else {id(each): piece for each, piece in zip(before, pieces, strict=True)}
+        )
+        made = [known[id(each)] if id(each) in known else self._make(each) for each in now[start:]]
+        self._messages, self._pieces = now, pieces[:start] + made
+        return list(self._pieces)
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+
+class Declarations:
+    """Tools as an API is offered them: JSON without brackets, kept while the tools are the same."""
+
+    def __init__(self, endpoint: Endpoint, provider: Provider) -> None:
+        self._endpoint = endpoint
+        self._provider: Provider = provider
+        self._unsupported = frozenset(endpoint.compat.unsupported_tool_schema_keywords)
+        self._tools: tuple[ToolSpec, ...] = ()
+        self._body = b""
+
+    def of(self, tools: tuple[ToolSpec, ...]) -> bytes:
+        """Nothing for no tools. Raises `ModelError` ("invalid") for one that cannot be declared."""
+        if tools is not self._tools:
+            self._body = b",".join(encode(self._declare(tool)) for tool in tools)
+            self._tools = tools
+        return self._body
+
+    def _declare(self, tool: ToolSpec) -> dict[str, Any]:
+        endpoint, provider = self._endpoint, self._provider
+        is_openai = provider in ("openai", "openai-responses")
+        target = target_for(endpoint.ref.provider, endpoint.ref.id, endpoint.api)
+        strict = endpoint.compat.supports_strict_mode
+        wants_strict = is_openai and strict is True and target == "openai"
+        try:
+            declared = declare(
+                tool.name, tool.description, tool.schema, provider, strict=wants_strict
+            )
+            function = declared.get("function", declared)
+            if is_openai and target != "openai":  # a relay passes the schema on as it is
+                function["parameters"] = adapt(tool.schema, target)
+        except SchemaError as error:
+            message = f"{tool.name} cannot be offered to {endpoint.ref}: {error}"
+            raise ModelError("invalid", message) from None
+        if provider == "openai-responses" and strict is not False:
+            # Unless told otherwise, this API makes a schema strict by itself.
+            function.setdefault("strict", False)
+        for key in ("input_schema", "parameters"):
+            if self._unsupported and key in function:
+                function[key] = _without(function[key], self._unsupported)
+        return declared
+
+
+def _without(schema: Any, keywords: frozenset[str]) -> Any:
+    """The schema with these keywords left out at every level; names of properties stay."""
+    if not isinstance(schema, Mapping):
+        return schema
+    visit: Callable[[Any], Any] = lambda child: _without(child, keywords)  # noqa: E731
+    return {key: each for key, each in map_schemas(schema, visit).items() if key not in keywords}
+
+
+def safe_name(name: str) -> str:
+    """A tool's name that every service takes back, also where a model made it up."""
+    return _NOT_IN_NAMES.sub("_", name[:_MAX_NAME]) or "unnamed"
+
+
+def call_as_text(call: ToolCall) -> str:
+    """An earlier call, for a model that is offered no tools now."""
+    return f"[called {call.name} with {encode(as_object(call.arguments)).decode()}]"
+
+
+def result_as_text(result: ToolResult) -> str:
+    """The result of such a call, images left out."""
+    what = "error of" if result.is_error else "result of"
+    return f"[{what} {result.tool}]\n{text_of(result)}"
+
+
+def text_of(result: ToolResult, image: str = NO_IMAGE) -> str:
+    """The text of a result, with `image` in the place of each image."""
+    texts = [
+        image if isinstance(block, Image) else block.text
+        for block in result.content
+        if not isinstance(block, Text) or block.text.strip()
+    ]
+    return "\n".join(filter(None, texts)) or NO_OUTPUT
+
+
+def clean(text: str) -> str:
+    """The text with halves of surrogate pairs joined, and those without the other half replaced."""
+    if text.isascii() or not _SURROGATE.search(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def encode(value: object) -> bytes:
+    """JSON of plain values; never fails for texts that are not valid Unicode."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(cleaned(value))
+
+
+def cleaned(value: object) -> object:
+    """The value with every text in it `clean`."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, Mapping):
+        return {cleaned(key): cleaned(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [cleaned(item) for item in value]
+    return value
+
+
+def is_deep(value: object, levels: int = MAX_DEPTH) -> bool:
+    """Whether lists and objects are nested that deep. Does not recurse, however deep they are."""
+    level = [value]
+    for _ in range(levels):
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return False
+    return True
+
+
+def _children(node: object) -> Iterable[object]:
+    inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    return [child for child in inner if isinstance(child, dict | list)]
+
+
+def as_object(arguments: dict[str, Any] | str) -> dict[str, Any]:
+    """The arguments of a call in a form that every service takes, readable or not."""
+    if isinstance(arguments, str):
+        return {UNREADABLE: arguments}
+    return {UNREADABLE: "nested too deeply"} if is_deep(arguments) else arguments
+
+
+def room_for_answer(request: Request, facts: Facts, size: int) -> int:
+    """Tokens that are left in the window beside a request of so many bytes, but for pictures."""
+    # What came since the service counted may be more than it was taken for.
+    used = request.tokens + request.tokens // 20 or size // BYTES_PER_TOKEN
+    return max(facts.window - used, LEAST_ANSWER)
+
+
+def tokens(value: object) -> int:
+    """A number of tokens as a service or a setting has it; 0 for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        return 0
+    return int(value) if value < _MAX_TOKENS else 0
+
+
+def merge_params(body: dict[str, Any], *params: Mapping[str, Any]) -> dict[str, Any]:
+    """The body with parameters from the configuration, later ones over earlier ones.
+
+    Objects are merged, null takes a field out. What makes up the conversation stays as it is, and
+    clawkit's own parameters are not sent; `extra_body` holds more fields, of any name.
+    """
+    for given in params:
+        fields = {key: value for key, value in given.items() if key not in OWN_PARAMS}
+        for key in ("extra_body", "extraBody"):
+            if isinstance(extra := given.get(key), Mapping):
+                fields.update(extra)
+        _merge(body, {key: value for key, value in fields.items() if key not in _FIXED})
+    return body
+
+
+def _merge(into: dict[str, Any], fields: Mapping[str, Any]) -> None:
+    for key, value in fields.items():
+        old = into.get(key)
+        if value is None:
+            into.pop(key, None)
+        elif isinstance(old, dict) and isinstance(value, Mapping):
+            into[key] = dict(old)
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+def max_tokens_param(*params: Mapping[str, Any]) -> int | None:
+    """The output limit that the configuration sets by `maxTokens`; the last one counts."""
+    given = [each["maxTokens"] for each in params if tokens(each.get("maxTokens"))]
+    return int(given[-1]) if given else None
+
+
+def data_url(image: Image) -> str:
+    return f"data:{image.mime_type};base64,{image.data}"
+
+
+def summary_text(summary: Summary) -> str:
+    """What a model reads in place of the messages that were summarised."""
+    return f"The conversation before this was summarised:\n\n{summary.text}"
+
+
+def short_id(text: str, max_chars: int = 40) -> str:
+    """An id of letters, digits, `_` and `-` that always comes out the same for the same text."""
+    import hashlib
+
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"call_{digest}"[:max_chars]

@@ -1,0 +1,237 @@
+"""Which hosts a sandbox with the network policy `allowlist` reaches: pure decisions.
+
+An entry is a host name, `*.` and a domain, or an address, each with an optional `:port`; without
+one it covers ports 80 and 443 and no other. `*.example.org` covers every name below example.org,
+however deep, but not example.org itself. IPv6 addresses are written in brackets.
+
+A wildcard entry also lets data out through name lookups: the domain's name server sees every name
+that is looked up. Names that are not allowed are never looked up.
+
+`read_hello` finds the server name in the first bytes of a TLS connection. What checking that name
+against the allowed host does not promise: the client may leave it out; with encrypted hellos it is
+the outer name, and the true one is hidden; the `Host` header inside is never seen, so servers that
+answer for many sites can still be asked for another one of theirs; and a connection that turns to
+TLS after other bytes (STARTTLS) is not inspected. It makes sure that honest clients and the
+allowlist mean the same host, and that fronting needs the server's help.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from clawkit.errors import ToolError
+from clawkit.net.addresses import Address, Kind, kind_of, kind_of_name, parse_host
+from clawkit.net.route import NetError
+
+Rules = frozenset[tuple[str | Address, int]]
+"""A name, `*.` and a domain, or an address; and a port. Made by `make_rules`."""
+
+DEFAULT_PORTS = (80, 443)
+_PACKAGES = {
+    "pip, uv": ("pypi.org", "files.pythonhosted.org"),
+    "npm, pnpm, yarn": ("registry.npmjs.org", "registry.yarnpkg.com", "repo.yarnpkg.com"),
+    "node-gyp": ("nodejs.org",),
+    "cargo": ("index.crates.io", "static.crates.io", "crates.io"),
+    "go": ("proxy.golang.org", "sum.golang.org"),
+    "apt, Debian": ("deb.debian.org", "security.debian.org"),
+    "apt, Ubuntu": ("archive.ubuntu.com", "security.ubuntu.com", "ports.ubuntu.com"),
+    "apt, mirrors of Ubuntu": ("*.archive.ubuntu.com",),
+}
+PRESET = "packages"
+"""Stands for them in lists of hosts."""
+PACKAGES = tuple(host for hosts in _PACKAGES.values() for host in hosts)
+"""What package managers download from. Some of these take uploads too, given a credential."""
+
+_LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
+_ENTRY = re.compile(r"(\*\.)?(\[[^\[\]]*\]|[^:\[\]]*)(?::([0-9]{1,5}))?", re.ASCII)
+
+
+class Host(NamedTuple):
+    """A host in its one spelling."""
+
+    name: str
+    """Lower case, ASCII, no dot at the end; an address without brackets."""
+    address: Address | None
+    """When the host is one, however it was written."""
+
+
+class Verdict(NamedTuple):
+    action: Literal["allow", "ask", "deny"]
+    host: Host
+    reason: str = ""
+    """Why it is not allowed, or would not be without a yes."""
+
+
+def make_rules(allow: Iterable[str], allow_private: Iterable[str] = ()) -> Rules:
+    """Parse entries. Raises `ToolError` for one that could have no effect.
+
+    `allow_private` holds addresses of private networks, of this machine and other special ones,
+    each with an optional port. It allows such an address itself, and allowed names that have it.
+    """
+    rules: set[tuple[str | Address, int]] = set()
+    for entry in allow:
+        rules |= _parse_entry(entry, is_private=False)
+    for entry in allow_private:
+        rules |= _parse_entry(entry, is_private=True)
+    return frozenset(rules)
+
+
+def check_host(entry: str, *, is_private: bool = False) -> str:
+    """What is wrong with an entry; empty when it could have an effect. `packages` is one, too."""
+    try:
+        if entry != PRESET or is_private:
+            _parse_entry(entry, is_private=is_private)
+    except ToolError as error:
+        return str(error)
+    return ""
+
+
+def judge(host: str, port: int, rules: Rules) -> Verdict:
+    """Whether a host, as a client wrote it, may be connected to. What cannot be read is denied."""
+    try:
+        found = read_host(host)
+    except ValueError as error:
+        # As a literal: this is shown to people and to models.
+        return Verdict("deny", Host(ascii(host[:100]), None), str(error))
+    if not 0 < port < 65536:
+        return Verdict("deny", found, "ports are 1 to 65535")
+    labels = found.name.split(".")
+    keys = [found.name, *("*." + ".".join(labels[at:]) for at in range(1, len(labels)))]
+    if not rules.isdisjoint((key, port) for key in ([found.address] if found.address else keys)):
+        return Verdict("allow", found)
+    kind = kind_of(found.address) if found.address else kind_of_name(found.name)
+    if kind == "public":
+        return Verdict("deny", found, "an address must be on the allowlist itself")
+    if kind is not None:
+        return Verdict("deny", found, _special(kind))
+    return Verdict("ask", found, "this host and port are not on the allowlist")
+
+
+def judge_addresses(found: Iterable[str], port: int, rules: Rules) -> tuple[list[Address], str]:
+    """The addresses of an allowed name, or why they are not used: a single one that is not public
+    is enough, as the name may be a trap, and the next lookup may have that one first."""
+    addresses: dict[Address, None] = {}
+    for text in found:
+        try:
+            _, address = parse_host(f"[{text}]" if ":" in text else text)
+        except NetError:
+            address = None
+        if address is None:
+            return [], "the answer of its name server cannot be read"
+        kind = kind_of(address)
+        if kind != "public" and (address, port) not in rules:
+            return [], f"it has the address {address}, {_special(kind)}"
+        addresses[address] = None
+    return list(addresses), ""
+
+
+def read_host(text: str) -> Host:
+    """A host in its one spelling. Raises `ValueError` for what is neither a name nor an address."""
+    if text.startswith("[") != text.endswith("]"):
+        raise ValueError("the brackets of its address do not match")
+    try:
+        host = Host(*parse_host(f"[{text}]" if ":" in text and text[0] != "[" else text))
+    except NetError as error:
+        raise ValueError(str(error).partition(": ")[2]) from None
+    if host.address is None and not _NAME.fullmatch(host.name):
+        raise ValueError("host names consist of letters, digits, hyphens and dots")
+    return host
+
+
+def _parse_entry(entry: str, *, is_private: bool) -> set[tuple[str | Address, int]]:
+    try:
+        match = _ENTRY.fullmatch(entry)
+        if match is None:
+            raise ValueError("it cannot be read")
+        name, address = read_host(match[2])
+        is_public = address is None or kind_of(address) == "public"
+        if is_public == is_private:
+            raise ValueError(
+                "sandbox.allowPrivate takes addresses that are not public, and no others do"
+            )
+        if match[1] and (address is not None or "." not in name):
+            raise ValueError("a wildcard needs a domain of at least two parts")
+        ports = (int(match[3]),) if match[3] else DEFAULT_PORTS
+        if not all(0 < port < 65536 for port in ports):
+            raise ValueError("ports are 1 to 65535")
+    except ValueError as error:
+        raise ToolError(
+            f"invalid host {entry!r}: {error}; write a host name, "
+            "*.domain.name or an address, with :port for other ports than 80 and 443"
+        ) from None
+    return {(address or (match[1] or "") + name, port) for port in ports}
+
+
+def _special(kind: Kind) -> str:
+    return f"a {kind} address, which only an entry in sandbox.allowPrivate allows"
+
+
+MAX_HELLO = 16 * 1024
+"""Bytes within which a hello must be complete; those of browsers have about 2 KiB."""
+_MAX_RECORDS = 64
+
+
+class Hello(NamedTuple):
+    state: Literal["incomplete", "other", "tls"]
+    """`other` is what does not begin as TLS."""
+    name: str = ""
+    """As the client wrote it; empty when there is none."""
+
+
+def read_hello(data: bytes) -> Hello:
+    """What a client's first bytes are. Raises `ValueError` for TLS without a proper hello."""
+    message, start = b"", 0
+    for count in range(_MAX_RECORDS):
+        kind, version, length = (data[start + at : start + at + size] for at, size in _RECORD)
+        if kind not in (b"", b"\x16") or version not in (b"", b"\x03"):
+            if count == 0:
+                return Hello("other")
+            raise ValueError("a TLS hello with other records in between")
+        end = start + 5 + int.from_bytes(length, "big")
+        message += data[start + 5 : end]
+        if message[:1] not in (b"", b"\x01") or (len(length) == 2 and end == start + 5):
+            raise ValueError("TLS that does not begin with a hello")
+        size = 4 + int.from_bytes(message[1:4], "big")
+        if len(message) >= max(4, size):
+            return Hello("tls", _server_name(message[4:size]))
+        if len(data) >= MAX_HELLO:
+            break
+        if len(length) < 2 or end > len(data):
+            return Hello("incomplete")
+        start = end
+    raise ValueError("a TLS hello that is too long")
+
+
+_RECORD = ((0, 1), (1, 1), (3, 2))
+"""Where the type, the major version and the length of a record are."""
+
+
+def _server_name(hello: bytes) -> str:
+    rest = hello[34:]
+    for width in (1, 2, 1):  # session, ciphers, compression
+        _, rest = _take(rest, width)
+    extensions, rest = _take(rest, 2) if rest else (b"", b"")
+    name = b""
+    while extensions:
+        kind = extensions[:2]
+        value, extensions = _take(extensions[2:], 2)
+        if kind == b"\0\0":
+            names, after = _take(value, 2)
+            host, more = _take(names[1:], 2)
+            if name or after or more or not host or names[0] != 0:
+                raise ValueError("a TLS hello whose server name is ambiguous")
+            name = host
+    if rest:
+        raise ValueError("a TLS hello with bytes after its end")
+    return name.decode("latin-1")
+
+
+def _take(data: bytes, width: int) -> tuple[bytes, bytes]:
+    """What has its length in front of it, and the rest."""
+    end = width + int.from_bytes(data[:width], "big")
+    if len(data) < max(width, end):
+        raise ValueError("a TLS hello that is cut short")
+    return data[width:end], data[end:]

@@ -1,0 +1,84 @@
+"""What a connection may be, and what can go wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from clawkit.errors import ClawkitError
+
+NetErrorKind = Literal[
+    "refused",  # clawkit does not connect there, or does not send that
+    "dns",  # the name has no address
+    "connect",  # no answer from the address or the resolver, or the proxy refuses
+    "absent",  # nothing listens at an address of this machine
+    "tls",  # no encrypted connection, or not with whom it should be
+    "timeout",  # too slow
+    "protocol",  # what came is not HTTP
+    "closed",  # the connection broke before the answer was complete
+]
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The IP addresses of a host name and port, best first. Raises `OSError` when there are none."""
+
+
+class NetError(ClawkitError):
+    """A request failed. The message is one line, without credentials and without the URL's path."""
+
+    exit_code = 1
+
+    def __init__(self, kind: NetErrorKind, message: str) -> None:
+        self.kind: NetErrorKind = kind
+        super().__init__(message)
+
+
+class Timeouts(NamedTuple):
+    """How long the parts of a request may take, in seconds."""
+
+    timeout_s: float
+    """The whole request, including the body of the answer."""
+    connect_s: float
+    idle_s: float | None
+    """Between two pieces of the body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Who is trusted, and who we are. Certificates and keys are PEM text."""
+
+    ca: str = field(default="", repr=False)
+    """Certificates to trust instead of the system's."""
+    cert: str = field(default="", repr=False)
+    key: str = field(default="", repr=False)
+    """Key of `cert`; empty when `cert` holds it too."""
+    passphrase: str = field(default="", repr=False)
+    server_name: str = ""
+    """Name to ask for and to expect, when it is not the host's."""
+    insecure: bool = False
+    """Accept any certificate."""
+
+
+_SYSTEM_TRUST = Tls()
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """An HTTP proxy: `http://user:password@host:port`, or `https`."""
+
+    url: str = field(repr=False)
+    tls: Tls = _SYSTEM_TRUST
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How a service is reached: who may be connected to, and by what way."""
+
+    loopback: bool = True
+    """Whether this machine may be connected to."""
+    private: bool = False
+    """Whether private networks may be connected to."""
+    tls: Tls = _SYSTEM_TRUST
+    proxy: Proxy | None = None
+
+
+DIRECT = Route()

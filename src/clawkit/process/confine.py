@@ -1,0 +1,379 @@
+"""Starting a command that the kernel confines: to a hold, to named programs, or to both.
+
+Named programs are the second barrier behind the analysis of a command: where the analysis has
+overlooked a program, the kernel does not start it. It does not stop a named program that is up to
+no good: that one can have the loader start any file, load one itself, or change what was named.
+"""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+import functools
+import os
+import resource
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import IO, Any, NamedTuple
+
+from clawkit.process import landlock, seccomp
+from clawkit.process.landlock import Hold, restrict_thread
+from clawkit.process.spawn_server import pack
+
+_HEADER = 4096
+_LONGEST = 65_536
+"""Of the table in a program, and so it is for the kernel."""
+_LOADER = 3
+_CAP_VERSION = 0x20080522
+_CAPABILITIES = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 4
+"""What is left to root: chown, dac_override, fowner and fsetid, so that files of others in the
+workspace stay within reach."""
+_PR_CAPBSET_DROP, _PR_CAP_AMBIENT, _AMBIENT_CLEAR = 24, 47, 4
+_MAX_RULES = 32
+
+
+class NotConfinedError(RuntimeError):
+    """The kernel can confine commands and would not do it."""
+
+
+class Started(NamedTuple):
+    """A command that runs confined."""
+
+    pid: int
+    listener: int = -1
+    """Reports the attempts to make a socket, when none may be made; -1 for none."""
+
+
+class _Rules(NamedTuple):
+    """Rules that were made, and what they were made from."""
+
+    paths: tuple[str, ...]
+    stamps: tuple[object, ...]
+    handle: int
+
+
+class Confinement:
+    """Starts commands confined. Remembers the rules: most commands have the same.
+
+    A rule refers to the file that a path led to when it was made. So the rules are made anew when a
+    path leads to another file, when a program was changed (it may need another loader), and when a
+    directory that holds something hidden has other entries.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[object, _Rules] = {}
+
+    def start(
+        self,
+        spawn: Callable[[], int],
+        *,
+        hold: Hold | None = None,
+        programs: Sequence[str] | None = None,
+        shell: str = "",
+        tty: str = "",
+    ) -> Started:
+        """What `spawn`, which starts the shell, returns. With `programs`, nothing can be started
+        from then on but these, what is in those that are directories, the shell, and the loaders of
+        all of them; where the kernel has no Landlock, anything can. A hold is kept in any case.
+
+        Raises `NotConfinedError` when the kernel cannot.
+        """
+        rules: list[int] = []
+        own = -1
+        try:
+            try:
+                if programs is not None and landlock.available():
+                    rules.append(self._start_rules((shell, *programs)))
+                if hold is not None and tty:
+                    # A rule about one terminal is of no use for the next command.
+                    own = landlock.make_rules(hold, tty=tty)
+                    rules.append(own)
+                elif hold is not None:
+                    rules.append(self._hold_rules(hold))
+            except OSError as error:
+                raise NotConfinedError(error.strerror or str(error)) from None
+            if not rules:
+                return Started(spawn())
+            named = programs is not None
+            return _in_thread(lambda: _enter(rules, hold, named=named), spawn)
+        finally:
+            if own >= 0:
+                os.close(own)
+
+    def _start_rules(self, named: tuple[str, ...]) -> int:
+        def make() -> tuple[tuple[str, ...], Callable[[], int]]:
+            files = add_loaders(named)  # found again below: what changes meanwhile is noticed
+            return tuple({*named, *files}), lambda: landlock.make_start_rules(add_loaders(named))
+
+        return self._recall(named, make, _file_stamp)
+
+    def _hold_rules(self, hold: Hold) -> int:
+        around = {os.path.dirname(path) for path in hold.hide}
+        paths = (*hold.write, *hold.read, *sorted(around))
+
+        def stamp(path: str) -> object:
+            info = os.stat(path)
+            return info.st_dev, info.st_ino, info.st_mtime_ns if path in around else 0
+
+        return self._recall(hold, lambda: (paths, lambda: landlock.make_rules(hold)), stamp)
+
+    def _recall(
+        self,
+        key: object,
+        make: Callable[[], tuple[tuple[str, ...], Callable[[], int]]],
+        stamp: Callable[[str], object],
+    ) -> int:
+        """The rules under a key. `make` says from which paths, and how, they are made."""
+        known = self._known.pop(key, None)
+        if known is None or _stamps(known.paths, stamp) != known.stamps:
+            if known is not None:
+                os.close(known.handle)
+            paths, build = make()
+            # Looked at first: what changes while rules are made has them made once more.
+            stamps = _stamps(paths, stamp)
+            known = _Rules(paths, stamps, build())
+        self._known[key] = known
+        while len(self._known) > _MAX_RULES:
+            os.close(self._known.pop(next(iter(self._known))).handle)
+        return known.handle
+
+
+def _stamps(paths: Iterable[str], stamp: Callable[[str], object]) -> tuple[object, ...]:
+    found: list[object] = []
+    for path in paths:
+        try:
+            found.append(stamp(path))
+        except (OSError, ValueError):
+            found.append(None)
+    return tuple(found)
+
+
+def _file_stamp(path: str) -> object:
+    """Differs when a path leads to another file, or its content was changed."""
+    info = os.stat(path)
+    return info.st_dev, info.st_ino, info.st_ctime_ns
+
+
+def _enter(rules: Iterable[int], hold: Hold | None, *, named: bool) -> int:
+    """Hold the calling thread; the listener for refused sockets, or -1. What may start `named`
+    programs only must not start files without a name."""
+    for each in rules:
+        landlock.enter(each)
+    if hold is None:
+        return -1
+    drop_capabilities()
+    if not seccomp.available():
+        if not hold.network:
+            raise OSError("the system calls of this machine are not known")
+        return -1
+    sockets = seccomp.Sockets(internet=hold.network, unix=hold.sockets)
+    if not hold.network and not hold.sockets:
+        reporting = seccomp.make_filter(sockets, notify=True, named=named)
+        with suppress(OSError):  # there can be one listener only, and an outer sandbox may have it
+            return seccomp.enter(reporting, listen=True)
+    seccomp.enter(seccomp.make_filter(sockets, named=named))
+    return -1
+
+
+def drop_capabilities() -> None:
+    """Let the calling thread, and what it starts, be root in name only. Without root, nothing
+    happens. Raises OSError when the kernel refuses."""
+    if os.geteuid() != 0:
+        return
+    libc = _libc()
+    libc.prctl(_PR_CAP_AMBIENT, _AMBIENT_CLEAR, 0, 0, 0)
+    for number in range(64):
+        is_kept = _CAPABILITIES >> number & 1
+        if not is_kept and libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) < 0:
+            break  # the kernel knows no more of them
+    kept = struct.pack("3I", _CAPABILITIES, _CAPABILITIES, 0) + bytes(12)
+    if libc.capset(struct.pack("Ii", _CAP_VERSION, 0), kept) < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"capabilities: {os.strerror(number)}")
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _in_thread(enter: Callable[[], int], spawn: Callable[[], int]) -> Started:
+    """The thread ends with the call, and with it what holds it. Its child passes to the first
+    thread then, which takes in orphans even before. The low-level way is much the quicker one."""
+    started: list[Started] = []
+    failed: list[BaseException] = []
+    done = _thread.allocate_lock()
+
+    def work() -> None:
+        listener = -1
+        try:
+            try:
+                listener = enter()
+            except OSError as error:
+                raise NotConfinedError(error.strerror or str(error)) from None
+            started.append(Started(spawn(), listener))
+        except BaseException as error:  # noqa: BLE001  # a thread's root: handed to the waiter
+            if listener >= 0:
+                os.close(listener)
+            failed.append(error)
+        finally:
+            done.release()
+
+    done.acquire()
+    try:
+        _thread.start_new_thread(work, ())
+    except RuntimeError as error:
+        raise NotConfinedError(str(error)) from None
+    done.acquire()
+    if failed:
+        raise failed[0]
+    return started[0]
+
+
+def add_loaders(paths: Iterable[str]) -> set[str]:
+    """Those of the absolute paths that lead to a file or directory, and the loaders the kernel
+    needs to start the files."""
+    kinds = {path: _kind(path) for path in paths if path.startswith("/")}
+    loaders = {loader_of(path) for path, kind in kinds.items() if kind == stat.S_IFREG}
+    found = {path for path, kind in kinds.items() if kind}
+    return found | {path for path in loaders if _kind(path) == stat.S_IFREG}
+
+
+def _kind(path: str) -> int:
+    """Whether it is a file or a directory; 0 for anything else."""
+    try:
+        kind = stat.S_IFMT(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return 0
+    return kind if kind in (stat.S_IFREG, stat.S_IFDIR) else 0
+
+
+def loader_of(path: str) -> str:
+    """The program that the kernel starts a program with; empty when there is none."""
+    try:
+        # Whatever the name leads to by now, nobody waits for it.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return ""
+    try:
+        return _read_loader(fd)
+    except (OSError, OverflowError, struct.error):
+        return ""
+    finally:
+        os.close(fd)
+
+
+def _read_loader(fd: int) -> str:
+    head = os.pread(fd, _HEADER, 0)
+    if head[:4] != b"\x7fELF":
+        return ""
+    order = ">" if head[5:6] == b"\x02" else "<"
+    wide = head[4:5] == b"\x02"
+    [table] = struct.unpack_from(f"{order}Q" if wide else f"{order}I", head, 32 if wide else 28)
+    size, count = struct.unpack_from(f"{order}HH", head, 54 if wide else 42)
+    row = struct.Struct(f"{order}I4xQ16xQ16x" if wide else f"{order}II8xI12x")
+    if size != row.size or size * count > _LONGEST:
+        return ""
+    for kind, start, length in row.iter_unpack(os.pread(fd, size * count, table)):
+        if kind == _LOADER:
+            name = os.pread(fd, min(length, _HEADER), start).partition(b"\0")[0]
+            return os.fsdecode(name) if name.startswith(b"/") else ""
+    return ""
+
+
+Stream = int | IO[bytes]
+
+
+def _restrict_helper(hold: Hold) -> None:
+    """Hold the calling thread. Whoever may change nothing is kept from cutting files by seccomp:
+    Landlock would do it too, but at a cost for every file that is only read, and it does not know
+    modes and owners."""
+    filtered = seccomp.available() and not hold.network
+    quick = filtered and not hold.write
+    restrict_thread(hold, truncate=not quick)
+    if filtered:
+        seccomp.forbid_sockets(changes=quick)
+
+
+def start_helper(
+    argv: Sequence[str],
+    *,
+    cwd: str | int,
+    env: Mapping[str, str],
+    hold: Hold | None,
+    stdin: Stream = subprocess.DEVNULL,
+    stdout: Stream = subprocess.PIPE,
+    stderr: Stream = subprocess.DEVNULL,
+) -> subprocess.Popen[bytes]:
+    """Starts a program, by its absolute path, in a session of its own; blocks until it runs.
+
+    `cwd` is a directory or an open handle for one. With a `hold`, the kernel keeps the program to
+    it; where the kernel cannot, and when there is no such program, raises OSError.
+    """
+    started: list[subprocess.Popen[bytes]] = []
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            if hold is not None:
+                # A thread's restrictions end with it; those of the programs it started do not.
+                _restrict_helper(hold)
+            started.append(
+                subprocess.Popen(
+                    argv,
+                    cwd=f"/proc/self/fd/{cwd}" if isinstance(cwd, int) else cwd,
+                    env=dict(env),
+                    stdin=stdin,
+                    stdout=stdout,
+                    stderr=stderr,
+                    start_new_session=True,
+                )
+            )
+        except BaseException as error:  # noqa: BLE001  # a thread's root: handed to the waiter
+            failed.append(error)
+
+    if hold is None:
+        work()
+    else:
+        thread = threading.Thread(target=work, name="clawkit-start", daemon=True)
+        thread.start()
+        thread.join()
+    if failed:
+        raise failed[0]
+    return started[0]
+
+
+def confine_server(control: socket.socket, options: dict[str, Any]) -> None:
+    """Hold the spawn server inside a sandbox, and so every command, to the options: `unix` sockets,
+    `max_memory`, `max_file`; with `proxy`, send clawkit a socket on which it can serve one, and
+    with `mounts`, what is mounted here. Raises OSError when the kernel cannot."""
+    # Its commands could end it: it is their equal here.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if options.get("mounts"):
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            control.sendall(pack("", "mounts", file.read()))
+    if options.get("proxy"):
+        _offer_proxy(control)
+    limits = {resource.RLIMIT_DATA: "max_memory", resource.RLIMIT_FSIZE: "max_file"}
+    for kind, name in limits.items():
+        if most := options.get(name):
+            resource.setrlimit(kind, (most, most))
+    if seccomp.available():
+        # A network of its own leads nowhere but to its own programs.
+        sockets = seccomp.Sockets(internet=True, unix=bool(options.get("unix")))
+        seccomp.enter(seccomp.make_filter(sockets))
+
+
+def _offer_proxy(control: socket.socket) -> None:
+    with socket.socket(socket.AF_INET) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(128)
+        message = pack("", "proxy", listener.getsockname()[1])
+        socket.send_fds(control, [message], [listener.fileno()])
+        os.set_inheritable(listener.fileno(), False)

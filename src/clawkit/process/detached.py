@@ -1,0 +1,329 @@
+"""Commands of another clawkit: ending them, and looking after those that were to live on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from clawkit.core.tasks import in_thread
+from clawkit.errors import ToolError, ToolInputError
+from clawkit.process import process_table, records
+from clawkit.process.protocols import Exit, Launch, Left, Reason, grace_of
+from clawkit.process.records import Record, name_of
+from clawkit.process.spool import Spool
+from clawkit.text import printable
+
+ASK_S = 5.0
+"""Between asking a command to end and making it."""
+_STEP_S, _STEP_MAX_S = 0.03, 0.2
+_LOOK_S = 0.25
+_NOT_PERMITTED = "not permitted to signal them: they run as another user"
+_HANGS = "they hang in the kernel"
+
+Tell = Callable[[Sequence[Left], bool], None]
+"""Told what is waited for, and whether it was only asked so far."""
+
+
+class Outcome(NamedTuple):
+    """What became of a command that was to end, or to get a signal."""
+
+    record: Record
+    reached: tuple[Left, ...]
+    """Those of its processes that are gone, or got the signal."""
+    left: tuple[Left, ...] = ()
+    problem: str = ""
+    """Why some are left."""
+
+
+def living(record: Record, processes: process_table.Table) -> dict[int, process_table.Process]:
+    """The processes of a command, whether or not the first of them still runs."""
+    return _Ending(record).look(processes)
+
+
+def end(
+    records_: Iterable[Record], *, grace_s: float = ASK_S, tell: Tell | None = None
+) -> list[Outcome]:
+    """End commands and all they started, all at once: they are asked, and after the grace made to.
+
+    Blocks until nothing is left of them, or nobody can end what is.
+    """
+    begun = time.monotonic()
+    endings = [_Ending(record) for record in records_]
+    for each in endings:
+        each.end(grace_s)
+    while True:
+        processes = process_table.table()
+        waited = time.monotonic() - begun
+        for each in endings:
+            each.step(processes)
+        missing = [each for each in endings if each.outcome is None]
+        if not missing:
+            return [each.outcome for each in endings if each.outcome is not None]
+        if tell is not None:
+            tell([left for each in missing for left in each.left], waited < grace_s)
+        time.sleep(min(_STEP_S + waited / 20, _STEP_MAX_S))
+
+
+def send(record: Record, number: int) -> Outcome:
+    """A signal to a command and all it started."""
+    processes = process_table.table()
+    found = living(record, processes)
+    if problem := _check_outside(found):
+        return Outcome(record, (), _names(found), problem)
+    refused = {pid: each for pid, each in found.items() if not _may_signal(pid)}
+    reached = {pid: each for pid, each in found.items() if pid not in refused}
+    process_table.send(number, reached, processes)
+    return Outcome(record, _names(reached), _names(refused), _NOT_PERMITTED if refused else "")
+
+
+class _Ending(process_table.Escalation):
+    """One command on its way to the end."""
+
+    def __init__(self, record: Record) -> None:
+        super().__init__()
+        self.record = record
+        self.outcome: Outcome | None = None
+        self._known: dict[int, process_table.Process] = {}
+        self._now: dict[int, process_table.Process] = {}
+        self._saw_leader = False
+        self._empty_looks = 0
+
+    @property
+    def left(self) -> tuple[Left, ...]:
+        return _names(self._now)
+
+    def look(self, processes: process_table.Table) -> dict[int, process_table.Process]:
+        """Its living processes.
+
+        While the first one is there, or was at an earlier look, its session is the command's. If
+        it never was, the number of the session may have passed to strangers: then only what bears
+        the tag counts.
+        """
+        record = self.record
+        if record.pid <= 1 or record.since <= 0 or not record.is_here:
+            return {}
+        leader = processes.get(record.pid)
+        self._saw_leader |= leader is not None and leader.started == record.since
+        found: set[int] = set()
+        if self._saw_leader:
+            found = process_table.members(
+                record.pid, record.key, 0, processes, (), started=record.since
+            )
+        roots = {pid for pid, each in self._known.items() if _is_same(each, processes.get(pid))}
+        roots |= {
+            pid
+            for pid, each in processes.items()
+            if pid > 1
+            and pid not in found
+            and each.started >= record.since
+            and process_table.is_tagged(pid, record.key)
+        }
+        found |= process_table.family(roots, processes)
+        self._now = {pid: processes[pid] for pid in sorted(found) if not processes[pid].gone}
+        self._known |= self._now
+        return self._now
+
+    def step(self, processes: process_table.Table) -> None:
+        """One step towards its end."""
+        if self.outcome is not None:
+            return
+        found = self.look(processes)
+        if not found:
+            # One that began while the others were counted is seen at the second look.
+            self._empty_looks += 1
+            if self._empty_looks > 1:
+                self._finish("")
+            return
+        self._empty_looks = 0
+        if problem := _check_outside(found):
+            self._finish(problem)
+        elif not any(map(_may_signal, found)):
+            self._finish(_NOT_PERMITTED)
+        elif not self.escalate(self.record.pid, found, processes, time.monotonic()):
+            self._finish(_HANGS)
+
+    def _finish(self, problem: str) -> None:
+        gone = {pid: each for pid, each in self._known.items() if pid not in self._now}
+        self.outcome = Outcome(self.record, _names(gone), self.left, problem)
+
+
+def _is_same(known: process_table.Process, now: process_table.Process | None) -> bool:
+    return now is not None and now.started == known.started
+
+
+def _check_outside(found: Iterable[int]) -> str:
+    """What is wrong when we are one of them: we would end before the others have."""
+    return "it runs this program; stop it from outside" if os.getpid() in found else ""
+
+
+def _may_signal(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return False
+    except OSError:
+        return True  # gone meanwhile
+    return True
+
+
+def _names(found: dict[int, process_table.Process]) -> tuple[Left, ...]:
+    return tuple(Left(pid, printable(each.name, "")) for pid, each in found.items())
+
+
+def exit_of(folder: str, record: Record) -> Exit | None:
+    """How a command ended; None while it runs, `lost` when that is not written down."""
+    if record.runs:
+        return None
+    end_ = records.read_end(folder, record.key)
+    if end_ is None:
+        return Exit("lost", note="the end of the command was not seen")
+    exit_ = Exit.of(end_.code, max(0.0, end_.at - record.started))
+    return exit_._replace(reason="overall-timeout") if end_.timed_out else exit_
+
+
+class Detached:
+    """A command that lives on without the clawkit that started it."""
+
+    background = True
+    can_write = False
+    waits_for_input = False
+    terminal = None
+
+    def __init__(self, folder: str, record: Record) -> None:
+        self._folder = folder
+        self._record = record
+        self._spool: Spool | None = None
+        self._exit: Exit | None = None
+        self._reason: Reason | None = None
+        """Why we ended it, if we did."""
+        self._left: dict[int, process_table.Process] | None = None
+        self.id = record.id
+        self.key = record.key
+        self.owner = record.owner
+        self.pid = record.pid
+        self.started = record.started
+        self.launch = Launch(text=record.text, cwd=record.cwd, env={}, detach=True)
+        self.name = name_of(record.text)
+        self.told = 0
+        self.empty_polls = 0
+        self.counted: tuple[int, int] | None = None
+        self.announce = False
+
+    @property
+    def exit(self) -> Exit | None:
+        if self._exit is None or self._exit.reason == "lost":
+            # The end is written down a moment after the process is gone.
+            self._exit = exit_of(self._folder, self._record)
+        if self._exit is not None and self._reason is not None:
+            return self._exit._replace(reason=self._reason)
+        return self._exit
+
+    @property
+    def runtime_s(self) -> float:
+        exit_ = self.exit
+        return exit_.seconds if exit_ else max(0.0, time.time() - self.started)
+
+    @property
+    def idle_s(self) -> float:
+        written = self.started
+        with suppress(OSError):
+            written = os.stat(records.place_of(self._folder, self.key, "log")).st_mtime
+        return max(0.0, time.time() - max(written, self.started))
+
+    @property
+    def output(self) -> Spool:
+        if self._spool is None:
+            self._spool = self._open()
+        return self._spool
+
+    @property
+    def left(self) -> Sequence[Left]:
+        if self.exit is None:
+            return ()
+        if self._left is None:
+            self._left = living(self._record, process_table.table())
+        seen = {pid: process_table.look(pid) for pid in self._left}
+        return tuple(
+            Left(pid, printable(now.name, ""))
+            for pid, now in seen.items()
+            if now is not None and not now.gone and _is_same(self._left[pid], now)
+        )
+
+    async def wait(self, seconds: float | None = None) -> Exit | None:
+        until = None if seconds is None else time.monotonic() + seconds
+        was_lost = False
+        while True:
+            exit_ = self.exit
+            is_lost = self._exit is not None and self._exit.reason == "lost"
+            left = _LOOK_S if until is None else min(_LOOK_S, until - time.monotonic())
+            if left <= 0 or (exit_ is not None and (was_lost or not is_lost)):
+                return exit_
+            was_lost = is_lost
+            await asyncio.sleep(left)
+
+    async def wait_for_news(self, seen: int, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while self.exit is None and self.output.size <= seen:
+            left = until - time.monotonic()
+            if left <= 0:
+                return
+            await asyncio.sleep(min(left, _LOOK_S))
+
+    async def write(self, data: bytes, *, eof: bool = False) -> None:
+        raise ToolInputError("its input is closed: it was started with detach")
+
+    def resize(self, columns: int, rows: int) -> None:
+        raise ToolInputError("it has no terminal")
+
+    async def signal(self, number: int) -> None:
+        _check(await in_thread(send, self._record, number), "reached by the signal")
+
+    async def end(self, reason: Reason = "manual-cancel") -> None:
+        """End it and all it started. Raises `ToolError` when some of it cannot be ended."""
+        if self.exit is None and self._reason is None:
+            self._reason = reason
+        (outcome,) = await in_thread(end, [self._record], grace_s=grace_of(reason))
+        _check(outcome, "ended")
+        await self.wait(process_table.STUCK_S)
+
+    def to_background(self) -> None:
+        """It always is there."""
+
+    def close(self) -> None:
+        """Let go of its file."""
+        if self._spool is not None:
+            self._spool.close()
+            self._spool = None
+
+    def forget(self) -> None:
+        """Remove all that is kept of it. End it before."""
+        self.close()
+        records.remove(self._folder, self.key, "json", "log", "exit")
+
+    def _open(self) -> Spool:
+        path = records.place_of(self._folder, self.key, "log")
+        try:
+            os.close(records.open_file(self._folder, self.key, "log"))
+            return Spool.of_file(path)
+        except OSError:
+            return Spool(path)
+
+
+def _check(outcome: Outcome, what: str) -> None:
+    if outcome.left:
+        names = ", ".join(f"{each.name} (pid {each.pid})" for each in outcome.left[:5])
+        raise ToolError(f"{names} could not be {what}: {outcome.problem}")
+
+
+def detached(folder: str, owner: str) -> list[Detached]:
+    """The commands of an owner that were to live on, the oldest first: those that run, and those
+    that have ended and are still remembered. Close each of them, or forget it."""
+    return [
+        Detached(folder, record)
+        for record in records.read_all(folder)
+        if record.detached and record.owner == owner and record.is_here
+    ]

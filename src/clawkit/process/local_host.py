@@ -1,0 +1,595 @@
+"""Commands on this machine: the `gateway` host, and each of its commands until nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import signal
+import struct
+import termios
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from clawkit.core.tasks import in_thread
+from clawkit.errors import ToolError, ToolInputError
+from clawkit.process.process_table import look
+from clawkit.process.protocols import Exit, Launch, Left, NoTerminalError
+from clawkit.process.spawn_client import (
+    Child,
+    Facts,
+    NoDirectoryError,
+    ServerLostError,
+    SpawnClient,
+)
+from clawkit.process.spool import Spool
+from clawkit.process.terminal import TerminalState
+from clawkit.store import private_dir
+from clawkit.text import printable
+
+MAX_PROCESSES = 1_000
+_CHUNK = 64 * 1024
+_MAX_SIDE = 65_535
+_DRAIN_S, _DRAIN_MAX_S = 0.2, 2.0
+"""How long, after a command's end, its output may still be held by what it left running: while
+nothing comes, and in any case."""
+_WRITE_S = 5.0
+_MUCH = 256 * 1024
+"""Bytes of output after which a thread of its own moves the rest."""
+
+
+log = logging.getLogger(__name__)
+
+
+class LocalRunning(Child):
+    """A command on this machine, from its start until nothing of it is left."""
+
+    output: Spool
+    terminal: TerminalState | None = None
+
+    def __init__(self, client: SpawnClient, id_: str, detached: str = "") -> None:
+        super().__init__(client, id_, detached)
+        self._begun = 0.0
+        self._ended = 0.0
+        self._source = self._sink = -1
+        self._writing = asyncio.Lock()
+        self._mover: threading.Event | None = None
+        """Set to stop the thread that moves the output, once there is one."""
+        self._done: asyncio.Future[Exit] = client.loop.create_future()
+        self._notes: asyncio.Future[tuple[str, ...]] | None = None
+        self.after: Callable[[], tuple[str, ...]] | None = None
+        """Blocks, and tells what else there is to say about the command once it has ended."""
+
+    def attach(
+        self, output: Spool, source: int, sink: int, terminal: TerminalState | None = None
+    ) -> None:
+        """To be called once, when it was started. `source` gives the output and `sink` takes input;
+        -1 for none. Both are its own from now on."""
+        self.output, self.terminal = output, terminal
+        self._begun = time.monotonic()
+        self._source, self._sink = source, sink
+        self.ended.add_done_callback(self._on_end)
+        if source >= 0:
+            os.set_blocking(source, False)
+            self.client.loop.add_reader(source, self._on_output)
+        if sink >= 0:
+            os.set_blocking(sink, False)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it has ended unseen."""
+        return self.ended.done() and self.ended.result().code is None
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the server has told that nothing of it is left."""
+        gone = self.gone
+        return gone.done() and not gone.result() and not self.server_lost
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether something of it may still run although the server knows it no more."""
+        gone = self.gone
+        if not gone.done() or gone.result():
+            return True
+        return self.server_lost and bool(self.detached)
+
+    @property
+    def can_write(self) -> bool:
+        return self._sink >= 0 and not self.ended.done()
+
+    @property
+    def left(self) -> Sequence[Left]:
+        if not self.ended.done():
+            return ()
+        is_stuck = self.gone.done()
+        left = [each.pid for each in self.ended.result().left]
+        if is_stuck:
+            left = list(self.gone.result())
+        if not self.client.is_local:
+            # Only its server can tell, and does when they are gone.
+            told = () if is_stuck else self.ended.result().left
+            return tuple(Left(each.pid, printable(each.name, "")) for each in told)
+        # It may have become another program since, or have ended.
+        seen = map(look, left)
+        return tuple(
+            Left(each.pid, printable(each.name, ""), is_stuck)
+            for each in seen
+            if each and not each.gone
+        )
+
+    async def until_gone(self) -> None:
+        """Until nothing of it is left, or nobody can tell any more."""
+        await asyncio.shield(self.gone)
+
+    async def wait(self) -> Exit:
+        exit_ = await asyncio.shield(self._done)
+        after, self.after = self.after, None
+        if after is not None:
+            self._notes = asyncio.ensure_future(in_thread(after))
+        if self._notes is not None:
+            exit_ = exit_._replace(notes=await asyncio.shield(self._notes))
+        return exit_
+
+    async def write(self, data: bytes, *, eof: bool = False) -> None:
+        if not self.can_write:
+            raise ToolInputError("its input is closed; start it with pty or background to write")
+        if eof and self.terminal is not None:
+            # The first one only ends a line that has begun.
+            data += b"\x04" if data.endswith((b"\r", b"\n")) or not data else b"\x04\x04"
+        try:
+            async with asyncio.timeout(_WRITE_S), self._writing:
+                await self._write_all(data)
+        except TimeoutError:
+            raise ToolInputError(
+                f"it does not read its input: not all of {len(data)} bytes were taken in "
+                f"{_WRITE_S:g} s"
+            ) from None
+        except OSError:
+            self._close_sink()
+            raise ToolInputError("it has closed its input") from None
+        if eof and self.terminal is None:
+            self._close_sink()
+
+    async def _write_all(self, data: bytes) -> None:
+        loop = self.client.loop
+        while data:
+            if self._sink < 0:
+                raise BrokenPipeError
+            with suppress(BlockingIOError):
+                data = data[os.write(self._sink, data) :]
+                continue
+            room = asyncio.Event()
+            loop.add_writer(self._sink, room.set)
+            try:
+                await room.wait()
+            finally:
+                if self._sink >= 0:
+                    loop.remove_writer(self._sink)
+
+    def resize(self, columns: int, rows: int) -> None:
+        if self.terminal is None or self._source < 0:
+            raise ToolInputError("it has no terminal")
+        set_size(self._source, columns, rows)
+        self.terminal.resize(columns, rows)
+
+    async def signal(self, number: int) -> None:
+        if not 1 <= number < signal.NSIG:
+            raise ToolInputError(f"unknown signal {number}")
+        if not self.gone.done():
+            await self.client.signal(self, number)
+
+    async def end(self, grace_s: float) -> None:
+        await self.client.end(self, grace_s)
+        await asyncio.wait({self._done})
+
+    def _on_output(self) -> None:
+        try:
+            data = os.read(self._source, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""  # a terminal that nobody has open any more
+        if not data:
+            self._close_source()
+            return
+        self.output.add(data)
+        if self.terminal is not None:
+            answer = self.terminal.feed(data)
+            if answer and self._sink >= 0 and _reads_keys(self._source):
+                with suppress(OSError):
+                    os.write(self._sink, answer)
+        elif self.output.size > _MUCH:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Much output: a thread moves it, and the event loop is free."""
+        loop, source, stop = self.client.loop, self._source, threading.Event()
+        loop.remove_reader(source)
+        self._mover = stop
+        with suppress(OSError):
+            fcntl.fcntl(source, fcntl.F_SETPIPE_SZ, 1 << 20)
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # the loop may have ended before us
+                loop.call_soon_threadsafe(self.output.note)
+
+        work = self.output.mover(source, stop, tell)
+
+        async def move() -> None:
+            try:
+                await in_thread(work)
+            except RuntimeError:
+                # No thread is to be had: the event loop goes on by itself, as long as that is so.
+                stop.set()
+                work()
+                self._mover = None
+                loop.add_reader(source, self._on_output)
+                return
+            self._mover = None
+            self._close_source()
+
+        self._moving = loop.create_task(move())
+
+    def _on_end(self, _ended: asyncio.Future[Facts]) -> None:
+        self._ended = self._ended or time.monotonic()
+        if self._source < 0:
+            self._finish()
+        elif self._mover is None:
+            self._on_output()
+        if not self._done.done():
+            self.client.loop.call_later(_DRAIN_S / 8, self._drain)
+
+    def _drain(self) -> None:
+        """Wait for the end of the output, but not for what the command left running."""
+        if self._done.done():
+            return
+        now = time.monotonic()
+        is_quiet = now - max(self._ended, self.output.last_at) > _DRAIN_S
+        if (is_quiet and not _has_more(self._source)) or now - self._ended > _DRAIN_MAX_S:
+            self._finish()
+        else:
+            self.client.loop.call_later(_DRAIN_S / 8, self._drain)
+
+    def _finish(self) -> None:
+        if not self._done.done():
+            self._ended = self._ended or time.monotonic()
+            facts = self.ended.result()
+            self._done.set_result(_to_exit(facts, self.crowd, self._ended - self._begun))
+            self.output.wake()
+        if not self.left:
+            self._close_sink()
+
+    def _close_source(self) -> None:
+        if self._source >= 0 and self._mover is None:
+            self.client.loop.remove_reader(self._source)
+            if self._sink == self._source:
+                self.client.loop.remove_writer(self._sink)
+                self._sink = -1
+            os.close(self._source)
+            self._source = -1
+        if self.ended.done():
+            self._finish()
+
+    def _close_sink(self) -> None:
+        if self._sink >= 0 and self._sink != self._source:
+            self.client.loop.remove_writer(self._sink)
+            os.close(self._sink)
+        self._sink = -1
+
+    def close(self) -> None:
+        """Let go of everything, when nothing more is to be read."""
+        if self._mover is not None:
+            self._mover.set()
+        self._close_sink()
+        self._close_source()
+
+
+def _to_exit(facts: Facts, crowd: int, seconds: float) -> Exit:
+    if facts.code is None:
+        return Exit("lost", seconds=seconds, note="the end of the command was not seen")
+    exit_ = Exit.of(facts.code, seconds)._replace(
+        cpu_s=facts.cpu_s, memory=facts.memory, wanted_network=facts.wanted_network
+    )
+    if crowd:
+        note = f"it had {crowd} processes at once"
+        return exit_._replace(reason="process-limit", note=note)
+    return exit_._replace(reason="out-of-memory") if facts.oom else exit_
+
+
+def _reads_keys(terminal: int) -> bool:
+    """Whether a program reads every key by itself. One that asks the terminal does; whoever reads
+    lines would take the answer for something that was typed."""
+    with suppress(OSError, termios.error):
+        flags: int = termios.tcgetattr(terminal)[3]
+        return not flags & termios.ICANON
+    return False
+
+
+def _has_more(fd: int) -> bool:
+    if fd < 0:
+        return False
+    with suppress(OSError):
+        count: int = struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))[0]
+        return count > 0
+    return False
+
+
+def set_size(fd: int, columns: int, rows: int) -> None:
+    if not (1 <= columns <= _MAX_SIDE and 1 <= rows <= _MAX_SIDE):
+        raise ToolInputError(f"a terminal cannot have {columns} columns and {rows} rows")
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+class ProtectionGuard(Protocol):
+    """Looks at what commands did. Both calls block."""
+
+    def before(self) -> None:
+        """A command is about to start. It counts as running until `after` says that it is gone."""
+        ...
+
+    def after(self, *, gone: bool) -> tuple[str, ...]:
+        """What commands that count as running did, in lines; may be called at any time. `gone`
+        says that nothing of one of them was left when the call began; once for each `before`."""
+        ...
+
+
+class _Watch:
+    """A guard around one command, from its end until nothing of it is left."""
+
+    def __init__(self, guard: ProtectionGuard, running: LocalRunning) -> None:
+        self._guard = guard
+        self._running = running
+        self._is_over = False
+        self.is_late = False
+        """Whether the result of the command may reach nobody, because its host is closed."""
+
+    def check(self) -> tuple[str, ...]:
+        """Blocks. To be called once, when the command has ended."""
+        self._is_over = self._running.is_gone
+        lines = self._guard.after(gone=self._is_over)
+        if self.is_late:
+            _warn(lines)
+        return lines
+
+    async def finish(self, settle: Callable[[], Awaitable[None]]) -> None:
+        """Until nothing of the command is left, and what that did was looked at. `settle` waits for
+        the end of what the spawn server, if it was lost, may have left."""
+        await self._running.until_gone()
+        await self._running.wait()
+        if not self._is_over:
+            await settle()
+            _warn(await in_thread(self._guard.after, gone=not self._running.may_go_on))
+
+
+class LocalHost:
+    """Runs commands with bash, without profile and rc files, in sessions of their own."""
+
+    name = "gateway"
+
+    def __init__(
+        self,
+        spool_dir: str,
+        *,
+        max_processes: int = MAX_PROCESSES,
+        guard: ProtectionGuard | None = None,
+    ) -> None:
+        """`spool_dir` takes up the output of commands when it is much; a `guard` looks at what
+        confined commands did."""
+        self._guard = guard
+        self._watching: dict[asyncio.Task[None], _Watch] = {}
+        self._spool_dir = spool_dir
+        self._max_processes = max_processes
+        self._client: SpawnClient | None = None
+        self._shell = _find_shell()
+
+    def prepare(self) -> None:
+        """Start the spawn server, if there is none. Errors are raised when a command is started."""
+        with suppress(OSError):
+            self._own_client()
+
+    async def start(self, launch: Launch, id_: str) -> LocalRunning:
+        for path in launch.programs or ():
+            if not os.path.isabs(path):
+                raise ToolInputError(f"the program {path!r} must be named by its absolute path")
+        guard = self._guard
+        if guard is None or not self._is_guarded(launch):
+            return await self._try_start(launch, id_)
+        await in_thread(guard.before)
+        try:
+            running = await self._try_start(launch, id_)
+        except BaseException:
+            await self._settle()
+            await in_thread(guard.after, gone=True)
+            raise
+        watch = _Watch(guard, running)
+        running.after = watch.check
+        task = asyncio.get_running_loop().create_task(watch.finish(self._settle))
+        self._watching[task] = watch
+        task.add_done_callback(lambda task: self._watching.pop(task, None))
+        return running
+
+    async def _settle(self) -> None:
+        """Until nothing runs any more of what a lost spawn server had started."""
+
+    def _is_guarded(self, launch: Launch) -> bool:
+        """What is not confined was approved by a person, who may change what is protected."""
+        return launch.hold is not None
+
+    async def _try_start(self, launch: Launch, id_: str) -> LocalRunning:
+        try:
+            return await self._start(launch, id_)
+        except ServerLostError:
+            return await self._start(launch, id_)
+        except OSError as error:
+            raise ToolError(f"the command could not be started: {error.strerror}") from None
+
+    async def _start(self, launch: Launch, id_: str) -> LocalRunning:
+        client = await self._client_for(launch)
+        spool = os.path.join(self._spool_dir, f"{id_}.log")
+        fds: list[int] = []
+        try:
+            if launch.detach:
+                return await self._start_detached(client, launch, id_, spool, fds)
+            if launch.size is not None:
+                return await self._start_in_terminal(client, launch, id_, spool, fds)
+            return await self._start_with_pipes(client, launch, id_, spool, fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    async def _start_with_pipes(
+        self, client: SpawnClient, launch: Launch, id_: str, spool: str, fds: list[int]
+    ) -> LocalRunning:
+        """`fds` takes up what is to be closed afterwards."""
+        ours, theirs = os.pipe()
+        fds += [theirs, ours]
+        stdin = -1
+        if launch.open_input:
+            given, stdin = os.pipe()
+            fds += [given, stdin]
+        else:
+            given = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            fds.append(given)
+        running = await self._run(client, launch, id_, (given, theirs))
+        fds[:] = [fd for fd in fds if fd not in (ours, stdin)]
+        running.attach(Spool(spool, launch.memory), ours, stdin)
+        return running
+
+    async def close(self) -> None:
+        here = asyncio.get_running_loop()
+        watching = {task for task in self._watching if task.get_loop() is here}
+        for watch in self._watching.values():
+            watch.is_late = True
+        self._watching.clear()
+        await self._close_clients()
+        if watching:
+            await asyncio.wait(watching)
+        if self._guard is not None:
+            # What lives on, or could not be ended, counts as running still.
+            _warn(await in_thread(self._guard.after, gone=False))
+
+    async def _close_clients(self) -> None:
+        client, self._client = self._client, None
+        if client is None:
+            return
+        if client.loop is asyncio.get_running_loop():
+            await client.close()
+        else:
+            client.drop()
+
+    def _own_client(self) -> SpawnClient:
+        client, here = self._client, asyncio.get_running_loop()
+        if client is not None and client.loop is not here:
+            if client.loop.is_running():
+                raise ToolError("commands already run in another event loop; use that one")
+            client.drop()
+            client = None
+        if client is None or not client.is_open:
+            client = self._client = SpawnClient()
+        return client
+
+    async def _client_for(self, launch: Launch) -> SpawnClient:
+        """The server that is to start a command."""
+        return self._own_client()
+
+    def _argv(self, launch: Launch) -> tuple[str, ...]:
+        """The program, by its absolute path, and its arguments that a command is."""
+        return (*self._shell, "-c", launch.text)
+
+    async def _run(
+        self,
+        client: SpawnClient,
+        launch: Launch,
+        id_: str,
+        streams: Sequence[int],
+        *,
+        tty: str = "",
+        detached: str = "",
+    ) -> LocalRunning:
+        """`streams` are its standard input and output, or a handle of its terminal."""
+        folder = _open_directory(launch.cwd) if client.is_local else -1
+        try:
+            return await client.run(
+                LocalRunning(client, id_, detached),
+                self._argv(launch),
+                launch.env,
+                streams if folder < 0 else (folder, *streams),
+                limit=self._max_processes,
+                tty=tty,
+                timeout_s=launch.timeout_s or 0 if detached else 0,
+                programs=launch.programs,
+                hold=launch.hold if client.is_local else None,
+                cwd=launch.cwd if folder < 0 else "",
+            )
+        except NoDirectoryError as error:
+            raise _cannot_use(launch.cwd, str(error)) from None
+        finally:
+            if folder >= 0:
+                os.close(folder)
+
+    async def _start_in_terminal(
+        self, client: SpawnClient, launch: Launch, id_: str, spool: str, fds: list[int]
+    ) -> LocalRunning:
+        columns, rows = launch.size or (0, 0)
+        try:
+            ours, theirs = os.openpty()
+        except OSError as error:
+            raise NoTerminalError(f"no terminal can be had: {error.strerror}") from None
+        fds.append(theirs)
+        try:
+            set_size(ours, columns, rows)
+            running = await self._run(client, launch, id_, fds, tty=os.ttyname(theirs))
+        except BaseException:
+            os.close(ours)
+            raise
+        running.attach(Spool(spool, launch.memory), ours, ours, TerminalState(columns, rows))
+        return running
+
+    async def _start_detached(
+        self, client: SpawnClient, launch: Launch, id_: str, spool: str, fds: list[int]
+    ) -> LocalRunning:
+        private_dir(self._spool_dir)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        fds.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        fds.append(os.open(spool, flags, 0o600))
+        end = f"{spool.removesuffix('.log')}.exit"
+        try:
+            running = await self._run(client, launch, id_, fds, detached=end)
+        except BaseException:
+            for file in (spool, end):
+                with suppress(OSError):
+                    os.unlink(file)
+            raise
+        running.attach(Spool.of_file(spool), -1, -1)
+        return running
+
+
+def _warn(lines: Sequence[str]) -> None:
+    """Log what no result of a command can say any more."""
+    for line in lines:
+        log.warning("after the end of a command: %s", line)
+
+
+def _open_directory(path: str) -> int:
+    flags = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
+    try:
+        return os.open(path, flags)
+    except (OSError, ValueError) as error:
+        raise _cannot_use(path, getattr(error, "strerror", "") or str(error)) from None
+
+
+def _cannot_use(folder: str, words: str) -> ToolInputError:
+    return ToolInputError(f"the directory {folder!r} cannot be used: {words.lower()}")
+
+
+def _find_shell() -> tuple[str, ...]:
+    """bash by its own path, never one from a directory that a command could write to."""
+    for place in ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"):
+        if os.access(place, os.X_OK):
+            return (place, "--noprofile", "--norc")
+    return ("/bin/sh",)

@@ -1,0 +1,524 @@
+"""Bytes that a command wrote, as text that shows all of them that mean something and obeys none."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, Protocol
+
+from clawkit.text import human_size
+
+STRING_MAX = 4_096
+"""Characters of a terminal string, such as a window title, before it counts as text."""
+LOOK = STRING_MAX + 128
+"""Bytes at the end of a piece in which an unfinished sequence can begin."""
+_PLAIN = bytes((0x09, 0x0A, *range(0x20, 0x7F)))
+
+# Nothing in a sequence matches a newline, and no string holds another one: lines can be cleaned one
+# by one, and what is not ended costs one look. Possessive, so that there is nothing to try again.
+_PARAMETERS = r"[0-?]{0,64}+[ -/]{0,8}+"
+_BODY = rf"[^\x07\x18\x1a\x1b\n\x80-\x9f]{{0,{STRING_MAX}}}+"
+_SEQUENCE = re.compile(
+    rf"\x1b(?:\[{_PARAMETERS}[@-~]?"
+    rf"|[\]PX^_k]{_BODY}(?:\x07|\x1b\\)"
+    r"|[ -/]{1,8}+[0-~]?"
+    r"|[0-~])"
+)
+_OPEN = re.compile(
+    rf"(?:\x1b\[|\x9b){_PARAMETERS}\Z"
+    rf"|(?:\x1b[\]PX^_k]|[\x90\x98\x9d-\x9f]){_BODY}\x1b?\Z"
+    r"|\x1b[ -/]{0,8}+\Z"
+)
+_OPEN_CHARACTER = re.compile(
+    rb"(?:[\xc2-\xdf]|[\xe0-\xef][\x80-\xbf]?|[\xf0-\xf4][\x80-\xbf]{0,2})\Z"
+)
+# What a sequence that began earlier may end with: a guess, as `5m` can also be text.
+_REST = re.compile(
+    rb"[\x80-\xbf]{0,3}+(?:\[[0-9;:?]{1,64}+[A-Za-z]|[0-9;:]{1,64}+m"
+    rb"|[^\x00-\x1f\x7f]{0,%d}+(?:\x07|\x1b\\))?" % STRING_MAX
+)
+# The one-character forms of what else begins with an escape.
+_LONG_FORMS = {
+    "\x90": "\x1bP",
+    "\x98": "\x1bX",
+    "\x9b": "\x1b[",
+    "\x9c": "\x1b\\",
+    "\x9d": "\x1b]",
+    "\x9e": "\x1b^",
+    "\x9f": "\x1b_",
+}
+_TO_LINE_START = ("\x1b[G", "\x1b[0G", "\x1b[1G")
+"""What some programs write instead of a carriage return."""
+
+# Format characters, variation selectors, tags, noncharacters, and Unicode's own line ends. Two
+# patterns, because one with characters beyond the basic plane is ten times slower.
+_HIDDEN = re.compile(
+    "[\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180b-\u180f\u200b\u200c\u200e\u200f"
+    "\u2028-\u202e\u2060-\u206f\ufdd0-\ufdef\ufe00-\ufe0d\ufeff\ufff0-\ufffb\ufffe\uffff]"
+)
+_BEYOND = re.compile("[\U00010000-\U0010ffff]")
+_HIDDEN_BEYOND = re.compile(
+    "[\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff"
+    + "".join(
+        f"{chr(plane * 0x10000 + 0xFFFE)}{chr(plane * 0x10000 + 0xFFFF)}" for plane in range(1, 17)
+    )
+    + "]"
+)
+_PICTURE = "\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u3299\U0001f000-\U0001faff"
+# What makes one picture of two, or colours one, may stay where pictures are.
+_STRAY_JOINER = re.compile(
+    rf"(?<![{_PICTURE}])[\ufe0e\ufe0f]|(?<![{_PICTURE}\ufe0f])\u200d|\u200d(?![{_PICTURE}])"
+)
+
+# Bold and underlined as printers once did it.
+_UNDERLINED = re.compile(r"_\x08(?=[^\x08\r\n])")
+_BOLD = re.compile(r"([^\x08\r\n])\x08(?=\1)")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_SPELLED = {code: f"\\x{code:02x}" for code in range(0xA0) if _CONTROL.match(chr(code))}
+
+UPDATES_SHOWN = 4
+_UPDATES = "[… {:,} updates of this line left out …]"
+
+
+def clean(data: bytes, *, cut_start: bool = False, cut_end: bool = False) -> str:
+    """The text without what is meant for a terminal or for no eye.
+
+    What is not UTF-8 becomes U+FFFD, control characters `\\xNN`; a line that was written over is
+    shown once for every time, or the first and the last times. Every line is cleaned on its own.
+    `cut_start` and `cut_end` say that more came before, or comes after: then a character or
+    sequence that was cut there is left out.
+    """
+    if cut_end:
+        data = data[: whole_end(data)]
+    if cut_start and (rest := _REST.match(data)):
+        data = data[rest.end() :]
+    if not data.translate(None, _PLAIN):
+        return data.decode("ascii")
+    text = data.decode("utf-8", "replace")
+    if not text.isascii():
+        text = _drop_hidden(text)
+    if "\x1b" in text:
+        for sequence in _TO_LINE_START:
+            text = text.replace(sequence, "\r")
+        text = _SEQUENCE.sub("", text)
+    if "\x08" in text:
+        text = _BOLD.sub("", _UNDERLINED.sub("", text))
+    if "\r" in text:
+        text = _show_updates(text)
+    return text.translate(_SPELLED) if _CONTROL.search(text) else text
+
+
+def whole_end(data: bytes) -> int:
+    """Where a character or a sequence begins that is not finished at the end; else the end."""
+    end = len(data)
+    if character := _OPEN_CHARACTER.search(data, max(0, end - 3)):
+        end = character.start()
+    look = data[max(0, end - LOOK) : end]
+    if b"\x1b" not in look and b"\xc2" not in look:
+        return end
+    # Every byte that is not UTF-8 stays one, so that they can be counted.
+    text = look.decode("utf-8", "surrogateescape")
+    unfinished = _OPEN.search(text)
+    return end - len(unfinished[0].encode("utf-8", "surrogateescape")) if unfinished else end
+
+
+def _drop_hidden(text: str) -> str:
+    """The text without characters that are not seen, and with the long forms of controls."""
+    for short, long in _LONG_FORMS.items():
+        text = text.replace(short, long)
+    text = _HIDDEN.sub("", text)
+    if _BEYOND.search(text):
+        text = _HIDDEN_BEYOND.sub("", text)
+    if any(joiner in text for joiner in "\ufe0e\ufe0f\u200d"):
+        text = _STRAY_JOINER.sub("", text)
+    return text
+
+
+def _show_updates(text: str) -> str:
+    """Every line that was written over as lines of what stood there."""
+    text = text.replace("\r\n", "\n").removesuffix("\r")
+    if "\r" not in text:
+        return text
+    lines = text.split("\n")
+    return "\n".join(_split_updates(line) if "\r" in line else line for line in lines)
+
+
+def _split_updates(line: str) -> str:
+    updates = [update for update in line.split("\r") if update.strip(" \t")]
+    if len(updates) > UPDATES_SHOWN:
+        updates[1:-2] = [_UPDATES.format(len(updates) - 3)]
+    return "\n".join(updates)
+
+
+LAST_LINES = 200
+"""Lines of a page when nobody says which."""
+CHUNK = 1024 * 1024
+"""Bytes that are counted at once."""
+SIDE = 512 * 1024
+"""Bytes that are read for one text, or for its head or tail, when most of them are not shown."""
+HELD_MAX = 64
+"""Bytes of an unfinished sequence that wait for the rest of it."""
+_PER_CHARACTER = 4
+"""Bytes that are read for one character at first: the longest in UTF-8, or some colours."""
+_STRIDE = 16 * 1024
+_GAPS = (b" ", b"\t", b'"', b"'", b"\n", b"\r")
+_WORD = 512
+"""Bytes of a word that is not cut; what is longer is none."""
+_LEFT_OUT = "[… {} left out here …]"
+_NOTE_ROOM = len(_LEFT_OUT.format("1023.9 KB")) + 2
+
+
+class Bytes(Protocol):
+    """What a command has written so far: standard output and errors as they came."""
+
+    @property
+    def size(self) -> int: ...
+
+    async def read(self, start: int, size: int) -> bytes:
+        """At most `size` bytes from a place; fewer only at the end."""
+        ...
+
+
+class Shown(NamedTuple):
+    """The text of a finished command, or what fits of it."""
+
+    text: str
+    truncated: bool
+    omitted: int
+    """Bytes between head and tail that are not shown."""
+
+
+class News(NamedTuple):
+    """What a command wrote since somebody asked."""
+
+    text: str
+    end: int
+    """The place up to which it is told."""
+    skipped: int
+    """Bytes before the text that are not told, because there were too many."""
+
+
+class Page(NamedTuple):
+    """Some lines of the output, without the newline at their end.
+
+    A line that was written over, or is cut, may be shown as several; it counts once.
+    """
+
+    text: str
+    first: int
+    """Number of the first line, from 0."""
+    lines: int
+    total_lines: int
+    truncated: bool
+    """Whether there was no room for all that was asked for."""
+    next_offset: int | None
+    """Where to go on: the first line that is asked for or follows, and is not shown."""
+    counted: tuple[int, int]
+    """Bytes, and newlines in them, for `known` of the next call."""
+
+
+async def shown(output: Bytes, cap: int) -> Shown:
+    """All of the output when it has at most `cap` characters; else its head and more of its tail,
+    with a line in between that says how much is left out."""
+    return await _show(output, 0, output.size, cap)
+
+
+async def news(output: Bytes, start: int, cap: int, *, final: bool = False) -> News:
+    """What came after `start`, or the last `cap` characters of it.
+
+    Unless it is `final`, a character or short sequence that is not finished is left for next time.
+    """
+    size = output.size
+    start = min(start, size)
+    # A long sequence that was not finished last time was neither told nor left.
+    low = await _whole_place(output, 0, start)
+    end = size
+    if not final:
+        whole = await _whole_place(output, low, size)
+        end = size if size - whole > HELD_MAX else max(start, whole)
+    place, text = await _tail(output, low, end, cap, cut_end=not final)
+    return News(text, end, max(0, place - start))
+
+
+async def page(
+    output: Bytes,
+    offset: int | None,
+    limit: int | None,
+    cap: int,
+    *,
+    known: tuple[int, int] | None = None,
+) -> Page:
+    """`limit` lines from `offset` on, or to the end; without `offset` the last ones.
+
+    Of lines that do not fit into `cap` characters, those nearest to the given end are shown; a line
+    that does not fit alone is cut. `known` is what an earlier page of the output counted.
+    """
+    counted = await _count(output, known)
+    end, newlines = counted
+    total = newlines + (await output.read(end - 1, 1) != b"\n" if end else 0)
+    if offset is None:
+        want = min(total, LAST_LINES if limit is None else max(0, limit))
+        text, lines, is_cut = await _lines_before(output, counted, want, cap)
+        missing = total - want if lines < want else None
+        return Page(text, total - lines, lines, total, is_cut or lines < want, missing, counted)
+    first = min(total, max(0, offset))
+    want = total - first if limit is None else min(total - first, max(0, limit))
+    place = await _line_place(output, first, counted, known) if want else end
+    text, lines, is_cut = await _lines_after(output, place, end, want, cap)
+    missing = first + lines if first + lines < total else None
+    return Page(text, first, lines, total, is_cut or lines < want, missing, counted)
+
+
+def tail_text(data: bytes, cap: int, *, cut_start: bool = False) -> str:
+    """The last characters without the newline at their end.
+
+    The more bytes there are beyond `cap`, the better it begins; `cut_start` says that even more
+    came before.
+    """
+    start = _last(data, cap + data.endswith(b"\n"))
+    text = clean(data[start:], cut_start=cut_start and start == 0, cut_end=True)
+    return _end_of(text.removesuffix("\n"), cap)
+
+
+async def _show(output: Bytes, low: int, high: int, cap: int) -> Shown:
+    """What `shown` does, of the bytes between two places."""
+    size = high - low
+    head = await output.read(low, min(size, cap * _PER_CHARACTER))
+    if len(head) < min(size, SIDE) and _first(head, cap) == len(head):
+        head += await output.read(low + len(head), min(size, SIDE) - len(head))
+    if len(head) == size and len(text := clean(head)) <= cap:
+        return Shown(text, False, 0)
+    room = cap - _NOTE_ROOM
+    if room <= 0:
+        place, text = await _tail(output, low, high, cap)
+        return Shown(text, place > low, place - low)
+    end = _first(head[: whole_end(head)], room * 3 // 10)
+    text = clean(head[:end])[: room * 3 // 10]
+    place, rest = await _tail(output, low + end, high, room - len(text))
+    omitted = place - low - end
+    if not omitted:
+        return Shown(text + rest, False, 0)
+    if text and not text.endswith("\n"):
+        text += "\n"
+    return Shown(f"{text}{_LEFT_OUT.format(human_size(omitted))}\n{rest}", True, omitted)
+
+
+async def _tail(
+    output: Bytes, low: int, high: int, room: int, *, cut_end: bool = False
+) -> tuple[int, str]:
+    """The last characters of the bytes between two places, and where they begin."""
+    size = high - low
+    # Enough to see a sequence that the text would begin in.
+    wanted = room * _PER_CHARACTER + LOOK
+    for limit in (wanted, max(wanted, SIDE)):
+        begin = high - min(size, limit)
+        data = await output.read(begin, high - begin)
+        start = _last(data, room)
+        if start >= LOOK or begin == low:
+            break
+    text = clean(data[start:], cut_start=not start and begin > low, cut_end=cut_end)
+    return begin + start, _end_of(text, room)
+
+
+def _end_of(text: str, room: int) -> str:
+    return text[max(0, len(text) - room) :]
+
+
+async def _whole_place(output: Bytes, low: int, at: int) -> int:
+    """Where what is not finished at a place begins; the place itself when nothing is."""
+    begin = max(low, at - LOOK)
+    return begin + whole_end(await output.read(begin, at - begin))
+
+
+def _first(data: bytes, room: int) -> int:
+    """How many bytes, from the first on, have at most so many characters: whole lines when that
+    uses most of the room."""
+    at, left = _first_lines(data, room)
+    if at == len(data) or left <= room // 5:
+        return at
+    line_end = data.find(b"\n", at) + 1 or len(data)
+    stride = LOOK
+    while stride:
+        # Before a sequence rather than in it.
+        end = at + whole_end(data[at : min(line_end, at + stride)])
+        length = len(clean(data[at:end]))
+        if at < end and length <= left:
+            at, left = end, left - length
+        else:
+            stride //= 2
+    # Half a word might be half a secret, which nothing would recognise.
+    gap = max(data.rfind(gap, max(0, at - _WORD), at) for gap in _GAPS)
+    return gap + 1 if gap >= 0 or (at < _WORD and _has_gap(data)) else at
+
+
+def _has_gap(data: bytes) -> bool:
+    """Whether the first word ends at all, or is no word."""
+    return any(data.find(gap, 0, 2 * _WORD) >= 0 for gap in _GAPS)
+
+
+def _last(data: bytes, room: int) -> int:
+    """Where the last bytes begin that have at most so many characters: at a line when that uses
+    most of the room."""
+    at, left = _last_lines(data, room)
+    if at == 0 or left <= room // 5:
+        return at
+    line_start = data.rfind(b"\n", 0, at - 1) + 1
+    stride = LOOK
+    while stride:
+        low = max(line_start, at - stride)
+        look = max(line_start, low - LOOK)
+        start = look + whole_end(data[look:low])
+        length = len(clean(data[start:at]))
+        if start < at and length <= left:
+            at, left = start, left - length
+        else:
+            stride //= 2
+    gaps = [data.find(gap, at - 1, at + _WORD) for gap in _GAPS]
+    return min((gap + 1 for gap in gaps if gap >= 0), default=at)
+
+
+def _first_lines(data: bytes, room: int) -> tuple[int, int]:
+    """Bytes of the first lines that have at most so many characters; the characters left."""
+    at, stride = 0, _STRIDE
+    while at < len(data):
+        end = data.rfind(b"\n", at, at + stride) + 1
+        end = end or data.find(b"\n", at + stride) + 1 or len(data)
+        length = len(clean(data[at:end]))
+        if length <= room:
+            at, room = end, room - length
+        elif data.find(b"\n", at, end - 1) < 0:
+            break
+        else:
+            stride = max(1, stride // 4)
+    return at, room
+
+
+def _last_lines(data: bytes, room: int) -> tuple[int, int]:
+    """Where the last lines begin that have at most so many characters; the characters left."""
+    at, stride = len(data), _STRIDE
+    while at > 0:
+        low = max(0, at - stride)
+        start = data.find(b"\n", low, at - 1) + 1 if low else 0
+        start = start or data.rfind(b"\n", 0, low) + 1
+        length = len(clean(data[start:at]))
+        if length <= room:
+            at, room = start, room - length
+        elif data.find(b"\n", start, at - 1) < 0:
+            break
+        else:
+            stride = max(1, stride // 4)
+    return at, room
+
+
+async def _lines_after(
+    output: Bytes, at: int, end: int, want: int, cap: int
+) -> tuple[str, int, bool]:
+    """Lines from a place on, how many they are, and whether one is cut."""
+    if not want:
+        return "", 0, False
+    data = await output.read(at, min(end - at, max(SIDE, cap * _PER_CHARACTER)))
+    if at + len(data) < end:
+        data = data[: data.rfind(b"\n") + 1]
+    elif not data.endswith(b"\n"):
+        data += b"\n"
+    if data.count(b"\n") > want:
+        data = data[: _nth_newline(data, want) + 1]
+    # The newline at the end is not shown.
+    stop, _ = _first_lines(data, cap + 1)
+    if stop:
+        return clean(data[:stop])[:-1], data.count(b"\n", 0, stop), False
+    stop = await _find_newline(output, at, end)
+    line = await _show(output, at, stop, cap)
+    return line.text, 1, line.truncated
+
+
+async def _lines_before(
+    output: Bytes, counted: tuple[int, int], want: int, cap: int
+) -> tuple[str, int, bool]:
+    """The last lines, how many they are, and whether one is cut."""
+    if not want:
+        return "", 0, False
+    end, newlines = counted
+    low = max(0, end - max(SIDE, cap * _PER_CHARACTER))
+    data = await output.read(low, end - low)
+    is_open = not data.endswith(b"\n")
+    if is_open:
+        data += b"\n"
+    if low:
+        data = data[data.find(b"\n") + 1 :]
+    if (lines := data.count(b"\n")) > want:
+        data = data[_nth_newline(data, lines - want) + 1 :]
+    start, _ = _last_lines(data, cap + 1)
+    if start < len(data):
+        return clean(data[start:])[:-1], data.count(b"\n", start), False
+    at = await _line_place(output, newlines - (not is_open), counted, None)
+    line = await _show(output, at, end - (not is_open), cap)
+    return line.text, 1, line.truncated
+
+
+async def _count(output: Bytes, known: tuple[int, int] | None) -> tuple[int, int]:
+    """How many bytes there are, and newlines in them."""
+    size = output.size
+    at, newlines = known if known and known[0] <= size else (0, 0)
+    while chunk := await _chunk(output, at, size):
+        newlines += chunk.count(b"\n")
+        at += len(chunk)
+    return at, newlines
+
+
+async def _line_place(
+    output: Bytes, line: int, counted: tuple[int, int], known: tuple[int, int] | None
+) -> int:
+    """Where a line begins, looked for from the nearest place whose line is known."""
+    end, newlines = counted
+    at, before = known if known and known[0] <= end and known[1] < line else (0, 0)
+    if newlines - line < line - before:
+        return await _line_place_before(output, end, newlines - line + 1)
+    while before < line and (chunk := await _chunk(output, at, end)):
+        found = chunk.count(b"\n")
+        if before + found >= line:
+            return at + _nth_newline(chunk, line - before) + 1
+        at, before = at + len(chunk), before + found
+    return at
+
+
+async def _line_place_before(output: Bytes, at: int, newlines: int) -> int:
+    """The place after the newline that is so many newlines before another place."""
+    while at:
+        low = max(0, at - CHUNK)
+        chunk = await _chunk(output, low, at)
+        found = chunk.count(b"\n")
+        if found >= newlines:
+            return low + _nth_newline(chunk, found - newlines + 1) + 1
+        at, newlines = low, newlines - found
+    return 0
+
+
+async def _find_newline(output: Bytes, at: int, end: int) -> int:
+    while chunk := await _chunk(output, at, end):
+        found = chunk.find(b"\n")
+        if found >= 0:
+            return at + found
+        at += len(chunk)
+    return at
+
+
+async def _chunk(output: Bytes, at: int, end: int) -> bytes:
+    import asyncio
+
+    # Others may run, and a cancellation come through, while gigabytes are counted.
+    await asyncio.sleep(0)
+    return await output.read(at, min(CHUNK, end - at))
+
+
+def _nth_newline(data: bytes, n: int) -> int:
+    """Where the n-th newline stands; there must be as many."""
+    low, high = 0, len(data)
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = data.count(b"\n", low, middle)
+        if n <= found:
+            high = middle
+        else:
+            low, n = middle, n - found
+    return low

@@ -1,0 +1,464 @@
+"""The client of the spawn server: starts it, sends it commands, hears of their ends."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from clawkit.core.tasks import in_thread
+from clawkit.errors import ToolError, ToolInputError
+from clawkit.process import process_table
+from clawkit.process.protocols import Left
+from clawkit.process.spawn_server import Unpacker, pack
+from clawkit.text import printable
+
+if TYPE_CHECKING:
+    from clawkit.process.landlock import Hold
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SERVER = (
+    *("-I", "-S", "-c"),
+    f"import sys; sys.path.insert(0, {_ROOT!r})\n"
+    "from clawkit.process.spawn_server import main; main()",
+)
+"""Arguments with which Python becomes the server. A module has bytecode; a program that is started
+by its path is compiled each time."""
+_ROUNDS = 10
+_PATIENCE_S = 10.0
+"""For the server to end everything and itself."""
+_MAX_MESSAGE, _MAX_LEFT, _MAX_NAME = 1 << 20, 1_000, 64
+"""Of what an untrusted server may say."""
+_MAX_WORDS = 200
+_INVALID = (ValueError, TypeError, LookupError, OSError, ArithmeticError, RecursionError)
+"""What reading a message may raise that makes no sense, or a handle that is not a socket."""
+
+
+class Facts(NamedTuple):
+    """The end of a command, as the server saw it."""
+
+    code: int | None
+    """Negative for a signal; None when nobody saw the end."""
+    cpu_s: float = 0.0
+    memory: int = 0
+    oom: bool = False
+    left: tuple[Left, ...] = ()
+    wanted_network: bool = False
+    """Whether the kernel refused it the network."""
+
+
+class ServerLostError(ToolError):
+    """The server ended before it was asked to start a command."""
+
+    def __init__(self) -> None:
+        super().__init__("the program that starts commands has ended; try again")
+
+
+class NoDirectoryError(ToolInputError):
+    """A command cannot run in its directory. The message is the system's."""
+
+
+class Server(NamedTuple):
+    """A spawn server that runs, and what it takes to be rid of it."""
+
+    socket: socket.socket
+    """Connected to it."""
+    kill: Callable[[], object]
+    """Ends it and everything below it, whatever it does."""
+    wait: Callable[[float], object]
+    """Blocks until it is gone, or so many seconds; then raises `TimeoutExpired`."""
+    pid: int = 0
+    """Its process, when it runs unconfined on this machine. One in a sandbox is the equal of its
+    commands: what it says is checked, and it gets nothing that leads outside."""
+
+    @property
+    def is_trusted(self) -> bool:
+        return self.pid > 0
+
+
+class Child:
+    """A command as its spawn server sees it; `SpawnClient.run` starts it."""
+
+    def __init__(self, client: SpawnClient, id_: str, detached: str = "") -> None:
+        """`detached` is the file to write its end to, when it is to outlive clawkit."""
+        self.client = client
+        self.id = id_
+        self.detached = detached
+        self.mark = 0
+        """What all of its processes bear."""
+        self.pid = 0
+        """Of its first process; 0 in a sandbox, whose processes cannot be looked at from here."""
+        self.since = 0
+        """When its process began, as the system counts."""
+        self.started: asyncio.Future[int] = client.loop.create_future()
+        self.ended: asyncio.Future[Facts] = client.loop.create_future()
+        self.gone: asyncio.Future[tuple[int, ...]] = client.loop.create_future()
+        """Set when nothing of the command is left, with what could not be ended."""
+        self.server_lost = False
+        """Whether the server was lost before it told that nothing is left."""
+        self.crowd = 0
+        """How many processes it had when it was ended for having too many."""
+
+
+C = TypeVar("C", bound=Child)
+
+
+class SpawnClient:
+    """One spawn server and its commands. Belongs to the event loop it was made in."""
+
+    def __init__(self, server: Server | None = None) -> None:
+        """Left out, the server is a new one, unconfined on this machine."""
+        self.loop = asyncio.get_running_loop()
+        self._children: dict[str, Child] = {}
+        self._backlog: deque[tuple[bytes, tuple[int, ...]]] = deque()
+        self._closed: asyncio.Future[None] = self.loop.create_future()
+        self._env: Mapping[str, str] | None = None
+        """The variables that the server was told last; mostly the next command has the same."""
+        self._is_closing = self._refuses = False
+        self._server = server or start_server((sys.executable, *SERVER), trusted=True)
+        self._socket = self._server.socket
+        self._socket.setblocking(False)
+        self._unpacker = Unpacker(0 if self._server.is_trusted else _MAX_MESSAGE)
+        self.proxy: asyncio.Future[tuple[socket.socket, int]] = self.loop.create_future()
+        """A listening socket inside the sandbox, and its port, if the server was to send one."""
+        self.mounts: asyncio.Future[str] = self.loop.create_future()
+        """What is mounted in the sandbox, if the server was to tell, before any command runs."""
+        self.loop.add_reader(self._socket, self._read)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its commands run outside of any sandbox, as processes of this machine."""
+        return self._server.is_trusted
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it still has commands."""
+        return bool(self._children)
+
+    @property
+    def closed(self) -> asyncio.Future[None]:
+        """Done when the server is gone."""
+        return self._closed
+
+    @property
+    def is_open(self) -> bool:
+        return not (self._closed.done() or self._is_closing or self._refuses)
+
+    async def run(
+        self,
+        child: C,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        fds: Sequence[int],
+        *,
+        limit: int,
+        tty: str = "",
+        timeout_s: float = 0,
+        programs: Sequence[str] | None = None,
+        hold: Hold | None = None,
+        cwd: str = "",
+    ) -> C:
+        """Start a program, by its absolute path. `fds` are its directory, unless that is named by
+        `cwd`, and either its standard input and output or a handle of its terminal, named `tty`;
+        they stay the caller's. The server adds the id to its variables. With `programs`, by
+        absolute paths, it can start no others but itself; a `hold` confines it."""
+        if not (cwd or self.is_local):
+            raise ValueError("a handle of a directory would lead out of the sandbox")
+        child.mark = process_table.new_mark({other.mark for other in self._children.values()})
+        options = {
+            "cwd": cwd,
+            "hold": hold,
+            "mark": child.mark,
+            "limit": limit,
+            "tty": tty,
+            "detached": child.detached,
+            "timeout_s": timeout_s,
+            "programs": programs,
+        }
+        is_known, self._env = env == self._env, dict(env)
+        self._post(pack("run", child.id, argv, None if is_known else env, options), fds)
+        self._children[child.id] = child
+        try:
+            await asyncio.wait({child.started}, timeout=_PATIENCE_S)
+            if not child.started.done():
+                self._give_up()
+            child.pid = await child.started
+        except asyncio.CancelledError:
+            child.started.add_done_callback(_ignore)
+            with suppress(ServerLostError):
+                self._post(pack("drop", child.id))
+            raise
+        return child
+
+    async def signal(self, child: Child, number: int) -> None:
+        with suppress(ServerLostError):
+            self._post(pack("signal", child.id, number))
+
+    async def end(self, child: Child, grace_s: float) -> tuple[int, ...]:
+        """Until nothing of it is left; what could not be ended."""
+        if not child.gone.done():
+            with suppress(ServerLostError):  # which has ended it
+                self._post(pack("end", child.id, grace_s))
+            await asyncio.wait({child.gone}, timeout=grace_s + _PATIENCE_S)
+            if not child.gone.done():
+                self._give_up()
+        return child.gone.result()
+
+    def drop(self) -> None:
+        """Let go of it from another event loop: it ends everything when nobody is there."""
+        self._socket.close()
+        threading.Thread(target=self._wait, name="clawkit", daemon=True).start()
+
+    def _wait(self, seconds: float = 1e6) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            self._server.wait(seconds)
+
+    async def close(self) -> None:
+        """End everything that was not to live on, and the server."""
+        if self._closed.done():
+            return
+        self._is_closing = True
+        lives_on = any(child.detached for child in self._children.values())
+        with suppress(ServerLostError):
+            self._post(pack("close"))
+        await asyncio.wait({self._closed}, timeout=_PATIENCE_S)
+        if not self._closed.done():
+            self._give_up()
+        if lives_on:
+            # It lives as long as what it keeps, and only has to be taken note of.
+            threading.Thread(target=self._wait, name="clawkit", daemon=True).start()
+            return
+        await in_thread(self._wait, _PATIENCE_S)
+        if not self._server.is_trusted:
+            # It may say that it has ended everything and go on.
+            self._server.kill()
+
+    def _post(self, data: bytes, fds: Sequence[int] = ()) -> None:
+        """Send, or keep until there is room; the handles may be closed afterwards."""
+        if self._closed.done():
+            raise ServerLostError
+        if not self._backlog:
+            data = self._send(data, fds)
+            if self._closed.done():
+                raise ServerLostError
+            if not data:
+                return
+            self.loop.add_writer(self._socket, self._flush)
+            fds = () if self._took_some else fds
+        self._backlog.append((data, tuple(map(os.dup, fds))))
+
+    def _send(self, data: bytes, fds: Sequence[int]) -> bytes:
+        """What there was no room for."""
+        beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        self._took_some = False
+        try:
+            sent = self._socket.sendmsg([data], beside)
+        except BlockingIOError:
+            return data
+        except OSError:
+            self._lose()
+            return b""
+        self._took_some = sent > 0
+        return data[sent:]
+
+    def _flush(self) -> None:
+        while self._backlog:
+            data, fds = self._backlog[0]
+            rest = self._send(data, fds)
+            if self._closed.done() or (rest and not self._took_some):
+                return
+            self._backlog[0] = (rest, ())
+            for fd in fds:
+                os.close(fd)
+            if not rest:
+                self._backlog.popleft()
+        if not self._closed.done():
+            self.loop.remove_writer(self._socket)
+
+    def _read(self) -> None:
+        handles: list[int] = []
+        try:
+            if self._server.is_trusted or self.proxy.done():
+                data = self._socket.recv(1 << 18)
+            else:
+                data, handles, _, _ = socket.recv_fds(self._socket, 1 << 18, 1)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        try:
+            for id_, kind, *rest in self._unpacker.feed(data):
+                if kind == "proxy" and not id_ and handles and not self.proxy.done():
+                    port, listener = int(rest[0]), socket.socket(fileno=handles[0])
+                    handles.clear()
+                    self.proxy.set_result((listener, port))
+                elif kind == "mounts" and not id_ and not self.mounts.done():
+                    self.mounts.set_result(str(rest[0]))
+                elif (child := self._children.get(id_)) is not None:
+                    self._hear(child, kind, rest)
+        except _INVALID:
+            if self._server.is_trusted:
+                raise
+            data = b""
+        finally:
+            for fd in handles:
+                os.close(fd)
+        if not data:
+            self._lose()
+
+    def _hear(self, child: Child, kind: str, rest: list[Any]) -> None:
+        if kind == "pid":
+            child.since = rest[1] if self.is_local else 0
+            _settle(child.started, rest[0] if self.is_local else 0)
+        elif kind in ("error", "nowhere"):
+            del self._children[child.id]
+            if not child.started.done():
+                words = printable(str(rest[-1]), keep="")[:_MAX_WORDS]
+                why = _explain(rest[0], words) if kind == "error" else NoDirectoryError(words)
+                child.started.set_exception(why)
+        elif kind == "refused":
+            self._refuses = True
+            del self._children[child.id]
+            if not child.started.done():
+                child.started.set_exception(ServerLostError())
+        elif kind == "crowd":
+            child.crowd = int(rest[0])
+        elif kind == "exit":
+            facts = _read_facts(rest[0])
+            _settle(child.ended, facts)
+            if not facts.left:
+                self._release(child)
+        elif kind == "gone":
+            self._release(child, tuple(map(int, rest[0][:_MAX_LEFT])))
+
+    def _release(self, child: Child, stuck: tuple[int, ...] = ()) -> None:
+        self._children.pop(child.id, None)
+        _settle(child.ended, Facts(None))
+        _settle(child.gone, stuck)
+
+    def _give_up(self) -> None:
+        """It does not answer: a command of ours may have stopped it. As long as it is there, it is
+        known what is below it."""
+        if not self._server.is_trusted:
+            self._lose()
+            return
+        processes = process_table.table()
+        below = process_table.family([self._server.pid], processes) - {self._server.pid}
+        for child in self._children.values():
+            if child.detached:
+                below -= process_table.members(
+                    child.pid or -1, child.id, child.mark, processes, below
+                )
+        process_table.stop(-1, below, processes, force=True)
+        self._server.kill()
+        self._lose()
+
+    def _lose(self) -> None:
+        """The server is gone. What it has left behind, if somebody killed it, is ended."""
+        if self._closed.done():
+            return
+        self._closed.set_result(None)
+        for unregister in (self.loop.remove_reader, self.loop.remove_writer):
+            unregister(self._socket)
+        self._socket.close()
+        if not self._server.is_trusted:
+            self._server.kill()
+        elif not self._is_closing:
+            self._wait(0.5)
+        for _, fds in self._backlog:
+            for fd in fds:
+                os.close(fd)
+        self._backlog.clear()
+        left, self._children = list(self._children.values()), {}
+        ours = [child for child in left if self.is_local and not child.detached]
+        for _ in range(_ROUNDS):
+            processes = process_table.table() if ours else {}
+            found = [
+                (
+                    child,
+                    process_table.members(
+                        child.pid or -1, child.id, child.mark, processes, processes
+                    ),
+                )
+                for child in ours
+            ]
+            for child, members in found:
+                process_table.stop(child.pid, members, processes, force=True)
+            if not any(members for _, members in found):
+                break
+        for child in left:
+            if not child.started.done():
+                child.started.set_exception(
+                    ToolError(
+                        "the program that starts commands was killed; the command may have run"
+                    )
+                )
+            child.server_lost = True
+            _settle(child.ended, Facts(None))
+            _settle(child.gone, ())
+
+
+def start_server(
+    argv: Sequence[str], *, trusted: bool = False, pass_fds: Sequence[int] = ()
+) -> Server:
+    """A server that a program becomes, with its socket as standard input. When it is killed, so
+    must be all that it started. Raises OSError when it cannot be started."""
+    ours, theirs = socket.socketpair()
+    try:
+        with theirs:
+            process = subprocess.Popen(
+                argv,
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                # The commands inherit none of it, and a look into it finds no secret.
+                env={},
+                start_new_session=True,
+                pass_fds=pass_fds,
+            )
+    except OSError:
+        ours.close()
+        raise
+    return Server(ours, process.kill, process.wait, process.pid if trusted else 0)
+
+
+def _read_facts(told: dict[str, Any]) -> Facts:
+    """The end of a command as the server told it. Raises ValueError or TypeError for nonsense."""
+    code = told["code"]
+    left = tuple(
+        Left(int(pid), printable(str(name), keep="")[:_MAX_NAME])
+        for pid, name in told["left"][:_MAX_LEFT]
+    )
+    return Facts(
+        None if code is None else min(max(int(code), -255), 255),
+        round(int(told["cpu_s"] * 1_000_000) / 1_000_000, 6),
+        int(told["memory"]),
+        bool(told["oom"]),
+        left,
+        bool(told["wanted_network"]),
+    )
+
+
+def _ignore(future: asyncio.Future[int]) -> None:
+    """What becomes of it is nobody's concern any more."""
+    if not future.cancelled():
+        future.exception()
+
+
+def _settle(future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def _explain(number: int | None, words: str) -> ToolError:
+    if number is None:
+        return ToolError(f"the kernel would not confine the command: {words}")
+    return ToolError(f"the shell could not be started: {words.lower()} (error {number})")

@@ -1,0 +1,589 @@
+"""The spawn server: a small program that starts all commands and ends them when clawkit is gone.
+
+It is the parent of every command, and of whatever loses its parent below one: nothing that a
+command starts can escape it. It talks over the socket on its standard input, or one that it
+connects to; when that closes, or clawkit is gone, it ends everything that is not
+detached. Imports are few and plain: the first command waits for them.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import functools
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from clawkit.process import process_table
+from clawkit.process.process_table import STUCK_S, Escalation, hide_memory
+
+if TYPE_CHECKING:
+    from clawkit.process.confine import Confinement, Started
+
+
+ENDING_MS, WATCH_MS, HUNT_S = 20, 100, 0.05
+GRACE_S = 1.0
+"""Between asking and killing, when clawkit ends."""
+LITTLE = 32 * 1024**2
+_SET_NAME, _SET_SUBREAPER = 15, 36
+_UNIT = 1 if sys.platform == "darwin" else 1024
+_FIXED = (signal.SIGKILL, signal.SIGSTOP)
+_SIGNALS = [each for each in signal.Signals if each < 32 and each not in _FIXED]
+"""What somebody may have set to be ignored; those of real-time are nobody's."""
+_LENGTH = struct.Struct("<I")
+
+
+def pack(*message: Any) -> bytes:
+    """A message between clawkit and the server: a length, then JSON."""
+    body = json.dumps(message).encode()
+    return _LENGTH.pack(len(body)) + body
+
+
+class Unpacker:
+    """Messages out of a stream of bytes, however it was cut."""
+
+    def __init__(self, most: int = 0) -> None:
+        """`most` is the size of a message that is still taken; 0 for any."""
+        self._most = most
+        self._buffer = b""
+
+    def feed(self, data: bytes) -> Iterator[list[Any]]:
+        """Raises ValueError for what is no message, or too large."""
+        self._buffer += data
+        while len(self._buffer) >= _LENGTH.size:
+            end = _LENGTH.size + _LENGTH.unpack_from(self._buffer)[0]
+            if self._most and end > self._most:
+                raise ValueError("the message is too large")
+            if len(self._buffer) < end:
+                return
+            body, self._buffer = self._buffer[_LENGTH.size : end], self._buffer[end:]
+            yield json.loads(body)
+
+
+class Spawned(Escalation):
+    """One command that the server started."""
+
+    def __init__(
+        self, id_: str, pid: int, options: dict[str, Any], oom: int, unreachable: int
+    ) -> None:
+        super().__init__()
+        self.id = id_
+        self.pid = pid
+        self.oom = oom
+        """How often the system had run out of memory before."""
+        self.mark: int = options["mark"]
+        self.limit: int = options["limit"]
+        self.detached: str = options["detached"]
+        """The file to write its end to, when it is to live on."""
+        self.wanted_network = False
+        """Whether it tried to make a socket where none may be made."""
+        self.unreachable = unreachable
+        """How often there had been no route before."""
+        self.runs = True
+        self.timed_out = False
+        timeout_s = options["timeout_s"]
+        self.deadline = time.monotonic() + timeout_s if timeout_s else None
+
+    def owns(self, pid: int) -> bool:
+        """Whether a child of the server that leads no command belongs to this one."""
+        with suppress(OSError):
+            if os.getsid(pid) == self.pid:
+                return True
+        return process_table.is_ours(pid, self.id, self.mark)
+
+    def freeze(self) -> bool:
+        """Have all of its group hold still; not one that somebody has stopped already."""
+        found = process_table.look(self.pid) if self.runs and self.kill_at is None else None
+        if found is None or found.stopped:
+            return False
+        with suppress(OSError):
+            os.killpg(self.pid, signal.SIGSTOP)
+            return True
+        return False
+
+    def thaw(self) -> None:
+        """Have it go on, unless it is to be killed, which needs no waking up."""
+        if self.kill_at is None:
+            with suppress(OSError):
+                os.killpg(self.pid, signal.SIGCONT)
+
+    def write_end(self, code: int) -> None:
+        """Write down how it ended, for those that come later. Nothing that lies in the way, such as
+        a pipe that nobody reads, can hold the server up."""
+        if not self.detached:
+            return
+        word = " timeout" if self.timed_out else ""
+        new = f"{self.detached}.new"
+        with suppress(OSError):
+            os.unlink(new)
+        with suppress(OSError):
+            fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            os.write(fd, f"{code} {time.time():.3f}{word}\n".encode())
+            os.close(fd)
+            os.rename(new, self.detached)
+
+
+def prepare(argv: list[str], env: dict[str, str], fds: list[int], tty: str) -> Callable[[], int]:
+    """What starts a program by its path, and returns its pid. `fds` are either its standard input
+    and output or a handle of its terminal."""
+    actions: list[tuple[Any, ...]]
+    if tty:
+        # The first terminal that the leader of a session opens becomes its own. In a sandbox its
+        # name leads to another one, or nowhere.
+        name = f"/proc/self/fd/{fds[0]}" if sys.platform == "linux" else tty
+        actions = [(os.POSIX_SPAWN_OPEN, 0, name, os.O_RDWR, 0)]
+        actions += [(os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
+    else:
+        actions = [(os.POSIX_SPAWN_DUP2, fds[0], 0)]
+        actions += [(os.POSIX_SPAWN_DUP2, fds[1], each) for each in (1, 2)]
+    options: dict[str, Any] = {"setsid": True, "setsigdef": _SIGNALS, "setsigmask": ()}
+    return functools.partial(os.posix_spawn, argv[0], argv, env, file_actions=actions, **options)
+
+
+class SpawnServer:
+    """Starts, watches, ends, and tells."""
+
+    def __init__(self, control: socket.socket, score: int, *, has_network: bool) -> None:
+        self._has_network = has_network
+        self._control: socket.socket | None = control
+        self._score = score
+        self._unpacker = Unpacker()
+        self._fds: list[int] = []
+        self._env: dict[str, str] = {}
+        self._commands: dict[str, Spawned] = {}
+        self._confinement: Confinement | None = None
+        self._listeners: dict[int, Spawned] = {}
+        """Handles that report a command's attempts to use the network."""
+        self._close_until: float | None = None
+        """Set while everything is being ended; afterwards nothing is left to do."""
+        self._tasks = 0
+        self._watched = 0.0
+        self._poll = select.poll()
+        self._poll.register(control, select.POLLIN)
+        # A copy of the socket may live on in some other child of clawkit: look at clawkit as well.
+        # Inside a sandbox clawkit cannot be seen, and the kernel ends all when it is gone.
+        can_look = hasattr(os, "pidfd_open") and os.getppid() > 0
+        self._parent = os.pidfd_open(os.getppid()) if can_look else -1
+        if self._parent >= 0:
+            self._poll.register(self._parent, select.POLLIN)
+        self._wake, wake = os.pipe()
+        for end in (self._wake, wake):
+            os.set_blocking(end, False)
+        self._poll.register(self._wake, select.POLLIN)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._is_told_to_end = False
+        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "_is_told_to_end", True))
+        for each in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(each, signal.SIG_IGN)
+
+    def run(self) -> None:
+        """Until clawkit is gone and everything has ended."""
+        while self._control is not None or self._close_until is not None or self._commands:
+            for fd, _ in self._poll.poll(self._patience()):
+                if fd == self._wake:
+                    with suppress(BlockingIOError):
+                        os.read(self._wake, 4096)
+                elif fd in self._listeners:
+                    self._refuse_network(fd)
+                elif self._control is not None and fd == self._control.fileno():
+                    self._listen(self._control)
+                else:
+                    self._part()
+            if self._is_told_to_end:
+                self._is_told_to_end = False
+                self._on_close()
+            self._reap()
+            self._end_some()
+            self._watch()
+
+    def abandon(self) -> None:
+        """Kill what is left of everything that was not to live on, as far as it is known."""
+        for each in self._commands.values():
+            if not each.detached:
+                with suppress(OSError):
+                    os.killpg(each.pid, signal.SIGKILL)
+
+    def _patience(self) -> int | None:
+        """Milliseconds after which things are looked at, whatever happens."""
+        if self._close_until or any(each.kill_at for each in self._commands.values()):
+            return ENDING_MS
+        return WATCH_MS if self._commands else None
+
+    def _tell(self, *message: Any) -> None:
+        if self._control is not None:
+            try:
+                self._control.sendall(pack(*message))
+            except OSError:
+                self._part()
+
+    def _listen(self, control: socket.socket) -> None:
+        room = socket.CMSG_SPACE(64 * array.array("i").itemsize)
+        try:
+            data, beside, _, _ = control.recvmsg(1 << 16, room, socket.MSG_CMSG_CLOEXEC)
+        except OSError:
+            data, beside = b"", []
+        for _, _, raw in beside:
+            fds = array.array("i")
+            fds.frombytes(raw[: len(raw) - len(raw) % fds.itemsize])
+            self._fds += fds
+        for kind, *rest in self._unpacker.feed(data):
+            getattr(self, f"_on_{kind}")(*rest)
+        if not data:
+            self._part()
+
+    def _part(self) -> None:
+        """Nobody is there any more."""
+        if self._control is not None:
+            self._hang_up()
+            self._on_close()
+
+    def _hang_up(self) -> None:
+        if self._control is not None:
+            self._poll.unregister(self._control)
+            self._control.close()
+            self._control = None
+        if self._parent >= 0:
+            self._poll.unregister(self._parent)
+            os.close(self._parent)
+            self._parent = -1
+
+    def _on_close(self) -> None:
+        """Everything ends but what was to live on."""
+        for each in self._commands.values():
+            if not each.detached:
+                each.end(GRACE_S)
+        self._close_until = time.monotonic() + GRACE_S + STUCK_S
+
+    def _on_run(self, id_: str, argv: list[str], env: dict[str, str] | None, options: Any) -> None:
+        """Without `env` it has the variables of the command before."""
+        if env is not None:
+            self._env = env
+        # With a terminal comes a handle of it, so that its name cannot pass to another one. The
+        # directory is a handle as well, but in a sandbox a path: a handle would lead outside.
+        count = (0 if options["cwd"] else 1) + (1 if options["tty"] else 2)
+        fds, self._fds = self._fds[:count], self._fds[count:]
+        if self._close_until is not None:
+            for fd in fds:
+                os.close(fd)
+            self._tell(id_, "refused")
+            return
+        streams = fds if options["cwd"] else fds[1:]
+        spawn = prepare(argv, {**self._env, process_table.TAG: id_}, streams, options["tty"])
+        listener = -1
+        try:
+            if (why := _enter(options["cwd"], fds)) is not None:
+                self._tell(id_, "nowhere", why)
+                return
+            with process_table.marking(options["mark"]), process_table.first_to_go(self._score):
+                if options["programs"] is None and options["hold"] is None:
+                    pid = spawn()
+                else:
+                    pid, listener = self._confined(argv[0], spawn, options)
+        except (RuntimeError, ImportError) as error:
+            self._tell(id_, "error", None, str(error))
+            return
+        except (OSError, ValueError) as error:
+            number = getattr(error, "errno", None) or 0
+            self._tell(id_, "error", number, os.strerror(number) if number else str(error))
+            return
+        finally:
+            os.chdir("/")
+            for fd in fds:
+                os.close(fd)
+        process_table.set_mark(pid, options["mark"])
+        found = process_table.look(pid)
+        is_first = not self._commands
+        oom, unreachable = process_table.count_oom(), self._count_unreachable()
+        command = self._commands[id_] = Spawned(id_, pid, options, oom, unreachable)
+        if listener >= 0:
+            self._listeners[listener] = command
+            self._poll.register(listener, select.POLLIN)
+        self._tell(id_, "pid", pid, found.started if found is not None else 0)
+        if is_first:
+            self._tasks = process_table.count_tasks()
+
+    def _confined(self, shell: str, spawn: Callable[[], int], options: Any) -> Started:
+        from clawkit.process.confine import Confinement  # takes a while, and few servers need it
+        from clawkit.process.landlock import Hold
+
+        if self._confinement is None:
+            self._confinement = Confinement()
+        given = options["hold"]
+        values: list[Any] = [
+            tuple(each) if isinstance(each, list) else each for each in given or ()
+        ]
+        hold = Hold(*values)
+        limits = {resource.RLIMIT_DATA: hold.max_memory, resource.RLIMIT_FSIZE: hold.max_file}
+        with limiting(limits):
+            started = self._confinement.start(
+                spawn,
+                hold=hold if given is not None else None,
+                programs=options["programs"],
+                shell=shell,
+                tty=options["tty"],
+            )
+        for kind, most in limits.items():
+            if most:
+                with suppress(OSError):  # it has ended
+                    resource.prlimit(started.pid, kind, (most, most))
+        return started
+
+    def _count_unreachable(self) -> int:
+        return 0 if self._has_network else process_table.count_unreachable()
+
+    def _refuse_network(self, listener: int) -> None:
+        from clawkit.process.seccomp import answer
+
+        try:
+            self._listeners[listener].wanted_network |= answer(listener)
+        except OSError:  # none is left that could want it
+            self._poll.unregister(listener)
+            os.close(listener)
+            del self._listeners[listener]
+
+    def _on_signal(self, id_: str, number: int) -> None:
+        if (command := self._commands.get(id_)) is not None:
+            processes = process_table.table()
+            process_table.send_all(
+                number, command.pid, self._members(command, processes), processes
+            )
+
+    def _on_drop(self, id_: str) -> None:
+        """Nobody wants to know of it."""
+        if (command := self._commands.get(id_)) is not None:
+            command.detached = ""
+            command.end(0)
+
+    def _on_end(self, id_: str, grace_s: float) -> None:
+        if (command := self._commands.get(id_)) is not None:
+            command.end(grace_s)
+        else:
+            self._tell(id_, "gone", [])
+
+    def _reap(self) -> None:
+        """Take note of everything that has ended."""
+        by_pid = {each.pid: each for each in self._commands.values() if each.runs}
+        others = False
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if not pid:
+                break
+            if (command := by_pid.get(pid)) is not None:
+                self._note_end(command, status, usage)
+            else:
+                others = True
+        if others:
+            for command in [each for each in self._commands.values() if not each.runs]:
+                if not command.kill_at and not self._left(command):
+                    self._forget(command)
+
+    def _note_end(self, command: Spawned, status: int, usage: resource.struct_rusage) -> None:
+        command.runs = False
+        code = os.waitstatus_to_exitcode(status)
+        left = self._left(command)
+        was_killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL) and not command.kill_at
+        # Every child begins in the memory of the server, which is counted as its own.
+        memory = usage.ru_maxrss * _UNIT
+        had_no_route = self._count_unreachable() > command.unreachable
+        facts = {
+            "code": code,
+            "cpu_s": round(usage.ru_utime + usage.ru_stime, 6),
+            "memory": memory if memory > LITTLE else 0,
+            "oom": was_killed and process_table.count_oom() > command.oom,
+            "left": left,
+            "wanted_network": command.wanted_network or had_no_route,
+        }
+        command.write_end(code)
+        self._tell(command.id, "exit", facts)
+        if not left and not command.kill_at:
+            del self._commands[command.id]
+
+    def _left(self, command: Spawned) -> list[tuple[int, str]]:
+        """What a command that has ended left running."""
+        mains = {each.pid for each in self._commands.values() if each.runs}
+        orphans = [pid for pid in process_table.children_of(os.getpid()) if pid not in mains]
+        found = {pid: each for pid in orphans if (each := process_table.look(pid)) is not None}
+        if not found:
+            return []
+        ours = process_table.members(command.pid, command.id, command.mark, found, found)
+        return [(pid, found[pid].name) for pid in sorted(ours)]
+
+    def _members(self, command: Spawned, processes: process_table.Table) -> set[int]:
+        """The living processes of a command. Nothing that is not below the server is one, even if
+        it has got the number of one that ended."""
+        leaders = {each.pid for each in self._commands.values()}
+        below = process_table.family([os.getpid()], processes)
+        orphans = {
+            pid
+            for pid in below
+            if processes[pid].parent == os.getpid() and processes[pid].session not in leaders
+        }
+        return (
+            process_table.members(command.pid, command.id, command.mark, processes, orphans) & below
+        )
+
+    def _forget(self, command: Spawned, stuck: tuple[int, ...] = ()) -> None:
+        del self._commands[command.id]
+        self._tell(command.id, "gone", stuck)
+
+    def _end_some(self) -> None:
+        """One step for all that is to end."""
+        now = time.monotonic()
+        for command in self._commands.values():
+            if command.deadline is not None and now > command.deadline:
+                command.deadline = None
+                command.timed_out = command.runs
+                command.end(STUCK_S)
+        ending = [each for each in self._commands.values() if each.kill_at is not None]
+        if not ending and self._close_until is None:
+            return
+        processes = process_table.table()
+        for command in ending:
+            self._end_one(command, processes, now)
+        if self._close_until is not None:
+            self._end_strays(processes, now)
+
+    def _end_one(self, command: Spawned, processes: process_table.Table, now: float) -> None:
+        members = self._members(command, processes)
+        if not members and not command.runs:
+            if self._hunt(command.owns):
+                command.kill_at = now
+            else:
+                self._forget(command)
+        elif not command.escalate(command.pid, members, processes, now):
+            self._forget(command, tuple(sorted(members)))
+        elif now >= (command.kill_at or 0.0):
+            self._hunt(command.owns)
+
+    def _hunt(self, is_prey: Callable[[int], bool]) -> bool:
+        """Kill what is no longer where a look at all processes saw it, because it goes on in a new
+        process all the time. Whatever loses its parent is a child of the server, and the number of
+        a child is its own until it has been reaped. Whether there was any."""
+        until, empty, found = time.monotonic() + HUNT_S, 0, False
+        while empty < 3 and time.monotonic() < until:
+            mains = {each.pid for each in self._commands.values()}
+            prey = [pid for pid in process_table.children_of(os.getpid()) if pid not in mains]
+            prey = [pid for pid in prey if is_prey(pid)]
+            for pid in prey:
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            self._reap()
+            empty = 0 if prey else empty + 1
+            found = found or bool(prey)
+        return found
+
+    def _end_strays(self, processes: process_table.Table, now: float) -> None:
+        """End what belongs to no command any more, and say goodbye when nothing is left."""
+        strays = self._strays(processes)
+        process_table.stop(-1, strays, processes, force=True)
+        hunted = self._hunt(lambda pid: not any(each.owns(pid) for each in self._commands.values()))
+        is_open = any(not each.detached or each.kill_at for each in self._commands.values())
+        gone = not hunted and all(processes[pid].gone for pid in strays)
+        if (gone and not is_open) or now > (self._close_until or 0):
+            self._close_until = None
+            self._hang_up()
+
+    def _strays(self, processes: process_table.Table) -> set[int]:
+        """What was started by a command and hides whose it is."""
+        known = [self._members(command, processes) for command in self._commands.values()]
+        return process_table.family([os.getpid()], processes).difference({os.getpid()}, *known)
+
+    def _watch(self) -> None:
+        """A command that starts processes without end is ended. All tasks of the machine are
+        counted in one go; only when there are many more than before, those of each command."""
+        now = time.monotonic()
+        if not self._commands or now - self._watched < WATCH_MS / 2000:
+            return
+        self._watched = now
+        tasks = process_table.count_tasks()
+        self._tasks = min(self._tasks, tasks)
+        if tasks - self._tasks < min(100, min(each.limit for each in self._commands.values()) // 2):
+            return
+        self._tasks = tasks
+        # Whoever multiplies faster than he can be counted has to hold still for that.
+        frozen = [each for each in self._commands.values() if each.freeze()]
+        processes = process_table.table()
+        for command in self._commands.values():
+            count = len(self._members(command, processes))
+            if count > command.limit and command.kill_at is None:
+                self._tell(command.id, "crowd", count)
+                command.end(0)
+        for command in frozen:
+            command.thaw()
+        strays = self._strays(processes)
+        if len(strays) > max(each.limit for each in self._commands.values()):
+            process_table.stop(-1, strays, processes, force=True)
+
+
+def _enter(cwd: str, fds: list[int]) -> str | None:
+    """Go to the directory of a command, by its path or else the first handle; why that fails."""
+    try:
+        os.chdir(cwd) if cwd else os.fchdir(fds[0])
+    except (OSError, ValueError) as error:
+        return getattr(error, "strerror", "") or str(error)
+    return None
+
+
+@contextmanager
+def limiting(limits: dict[int, int]) -> Iterator[None]:
+    """What is started here has these limits from its first moment; 0 for none."""
+    before = {kind: resource.getrlimit(kind) for kind, most in limits.items() if most}
+    for kind, (_, hard) in before.items():
+        resource.setrlimit(kind, (limits[kind], hard))
+    try:
+        yield
+    finally:
+        for kind, both in before.items():
+            resource.setrlimit(kind, both)
+
+
+def _connect() -> socket.socket:
+    """A connection to where clawkit listens, which it says on the standard input: no other program
+    here is to know. First it is told what commands find here."""
+    path = sys.stdin.readline().rstrip("\n")
+    found = {"env": dict(os.environ), "bash": os.access("/bin/bash", os.X_OK)}
+    print(json.dumps(found), flush=True)
+    control = socket.socket(socket.AF_UNIX)
+    control.connect(path)
+    return control
+
+
+def main() -> None:
+    options = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
+    control = _connect() if options.get("connect") else socket.socket(fileno=os.dup(0))
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in range(3):
+        os.dup2(null, fd)
+    os.chdir("/")
+    score = process_table.open_score()
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        libc.prctl(_SET_SUBREAPER, 1, 0, 0, 0)
+        libc.prctl(_SET_NAME, process_table.SERVER_NAME.encode(), 0, 0, 0)
+        # Nobody may look into it or steer it, not even its own commands.
+        hide_memory()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    server = SpawnServer(control, score, has_network=options.get("internet", True))
+    if options:
+        from clawkit.process.confine import confine_server
+
+        confine_server(control, options)
+    try:
+        server.run()
+    finally:
+        # Whatever has gone wrong, such as no handles being left: nothing lives on by accident.
+        server.abandon()

@@ -1,0 +1,322 @@
+"""How the commands of one run are confined: which sandbox there is, and what each place allows."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import logging
+import os
+import platform
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Literal, NamedTuple
+
+from msgspec import structs
+
+from clawkit.config.sections.sandbox import Backend
+from clawkit.config.sections.sandbox import Sandbox as Settings
+from clawkit.core.tasks import in_thread
+from clawkit.errors import ToolError
+from clawkit.fs.roots import is_below
+from clawkit.process import landlock, seccomp
+from clawkit.process.landlock import Hold
+from clawkit.process.protocols import NO_GRANTS, Grants
+from clawkit.sandbox import bwrap
+from clawkit.sandbox.hidden_paths import own_code
+from clawkit.sandbox.local import LocalSandbox
+from clawkit.sandbox.paths import SandboxContext, SandboxPaths, scope_key, to_here
+from clawkit.sandbox.protected_files import ProtectedFiles
+from clawkit.sandbox.protocols import Sandbox, SandboxUnavailableError, prune
+from clawkit.store import private_dir, write_atomic
+
+EVERY_S = 300.0
+"""Seconds between two rounds of pruning on a machine."""
+_PRUNING_S = 5.0
+"""Seconds that the end of a run waits for a round."""
+_TEMPORARY = ("TMPDIR", "TMP", "TEMP")
+_SSH_AGENT = "SSH_AUTH_SOCK"
+_SYSTEM_DIRS = frozenset(
+    (
+        *("/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/opt", "/proc", "/run"),
+        *("/sbin", "/sys", "/usr", "/var"),
+    )
+)
+_ELSEWHERE = ("openshell", "crabbox")
+"""Backends of other programs, whose settings load."""
+_NAMESPACE_SETTINGS = (
+    "/proc/sys/user/max_user_namespaces",
+    "/proc/sys/kernel/unprivileged_userns_clone",
+    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+)
+"""What administrators switch namespaces off with."""
+log = logging.getLogger(__name__)
+
+
+class Choice(NamedTuple):
+    """A backend, or why there is none."""
+
+    backend: Backend | None
+    reason: str
+    """Why this one, or none; in words."""
+
+
+class Confined(NamedTuple):
+    """How a command runs that was not approved by a person."""
+
+    host: Literal["sandbox", "gateway"]
+    hold: Hold | None
+    """What the kernel confines it to."""
+    env: Mapping[str, str]
+    """Variables that it gets."""
+
+
+class Confinement:
+    """Where the commands of a run can run. Nothing is looked at before it is needed."""
+
+    def __init__(self, settings: Settings, context: SandboxContext) -> None:
+        self.settings = settings
+        self._context = context
+        self._is_on = settings.is_on(context.session)
+        self._pruning: asyncio.Task[None] | None = None
+
+    @functools.cached_property
+    def choice(self) -> Choice:
+        """The backend, or why there is none. Blocks."""
+        if not self._is_on:
+            return Choice(None, f"sandbox.mode is {self.settings.mode!r}")
+        return choose(self.settings, workspace=self._context.workspace, state=self._context.state)
+
+    @property
+    def is_required(self) -> bool:
+        """Whether commands run in a sandbox or not at all."""
+        return self.settings.is_required(self._context.session)
+
+    @property
+    def problem(self) -> str:
+        """Why commands cannot run at all: the configured sandbox is not available."""
+        return why_unusable(self.settings, self.choice) if self.is_required else ""
+
+    @property
+    def has_sandbox(self) -> bool:
+        return self.choice.backend is not None
+
+    @functools.cached_property
+    def paths(self) -> SandboxPaths:
+        context, settings = self._context, self.settings
+        if not self._is_on:
+            # Without a sandbox there is no other workspace than the agent's own.
+            settings = structs.replace(settings, workspace_access="rw")
+        key = scope_key(
+            settings.scope if settings.mode != "auto" else "agent",
+            agent=context.agent,
+            session=context.session,
+            workspace=context.workspace,
+        )
+        return SandboxPaths(settings, context, key, self.choice.backend or "host")
+
+    @functools.cached_property
+    def sandbox(self) -> Sandbox:
+        """The sandbox itself. Raises `SandboxUnavailableError` when there is none."""
+        backend, reason = self.choice
+        if backend == "bwrap" or backend == "landlock":
+            return LocalSandbox(backend, self.paths, reason)
+        if backend == "ssh":
+            from clawkit.sandbox.ssh import SshSandbox
+
+            return SshSandbox(self.paths)
+        if backend == "docker" or backend == "podman":
+            from clawkit.sandbox.container import ContainerSandbox
+
+            return ContainerSandbox(backend, self.paths, reason)
+        raise SandboxUnavailableError(self.problem or f"there is no sandbox: {reason}")
+
+    def workspace(self) -> str:
+        """The directory of this machine that a sandboxed session works in."""
+        for mount in self.sandbox.mounts:
+            if mount.target == self.sandbox.workdir:
+                self.paths.get_ready()
+                return mount.source
+        return self._context.workspace
+
+    @property
+    def project(self) -> str:
+        """Where commands and file tools find the workspace when they may only read it; else
+        empty."""
+        if self.choice.backend is None or self.paths.access != "ro":
+            return ""
+        return next(mount.target for mount in self.sandbox.mounts if not mount.writable)
+
+    def locate(self, path: str) -> str:
+        """Where a path of the sandbox is on this machine; any other stays as it is."""
+        if self.choice.backend in (None, "bwrap", "landlock"):
+            return path
+        return to_here(path, self.sandbox.mounts) or path
+
+    def why_not_granted(self, grants: Grants) -> str:
+        """Why the sandbox cannot give that; empty when it can."""
+        backend, own = self.choice.backend, self.paths.state
+        if any(is_below(path, own) for path in (*grants.read, *grants.write)):
+            return "clawkit's own files are not for commands"
+        if backend == "landlock" and grants.hosts:
+            return "this sandbox (landlock) cannot tell hosts apart"
+        if backend not in ("bwrap", "landlock") and grants != NO_GRANTS:
+            return f"the sandbox {backend} cannot give single commands more"
+        return ""
+
+    def in_sandbox(self, grants: Grants) -> Confined:
+        """How a command runs in the sandbox."""
+        sandbox = self.sandbox
+        if self._pruning is None:
+            self._pruning = asyncio.get_running_loop().create_task(self._prune())
+        if isinstance(sandbox, LocalSandbox):
+            return Confined("sandbox", sandbox.confine(grants), self.paths.variables)
+        return Confined("sandbox", None, {})
+
+    def by_entry(self, grants: Grants) -> Confined:
+        """The same for a command that an allowlist entry allows: as in the sandbox of this machine,
+        widened by the grants. Where that sandbox is elsewhere or off, Landlock confines it."""
+        sandbox = self.sandbox if self.choice.backend in ("bwrap", "landlock") else None
+        if sandbox is None and not can_confine():
+            return Confined("gateway", None, {})
+        variables = self.paths.variables
+        if grants.write:
+            # It keeps its caches where it always does.
+            variables = {name: variables[name] for name in _TEMPORARY}
+        if grants.sockets and (agent := os.environ.get(_SSH_AGENT)):
+            variables[_SSH_AGENT] = agent
+            grants |= Grants(read=(agent,))
+        if isinstance(sandbox, LocalSandbox):
+            return Confined("sandbox", sandbox.confine(grants), variables)
+        return Confined("gateway", self.paths.confine(grants), variables)
+
+    @property
+    def guard(self) -> ProtectedFiles:
+        """Restores protected files that confined commands change."""
+        return self.paths.guard
+
+    async def _prune(self) -> None:
+        """Remove unused sandboxes, unless another run did so lately."""
+        settings = self.settings.prune
+        idle_s, age_s = settings.idle_hours * 3600, settings.max_age_days * 86_400
+        try:
+            if (idle_s or age_s) and await in_thread(self._is_pruning_due):
+                await prune(self.sandbox, idle_s=idle_s, age_s=age_s)
+        except (ToolError, OSError) as error:
+            # Commands are not to fail for it, and the next round tries again.
+            log.debug("unused sandboxes were not removed: %s", error)
+
+    def _is_pruning_due(self) -> bool:
+        folder = os.path.join(self._context.state, "sandboxes")
+        stamp = os.path.join(folder, f".pruned-{self.sandbox.backend}")
+        with suppress(OSError):
+            if abs(time.time() - os.stat(stamp).st_mtime) < EVERY_S:
+                return False
+        private_dir(folder)
+        write_atomic(stamp, b"")
+        return True
+
+    async def close(self) -> None:
+        pruning = self._pruning
+        if pruning is not None and pruning.get_loop() is asyncio.get_running_loop():
+            await asyncio.wait({pruning}, timeout=_PRUNING_S)
+            pruning.cancel()
+        if "sandbox" in self.__dict__:
+            await self.sandbox.close()
+        elif "paths" in self.__dict__:
+            self.paths.remove()
+
+
+def can_confine() -> bool:
+    """Whether the kernel can confine commands on the host."""
+    return landlock.available() and seccomp.available()
+
+
+def why_unusable(settings: Settings, choice: Choice) -> str:
+    """What to say where commands cannot run at all, because the configured sandbox is not
+    available; empty when it is, or none is required."""
+    if choice.backend or (settings.mode == "auto" and settings.backend == "auto"):
+        return ""
+    key = "mode" if settings.backend == "auto" else "backend"
+    return (
+        f"the configured sandbox cannot be used: {choice.reason}. Fix that, or set "
+        f"agents.defaults.sandbox.{key} to 'auto', or the mode to 'off'"
+    )
+
+
+def choose(settings: Settings, *, workspace: str, state: str) -> Choice:
+    """The backend for commands. Blocks: the first time on a machine, bwrap is tried."""
+    named = settings.backend
+    if named in _ELSEWHERE:
+        return Choice(None, f"the backend {named!r} is not supported; use auto")
+    if named in ("docker", "podman"):
+        from clawkit.sandbox.engine import why_not
+
+        if why := why_not(named):
+            return Choice(None, why)
+    if settings.access() == "rw" and os.path.realpath(workspace) in _SYSTEM_DIRS:
+        return Choice(
+            None, f"the workspace is {workspace!r}, and commands could change the system in it"
+        )
+    if named != "auto":
+        why = ""
+        if named == "bwrap":
+            why = why_no_bwrap(state, workspace)
+        elif named == "landlock":
+            why = why_no_landlock(settings, workspace)
+        return Choice(None, f"{named}: {why}") if why else Choice(named, "sandbox.backend names it")
+    if not (no_bwrap := why_no_bwrap(state, workspace)):
+        return Choice("bwrap", "it is the strongest that works here")
+    if not (no_landlock := why_no_landlock(settings, workspace)):
+        return Choice("landlock", f"bwrap: {no_bwrap}")
+    return Choice(None, f"bwrap: {no_bwrap}; landlock: {no_landlock}")
+
+
+def why_no_landlock(settings: Settings, workspace: str) -> str:
+    """Why Landlock cannot be used; empty when it can."""
+    if not landlock.available():
+        return "this kernel has no Landlock"
+    if not seccomp.available():
+        return "the system calls of this machine are not known"
+    if settings.network == "allowlist":
+        return "it cannot tell hosts apart, and sandbox.network is 'allowlist'"
+    if settings.access() == "rw" and own_code((workspace,)):
+        return (
+            "clawkit itself is installed in the workspace, and Landlock could not keep commands "
+            "from changing it; install clawkit elsewhere, or bubblewrap"
+        )
+    return ""
+
+
+def why_no_bwrap(state: str, workspace: str = "") -> str:
+    """Why bwrap cannot be used, for a workspace if one is given; empty when it can. Remembered
+    until bwrap or the kernel change, unless `state` is empty."""
+    if why := _probe_bwrap(state):
+        return why
+    with suppress(OSError):
+        if workspace and os.geteuid() == 0 and os.stat(workspace).st_uid != 0:
+            # Root in a user namespace has no power over files of others.
+            return "clawkit runs as root, and the workspace belongs to another user"
+    return ""
+
+
+def _probe_bwrap(state: str) -> str:
+    program = bwrap.find_bwrap()
+    if not program or not state:
+        return bwrap.why_not()
+    info = os.stat(program)
+    key = [program, info.st_mtime_ns, info.st_size, platform.release(), os.geteuid()]
+    for name in _NAMESPACE_SETTINGS:
+        with suppress(OSError), open(name, encoding="ascii") as setting:
+            key.append(setting.read(32).strip())
+    file = os.path.join(state, "cache", "bwrap.json")
+    with suppress(OSError, ValueError, TypeError, LookupError), open(file, "rb") as known:
+        found = json.loads(known.read(1 << 16))
+        if found["key"] == key:
+            return str(found["why"])
+    why = bwrap.why_not()
+    with suppress(OSError):
+        private_dir(os.path.dirname(file))
+        write_atomic(file, json.dumps({"key": key, "why": why}).encode())
+    return why

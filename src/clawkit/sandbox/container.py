@@ -1,0 +1,549 @@
+"""Containers of docker and podman, and commands in them.
+
+A program of clawkit's own in a container starts its commands. What that says is not trusted: the
+commands run beside it as its equals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import functools
+import json
+import os
+import secrets
+import shutil
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from clawkit.core.tasks import in_thread
+from clawkit.errors import ToolError
+from clawkit.process.environ import DEFAULT_PATH
+from clawkit.process.local_host import LocalHost, LocalRunning
+from clawkit.process.process_table import look
+from clawkit.process.protocols import Launch
+from clawkit.process.spawn_client import Server, SpawnClient
+from clawkit.sandbox import container_settings as made_with
+from clawkit.sandbox.container_settings import CODE, LINK, PACKAGE, EngineName, Plan
+from clawkit.sandbox.engine import Engine, end, finish
+from clawkit.sandbox.hidden_paths import secret_paths
+from clawkit.sandbox.paths import (
+    MountedFiles,
+    SandboxPaths,
+    portable,
+    process_dir,
+    slug_of,
+    sweep,
+    to_inside,
+)
+from clawkit.sandbox.protocols import Instance, Mount, SandboxUnavailableError
+from clawkit.store import private_dir, write_atomic
+
+_RECENT_S = 300.0
+_SETUP_S, _START_S = 900.0, 120.0
+_LOCK_POLL_S, _END_POLL_S = 0.02, 0.005
+_OWN_PROCESSES = 2
+"""In a container where nothing runs: its first process and what keeps it there."""
+_RECREATE = "run `clawkit sandbox recreate`"
+# A module has bytecode; a program that is started by its path is compiled each time.
+_BOOT = f"""import sys; sys.path.insert(0, {os.path.dirname(CODE)!r})
+from clawkit.process.spawn_server import main; main()"""
+
+
+class _State(msgspec.Struct, rename="pascal"):
+    running: bool
+
+
+class _Config(msgspec.Struct, rename="pascal"):
+    labels: dict[str, str] | None
+
+
+class ContainerInfo(msgspec.Struct, rename="pascal"):
+    """A container that exists, as the engine describes it."""
+
+    id: str
+    name: str
+    state: _State
+    config: _Config
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self.config.labels or {}
+
+
+class ContainerSandbox:
+    """One container, which is made when it is first needed and kept until it is pruned."""
+
+    def __init__(
+        self, backend: EngineName, paths: SandboxPaths, reason: str = "", program: str = ""
+    ) -> None:
+        """`reason` says why this backend was chosen, and `program` is the engine's. Raises
+        `SandboxUnavailableError`."""
+        self.backend: EngineName = backend
+        self._paths, self._reason = paths, reason
+        self.settings = paths.settings.docker
+        self.engine = Engine(backend, program)
+        slug = slug_of(f"{paths.scope}@{paths.state}")
+        self.name = made_with.make_name(self.settings.container_prefix, slug)
+        self.image = made_with.check_image(self.settings.image)
+        self._state = os.path.join(paths.state, "containers")
+        self._root = os.path.join(self._state, self.name)
+        self._mark = process_dir(self._root)
+        self._hint = ""
+        self._host = ContainerHost(self, paths)
+
+    @functools.cached_property
+    def plan(self) -> Plan:
+        """The container as it is to be. Makes private directories; blocks."""
+        paths, network = self._paths, self._paths.settings.network
+        if network == "allowlist":
+            raise SandboxUnavailableError(
+                f"{self.backend} cannot tell hosts apart; set agents.defaults.sandbox.network to "
+                "'none' or 'full', or use the backend bwrap"
+            )
+        try:
+            paths.get_ready()
+            folder, owner = os.path.realpath(paths.workdir), os.stat(paths.workspace)
+            if folder != paths.workspace and os.geteuid() == 0:
+                os.chown(folder, owner.st_uid, owner.st_gid)
+            private_dir(self._root)
+            os.makedirs(self.link_dir, exist_ok=True)
+            # Programs inside can connect to what they know the name of, and see no name.
+            os.chmod(self.link_dir, 0o311)  # noqa: S103
+            owner = os.stat(folder)
+        except OSError as error:
+            why = f"{error.filename!r}: {error.strerror}"
+            raise SandboxUnavailableError(f"the sandbox cannot use {why}") from None
+        homes = paths.context.homes
+        hidden = secret_paths(homes, paths.state, paths.settings)
+        place = made_with.Place(paths.workspace, paths.access, folder, self.link_dir, hidden, homes)
+        return made_with.make_plan(
+            self.backend,
+            self.settings,
+            place,
+            network="bridge" if network == "full" else "none",
+            user=f"{owner.st_uid}:{owner.st_gid}",
+        )
+
+    @property
+    def link_dir(self) -> str:
+        """Where servers in the container find a socket of ours."""
+        return os.path.join(self._root, "link")
+
+    @property
+    def workdir(self) -> str:
+        return self.plan.workdir
+
+    @property
+    def mounts(self) -> Sequence[Mount]:
+        return self.plan.mounts
+
+    async def prepare(self) -> None:
+        await self._host.connect()
+
+    def host(self) -> ContainerHost:
+        return self._host
+
+    def files(self) -> MountedFiles:
+        return MountedFiles(self._paths.context.files(self.mounts), self.mounts)
+
+    def describe(self) -> Mapping[str, Any]:
+        return {
+            "backend": self.backend,
+            "reason": self._reason,
+            **self._paths.describe(self.workdir, self.mounts),
+            "container": self.name,
+            "image": self.image,
+            "user": self.plan.user,
+            "network": self.plan.network,
+            "limits": {"memory": self.settings.memory, "cpus": self.settings.cpus},
+            "hints": [*self.plan.warnings, *filter(None, [self._hint])],
+            "gaps": self._gaps(),
+        }
+
+    def _gaps(self) -> list[str]:
+        """What a container does not prevent, for people."""
+        access = self._paths.access
+        gaps = {
+            "commands can fill the disk that the workspace is on": True,
+            "commands can fill the memory, unless docker.memory is set": not self.settings.memory,
+            "protected files can be changed while a command runs; that is reverted at its end": (
+                access == "rw"
+            ),
+            "files that tools.rules denies to the file tools can be read by commands": (
+                access != "none"
+            ),
+            "commands can reach every host on their network": self.plan.network != "none",
+        }
+        return [words for words, is_so in gaps.items() if is_so]
+
+    async def ensure(self) -> None:
+        """Have the container run as the settings want it. Raises `SandboxUnavailableError`."""
+        await in_thread(lambda: self.plan)
+        async with self._locked():
+            found = await self._find() if _read(self._path("made")) else None
+            if found is not None and not self._is_kept(found):
+                await self._discard(self.name)
+                found = None
+            if found is None:
+                await self._make()
+            elif not found.state.running:
+                await self.engine.demand("start", self.name)
+            os.makedirs(self._mark, exist_ok=True)
+            self.note_use()
+
+    def note_use(self) -> None:
+        """Remember that it was used just now."""
+        with suppress(FileNotFoundError):
+            os.utime(self._path("used"))
+
+    def _path(self, file: str, name: str = "") -> str:
+        return os.path.join(self._state, name or self.name, file)
+
+    @asynccontextmanager
+    async def _locked(self) -> AsyncIterator[None]:
+        """One process at a time makes or removes the container."""
+        # The file outlives the container, so that all wait for the same one.
+        lock = os.open(f"{self._root}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:  # another process has it
+                    await asyncio.sleep(_LOCK_POLL_S)
+            yield
+        finally:
+            os.close(lock)
+
+    async def _find(self) -> ContainerInfo | None:
+        done = await self.engine.call("inspect", "--type=container", self.name)
+        if done.code and "no such" not in done.said.lower():
+            raise self.engine.explain(done.said)
+        return None if done.code else _read_found(done.out)[0]
+
+    def _is_kept(self, found: ContainerInfo) -> bool:
+        """Whether a container can go on. Raises when it must not be replaced just now."""
+        self._hint = ""
+        if found.id != _read(self._path("made")):
+            return False  # it was never finished
+        if found.labels.get("clawkit.configHash") == self.plan.config_hash:
+            return True
+        if time.time() - _time_of(self._path("used")) > _RECENT_S and not self._others(self.name):
+            return False
+        if found.labels.get("clawkit.mountHash") != self.plan.mount_hash:
+            raise SandboxUnavailableError(
+                f"the mounts of the container {self.name!r} have changed in the settings, and it "
+                f"was used just now; {_RECREATE}"
+            )
+        self._hint = f"the container was made with other settings; to use them, {_RECREATE}"
+        return True
+
+    async def _make(self) -> None:
+        labels = {
+            "sandbox": 1,
+            "scope": self._paths.scope,
+            "home": self._paths.state,
+            "createdAtMs": int(time.time() * 1000),
+            "configHash": self.plan.config_hash,
+            "mountHash": self.plan.mount_hash,
+        }
+        with tempfile.NamedTemporaryFile(dir=self._root, prefix="env-") as file:  # mode 0600
+            for name, value in self.settings.env.items():
+                file.write(os.fsencode(f"{name}={value}\n"))
+            file.flush()
+            command = [
+                *("run", "--detach", "--pull=never", f"--name={self.name}", "--no-healthcheck"),
+                *(f"--label=clawkit.{name}={value}" for name, value in labels.items()),
+                *self.plan.arguments,
+                *(f"--env-file={file.name}", "--entrypoint=sleep", self.image, "infinity"),
+            ]
+            done = await self.engine.call(*command)
+            if done.code and "already in use" in done.said:
+                # It was left behind by a process that was killed.
+                await self._discard(self.name)
+                done = await self.engine.call(*command)
+        try:
+            if done.code:
+                raise self.engine.explain(done.said, self.image)
+            await self._set_up()
+        except BaseException:
+            await self._discard(self.name)
+            raise
+        write_atomic(self._path("used"), b"")
+        write_atomic(self._path("made"), done.out.split()[-1].encode())
+
+    async def _set_up(self) -> None:
+        given = self.settings.setup_command or ""
+        text = given if isinstance(given, str) else "\n".join(given)
+        shell = ("exec", self.name, "/bin/sh", "-lc", text)
+        if text and (done := await self.engine.call(*shell, timeout_s=_SETUP_S)).code:
+            said = (done.said or done.out).strip()[-1_000:]
+            raise SandboxUnavailableError(
+                f"{made_with.KEY}.setupCommand failed with exit code {done.code}: {said}"
+            )
+
+    def _others(self, name: str) -> list[str]:
+        """Other processes of clawkit that use a container."""
+        running = sweep(os.path.join(self._state, name))
+        return [each for each in running if each != os.path.basename(self._mark)]
+
+    async def stop(self) -> None:
+        """End everything in it. The next command starts it again."""
+        with suppress(SandboxUnavailableError):
+            await self.engine.call("kill", self.name)
+
+    async def _discard(self, name: str) -> None:
+        with suppress(OSError):
+            os.unlink(self._path("made", name))
+        done = await self.engine.call("rm", "--force", "--volumes", name)
+        if done.code and "no such" not in done.said.lower():
+            raise self.engine.explain(done.said)
+
+    async def list(self) -> Sequence[Instance]:
+        ours = f"--filter=label=clawkit.home={self._paths.state}"
+        ids = await self.engine.demand("ps", "-aq", ours)
+        if not ids.split():
+            return []
+        # One may be removed meanwhile, which is no reason to leave out the others.
+        done = await self.engine.call("inspect", "--type=container", *ids.split())
+        return [self._to_instance(each) for each in _read_found(done.out)]
+
+    def _to_instance(self, found: ContainerInfo) -> Instance:
+        labels, is_own = found.labels, found.name == self.name
+        return Instance(
+            found.name,
+            self.backend,
+            labels.get("clawkit.scope", ""),
+            created=int(labels.get("clawkit.createdAtMs", "0")) / 1000,
+            used=_time_of(self._path("used", found.name)),
+            running=bool(self._others(found.name)) or (is_own and self._host.is_open),
+            outdated=is_own and labels.get("clawkit.configHash") != self.plan.config_hash,
+        )
+
+    async def remove(self, name: str) -> None:
+        if name not in {each.name for each in await self.list()}:
+            raise ToolError(f"unknown sandbox {name!r}; see `clawkit sandbox list`")
+        if self._others(name):
+            raise ToolError(f"the sandbox {name!r} is in use; end its sessions first")
+        if name == self.name:
+            await self._host.close()
+            self.__dict__.pop("plan", None)
+        await self._discard(name)
+        with suppress(OSError):
+            os.chmod(self._path("link", name), 0o700)
+        await in_thread(shutil.rmtree, os.path.join(self._state, name), ignore_errors=True)
+
+    async def close(self) -> None:
+        await self._host.close()
+        await in_thread(self._paths.remove)
+        try:
+            os.rmdir(self._mark)
+        except FileNotFoundError:  # it was not used
+            return
+        with suppress(ToolError):
+            async with self._locked():
+                done = await self.engine.call("top", self.name)
+                left = len(done.out.splitlines()) - 1 - _OWN_PROCESSES
+                if left > 0 and not done.code and not self._others(self.name):
+                    await self.stop()
+
+
+def _read_found(text: str) -> list[ContainerInfo]:
+    try:
+        found = msgspec.json.decode(text, type=list[ContainerInfo])
+    except msgspec.MsgspecError:
+        raise SandboxUnavailableError("the engine describes containers in an unknown way") from None
+    return [structs.replace(each, name=each.name.lstrip("/")) for each in found]
+
+
+def _read(path: str) -> str:
+    with suppress(OSError), open(path, encoding="utf-8") as file:
+        return file.read(256)
+    return ""
+
+
+def _time_of(path: str) -> float:
+    with suppress(OSError):
+        return os.stat(path).st_mtime
+    return 0.0
+
+
+class _Hello(msgspec.Struct):
+    """What commands find inside."""
+
+    env: dict[str, str]
+    bash: bool
+
+
+class ContainerHost(LocalHost):
+    """Runs commands in a container, by a server in it that belongs to this process."""
+
+    name = "sandbox"
+    confines = False
+
+    def __init__(self, sandbox: ContainerSandbox, paths: SandboxPaths) -> None:
+        guard = paths.guard if paths.access == "rw" else None
+        limit = paths.context.max_processes
+        super().__init__(paths.context.spool_dir, max_processes=limit, guard=guard)
+        self._sandbox = sandbox
+        self._env: Mapping[str, str] = {}
+        self._starting = asyncio.Lock()
+        self._ending: asyncio.Task[None] | None = None
+        self._is_closing = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has a server."""
+        return self._client is not None and self._client.is_open
+
+    def _is_guarded(self, launch: Launch) -> bool:
+        return True
+
+    def prepare(self) -> None:
+        """Nothing: a command that is then refused must not start a container."""
+
+    async def start(self, launch: Launch, id_: str) -> LocalRunning:
+        if launch.detach:
+            raise ToolError("a container cannot keep commands running when clawkit ends")
+        if launch.hold is not None or launch.programs is not None:
+            raise ToolError("a container cannot widen or narrow what one command may do")
+        sandbox = self._sandbox
+        if launch.typed:  # what clawkit made of it may name a program of its own
+            launch = launch._replace(text=launch.text.replace(f"{PACKAGE}/", f"{CODE}/"))
+        cwd = to_inside(launch.cwd, sandbox.mounts)
+        running = await super().start(launch._replace(cwd=cwd), id_)
+        guard = running.after
+
+        def after() -> tuple[str, ...]:
+            sandbox.note_use()
+            lost = ("The container was stopped while the command ran.",) if running.is_lost else ()
+            return (*lost, *(guard() if guard is not None else ()))
+
+        running.after = after
+        return running
+
+    async def _client_for(self, launch: Launch) -> SpawnClient:
+        return await self.connect()
+
+    async def _run(
+        self, client: SpawnClient, launch: Launch, id_: str, streams: Sequence[int], **how: str
+    ) -> LocalRunning:
+        env = {**self._env, **portable(launch.env)}
+        return await super()._run(client, launch._replace(env=env), id_, streams, **how)
+
+    async def connect(self) -> SpawnClient:
+        """The server, which is started when there is none. Raises `SandboxUnavailableError`."""
+        client = self._client
+        if client is not None and client.loop is not asyncio.get_running_loop():
+            client.drop()
+            self._client, self._ending, self._starting = None, None, asyncio.Lock()
+        elif client is not None and client.is_open:
+            return client
+        async with self._starting:
+            if self._client is None or not self._client.is_open:
+                if self._ending is not None:
+                    await self._ending
+                self._ending, self._is_closing = None, False
+                await self._sandbox.ensure()
+                self._client = SpawnClient(await self._start_server())
+            return self._client
+
+    async def _start_server(self) -> Server:
+        """Have a server started in the container, which connects to a socket of ours."""
+        sandbox, name = self._sandbox, secrets.token_hex(16)
+        has_network = sandbox.plan.network != "none"
+        options = json.dumps({"connect": True, "internet": has_network, "unix": True})
+        program = ("python3", "-I", "-S", "-c", _BOOT, options)
+        folder = os.open(sandbox.link_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        place = f"/proc/self/fd/{folder}/{name}"  # the whole path may be too long
+        try:
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(place)
+                os.chmod(place, 0o666)  # noqa: S103  # its directory is closed to others
+                listener.listen(1)
+                listener.setblocking(False)
+                process = await sandbox.engine.start("exec", "-i", sandbox.name, *program)
+                met, is_late = None, False
+                try:
+                    async with asyncio.timeout(_START_S):
+                        met = await _meet(process, listener, f"{LINK}/{name}")
+                except TimeoutError:
+                    is_late = True
+                except (ValueError, OSError):
+                    pass
+                finally:
+                    await end(process)  # what it started inside goes on
+                    said = (await finish(process)).said
+        finally:
+            with suppress(OSError):
+                os.unlink(name, dir_fd=folder)
+            os.close(folder)
+        if met is None:
+            raise SandboxUnavailableError(
+                f"the container did not answer within {_START_S:g} s; the machine may be overloaded"
+                if is_late
+                else f"commands cannot run in the image {sandbox.image!r}: it must have python3 "
+                "3.10 or newer; `clawkit sandbox build` makes the standard image "
+                f"({said.strip()[-300:]})"
+            )
+        hello, connection = met
+        own = {"HOME": "/tmp", **sandbox.settings.env}  # noqa: S108  # it belongs to the container
+        self._env = {"PATH": DEFAULT_PATH, **hello.env, **own}
+        self._shell = ("/bin/bash", "--noprofile", "--norc") if hello.bash else ("/bin/sh",)
+        return Server(connection, self._on_lost, _make_wait(connection))
+
+    def _on_lost(self) -> None:
+        if not self._is_closing and self._ending is None:
+            # What it started may go on, and only the end of the container is the end of all.
+            self._ending = asyncio.get_running_loop().create_task(self._sandbox.stop())
+
+    async def _settle(self) -> None:
+        if self._ending is not None:
+            await asyncio.wait({self._ending})
+
+    async def _close_clients(self) -> None:
+        self._is_closing = True
+        await super()._close_clients()
+        if self._ending is not None:
+            await self._ending
+            self._ending = None
+
+
+async def _meet(
+    process: Process, listener: socket.socket, path: str
+) -> tuple[_Hello, socket.socket]:
+    """Tell a server where to connect to; what it says, and the connection. Raises ValueError or
+    OSError when there is none."""
+    if process.stdin is None or process.stdout is None:
+        raise ValueError
+    process.stdin.write(f"{path}\n".encode())
+    hello = msgspec.json.decode(await process.stdout.readline(), type=_Hello)
+    connection, _ = await asyncio.get_running_loop().sock_accept(listener)
+    return hello, connection
+
+
+def _make_wait(connection: socket.socket) -> Callable[[float], None]:
+    """What waits for the end of the process at the other side, where it can be seen."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid: int = struct.unpack("3i", raw)[0]
+    first = look(pid)
+
+    def wait(seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while first and (now := look(pid)) and now.started == first.started and not now.gone:
+            if time.monotonic() > until:
+                raise subprocess.TimeoutExpired("spawn server", seconds)
+            time.sleep(_END_POLL_S)
+
+    return wait

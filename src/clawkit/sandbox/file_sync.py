@@ -1,0 +1,399 @@
+"""Two copies of a directory on two machines: what has to be copied where, and how one is changed.
+
+The local side wins a conflict; the other version is kept beside it, and the conflict is reported.
+In both copies no link is ever followed, and a file that changed since it was looked at is left
+alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+import re
+import stat
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from typing import Literal, NamedTuple
+
+from clawkit.errors import ToolError, ToolInputError
+from clawkit.fs.containment import O_PATH
+from clawkit.fs.roots import look, opened
+from clawkit.fs.staged_file import temp_name
+from clawkit.text import human_size
+
+Kind = Literal["file", "directory", "link"]
+MAX_ENTRIES = 200_000
+MAX_BYTES = 1024**3
+MAX_FILE = 256 * 1024**2
+"""A larger file stays where it is, and is reported."""
+_MAX_PATH, _MAX_NAME = 4_096, 255
+_SHA = re.compile(r"[0-9a-f]{64}")
+_CLASH = "a directory on one side and a file on the other; both were left as they are"
+_FRESH_NS = 50_000_000
+"""A file that was changed so shortly before it was read may change again at the same time stamp."""
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_TEMPORARY = re.compile(r"\.clawkit-.*\.(tmp|old)")
+"""What a change leaves beside a file for a moment."""
+Signature = tuple[int, ...]
+Hashes = Mapping[str, tuple[Signature, str]]
+
+
+class Entry(NamedTuple):
+    """One file, as far as it is compared."""
+
+    kind: Kind
+    mode: int = 0
+    """0o644 or 0o755 for a file: the other bits belong to one machine."""
+    size: int = 0
+    sha256: str = ""
+    """Of a file's content."""
+    target: str = ""
+    """Where a link points."""
+
+
+Manifest = Mapping[str, Entry]
+"""By path from the directory, with `/` between names."""
+Step = tuple[str, Entry | None]
+"""A path, and what it is to be; None deletes it."""
+DIRECTORY = Entry("directory")
+
+
+class Plan(NamedTuple):
+    """What gets both sides there, in order."""
+
+    to_local: Sequence[Step]
+    to_remote: Sequence[Step]
+    conflicts: Mapping[str, str]
+    """Paths whose two sides could not simply be made the same, and what was done."""
+    source: Mapping[str, str]
+    """Where the remote side has the content of a path, if it has it under another one."""
+
+
+def plan(base: Manifest, local: Manifest, remote: Manifest) -> Plan:
+    """`base` is what both sides held when they were last the same. With the remote side as `base`,
+    that side becomes what the local one is."""
+    final: dict[str, Entry] = {}
+    conflicts: dict[str, str] = {}
+    source: dict[str, str] = {}
+    for path in sorted({*base, *local, *remote}):
+        old, ours, theirs = base.get(path), local.get(path), remote.get(path)
+        kept = theirs if ours == old else ours
+        if kept is not None:
+            final[path] = kept
+        if theirs in (old, ours) or ours == old:
+            continue
+        if theirs is None:
+            conflicts[path] = "changed here and deleted on the remote side; it was put back there"
+        elif ours is None and theirs == DIRECTORY:
+            final[path] = theirs
+        elif DIRECTORY in (ours, theirs):
+            conflicts[path] = _CLASH
+        elif ours is None or _content(ours) != _content(theirs):
+            aside = _aside(path, theirs)
+            final[aside], source[aside] = theirs, path
+            how = "deleted here and changed" if ours is None else "changed here and"
+            conflicts[path] = f"{how} on the remote side, whose version is now {aside!r}"
+    # A directory that one side deleted comes back when the other has something new in it.
+    for path in list(final):
+        for above in _above(path):
+            if final.setdefault(above, DIRECTORY) != DIRECTORY:
+                conflicts[above] = _CLASH
+    clashes = {path for path, what in conflicts.items() if what == _CLASH}
+    final, ours_, theirs_ = (without(each, clashes) for each in (final, local, remote))
+    return Plan(tuple(_steps(ours_, final)), tuple(_steps(theirs_, final)), conflicts, source)
+
+
+def _steps(have: Manifest, final: Manifest) -> Iterator[Step]:
+    """Deletions come first, the deepest first; then directories before what is in them."""
+    for path in sorted(have, reverse=True):
+        new, old = final.get(path), have[path]
+        if new is None or (new != old and DIRECTORY in (new, old)):
+            yield path, None
+    for path in sorted(final):
+        if have.get(path) != final[path]:
+            yield path, final[path]
+
+
+def refuse(plan: Plan, explain: Callable[[str, Entry | None], str]) -> Plan:
+    """Without the steps to the local side that must not be taken, by a reason for each."""
+    refused: dict[str, str] = {}
+    for path, entry in plan.to_local:
+        above = (refused[each] for each in _above(path) if each in refused)
+        if why := explain(path, entry) or next(above, ""):
+            refused[path] = why
+    words = "not taken over from the remote side"
+    more = {path: f"{words}: {why}" for path, why in refused.items()}
+    return leave(plan, refused)._replace(conflicts={**plan.conflicts, **more})
+
+
+def leave(plan: Plan, paths: Collection[str]) -> Plan:
+    """Without any step to some paths. The remote version of a conflict is not overwritten when it
+    could not be kept beside the local one."""
+    left = {*paths, *(plan.source[path] for path in paths if path in plan.source)}
+    to_local, to_remote = (
+        tuple(step for step in steps if step[0] not in left)
+        for steps in (plan.to_local, plan.to_remote)
+    )
+    return plan._replace(to_local=to_local, to_remote=to_remote)
+
+
+def take(have: Manifest, steps: Iterable[Step]) -> dict[str, Entry]:
+    """What is there after some steps."""
+    now = dict(have)
+    for path, entry in steps:
+        now.pop(path, None)
+        if entry is not None:
+            now[path] = entry
+    return now
+
+
+def next_base(base: Manifest, local: Manifest, remote: Manifest) -> dict[str, Entry]:
+    """What both sides hold; where they differ, what they held last."""
+    same = {path: entry for path, entry in local.items() if remote.get(path) == entry}
+    open_ = {path: base[path] for path in base if local.get(path) != remote.get(path)}
+    return same | open_
+
+
+def without(manifest: Manifest, skipped: Collection[str]) -> dict[str, Entry]:
+    """What is not, and not in, some paths."""
+    left = set(skipped)
+    return {
+        path: entry
+        for path, entry in manifest.items()
+        if path not in left and left.isdisjoint(_above(path))
+    }
+
+
+def explain_link(path: str, entry: Entry | None) -> str:
+    """Why a link is not made on this machine; empty when it may be."""
+    if entry is None or entry.kind != "link":
+        return ""
+    leads = posixpath.normpath(posixpath.join(posixpath.dirname(path), entry.target))
+    if entry.target.startswith("/") or leads == ".." or leads.startswith("../"):
+        return "it is a link that points outside the workspace"
+    return ""
+
+
+def check_manifest(entries: Sequence[tuple[str, Kind, int, int, str, str]]) -> dict[str, Entry]:
+    """What a machine says that it holds. Raises `ToolError` for anything out of order."""
+    if len(entries) > MAX_ENTRIES or sum(each[3] for each in entries) > MAX_BYTES:
+        raise ToolError(f"the remote side sent more than {MAX_ENTRIES:,} files or 1 GiB")
+    found: dict[str, Entry] = {}
+    for path, kind, mode, size, sha256, target in entries:
+        entry = Entry(kind, mode, size, sha256, target)
+        if path in found or not (_is_path(path) and _is_valid(entry)):
+            raise ToolError(f"the remote side sent an invalid entry: {path[:200]!r}")
+        found[path] = entry
+    for path in found:
+        if any(found.get(above) != DIRECTORY for above in _above(path)):
+            raise ToolError(f"the remote side sent {path[:200]!r} without its directory")
+    return found
+
+
+def _is_text(text: str) -> bool:
+    try:
+        return 0 < len(_encode(text)) <= _MAX_PATH and "\0" not in text
+    except UnicodeEncodeError:
+        return False
+
+
+def _is_path(path: str) -> bool:
+    names = _encode(path).split(b"/") if _is_text(path) else [b""]
+    return all(0 < len(name) <= _MAX_NAME and name not in (b".", b"..") for name in names)
+
+
+def _is_valid(entry: Entry) -> bool:
+    kind, mode, size, sha256, target = entry
+    if kind == "file":
+        is_file = mode in (0o644, 0o755) and 0 <= size <= MAX_FILE
+        return is_file and not target and _SHA.fullmatch(sha256) is not None
+    if kind == "link":
+        return entry == Entry("link", target=target) and _is_text(target)
+    return entry == DIRECTORY
+
+
+def _content(entry: Entry) -> tuple[str, ...]:
+    return entry.kind, entry.sha256, entry.target
+
+
+def _aside(path: str, entry: Entry) -> str:
+    folder, name = posixpath.split(path)
+    digest = entry.sha256 or hashlib.sha256(_encode(entry.target)).hexdigest()
+    suffix = f".remote-conflict-{digest[:8]}"
+    while len(_encode(name + suffix)) > _MAX_NAME:
+        name = name[:-1]
+    return posixpath.join(folder, name + suffix)
+
+
+def _above(path: str) -> Iterator[str]:
+    while path := posixpath.dirname(path):
+        yield path
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+class Mirror:
+    """The files below a directory. Everything here blocks."""
+
+    def __init__(self, root: str, hidden: Collection[str] = ()) -> None:
+        """What is `hidden`, by absolute path, stays out with all that is in it."""
+        self._root = os.path.realpath(root)
+        self._hidden = frozenset(hidden)
+        self._hashes: dict[str, tuple[Signature, str]] = {}
+        self._seen: dict[str, Signature] = {}
+        self.skipped: dict[str, str] = {}
+        """What the last scan could not look at, and why; with all that is in it."""
+
+    def scan(self) -> dict[str, Entry]:
+        """Everything that is there. Raises `ToolError` when it is too much."""
+        found: dict[str, Entry] = {}
+        self._seen, self.skipped = {}, {}
+        old, self._hashes = self._hashes, {}
+        total, folders = 0, ["."]
+        while folders:
+            folder = folders.pop()
+            for path, entry in self._scan_folder(folder, old):
+                found[path] = entry
+                total += entry.size
+                if entry == DIRECTORY:
+                    folders.append(path)
+            if len(found) > MAX_ENTRIES or total > MAX_BYTES:
+                raise ToolError(
+                    f"{self._root!r} is too large to be copied: the ssh sandbox takes at most "
+                    f"{MAX_ENTRIES:,} files of {human_size(MAX_BYTES)} in all. Use a smaller "
+                    "workspace, or set sandbox.workspaceAccess to 'none'"
+                )
+        return found
+
+    def _scan_folder(self, folder: str, old: Hashes) -> Iterator[tuple[str, Entry]]:
+        try:
+            with opened(self._root, folder, _READ | os.O_DIRECTORY) as fd:
+                for name in os.listdir(fd):
+                    path = name if folder == "." else f"{folder}/{name}"
+                    if _TEMPORARY.fullmatch(name) or f"{self._root}/{path}" in self._hidden:
+                        continue
+                    info = look(name, fd)
+                    entry = None if info is None else self._look(fd, path, info, old)
+                    if info is not None and entry is not None:
+                        self._seen[path] = _sign(info)
+                        yield path, entry
+        except (OSError, ToolInputError) as error:
+            if folder == ".":
+                # It must not look as if everything in it had been deleted.
+                raise ToolError(f"{self._root!r} cannot be read: {error}") from None
+            if not isinstance(error, FileNotFoundError):
+                self.skipped[folder] = "it cannot be read, or was replaced meanwhile"
+
+    def _look(self, folder: int, path: str, info: os.stat_result, old: Hashes) -> Entry | None:
+        name = os.path.basename(path)
+        if stat.S_ISDIR(info.st_mode):
+            return DIRECTORY
+        if stat.S_ISLNK(info.st_mode):
+            return Entry("link", target=os.readlink(name, dir_fd=folder))
+        if not stat.S_ISREG(info.st_mode):
+            return None
+        if info.st_size > MAX_FILE:
+            self.skipped[path] = f"it is larger than {human_size(MAX_FILE)}"
+            return None
+        signature = _sign(info)
+        known, sha256 = old.get(path, ((), ""))
+        if known != signature:
+            data = _read(folder, name, info)
+            if data is None:
+                self.skipped[path] = "it cannot be read, or was changed meanwhile"
+                return None
+            sha256 = hashlib.sha256(data).hexdigest()
+        if time.time_ns() - info.st_ctime_ns > _FRESH_NS:
+            self._hashes[path] = signature, sha256
+        return Entry("file", 0o755 if info.st_mode & 0o100 else 0o644, info.st_size, sha256)
+
+    def read(self, paths: Iterable[str]) -> dict[str, bytes]:
+        """The content of files, of those that can be read."""
+        found = {}
+        for path in paths:
+            with suppress(OSError, ToolInputError), self._open_parent(path) as folder:
+                name = os.path.basename(path)
+                info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                is_file = stat.S_ISREG(info.st_mode) and info.st_size <= MAX_FILE
+                if is_file and (data := _read(folder, name, info)) is not None:
+                    found[path] = data
+        return found
+
+    def apply(self, steps: Sequence[Step], contents: Mapping[str, bytes]) -> dict[str, str]:
+        """Take steps, in order; what could not be done, with the reason."""
+        failed: dict[str, str] = {}
+        for path, entry in steps:
+            try:
+                with self._open_parent(path) as folder:
+                    self._take(folder, path, entry, contents.get(path))
+            except OSError as error:
+                failed[path] = (error.strerror or str(error)).lower()
+            except ToolInputError:
+                failed[path] = "a directory above it was replaced by a link"
+        return failed
+
+    def _take(self, folder: int, path: str, entry: Entry | None, data: bytes | None) -> None:
+        name, temp = os.path.basename(path), temp_name()
+        now, seen = look(name, folder), self._seen.get(path)
+        if seen != (now and _sign(now)):
+            raise OSError(0, "it was changed meanwhile")
+        if entry is None and now is not None:
+            (os.rmdir if stat.S_ISDIR(now.st_mode) else os.unlink)(name, dir_fd=folder)
+        elif entry == DIRECTORY and now is None:
+            os.mkdir(name, dir_fd=folder)
+        elif entry is not None and entry != DIRECTORY:
+            try:
+                if entry.kind == "link":
+                    os.symlink(entry.target, temp, dir_fd=folder)
+                else:
+                    _write(folder, temp, entry, data, now)
+                os.replace(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except OSError:
+                with suppress(OSError):
+                    os.unlink(temp, dir_fd=folder)
+                raise
+        self._seen.pop(path, None)
+        self._hashes.pop(path, None)
+        if entry is not None and (made := look(name, folder)) is not None:
+            self._seen[path] = _sign(made)
+
+    def _open_parent(self, path: str) -> AbstractContextManager[int]:
+        return opened(self._root, os.path.dirname(path) or ".", O_PATH | os.O_DIRECTORY)
+
+
+def _sign(info: os.stat_result) -> Signature:
+    """Another one whenever something was changed or replaced; of a directory, only replaced."""
+    if stat.S_ISDIR(info.st_mode):
+        return (info.st_ino,)
+    return info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_mode
+
+
+def _read(folder: int, name: str, info: os.stat_result) -> bytes | None:
+    """The content of the file that was looked at; None when it is another one by now."""
+    try:
+        fd = os.open(name, _READ, dir_fd=folder)
+    except OSError:
+        return None
+    with open(fd, "rb") as file:
+        data = file.read(info.st_size + 1)
+        return data if _sign(os.fstat(fd)) == _sign(info) and len(data) == info.st_size else None
+
+
+def _write(
+    folder: int, temp: str, entry: Entry, data: bytes | None, now: os.stat_result | None
+) -> None:
+    """A new file, with the mode of the one that it replaces as far as the entry says nothing."""
+    if data is None or hashlib.sha256(data).hexdigest() != entry.sha256:
+        raise OSError(0, "its content was changed meanwhile")
+    with open(os.open(temp, _WRITE, 0o666, dir_fd=folder), "wb") as file:
+        file.write(data)
+        like = now if now and stat.S_ISREG(now.st_mode) else os.fstat(file.fileno())
+        mode = like.st_mode & 0o777
+        # Those who may read it may run it.
+        runs = (mode & 0o444) >> 2
+        os.fchmod(file.fileno(), mode | runs if entry.mode & 0o100 else mode & ~0o111)

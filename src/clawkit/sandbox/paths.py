@@ -1,0 +1,347 @@
+"""The paths of one sandbox: its names, private directories and mounts, and what commands reach."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from glob import glob
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from clawkit.config.section import SecretInput
+from clawkit.config.sections.sandbox import Sandbox as Settings
+from clawkit.errors import ToolAuthorizationError
+from clawkit.fs.protected_files import Protection
+from clawkit.fs.protocols import Change, Changed, File, FileSystem, Listing
+from clawkit.fs.roots import is_below
+from clawkit.net.host_rules import PACKAGES
+from clawkit.process.landlock import Hold
+from clawkit.process.process_table import look
+from clawkit.process.protocols import Grants
+from clawkit.sandbox.hidden_paths import PROGRAM, own_code, secret_paths
+from clawkit.sandbox.protected_files import ProtectedFiles
+from clawkit.sandbox.protocols import Mount, SandboxUnavailableError
+from clawkit.store import private_dir
+
+if TYPE_CHECKING:
+    from clawkit.fs.protocols import Start
+    from clawkit.sandbox.bwrap import AskHost
+
+Scope = Literal["session", "agent", "shared"]
+REVERTED = "reverted"
+"""Beside the directories of sandboxes: what was reverted or removed because it is protected."""
+CREATED = "created"
+"""A file with the name of the backend, as old as the sandbox: directories only tell their last
+change."""
+_MAX_SLUG = 32
+_PROCESS = re.compile(r"run-(\d+)-(\d+)-[0-9a-f]+")
+_LOOK_S = 1.0
+"""Seconds for which the list of existing secret paths is taken to be true."""
+_DEVICES = ("/dev", "/run")
+"""Devices, sockets and run-time secrets; a backend adds what programs need of them."""
+_RESOLVER = (
+    "/run/systemd/resolve/stub-resolv.conf",
+    "/run/systemd/resolve/resolv.conf",
+    "/run/resolvconf/resolv.conf",
+    "/run/NetworkManager/resolv.conf",
+)
+_LOCAL_NAMES = re.compile(
+    "HOME|PATH|TE?MP(DIR)?|USER|LOGNAME|SHELL|(OLD)?PWD|(WAYLAND_)?DISPLAY|XAUTHORITY|CARGO_HOME|"
+    "RUSTUP_HOME|GO(MOD)?CACHE|GOPATH|(PIP|UV)_CACHE_DIR|npm_config_cache|VIRTUAL_ENV|NODE_PATH|"
+    "PYTHONPATH|LD_.*|XDG_.*|SSH_.*|DBUS_.*"
+)
+
+
+def scope_key(scope: Scope, *, agent: str, session: str, workspace: str) -> str:
+    """What shares one sandbox: everything, an agent's sessions in a workspace, or a session."""
+    if scope == "shared":
+        return "shared"
+    place = hashlib.sha256(os.path.realpath(workspace).encode("utf-8", "surrogateescape"))
+    about = f"agent:{agent}" if scope == "agent" else session
+    return f"{about}:workspace:{place.hexdigest()[:32]}"
+
+
+def slug_of(key: str) -> str:
+    """A name for files and containers, the same for the same key."""
+    plain = re.sub(r"[^a-z0-9]+", "-", key.lower()).strip("-")[:_MAX_SLUG].strip("-")
+    digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    return f"{plain or 'sandbox'}-{digest}"
+
+
+def process_dir(root: str) -> str:
+    """A directory for this process alone. Its name tells whether the process still runs."""
+    found = look(os.getpid())
+    started = found.started if found is not None else 0
+    return os.path.join(root, f"run-{os.getpid()}-{started}-{os.urandom(3).hex()}")
+
+
+def sweep(root: str) -> list[str]:
+    """The directories of processes that still run; those of others are removed."""
+    running: list[str] = []
+    for name in glob("run-*", root_dir=root):
+        if (own := _PROCESS.fullmatch(name)) is None:
+            continue
+        found = look(int(own[1]))
+        if found is not None and found.started == int(own[2]):
+            running.append(name)
+        else:
+            shutil.rmtree(os.path.join(root, name), ignore_errors=True)
+    return running
+
+
+class SandboxContext(NamedTuple):
+    """What a sandbox is made from, beside its settings."""
+
+    workspace: str
+    state: str
+    """clawkit's home."""
+    homes: Sequence[str]
+    spool_dir: str
+    files: Callable[[Sequence[Mount]], SearchableFiles]
+    """Makes the file system that the file tools work on."""
+    agent: str = ""
+    session: str = ""
+    max_processes: int = 1_000
+    denied: Callable[[], Sequence[str]] = tuple
+    """Finds files that rules deny to the file tools."""
+    own: Sequence[str] = ()
+    """Files and directories of clawkit's that are not in its home."""
+    ask_host: AskHost | None = None
+    """Asks a person about a host that is not allowed."""
+    reveal: Callable[[SecretInput], str] = str
+    """The value of a secret in the settings."""
+    protection: Protection = Protection()
+
+
+class SandboxPaths:
+    """What of this machine the commands of one scope can see and change."""
+
+    def __init__(
+        self, settings: Settings, context: SandboxContext, scope: str, backend: str = "host"
+    ) -> None:
+        """`scope` is the key of what shares private directories."""
+        self.settings = settings
+        self.context = context
+        self.scope = scope
+        self.name = slug_of(scope)
+        self.backend = backend
+        self.workspace = os.path.realpath(context.workspace)
+        self.state = os.path.realpath(context.state)
+        self.access = settings.access()
+        start = f"{self.workspace.rstrip('/')}/"
+        own = map(os.path.realpath, context.own)
+        self._own_files = tuple(path for path in own if path.startswith(start))
+        self._root = os.path.join(self.state, "sandboxes", self.name)
+        self._private = process_dir(self._root)
+        self.cache = os.path.join(self._root, "cache")
+        self.tmp = os.path.join(self._private, "tmp")
+        self.empty = os.path.join(self._private, "empty")
+        """A file that stands for hidden ones."""
+        self._secrets: tuple[str, ...] = ()
+        self._looked = -_LOOK_S
+        self._is_ready = False
+
+    @property
+    def workdir(self) -> str:
+        """The directory that commands start in."""
+        if self.access == "rw":
+            return self.workspace
+        root = self.settings.workspace_root or os.path.join(self.state, "sandboxes")
+        return os.path.join(os.path.expanduser(root), self.name, "workspace")
+
+    @property
+    def mounts(self) -> Sequence[Mount]:
+        own = Mount(self.workdir, self.workdir, True)
+        if self.access == "ro":
+            return (Mount(self.workspace, self.workspace, False), own)
+        return (own,)
+
+    @functools.cached_property
+    def guard(self) -> ProtectedFiles:
+        """Restores the protected files of the workspace that commands change, wherever they run."""
+        home = self.context.homes[0] if self.context.homes else ""
+        aside = os.path.join(self.state, "sandboxes", REVERTED)
+        return ProtectedFiles(self.workspace, home=home, aside=aside, own=self._own_files)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Where programs are to keep temporary files and caches."""
+        cache = self.cache
+        return {
+            **dict.fromkeys(("TMPDIR", "TMP", "TEMP"), self.tmp),
+            "XDG_CACHE_HOME": cache,
+            "PIP_CACHE_DIR": f"{cache}/pip",
+            "UV_CACHE_DIR": f"{cache}/uv",
+            "npm_config_cache": f"{cache}/npm",
+            "YARN_CACHE_FOLDER": f"{cache}/yarn",
+            "CARGO_HOME": f"{cache}/cargo",
+            "GOCACHE": f"{cache}/go-build",
+            "GOMODCACHE": f"{cache}/go-mod",
+            "GOFLAGS": "-modcacherw",
+        }
+
+    def get_ready(self) -> None:
+        """Make the private directories. Raises `SandboxUnavailableError`."""
+        if self._is_ready:
+            return
+        own = [mount.source for mount in self.mounts if mount.source != self.workspace]
+        try:
+            sweep(self._root)
+            for path in (self.tmp, self.cache, *own):
+                private_dir(path)
+            for file, text in ((self.empty, ""), (os.path.join(self._root, CREATED), self.backend)):
+                if not os.path.exists(file):
+                    with open(file, "w", encoding="ascii") as made:
+                        made.write(text)
+        except OSError as error:
+            raise SandboxUnavailableError(
+                f"the sandbox needs private directories in {self._root!r}: {error.strerror}"
+            ) from None
+        self._is_ready = True
+
+    def confine(self, grants: Grants, *, protected: tuple[str, ...] | None = None) -> Hold:
+        """What a command is confined to; `protected` are files that are mounted read-only, by a
+        backend that can. Raises `ToolError` when not all files are found that it has to hide."""
+        self.get_ready()
+        settings, now = self.settings, time.monotonic()
+        if now - self._looked > _LOOK_S:
+            secrets = secret_paths(self.context.homes, self.state, settings)
+            self._secrets = (*secrets, self.workspace) if self.access == "none" else secrets
+            self._looked = now
+        readable = [mount.source for mount in self.mounts if not mount.writable]
+        writable = [mount.source for mount in self.mounts if mount.writable]
+        hidden = self._secrets
+        keep: tuple[str, ...] = ()
+        if protected is not None:
+            # Landlock would have to split the directories around them, so that nothing could be
+            # added there any more.
+            hidden += (*self.context.denied(), *self._own_files)
+            keep = (*protected, *own_code(writable))
+        extra = (os.path.realpath(os.path.expanduser(path)) for path in settings.write_paths)
+        return Hold(
+            # What is named outright is within reach even when it is below a secret path.
+            read=_unique(*readable, *self.context.homes, *_RESOLVER, *grants.read),
+            run=("/", *PROGRAM),
+            write=_unique(*writable, self.tmp, self.cache, *extra, *grants.write),
+            network=grants.network or settings.network == "full",
+            sockets=grants.sockets,
+            hide=(*hidden, *_DEVICES),
+            keep=keep,
+            hosts=self._hosts(grants),
+            private=tuple(settings.allow_private),
+            max_memory=settings.limits.memory_mb << 20,
+            max_file=settings.limits.file_mb << 20,
+        )
+
+    def _hosts(self, grants: Grants) -> tuple[str, ...] | None:
+        """The hosts that a filter lets through; None without a filter."""
+        is_filtered = self.settings.network == "allowlist"
+        if grants.network or not (is_filtered or grants.hosts):
+            return None
+        allowed = self.settings.allow_hosts if is_filtered else ()
+        named = dict.fromkeys((*allowed, *grants.hosts))
+        preset = PACKAGES if named.pop("packages", True) is None else ()
+        return (*named, *preset)
+
+    def describe(self, workdir: str, mounts: Sequence[Mount]) -> Mapping[str, Any]:
+        """JSON for `clawkit sandbox explain`; the directory and the mounts are those inside."""
+        return {
+            "scope": self.scope,
+            "workspace": self.workspace,
+            "workspaceAccess": self.access,
+            "workdir": workdir,
+            "mounts": [mount._asdict() for mount in mounts],
+        }
+
+    def remove(self) -> None:
+        """Remove what only this process used."""
+        self._is_ready = False
+        shutil.rmtree(self._private, ignore_errors=True)
+
+
+def _unique(*paths: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(paths))
+
+
+def to_inside(path: str, mounts: Iterable[Mount]) -> str:
+    """The path inside of a path of this machine; any other is taken for one inside."""
+    return _translate(path, ((mount.source, mount.target) for mount in mounts)) or path
+
+
+def to_here(path: str, mounts: Iterable[Mount]) -> str | None:
+    """The path on this machine of a path inside, by the deepest mount; None when none has it. A
+    relative path, and one of this machine that is mounted, stay as they are."""
+    every = tuple(mounts)
+    if not path.startswith("/") or any(is_below(path, mount.source) for mount in every):
+        return path
+    return _translate(path, ((mount.target, mount.source) for mount in every))
+
+
+def _translate(path: str, pairs: Iterable[tuple[str, str]]) -> str | None:
+    found = [(len(old), new + path[len(old) :]) for old, new in pairs if is_below(path, old)]
+    return max(found)[1] if found else None
+
+
+def portable(env: Mapping[str, str]) -> dict[str, str]:
+    """The variables that mean the same in a container and on another machine."""
+    return {name: value for name, value in env.items() if not _LOCAL_NAMES.fullmatch(name)}
+
+
+class SearchableFiles(FileSystem, Protocol):
+    """Files of this machine that can be searched."""
+
+    @property
+    def readable(self) -> tuple[str, ...] | None: ...
+
+    def start(self, path: str) -> Start: ...
+
+
+class MountedFiles:
+    """The files of a sandbox, by their paths here and inside. What is in no mount is out of
+    reach."""
+
+    def __init__(self, files: SearchableFiles, mounts: Sequence[Mount]) -> None:
+        """`files` keeps every path within the mounts, wherever its links lead."""
+        self._files = files
+        self._mounts = tuple(mounts)
+
+    def open(self, path: str) -> AbstractAsyncContextManager[File]:
+        return self._files.open(self._here(path))
+
+    async def list(self, path: str, **options: Any) -> Listing:
+        return await self._files.list(self._here(path), **options)
+
+    async def change(
+        self, changes: Sequence[Change], *, allowed: frozenset[str] = frozenset()
+    ) -> tuple[Changed, ...]:
+        moved = [
+            replace(each, path=self._here(each.path), like=each.like and self._here(each.like))
+            for each in changes
+        ]
+        return await self._files.change(moved, allowed=allowed)
+
+    @property
+    def readable(self) -> tuple[str, ...] | None:
+        """The directories that may be read, links resolved."""
+        return self._files.readable
+
+    def start(self, path: str) -> Start:
+        """Where a search begins. Blocks."""
+        return self._files.start(self._here(path))
+
+    def _here(self, path: str) -> str:
+        here = to_here(path, self._mounts)
+        if here is None:
+            places = ", ".join(mount.target for mount in self._mounts)
+            raise ToolAuthorizationError(
+                f"{path!r} is not in a mounted directory ({places}), so only commands in the "
+                "sandbox can reach it; use exec",
+                reason="sandbox",
+            )
+        return here

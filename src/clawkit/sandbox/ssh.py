@@ -1,0 +1,501 @@
+"""The ssh sandbox: commands on another machine, and a directory that is kept in step with it.
+
+Everything goes over one connection to a program there that runs clawkit's own code. What it says is
+not trusted: it may be as hostile as the commands that it runs. The file tools work on the local
+copy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import time
+from collections.abc import (
+    AsyncIterator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, suppress
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from clawkit.core.tasks import in_thread
+from clawkit.errors import ToolError, ToolInputError
+from clawkit.fs.protected_files import Protection
+from clawkit.fs.protocols import Changed, File, Listing
+from clawkit.process.protocols import Exit, Launch, Left
+from clawkit.process.spool import Spool
+from clawkit.process.terminal import TerminalState
+from clawkit.sandbox import file_sync
+from clawkit.sandbox.file_sync import Entry, Mirror, Plan, Step
+from clawkit.sandbox.paths import (
+    MountedFiles,
+    SandboxPaths,
+    SearchableFiles,
+    portable,
+    to_inside,
+)
+from clawkit.sandbox.protocols import Instance, SandboxUnavailableError
+from clawkit.sandbox.remote_helper import AGENT, PIECE, join, split
+from clawkit.sandbox.ssh_connection import Link, connect, convert, parse_target
+from clawkit.store import private_dir, write_atomic
+from clawkit.text import printable
+
+if TYPE_CHECKING:
+    from clawkit.fs.protocols import Start
+
+
+_CLOSE_S = 10.0
+_MAX_SIDE = 65_535
+_MAX_LEFT, _MAX_REPORTED = 1_000, 5
+_MAX_STEPS = 2_000
+_Rows = list[tuple[str, file_sync.Kind, int, int, str, str]]
+_Instance = tuple[str, str, float, float, str]
+"""Name, scope, when it was made and last used, and access."""
+
+
+class SshRunning:
+    """A command on the other machine."""
+
+    pid = since = 0
+
+    def __init__(self, link: Link, id_: str, launch: Launch, output: Spool) -> None:
+        self._link = link
+        self._id = id_
+        self._takes_input = launch.open_input or launch.size is not None
+        self._started = time.monotonic()
+        self._writing = asyncio.Lock()
+        self.done: asyncio.Future[Exit] = link.loop.create_future()
+        self.output = output
+        self.left: tuple[Left, ...] = ()
+        self.terminal = None if launch.size is None else TerminalState(*launch.size)
+        self.is_over = self._is_deaf = False
+
+    @property
+    def can_write(self) -> bool:
+        return self._takes_input and not self.is_over
+
+    async def wait(self) -> Exit:
+        return await asyncio.shield(self.done)
+
+    async def write(self, data: bytes, *, eof: bool = False) -> None:
+        if not self.can_write:
+            raise ToolInputError("its input is closed; start it with pty or background to write")
+        async with self._writing:
+            for at in range(0, max(len(data), 1), PIECE):
+                last = at + PIECE >= len(data)
+                piece = data[at : at + PIECE]
+                await self._link.call("write", self._id, eof and last, data=piece)
+        if eof and self.terminal is None:
+            self._takes_input = False
+
+    def resize(self, columns: int, rows: int) -> None:
+        if self.terminal is None or self.is_over:
+            raise ToolInputError("it has no terminal")
+        if not (1 <= columns <= _MAX_SIDE and 1 <= rows <= _MAX_SIDE):
+            raise ToolInputError(f"a terminal cannot have {columns} columns and {rows} rows")
+        self._link.post("resize", self._id, columns, rows)
+        self.terminal.resize(columns, rows)
+
+    async def signal(self, number: int) -> None:
+        if not self.is_over:
+            await self._link.call("signal", self._id, number)
+
+    async def end(self, grace_s: float) -> None:
+        if self._link.is_open:
+            with suppress(ToolError):  # the connection was lost, and with it the command
+                answer, _ = await self._link.call("end", self._id, grace_s)
+                await asyncio.wait({self.done})
+                self.left = _clean(convert(answer, list[Left]))
+        await asyncio.wait({self.done})
+
+    def close(self) -> None:
+        self._is_deaf = True
+
+    def hear(self, data: bytes) -> None:
+        """More output."""
+        if self._is_deaf:
+            return
+        self.output.add(data)
+        if self.terminal is not None:
+            self.terminal.feed(data)
+
+    def lose(self, note: str) -> None:
+        """Its end was not seen, unless it was."""
+        self.is_over = True
+        if not self.done.done():
+            self.left = ()
+            seconds = time.monotonic() - self._started
+            self.done.set_result(Exit("lost", seconds=seconds, note=note))
+        self.output.wake()
+
+
+class SshHost:
+    """Commands on the other machine."""
+
+    name = "sandbox"
+
+    def __init__(self, sandbox: SshSandbox, spool_dir: str) -> None:
+        self._sandbox = sandbox
+        self._spool_dir = spool_dir
+        self._running: dict[str, SshRunning] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._running)
+
+    def prepare(self) -> None:
+        """Nothing: a command that is then refused must not connect."""
+
+    async def start(self, launch: Launch, id_: str) -> SshRunning:
+        if launch.detach:
+            raise ToolError("the ssh sandbox cannot keep commands running when clawkit ends")
+        if launch.hold is not None or launch.programs is not None:
+            raise ToolError("the ssh sandbox cannot widen or narrow what one command may do")
+        if any("\0" in text for each in launch.env.items() for text in each):
+            raise ToolInputError("a variable with a NUL character cannot be given to a command")
+        link = await self._sandbox.sync()
+        spool = Spool(os.path.join(self._spool_dir, f"{id_}.log"), launch.memory)
+        running = self._running[id_] = SshRunning(link, id_, launch, spool)
+        try:
+            sent = {name: getattr(launch, name) for name in ("text", "size", "open_input")}
+            sent["cwd"] = to_inside(launch.cwd, self._sandbox.mounts)
+            await link.call("start", id_, {**sent, "env": portable(launch.env)})
+        except BaseException as error:
+            self._running.pop(id_, None)
+            if not isinstance(error, ToolError) and link.is_open:
+                link.post("drop", id_)
+            raise
+        task = asyncio.create_task(self._follow(link, id_, running))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return running
+
+    async def close(self) -> None:
+        # What does not answer ends with the connection.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_S):
+                await asyncio.gather(*(each.end(0) for each in self._running.values()))
+
+    async def _follow(self, link: Link, id_: str, running: SshRunning) -> None:
+        """Hear all it writes and how it ends; after that, what it left running."""
+        at, note = 0, "the other side did not say how the command ended"
+        left: list[Left] | None = None
+        try:
+            while left != []:
+                answer, data = await link.call("follow", id_, at, left)
+                exit_, left = convert(answer, tuple[Exit | None, list[Left] | None])
+                at += len(data)
+                running.hear(data)
+                running.left = _clean(left or ())
+                if exit_ is not None and not running.is_over:
+                    running.is_over = True
+                    await self._finish(running, exit_)
+        except ToolError as error:
+            note = f"{error}. The command was stopped there, or will be soon"
+        finally:
+            self._running.pop(id_, None)
+            running.lose(note)
+
+    async def _finish(self, running: SshRunning, exit_: Exit) -> None:
+        """It has ended once its files are here."""
+        try:
+            await self._sandbox.sync()
+            said = self._sandbox.take_report()
+        except (ToolError, OSError) as error:
+            said = f"its files were not copied back: {error}"
+        note = "; ".join(part for part in (printable(exit_.note, "")[:1_000], said) if part)
+        if not running.done.done():
+            running.done.set_result(exit_._replace(note=note, signal=exit_.signal[:20]))
+        running.output.wake()
+
+
+def _clean(left: Iterable[Left]) -> tuple[Left, ...]:
+    found = islice(left, _MAX_LEFT)
+    return tuple(Left(each.pid, printable(each.name, "")[:64], each.is_stuck) for each in found)
+
+
+class SyncedFiles(MountedFiles):
+    """The local copy, kept in step while commands run."""
+
+    def __init__(self, files: SearchableFiles, sandbox: SshSandbox) -> None:
+        super().__init__(files, sandbox.mounts)
+        self._sandbox = sandbox
+
+    @asynccontextmanager
+    async def open(self, path: str) -> AsyncIterator[File]:
+        await self._sandbox.refresh()
+        async with super().open(path) as file:
+            yield file
+
+    async def list(self, *args: Any, **options: Any) -> Listing:
+        await self._sandbox.refresh()
+        return await super().list(*args, **options)
+
+    async def change(self, *args: Any, **options: Any) -> tuple[Changed, ...]:
+        done = await super().change(*args, **options)
+        with suppress(ToolError):  # the next command says what is wrong
+            await self._sandbox.refresh()
+        return done
+
+    def start(self, path: str) -> Start:
+        link = self._sandbox.link
+        if link is not None and link.is_open:
+            # A search begins in a thread of its own.
+            asyncio.run_coroutine_threadsafe(self._sandbox.refresh(), link.loop).result()
+        return super().start(path)
+
+
+class SshSandbox:
+    """One directory on another machine, and the one here that it is a copy of."""
+
+    backend = "ssh"
+
+    def __init__(self, paths: SandboxPaths) -> None:
+        """`paths` says which directories of this machine are copied."""
+        self._settings = settings = paths.settings.ssh
+        self._paths = paths
+        self.name = paths.name
+        root = settings.workspace_root
+        if not root.startswith("/") or ".." in root.split("/"):
+            raise SandboxUnavailableError(
+                f"sandbox.ssh.workspaceRoot is {root!r}; it must be an absolute path"
+            )
+        parse_target(settings.target)
+        self.workdir = f"{root.rstrip('/')}/{self.name}"
+        self.mounts = tuple(
+            mount._replace(target=self.workdir if mount.writable else self.workdir + AGENT)
+            for mount in paths.mounts
+        )
+        key = hashlib.sha256(f"{settings.target}\0{root}\0{paths.workdir}".encode()).hexdigest()[:8]
+        state = os.path.join(paths.state, "sandboxes", f"{self.name}-{key}.json")
+        protection = paths.context.protection
+        self._copies = [
+            SyncedDirectory(source, *(("", state) if writable else (AGENT, "")), protection)
+            for source, _, writable in self.mounts
+        ]
+        self._conflicts: set[tuple[str, str]] = set()
+        self._uncopied: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
+        self._host = SshHost(self, paths.context.spool_dir)
+        self.link: Link | None = None
+        self._connecting, self._syncing = asyncio.Lock(), asyncio.Lock()
+
+    async def prepare(self) -> None:
+        await self.sync()
+
+    async def sync(self) -> Link:
+        """Make both copies the same. The connection. Raises `ToolError`."""
+        link = await self.connect()
+        async with self._syncing:
+            self._uncopied = set()
+            for copies in self._copies:
+                conflicts, uncopied = await copies.sync(link)
+                self._conflicts |= conflicts.items()
+                self._uncopied |= uncopied.items()
+        return link
+
+    async def refresh(self) -> None:
+        """The same, if commands run; when none does, nothing can have changed there."""
+        if self._host.is_busy:
+            await self.sync()
+
+    def take_report(self) -> str:
+        """What was not simply copied since this was last asked, in words."""
+        found = sorted((self._conflicts | self._uncopied) - self._reported)
+        self._reported.update(found)
+        said = [f"{printable(path, '')}: {what}" for path, what in found[:_MAX_REPORTED]]
+        more = len(found) - len(said)
+        return "; ".join([*said, f"and {more} more"] if more else said)
+
+    def host(self) -> SshHost:
+        return self._host
+
+    def files(self) -> SyncedFiles:
+        return SyncedFiles(self._paths.context.files(self.mounts), self)
+
+    def describe(self) -> Mapping[str, Any]:
+        return {
+            "backend": self.backend,
+            "target": self._settings.target,
+            "name": self.name,
+            **self._paths.describe(self.workdir, self.mounts),
+            "network": "full",
+            "connected": self.link is not None and self.link.is_open,
+            "conflicts": sorted(map(": ".join, self._conflicts | self._uncopied)),
+            "gaps": [
+                "commands can do what the account on the other machine can: its network, files and "
+                "processes"
+            ],
+        }
+
+    async def list(self) -> Sequence[Instance]:
+        link = await self.connect()
+        raw, _ = await link.call("instances")
+        found = []
+        for name, scope, created, used, access in convert(raw, list[_Instance]):
+            is_own = name == self.name
+            running, outdated = (
+                is_own and self._host.is_busy,
+                is_own and access != self._paths.access,
+            )
+            name, scope = printable(name, ""), printable(scope, "")
+            found.append(Instance(name, self.backend, scope, created, used, running, outdated))
+        return found
+
+    async def remove(self, name: str) -> None:
+        link = await self.connect()
+        await link.call("remove", name)
+        if name == self.name:
+            for copies in self._copies:
+                copies.forget()
+            await self.close()
+
+    async def close(self) -> None:
+        link = self.link
+        if link is not None and link.loop is asyncio.get_running_loop():
+            await self._host.close()
+            await link.close()
+        elif link is not None:
+            link.drop()
+        self.link = None
+        await in_thread(self._paths.remove)
+
+    async def connect(self) -> Link:
+        """The connection, made anew when it was lost. Raises `SandboxUnavailableError`."""
+        loop = asyncio.get_running_loop()
+        if self.link is not None and self.link.loop is not loop:
+            self.link.drop()
+            self.link = None
+            self._connecting, self._syncing = asyncio.Lock(), asyncio.Lock()
+        async with self._connecting:
+            if self.link is None or not self.link.is_open:
+                paths = self._paths
+                paths.get_ready()
+                options = {"name": paths.name, "scope": paths.scope, "access": paths.access}
+                self.link = await connect(self._settings, options, paths.context.reveal)
+            return self.link
+
+
+class SyncedDirectory:
+    """A directory here, and its copy at the other end of a connection."""
+
+    def __init__(self, root: str, tree: str, state: str, protection: Protection) -> None:
+        """`tree` is what the other side calls its copy; `state` is the file that remembers what
+        both held last. Without one, changes are only copied there, and those made there undone."""
+        self._root = root
+        self._tree = tree
+        # The directory may itself lie in clawkit's own, but nothing else of that gets there.
+        self._protection = protection._replace(open=(*protection.open, root))
+        self._state = state
+        self._mirror = Mirror(root, protection.own)
+        self._link: Link | None = None
+        self._base: dict[str, Entry] = {}
+        self._known: tuple[str, dict[str, Entry]] = ("", {})
+
+    async def sync(self, link: Link) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """Make both the same. The paths that were in conflict, and what was done; those that could
+        not be copied this time, and why. Raises `ToolError`."""
+        if link is not self._link:
+            self._link, self._known, self._base = link, ("", {}), self._load(link)
+        try:
+            return await self._sync(link)
+        except OSError as error:
+            raise ToolError(f"the workspace cannot be copied: {error}") from None
+
+    async def _sync(self, link: Link) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        remote, skipped = await self._scan(link)
+        local: dict[str, Entry] = await in_thread(self._mirror.scan)
+        skipped |= self._mirror.skipped
+        last = self._base if self._state else remote
+        base, ours, theirs = (file_sync.without(each, skipped) for each in (last, local, remote))
+        todo, failed = await self._carry_out(
+            link, file_sync.refuse(file_sync.plan(base, ours, theirs), self._why_not_taken)
+        )
+        if todo.to_remote or failed:
+            self._known = ("", {})
+        if self._state:
+            new = {path: entry for path, entry in last.items() if path not in base}
+            new |= file_sync.next_base(
+                base, file_sync.take(ours, todo.to_local), file_sync.take(theirs, todo.to_remote)
+            )
+            if new != self._base:
+                self._base = new
+                await in_thread(self._save, link)
+        return todo.conflicts, skipped | failed
+
+    async def _scan(self, link: Link) -> tuple[dict[str, Entry], dict[str, str]]:
+        answer, _ = await link.call("scan", self._tree, self._known[0])
+        digest, raw, skipped = convert(answer, tuple[str, Any, list[str]])
+        if raw is not None or digest != self._known[0]:
+            self._known = digest, file_sync.check_manifest(convert(raw, _Rows))
+        words = "not copied: it is too large, or cannot be read on the other machine"
+        return self._known[1], dict.fromkeys(skipped, words)
+
+    async def _carry_out(self, link: Link, todo: Plan) -> tuple[Plan, dict[str, str]]:
+        """Take the steps; the plan without what failed, and why it did."""
+        failed: dict[str, str] = {}
+        for steps in _batches(todo.to_local):
+            wanted = {todo.source.get(path, path): path for path in _files(steps)}
+            answer, data = (
+                await link.call("fetch", self._tree, list(wanted)) if wanted else ({}, b"")
+            )
+            got = split(convert(answer, dict[str, int]), data)
+            contents = {wanted[path]: got[path] for path in got if path in wanted}
+            failed |= await in_thread(self._mirror.apply, steps, contents)
+        todo = file_sync.leave(todo, failed)
+        for steps in _batches(todo.to_remote):
+            sizes, data = join(await in_thread(self._mirror.read, _files(steps)))
+            answer, _ = await link.call("apply", self._tree, steps, sizes, data=data)
+            failed |= convert(answer, dict[str, str])
+        words = {path: f"not copied: {printable(why, '')[:200]}" for path, why in failed.items()}
+        return file_sync.leave(todo, failed), words
+
+    def _why_not_taken(self, path: str, entry: Entry | None) -> str:
+        return self._protection.explain(os.path.join(self._root, path)) or file_sync.explain_link(
+            path, entry
+        )
+
+    def _load(self, link: Link) -> dict[str, Entry]:
+        """What both held last, if the copy there is still the same one."""
+        with suppress(OSError, ValueError, LookupError, ToolError):
+            with open(self._state, encoding="utf-8") as file:
+                kept = json.load(file)
+            if kept["created"] == link.created:
+                return file_sync.check_manifest(convert(kept["base"], _Rows))
+        return {}
+
+    def _save(self, link: Link) -> None:
+        private_dir(os.path.dirname(self._state))
+        base = [(path, *entry) for path, entry in self._base.items()]
+        write_atomic(self._state, json.dumps({"created": link.created, "base": base}).encode())
+
+    def forget(self) -> None:
+        """The copy there was removed."""
+        self._link = None
+        with suppress(FileNotFoundError):
+            os.unlink(self._state)
+
+
+def _files(steps: Sequence[Step]) -> list[str]:
+    return [path for path, entry in steps if entry is not None and entry.kind == "file"]
+
+
+def _batches(steps: Sequence[Step]) -> Iterator[list[Step]]:
+    """Steps in order, as many at once as fit into a message."""
+    batch: list[Step] = []
+    size = 0
+    for path, entry in steps:
+        more = entry.size if entry is not None else 0
+        if batch and (size + more > PIECE or len(batch) >= _MAX_STEPS):
+            yield batch
+            batch, size = [], 0
+        batch.append((path, entry))
+        size += more
+    if batch:
+        yield batch

@@ -1,0 +1,199 @@
+"""Messages as they are stored: without secrets, of bounded size, and sure to be read again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from clawkit.content import (
+    Assistant,
+    Block,
+    Image,
+    Message,
+    Part,
+    Summary,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Usage,
+    User,
+)
+
+Redact = Callable[[str], str]
+
+MAX_TEXT = 1024**2
+"""Characters of one message, and bytes of a signature."""
+MAX_DETAILS = 8_192
+"""Bytes."""
+MAX_STRING, MAX_ITEMS = 2_000, 10
+MAX_TOKENS = 2**40
+_MAX_DEPTH, _MAX_VALUES, _MAX_BITS = 64, 20_000, 1_024
+_MARGIN = 8_192
+"""Characters that are looked at beyond a cut: longer than a secret that it could go through."""
+_MAX_KEYS, _MAX_KEY = 50, 40
+_TOO_DEEP, _TOO_MANY = "[left out: nested too deeply]", "[left out: too many values]"
+_encode = msgspec.json.Encoder().encode
+_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
+
+
+def decode(body: bytes) -> Message:
+    """A stored message. Raises ValueError when it is none."""
+    return _decoder.decode(body)
+
+
+def encode(message: Message, redact: Redact | None = None) -> bytes:
+    """A message as it is stored."""
+    packing = _Packing(redact)
+    match message:
+        case User():
+            content = packing.blocks(message.content)
+            return _encode(User(content, message.at_ms))
+        case ToolResult():
+            content = packing.blocks(message.content)
+            details = bound_details(message.details, redact)
+            kept = (sound(message.call_id), sound(message.tool), content)
+            return _encode(ToolResult(*kept, message.is_error, details, message.at_ms))
+        case Summary():
+            text = packing.text(message.text)
+            return _encode(msgspec.structs.replace(message, text=text))
+        case Assistant():
+            changed = msgspec.structs.replace(
+                message,
+                content=tuple(filter(None, map(packing.part, message.content))),
+                model=sound(message.model),
+                api=sound(message.api),
+                usage=bound_usage(message.usage),
+                error=packing.text(message.error),
+            )
+            return _encode(changed)
+
+
+def sound(text: str) -> str:
+    """Text that can be encoded: halves of characters replaced."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def bound_usage(usage: Usage) -> Usage:
+    """Usage as it can be added up, whatever a provider said."""
+
+    def bound(count: int) -> int:
+        return min(max(count, 0), MAX_TOKENS)
+
+    return Usage(
+        bound(usage.input),
+        bound(usage.output),
+        bound(usage.cache_read),
+        bound(usage.cache_write),
+        usage.cost if 0 <= usage.cost < MAX_TOKENS else 0.0,
+    )
+
+
+def bound_details(details: Mapping[str, Any], redact: Redact | None = None) -> dict[str, Any]:
+    """Details of bounded size. Where something had to go, `originalDetailKeys` says what was there
+    and `persistedDetailsTruncated` is true."""
+    if not details:
+        return {}
+    packing = _Packing(redact, max_string=MAX_STRING)
+    plain = packing.mapping(details)
+    if not packing.is_cut and len(_encode(plain)) <= MAX_DETAILS:
+        return plain
+    shown = [key[:_MAX_KEY] for key in list(plain)[:_MAX_KEYS]]
+    about = {"persistedDetailsTruncated": True, "originalDetailKeys": shown}
+    left = MAX_DETAILS - len(_encode(about))
+    kept: dict[str, Any] = {}
+    for key, value in plain.items():
+        few = value[:MAX_ITEMS] if isinstance(value, list) else value
+        size = len(_encode({key: few}))
+        if size <= left:
+            kept[key] = few
+            left -= size
+    return kept | about
+
+
+class _Packing:
+    """Makes one message fit. Counts what it has let through."""
+
+    def __init__(self, redact: Redact | None, max_string: int = MAX_TEXT) -> None:
+        self._redact = redact
+        self._max_string = max_string
+        self._left = MAX_TEXT
+        self._values = _MAX_VALUES
+        self.is_cut = False
+
+    def text(self, text: str) -> str:
+        room = min(self._left, self._max_string)
+        if len(text) <= room:
+            self._left -= len(text)
+            return sound(self._redact(text) if self._redact else text)
+        self.is_cut = True
+        self._left -= room
+        looked_at = text[: room + _MARGIN]
+        kept = self._redact(looked_at) if self._redact else looked_at
+        if len(looked_at) < len(text):
+            # A secret may go on where looking ended, and then nobody has recognised it.
+            kept = kept[: max(0, len(kept) - _MARGIN)]
+        kept = sound(kept[:room])
+        return f"{kept}\n[… {len(text) - len(kept):,} more characters were not stored]"
+
+    def blocks(self, content: tuple[Block, ...]) -> tuple[Block, ...]:
+        return tuple(
+            Text(self.text(block.text))
+            if isinstance(block, Text)
+            else Image(sound(block.data), sound(block.mime_type))
+            for block in content
+        )
+
+    def part(self, part: Part) -> Part | None:
+        signature = sound(part.signature) if len(part.signature) <= MAX_TEXT else ""
+        if isinstance(part, Text):
+            text = self.text(part.text)
+            return Text(text, signature if text == part.text else "")
+        if isinstance(part, ToolCall):
+            given = part.arguments
+            arguments = self.text(given) if isinstance(given, str) else self.mapping(given)
+            return ToolCall(sound(part.id), sound(part.name), arguments, signature)
+        text = self.text(part.text)
+        # A signature is about the very words, and what is hidden is nothing without it.
+        signature = signature if text == part.text else ""
+        return None if part.hidden and not signature else Thinking(text, signature, part.hidden)
+
+    def mapping(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        plain = self._plain(given, 0)
+        return plain if isinstance(plain, dict) else {"leftOut": plain}
+
+    def _plain(self, value: Any, depth: int) -> Any:
+        """A JSON value, whatever was given."""
+        if isinstance(value, str):
+            return self.text(value)
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, float):
+            return value if math.isfinite(value) else None
+        if isinstance(value, int):
+            return value if value.bit_length() <= _MAX_BITS else self._leave_out(_TOO_MANY)
+        if not isinstance(value, (Mapping, list, tuple)):
+            return self.text(str(value))
+        if depth >= _MAX_DEPTH:
+            return self._leave_out(_TOO_DEEP)
+        self._values -= len(value)
+        if self._values < 0:
+            return self._leave_out(_TOO_MANY)
+        if isinstance(value, Mapping):
+            return {
+                self.text(str(key)): self._plain(item, depth + 1) for key, item in value.items()
+            }
+        return [self._plain(item, depth + 1) for item in value]
+
+    def _leave_out(self, why: str) -> str:
+        self.is_cut = True
+        return why

@@ -1,0 +1,335 @@
+"""Shared by exec, process and code_execution: what is said about commands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from clawkit.core.context import Context, Scope
+from clawkit.core.result import Result
+from clawkit.errors import ToolInputError
+from clawkit.process.protocols import Command, Exit, Grants, Left, Reason
+from clawkit.text import human_size, nearest, result_cap, weigh, weight_cap
+
+if TYPE_CHECKING:
+    from clawkit.approvals.protocols import Request, Waiting
+    from clawkit.config.sections.tools import Exec
+
+FINISHED = 100_000
+"""Characters of a finished command's output; all of it is in a file when it is more."""
+PENDING = 10_000
+"""Characters of new output that a poll gives."""
+TAIL = 2_000
+"""Characters of the end of the output, in lists and while a command runs."""
+_NOTE = 1_500
+"""Room for what is said beside the output."""
+_BIG = 64 * 1024**2
+
+FAILURES: dict[Reason, str] = {
+    "not-found": "shell-command-not-found",
+    "not-executable": "shell-not-executable",
+    "overall-timeout": "overall-timeout",
+    "no-output-timeout": "no-output-timeout",
+    "signal": "signal",
+    "out-of-memory": "out-of-memory",
+    "process-limit": "process-limit",
+    "manual-cancel": "aborted",
+    "spawn-error": "runtime-error",
+    "lost": "runtime-error",
+}
+
+
+class _Part(Protocol):
+    @property
+    def text(self) -> str: ...
+
+
+T = TypeVar("T", bound=_Part)
+
+
+def owner_of(scope: Scope) -> str:
+    """Whose commands these are: an agent's, and those of a sub-agent its own."""
+    return scope.agent if not scope.depth else f"{scope.agent}/{scope.session}"
+
+
+def cap_of(ctx: Context, most: int) -> int:
+    """Characters of output that a result has room for."""
+    return min(most, max(1_000, result_cap(ctx.scope.context_window) - _NOTE))
+
+
+async def fitted(ctx: Context, most: int, make: Callable[[int], Awaitable[T]]) -> T:
+    """A part of the output of at most so many characters, made again with fewer while the model
+    would have no room for it: some alphabets take more of it than others."""
+    cap = cap_of(ctx, most)
+    room = max(_NOTE // 2, weight_cap(ctx.scope.context_window) - _NOTE)
+    part = await make(cap)
+    while (weight := weigh(part.text)) > room:
+        cap = min(cap, len(part.text)) * room // weight
+        part = await make(cap)
+    return part
+
+
+def describe_exit(command: Command, exit_: Exit) -> dict[str, Any]:
+    """The end of a command, for programs."""
+    launch = command.launch
+    details: dict[str, Any] = {
+        "status": exit_.status,
+        "exitCode": exit_.code,
+        "exitSignal": exit_.signal or None,
+        "exitReason": exit_.reason,
+        "durationMs": round(exit_.seconds * 1000),
+        "cpuMs": round(exit_.cpu_s * 1000),
+        "cwd": launch.cwd,
+    }
+    if launch.hold is not None:
+        details["confined"] = True
+        details["networkDenied"] = exit_.wanted_network
+    if exit_.notes:
+        details["notes"] = list(exit_.notes)
+    if exit_.status == "failed":
+        details["failureKind"] = FAILURES[exit_.reason]
+        details["timedOut"] = exit_.reason in ("overall-timeout", "no-output-timeout")
+        details["noOutputTimedOut"] = exit_.reason == "no-output-timeout"
+    if command.left:
+        details["leftRunning"] = [describe_left(each) for each in command.left]
+    return details
+
+
+def describe_running(command: Command) -> dict[str, Any]:
+    """What can be done with a command now and since when it is silent, for programs."""
+    idle_s = command.idle_s
+    last = round((time.time() - idle_s) * 1000) if command.output.size else None
+    return {
+        "stdinWritable": command.can_write,
+        "waitingForInput": command.waits_for_input,
+        "idleMs": round(idle_s * 1000),
+        "lastOutputAt": last,
+    }
+
+
+def describe_left(left: Left) -> dict[str, Any]:
+    """A process that was left running, for programs."""
+    stuck = {"couldNotBeEnded": True} if left.is_stuck else {}
+    return {"pid": left.pid, "name": left.name, **stuck}
+
+
+def describe_output(command: Command) -> dict[str, Any]:
+    """How much a command wrote and where all of it is, for programs."""
+    output = command.output
+    details: dict[str, Any] = {"outputBytes": output.size + output.dropped}
+    if output.path:
+        details["spillPath"] = output.path
+        details["spillBytes"] = output.size
+    if output.dropped:
+        details["droppedBytes"] = output.dropped
+    return details
+
+
+def names_hosts(ctx: Context) -> bool:
+    """Whether the sandbox can grant single hosts."""
+    from clawkit.approvals.protocols import Confines  # `clawkit ps` does without it
+
+    return not ctx.use(Confines).why_not_granted(Grants(hosts=("example.org",)))
+
+
+def say_exit(command: Command, exit_: Exit, *, names_hosts: bool = True) -> str:
+    """How a command ended, for the model; empty when there is nothing to say. `names_hosts` says
+    whether the sandbox can grant single hosts."""
+    said = [text] if (text := _say_reason(command, exit_)) else []
+    if exit_.note:
+        said.append(f"({exit_.note})")
+    if exit_.wanted_network and exit_.code and not exit_.notes:
+        hosts = 'access: {"hosts": ["name of the host"]}, or with ' if names_hosts else ""
+        said.append(
+            "[Network access is disabled in the sandbox. To ask the person for it, send the "
+            f"command again with {hosts}elevated: true to run it on the host.]"
+        )
+    said += (f"[{note}]" for note in exit_.notes)
+    if command.left:
+        left = command.left
+        names = ", ".join(f"{each.name} (pid {each.pid})" for each in left[:5])
+        names += f" and {len(left) - 5} more" if len(left) > 5 else ""
+        if left[0].is_stuck:
+            said.append(f"[Could not be killed: {names}. It may run as another user.]")
+        else:
+            said.append(
+                f"[Left running: {names}. It stops when clawkit exits; "
+                f"`process kill` with sessionId {command.id} stops it now.]"
+            )
+    return "\n".join(said)
+
+
+def _say_reason(command: Command, exit_: Exit) -> str:
+    launch = command.launch
+    match exit_.reason:
+        case "exit":
+            return f"Command exited with code {exit_.code}" if exit_.code else ""
+        case "not-found":
+            return (
+                "Command not found (exit code 127): check the spelling, PATH, and whether it is "
+                "installed"
+            )
+        case "not-executable":
+            return (
+                "Command not executable (exit code 126): the file exists but cannot be run; check "
+                "its mode (chmod +x), or name its interpreter"
+            )
+        case "overall-timeout":
+            after = f" after {launch.timeout_s:g} s" if launch.timeout_s else ""
+            return (
+                f"Command timed out{after} and was killed. Check what it has already done before "
+                "you run it again; for long work use background or a larger timeout"
+            )
+        case "no-output-timeout":
+            return f"Command was killed: no output for {launch.quiet_s or 0:g} s"
+        case "out-of-memory":
+            most = f"; it used up to {human_size(exit_.memory)}" if exit_.memory > _BIG else ""
+            return f"Command was killed: the system ran out of memory{most}"
+        case "process-limit":
+            return "Command was killed: it started too many processes"
+        case "manual-cancel":
+            return "Command was stopped on request"
+        case "signal":
+            return f"Command was killed by {exit_.signal}"
+        case "lost":
+            return "Command was lost: the program that starts commands was killed"
+        case _:
+            return "Command could not be started"
+
+
+def say_spill(command: Command, omitted: int) -> str:
+    """Where the rest of the output is, for the model; empty when all of it was shown."""
+    output = command.output
+    said = []
+    if omitted and output.path:
+        said.append(
+            f"[All {human_size(output.size)} are in {output.path}; "
+            f"`process log` with sessionId {command.id} pages through them.]"
+        )
+    if output.dropped:
+        said.append(f"[Another {human_size(output.dropped)} came later and was not saved.]")
+    return "\n".join(said)
+
+
+_NOTICE = 400
+
+
+def say_not_run(cwd: str, problem: str) -> Result:
+    said = f"workdir {cwd!r} {problem}; the command was not run"
+    return Result.text(
+        said,
+        status="failed",
+        exitCode=None,
+        exitReason="spawn-error",
+        failureKind="runtime-error",
+        error=said,
+        cwd=cwd,
+    )
+
+
+def say_running(command: Command, ctx: Context, warnings: list[str]) -> Result:
+    from clawkit.process.output_text import tail_text
+
+    tail = tail_text(command.output.tail(4 * PENDING), min(TAIL, cap_of(ctx, PENDING)))
+    how = "`process poll` shows new output and how it ended, `log` all output; `kill` stops it"
+    lives = " It keeps running when clawkit exits." if command.launch.detach else ""
+    said = f"Command still running (sessionId {command.id}, pid {command.pid}).{lives} {how}."
+    text = "\n\n".join((*warnings, said, *([f"So far:\n{tail}"] if tail else [])))
+    return Result.text(
+        text,
+        status="running",
+        sessionId=command.id,
+        pid=command.pid,
+        startedAt=round(command.started * 1000),
+        cwd=command.launch.cwd,
+        tail=tail,
+        followUp={"tool": "process", "action": "poll", "sessionId": command.id},
+        **describe_output(command),
+    )
+
+
+async def say_done(command: Command, exit_: Exit, ctx: Context, warnings: list[str]) -> Result:
+    from clawkit.process.output_text import shown
+
+    whole = await shown(command.output, FINISHED)
+    cap = cap_of(ctx, FINISHED)
+    part = whole if len(whole.text) <= cap else await shown(command.output, cap)
+    said = say_exit(command, exit_, names_hosts=names_hosts(ctx))
+    text = part.text.rstrip("\n") or ("" if said and exit_.status == "failed" else "(no output)")
+    details = describe_exit(command, exit_)
+    details["aggregated"] = whole.text.rstrip()
+    details |= describe_output(command)
+    if command.background:  # it can still be asked about
+        details["sessionId"] = command.id
+    details["truncated"] = whole.truncated
+    notes = [each for each in (say_spill(command, part.omitted), said) if each]
+    return Result.text("\n\n".join(each for each in (*warnings, text, *notes) if each), **details)
+
+
+def announce(command: Command, *, ctx: Context, settings: Exec) -> None:
+    """Tell the session that a command in the background has ended."""
+    from clawkit.process.output_text import tail_text
+
+    exit_ = command.exit
+    if exit_ is None or ctx.scope.depth:
+        return
+    tail = tail_text(command.output.tail(4 * _NOTICE), _NOTICE)
+    is_silent = exit_.reason == "exit" and not exit_.code and not command.output.size
+    if is_silent and not settings.notify_on_exit_empty_success and not ctx.scope.channel:
+        return
+    word = "completed" if exit_.reason == "exit" and not exit_.code else "failed"
+    said = say_exit(command, exit_).partition("\n")[0] or "exit code 0"
+    text = f"Background command {command.id} ({command.name}) {word}: {said}"
+    ctx.notify(
+        Result.text(
+            f"{text}\n{tail}" if tail else text,
+            sessionId=command.id,
+            tail=tail,
+            **describe_exit(command, exit_),
+        )
+    )
+
+
+def say_waiting(waiting: Waiting, request: Request, what: str) -> Result:
+    """That something has not run yet; `what` is what it is called, such as `The command`."""
+    pending = waiting.pending
+    text = (
+        f"Approval required (id {pending.slug}): {waiting.reason}. {what} has not run. It "
+        "runs by itself as soon as a person allows it, and you will be told; do not send it again."
+    )
+    return Result.text(
+        text,
+        status="approval-pending",
+        approvalId=pending.id,
+        approvalSlug=pending.slug,
+        expiresAtMs=pending.expires_ms,
+        allowedDecisions=[
+            "allow-once",
+            *(["allow-always"] if pending.question.stored else []),
+            "deny",
+        ],
+        host=request.host,
+        command=pending.question.command,
+        cwd=request.cwd,
+        warningText=waiting.reason,
+        toAllow=waiting.to_allow,
+    )
+
+
+def read_signal(given: str | int) -> tuple[int, str]:
+    """The number and the name of a signal: TERM, SIGTERM or 15."""
+    import signal
+
+    known = {each.name.removeprefix("SIG"): each.value for each in signal.Signals}
+    name = str(given).strip().upper().removeprefix("SIG")
+    if name.isdecimal() and name.isascii() and len(name) < 4:
+        number = int(name)
+        if 1 <= number <= 64:
+            names = [each for each, value in known.items() if value == number]
+            return number, f"SIG{names[0] if names else number}"
+    elif name in known:
+        return known[name], f"SIG{name}"
+    close = nearest(name, known, 1)
+    hint = f"did you mean {close[0]}?" if close else "name one, such as INT, or its number, 1 to 64"
+    raise ToolInputError(f"signal: unknown signal {str(given)[:40]!r}; {hint}")

@@ -1,0 +1,198 @@
+"""What the file tools have in common: changes, problems found afterwards, lines of results."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from clawkit.core.approval import Ask
+from clawkit.core.context import Context
+from clawkit.errors import ProtectedError, ToolAuthorizationError, ToolInputError
+from clawkit.fs.protocols import Change, Changed, FileSystem, Found, Names, Stopped
+from clawkit.fs.read_versions import ReadVersions
+from clawkit.lsp.protocols import Diagnostics, Edited, Problems
+from clawkit.text import result_cap, weigh, weight_cap
+
+MAX_PROBLEMS = 20
+MAX_PROTECTED = 10
+"""Files that one question may be about; a longer list would not be read."""
+MAX_BYTES = 50 * 1024
+NOTICE_ROOM = 1_000
+
+# What could be taken for a notice, a quoted path, or the number of a line and its text.
+_ODD = re.compile(r"[\[\"\s]|.*[:-]\d+[:-] |.*\s\Z|--\Z", re.DOTALL)
+
+
+class Update(NamedTuple):
+    """A change together with the texts that it is about; None where there is no text."""
+
+    change: Change
+    before: str | None = None
+    after: str | None = None
+
+
+async def commit(
+    ctx: Context, files: FileSystem, updates: Sequence[Update]
+) -> tuple[tuple[Changed, ...], Problems]:
+    """Make all the changes or none; a person is asked about protected files.
+
+    Gives back what became of each, and the problems that language servers now see.
+    """
+    changes = [each.change for each in updates]
+    try:
+        done = await files.change(changes)
+    except ProtectedError as error:
+        await ctx.ask(_question(error))
+        if not all(ctx.permits(each.path) for each in changes):
+            raise ToolAuthorizationError(
+                "what the call would change is not what was approved any more; send it again",
+                reason="rule",
+            ) from None
+        done = await files.change(changes, allowed=error.places)
+    seen = ctx.use(ReadVersions)
+    for each, changed in zip(changes, done, strict=True):
+        seen.note(changed.place, changed.info, each.data)
+    edits = [
+        Edited(changed.place, each.before, each.after)
+        for each, changed in zip(updates, done, strict=True)
+        if each.before != each.after
+    ]
+    problems = await ctx.use(Diagnostics).check(edits) if edits else Problems()
+    return done, problems
+
+
+def _question(error: ProtectedError) -> Ask:
+    """A yes is for what was shown, so every file is named."""
+    places = sorted(error.places)
+    if len(places) > MAX_PROTECTED:
+        raise ToolAuthorizationError(
+            f"{error}; at most {MAX_PROTECTED} such files can be approved at once",
+            reason="protected",
+        )
+    return Ask(
+        title=f"a change of {', '.join(map(repr, places))}",
+        description=str(error),
+        asked_by="tools.fs.protected",
+        to_allow="change the file yourself, or call the tool where a person can answer",
+    )
+
+
+def describe_problems(ctx: Context, problems: Problems) -> str:
+    """The problems as lines for the model; empty when there are none."""
+    if not problems.found:
+        return ""
+    lines = [
+        f"{_short(ctx, each.place)}:{each.line}:{each.column}: {each.severity}: {each.message}"
+        + (f" [{each.code}]" if each.code else "")
+        for each in problems.found[:MAX_PROBLEMS]
+    ]
+    if (more := len(problems.found) - MAX_PROBLEMS) > 0:
+        lines.append(f"and {more} more")
+    count = len(problems.found)
+    head = f"{count} new problem{'s' if count > 1 else ''} after this change:"
+    return "\n".join((head, *lines))
+
+
+def problem_details(ctx: Context, problems: Problems) -> Mapping[str, Any]:
+    """The problems for programs; empty when no language server had a word to say."""
+    if not problems.servers and not problems.late:
+        return {}
+    found = [
+        {
+            "path": _short(ctx, each.place),
+            "line": each.line,
+            "column": each.column,
+            "severity": each.severity,
+            "message": each.message,
+            "code": each.code,
+            "server": each.server,
+        }
+        for each in problems.found[:MAX_PROBLEMS]
+    ]
+    return {
+        "diagnostics": {
+            "problems": found,
+            "servers": list(problems.servers),
+            "late": list(problems.late),
+        }
+    }
+
+
+def _short(ctx: Context, place: str) -> str:
+    """A place from the workspace, where it lies in it."""
+    return place.removeprefix(ctx.workspace.rstrip("/") + "/")
+
+
+def check_characters(text: str, name: str) -> None:
+    """Raises `ToolInputError` for a text that no file can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ToolInputError(
+            f"{name} has half a character ({text[error.start]!r}) at position {error.start}; send "
+            "whole characters"
+        ) from None
+
+
+def check_text(name: str, *texts: str) -> None:
+    """Refuse what cannot be handed to a program, or be part of a name."""
+    for text in texts:
+        try:
+            if b"\0" not in os.fsencode(text):
+                continue
+        except UnicodeEncodeError:
+            pass
+        raise ToolInputError(f"{name}={text[:80]!r} has NUL or an invalid character")
+
+
+def quote(path: str) -> str:
+    """The path as it is; as a JSON string where it could pose as something else."""
+    if path.isprintable() and not _ODD.match(path):
+        return path
+    return json.dumps(path, ensure_ascii=not path.isprintable())
+
+
+def fit(lines: Iterable[str], ctx: Context, notice_room: int = NOTICE_ROOM) -> list[str]:
+    """As many whole lines as a result can hold together with a notice; always the first."""
+    window = ctx.scope.context_window
+    budget = min(MAX_BYTES, min(result_cap(window), weight_cap(window)) - notice_room)
+    shown: list[str] = []
+    for line in lines:
+        budget -= weigh(line) + 1
+        if budget < 0 and shown:
+            break
+        shown.append(line)
+    return shown
+
+
+def facts_of(found: Found | Names, shown: int) -> dict[str, object]:
+    """How a search went, for programs."""
+    facts: dict[str, object] = {"shown": shown}
+    if not found.stopped:
+        facts["total"] = found.total
+    facts["limitReached"] = shown < found.total or found.stopped == "enough"
+    troubles = {"stopped": found.stopped, "unread": found.unread}
+    facts |= {name: trouble for name, trouble in troubles.items() if trouble}
+    if found.engine != "ripgrep":
+        facts["note"] = "searched without ripgrep"
+    return facts
+
+
+def tell_trouble(stopped: Stopped, unread: int) -> Iterable[str]:
+    if stopped == "time":
+        yield "the search timed out; narrow it with path or glob"
+    elif stopped == "failed":
+        yield "the search program failed, so there may be more"
+    if unread:
+        yield "1 file could not be read" if unread == 1 else f"{unread:,} files could not be read"
+
+
+def with_notes(text: str, notes: Sequence[str]) -> str:
+    """The text and, below it, a notice."""
+    if not notes:
+        return text
+    gap = "\n\n" if text else ""
+    return f"{text}{gap}[{'; '.join(notes)}]"

@@ -1,0 +1,421 @@
+"""How read shows a file: text and bytes a page at a time, pictures, documents, notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from clawkit.fs.encoding import UTF8, Encoding, detect, find_codec, settle
+from clawkit.fs.magic import FileKind, ImageLimits, identify
+from clawkit.fs.masks import is_env_file, mask_env
+from clawkit.fs.protocols import CHUNK, File, FileSystem, read_all
+from clawkit.fs.read_versions import ReadVersions
+from clawkit.redact import Redactor
+from clawkit.tools._files import with_notes
+
+if TYPE_CHECKING:
+    from clawkit.tools.read import Params
+
+import binascii
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from msgspec import UNSET, UnsetType
+
+from clawkit.content import Block, Image, Text
+from clawkit.core.context import Context
+from clawkit.core.result import Result
+from clawkit.errors import ToolInputError
+from clawkit.fs.pages import ROW, ROW_CHARS, HeldFile, Page, Want, fitting, hex_dump, take_page
+from clawkit.media.protocols import (
+    MAX_DOCUMENT_BYTES,
+    MAX_PICTURE_BYTES,
+    Document,
+    DocumentPage,
+    Media,
+    Picture,
+)
+from clawkit.text import human_size, result_cap, weigh, weight_cap
+
+PAGE_LINES = 2_000
+PAGE_BYTES = 50 * 1024
+MAX_JOINED = 8
+"""Pages that are joined when no limit is given."""
+MAX_PAGE_BYTES = 512 * 1024
+CONTEXT_SHARE = 0.2
+CHARS_PER_TOKEN = 4
+MIN_PAGE_BYTES = 200
+"""Even for the smallest of models: a page must hold something."""
+NOTICE_ROOM = 400
+DOCUMENT_PAGES = 10
+"""Pages of a document that are shown unless a range is given."""
+MAX_DOCUMENT_PAGES = 20
+KEY = "PRIVATE KEY-----"
+MAX_MASKED_BYTES = 1024 * 1024
+"""Files whose values are masked are masked as a whole, or a page could begin behind a name."""
+
+
+class Wish(NamedTuple):
+    """What to show of a file, and to whom."""
+
+    path: str
+    offset: int = 1
+    limit: int | UnsetType = UNSET
+    cursor: int = 0
+    context_window: int | None = None
+    notes: tuple[str, ...] = ()
+    """What else is to be told."""
+
+    @property
+    def max_weight(self) -> int:
+        """What the answer may weigh: one page, or several joined without a limit."""
+        room = page_bytes(self.context_window, joined=self.limit is UNSET)
+        return max(MIN_PAGE_BYTES, room - sum(map(weigh, self.notes)))
+
+
+async def show_file(path: str, params: Params, ctx: Context, *notes: str) -> Result:
+    """What a file holds, as the parameters of `read` ask for it. Raises like `FileSystem`."""
+    async with ctx.use(FileSystem).open(path) as file:
+        head = await file.read(CHUNK, 0)
+        ctx.use(ReadVersions).note(file.place, file.info, head if len(head) < CHUNK else None)
+        wish = Wish(
+            path, params.offset, params.limit, params.cursor, ctx.scope.context_window, notes
+        )
+        if is_env_file(path) or is_env_file(file.place):
+            return await _show_settings(file, wish, params, ctx)
+        if params.format == "hex" and KEY.encode() in head:
+            raise ToolInputError(f"{path!r} holds a private key, so its bytes are not shown")
+        if params.format == "hex":
+            return await show_hex(file, head, wish)
+        return await _show(file, head, wish, params, ctx)
+
+
+async def _show(file: File, head: bytes, wish: Wish, params: Params, ctx: Context) -> Result:
+    is_auto = params.format == "auto" and not params.encoding
+    kind = identify(head) if is_auto else None
+    if params.pages and (kind is None or kind.family != "document"):
+        raise ToolInputError(f"{wish.path!r} has no pages: 'pages' is for PDFs; use 'offset'")
+    if kind is not None and kind.family == "image":
+        return await show_picture(file, wish, ctx)
+    if kind is not None and kind.family == "document":
+        return await show_document(file, wish, params.pages, ctx)
+    encoding = settle(find_codec(params.encoding), head) if params.encoding else detect(head)
+    if kind is not None or (encoding is None and is_auto):
+        return _refuse(wish.path, max(file.info.size, len(head)), kind)
+    if is_auto and (wish.path.endswith(".ipynb") or file.place.endswith(".ipynb")):
+        from clawkit.fs.notebook import MAX_BYTES, notebook_text
+
+        if file.info.size <= MAX_BYTES and (text := notebook_text(await read_all(file, MAX_BYTES))):
+            return await _show_made(text, wish, ctx, kind="notebook")
+    encoding = encoding or UTF8
+    if KEY.encode(encoding.name, "ignore") in head and len(head) < CHUNK:
+        text = head[len(encoding.mark) :].decode(encoding.name, "replace")
+        return await _show_made(text, wish, ctx)
+    return await show_text(file, head, encoding, wish, tell_encoding=not params.encoding)
+
+
+def _refuse(path: str, size: int, kind: FileKind | None) -> Result:
+    what = f"{kind.name}, {human_size(size)}" if kind else human_size(size)
+    message = f'{path!r} is a binary file ({what}), not text; format="hex" shows its bytes'
+    return Result.error("read", message, code=400, kind="binary")
+
+
+async def _show_settings(file: File, wish: Wish, params: Params, ctx: Context) -> Result:
+    """A file full of secrets: there is no way to see it but masked."""
+    if params.format == "hex" or params.encoding:
+        raise ToolInputError(
+            f"secrets in {wish.path!r} are masked, so it is only shown as plain text: leave out "
+            "'format' and 'encoding'"
+        )
+    data = await read_all(file, MAX_MASKED_BYTES)
+    encoding = detect(data)
+    if encoding is None:
+        return _refuse(wish.path, len(data), identify(data))
+    text = data[len(encoding.mark) :].decode(encoding.name, "replace")
+    return await _show_masked(text, wish, lambda whole: mask_env(whole, ctx.use(Redactor)))
+
+
+async def _show_made(text: str, wish: Wish, ctx: Context, kind: str = "text") -> Result:
+    """Pages of a text. One that begins inside a key would not be known for what it is."""
+    if KEY in text:
+        return await _show_masked(text, wish, ctx.use(Redactor).text, kind)
+    return await show_made(text, wish, kind=kind)
+
+
+async def _show_masked(
+    text: str, wish: Wish, mask: Callable[[str], str], kind: str = "text"
+) -> Result:
+    """Pages of a text that is masked as a whole before any of it is shown."""
+    masked = mask(text)
+    if masked == text:
+        return await show_made(text, wish, kind=kind)
+    note = "secrets are masked; do not write the masks back"
+    wish = wish._replace(notes=(*wish.notes, note))
+    return await show_made(masked, wish, kind=kind, redacted=True)
+
+
+async def show_text(
+    file: File,
+    head: bytes,
+    encoding: Encoding,
+    wish: Wish,
+    *,
+    tell_encoding: bool = True,
+    **more: Any,
+) -> Result:
+    """A page of a file whose first `CHUNK` bytes are `head`; `more` goes into the details."""
+    notes = [*wish.notes]
+    if encoding.name != "utf-8" and tell_encoding:
+        notes.append(f"decoded from {encoding.name}")
+    lines = PAGE_LINES * MAX_JOINED if isinstance(wish.limit, UnsetType) else wish.limit
+    want = Want(wish.offset, wish.cursor, lines, wish.max_weight)
+    page = await take_page(file, encoding, head, want)
+    size = max(file.info.size, len(head))
+    if page.damaged:
+        notes.append(f"bytes that are not {encoding.name} are shown as \ufffd")
+    if page.shrank:
+        notes.append("the file was truncated while it was being read")
+    notes += _position(page, want, size)
+    # Nothing but newlines would only blur where the notice stands.
+    text = page.text if page.text.strip("\n") else ""
+    details = {"path": wish.path, "kind": "text", **_facts(page, size), **more}
+    if encoding.name != "utf-8" or encoding.mark:
+        details["encoding"] = "utf-8-sig" if encoding.name == "utf-8" else encoding.name
+    return Result.text(with_notes(text, notes), **details)
+
+
+async def show_made(text: str, wish: Wish, **more: Any) -> Result:
+    """A page of a text that was made of a file."""
+    data = text.encode("utf-8", "replace")
+    return await show_text(HeldFile(data), data[:CHUNK], UTF8, wish, **more)
+
+
+async def show_hex(file: File, head: bytes, wish: Wish) -> Result:
+    """Some lines of a hex dump."""
+    size = max(file.info.size, len(head))
+    at = (wish.offset - 1) * ROW
+    # Places in large files have more than eight digits.
+    count = wish.max_weight // (ROW_CHARS - 8 + max(8, len(f"{size:x}")))
+    if not isinstance(wish.limit, UnsetType):
+        count = min(count, wish.limit)
+    lines = hex_dump(await file.read(count * ROW, at), at) if at < size else []
+    total = -(-size // ROW)
+    following = wish.offset + len(lines)
+    goes_on = bool(lines) and following <= total
+    page = Page("\n".join(lines), len(lines), (following, 0) if goes_on else None, total)
+    notes = [*wish.notes, *(["16 bytes per line"] if goes_on else [])]
+    notes += _position(page, Want(wish.offset, 0, count, 0), size)
+    return Result.text(
+        with_notes(page.text, notes), path=wish.path, kind="hex", **_facts(page, size)
+    )
+
+
+def page_bytes(context_window: int | None, *, joined: bool = True) -> int:
+    """What one answer may weigh: one page, or several if they are joined. A fifth of the model's
+    window, within bounds, and never more than a result holds."""
+    share = int((context_window or 0) * CHARS_PER_TOKEN * CONTEXT_SHARE) if joined else 0
+    page = max(PAGE_BYTES, min(share, MAX_PAGE_BYTES, MAX_JOINED * PAGE_BYTES))
+    room = min(result_cap(context_window), weight_cap(context_window)) - NOTICE_ROOM
+    return max(MIN_PAGE_BYTES, min(page, room))
+
+
+def _position(page: Page, want: Want, size: int) -> list[str]:
+    """Where in the file the page is, and how to go on; nothing when it is the end of the file."""
+    line, cursor = page.next or (0, 0)
+    total = page.total_lines
+    of = f"of {total}" if total is not None else f"of a file of {human_size(size)}"
+    if page.lines:
+        end = want.line + page.lines - 1
+        said = f"lines {want.line}-{end} {of}" if page.next else ""
+        if cursor:
+            of = f"of {page.line_chars}" if page.line_chars is not None else of
+            said = f"line {line} is shown in part (characters {want.cursor}-{cursor} {of})"
+        elif not page.text.strip():
+            said = f"lines {want.line}-{end} {of} are blank"
+    elif page.line_chars is not None:
+        said = f"nothing at cursor={want.cursor}: line {want.line} has {page.line_chars} characters"
+    elif total:
+        said = f"nothing at offset={want.line}: the file has {total} line{'s' * (total > 1)}"
+    else:
+        said = f"the file is empty ({size} bytes)"
+    if page.next:
+        said += f"; go on with offset={line}" + (f" cursor={cursor}" if cursor else "")
+    return [said] if said else []
+
+
+def _facts(page: Page, size: int) -> dict[str, Any]:
+    """The same for programs."""
+    line, cursor = page.next or (0, 0)
+    truncation: dict[str, Any] = {
+        "truncated": page.next is not None,
+        "outputLines": page.lines,
+        "firstLineExceedsLimit": cursor > 0,
+        "totalBytes": size,
+    }
+    if page.total_lines is not None:
+        truncation["totalLines"] = page.total_lines
+    facts: dict[str, Any] = {"truncation": truncation}
+    if page.endings != "lf":
+        facts["lineEndings"] = page.endings
+    if not page.final_newline:
+        facts["finalNewline"] = False
+    if page.next:
+        facts["continuation"] = {"kind": "line", "offset": line}
+    if cursor:
+        facts["continuation"] = {"kind": "cursor", "offset": line, "cursor": cursor}
+    return facts
+
+
+async def show_picture(file: File, wish: Wish, ctx: Context) -> Result:
+    """The picture, made to fit, and its sizes."""
+    data = await read_all(file, MAX_PICTURE_BYTES)
+    limits = ctx.services.get(ImageLimits)
+    max_side, max_bytes = limits if isinstance(limits, ImageLimits) else ImageLimits()
+    picture = await ctx.use(Media).picture(data, max_side=max_side, max_bytes=max_bytes)
+    width, height = picture.original
+    details = {
+        "path": wish.path,
+        "kind": "image",
+        "mimeType": picture.mime_type,
+        "width": picture.width,
+        "height": picture.height,
+        "original": {"width": width, "height": height, "mimeType": picture.original_type},
+        "totalBytes": len(data),
+    }
+    notice = with_notes("", (*wish.notes, _sizes(picture, len(data))))
+    return Result((image_block(picture), Text(notice)), details)
+
+
+def _sizes(picture: Picture, size: int) -> str:
+    width, height = picture.original
+    text = f"{picture.original_type}, {width}x{height} pixels, {human_size(size)}"
+    if (picture.width, picture.height) != picture.original:
+        factor = f"{width / picture.width:.3g}"
+        shown = f"{picture.width}x{picture.height}"
+        return f"{text}; shown at {shown}: coordinates in it times {factor} are the original's"
+    changed = picture.mime_type != picture.original_type
+    return f"{text}; shown as {picture.mime_type}" if changed else text
+
+
+def image_block(picture: Picture) -> Image:
+    """The picture as part of a result."""
+    return Image(binascii.b2a_base64(picture.data, newline=False).decode(), picture.mime_type)
+
+
+class Range(NamedTuple):
+    """Pages of a document, counted from 1, both ends included."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def parse(cls, text: str) -> Range:
+        """`3`, `1-5` or `7-`; empty for the first ones. Raises `ToolInputError` for other texts."""
+        if not text.strip():
+            return cls(1, DOCUMENT_PAGES)
+        found = re.fullmatch(r"\s*([0-9]{1,6})\s*(?:(-)\s*([0-9]{1,6})?)?\s*", text)
+        first = int(found[1]) if found else 0
+        last = first
+        if found and found[2]:
+            last = int(found[3]) if found[3] else first + DOCUMENT_PAGES - 1
+        if first < 1 or last < first:
+            raise ToolInputError(f"pages={text[:40]!r} is not a range of pages; try '3' or '1-5'")
+        return cls(first, min(last, first + MAX_DOCUMENT_PAGES - 1))
+
+    def after(self, page: int, total: int) -> str:
+        """As many pages again, from that one on."""
+        last = min(page + self.last - self.first, total)
+        return f"{page}-{last}" if last > page else f"{page}"
+
+
+async def show_document(file: File, wish: Wish, pages: str, ctx: Context) -> Result:
+    """Some pages of a document: their text, and pictures of those that have none.
+
+    The cursor of the wish leaves out that many characters of the first page.
+    """
+    wanted = Range.parse(pages)
+    data = await read_all(file, MAX_DOCUMENT_BYTES)
+    document = await ctx.use(Media).pages(data, wanted.first, wanted.last)
+    shown = _Shown(wish.max_weight)
+    for page in document.pages:
+        if not shown.add(page, wish.cursor if page.number == wanted.first else 0):
+            break
+    facts = shown.close(document, wanted, wish.notes)
+    truncation = {"truncated": "continuation" in facts, "totalBytes": len(data)}
+    details = {"path": wish.path, "kind": "document", "truncation": truncation, **facts}
+    return Result(tuple(shown.blocks()), details)
+
+
+class _Shown:
+    """What fits of a document."""
+
+    def __init__(self, max_weight: int) -> None:
+        self._room = max_weight
+        self._parts: list[str | Image] = []
+        self._pictures = 0
+        self._last = 0
+        self._cut = 0
+        """Where the last page was cut, if it was."""
+        self._part = ""
+
+    def add(self, page: DocumentPage, cursor: int) -> bool:
+        """Show a page, or as much of it as fits when it is the first; False when no more fits."""
+        text = page.text[cursor:].rstrip()
+        if not text and page.picture is None:
+            # Only so many pictures are made at once.
+            drawn = f'; pages="{page.number}" may show it as a picture' if self._pictures else ""
+            text = f"(no text on this page{drawn})"
+        part = f"[page {page.number}]" + (text and f"\n{text}")
+        if weigh(part) + 2 > self._room:
+            if self._last:
+                return False
+            room = fitting(part, self._room)
+            self._cut = cursor + room - len(part) + len(text)
+            part = part[:room]
+            self._part = f"characters {cursor}-{self._cut} of {len(page.text)}"
+        self._room -= weigh(part) + 2
+        self._parts.append(part)
+        if page.picture is not None:
+            self._pictures += 1
+            self._parts.append(image_block(page.picture))
+        self._last = page.number
+        return not self._cut
+
+    def close(self, document: Document, wanted: Range, notes: Sequence[str]) -> dict[str, object]:
+        """Say what is shown and how to go on, in words and for programs."""
+        total = document.total
+        following = self._last + (not self._cut)
+        goes_on = following <= total
+        details: dict[str, object] = {
+            "pages": f"{wanted.first}-{self._last}",
+            "totalPages": total,
+        }
+        if goes_on:
+            again: dict[str, object] = {"pages": wanted.after(following, total)}
+            said = f"pages {wanted.first}-{self._last} of {total}"
+            if self._cut:
+                again["cursor"] = self._cut
+                said = f"page {self._last} is shown in part ({self._part})"
+            details["continuation"] = {"kind": "pages", **again}
+            how = " ".join(f"{key}={json.dumps(value)}" for key, value in again.items())
+            notes = (*notes, f"{said}; go on with {how}")
+        if notes:
+            self._parts.append(with_notes("", notes))
+        return details
+
+    def blocks(self) -> list[Block]:
+        """Texts that follow each other as one."""
+        blocks: list[Block] = []
+        texts: list[str] = []
+        for part in (*self._parts, None):
+            if isinstance(part, str):
+                texts.append(part)
+                continue
+            if texts:
+                blocks.append(Text("\n\n".join(texts)))
+                texts = []
+            if part is not None:
+                blocks.append(part)
+        return blocks

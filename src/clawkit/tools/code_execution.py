@@ -1,0 +1,315 @@
+"""code_execution: Python or JavaScript in an interpreter that keeps its variables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from clawkit.approvals.effective_policy import resolve_host
+from clawkit.approvals.protocols import Admitted, Confines, Gate, Request, Script, Waiting
+from clawkit.code.protocols import Interpreters, Language, Ran
+from clawkit.config.model import Config
+from clawkit.config.sections.tools import Exec
+from clawkit.content import Block, Image, Text
+from clawkit.core.context import Context, Scope
+from clawkit.core.result import Result
+from clawkit.core.tool import Effect, Tool
+from clawkit.errors import ToolAuthorizationError, ToolError, ToolInputError
+from clawkit.fs.magic import ImageLimits
+from clawkit.fs.protocols import WorkspaceFiles, read_all
+from clawkit.media.protocols import MAX_PICTURE_BYTES, Media
+from clawkit.process.protocols import BaseEnvironment, Commands, Launch
+from clawkit.text import printable
+from clawkit.tools._commands import FINISHED, fitted, owner_of, say_waiting
+
+MAX_IMAGES = 4
+_MAX_NAME = 500
+
+
+class _Held:
+    """A text that `shown` can cut."""
+
+    def __init__(self, text: str) -> None:
+        self._data = text.encode("utf-8", "replace")
+        self.size = len(self._data)
+
+    async def read(self, start: int, size: int) -> bytes:
+        return self._data[start : start + size]
+
+
+async def show(
+    ran: Ran, language: Language, timeout_s: float, notes: list[str], ctx: Context
+) -> Result:
+    """The result of a call; what the child said is cleaned, cut, and looked at only here."""
+    from clawkit.process.output_text import shown
+
+    stdout, stderr, value, traceback = [
+        (await shown(_Held(each or ""), FINISHED)).text.rstrip()
+        for each in (ran.stdout, ran.stderr, ran.value, ran.traceback)
+    ]
+    files = [name for name in map(_name, ran.files) if name]
+    more = f" and {ran.more_files} more" if ran.more_files else ""
+    images, shown_files, missing = await _images(ran, ctx)
+    # What a notebook would show, the last thing last.
+    labelled = f"stderr:\n{stderr}" if stderr else ""
+    text = "\n\n".join(filter(None, (stdout, labelled, value and f"=> {value}", traceback)))
+    cut = await fitted(ctx, FINISHED, lambda cap: shown(_Held(text), cap))
+    ends = [*notes, *_say_state(ran, timeout_s)]
+    if files:
+        ends.append(f"[New files: {', '.join(files)}{more}]")
+    ends += [f"[Not shown: {each}]" for each in missing]
+    if ran.more_images:
+        ends.append(f"[{ran.more_images} more images are not shown; read shows them.]")
+    body = cut.text.rstrip("\n") or ("" if ran.lost or ran.timed_out else "(no output)")
+    blocks: tuple[Block, ...] = (Text("\n\n".join(filter(None, (body, *ends)))), *images)
+    details: dict[str, Any] = {
+        "status": "failed" if ran.lost or ran.timed_out else "completed",
+        "language": language,
+        "stdout": stdout,
+        "stderr": stderr,
+        "value": value if ran.value is not None else None,
+        "traceback": traceback if ran.traceback is not None else None,
+        "files": files,
+        "images": shown_files,
+        "stateKept": not ran.lost,
+        "truncated": bool(ran.cut) or cut.truncated,
+    }
+    if ran.timed_out:
+        details["timedOut"] = True
+    return Result(blocks, details)
+
+
+def _say_state(ran: Ran, timeout_s: float) -> Iterable[str]:
+    if ran.fresh:
+        yield f"[A fresh interpreter: {ran.fresh}. Variables of earlier calls are gone.]"
+    if ran.timed_out and not ran.lost:
+        yield f"[Interrupted after {timeout_s:g} s. Variables are kept.]"
+    elif ran.lost:
+        after = f" after {timeout_s:g} s" if ran.timed_out else ""
+        yield (
+            f"[The interpreter is gone{after}: {ran.lost}. Its variables are lost; the next call "
+            "starts a fresh one.]"
+        )
+
+
+def _name(path: str) -> str:
+    """A path that the child named, fit to be shown; empty for one that is not below here."""
+    parts = path.split("/")
+    if not path or len(path) > _MAX_NAME or os.path.isabs(path) or ".." in parts:
+        return ""
+    return printable(path, "")
+
+
+async def _images(ran: Ran, ctx: Context) -> tuple[list[Image], list[str], list[str]]:
+    """Pictures for the model, the paths of those that are files, and what cannot be shown."""
+    from clawkit.tools._show import image_block
+
+    limits = ctx.services.get(ImageLimits)
+    side, most = limits if isinstance(limits, ImageLimits) else ImageLimits()
+    blocks: list[Image] = []
+    paths: list[str] = []
+    missing: list[str] = []
+    sources: list[tuple[str, str | bytes]] = [
+        *((f"figure {number}", figure) for number, figure in enumerate(ran.figures, 1)),
+        *((path, path) for path in ran.images if _name(path)),
+    ]
+    missing += [name for name, _ in sources[MAX_IMAGES:]]
+    for name, source in sources[:MAX_IMAGES]:
+        try:
+            data = source if isinstance(source, bytes) else await _read(source, ctx)
+            picture = await ctx.use(Media).picture(data, max_side=side, max_bytes=most)
+        except ToolError as error:
+            missing.append(f"{printable(name, '')}: {error}")
+            continue
+        blocks.append(image_block(picture))
+        if isinstance(source, str):
+            paths.append(source)
+    return blocks, paths, missing
+
+
+async def _read(path: str, ctx: Context) -> bytes:
+    """A file that the child named, if it is in the workspace and rules do not keep it away."""
+    if not ctx.permits(path):
+        raise ToolError("rules do not allow it")
+    async with ctx.use(WorkspaceFiles).open(path) as file:
+        return await read_all(file, MAX_PICTURE_BYTES)
+
+
+MAX_CODE = 128 * 1024
+"""Bytes of code in one call; more belongs in a file."""
+TIMEOUT_S, MAX_TIMEOUT_S = 30.0, 600.0
+_PROGRAMS: dict[Language, str] = {"python": "python3 -I -u -", "javascript": "node -"}
+"""How code on standard input would be run by hand."""
+_DESCRIPTION = (
+    "Run Python (or JavaScript with node) in an interpreter that stays: variables, imports and "
+    "functions are there in the next call. Returns what was printed, the value of the last "
+    "expression, or the traceback; an exception loses no state. The working directory is the "
+    "workspace. New images and open matplotlib figures are shown, other new files are named. "
+    "await works at top level; input() finds nothing to read."
+)
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of code_execution."""
+
+    code: Annotated[str, Meta(description="The code to run")] = ""
+    language: Annotated[Language, Meta(description="What the code is written in")] = "python"
+    reset: Annotated[
+        bool, Meta(description="Start with a fresh interpreter; without code, only end the old one")
+    ] = False
+    timeout_seconds: Annotated[
+        float,
+        Meta(description=f"Seconds until it is interrupted, at most {MAX_TIMEOUT_S:g}", gt=0),
+    ] = TIMEOUT_S
+    task: Annotated[str, Meta(description="Work for a remote provider: there is none here")] = ""
+
+
+async def execute(params: Params, ctx: Context, settings: Exec) -> Result:
+    _check(params)
+    interpreters, owner = ctx.use(Interpreters), owner_of(ctx.scope)
+    if params.reset and not params.code.strip():
+        was_there = await interpreters.reset(owner, params.language)
+        said = "its variables are gone" if was_there else "nothing was kept"
+        return Result.text(
+            f"Interpreter reset ({params.language}): {said}. The next call starts a fresh one.",
+            status="completed",
+            language=params.language,
+            reset=was_there,
+        )
+    request = await _request(params, ctx, settings)
+    # Every call is asked for anew, because every call is another program: the interpreter's own
+    # command line says nothing about it.
+    admitted = await ctx.use(Gate).admit(request, _no_preflight)
+    if isinstance(admitted, Waiting):
+        ctx.use(Gate).later(_follow(admitted, request, params, ctx))
+        return say_waiting(admitted, request, "The code")
+    return await _run(params, request, admitted, ctx)
+
+
+def _check(params: Params) -> None:
+    if params.task:
+        raise ToolInputError(
+            "task: no remote provider is configured in this build, so a task cannot be handed "
+            "over; write the code yourself and send it as code"
+        )
+    if not params.code.strip() and not params.reset:
+        raise ToolInputError("code: is empty; send the code to run")
+    if "\0" in params.code:
+        raise ToolInputError("code: contains a NUL character; write it as an escape, such as \\0")
+    try:
+        size = len(params.code.encode())
+    except UnicodeEncodeError as error:
+        raise ToolInputError(
+            f"code: has half a character (a lone surrogate) at position {error.start}; write it as "
+            "an escape"
+        ) from None
+    if size > MAX_CODE:
+        raise ToolInputError(
+            f"code: has {size:,} bytes, {MAX_CODE:,} are possible; write it to a file in the "
+            "workspace and import that"
+        )
+
+
+async def _request(params: Params, ctx: Context, settings: Exec) -> Request:
+    """What is asked for, in the terms of exec: people and rules see the code itself."""
+    from clawkit.process.environ import build
+
+    if problem := ctx.use(Confines).problem:
+        raise ToolAuthorizationError(problem, reason="sandbox")
+    target = resolve_host(
+        settings.host,
+        None,
+        sandboxed=ctx.scope.sandboxed,
+        elevated=False,
+        available=ctx.use(Commands).hosts,
+        node="",
+    )
+    ctx.use(Commands).prepare(target.host)
+    base = await ctx.use(BaseEnvironment).variables()
+    extra = {"CLAWKIT_SHELL": "code_execution", "TERM": "dumb"}
+    return Request(
+        command=as_command(params.language, params.code),
+        cwd=ctx.workspace,
+        env=build(base, {}, path=base["PATH"], extra=extra),
+        host=target.host,
+        wanted=target.wanted,
+        agent=ctx.scope.agent,
+        session=ctx.scope.session,
+        call_id=ctx.call_id,
+    )
+
+
+def as_command(language: Language, code: str) -> str:
+    """The command that would run the code without state."""
+    lines, end = frozenset(code.split("\n")), "EOF"
+    while end in lines:
+        end += "_"
+    return f"{_PROGRAMS[language]} <<'{end}'\n{code}\n{end}"
+
+
+async def _no_preflight(_scripts: Sequence[Script]) -> None:
+    """Nothing is known beforehand about whether code works."""
+
+
+async def _run(params: Params, request: Request, admitted: Admitted, ctx: Context) -> Result:
+    interpreters, owner = ctx.use(Interpreters), owner_of(ctx.scope)
+    if params.reset:
+        await interpreters.reset(owner, params.language)
+    launch = Launch(
+        text="",
+        cwd=request.cwd,
+        env={**request.env, **admitted.env},
+        programs=admitted.programs,
+        hold=admitted.hold,
+    )
+    timeout_s = min(params.timeout_seconds, MAX_TIMEOUT_S)
+    ran = await interpreters.run(
+        owner,
+        params.language,
+        params.code,
+        host=admitted.host,
+        launch=launch,
+        timeout_s=timeout_s,
+    )
+    notes = [f"Warning: {admitted.warning}"] if admitted.warning else []
+    return await show(ran, params.language, timeout_s, notes, ctx)
+
+
+async def _follow(waiting: Waiting, request: Request, params: Params, ctx: Context) -> None:
+    """Run the code once a person has allowed it, and tell what came of it."""
+    slug = waiting.pending.slug
+    about = {"approvalId": waiting.pending.id, "approvalSlug": slug}
+    try:
+        admitted = await ctx.use(Gate).settle(waiting, request)
+        result = await _run(params, request, admitted, ctx)
+    except ToolAuthorizationError as error:
+        said = f"The code {slug} was not run: {error}"
+        result = Result.text(said, status="blocked", deniedReason=error.reason)
+    except ToolError as error:
+        said = f"The code {slug} was allowed but could not be run: {error}"
+        result = Result.error("code_execution", said)
+    ctx.notify(Result(result.content, {**result.details, **about}))
+
+
+def effects(_params: Params, _ctx: Context) -> tuple[Effect, ...]:
+    return (Effect("exec"),)
+
+
+def make_tool(config: Config, scope: Scope) -> Tool:
+    """The tool as this run has it."""
+    settings = config.tools.exec.merged(config.agents.get(scope.agent).tools.exec)
+    return Tool(
+        name="code_execution",
+        label="Code",
+        description=_DESCRIPTION,
+        parameters=Params,
+        execute=partial(execute, settings=settings),
+        effects=effects,
+        aliases={"timeout": "timeoutSeconds", "timeout_seconds": "timeoutSeconds"},
+        hidden=frozenset(("task",)),
+    )

@@ -1,0 +1,177 @@
+"""What helps to type a line: completion of commands and files, and what was typed before."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.history import History
+
+from clawkit.config.paths import home
+from clawkit.store import private_dir, write_atomic
+from clawkit.text import printable
+
+MAX_FILES = 200
+_MENTION = re.compile(r"(?:^|\s)@(\S*)$")
+
+Words = Iterable[tuple[str, str]]
+"""What can come next, and a few words about each."""
+MAX_KEPT = 2_000
+MAX_BYTES = 2 * 1024 * 1024
+_MAX_ENTRY = 64 * 1024
+
+
+class Source(Protocol):
+    """Knows what can be typed."""
+
+    def command_words(self) -> Words: ...
+    def words_after(self, name: str) -> Words:
+        """What can follow a command."""
+        ...
+
+    @property
+    def workspace(self) -> str: ...
+
+
+class LineCompleter(Completer):
+    """Completes the line before the cursor, as soon as somebody knows what with."""
+
+    source: Source | None = None
+
+    def get_completions(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> Iterable[Completion]:
+        text = document.text_before_cursor
+        source = self.source
+        if source is None:
+            return ()
+        if mention := _MENTION.search(text):
+            return _files(mention[1], source.workspace)
+        text = text.lstrip(" ")
+        if not text.startswith("/") or "\n" in text:
+            return ()
+        name, blank, start = text[1:].partition(" ")
+        if not blank:
+            return _matching(name, source.command_words())
+        if name == "image":
+            return _files(start, source.workspace)
+        return _matching(start, source.words_after(name))
+
+
+def _files(start: str, workspace: str) -> Iterator[Completion]:
+    folder, slash, name = start.rpartition("/")
+    place = os.path.join(workspace, os.path.expanduser(f"{folder}{slash}"))
+    for found, is_dir in _list(place, name)[:MAX_FILES]:
+        yield Completion(f"{found}/" if is_dir else found, -len(name))
+
+
+def _matching(start: str, among: Iterable[tuple[str, str]]) -> Iterator[Completion]:
+    """Those that begin so, then those that have it somewhere."""
+    wanted = start.casefold()
+    known = [(name, meta) for name, meta in among if name.isprintable()]
+    first = [each for each in known if each[0].casefold().startswith(wanted)]
+    later = [each for each in known if wanted and wanted in each[0].casefold()[1:]]
+    for name, meta in dict.fromkeys((*first, *later)):
+        yield Completion(name, -len(start), display_meta=printable(meta, ""))
+
+
+def _list(place: str, start: str) -> list[tuple[str, bool]]:
+    """Names in a directory that begin so and can be typed; hidden ones only when asked for."""
+    try:
+        with os.scandir(place) as entries:
+            found = [
+                (each.name, _is_dir(each))
+                for each in entries
+                if each.name.startswith(start) and each.name.isprintable()
+            ]
+    except OSError:
+        return []
+    return sorted(each for each in found if start or not each[0].startswith("."))
+
+
+def _is_dir(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def history_file() -> str:
+    return os.path.join(home(os.environ), "history")
+
+
+class InputHistory(History):
+    """One JSON text per line, the newest last. Without a file that can be used, for now only."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+        self._redact: Callable[[str], str] | None = None
+        self._waiting: list[str] = []
+        """What was typed before it was known which secrets there are."""
+
+    def begin(self, redact: Callable[[str], str]) -> None:
+        """Keep what is typed, without what `redact` takes out."""
+        self._redact = redact
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            self.store_string(each)
+
+    def load_history_strings(self) -> Iterable[str]:
+        lines = self._read()
+        found = [text for text in map(_decode, lines) if text]
+        if len(lines) > MAX_KEPT:
+            self._write(found[-MAX_KEPT // 2 :])
+        return reversed(found[-MAX_KEPT:])
+
+    def store_string(self, string: str) -> None:
+        # What begins with a blank is not kept, as in shells.
+        if not string.strip() or string.startswith(" ") or len(string) > _MAX_ENTRY:
+            return
+        if self._redact is None:
+            self._waiting.append(string)
+            return
+        line = json.dumps(self._redact(string)) + "\n"
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            private_dir(os.path.dirname(self._path))
+            fd = os.open(self._path, flags, 0o600)
+        except OSError:
+            return
+        try:
+            os.write(fd, line.encode())
+        finally:
+            os.close(fd)
+
+    def _read(self) -> list[bytes]:
+        try:
+            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            return []
+        try:
+            size = os.fstat(fd).st_size
+            return os.pread(fd, MAX_BYTES, max(0, size - MAX_BYTES)).split(b"\n")
+        except OSError:
+            return []
+        finally:
+            os.close(fd)
+
+    def _write(self, texts: list[str]) -> None:
+        data = "".join(f"{json.dumps(text)}\n" for text in texts).encode()
+        try:
+            write_atomic(self._path, data, mode=0o600)
+        except OSError:
+            return
+
+
+def _decode(line: bytes) -> str:
+    try:
+        text = json.loads(line)
+    except ValueError:
+        return ""
+    return text if isinstance(text, str) else ""

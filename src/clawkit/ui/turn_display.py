@@ -1,0 +1,408 @@
+"""Shows what happens in a turn: what is complete above, what is still coming in the live part."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from clawkit.agent.events import (
+    Answered,
+    CallBegun,
+    CallWritten,
+    Compacted,
+    Event,
+    Noticed,
+    Requested,
+    ResultStored,
+    Said,
+    TextPiece,
+    ThinkingPiece,
+    ToolHappened,
+    TurnEnded,
+    TurnStarted,
+    Voided,
+)
+from clawkit.content import Image, Text, User
+from clawkit.text import human_time, one_line
+from clawkit.ui import calls
+from clawkit.ui.markdown import Blocks
+from clawkit.ui.paint import (
+    ImageProtocol,
+    Paint,
+    Row,
+    Style,
+    describe_image,
+    draw_image,
+    fold_parts,
+    fold_rows,
+)
+
+_CODES = re.compile(r"\x1b\[[0-9;]*m")
+
+Kind = Literal["said", "text", "call", "note"]
+_PLAIN_MODEL = "clawkit/operator"
+_THOUGHT = 100
+TAIL = 3
+"""Rows of output of a running call, and of what is being thought."""
+_MAX_LAID_OUT = 2_000
+"""Characters of the open block that are laid out every time it grows."""
+
+
+class Screen(Protocol):
+    """Where it is shown."""
+
+    @property
+    def columns(self) -> int: ...
+    def print(self, text: str) -> None:
+        """Lines that stay, above the live part. They hold our own escape sequences only."""
+        ...
+
+    def refresh(self) -> None:
+        """The live part has changed."""
+        ...
+
+
+@dataclass
+class Answer:
+    """What has come of the answer that is being written."""
+
+    blocks: Blocks = field(default_factory=Blocks)
+    is_streamed: bool = False
+    """Whether text has come in pieces."""
+    is_shown: bool = False
+    """Whether some of it stands above already."""
+    laid_out: tuple[str, int, str] = ("", 0, "")
+    """The open block, for how many columns, and what became of it."""
+    thought: list[str] = field(default_factory=list)
+    thinking_since: float = 0.0
+    writing: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """Calls that are being written: tool and how many characters."""
+
+
+class TurnDisplay:
+    """Is told everything that happens in a conversation."""
+
+    def __init__(
+        self,
+        screen: Screen,
+        paint: Paint,
+        *,
+        protocol: ImageProtocol | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.paint = paint
+        self.show_thinking = False
+        self._screen = screen
+        self._protocol: ImageProtocol | None = protocol
+        self._clock = clock
+        self._last: Kind | None = None
+        self.answer = Answer()
+        self.running: dict[str, Running] = {}
+        self._asked: dict[str, Any] = {}
+        """Parameters of the calls of the last answer: one that is refused never starts."""
+        self._background: dict[str, str] = {}
+        """What calls are about that go on in the background."""
+        self._model = ""
+        """Who is being asked."""
+        self.is_plain = False
+        """Whether the model repeats what is no Markdown."""
+        self.is_stopping = False
+        self.is_asked = False
+        """Whether a question is open."""
+        self.began: float | None = None
+        """When the turn began; None between two."""
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case TurnStarted(model=model):
+                self.began, self.is_plain = self._clock(), model == _PLAIN_MODEL
+                self.answer, self.running, self._asked = Answer(), {}, {}
+                self.is_stopping = False
+            case Requested(model=model):
+                self._model = model
+            case Said(message=message):
+                self.show_said(message)
+            case TextPiece(text=text):
+                self._end_thinking()
+                self.answer.is_streamed = True
+                self._show_blocks(self.answer.blocks.feed(text))
+            case ThinkingPiece(text=text):
+                self.answer.thinking_since = self.answer.thinking_since or self._clock()
+                self.answer.thought.append(text)
+            case CallBegun(number=number, tool=tool):
+                self._end_text()
+                self.answer.writing[number] = (tool, 0)
+            case CallWritten(number=number, chars=chars):
+                tool = self.answer.writing.get(number, ("", 0))[0]
+                self.answer.writing[number] = (tool, chars)
+            case Answered(message=message):
+                if not self.answer.is_streamed:
+                    self._show_blocks(self.answer.blocks.feed(message.text))
+                self._end_text()
+                self.answer = Answer()
+                self._asked = {each.id: each.arguments for each in message.calls}
+            case Voided():
+                self._void(event)
+            case ToolHappened(event=happened):
+                self.show_call(happened)
+            case ResultStored(message=message):
+                for block in message.content:
+                    if isinstance(block, Image):
+                        self.show_image(block)
+            case Noticed(text=text, level=level):
+                self.note(text, "dim" if level == "info" else "warning")
+            case Compacted(tokens_before=before, tokens_after=after):
+                self.note(f"the conversation was summed up: {before:,} → {after:,} tokens")
+            case TurnEnded():
+                self._end(event)
+        self._screen.refresh()
+
+    def live(self, columns: int, rows: int) -> str:
+        """The part that still changes, at most so many rows."""
+        now = self._clock()
+        return show_live(self, self.paint, columns, rows, now)
+
+    def emit(self, kind: Kind, text: str) -> None:
+        """Lines that stay; one blank line stands between things of different kinds."""
+        gap = "" if kind == self._last and kind in ("call", "note") else "\n"
+        self._last = kind
+        self._screen.print(f"{gap}{text}\n")
+
+    def rows(self, kind: Kind, rows: list[Row]) -> None:
+        """Lines of ours, folded where words end."""
+        if rows:
+            self.emit(kind, "\n".join(fold_rows(rows, self.paint, self._screen.columns)))
+
+    def note(self, text: str, style: Style = "dim") -> None:
+        self.rows("note", [Row(f"{self.paint.glyphs.note} {one_line(text, 500)}", style)])
+
+    def show_said(self, message: User) -> None:
+        """What the person said."""
+        words = "\n".join(each.text for each in message.content if isinstance(each, Text))
+        pictures = [describe_image(each) for each in message.content if isinstance(each, Image)]
+        self.show_typed(words.strip("\n"), "user", pictures)
+
+    def show_typed(self, text: str, style: Style, pictures: Iterable[str] = ()) -> None:
+        """What was typed; of what is long, or was pasted, only the beginning."""
+        lines = [*(calls.head_lines(text, self.paint) if text else ()), *pictures]
+        marks = (f"{self.paint.glyphs.prompt} ", *("  " for _ in lines[1:]))
+        rows = [
+            Row(f"{mark}{line}", style, len(mark))
+            for mark, line in zip(marks, lines or [""], strict=True)
+        ]
+        self.rows("said", rows)
+
+    def show_text(self, text: str) -> None:
+        """Some of an answer, laid out."""
+        if text.strip():
+            columns = self._screen.columns
+            if self.is_plain:
+                rows: Iterable[str] = fold_rows([Row(text.strip("\n"))], self.paint, columns)
+            else:
+                rows = self.paint.markdown(text, columns).split("\n")
+            self.emit("text", "\n".join(map(self._as_text, rows)))
+
+    def _as_text(self, row: str) -> str:
+        """A row that cannot be taken for one about a call, or of the person's."""
+        glyphs = self.paint.glyphs
+        marks = (glyphs.yes, glyphs.no, glyphs.note, glyphs.prompt)
+        return f" {row}" if _CODES.sub("", row).startswith(marks) else row
+
+    def show_image(self, image: Image) -> None:
+        drawn = draw_image(image, self._protocol)
+        words = self.paint(f"  {describe_image(image)}", "dim")
+        self.emit("call", f"{drawn}{words}")
+
+    def _show_blocks(self, blocks: list[str]) -> None:
+        for block in blocks:
+            self.answer.is_shown = self.answer.is_shown or bool(block.strip())
+            self.show_text(block)
+
+    def _end_text(self) -> None:
+        self._end_thinking()
+        self._show_blocks(self.answer.blocks.finish())
+
+    def _end_thinking(self) -> None:
+        text = "".join(self.answer.thought).strip()
+        if not text:
+            return
+        took = calls.since(self._clock() - self.answer.thinking_since)
+        self.answer.thought, self.answer.thinking_since = [], 0.0
+        if self.show_thinking:
+            self.rows("text", [Row(text, "dim")])
+        else:
+            start = f"thought {took}: " if took else "thought: "
+            self.note(start + one_line(text, _THOUGHT))
+
+    def _void(self, event: Voided) -> None:
+        """What stands above cannot be taken back, so it is said that it does not count."""
+        wait = f" in {human_time(event.wait_s)}" if event.wait_s >= 1 else ""
+        void = "what was said above is void; " if self.answer.is_shown else ""
+        again = " again" if event.model == self._model else ""
+        self.answer, self._model = Answer(), event.model
+        self.note(f"{event.reason}; {void}asking {event.model}{again}{wait}", "warning")
+
+    def show_call(self, event: Mapping[str, Any]) -> None:
+        """A call starts, goes on, or ends."""
+        call_id, tool = str(event.get("callId", "")), str(event.get("tool", ""))
+        kind = event.get("type")
+        if kind == "start":
+            params = event.get("params")
+            self.running[call_id] = Running(tool, calls.about(params), self._clock(), params)
+        elif kind == "update" and call_id in self.running:
+            self.running[call_id].size, self.running[call_id].tail = calls.progress(event)
+        elif kind == "end":
+            self._end_call(call_id, tool, event)
+        elif kind == "notice":
+            self._show_notice(call_id, tool, event)
+        self._screen.refresh()
+
+    def _show_notice(self, call_id: str, tool: str, event: Mapping[str, Any]) -> None:
+        """Something has become of a call that ended before, such as a command in the background."""
+        how, details = calls.ending(event), event.get("details") or {}
+        text = calls.text_of(event)
+        if not how:
+            lines = (text.strip() or tool).replace("\n", "\n  ")
+            self.rows("note", [Row(f"{self.paint.glyphs.note} {lines}", "dim")])
+            return
+        words = self._background.pop(call_id, "")
+        took = calls.since(calls.duration_s(event) or 0.0)
+        name = one_line(str(details.get("sessionId") or tool), 40)
+        tail = str(details.get("tail") or details.get("aggregated") or "")
+        said = "  ".join(filter(None, (took, how)))
+        rows = calls.tail_rows(tail, self.paint)
+        self._emit_call(name, words, said, rows, failed=calls.has_failed(event))
+
+    def _end_call(self, call_id: str, tool: str, event: Mapping[str, Any]) -> None:
+        began = self.running.pop(call_id, None)
+        words = began.words if began else calls.about(self._asked.get(call_id))
+        seconds = calls.duration_s(event)
+        if seconds is None:
+            seconds = began.elapsed(self._clock()) if began else 0.0
+        took = calls.since(seconds)
+        if (event.get("details") or {}).get("status") == "running":
+            self._background[call_id] = words
+        is_repeated = self.is_plain and tool == "exec"
+        params = began.params if began else None
+        more = [] if is_repeated else list(calls.more_of(event, self.paint, params))
+        said = "  ".join(filter(None, (took, calls.outcome(event))))
+        self._emit_call(tool, words, said, more, failed=calls.has_failed(event))
+
+    def _emit_call(
+        self, tool: str, words: str, said: str, more: Iterable[Row] = (), *, failed: bool
+    ) -> None:
+        glyphs, columns = self.paint.glyphs, self._screen.columns
+        line = (
+            Row(glyphs.no, "error") if failed else Row(glyphs.yes, "good"),
+            Row(tool, "bold"),
+            Row(one_line(words, calls.SHOWN)),
+            Row(said, "warning" if failed else "dim"),
+        )
+        rows = (*fold_parts(line, self.paint, columns), *fold_rows(more, self.paint, columns))
+        self.emit("call", "\n".join(rows))
+
+    def pause(self, tool: str, *, is_asked: bool) -> None:
+        """The person is asked about a call of that tool, or not any more: it does not take time."""
+        now = self._clock()
+        for each in self.running.values():
+            if each.tool == tool and is_asked and each.paused is None:
+                each.paused = now
+            elif each.tool == tool and not is_asked and each.paused is not None:
+                each.since += now - each.paused
+                each.paused = None
+
+    def end_running(self) -> None:
+        """The calls that still run are no longer carried out."""
+        running, self.running = self.running, {}
+        for each in running.values():
+            took = calls.since(each.elapsed(self._clock()))
+            said = "  ".join(filter(None, (took, "interrupted")))
+            self._emit_call(each.tool, each.words, said, failed=True)
+
+    def _end(self, event: TurnEnded) -> None:
+        self._end_text()
+        self.end_running()
+        self.answer, self.began = Answer(), None
+        if event.how == "aborted":
+            self.note("interrupted", "warning")
+        elif event.error:
+            self.note(event.error, "error")
+
+
+@dataclass
+class Running:
+    """A call that is being carried out."""
+
+    tool: str
+    words: str
+    since: float
+    params: Any = None
+    size: str = ""
+    tail: str = ""
+    paused: float | None = None
+    """Since when it waits for the person."""
+
+    def elapsed(self, now: float) -> float:
+        """Seconds that it took, without those in which the person was asked."""
+        return (now if self.paused is None else self.paused) - self.since
+
+
+def show_live(watcher: TurnDisplay, paint: Paint, columns: int, rows: int, now: float) -> str:
+    """The last rows of everything that is under way; empty when nothing is."""
+    if watcher.began is None and not watcher.running:
+        return ""
+    lines = [
+        *_thinking(watcher.answer, paint, columns),
+        *_text(watcher, paint, columns),
+        *_calls(watcher, paint, columns, now),
+    ]
+    if watcher.began is not None:
+        lines.append(_wheel(watcher, paint, now))
+    return "\n".join(lines[-max(1, rows) :])
+
+
+def _thinking(answer: Answer, paint: Paint, columns: int) -> Iterator[str]:
+    text = "".join(answer.thought[-200:])[-4_000:].strip()
+    for line in text.split("\n")[-TAIL:] if text else ():
+        yield paint(one_line(line, columns - 2), "dim")
+
+
+def _text(watcher: TurnDisplay, paint: Paint, columns: int) -> Iterator[str]:
+    rest = watcher.answer.blocks.rest
+    if not rest.strip():
+        return
+    if watcher.is_plain or len(rest) > _MAX_LAID_OUT:
+        yield from fold_rows([Row(rest[-_MAX_LAID_OUT:].strip("\n"))], paint, columns)
+        return
+    # The wheel turns more often than text comes.
+    if watcher.answer.laid_out[:2] != (rest, columns):
+        watcher.answer.laid_out = (rest, columns, paint.markdown(rest, columns))
+    yield from watcher.answer.laid_out[2].split("\n")
+
+
+def _calls(watcher: TurnDisplay, paint: Paint, columns: int, now: float) -> Iterator[str]:
+    wheel = paint.glyphs.wheel[int(now * 10) % len(paint.glyphs.wheel)]
+    for tool, chars in watcher.answer.writing.values():
+        size = f"  {chars:,} characters" if chars > 1_000 else ""
+        yield paint(one_line(f"{wheel} {tool} {paint.glyphs.more}{size}", columns - 1), "dim")
+    for each in watcher.running.values():
+        elapsed = each.elapsed(now)
+        time = human_time(elapsed) if elapsed >= 1 else ""
+        facts = "  ".join(filter(None, (time, each.size)))
+        room = max(10, columns - 4 - len(each.tool) - len(facts))
+        words = f"{wheel} {each.tool} {one_line(each.words, room)}  {facts}"
+        yield paint(one_line(words, columns - 1), "accent")
+        for line in each.tail.rstrip().split("\n")[-TAIL:] if each.tail.strip() else ():
+            yield paint(f"  {one_line(line, columns - 3)}", "dim")
+
+
+def _wheel(watcher: TurnDisplay, paint: Paint, now: float) -> str:
+    wheel = paint.glyphs.wheel[int(now * 10) % len(paint.glyphs.wheel)]
+    took = human_time(now - (watcher.began or now)) if watcher.began else ""
+    if watcher.is_asked:
+        return paint(f"{wheel} waiting for your answer {took}", "dim")
+    word = "stopping" if watcher.is_stopping else "working"
+    return paint(f"{wheel} {word} {took} · Esc interrupts", "dim")

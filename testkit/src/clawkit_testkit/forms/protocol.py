@@ -1,0 +1,144 @@
+"""What the forms of the APIs have in common."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+import msgspec
+
+from clawkit.content import Part, Stop, Thinking, Usage
+from clawkit.testing.answers import encode, length, pieces, tokens
+from clawkit_testkit.fault import Kind
+
+ErrorForm = Literal["error", "nested", "failed"]
+
+
+class Event(NamedTuple):
+    """One event of a stream, as it is sent."""
+
+    data: bytes
+    is_piece: bool = False
+    """Whether it carries content; events around it do not count as pieces."""
+
+
+class Words(NamedTuple):
+    """What an API says about one kind of error."""
+
+    status: int
+    type: str
+    message: str
+    code: str | None = None
+    param: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer, and what the service knows about it."""
+
+    parts: tuple[Part, ...]
+    stop: Stop
+    usage: Usage
+    model: str
+    seed: str
+    """Sixteen hex digits, other ones for every answer: ids are made of them."""
+    at_s: int
+    tells_usage: bool = True
+    has_objects: bool = False
+    """Arguments are sent as objects."""
+    piece_chars: int = 0
+
+    def id(self, prefix: str, index: int = 0) -> str:
+        return f"{prefix}{self.seed}{index:08x}"
+
+    def pieces(self, text: str) -> Iterator[str]:
+        return pieces(text, self.piece_chars)
+
+    def proof(self, part: Part, index: int) -> str:
+        """The signature of a part: its own, or one made up."""
+        if not isinstance(part, Thinking) or not part.signature:
+            return base64.b64encode(f"scripted {self.seed} {index}".encode()).decode()
+        return part.signature
+
+    @property
+    def thinking_tokens(self) -> int:
+        """How much of the output was thought."""
+        thought = sum(length(part) for part in self.parts if isinstance(part, Thinking))
+        return min(tokens(thought), self.usage.output)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """The input with what came from a cache, as most APIs count it."""
+        return self.usage.input + self.usage.cache_read + self.usage.cache_write
+
+
+class Form(Protocol):
+    """One API, from the side of the service."""
+
+    @property
+    def words(self) -> Mapping[Kind, Words]: ...
+    @property
+    def id_header(self) -> str:
+        """Header with the id of a request."""
+        ...
+
+    def events(self, reply: Reply) -> Iterator[Event]:
+        """The stream of an answer."""
+        ...
+
+    def whole(self, reply: Reply) -> bytes:
+        """An answer for somebody who does not want a stream."""
+        ...
+
+    def error(self, words: Words, request_id: str, retry_after: float | str | None) -> bytes:
+        """The body of an error."""
+        ...
+
+    def error_event(self, words: Words, reply: Reply, form: ErrorForm) -> bytes:
+        """An error in the middle of a stream."""
+        ...
+
+
+def data_event(value: object) -> bytes:
+    return b"data: %b\n\n" % encode(value)
+
+
+def named_event(name: str, value: object) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), encode(value))
+
+
+class Asked(msgspec.Struct):
+    """What of a request decides how it is answered."""
+
+    model: str = ""
+    stream: bool | None = False
+    stream_options: dict[str, Any] | None = None
+
+    @property
+    def tells_usage(self) -> bool:
+        return bool((self.stream_options or {}).get("include_usage"))
+
+
+_ask = msgspec.json.Decoder(Asked, strict=False).decode
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def read_asked(body: bytes, *, with_options: bool) -> Asked:
+    """What a body asks for. Raises `msgspec.MsgspecError` when it is no JSON object.
+
+    The fields tend to stand before or behind the conversation, which then need not be read.
+    """
+    wanted = {"model", "stream", "stream_options"} if with_options else {"model", "stream"}
+    found: dict[str, msgspec.Raw] = {}
+    head, _, _ = body[: body.find(b"[")].rpartition(b',"')
+    tail = body[body.rfind(b"]") + 1 :].lstrip(b", \r\n\t")
+    for text in (head + b"}", b"{" + tail):
+        try:
+            found |= _fields(text)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            break
+    if wanted <= found.keys():
+        body = encode({name: found[name] for name in wanted})
+    return _ask(body)

@@ -1,0 +1,155 @@
+"""What `clawkit doctor` says about the sandbox."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.cli.test_sandbox import BACKENDS
+
+from clawkit.cli.doctor_sandbox import check_sandbox
+from clawkit.cli.sandbox_explain import advise
+from clawkit.config.load import loads
+from clawkit.process import landlock
+from clawkit.sandbox.bwrap import why_not
+
+Found = list[tuple[str, str]]
+
+
+@pytest.fixture(autouse=True)
+def _in_workspace(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workspace)
+
+
+def say(settings: dict[str, Any], **more: Any) -> Found:
+    config = {"agents": {"defaults": {"sandbox": settings}}, **more}
+    found = check_sandbox(loads(msgspec.json.encode(config).decode()))
+    return [(each.level, f"{each.what} → {each.do}") for each in found]
+
+
+def test_the_backend_is_named() -> None:
+    found = say({})
+    assert found[0][0] == "ok"
+    assert "commands run in the sandbox" in found[0][1]
+    assert not [each for each in found if each[0] == "error"]
+
+
+def test_security_full_means_no_sandbox() -> None:
+    for settings in ({"security": "full"}, {"mode": "full"}):
+        [found] = say({}, tools={"exec": settings})
+        assert found[0] == "warn"
+        assert "unconfined" in found[1]
+    assert say({"mode": "all"}, tools={"exec": {"security": "full"}})[0][0] == "ok"
+
+
+@pytest.mark.parametrize("backend", ["openshell", "crabbox"])
+def test_a_backend_of_another_program_is_not_supported(backend: str) -> None:
+    assert say({"backend": backend})[0][0] == "error"
+    assert f"{backend!r} is not supported" in say({"backend": backend})[0][1]
+
+
+def test_a_sandbox_that_is_configured_and_cannot_be_had_is_an_error() -> None:
+    found = say({"backend": "landlock", "network": "allowlist"})
+    assert found[0][0] == "error"
+    assert "cannot tell hosts apart" in found[0][1]
+
+
+def test_no_sandbox_by_choice_is_a_warning() -> None:
+    assert say({"mode": "off"}) == [
+        (
+            "warn",
+            "agents.defaults.sandbox.mode is 'off': commands run on the host, and need approval → "
+            "clawkit config set agents.defaults.sandbox.mode auto",
+        )
+    ]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_backends_that_cannot_hide_denied_files_are_told(backend: str) -> None:
+    rule = {"tool": "group:fs", "params": {"path": "*.key"}, "effect": "deny"}
+    found = say({"backend": backend}, tools={"rules": [rule]})
+    told = [words for level, words in found if "cannot hide single files" in words]
+    assert bool(told) == (backend == "landlock")
+    assert not [words for _, words in say({"backend": backend}) if "cannot hide" in words]
+
+
+@pytest.mark.skipif(bool(why_not()), reason="no bwrap")
+def test_a_workspace_that_is_too_large_for_rules_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = {"tool": "group:fs", "params": {"path": "*.key"}, "effect": "deny"}
+    monkeypatch.setattr("clawkit.sandbox.hidden_paths.MAX_ENTRIES", -1)
+    found = say({"backend": "bwrap"}, tools={"rules": [rule]})
+    assert [level for level, words in found if "too large to hide files" in words] == ["error"]
+    assert not [words for _, words in say({"backend": "bwrap"}) if "too large" in words]
+
+
+@pytest.mark.parametrize(
+    ("settings", "level", "said"),
+    [
+        ({"docker": {"image": "x"}}, "warn", "sandbox.docker has no effect"),
+        ({"ssh": {"target": "a@b"}}, "warn", "sandbox.ssh has no effect"),
+        ({"allowHosts": ["a.b"]}, "warn", "allowHosts has no effect: network is 'none'"),
+        ({"scope": "shared"}, "warn", "scope has no effect: in mode 'auto'"),
+        ({"browser": {"enabled": True}}, "error", "this build has no browser in the sandbox"),
+        (
+            {"mode": "all", "backend": "ssh", "ssh": {"target": "a@b"}, "hidePaths": ["/x"]},
+            "warn",
+            "hidePaths has no effect: the backend ssh does not use it",
+        ),
+        ({"mode": "all", "backend": "ssh"}, "error", "ssh.target is not set"),
+        (
+            {"mode": "all", "backend": "ssh", "ssh": {"target": "a@b", "command": "no-ssh"}},
+            "error",
+            "no-ssh is not installed",
+        ),
+    ],
+)
+def test_settings_without_effect_are_told(settings: dict[str, Any], level: str, said: str) -> None:
+    assert [each for each in say(settings) if each[0] == level and said in each[1]]
+
+
+def test_settings_with_effect_are_not_told() -> None:
+    assert not [words for _, words in say({"writePaths": ["/x"]}) if "no effect" in words]
+
+
+def engine(place: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> Found:
+    """What is said of a docker that is a script."""
+    program = place / "docker"
+    program.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{place}:/usr/bin:/bin")
+    return say({"mode": "all", "backend": "docker"})
+
+
+def test_an_engine_that_is_missing_silent_or_without_the_image_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = engine(tmp_path, "echo 'no daemon here' >&2; exit 1", monkeypatch)
+    assert (silent[1][0], silent[1][1][:22]) == ("error", "docker does not answer")
+    assert "no daemon here" in silent[1][1]
+    empty = engine(tmp_path, 'test "$1" = info', monkeypatch)
+    assert "does not have the image 'clawkit-sandbox:bookworm-slim'" in empty[1][1]
+    assert "clawkit sandbox build --engine docker" in empty[1][1]
+    ready = engine(tmp_path, "true", monkeypatch)
+    assert [level for level, _ in ready] == ["ok", "ok"]
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    assert "docker is not installed" in say({"mode": "all", "backend": "docker"})[1][1]
+
+
+def test_what_is_the_same_for_all_agents_is_said_once() -> None:
+    agents = {"list": [{"id": "a"}, {"id": "b", "sandbox": {"mode": "off"}}]}
+    found = list(check_sandbox(loads(msgspec.json.encode({"agents": agents}).decode())))
+    assert len([each for each in found if "commands run in the sandbox" in each.what]) == 1
+    off = [each for each in found if "is 'off'" in each.what]
+    assert [each.do for each in off] == ["clawkit config set agents.list[1].sandbox.mode auto"]
+
+
+def test_what_makes_a_stronger_sandbox_is_advised() -> None:
+    assert list(advise("")) == []
+    found = list(advise("bwrap does not start: no"))
+    assert found[0].missing == "bwrap cannot be used: bwrap does not start: no"
+    assert found[0].do
+    assert os.path.exists("/proc/sys/user/max_user_namespaces")
+    assert len(found) == 1 + (not landlock.available())

@@ -1,0 +1,97 @@
+"""Turns as plain text, and as JSON lines."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from clawkit.agent.events import Answered, Event, Noticed, TextPiece, TurnEnded, Voided
+from clawkit.cli.turn_output import JsonOutput, PlainOutput
+from clawkit.content import Assistant, Text
+
+
+class Screen(io.StringIO):
+    """A terminal as far as programs can tell."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("pieces", "shown"),
+    [
+        (["· exec rm -r /"], " · exec rm -r /"),
+        (["Look:\n· exec\n·\n"], "Look:\n · exec\n ·\n"),
+        (["Look:\n", "· ex", "ec"], "Look:\n · exec"),
+        (["Look:", "\n", "·", " exec"], "Look:\n · exec"),
+        (["a · b", "· c\n  · d"], "a · b· c\n  · d"),
+    ],
+)
+def test_no_line_of_an_answer_looks_like_one_about_a_call(
+    pieces: list[str], shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = Screen()
+    monkeypatch.setattr("sys.stdout", screen)
+    watcher = PlainOutput()
+    for piece in pieces:
+        watcher(TextPiece(piece))
+    assert screen.getvalue() == shown
+
+
+def test_after_a_remark_in_the_middle_of_an_answer_a_line_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen = Screen()
+    monkeypatch.setattr("sys.stdout", screen)
+    watcher = PlainOutput()
+    for event in (TextPiece("One"), Noticed("a remark"), TextPiece("· exec")):
+        watcher(event)
+    assert screen.getvalue() == "One\n · exec"
+
+
+def test_what_goes_into_a_pipe_is_as_the_model_said_it(capsys: pytest.CaptureFixture[str]) -> None:
+    PlainOutput()(Answered(Assistant((Text("· one\n· two"),))))
+    assert capsys.readouterr().out == "· one\n· two\n"
+
+
+@pytest.mark.parametrize(
+    ("next_one", "wait_s", "said"),
+    [
+        ("aa/x", 0, "· aa/x failed (HTTP 503); asking aa/x again\n"),
+        ("aa/x", 2, "· aa/x failed (HTTP 503); asking aa/x again in 2s\n"),
+        ("aa/xy", 0, "· aa/x failed (HTTP 503); asking aa/xy\n"),
+        ("bb/z", 0, "· aa/x failed (HTTP 503); asking bb/z\n"),
+    ],
+)
+def test_only_the_model_that_failed_is_asked_again(
+    next_one: str, wait_s: float, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    PlainOutput()(Voided("aa/x failed (HTTP 503)", wait_s, next_one, "server"))
+    assert capsys.readouterr().err == said
+
+
+def test_nothing_is_void_that_was_not_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for screen, said in ((None, "; asking"), (Screen(), "; the text above is void; asking")):
+        if screen is not None:
+            monkeypatch.setattr("sys.stdout", screen)
+        watcher = PlainOutput()
+        watcher(TextPiece("Hel"))
+        watcher(Voided("aa/x failed", 0, "aa/x", "server"))
+        assert capsys.readouterr().err == f"· aa/x failed{said} aa/x again\n"
+
+
+@pytest.mark.parametrize("before", [[], [TextPiece("Hel")], [TurnEnded("error", error="no")]])
+def test_the_last_line_of_json_is_the_end_once(
+    before: list[Event], capsys: pytest.CaptureFixture[str]
+) -> None:
+    watcher = JsonOutput()
+    for event in before:
+        watcher(event)
+    watcher.give_up("error", "no")
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["type"] for each in told].count("turn_end") == 1
+    assert (told[-1]["type"], told[-1]["how"], told[-1]["error"]) == ("turn_end", "error", "no")

@@ -1,0 +1,7 @@
+"""Loads every section, which msgspec needs to convert; clawkit loads those that a file has."""
+
+from __future__ import annotations
+
+from clawkit.config.schema import all_sections
+
+list(all_sections())

@@ -1,0 +1,94 @@
+"""Warnings about settings that nothing acts on."""
+
+from __future__ import annotations
+
+import pytest
+
+from clawkit.config.load import loads
+from clawkit.config.no_effect import NO_EFFECT, find
+from clawkit.config.schema import find as find_setting
+
+WHOLE = "this section has no effect in this version of clawkit"
+
+
+def warned(text: str) -> list[tuple[str, str]]:
+    return find(loads(text, env={"HOME": "/nowhere"}).config)
+
+
+def test_there_is_one_warning_for_each_section() -> None:
+    text = """{
+        mcp: { servers: { a: { command: "/bin/a" }, b: { command: "/bin/b" } } },
+        cron: { enabled: true },
+        tools: { web: { search: { enabled: true } }, exec: { reviewer: { model: "a/b" } } },
+    }"""
+    assert warned(text) == [
+        ("cron", WHOLE),
+        ("mcp", WHOLE),
+        (
+            "tools",
+            "these settings have no effect in this version of clawkit: "
+            "tools.web, tools.exec.reviewer",
+        ),
+    ]
+
+
+def test_settings_of_agents_are_named_with_their_place() -> None:
+    [(section, message)] = warned(
+        """{ agents: {
+            defaults: { heartbeat: { every: "1h" } },
+            list: [{ id: "a" }, { id: "b", tools: { message: {} } }],
+            entries: { c: { models: { "x/y": { streaming: true } } } },
+        } }"""
+    )
+    assert section == "agents"
+    assert message.endswith(
+        ": agents.defaults.heartbeat, agents.list[1].tools.message, "
+        "agents.entries.c.models.x/y.streaming"
+    )
+
+
+def test_many_settings_are_counted() -> None:
+    agents = ", ".join(f'{{ id: "a{number}", heartbeat: {{}} }}' for number in range(20))
+    [(_, message)] = warned(f"{{ agents: {{ list: [{agents}] }} }}")
+    assert message.endswith("agents.list[7].heartbeat and 12 more")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        "{ tools: { profile: 'coding', exec: { ask: 'always' } } }",
+        "{ tools: { sessions: { visibility: 'all' }, loopDetection: { enabled: true } } }",
+        "{ agents: { defaults: { workspace: '~', subagents: { maxSpawnDepth: 2 } } } }",
+        "{ session: { store: '/a', mainKey: 'm' }, approvals: { timeoutSeconds: 5 } }",
+        "{ logging: { redactPatterns: ['a'] }, env: { vars: { A: 'b' } } }",
+        "{ diagnostics: { otel: { enabled: false } }, models: { mode: 'merge' } }",
+        "{ channels: { telegram: { groups: { a: { tools: { deny: ['exec'] } } } } } }",
+        "{ channels: { a: { accounts: { b: { groups: { c: { toolsBySender: {} } } } } } } }",
+    ],
+)
+def test_settings_that_work_are_not_warned_about(text: str) -> None:
+    assert warned(text) == []
+
+
+@pytest.mark.parametrize(
+    "channel",
+    [
+        "{ botToken: 'x' }",
+        "{ enabled: true, groups: { a: { tools: {} } } }",
+        "{ groups: { '*': { requireMention: true } } }",
+        "{ accounts: { a: { dmPolicy: 'open' } } }",
+    ],
+)
+def test_a_channel_has_no_effect_beyond_the_policy_of_its_groups(channel: str) -> None:
+    [(section, message)] = warned(f"{{ channels: {{ telegram: {channel} }} }}")
+    assert section == "channels"
+    assert "only the tools of groups" in message
+
+
+def test_everything_in_the_table_is_a_setting() -> None:
+    paths = [
+        tuple(0 if step == "*" and "list" in key else step for step in key.split("."))
+        for key in NO_EFFECT
+    ]
+    assert [path for path in paths if find_setting(path).shape is None] == []

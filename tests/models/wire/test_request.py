@@ -1,0 +1,264 @@
+"""What the adapters of all APIs share."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clawkit.config.sections.models import Cost
+from clawkit.content import Image, Message, Summary, Text, Usage, User
+from clawkit.models.protocols import ModelError
+from clawkit.models.wire.answer import (
+    MAX_ALL_ARGUMENTS,
+    MAX_ARGUMENTS,
+    MAX_CALLS,
+    MAX_INNER,
+    MAX_TEXT,
+    Limits,
+    cost_of,
+    decode,
+    priced,
+    read_arguments,
+    said,
+)
+from clawkit.models.wire.request import (
+    Pieces,
+    as_object,
+    clean,
+    data_url,
+    encode,
+    max_tokens_param,
+    merge_params,
+    short_id,
+    summary_text,
+    tokens,
+)
+
+DEEP = '{"a":' * 150 + "1" + "}" * 150
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        ("", {}),
+        (" \n", {}),
+        ("null", {}),
+        ('""', {}),
+        ('"{\\"a\\": 1}"', {"a": 1}),
+        ('```json\n{"a": 1}\n```', {"a": 1}),
+        ('```\n{"a": 1}```', {"a": 1}),
+        ('{"a": "x\ty\nz"}', {"a": "x\ty\nz"}),
+        ('{"a": "\\ud83d\\ude00"}', {"a": "😀"}),
+        ('{"a": "\\ud83d"}', {"a": "\ufffd"}),
+        ('{"a": [1]', {"a": [1]}),
+        ("{", {}),
+        ('{"a": [1', '{"a": [1'),
+        ('{"a": "x', '{"a": "x'),
+        ('{"a": 1,}', '{"a": 1,}'),
+        ("{'a': 1}", "{'a': 1}"),
+        ('{"a": NaN}', '{"a": NaN}'),
+        ("[1]", "[1]"),
+        ('"text"', '"text"'),
+        ('"[1]"', '"[1]"'),
+        ("1", "1"),
+        (DEEP, DEEP),
+        ("[" * 100_000, "[" * 100_000),
+        ('{"a":' * 100_000, '{"a":' * 100_000),
+    ],
+)
+def test_arguments_are_repaired_only_where_they_can_mean_one_thing(
+    text: str, expected: dict[str, Any] | str
+) -> None:
+    assert read_arguments(text) == expected
+
+
+@pytest.mark.parametrize("inner", [" ", "\t", "\n", "`", "```", "\n```"])
+@pytest.mark.parametrize("end", ["x", "```", "x```"])
+def test_endless_fences_are_read_at_once(inner: str, end: str) -> None:
+    text = f"```json\n{inner * 500_000}{end}"
+    assert read_arguments(text) in (text, {})
+
+
+def test_a_missing_brace_is_not_added_to_an_answer_that_was_cut() -> None:
+    assert read_arguments('{"command": "rm -r /tmp/x"', is_complete=False) == (
+        '{"command": "rm -r /tmp/x"'
+    )
+
+
+@given(st.text(alphabet=st.characters() | st.sampled_from('{}[]",:\\\ud800\udc00 `')))
+def test_any_text_gives_arguments_that_can_be_sent_again(text: str) -> None:
+    msgspec.json.decode(encode(as_object(read_arguments(text))))
+
+
+@given(st.recursive(st.none() | st.integers() | st.text(), lambda x: st.lists(x), max_leaves=5))
+def test_what_is_an_object_is_read_as_json_says(value: Any) -> None:
+    text = json.dumps({"a": value})
+    assert read_arguments(text) == {"a": json.loads(json.dumps(value).encode())}
+
+
+def test_many_small_values_are_not_taken_apart() -> None:
+    many = '{"a": [' + ",".join(["[]"] * (MAX_INNER + 1)) + "]}"
+    assert read_arguments(many) == many
+    few = '{"a": "' + "," * 2_000_000 + '"}'
+    assert read_arguments(few) == {"a": "," * 2_000_000}
+
+
+def test_the_arguments_of_all_calls_together_are_bounded() -> None:
+    limits = Limits()
+    piece = "x" * (MAX_ALL_ARGUMENTS // 8)
+    for number in range(8):
+        limits.add_call(number)
+        limits.add_arguments(number, piece)
+    limits.add_call(8)
+    with pytest.raises(ModelError, match="arguments of its calls exceed"):
+        limits.add_arguments(8, "x")
+
+
+def test_unreadable_and_deep_arguments_still_make_an_object() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(150):
+        deep = {"a": deep}
+    assert as_object("{oops") == {"unreadable": "{oops"}
+    assert as_object(deep) == {"unreadable": "nested too deeply"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain", "plain"),
+        ("😀", "😀"),
+        ("a\ud83d\ude00b", "a😀b"),
+        ("\ude00\ud83d", "\ufffd\ufffd"),
+        ("é\udc80", "é\ufffd"),
+    ],
+)
+def test_halves_of_pairs_are_joined_or_replaced(text: str, expected: str) -> None:
+    assert clean(text) == expected
+
+
+def test_what_is_no_unicode_is_encoded_all_the_same() -> None:
+    value = {"\ud800": ["\ud83d\ude00", ("x\udfff", 1)], "n": 2**80}
+    assert msgspec.json.decode(encode(value)) == {"\ufffd": ["😀", ["x\ufffd", 1]], "n": 2**80}
+
+
+@pytest.mark.parametrize("text", ["{", '{"a": Infinity}', "[" * 100_000, "9" * 5_000, "\ud800"])
+def test_what_is_no_json_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  # any will do
+        decode(text)
+
+
+def test_a_message_is_encoded_once_while_it_is_part_of_the_conversation() -> None:
+    made: list[Message] = []
+
+    def make(message: Message) -> int:
+        made.append(message)
+        return len(made)
+
+    pieces = Pieces(make)
+    first, second, third = (User((Text(name),)) for name in "abc")
+    assert pieces.of([first, second]) == [1, 2]
+    assert pieces.of([first, second, third]) == [1, 2, 3]
+    assert made == [first, second, third]
+    assert pieces.of([third]) == [3]
+    assert len(pieces) == 1
+    assert pieces.of([first, third]) == [4, 3]
+
+
+def test_a_new_message_in_the_place_of_an_old_one_gets_its_own_encoding() -> None:
+    pieces = Pieces(lambda message: message)
+    for number in range(200):
+        message = User((Text(str(number)),))  # the last one is gone, and so is its id
+        assert pieces.of([message]) == [message]
+
+
+def test_an_answer_without_end_is_refused() -> None:
+    limits = Limits()
+    limits.add_text("x" * MAX_TEXT)
+    with pytest.raises(ModelError, match="longer than 8,388,608 characters") as caught:
+        limits.add_text("x")
+    assert caught.value.kind == "malformed"
+    for number in range(MAX_CALLS):
+        limits.add_call(number)
+    with pytest.raises(ModelError, match="more than 512 calls"):
+        limits.add_call(MAX_CALLS)
+    limits.add_arguments(0, "x" * MAX_ARGUMENTS)
+    limits.add_arguments(1, "x" * MAX_ARGUMENTS)
+    with pytest.raises(ModelError, match="exceed 4,194,304 characters"):
+        limits.add_arguments(0, "x")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(5, 5), (5.9, 5), (0, 0), (-1, 0), (True, 0), ("5", 0), (None, 0), (10**30, 0), ([], 0)],
+)
+def test_a_number_of_tokens_is_believed_only_where_it_can_be_one(value: Any, expected: int) -> None:
+    assert tokens(value) == expected
+
+
+def test_tokens_cost_what_a_million_of_them_costs() -> None:
+    usage = Usage(1_000_000, 500_000, 2_000_000, 100_000)
+    cost = Cost(input=3, output=15, cache_read=0.3, cache_write=3.75)
+    assert cost_of(usage, cost) == pytest.approx(3 + 7.5 + 0.6 + 0.375)
+    assert priced(usage, cost) == msgspec.structs.replace(usage, cost=cost_of(usage, cost))
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        ([], {"model": "m", "reasoning": {"effort": "low"}}),
+        ([{"seed": 1}, {"seed": 2}], {"model": "m", "reasoning": {"effort": "low"}, "seed": 2}),
+        ([{"reasoning": None}], {"model": "m"}),
+        (
+            [{"reasoning": {"summary": "auto"}}],
+            {"model": "m", "reasoning": {"effort": "low", "summary": "auto"}},
+        ),
+        ([{"reasoning": 1}], {"model": "m", "reasoning": 1}),
+        (
+            [{"extra_body": {"top_k": 5}}],
+            {"model": "m", "reasoning": {"effort": "low"}, "top_k": 5},
+        ),
+        (
+            [{"messages": [], "input": 1, "contents": 2, "stream": False, "tools": []}],
+            {"model": "m", "reasoning": {"effort": "low"}},
+        ),
+        (
+            [{"extraBody": {"tools": [1]}, "fastMode": True, "cacheRetention": "long"}],
+            {"model": "m", "reasoning": {"effort": "low"}},
+        ),
+    ],
+)
+def test_parameters_change_everything_but_the_conversation(
+    params: list[dict[str, Any]], expected: dict[str, Any]
+) -> None:
+    before = msgspec.json.encode(params)
+    assert merge_params({"model": "m", "reasoning": {"effort": "low"}}, *params) == expected
+    assert msgspec.json.encode(params) == before
+
+
+def test_parameters_that_follow_each_other_leave_the_configuration_alone() -> None:
+    first, second = {"a": {"b": {"c": 1}}}, {"a": {"b": {"d": 2}}}
+    assert merge_params({}, first, second) == {"a": {"b": {"c": 1, "d": 2}}}
+    assert first == {"a": {"b": {"c": 1}}}
+
+
+def test_the_last_limit_of_the_configuration_counts() -> None:
+    assert max_tokens_param({"maxTokens": 5}, {"maxTokens": 7}, {"maxTokens": "many"}) == 7
+    assert max_tokens_param({}, {}) is None
+
+
+def test_small_texts_say_what_they_should() -> None:
+    assert data_url(Image("AAAA", "image/png")) == "data:image/png;base64,AAAA"
+    assert summary_text(Summary("We met.")) == (
+        "The conversation before this was summarised:\n\nWe met."
+    )
+    assert said("a\nb\x1b[0m\ud800" + "x" * 1_000).startswith("a b [0m\ufffdx")
+    assert len(said("x" * 1_000)) == 300
+    assert said(None) == ""
+    assert short_id("\ud800") == short_id("\ud800") != short_id("\ud801")
+    assert len(short_id("x")) == 40

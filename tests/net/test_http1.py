@@ -1,0 +1,14 @@
+"""HTTP/1.1 on one connection."""
+
+from __future__ import annotations
+
+import pytest
+
+from clawkit.net.http1 import ByteStream, HttpConnection
+from clawkit.net.route import NetError
+
+
+async def test_a_request_that_is_not_http_is_refused_without_showing_it() -> None:
+    connection = HttpConnection(ByteStream(), "api.example:443")
+    with pytest.raises(NetError, match=r"^the request to api.example:443 is not valid HTTP$"):
+        connection.send("GET", "/", [(b"Host", b"a"), (b"bad name", b"secret")], b"")

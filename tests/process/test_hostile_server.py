@@ -1,0 +1,165 @@
+"""A spawn server inside a sandbox is the equal of its commands: what it says is not trusted."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import os
+import socket
+import struct
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clawkit.errors import ToolError
+from clawkit.process.spawn_client import Child, Facts, Server, ServerLostError, SpawnClient
+from clawkit.process.spawn_server import Unpacker, pack
+
+
+class Hostile:
+    """The other end of the socket, and whether it was killed."""
+
+    def __init__(self) -> None:
+        ours, self.socket = socket.socketpair()
+        self.was_killed = False
+        self._unpacker = Unpacker()
+        self.keeping = SpawnClient(Server(ours, self._kill, self._wait))
+
+    def _kill(self) -> None:
+        self.was_killed = True
+
+    def _wait(self, seconds: float) -> None:
+        raise subprocess.TimeoutExpired("server", seconds)
+
+    async def start(self, id_: str = "a-command") -> asyncio.Task[Child]:
+        """Ask it for a command, and take the request."""
+        null = os.open(os.devnull, os.O_RDWR)
+        child = Child(self.keeping, id_)
+        run = self.keeping.run(child, ["/bin/true"], {}, (null, null), limit=10, cwd="/")
+        task = asyncio.create_task(run)
+        await asyncio.sleep(0)
+        os.close(null)
+        self.socket.setblocking(False)
+        loop = asyncio.get_running_loop()
+        assert list(self._unpacker.feed(await loop.sock_recv(self.socket, 1 << 16)))
+        return task
+
+    async def send(self, data: bytes, *fds: int) -> None:
+        if fds:
+            beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
+            self.socket.sendmsg([data], beside)
+        else:
+            self.socket.setblocking(False)
+            await asyncio.get_running_loop().sock_sendall(self.socket, data)
+        await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Hostile]:
+    made = Hostile()
+    yield made
+    made.socket.close()
+    await made.keeping.close()
+
+
+FACTS: dict[str, Any] = {"code": 0, "cpu_s": 0.1, "memory": 0, "oom": False, "left": []}
+FACTS["wanted_network"] = False
+
+
+def facts(**changed: Any) -> bytes:
+    return pack("a-command", "exit", FACTS | changed)
+
+
+INVALID = {
+    "no JSON": struct.pack("<I", 5) + b"hello",
+    "a huge message": struct.pack("<I", 1 << 31),
+    "deep nesting": struct.pack("<I", 200_000) + b"[" * 200_000,
+    "no list": struct.pack("<I", 1) + b"7",
+    "too short": pack("a-command"),
+    "facts that are none": pack("a-command", "exit", 7),
+    "facts without a code": pack("a-command", "exit", {}),
+    "a code of words": facts(code="zero"),
+    "endless time": facts(cpu_s=float("inf")),
+    "no time": facts(cpu_s=float("nan")),
+    "endless memory": facts(memory=float("inf")),
+    "what is left is a number": facts(left=7),
+    "what is left has no names": facts(left=[[1]]),
+    "gone without a list": pack("a-command", "gone", 7),
+    "a crowd of words": pack("a-command", "crowd", "many"),
+}
+
+
+@pytest.mark.parametrize("data", INVALID.values(), ids=INVALID.keys())
+async def test_a_server_that_sends_invalid_messages_is_killed(server: Hostile, data: bytes) -> None:
+    task = await server.start()
+    await server.send(pack("a-command", "pid", 1, 1) + data)
+    child = await task
+    assert await asyncio.wait_for(child.ended, 10) == Facts(None)
+    assert server.was_killed
+    assert not server.keeping.is_open
+
+
+async def test_its_numbers_of_processes_are_not_believed(server: Hostile) -> None:
+    task = await server.start()
+    await server.send(pack("a-command", "pid", os.getpid(), 1))
+    child = await task
+    assert (child.pid, child.since) == (0, 0)
+    await server.send(facts(code=10**9, left=[[os.getpid(), "\x1b[2Jevil" * 12]] * 2_000))
+    ended = await child.ended
+    assert ended.code == 255
+    assert len(ended.left) == 1_000
+    assert len(ended.left[0].name) == 64
+    assert "\x1b" not in ended.left[0].name
+    # Ending the command asks the server: nothing on this machine is signalled.
+    await server.send(pack("a-command", "gone", [1]))
+    assert await server.keeping.end(child, 0) == (1,)
+
+
+async def test_commands_that_were_not_asked_for_are_ignored(server: Hostile) -> None:
+    task = await server.start()
+    await server.send(pack("another", "pid", 1, 1) + pack("", "exit", FACTS))
+    assert not task.done()
+    await server.send(pack("a-command", "pid", 1, 1))
+    await task
+    assert server.keeping.is_open
+
+
+@pytest.mark.parametrize("kind", ["error", "nowhere"])
+async def test_its_words_are_cut_and_show_no_control_characters(server: Hostile, kind: str) -> None:
+    task = await server.start()
+    await server.send(pack("a-command", kind, 13, "\x1b]0;x\x07" + "y" * 9_000))
+    with pytest.raises(ToolError) as caught:
+        await task
+    assert len(str(caught.value)) < 400
+    assert "\x1b" not in str(caught.value)
+
+
+async def test_handles_that_it_sends_are_closed(server: Hostile, tmp_path: Path) -> None:
+    def is_open(path: Path) -> bool:
+        links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+        return str(path) in [os.readlink(link) for link in links if os.path.lexists(link)]
+
+    made = tmp_path / "handle"
+    made.write_bytes(b"")
+    fd = os.open(made, os.O_RDONLY)
+    await server.send(pack("x", "y"), *[fd] * 5)
+    os.close(fd)
+    assert not is_open(made)
+    fd = os.open(made, os.O_RDONLY)
+    await server.send(pack("", "proxy", 80), fd)
+    os.close(fd)
+    assert not is_open(made)
+    assert server.was_killed
+
+
+async def test_a_server_that_goes_away_loses_its_commands(server: Hostile) -> None:
+    task = await server.start()
+    server.socket.close()
+    with pytest.raises(ToolError, match="was killed"):
+        await task
+    another = Child(server.keeping, "another")
+    with pytest.raises(ServerLostError):
+        await server.keeping.run(another, ["/bin/true"], {}, (), limit=10, cwd="/")

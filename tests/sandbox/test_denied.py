@@ -1,0 +1,98 @@
+"""Files that rules close to the file tools, and so to commands."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.sandbox.patient import open_patient_kit
+
+from clawkit.errors import ToolError
+from clawkit.sandbox import bwrap
+from clawkit.sandbox.hidden_paths import DeniedFiles
+
+CONFIG: dict[str, Any] = {
+    "tools": {"rules": [{"tool": "read", "params": {"path": "*.pem"}, "effect": "deny"}]},
+    "agents": {"defaults": {"sandbox": {"backend": "bwrap"}}},
+}
+
+
+def is_pem(path: str) -> bool:
+    return path.endswith(".pem")
+
+
+def fill(folder: Path, count: int) -> None:
+    for number in range(count):
+        os.close(os.open(folder / str(number), os.O_CREAT | os.O_WRONLY))
+
+
+def test_they_are_found_nearest_first_and_links_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "d.pem").mkdir()
+    for name in ("a/x.pem", "z.pem", "d.pem/y.pem", "other"):
+        (tmp_path / name).touch()
+    (tmp_path / "link.pem").symlink_to("other")
+    found = DeniedFiles(is_pem).find(str(tmp_path))
+    assert found == [f"{os.path.realpath(tmp_path)}/{n}" for n in ("d.pem", "z.pem", "a/x.pem")]
+
+
+def test_a_flood_of_files_hides_none(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/x.pem").touch()
+    fill(tmp_path, 2_000)
+    assert DeniedFiles(is_pem).find(str(tmp_path)) == [str(tmp_path / "sub/x.pem")]
+
+
+def test_too_many_files_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clawkit.sandbox.hidden_paths.MAX_ENTRIES", 10)
+    fill(tmp_path, 10)
+    files = DeniedFiles(is_pem)
+    assert files.find(str(tmp_path)) == []
+    (tmp_path / "x.pem").touch()
+    with pytest.raises(ToolError, match=r"too large to hide files that tools\.rules denies"):
+        files.find(str(tmp_path))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can list every directory")
+def test_a_directory_that_cannot_be_listed_is_hidden(tmp_path: Path) -> None:
+    (tmp_path / "shut").mkdir(mode=0)
+    assert DeniedFiles(is_pem).find(str(tmp_path)) == [str(tmp_path / "shut")]
+    (tmp_path / "shut").chmod(0o700)
+
+
+def test_new_files_are_found_at_once_and_known_ones_judged_again_in_time(tmp_path: Path) -> None:
+    now, judged = [0.0], list[str]()
+
+    def is_denied(path: str) -> bool:
+        now[0] += 1
+        judged.append(os.path.basename(path))
+        return is_pem(path)
+
+    files = DeniedFiles(is_denied, clock=lambda: now[0])
+    (tmp_path / "a.pem").touch()
+    assert len(files.find(str(tmp_path))) == 1
+    (tmp_path / "b.pem").touch()
+    assert len(files.find(str(tmp_path))) == 2
+    assert judged == ["a.pem", "b.pem"]
+    now[0] += 1000
+    assert len(files.find(str(tmp_path))) == 2
+    assert judged == ["a.pem", "b.pem", "a.pem", "b.pem"]
+
+
+@pytest.mark.skipif(bool(bwrap.why_not()), reason=bwrap.why_not())
+async def test_commands_cannot_read_them_whenever_they_were_made(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_patient_kit(workspace, config=CONFIG) as kit:
+
+        async def look() -> str:
+            return (await kit.call("exec", {"command": "cat *.pem; true"})).as_text()
+
+        (workspace / "a.pem").write_text("CANARY")
+        assert "CANARY" not in await look()
+        (workspace / "b.pem").write_text("CANARY")
+        assert "CANARY" not in await look()
+        monkeypatch.setattr("clawkit.sandbox.hidden_paths.MAX_ENTRIES", 1)
+        assert "too large to hide files that tools.rules denies" in await look()

@@ -1,0 +1,60 @@
+"""What commands cannot see in a local sandbox."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.sandbox.local_ground import open_sandbox
+
+from clawkit.config.sections.sandbox import Sandbox as Settings
+from clawkit.process import landlock
+from clawkit.sandbox import hidden_paths
+from clawkit.sandbox.hidden_paths import secret_paths
+
+
+@pytest.mark.parametrize(
+    ("name", "is_secret"),
+    [
+        (".cache/huggingface/token", True),
+        (".cache/huggingface/hub", False),
+        (".config/github-copilot/hosts.json", True),
+        (".config/Cursor/x", True),
+        (".Xauthority", True),
+        (".pulumi/credentials.json", True),
+        (".pulumi/bin/pulumi", False),
+        (".config/containers/auth.json", True),
+        (".config/containers/registries.conf", False),
+        (".gem/credentials", True),
+        (".gem/ruby/x", False),
+    ],
+)
+def test_accounts_are_secret_and_programs_beside_them_are_not(
+    tmp_path: Path, name: str, is_secret: bool
+) -> None:
+    file = tmp_path / "home" / name
+    file.parent.mkdir(parents=True)
+    file.touch()
+    found = secret_paths((str(tmp_path / "home"),), str(tmp_path / "state"), Settings())
+    assert any(f"{file}/".startswith(f"{each}/") for each in found) is is_secret
+
+
+def test_a_pattern_stands_for_the_files_that_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "/etc/ssh/ssh_host_*_key" in hidden_paths._SYSTEM.split()
+    for name in ("ssh_host_a_key", "ssh_host_b_key", "ssh_host_b_key.pub"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(hidden_paths, "_SYSTEM", f"{tmp_path}/ssh_host_*_key {tmp_path}/gone")
+    found = set(secret_paths((), str(tmp_path / "state"), Settings()))
+    keys = {os.path.realpath(tmp_path / f"ssh_host_{each}_key") for each in "ab"}
+    assert {each for each in found if each.startswith(str(tmp_path))} == keys
+
+
+@pytest.mark.skipif(not landlock.available(), reason="this kernel has no Landlock")
+def test_landlock_does_not_hide_what_it_cannot_prevent(tmp_path: Path) -> None:
+    (tmp_path / "ws").mkdir()
+    sandbox = open_sandbox("landlock", tmp_path / "ws", tmp_path / "state", tmp_path)
+    gaps = sandbox.describe()["gaps"]
+    assert "modes, owners and times of files outside the workspace can be changed" in gaps

@@ -1,0 +1,99 @@
+"""Sandboxes that are no longer used are removed."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.sandbox.patient import open_patient_kit
+
+from clawkit.sandbox.confinement import EVERY_S
+from clawkit.sandbox.paths import process_dir, slug_of
+
+HOUR_S, DAY_S = 3600, 86_400
+
+
+@pytest.fixture(autouse=True)
+def _whole_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a run waits for its round, however busy the machine is."""
+    monkeypatch.setattr("clawkit.sandbox.confinement._PRUNING_S", 120.0)
+
+
+def make(scope: str, *, created_s: float = 0, used_s: float = 0) -> Path:
+    """A sandbox that was made and last used that many seconds ago."""
+    root = Path(os.environ["CLAWKIT_HOME"]) / "sandboxes" / slug_of(scope)
+    (root / "cache").mkdir(parents=True)
+    (root / "created").touch()
+    now = time.time()
+    os.utime(root / "created", (now - created_s, now - created_s))
+    os.utime(root, (now - used_s, now - used_s))
+    return root
+
+
+def stamps() -> list[Path]:
+    return list((Path(os.environ["CLAWKIT_HOME"]) / "sandboxes").glob(".pruned-*"))
+
+
+async def run(workspace: Path, **prune: Any) -> None:
+    """One command in the sandbox, in a run of its own."""
+    config = {"agents": {"defaults": {"sandbox": {"prune": prune}}}}
+    async with open_patient_kit(workspace, config=config) as kit:
+        result = await kit.call("exec", {"command": "true"})
+        assert result.details["exitCode"] == 0
+
+
+async def test_idle_and_old_sandboxes_are_removed_with_the_first_command(workspace: Path) -> None:
+    idle = make("idle", created_s=2 * DAY_S, used_s=25 * HOUR_S)
+    old = make("old", created_s=8 * DAY_S, used_s=HOUR_S)
+    young = make("young", created_s=6 * DAY_S, used_s=23 * HOUR_S)
+    await run(workspace)
+    assert [each.exists() for each in (idle, old, young)] == [False, False, True]
+
+
+async def test_a_sandbox_in_use_stays(workspace: Path) -> None:
+    busy = make("busy", created_s=8 * DAY_S)
+    os.mkdir(process_dir(str(busy)))
+    os.utime(busy, (0, 0))
+    await run(workspace)
+    assert busy.exists()
+
+
+@pytest.mark.parametrize(
+    ("prune", "left"),
+    [
+        ({"idleHours": 0}, [True, False]),
+        ({"maxAgeDays": 0}, [False, True]),
+        ({"idleHours": 0, "maxAgeDays": 0}, [True, True]),
+        ({"idleHours": 0.5, "maxAgeDays": 100}, [False, False]),
+    ],
+)
+async def test_the_settings_have_an_effect(
+    workspace: Path, prune: dict[str, float], left: list[bool]
+) -> None:
+    idle = make("idle", created_s=2 * DAY_S, used_s=25 * HOUR_S)
+    old = make("old", created_s=8 * DAY_S, used_s=HOUR_S)
+    await run(workspace, **prune)
+    assert [idle.exists(), old.exists()] == left
+
+
+async def test_there_is_a_pause_between_two_rounds(workspace: Path) -> None:
+    await run(workspace)
+    [stamp] = stamps()
+    idle = make("idle", used_s=25 * HOUR_S)
+    await run(workspace)
+    assert idle.exists()
+    long_ago = time.time() - EVERY_S - 1
+    os.utime(stamp, (long_ago, long_ago))
+    await run(workspace)
+    assert not idle.exists()
+
+
+async def test_opening_a_run_removes_nothing(workspace: Path) -> None:
+    idle = make("idle", used_s=25 * HOUR_S)
+    async with open_patient_kit(workspace) as kit:
+        await kit.call("ls", {})
+    assert idle.exists()
+    assert stamps() == []

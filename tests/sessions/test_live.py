@@ -1,0 +1,93 @@
+"""A conversation while it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clawkit.content import Assistant, Summary, Text, ToolCall, ToolResult, User
+from clawkit.errors import ConflictError, ToolInputError
+from clawkit.sessions.live import LiveSession
+from clawkit.sessions.store import SessionStore
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    return str(tmp_path / "sessions.sqlite")
+
+
+def open_kept(place: str, name: str | None = "talk", agent: str = "main") -> LiveSession:
+    return LiveSession.open(SessionStore(place), agent, name, "/ws")
+
+
+@pytest.fixture
+def kept(place: str) -> Iterator[LiveSession]:
+    kept = open_kept(place)
+    yield kept
+    kept.close()
+
+
+def names(place: str) -> list[str]:
+    store = SessionStore(place)
+    found = [each.name for each in store.recent()]
+    store.close()
+    return found
+
+
+def said(text: str) -> User:
+    return User((Text(text),))
+
+
+def test_what_nothing_was_said_in_is_forgotten(place: str) -> None:
+    open_kept(place).close()
+    assert names(place) == []
+    kept = open_kept(place)
+    kept.append(said("hello"))
+    kept.close()
+    open_kept(place).close()
+    assert names(place) == ["talk"]
+
+
+def test_what_somebody_else_took_meanwhile_is_left_to_them(place: str) -> None:
+    kept = open_kept(place)
+    kept._held.close()
+    other = open_kept(place)
+    kept.close()
+    other.append(said("mine"))
+    other.close()
+    assert names(place) == ["talk"]
+
+
+def test_nobody_else_works_in_it(kept: LiveSession, place: str) -> None:
+    with pytest.raises(ConflictError, match="in use by this process"):
+        open_kept(place)
+
+
+def test_it_belongs_to_one_agent(kept: LiveSession, place: str) -> None:
+    with pytest.raises(ToolInputError, match="belongs to the agent 'main'"):
+        open_kept(place, kept.session.id, "other")
+
+
+def test_a_summary_stands_for_all_but_what_is_kept(kept: LiveSession) -> None:
+    old, call = said("old"), Assistant((ToolCall("1", "ls"), ToolCall("2", "ls")), "tool_calls")
+    # Results are stored as they come, and kept in the order of the calls.
+    second, first = ToolResult("2", "ls"), ToolResult("1", "ls")
+    for message in (old, call, second, first):
+        kept.append(message)
+    summary = Summary("before")
+    kept.compact(summary, [call, first, second])
+    assert kept.load() == [summary, call, first, second]
+    last = Summary("all")
+    kept.compact(last, [])
+    assert kept.load() == [last]
+
+
+def test_what_could_not_be_stored_does_not_keep_it_from_being_shortened(kept: LiveSession) -> None:
+    stored, lost = said("stored"), said("lost")
+    kept.append(said("old"))
+    kept.append(stored)
+    summary = Summary("before")
+    kept.compact(summary, [stored, lost])
+    assert kept.load() == [summary, stored]

@@ -1,0 +1,249 @@
+"""What programs use of an agent: instructions, typed answers, streams, and no event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pydantic
+import pytest
+
+from clawkit import Agent, OutputError, TurnError
+from clawkit.agent.events import Event, TextPiece, ToolHappened, TurnEnded, TurnStarted
+from clawkit.content import User
+from clawkit.errors import ConflictError
+from clawkit.models.protocols import ModelError
+from clawkit.testing import Gate, ScriptedModel, call, hang
+
+
+class City(msgspec.Struct):
+    name: str
+    people: int
+
+
+@dataclasses.dataclass
+class Town:
+    name: str
+    people: int
+
+
+class Village(pydantic.BaseModel):
+    name: str
+    people: int
+
+
+GOOD = '{"name": "Oslo", "people": 700000}'
+
+
+def open_agent(workspace: Path, *answers: Any, **more: Any) -> Agent:
+    return Agent.open({}, workspace=workspace, model=ScriptedModel(*answers), keep=False, **more)
+
+
+def asked(agent: Agent) -> list[Any]:
+    model: Any = agent.conversation.model
+    return list(model.requests)
+
+
+# Instructions
+
+
+@pytest.mark.parametrize("mode", ["full", "minimal", "none"])
+async def test_instructions_are_in_every_request(workspace: Path, mode: Any) -> None:
+    wish = "Answer in French."
+    async with open_agent(workspace, "un", "deux", instructions=wish, mode=mode) as agent:
+        for said in ("one", "two"):
+            await agent.send(said)
+        assert all(wish in request.system for request in asked(agent))
+        assert wish in agent.prompt()
+
+
+async def test_without_instructions_there_is_no_such_section(workspace: Path) -> None:
+    async with open_agent(workspace, "ok") as agent:
+        assert "## Instructions" not in agent.prompt()
+        assert "## Final answer" not in agent.prompt()
+
+
+# Answers
+
+
+async def test_the_last_answer_is_what_run_returns(workspace: Path) -> None:
+    async with open_agent(workspace, call("ls"), "Two files.") as agent:
+        answer: str = await agent.run("what is here?")
+    assert answer == "Two files."
+
+
+async def test_a_turn_without_an_answer_raises_how_it_ended(workspace: Path) -> None:
+    failure = ModelError("auth", "no key for scripted")
+    async with open_agent(workspace, failure) as agent:
+        with pytest.raises(TurnError, match="no key for scripted") as caught:
+            await agent.run("hello")
+    assert caught.value.how == "error"
+    async with open_agent(workspace, call("ls"), max_turns=1) as agent:
+        with pytest.raises(TurnError, match="limit of answers") as caught:
+            await agent.run("hello")
+    assert caught.value.how == "max-turns"
+
+
+@pytest.mark.parametrize("kind", [City, Town, Village])
+@pytest.mark.parametrize(
+    "text",
+    [GOOD, f"  {GOOD}\n", f"```json\n{GOOD}\n```", f"Here it is:\n\n```\n{GOOD}\n```\n"],
+)
+async def test_an_answer_is_an_object_of_the_type(workspace: Path, kind: Any, text: str) -> None:
+    async with open_agent(workspace, call("ls"), text) as agent:
+        found = await agent.run("which city?", output_type=kind)
+        assert found == kind(name="Oslo", people=700_000)
+        assert all('"people"' in request.system for request in asked(agent))
+        assert '"people"' not in agent.prompt()
+
+
+async def test_a_list_of_objects_is_a_type_too(workspace: Path) -> None:
+    async with open_agent(workspace, f"[{GOOD}, {GOOD}]") as agent:
+        found = await agent.run("which cities?", output_type=list[City])
+    assert [each.name for each in found] == ["Oslo", "Oslo"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"), [(City, "Expected `int`"), (Town, "Expected `int`"), (Village, "people")]
+)
+@pytest.mark.parametrize("bad", ['{"name": "Oslo", "people": "many"}', "Oslo, I think."])
+async def test_a_wrong_answer_is_sent_back_once(
+    workspace: Path, kind: Any, why: str, bad: str
+) -> None:
+    async with open_agent(workspace, bad, GOOD) as agent:
+        found = await agent.run("which city?", output_type=kind)
+        assert found == kind(name="Oslo", people=700_000)
+        last = asked(agent)[1].messages[-1]
+        assert isinstance(last, User)
+        if bad.startswith("{"):
+            assert why in last.content[0].text  # type: ignore[union-attr]
+        assert '"people"' in asked(agent)[1].system
+
+
+async def test_a_second_wrong_answer_raises_with_the_reason_and_the_text(workspace: Path) -> None:
+    bad = '{"name": "Oslo"}'
+    async with open_agent(workspace, "Oslo", bad, "fine") as agent:
+        with pytest.raises(OutputError, match=r"not a City: .*people") as caught:
+            await agent.run("which city?", output_type=City)
+        assert caught.value.text == bad
+        assert len(asked(agent)) == 2
+        # The conversation can be continued, with free text again.
+        assert await agent.run("never mind") == "fine"
+        assert "## Final answer" not in asked(agent)[2].system
+
+
+async def test_an_answer_nested_too_deeply_is_a_wrong_answer(workspace: Path) -> None:
+    deep = "[" * 100_000
+    async with open_agent(workspace, deep, deep) as agent:
+        with pytest.raises(OutputError):
+            await agent.run("?", output_type=list[Any])
+
+
+async def test_a_type_that_json_cannot_express_is_refused_before_anything_is_sent(
+    workspace: Path,
+) -> None:
+    class Odd:
+        pass
+
+    async with open_agent(workspace, "x") as agent:
+        with pytest.raises(TypeError):
+            await agent.run("?", output_type=Odd)
+        assert asked(agent) == []
+
+
+async def test_a_run_during_another_one_leaves_it_alone(workspace: Path) -> None:
+    gate = Gate(GOOD)
+    async with open_agent(workspace, gate) as agent:
+        first = asyncio.ensure_future(agent.run("which city?", output_type=City))
+        await gate.reached.wait()
+        with pytest.raises(ConflictError):
+            await agent.run("hello")
+        with pytest.raises(ConflictError):
+            async for _ in agent.stream("hello"):
+                pass
+        gate.release()
+        assert (await first).name == "Oslo"
+
+
+# Streams
+
+
+async def test_a_stream_is_every_event_up_to_the_end_of_the_turn(workspace: Path) -> None:
+    told: list[Event] = []
+    async with open_agent(workspace, call("ls"), "Done.", "Again.", tell=told.append) as agent:
+        events = [event async for event in agent.stream("look")]
+        assert isinstance(events[0], TurnStarted)
+        assert isinstance(events[-1], TurnEnded)
+        assert events[-1].text == "Done."
+        assert "".join(each.text for each in events if isinstance(each, TextPiece)) == "Done."
+        assert any(isinstance(each, ToolHappened) for each in events)
+        assert told == events
+        more = [event async for event in agent.stream("again")]
+        assert isinstance(more[-1], TurnEnded)
+        assert told == events + more
+
+
+async def test_a_stream_that_is_closed_aborts_the_turn(workspace: Path) -> None:
+    async with open_agent(workspace, hang(), "Back.") as agent:
+        async with aclosing(agent.stream("go")) as events:
+            async for _ in events:
+                break
+        assert await agent.run("and now?") == "Back."
+
+
+async def test_a_failed_turn_is_the_last_event_of_its_stream(workspace: Path) -> None:
+    async with open_agent(workspace, ModelError("auth", "no key")) as agent:
+        *_, last = [event async for event in agent.stream("go")]
+    assert isinstance(last, TurnEnded)
+    assert (last.how, last.error) == ("error", "no key")
+
+
+# Without an event loop
+
+
+def test_a_program_without_an_event_loop_runs_an_agent(workspace: Path) -> None:
+    with open_agent(workspace, call("exec", {"command": "true"}), "One.", GOOD) as agent:
+        assert agent.run_sync("go") == "One."
+        assert agent.run_sync("which?", output_type=City) == City("Oslo", 700_000)
+
+
+def test_an_agent_need_not_be_entered_to_run(workspace: Path) -> None:
+    agent = open_agent(workspace, "One.", "Two.")
+    assert [agent.run_sync("go"), agent.run_sync("on")] == ["One.", "Two."]
+    with agent:
+        pass
+
+
+async def test_run_sync_refuses_where_a_loop_runs(workspace: Path) -> None:
+    async with open_agent(workspace, "One.") as agent:
+        with pytest.raises(RuntimeError, match=r"await agent\.run"):
+            agent.run_sync("go")
+        with pytest.raises(RuntimeError, match="async with"):
+            agent.__enter__()
+        assert asked(agent) == []
+
+
+# Listeners
+
+
+@pytest.mark.parametrize("listens", [False, True])
+async def test_events_of_calls_are_made_for_listeners_only(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, listens: bool
+) -> None:
+    async with open_agent(workspace, call("ls"), "Done.") as agent:
+        redactor = agent.kit.run.redactor
+        texts: list[str] = []
+
+        def strict(text: str) -> str:
+            texts.append(text)
+            return text
+
+        monkeypatch.setattr(redactor, "strict", strict)
+        if listens:
+            agent.conversation.tell = lambda _event: None
+        await agent.send("go")
+        assert bool(texts) == listens
