@@ -35,7 +35,7 @@ types: $(TESTS)  ## types only
 	$(BIN)/mypy
 
 unit: $(TESTS)  ## tests, and the coverage of what decides about safety
-	$(BIN)/python -m pytest -n auto --dist loadgroup --cov --cov-report=term
+	$(BIN)/python scripts/run_tests.py --cov --cov-report=term
 
 lint: $(TESTS)  ## format check, lint and types only
 	$(BIN)/ruff format --check .
