@@ -15,11 +15,23 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.scale import scaled
+
 # How long something takes says more about the machine than about the code.
 settings.register_profile(
-    "untimed", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "untimed",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=scaled(400),
 )
 settings.load_profile("untimed")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """A property is tried on more examples in `make bench`."""
+    if getattr(getattr(item, "function", None), "is_hypothesis_test", False):
+        item.add_marker(pytest.mark.long)
 
 
 # What is collected stays to the end: a search for garbage, which some tests ask for, would go
