@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawkit.process.preflight.javascript import check_javascript
+from clawkit.process.preflight import check_javascript
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawkit.process.preflight.python import check_python
+from clawkit.process.preflight import check_python
 
 
 @pytest.mark.parametrize(
