@@ -315,16 +315,6 @@ def test_what_was_stopped_hears_that_it_is_to_end(start: Start) -> None:
     assert program.wait() == 3
 
 
-def test_processes_are_told_where_there_is_no_proc(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = start("bash", "-c", "sleep 60 & echo ready; wait")
-    line_of(program)
-    found = process_table._ask_ps()[program.pid]
-    assert (found.parent, found.group, found.session) == (os.getpid(), program.pid, program.pid)
-    assert (found.name, found.gone) == ("bash", False)
-
-
 @pytest.mark.parametrize(
     ("names", "is_inside"),
     [

@@ -81,20 +81,18 @@ class LocalRunning(Child):
 
     @property
     def is_lost(self) -> bool:
-        """Whether it has ended unseen."""
+        """Whether its end was not seen."""
         return self.ended.done() and self.ended.result().code is None
 
     @property
     def is_gone(self) -> bool:
-        """Whether the server has told that nothing of it is left."""
-        gone = self.gone
-        return gone.done() and not gone.result() and not self.server_lost
+        """Whether the server has said that nothing of it is left."""
+        return self.gone.done() and not self.gone.result() and not self.server_lost
 
     @property
     def may_go_on(self) -> bool:
-        """Whether something of it may still run although the server knows it no more."""
-        gone = self.gone
-        if not gone.done() or gone.result():
+        """Whether something of it may still run although the server no longer knows it."""
+        if not self.gone.done() or self.gone.result():
             return True
         return self.server_lost and bool(self.detached)
 
@@ -107,18 +105,15 @@ class LocalRunning(Child):
         if not self.ended.done():
             return ()
         is_stuck = self.gone.done()
-        left = [each.pid for each in self.ended.result().left]
-        if is_stuck:
-            left = list(self.gone.result())
+        told = self.ended.result().left
         if not self.client.is_local:
             # Only its server can tell, and does when they are gone.
-            told = () if is_stuck else self.ended.result().left
-            return tuple(Left(each.pid, printable(each.name, "")) for each in told)
+            return () if is_stuck else told
         # It may have become another program since, or have ended.
-        seen = map(look, left)
+        pids = self.gone.result() if is_stuck else [each.pid for each in told]
         return tuple(
             Left(each.pid, printable(each.name, ""), is_stuck)
-            for each in seen
+            for each in map(look, pids)
             if each and not each.gone
         )
 

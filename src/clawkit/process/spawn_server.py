@@ -36,10 +36,9 @@ GRACE_S = 1.0
 """Between asking and killing, when clawkit ends."""
 LITTLE = 32 * 1024**2
 _SET_NAME, _SET_SUBREAPER = 15, 36
-_UNIT = 1 if sys.platform == "darwin" else 1024
 _FIXED = (signal.SIGKILL, signal.SIGSTOP)
 _SIGNALS = [each for each in signal.Signals if each < 32 and each not in _FIXED]
-"""What somebody may have set to be ignored; those of real-time are nobody's."""
+"""Those that may have been set to be ignored."""
 _LENGTH = struct.Struct("<I")
 
 
@@ -140,7 +139,7 @@ def prepare(argv: list[str], env: dict[str, str], fds: list[int], tty: str) -> C
     if tty:
         # The first terminal that the leader of a session opens becomes its own. In a sandbox its
         # name leads to another one, or nowhere.
-        name = f"/proc/self/fd/{fds[0]}" if sys.platform == "linux" else tty
+        name = f"/proc/self/fd/{fds[0]}"
         actions = [(os.POSIX_SPAWN_OPEN, 0, name, os.O_RDWR, 0)]
         actions += [(os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
     else:
@@ -243,7 +242,7 @@ class SpawnServer:
             self._part()
 
     def _part(self) -> None:
-        """Nobody is there any more."""
+        """clawkit is gone."""
         if self._control is not None:
             self._hang_up()
             self._on_close()
@@ -355,12 +354,11 @@ class SpawnServer:
     def _on_signal(self, id_: str, number: int) -> None:
         if (command := self._commands.get(id_)) is not None:
             processes = process_table.table()
-            process_table.send_all(
-                number, command.pid, self._members(command, processes), processes
-            )
+            members = self._members(command, processes)
+            process_table.send_all(number, command.pid, members, processes)
 
     def _on_drop(self, id_: str) -> None:
-        """Nobody wants to know of it."""
+        """Its start was given up."""
         if (command := self._commands.get(id_)) is not None:
             command.detached = ""
             command.end(0)
@@ -397,7 +395,7 @@ class SpawnServer:
         left = self._left(command)
         was_killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL) and not command.kill_at
         # Every child begins in the memory of the server, which is counted as its own.
-        memory = usage.ru_maxrss * _UNIT
+        memory = usage.ru_maxrss * 1024
         had_no_route = self._count_unreachable() > command.unreachable
         facts = {
             "code": code,
@@ -570,12 +568,11 @@ def main() -> None:
         os.dup2(null, fd)
     os.chdir("/")
     score = process_table.open_score()
-    if sys.platform == "linux":
-        libc = ctypes.CDLL(None)
-        libc.prctl(_SET_SUBREAPER, 1, 0, 0, 0)
-        libc.prctl(_SET_NAME, process_table.SERVER_NAME.encode(), 0, 0, 0)
-        # Nobody may look into it or steer it, not even its own commands.
-        hide_memory()
+    libc = ctypes.CDLL(None)
+    libc.prctl(_SET_SUBREAPER, 1, 0, 0, 0)
+    libc.prctl(_SET_NAME, process_table.SERVER_NAME.encode(), 0, 0, 0)
+    # No other process may look into it or steer it, not even its own commands.
+    hide_memory()
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     server = SpawnServer(control, score, has_network=options.get("internet", True))
     if options:
