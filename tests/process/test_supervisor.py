@@ -104,7 +104,7 @@ async def test_nobody_sees_what_is_anothers(commands: Supervisor, begin: Begin) 
     with pytest.raises(NotFoundError, match=mine.id) as caught:
         commands.get("me", theirs.id)
     assert theirs.id not in str(caught.value).replace(repr(theirs.id), "")
-    with pytest.raises(NotFoundError, match="none is there"):
+    with pytest.raises(NotFoundError, match="there are none"):
         commands.get("nobody", mine.id)
 
 

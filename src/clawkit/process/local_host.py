@@ -141,7 +141,7 @@ class LocalRunning(Child):
                 await self._write_all(data)
         except TimeoutError:
             raise ToolInputError(
-                f"it does not read its input: not all of {len(data)} bytes were taken in "
+                f"it does not read its input: it did not accept all {len(data)} bytes within "
                 f"{_WRITE_S:g} s"
             ) from None
         except OSError:
@@ -534,7 +534,7 @@ class LocalHost:
         try:
             ours, theirs = os.openpty()
         except OSError as error:
-            raise NoTerminalError(f"no terminal can be had: {error.strerror}") from None
+            raise NoTerminalError(f"no terminal is available: {error.strerror}") from None
         fds.append(theirs)
         try:
             set_size(ours, columns, rows)

@@ -302,7 +302,7 @@ class Supervisor:
             if each.id == wanted:
                 return each
         names = [each.id for each in known]
-        hint = f"; there are {', '.join(names[:10])}" if names else "; none is there"
+        hint = f"; there are {', '.join(names[:10])}" if names else "; there are none"
         raise NotFoundError(f"there is no command {id_[:80]!r}{hint}", alike=names)
 
     def _adopt(self, owner: str) -> list[Detached]:
