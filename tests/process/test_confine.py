@@ -696,6 +696,8 @@ class ConfinedGround(LocalGround):
 
 @held
 class TestConfinedHost(ExecHostContract):
+    names_programs = False  # it names all of them
+
     @pytest.fixture
     def ground(self, tmp_path: Path) -> Ground:
         return ConfinedGround(tmp_path)

@@ -227,7 +227,7 @@ def _kind(path: str) -> int:
 def loader_of(path: str) -> str:
     """The program that the kernel starts a program with; empty when there is none."""
     try:
-        # Whatever the name leads to by now, nobody waits for it.
+        # Whatever the name leads to by now, opening it must not block.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (OSError, ValueError):
         return ""
@@ -293,7 +293,7 @@ def start_helper(
 
 
 def _restrict_helper(hold: Hold) -> None:
-    """Hold the calling thread. Whoever may change nothing is kept from truncating files by seccomp:
+    """Hold the calling thread. What may change nothing is kept from truncating files by seccomp:
     Landlock would do it too, but at a cost for every file that is only read, and it does not know
     modes and owners."""
     filtered = seccomp.available() and not hold.network

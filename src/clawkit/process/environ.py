@@ -69,7 +69,7 @@ def _tame(name: str, value: str) -> str:
     """The value as it is passed on: git fetches over the usual protocols only."""
     match name.upper():
         case "GIT_ALLOW_PROTOCOL":
-            # May become empty, which allows none: whoever allowed others did not allow these.
+            # May become empty, which allows none: only other protocols were allowed.
             return ":".join(word for word in value.split(":") if word in _PROTOCOLS)
         case "GIT_PROTOCOL_FROM_USER":
             return "0"
@@ -181,7 +181,7 @@ _ENV_PROGRAMS = ("/usr/bin/env", "/bin/env")
 
 
 async def login_path(environ: Mapping[str, str], *, limit_s: float = LIMIT_S) -> str:
-    """PATH after a login, absolute directories only; empty when it cannot be told."""
+    """PATH after a login, absolute directories only; empty when it is unknown."""
     user = _user()
     shell = usable_shell(user.pw_shell if user else "", environ.get("SHELL", ""))
     return await path_from(shell, environ, limit_s=limit_s) if shell else ""

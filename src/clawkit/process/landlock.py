@@ -47,7 +47,7 @@ class Hold(NamedTuple):
     write: tuple[str, ...] = ()
     """May be read and changed, not started."""
     network: bool = False
-    """Internet sockets; hosts cannot be told apart here."""
+    """Internet sockets; hosts cannot be distinguished here."""
     sockets: bool = False
     """Unix sockets of programs outside."""
     hide: tuple[str, ...] = ()
@@ -172,7 +172,7 @@ def make_start_rules(paths: Iterable[str]) -> int:
     can be linked or moved to another directory at all. Files without a name, such as those of
     memfd_create, are beyond Landlock. Raises OSError when the kernel cannot.
     """
-    # Whoever does not mention moving forbids it.
+    # A ruleset that does not mention moving forbids it.
     handled = _EXECUTE | (_REFER if abi() >= 2 else 0)
     return _make(_Ruleset(handled, 0, 0), 8, [(paths, _EXECUTE), (("/",), handled & _REFER)])
 

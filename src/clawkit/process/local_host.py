@@ -21,7 +21,6 @@ from clawkit.process.process_table import look
 from clawkit.process.protocols import Exit, Launch, Left, NoTerminalError
 from clawkit.process.spawn_client import (
     Child,
-    Facts,
     NoDirectoryError,
     ServerLostError,
     SpawnClient,
@@ -82,7 +81,7 @@ class LocalRunning(Child):
     @property
     def is_lost(self) -> bool:
         """Whether its end was not seen."""
-        return self.ended.done() and self.ended.result().code is None
+        return self.ended.done() and self.ended.result().reason == "lost"
 
     @property
     def is_gone(self) -> bool:
@@ -105,12 +104,11 @@ class LocalRunning(Child):
         if not self.ended.done():
             return ()
         is_stuck = self.gone.done()
-        told = self.ended.result().left
         if not self.client.is_local:
             # Only its server can tell, and does when they are gone.
-            return () if is_stuck else told
+            return () if is_stuck else self.behind
         # It may have become another program since, or have ended.
-        pids = self.gone.result() if is_stuck else [each.pid for each in told]
+        pids = self.gone.result() if is_stuck else [each.pid for each in self.behind]
         return tuple(
             Left(each.pid, printable(each.name, ""), is_stuck)
             for each in map(look, pids)
@@ -118,7 +116,7 @@ class LocalRunning(Child):
         )
 
     async def until_gone(self) -> None:
-        """Until nothing of it is left, or nobody can tell any more."""
+        """Until nothing of it is left, or that can no longer be known."""
         await asyncio.shield(self.gone)
 
     async def wait(self) -> Exit:
@@ -188,7 +186,7 @@ class LocalRunning(Child):
         except BlockingIOError:
             return
         except OSError:
-            data = b""  # a terminal that nobody has open any more
+            data = b""  # a terminal that no process has open any more
         if not data:
             self._close_source()
             return
@@ -230,7 +228,7 @@ class LocalRunning(Child):
 
         self._moving = loop.create_task(move())
 
-    def _on_end(self, _ended: asyncio.Future[Facts]) -> None:
+    def _on_end(self, _ended: asyncio.Future[Exit]) -> None:
         self._ended = self._ended or time.monotonic()
         if self._source < 0:
             self._finish()
@@ -253,8 +251,8 @@ class LocalRunning(Child):
     def _finish(self) -> None:
         if not self._done.done():
             self._ended = self._ended or time.monotonic()
-            facts = self.ended.result()
-            self._done.set_result(_to_exit(facts, self.crowd, self._ended - self._begun))
+            seconds = self._ended - self._begun
+            self._done.set_result(self.ended.result()._replace(seconds=seconds))
             self.output.wake()
         if not self.left:
             self._close_sink()
@@ -284,21 +282,9 @@ class LocalRunning(Child):
         self._close_source()
 
 
-def _to_exit(facts: Facts, crowd: int, seconds: float) -> Exit:
-    if facts.code is None:
-        return Exit("lost", seconds=seconds, note="the end of the command was not seen")
-    exit_ = Exit.of(facts.code, seconds)._replace(
-        cpu_s=facts.cpu_s, memory=facts.memory, wanted_network=facts.wanted_network
-    )
-    if crowd:
-        note = f"it had {crowd} processes at once"
-        return exit_._replace(reason="process-limit", note=note)
-    return exit_._replace(reason="out-of-memory") if facts.oom else exit_
-
-
 def _reads_keys(terminal: int) -> bool:
-    """Whether a program reads every key by itself. One that asks the terminal does; whoever reads
-    lines would take the answer for something that was typed."""
+    """Whether a program reads every key by itself. One that asks the terminal does; one
+    that reads lines would take the answer for something that was typed."""
     with suppress(OSError, termios.error):
         flags: int = termios.tcgetattr(terminal)[3]
         return not flags & termios.ICANON
@@ -341,7 +327,7 @@ class _Watch:
         self._running = running
         self._is_over = False
         self.is_late = False
-        """Whether the result of the command may reach nobody, because its host is closed."""
+        """Whether the result of the command may never be seen, because its host is closed."""
 
     def check(self) -> tuple[str, ...]:
         """Blocks. To be called once, when the command has ended."""

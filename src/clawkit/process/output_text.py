@@ -151,7 +151,7 @@ def _split_updates(line: str) -> str:
 
 
 LAST_LINES = 200
-"""Lines of a page when nobody says which."""
+"""Lines of a page unless the caller says which."""
 CHUNK = 1024 * 1024
 """Bytes that are counted at once."""
 SIDE = 512 * 1024
@@ -188,11 +188,11 @@ class Shown(NamedTuple):
 
 
 class News(NamedTuple):
-    """What a command wrote since somebody asked."""
+    """What a command wrote since the last time."""
 
     text: str
     end: int
-    """The place up to which it is told."""
+    """The place up to which it is shown."""
     skipped: int
     """Bytes before the text that are not told, because there were too many."""
 
@@ -229,7 +229,7 @@ async def news(output: Bytes, start: int, cap: int, *, final: bool = False) -> N
     """
     size = output.size
     start = min(start, size)
-    # A long sequence that was not finished last time was neither told nor left.
+    # A long sequence that was not finished last time was neither shown nor left for later.
     low = await _whole_place(output, 0, start)
     end = size
     if not final:

@@ -156,7 +156,7 @@ def members(
 ) -> set[int]:
     """The living processes of a command: its session, what is marked as its own among the
     `orphans`, and all that they started. `leader` is the pid that leads its session and group; with
-    `started`, a leader that began at another time is somebody else's."""
+    `started`, a leader that began at another time is another process."""
     leads = processes.get(leader)
     if started and leads is not None and leads.started != started:
         return set()
@@ -194,8 +194,8 @@ def send(number: int, pids: Iterable[int], processes: Table) -> None:
 
 
 def stop(leader: int, pids: Collection[int], processes: Table, *, force: bool) -> None:
-    """Ask processes to end, or make them. A group is told at once, so that none of it can start
-    another one in between; what was stopped is woken up, or it would not hear."""
+    """Ask processes to end, or kill them. A group is signalled at once, so that none of it can
+    start another one in between; what was stopped is woken up, or it would not hear."""
     if force:
         # None of them goes on starting others while it waits for its turn.
         others = [pid for pid in pids if processes[pid].group != leader]
@@ -272,7 +272,7 @@ def open_score() -> int:
 
 @contextmanager
 def first_to_go(score: int) -> Iterator[None]:
-    """What is started here, and all that it starts, goes first when memory runs out. Told to the
+    """What is started here, and all that it starts, goes first when memory runs out. Set for the
     child later, what it had started by then would be spared instead of it."""
     if score < 0:
         yield

@@ -150,6 +150,9 @@ class Exit(NamedTuple):
         return "completed" if self.reason in ("exit", "manual-cancel") else "failed"
 
 
+LOST = Exit("lost", note="the end of the command was not seen")
+
+
 def name_signal(number: int) -> str:
     """Such as `SIGKILL`."""
     try:
@@ -164,7 +167,7 @@ class Left(NamedTuple):
     pid: int
     name: str
     is_stuck: bool = False
-    """Whether it was to be ended and could not: it runs as somebody else, or hangs."""
+    """Whether it was to be ended and could not: it runs as another user, or hangs."""
 
 
 class Steered(Protocol):
@@ -298,7 +301,8 @@ class Commands(Protocol):
         on_end: Callable[[Command], None] | None = None,
     ) -> Command:
         """Raises `ToolError` when too many run already or it cannot be started. `on_end` is called
-        a moment after a command in the background ended, unless somebody was told or ended it."""
+        a moment after a command in the background ended, unless that was reported or it was
+        stopped."""
 
     def all(self, owner: str) -> Sequence[Command]:
         """Those in the background, running ones first, then the newest."""

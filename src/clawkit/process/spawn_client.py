@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.process import process_table
-from clawkit.process.protocols import Left
+from clawkit.process.protocols import LOST, Exit, Left
 from clawkit.process.spawn_server import Unpacker, pack
 from clawkit.text import printable
 
@@ -40,19 +40,6 @@ _MAX_MESSAGE, _MAX_LEFT, _MAX_NAME = 1 << 20, 1_000, 64
 _MAX_WORDS = 200
 _INVALID = (ValueError, TypeError, LookupError, OSError, ArithmeticError, RecursionError)
 """What reading an invalid message may raise, or a handle that is not a socket."""
-
-
-class Facts(NamedTuple):
-    """The end of a command, as the server saw it."""
-
-    code: int | None
-    """Negative for a signal; None when the end was not seen."""
-    cpu_s: float = 0.0
-    memory: int = 0
-    oom: bool = False
-    left: tuple[Left, ...] = ()
-    wanted_network: bool = False
-    """Whether the kernel refused it the network."""
 
 
 class ServerLostError(ToolError):
@@ -98,7 +85,9 @@ class Child:
         self.since = 0
         """When its process began, as the system counts."""
         self.started: asyncio.Future[int] = client.loop.create_future()
-        self.ended: asyncio.Future[Facts] = client.loop.create_future()
+        self.ended: asyncio.Future[Exit] = client.loop.create_future()
+        self.behind: tuple[Left, ...] = ()
+        """What it left running when it ended."""
         self.gone: asyncio.Future[tuple[int, ...]] = client.loop.create_future()
         """Set when nothing of the command is left, with what could not be killed."""
         self.server_lost = False
@@ -123,7 +112,7 @@ class SpawnClient:
         self._children: dict[str, Child] = {}
         self._backlog: deque[tuple[bytes, tuple[int, ...]]] = deque()
         self._env: Mapping[str, str] | None = None
-        """The variables that the server was told last; mostly the next command has the same."""
+        """The variables that the server was sent last; mostly the next command has the same."""
         self._is_closing = self._refuses = False
         self._server = server or start_server((sys.executable, *SERVER), trusted=True)
         self._socket = self._server.socket
@@ -325,16 +314,18 @@ class SpawnClient:
         elif kind == "crowd":
             child.crowd = int(rest[0])
         elif kind == "exit":
-            facts = _read_facts(rest[0])
-            _settle(child.ended, facts)
-            if not facts.left:
+            exit_, left = _read_exit(rest[0], child.crowd)
+            if not child.ended.done():
+                child.behind = left
+                child.ended.set_result(exit_)
+            if not left:
                 self._release(child)
         elif kind == "gone":
             self._release(child, tuple(map(int, rest[0][:_MAX_LEFT])))
 
     def _release(self, child: Child, stuck: tuple[int, ...] = ()) -> None:
         self._children.pop(child.id, None)
-        _settle(child.ended, Facts(None))
+        _settle(child.ended, LOST)
         _settle(child.gone, stuck)
 
     def _give_up(self) -> None:
@@ -353,7 +344,7 @@ class SpawnClient:
         self._lose()
 
     def _lose(self) -> None:
-        """The server is gone. What it has left behind, if somebody killed it, is ended."""
+        """The server is gone. What it left behind, if it was killed, is killed."""
         if self.closed.done():
             return
         self.closed.set_result(None)
@@ -382,7 +373,7 @@ class SpawnClient:
             if not child.started.done():
                 child.started.set_exception(ToolError(why))
             child.server_lost = True
-            _settle(child.ended, Facts(None))
+            _settle(child.ended, LOST)
             _settle(child.gone, ())
 
 
@@ -410,21 +401,23 @@ def start_server(
     return Server(ours, process.kill, process.wait, process.pid if trusted else 0)
 
 
-def _read_facts(told: dict[str, Any]) -> Facts:
-    """The end of a command as the server told it. Raises ValueError or TypeError for nonsense."""
-    code = told["code"]
+def _read_exit(told: dict[str, Any], crowd: int) -> tuple[Exit, tuple[Left, ...]]:
+    """The end of a command as the server reports it, and what it left running. Raises ValueError or
+    TypeError for nonsense."""
     left = tuple(
         Left(int(pid), printable(str(name), keep="")[:_MAX_NAME])
         for pid, name in told["left"][:_MAX_LEFT]
     )
-    return Facts(
-        None if code is None else min(max(int(code), -255), 255),
-        round(int(told["cpu_s"] * 1_000_000) / 1_000_000, 6),
-        int(told["memory"]),
-        bool(told["oom"]),
-        left,
-        bool(told["wanted_network"]),
+    exit_ = Exit.of(min(max(int(told["code"]), -255), 255), 0.0)._replace(
+        cpu_s=round(int(told["cpu_s"] * 1_000_000) / 1_000_000, 6),
+        memory=int(told["memory"]),
+        wanted_network=bool(told["wanted_network"]),
     )
+    if crowd:
+        exit_ = exit_._replace(reason="process-limit", note=f"it had {crowd} processes at once")
+    elif told["oom"]:
+        exit_ = exit_._replace(reason="out-of-memory")
+    return exit_, left
 
 
 def _ignore(future: asyncio.Future[int]) -> None:

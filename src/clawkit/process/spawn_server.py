@@ -101,7 +101,7 @@ class Spawned(Escalation):
         return process_table.is_ours(pid, self.id, self.mark)
 
     def freeze(self) -> bool:
-        """Have all of its group hold still; not one that somebody has stopped already."""
+        """Have all of its group hold still; not one that was stopped already."""
         found = process_table.look(self.pid) if self.runs and self.kill_at is None else None
         if found is None or found.stopped:
             return False
@@ -118,7 +118,7 @@ class Spawned(Escalation):
 
     def write_end(self, code: int) -> None:
         """Write down how it ended, for those that come later. Nothing that lies in the way, such as
-        a pipe that nobody reads, can hold the server up."""
+        a pipe without a reader, can hold the server up."""
         if not self.detached:
             return
         word = " timeout" if self.timed_out else ""
@@ -512,7 +512,7 @@ class SpawnServer:
         if tasks - self._tasks < min(100, min(each.limit for each in self._commands.values()) // 2):
             return
         self._tasks = tasks
-        # Whoever multiplies faster than he can be counted has to hold still for that.
+        # What multiplies faster than it can be counted has to hold still for that.
         frozen = [each for each in self._commands.values() if each.freeze()]
         processes = process_table.table()
         for command in self._commands.values():
@@ -551,7 +551,7 @@ def limiting(limits: dict[int, int]) -> Iterator[None]:
 
 def _connect() -> socket.socket:
     """A connection to where clawkit listens, which it says on the standard input: no other program
-    here is to know. First it is told what commands find here."""
+    here is to know. First, report what commands find here."""
     path = sys.stdin.readline().rstrip("\n")
     found = {"env": dict(os.environ), "bash": os.access("/bin/bash", os.X_OK)}
     print(json.dumps(found), flush=True)

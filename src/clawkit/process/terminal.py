@@ -379,7 +379,7 @@ _EDIT = {"insert": 2, "ic": 2, "delete": 3, "del": 3, "dc": 3}
 _EDIT |= {"pageup": 5, "pgup": 5, "ppage": 5, "pagedown": 6, "pgdn": 6, "npage": 6}
 _EDIT |= {"f5": 15, "f6": 17, "f7": 18, "f8": 19, "f9": 20, "f10": 21, "f11": 23, "f12": 24}
 _FUNCTION = {"f1": "P", "f2": "Q", "f3": "R", "f4": "S"}
-# The letters of the keypad as a keypad, and what stands on its keys.
+# The letters of the keypad as a keypad, and the characters on its keys.
 _KEYPAD = {f"kp{digit}": (chr(ord("p") + digit), str(digit)) for digit in range(10)}
 _KEYPAD |= {"kp/": ("o", "/"), "kp*": ("j", "*"), "kp-": ("m", "-"), "kp+": ("k", "+")}
 _KEYPAD |= {"kp.": ("n", "."), "kpenter": ("M", "\r")}
