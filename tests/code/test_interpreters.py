@@ -261,7 +261,7 @@ async def test_a_child_that_writes_without_end_is_killed(bench: Bench) -> None:
         "import os\nout = os.open(f'/proc/{os.getppid()}/fd/1', os.O_WRONLY)\n"
         "while True: os.write(out, b'x' * 65536)"
     )
-    assert ran.lost == "it wrote more than an answer can have"
+    assert ran.lost == "its answer was too large"
     assert await bench.value("1 + 1") == "2"
 
 

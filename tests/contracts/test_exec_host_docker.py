@@ -21,6 +21,12 @@ pytestmark = pytest.mark.xdist_group("docker")
 
 
 @pytest.fixture(scope="module")
+def own() -> dict[str, str]:
+    """The variables that the container sets by itself, once they are known."""
+    return {}
+
+
+@pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One for all tests, which share a container."""
     return tmp_path_factory.mktemp("container")
@@ -48,19 +54,25 @@ class ContainerGround:
 
 
 class TestContainerHost(ExecHostContract):
+    names_programs = False
+
     @pytest.fixture
     async def ground(
-        self, place: Path, dockerd: Engine, monkeypatch: pytest.MonkeyPatch
+        self,
+        place: Path,
+        own: dict[str, str],
+        dockerd: Engine,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> AsyncIterator[Ground]:
         monkeypatch.setenv("DOCKER_HOST", f"unix://{dockerd.socket}")
         sandbox = open_container(place)
         for file in (place / "ws").iterdir():
             if not file.is_dir():
                 file.unlink()
-        # What a container sets by itself.
-        _, said = await Box(sandbox).run("env -0", env={})
-        found = dict(each.split("=", 1) for each in said.split("\0") if each)
-        own = {name: found[name] for name in ("HOME", "PATH", "LANG", "HOSTNAME")}
+        if not own:
+            _, said = await Box(sandbox).run("env -0", env={})
+            found = dict(each.split("=", 1) for each in said.split("\0") if each)
+            own |= {name: found[name] for name in ("HOME", "PATH", "LANG", "HOSTNAME")}
         yield ContainerGround(sandbox, own)
         await sandbox.close()
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
-from tests.contracts.exec_host import ExecHostContract, Ground
+import pytest_asyncio
+from tests.contracts.exec_host import ExecHostContract, Ground, Hand
 from tests.process.watching import alive
 from tests.sandbox.ssh_ground import open_ssh
 from tests.sandbox.sshd import Server, sshd
@@ -42,22 +43,47 @@ class SshGround:
             os.kill(pid, signal.SIGKILL)
 
 
-class TestSshHost(ExecHostContract):
-    # The other machine answers, and has no pyte.
-    cursor = b"<1\\;1>"
-
-    @pytest.fixture
-    async def ground(self, tmp_path: Path, sshd: Server) -> AsyncIterator[Ground]:
-        sandbox = open_ssh(sshd.settings(tmp_path.resolve() / "root"), tmp_path, access="none")
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(
+    tmp_path_factory: pytest.TempPathFactory, sshd: Server
+) -> AsyncIterator[SshGround]:
+    place = tmp_path_factory.mktemp("ssh").resolve()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(place / "home"))
+        sandbox = open_ssh(sshd.settings(place / "root"), place, access="none")
         await sandbox.prepare()
         # What the other machine sets by itself.
         running = await sandbox.host().start(Launch("env -0", sandbox.workdir, {}), "test-env")
         await running.wait()
-        said = running.output.tail(100_000).decode().split("\0")
-        found = dict(each.split("=", 1) for each in said if each)
-        own = {name: found[name] for name in found if name in _OWN or name.startswith("XDG_")}
-        yield SshGround(sandbox, own)
-        await sandbox.close()
+    said = running.output.tail(100_000).decode().split("\0")
+    found = dict(each.split("=", 1) for each in said if each)
+    own = {name: found[name] for name in found if name in _OWN or name.startswith("XDG_")}
+    yield SshGround(sandbox, own)
+    await sandbox.close()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+class TestSshHost(ExecHostContract):
+    """All tests share a connection, and so an event loop: connecting takes longer than most."""
+
+    # The other machine answers, and has no pyte.
+    cursor = b"<1\\;1>"
+
+    @pytest.fixture
+    def ground(self, shared: SshGround) -> Ground:
+        for entry in os.scandir(shared.cwd):
+            shutil.rmtree(entry) if entry.is_dir(follow_symlinks=False) else os.unlink(entry)
+        return shared
+
+    @pytest_asyncio.fixture(loop_scope="module")
+    async def hand(self, ground: Ground) -> AsyncIterator[Hand]:
+        host = ground.open()
+        yield Hand(host, ground)
+        await host.close()
+
+    @pytest.fixture
+    def ls(self) -> str:
+        pytest.skip("this host cannot keep a command to some programs")
 
     @pytest.mark.skip(reason="the ssh sandbox ends its commands when clawkit ends")
     async def test_a_detached_command_lives_on(self) -> None:  # type: ignore[override]

@@ -61,6 +61,12 @@ class Hand:
         exit_ = await running.wait()
         return exit_, (await read(running.output)).decode()
 
+    def within(self, name: str) -> Hand:
+        """The same in a new directory below."""
+        place = self.place / name
+        place.mkdir()
+        return Hand(self.host, place)
+
 
 @pytest.fixture
 def hand(host: LocalHost, tmp_path: Path) -> Hand:
@@ -122,43 +128,42 @@ OVERLOOKED = [
 
 
 @held
-@pytest.mark.parametrize(("text", "others"), OVERLOOKED)
-async def test_what_was_overlooked_is_not_started(
-    hand: Hand, text: str, others: tuple[str, ...]
-) -> None:
+async def test_what_was_overlooked_is_not_started(hand: Hand, subtests: pytest.Subtests) -> None:
     """Each of them would create a file if the kernel let it."""
-    named = where("ls", *(name for name in others if "/" not in name))
-    _, said = await hand.run(text, (*named, *(name for name in others if "/" in name)))
-    assert not (hand.place / "new").exists()
-    assert "permission denied" in said.lower()
-    _, said = await hand.run(text, None)
-    assert (hand.place / "new").exists(), said
+    for number, (text, others) in enumerate(OVERLOOKED):
+        with subtests.test(text, others=others):
+            named = where("ls", *(name for name in others if "/" not in name))
+            case = hand.within(f"case{number}")
+            _, said = await case.run(text, (*named, *(name for name in others if "/" in name)))
+            assert not (case.place / "new").exists()
+            assert "permission denied" in said.lower()
+            _, said = await case.run(text, None)
+            assert (case.place / "new").exists(), said
 
 
 @held
-@pytest.mark.parametrize(
-    ("text", "code", "said"),
-    [
+async def test_the_refusal_is_that_of_a_file_without_the_right_to_run(
+    hand: Hand, subtests: pytest.Subtests
+) -> None:
+    (touch,) = where("touch")
+    (hand.place / "script").write_text("#!/bin/sh\ntouch new\n")
+    (hand.place / "script").chmod(0o755)
+    cases: list[tuple[str, int, str | None]] = [
         (TOUCH, 126, "/bin/bash: line 1: {touch}: Permission denied\n"),
         ("{touch} new", 126, "/bin/bash: line 1: {touch}: Permission denied\n"),
         ("./script", 126, "/bin/bash: ./script: /bin/sh: bad interpreter: Permission denied\n"),
         ("touch new; echo $?; ls new", 2, None),
         ("ls | touch new", 126, None),
         ("touch new || ls -d .", 0, None),
-    ],
-)
-async def test_the_refusal_is_that_of_a_file_without_the_right_to_run(
-    hand: Hand, text: str, code: int, said: str | None
-) -> None:
-    (touch,) = where("touch")
-    (hand.place / "script").write_text("#!/bin/sh\ntouch new\n")
-    (hand.place / "script").chmod(0o755)
-    exit_, found = await hand.run(text.replace("{touch}", touch), where("ls"))
-    assert exit_.code == code
-    assert f"{touch}: Permission denied\n" in found or text == "./script"
-    if said is not None:
-        assert exit_.reason == "not-executable"
-        assert found == said.replace("{touch}", touch)
+    ]
+    for text, code, said in cases:
+        with subtests.test(text):
+            exit_, found = await hand.run(text.replace("{touch}", touch), where("ls"))
+            assert exit_.code == code
+            assert f"{touch}: Permission denied\n" in found or text == "./script"
+            if said is not None:
+                assert exit_.reason == "not-executable"
+                assert found == said.replace("{touch}", touch)
 
 
 @held
@@ -266,15 +271,14 @@ async def test_nobody_becomes_somebody_else(hand: Hand) -> None:
 
 
 @held
-@pytest.mark.parametrize(
-    "name",
-    ["plain", "a b", "-n", "line\nbreak", "quote'\"$`\\", "ü☃", "\u202e", "*[!a]?", "x" * 255],
-)
-async def test_a_path_may_hold_anything(hand: Hand, name: str) -> None:
-    program = hand.place / name
-    shutil.copy(where("id")[0], program)
-    exit_, said = await hand.run('"$P" -u', (str(program),), env={"P": str(program)})
-    assert (exit_.code, said) == (0, f"{os.getuid()}\n")
+async def test_a_path_may_hold_anything(hand: Hand, subtests: pytest.Subtests) -> None:
+    names = ["plain", "a b", "-n", "line\nbreak", "quote'\"$`\\", "ü☃", "\u202e", "*[!a]?"]
+    for name in (*names, "x" * 255):
+        with subtests.test(name):
+            program = hand.place / name
+            shutil.copy(where("id")[0], program)
+            exit_, said = await hand.run('"$P" -u', (str(program),), env={"P": str(program)})
+            assert (exit_.code, said) == (0, f"{os.getuid()}\n")
 
 
 @held
@@ -513,10 +517,10 @@ def test_rules_are_made_once_and_anew_when_a_program_was_replaced(tmp_path: Path
     confinement, program = Confinement(), tmp_path / "program"
 
     def run(path: str = str(program)) -> tuple[int, object]:
-        """The exit code, and the rules that are remembered."""
+        """The exit code, and the rules that it ran under."""
         spawn = partial(os.posix_spawn, path, ["program"], {})
         pid = confinement.start(spawn, shell="/bin/bash", programs=(str(program),)).pid
-        [rules] = confinement._known.values()
+        *_, rules = confinement._known.values()
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), rules
 
     shutil.copy("/usr/bin/true", program)
@@ -528,10 +532,10 @@ def test_rules_are_made_once_and_anew_when_a_program_was_replaced(tmp_path: Path
     (tmp_path / "new").rename(program)
     code, second = run()
     assert code == 1
-    assert second is not first
+    assert second != first
     shutil.copy("/usr/bin/true", program)  # the same file with another content
     assert run()[0] == 0
-    assert run()[1] is not second
+    assert run()[1] != second
 
 
 @pytest.mark.usefixtures("other_system")
@@ -692,6 +696,8 @@ class ConfinedGround(LocalGround):
 
 @held
 class TestConfinedHost(ExecHostContract):
+    names_programs = False  # it names all of them
+
     @pytest.fixture
     def ground(self, tmp_path: Path) -> Ground:
         return ConfinedGround(tmp_path)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.process.started import KEY, TOGETHER, Start, log_of, make, members, starting, until
+from tests.process.tables import table
 from tests.process.watching import own
 
 from clawkit.errors import ToolError, ToolInputError
@@ -150,7 +151,7 @@ def test_a_process_that_is_not_the_recorded_one_gets_no_signal(
     assert real.runs
 
 
-@pytest.mark.parametrize(("pid", "since"), [(1, 1), (0, 1), (-1, 1), (1, 0), (2, 0)])
+@table(("pid", "since"), [(1, 1), (0, 1), (-1, 1), (1, 0), (2, 0)])
 def test_the_first_process_of_the_system_and_groups_are_never_signalled(
     pid: int, since: int
 ) -> None:

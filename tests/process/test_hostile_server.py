@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from clawkit.errors import ToolError
-from clawkit.process.spawn_client import Child, Facts, Server, ServerLostError, SpawnClient
+from clawkit.process.protocols import LOST
+from clawkit.process.spawn_client import Child, Server, ServerLostError, SpawnClient
 from clawkit.process.spawn_server import Unpacker, pack
 
 
@@ -97,7 +98,7 @@ async def test_a_server_that_sends_invalid_messages_is_killed(server: Hostile, d
     task = await server.start()
     await server.send(pack("a-command", "pid", 1, 1) + data)
     child = await task
-    assert await asyncio.wait_for(child.ended, 10) == Facts(None)
+    assert await asyncio.wait_for(child.ended, 10) == LOST
     assert server.was_killed
     assert not server.keeping.is_open
 
@@ -108,11 +109,10 @@ async def test_its_numbers_of_processes_are_not_believed(server: Hostile) -> Non
     child = await task
     assert (child.pid, child.since) == (0, 0)
     await server.send(facts(code=10**9, left=[[os.getpid(), "\x1b[2Jevil" * 12]] * 2_000))
-    ended = await child.ended
-    assert ended.code == 255
-    assert len(ended.left) == 1_000
-    assert len(ended.left[0].name) == 64
-    assert "\x1b" not in ended.left[0].name
+    assert (await child.ended).code == 255
+    assert len(child.behind) == 1_000
+    assert len(child.behind[0].name) == 64
+    assert "\x1b" not in child.behind[0].name
     # Ending the command asks the server: nothing on this machine is signalled.
     await server.send(pack("a-command", "gone", [1]))
     assert await server.keeping.end(child, 0) == (1,)

@@ -115,7 +115,7 @@ def test_full_screen_programs_get_their_own_form_of_arrows_home_and_end() -> Non
     assert send(*others, application=True) == send(*others)
 
 
-@pytest.mark.parametrize(
+@table(
     ("key", "as_text", "as_key"),
     [
         ("kp0", b"0", b"\x1bOp"),
@@ -139,7 +139,7 @@ def test_the_keypad_sends_what_stands_on_it_unless_it_is_asked_for(
     assert encode_keys([key], application=False, keypad=True).data == as_key
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     ["ls", "ls -la", "git status", "é", "^", "C-", "->", "\n", " ", "  a", "👍🏽", ":wq", "x>"],
 )
@@ -148,7 +148,7 @@ def test_text_that_names_no_key_is_sent_as_it_is(text: str) -> None:
     assert send(text, "enter") == text.encode() + b"\r"
 
 
-@pytest.mark.parametrize(
+@table(
     ("key", "hint"),
     [
         ("Entr", "did you mean enter"),
@@ -172,7 +172,7 @@ def test_what_looks_like_a_misspelled_key_is_sent_and_told(key: str, hint: str) 
     assert hint in warning
 
 
-@pytest.mark.parametrize(
+@table(
     "key",
     [
         *("C-1", "C-é", "C-`", "C-{", "C-~", "C-/", "^1", "C--", "C-M-;", "C-kp5", "C-S-a", "S-1"),
@@ -240,7 +240,7 @@ def test_every_key_with_every_modifier_is_a_code_or_refused(key: str, prefixes: 
     assert len(data) <= 7
 
 
-@pytest.mark.parametrize(
+@table(
     ("pieces", "expected"),
     [
         (["1b", "5b", "41"], b"\x1b[A"),
@@ -256,7 +256,7 @@ def test_bytes_are_written_in_hex(pieces: list[str], expected: bytes) -> None:
     assert encode_hex(pieces) == (expected, ())
 
 
-@pytest.mark.parametrize("bad", ["xyz", "0x", "100", "1b5b", "-1", "１b", "0x1b,", "²"])
+@table("bad", ["xyz", "0x", "100", "1b5b", "-1", "１b", "0x1b,", "²"])
 def test_what_is_no_byte_is_left_out_and_told(bad: str) -> None:
     encoded = encode_hex(["41", f"42 {bad}", "43"])
     assert encoded.data == b"ABC"
@@ -281,7 +281,7 @@ def test_new_lines_are_pasted_as_the_enter_key_sends_them() -> None:
     assert encode_paste("a\nb\r\n", bracketed=False) == b"a\rb\r"
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "safe\x1b[201~rm -rf /\r",

@@ -6,7 +6,6 @@ import re
 import sys
 import unicodedata
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.process.tables import table
@@ -24,7 +23,7 @@ PIECES = st.sampled_from(
 HOSTILE = st.lists(PIECES | st.binary(max_size=4), max_size=40).map(b"".join)
 
 
-@pytest.mark.parametrize(
+@table(
     ("data", "text"),
     [
         (b"", ""),
@@ -82,7 +81,7 @@ def test_what_a_terminal_would_obey_is_left_out(sequence: bytes) -> None:
     assert clean(b"before" + sequence + b"after\n" + sequence * 2) == "beforeafter\n"
 
 
-@pytest.mark.parametrize(
+@table(
     ("data", "text"),
     [
         (b"\x1b]0;never ended\nnext line\n", "0;never ended\nnext line\n"),
@@ -108,7 +107,7 @@ def test_a_string_that_does_not_end_soon_is_text() -> None:
     assert clean(f"\x1b[{'1' * 5_000}m".encode()).endswith("111m")
 
 
-@pytest.mark.parametrize(
+@table(
     ("data", "text"),
     [
         (b"10%\r20%\r30%\r100%\n", "10%\n20%\n30%\n100%\n"),
@@ -134,7 +133,7 @@ def test_of_many_updates_the_first_and_the_last_two_are_shown() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@table(
     ("data", "text"),
     [
         (b"N\bNA\bAM\bME\bE", "NAME"),
@@ -165,12 +164,12 @@ def test_everything_that_is_seen_passes() -> None:
     assert clean(seen.encode()) == seen
 
 
-@pytest.mark.parametrize("picture", ["👩‍👩‍👧", "❤️‍🔥", "🏳️‍🌈", "👍🏽", "☎︎", "✔️ done"])
+@table("picture", ["👩‍👩‍👧", "❤️‍🔥", "🏳️‍🌈", "👍🏽", "☎︎", "✔️ done"])
 def test_pictures_stay_whole(picture: str) -> None:
     assert clean(picture.encode()) == picture
 
 
-@pytest.mark.parametrize(
+@table(
     ("data", "text"),
     [
         ("a\u200db\ufe0f", "ab"),
@@ -184,7 +183,7 @@ def test_joiners_cannot_carry_a_message(data: str, text: str) -> None:
     assert clean(data.encode()) == text
 
 
-@pytest.mark.parametrize(
+@table(
     ("data", "text"),
     [
         (b"\x9f\x98\x80 smile", " smile"),
@@ -204,7 +203,7 @@ def test_the_rest_of_what_was_cut_at_the_start_is_left_out(data: bytes, text: st
     assert clean(data, cut_start=True) == text
 
 
-@pytest.mark.parametrize(
+@table(
     "unfinished",
     [
         b"",
@@ -240,7 +239,7 @@ def test_what_is_unfinished_at_the_end_is_left_out(unfinished: bytes) -> None:
         assert clean(before + unfinished, cut_end=True) == clean(before)
 
 
-@pytest.mark.parametrize(
+@table(
     "data",
     [
         b"",
@@ -288,7 +287,7 @@ def test_plain_text_is_the_same_by_both_ways(text: str) -> None:
     assert clean(b"\x1b[m" + text.encode()) == text
 
 
-@pytest.mark.parametrize(
+@table(
     ("unit", "count", "length"),
     [
         (b"\x1b[31m", 200_000, 0),

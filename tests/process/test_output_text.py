@@ -8,6 +8,7 @@ import re
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.process.tables import table
 
 from clawkit.process.output_text import (
     CHUNK,
@@ -67,7 +68,7 @@ class Endless:
 # shown
 
 
-@pytest.mark.parametrize(
+@table(
     ("data", "text"),
     [(b"", ""), (b"ok\n", "ok\n"), (b"\x1b[1mok\x1b[0m\xff", "ok\ufffd"), (b"x" * 100, "x" * 100)],
 )
@@ -110,7 +111,7 @@ async def test_no_cut_falls_into_a_character_or_a_sequence() -> None:
         assert min(len(head), len(tail)) > 30
 
 
-@pytest.mark.parametrize("size", [SIDE - 100, SIDE + 100, 2 * SIDE - 100])
+@table("size", [SIDE - 100, SIDE + 100, 2 * SIDE - 100])
 async def test_output_of_which_little_is_text_is_shown_whole(size: int) -> None:
     flood = FLOOD * (size // len(FLOOD))
     assert await shown(Held(b"begin\n" + flood + b"\nend\n"), 1_000) == ("begin\n\nend\n", False, 0)
@@ -124,7 +125,7 @@ async def test_a_flood_of_sequences_is_not_read_to_its_end() -> None:
     assert sum(size for _, size in output.reads) <= 3 * SIDE
 
 
-@pytest.mark.parametrize("cap", [0, 1, 10, 30, 40, 50, 60])
+@table("cap", [0, 1, 10, 30, 40, 50, 60])
 async def test_even_little_room_is_kept_to(cap: int) -> None:
     result = await shown(Held(LINES), cap)
     assert len(result.text) <= cap
@@ -182,9 +183,7 @@ async def test_of_too_many_news_the_last_are_told() -> None:
     assert sum(size for _, size in output.reads) < 20_000
 
 
-@pytest.mark.parametrize(
-    "unfinished", ["😀".encode()[:3], b"\x1b", b"\x1b[3", b"\x1b]0;title", b"\x1b]0;title\x1b"]
-)
+@table("unfinished", ["😀".encode()[:3], b"\x1b", b"\x1b[3", b"\x1b]0;title", b"\x1b]0;title\x1b"])
 async def test_what_is_not_finished_is_left_for_next_time(unfinished: bytes) -> None:
     assert await news(Held(b"text" + unfinished), 0, 100) == ("text", 4, 0)
     whole = clean(b"text" + unfinished)
@@ -374,7 +373,7 @@ async def test_what_was_counted_is_not_counted_again() -> None:
         assert (result.text, result.total_lines) == ("b", 2)
 
 
-@pytest.mark.parametrize(("offset", "limit"), [(None, 1), (0, 1), (3, 1), (9, None)])
+@table(("offset", "limit"), [(None, 1), (0, 1), (3, 1), (9, None)])
 async def test_output_that_went_away_is_no_end_of_the_world(
     offset: int | None, limit: int | None
 ) -> None:
@@ -387,9 +386,7 @@ async def test_output_that_went_away_is_no_end_of_the_world(
     assert (await news(output, 64, 100)).text == ""
 
 
-@pytest.mark.parametrize(
-    ("offset", "limit"), [(None, 3), (2**25 - 3, None), (2**25 - 10, 3), (7, 3)]
-)
+@table(("offset", "limit"), [(None, 3), (2**25 - 3, None), (2**25 - 10, 3), (7, 3)])
 async def test_gigabytes_are_paged_a_chunk_at_a_time(offset: int | None, limit: int | None) -> None:
     total = 2**25
     output = Endless(total * 64)
@@ -401,9 +398,12 @@ async def test_gigabytes_are_paged_a_chunk_at_a_time(offset: int | None, limit: 
     assert output.largest <= CHUNK
 
 
-@pytest.mark.parametrize("line", [0, 131_071, 131_072, 131_073, 150_000, 250_000, 399_999])
+NUMBERED = b"".join(b"%07d\n" % n for n in range(400_000))
+
+
+@table("line", [0, 131_071, 131_072, 131_073, 150_000, 250_000, 399_999])
 async def test_a_line_is_found_beyond_the_first_chunk_and_before_the_last(line: int) -> None:
-    output = Held(b"".join(b"%07d\n" % n for n in range(400_000)))
+    output = Held(NUMBERED)
     for known in (None, (CHUNK, CHUNK // 8), (8, 1), (line * 8, line), (line * 8 + 3, line)):
         result = await page(output, line, 1, 100, known=known)
         assert (result.text, result.total_lines) == (f"{line:07}", 400_000)
@@ -480,7 +480,7 @@ def test_pages_one_after_the_other_have_every_line(data: bytes, cap: int) -> Non
 # tail_text
 
 
-@pytest.mark.parametrize(
+@table(
     ("data", "cap", "text"),
     [
         (b"", 10, ""),
@@ -517,7 +517,7 @@ def test_the_tail_keeps_to_its_room(data: bytes, cap: int) -> None:
     assert len(tail_text(data, cap)) <= cap
 
 
-@pytest.mark.parametrize("cap", range(60, 400, 7))
+@table("cap", range(60, 400, 7))
 async def test_no_word_is_cut_in_two(cap: int) -> None:
     """Half a secret would not be recognised as one."""
     words = [f"word{number:03d}secret" for number in range(300)]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.process.started import until as until_so
+from tests.process.tables import table
 from tests.process.watching import children, own, state_of, until
 
 from clawkit.process import process_table
@@ -143,7 +144,7 @@ TABLE = made(
 )
 
 
-@pytest.mark.parametrize(
+@table(
     ("roots", "found"),
     [
         ([10], {10, 11, 12}),
@@ -163,7 +164,7 @@ def test_a_family_that_goes_round_in_circles_has_an_end() -> None:
     assert process_table.family([5], made((5, 6, 5, 5), (6, 5, 5, 5))) == {5, 6}
 
 
-@pytest.mark.parametrize(
+@table(
     ("rows", "gone", "found"),
     [
         ([(10, 1, 10, 10)], [], {10}),
@@ -313,16 +314,6 @@ def test_what_was_stopped_hears_that_it_is_to_end(start: Start) -> None:
     process_table.stop(program.pid, {program.pid}, processes, force=False)
     assert line_of(program) == "bye"
     assert program.wait() == 3
-
-
-def test_processes_are_told_where_there_is_no_proc(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = start("bash", "-c", "sleep 60 & echo ready; wait")
-    line_of(program)
-    found = process_table._ask_ps()[program.pid]
-    assert (found.parent, found.group, found.session) == (os.getpid(), program.pid, program.pid)
-    assert (found.name, found.gone) == ("bash", False)
 
 
 @pytest.mark.parametrize(

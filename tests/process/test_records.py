@@ -98,30 +98,26 @@ WRONG: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        "",
-        "{",
-        "null",
-        "[]",
-        '"text"',
-        "[" * 100_000,
-        '{"key": ' + "9" * 10_000 + "}",
-        "\x00" * 100,
-        *(raw(**{name: wrong}) for name, wrongs in WRONG.items() for wrong in wrongs),
-        *(
-            {k: v for k, v in raw().items() if k != missing}
-            for missing in raw()
-            if missing != "place"
-        ),
-    ],
-    ids=lambda value: value[:40] if isinstance(value, str) else None,
-)
-def test_a_damaged_record_is_no_record(folder: Path, value: Any) -> None:
+DAMAGED: list[Any] = [
+    "",
+    "{",
+    "null",
+    "[]",
+    '"text"',
+    "[" * 100_000,
+    '{"key": ' + "9" * 10_000 + "}",
+    "\x00" * 100,
+    *(raw(**{name: wrong}) for name, wrongs in WRONG.items() for wrong in wrongs),
+    *({k: v for k, v in raw().items() if k != missing} for missing in raw() if missing != "place"),
+]
+
+
+def test_a_damaged_record_is_no_record(folder: Path, subtests: pytest.Subtests) -> None:
     put(folder, raw(key="fine-1"), "fine-1.json")
-    put(folder, value)
-    assert [record.key for record in read(folder)] == ["fine-1"]
+    for value in DAMAGED:
+        with subtests.test(f"{value!r:.80}"):
+            put(folder, value)
+            assert [record.key for record in read(folder)] == ["fine-1"]
 
 
 def test_what_is_not_utf_8_is_no_record(folder: Path) -> None:
@@ -140,22 +136,12 @@ def test_a_record_of_a_later_clawkit_may_say_more(folder: Path) -> None:
     assert [record.id for record in read(folder)] == ["calm-otter"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "UPPER-1.json",
-        "a b.json",
-        ".json",
-        "é-1.json",
-        "a.b.json",
-        "a-1.json.new",
-        "a-1.JSON",
-        "a\n.json",
-    ],
-)
-def test_a_file_with_another_name_is_no_record(folder: Path, name: str) -> None:
-    put(folder, raw(key=name.removesuffix(".json")), name)
-    assert read(folder) == []
+def test_a_file_with_another_name_is_no_record(folder: Path, subtests: pytest.Subtests) -> None:
+    names = ["UPPER-1.json", "a b.json", ".json", "é-1.json", "a.b.json", "a-1.json.new"]
+    for name in (*names, "a-1.JSON", "a\n.json"):
+        with subtests.test(name):
+            put(folder, raw(key=name.removesuffix(".json")), name)
+            assert read(folder) == []
 
 
 def make_link(place: Path) -> None:

@@ -15,6 +15,7 @@ from tests.process.watching import alive, halt, keepers, open_handles, own, stat
 
 from clawkit.errors import ToolError
 from clawkit.process import spawn_client as keeps
+from clawkit.process.protocols import LOST
 from clawkit.process.spawn_client import Child, SpawnClient
 
 pytestmark = pytest.mark.usefixtures("no_loose_ends")
@@ -53,8 +54,8 @@ async def test_a_program_is_started_and_its_end_is_told(
 ) -> None:
     child = await run(keeping, fds, "a", "exit 3")
     assert child.pid > 1
-    facts = await child.ended
-    assert (facts.code, facts.oom, facts.left) == (3, False, ())
+    exit_ = await child.ended
+    assert (exit_.code, exit_.reason, child.behind) == (3, "exit", ())
     assert await child.gone == ()
 
 
@@ -123,7 +124,7 @@ async def test_a_keeper_that_was_killed_leaves_nothing(
     [keeper] = keepers(os.getpid())
     os.kill(keeper, signal.SIGKILL)
     for child in commands:
-        assert (await child.ended).code is None
+        assert await child.ended == LOST
         assert await child.gone == ()
     await until(lambda: not alive(marker))
     assert not keeping.is_open
@@ -150,7 +151,7 @@ async def test_who_no_longer_waits_for_an_end_does_not_keep_others_from_it(
     await asyncio.sleep(0.01)
     impatient.cancel()
     assert await keeping.end(child, 60) == ()
-    assert (await child.ended).code == -signal.SIGKILL
+    assert (await child.ended).signal == "SIGKILL"
 
 
 async def test_the_end_of_what_was_left_running_is_told(
@@ -158,9 +159,8 @@ async def test_the_end_of_what_was_left_running_is_told(
 ) -> None:
     os.mkfifo(tmp_path / "gate")
     child = await run(keeping, fds, "a", "(exec setsid bash -c 'read < gate; :' &); exit 2")
-    facts = await child.ended
-    assert facts.code == 2
-    assert len(facts.left) == 1
+    assert (await child.ended).code == 2
+    assert len(child.behind) == 1
     assert not child.gone.done()
     (tmp_path / "gate").write_text("\n")
     assert await child.gone == ()
@@ -187,7 +187,7 @@ async def test_closing_waits_for_the_end_of_everything(
     [keeper] = keepers(os.getpid())
     await keeping.close()
     assert not alive(marker)
-    assert (await child.ended).code == -signal.SIGKILL
+    assert (await child.ended).signal == "SIGKILL"
     assert state_of(keeper) == ""
     assert open_handles() <= before  # threads of earlier tests may still be closing theirs
     await keeping.close()
@@ -279,7 +279,7 @@ async def test_a_keeper_that_does_not_answer_is_given_up(
         await keeping.end(child, 0)
     else:
         await keeping.close()
-    assert (await child.ended).code is None
+    assert await child.ended == LOST
     assert not keeping.is_open
     await until(lambda: not alive(marker))
     await until(lambda: not state_of(keeper))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.process.tables import table
 
 from clawkit.process.spawn_server import Unpacker, pack
 
@@ -20,7 +20,7 @@ MESSAGES: list[list[object]] = [
 ]
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 4096, 1 << 20])
+@table("size", [1, 2, 3, 5, 4096, 1 << 20])
 def test_messages_arrive_however_they_are_cut(size: int) -> None:
     data = b"".join(pack(*message) for message in MESSAGES)
     unpacker = Unpacker()

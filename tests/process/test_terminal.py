@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.process.tables import table
@@ -31,7 +30,7 @@ def test_a_terminal_is_one_and_knows_its_keys_from_the_start() -> None:
     assert (terminal.application_keys, terminal.bracketed_paste) == (False, False)
 
 
-@pytest.mark.parametrize(
+@table(
     ("asked", "answer"),
     [
         (b"\x1b[5n", b"\x1b[0n"),
@@ -58,7 +57,7 @@ def test_questions_are_answered(asked: bytes, answer: bytes) -> None:
     assert TerminalState(80, 24).feed(asked) == answer
 
 
-@pytest.mark.parametrize(
+@table(
     "data",
     [
         b"plain text\r\n",
@@ -104,16 +103,14 @@ def test_several_modes_are_set_at_once() -> None:
     assert (terminal.application_keys, terminal.bracketed_paste) == (True, True)
 
 
-@pytest.mark.parametrize("sequence", [b"\x1b[1h", b"\x1b[>1h", b"\x1b[?1$h", b"\x1b[?11h", b"[?1h"])
+@table("sequence", [b"\x1b[1h", b"\x1b[>1h", b"\x1b[?1$h", b"\x1b[?11h", b"[?1h"])
 def test_what_looks_like_a_mode_is_not_taken_for_one(sequence: bytes) -> None:
     terminal = TerminalState(80, 24)
     terminal.feed(sequence)
     assert not terminal.application_keys
 
 
-@pytest.mark.parametrize(
-    ("reset", "alternate"), [(b"\x1bc", False), (b"\x1b[!p", True)], ids=["full", "soft"]
-)
+@table(("reset", "alternate"), [(b"\x1bc", False), (b"\x1b[!p", True)])
 def test_a_reset_sets_the_modes_back(reset: bytes, alternate: bool) -> None:
     terminal = TerminalState(80, 24)
     terminal.feed(b"\x1b[?1049h\x1b[?1h\x1b=\x1b[?2004h" + reset)
@@ -123,7 +120,7 @@ def test_a_reset_sets_the_modes_back(reset: bytes, alternate: bool) -> None:
     assert terminal.alternate is alternate
 
 
-@pytest.mark.parametrize("number", [47, 1047, 1049])
+@table("number", [47, 1047, 1049])
 def test_there_are_three_ways_to_take_the_screen_and_any_gives_it_back(number: int) -> None:
     terminal = TerminalState(80, 24)
     terminal.feed(b"\x1b[?%dh" % number)
@@ -138,7 +135,7 @@ TALK = (
 )
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7])
+@table("size", [1, 2, 3, 7])
 def test_it_does_not_matter_where_output_is_cut(size: int) -> None:
     whole, pieces = TerminalState(80, 24), TerminalState(80, 24)
     expected = whole.feed(TALK)
@@ -169,7 +166,7 @@ def test_no_output_is_understood_differently_in_pieces(parts: list[bytes]) -> No
     assert whole.feed(b"\x18\x1b[5n") == pieces.feed(b"\x18\x1b[5n") == b"\x1b[0n"
 
 
-@pytest.mark.parametrize(
+@table(
     ("start", "end"),
     [(b"\x1b]0;", b"\x07"), (b"\x1b]0;", b"\x1b\\"), (b"\x1bP", b"\x1b\\"), (b"\x1b_", b"\x18")],
 )
@@ -283,7 +280,7 @@ def test_a_smaller_screen_has_the_cursor_in_it() -> None:
     assert terminal.feed(ASK) == b"\x1b[10;40R"
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "expected"),
     [
         ("", [0]),

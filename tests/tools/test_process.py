@@ -285,7 +285,7 @@ async def test_the_commands_of_others_are_not_there(commands: Supervisor) -> Non
 async def test_a_command_in_the_foreground_cannot_be_steered(commands: Supervisor) -> None:
     running = await commands.start("gateway", plain("cat"), "main", background=False)
     result = await ask(commands, Scope(), "kill", sessionId=running.id)
-    assert complaint(result) == f"there is no command '{running.id}'; none is there"
+    assert complaint(result) == f"there is no command '{running.id}'; there are none"
 
 
 @pytest.mark.parametrize("action", [each for each in ACTIONS if each != "list"])

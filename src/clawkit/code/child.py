@@ -187,12 +187,20 @@ class Worker:
         err, err_end = os.pipe()
         nothing = os.open(os.devnull, os.O_RDONLY)
         for fd in (out_end, err_end):
-            _widen(fd)
+            # Room for programs that print while they let nothing else happen.
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(fd, getattr(fcntl, "F_SETPIPE_SZ", 1031), _PIPE)
         theirs = (nothing, out_end, err_end, requests, answers)
-        self.pid = os.fork()
-        if not self.pid:
-            _become(argv, theirs)
-        for fd in theirs:
+        # High first, so that none of them is overwritten by another.
+        high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in theirs]
+        self.pid = os.posix_spawn(
+            argv[0],
+            argv,
+            os.environ,
+            file_actions=[(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(high)],
+            setsigdef=[signal.SIGINT],
+        )
+        for fd in (*theirs, *high):
             os.close(fd)
         os.set_blocking(self.answers, False)
         self.out, self.err = Kept(out), Kept(err)
@@ -235,25 +243,6 @@ class Worker:
                 pid, status = os.waitpid(self.pid, 0)
             if pid:
                 self.exit = os.waitstatus_to_exitcode(status)
-
-
-def _become(argv: list[str], fds: tuple[int, ...]) -> None:
-    """In a new process: run a program with these handles, numbered from 0 on."""
-    try:
-        # High first, so that none of them is written over by another.
-        high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in fds]
-        for number, fd in enumerate(high):
-            os.dup2(fd, number)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.execv(argv[0], argv)  # noqa: S606
-    finally:
-        os._exit(127)
-
-
-def _widen(fd: int) -> None:
-    """Room for programs that print while they let nothing else happen."""
-    with contextlib.suppress(OSError):
-        fcntl.fcntl(fd, getattr(fcntl, "F_SETPIPE_SZ", 1031), _PIPE)
 
 
 def find_program(language: str) -> list[str]:
@@ -349,9 +338,7 @@ def serve(worker: Worker, tree: Tree) -> None:
 def main() -> None:
     # An interrupt is for the code.
     signal.signal(signal.SIGINT, lambda *_: None)
-    worker = Worker(find_program(sys.argv[1]))
-    tree = Tree(os.getcwd())
-    serve(worker, tree)
+    serve(Worker(find_program(sys.argv[1])), Tree(os.getcwd()))
 
 
 if __name__ == "__main__":

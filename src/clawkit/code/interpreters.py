@@ -73,7 +73,7 @@ class _Child:
         try:
             await self.command.write(line)
         except ToolError:
-            await self._kill("it did not take the code")
+            await self._kill("it did not accept the code")
 
     async def answer(self, seconds: float) -> _Answer | None:
         """What it says to the last call; None when the time is over, or it is gone."""
@@ -89,7 +89,7 @@ class _Child:
                 if (found := self._take(data)) is not None:
                     return found
                 if len(self._said) > _MAX_ANSWER or output.dropped:
-                    await self._kill("it wrote more than an answer can have")
+                    await self._kill("its answer was too large")
                     return None
                 continue
             left = end - loop.time()
@@ -194,7 +194,7 @@ class KeptInterpreters:
         place = host, launch.cwd, launch.programs, launch.hold
         child = slot.child
         if child is not None and child.command.exit is not None:
-            slot.fresh = "the interpreter ended since the last call"
+            slot.fresh = "the interpreter has exited since the last call"
             await self._drop(slot, child)
         elif child is not None and child.place != place:
             slot.fresh = "code now runs in another place or under other restrictions"
@@ -306,15 +306,6 @@ def _to_ran(answer: _Answer) -> Ran:
     for figure in answer.figures:
         with suppress(Base64Error, ValueError):
             figures.append(a2b_base64(figure))
-    return Ran(
-        answer.stdout,
-        answer.stderr,
-        answer.value,
-        answer.traceback,
-        answer.cut,
-        answer.files,
-        answer.more_files,
-        answer.images,
-        answer.more_images,
-        tuple(figures),
-    )
+    fields = msgspec.structs.asdict(answer)
+    del fields["id"], fields["exit"]
+    return Ran(**{**fields, "figures": tuple(figures)})

@@ -8,7 +8,6 @@ no good: that one can have the loader start any file, load one itself, or change
 from __future__ import annotations
 
 import _thread
-import ctypes
 import functools
 import os
 import resource
@@ -17,13 +16,12 @@ import socket
 import stat
 import struct
 import subprocess
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, TypeVar
 
 from clawkit.process import landlock, seccomp
-from clawkit.process.landlock import Hold, restrict_thread
+from clawkit.process.landlock import Hold, check, libc, restrict_thread
 from clawkit.process.spawn_server import pack
 
 _HEADER = 4096
@@ -36,6 +34,7 @@ _CAPABILITIES = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 4
 workspace stay within reach."""
 _PR_CAPBSET_DROP, _PR_CAP_AMBIENT, _AMBIENT_CLEAR = 24, 47, 4
 _MAX_RULES = 32
+T = TypeVar("T")
 
 
 class NotConfinedError(RuntimeError):
@@ -50,24 +49,17 @@ class Started(NamedTuple):
     """Reports the attempts to make a socket, when none may be made; -1 for none."""
 
 
-class _Rules(NamedTuple):
-    """Rules that were made, and what they were made from."""
-
-    paths: tuple[str, ...]
-    stamps: tuple[object, ...]
-    handle: int
-
-
 class Confinement:
     """Starts commands confined. Remembers the rules: most commands have the same.
 
-    A rule refers to the file that a path led to when it was made. So the rules are made anew when a
-    path leads to another file, when a program was changed (it may need another loader), and when a
-    directory that holds something hidden has other entries.
+    A rule refers to the file that a path led to when it was made. So the rules are remembered
+    together with what the paths led to: they are made anew when a path leads to another file, when
+    a program was changed (it may need another loader), and when a directory that holds something
+    hidden has other entries.
     """
 
     def __init__(self) -> None:
-        self._known: dict[object, _Rules] = {}
+        self._known: dict[object, int] = {}
 
     def start(
         self,
@@ -86,6 +78,19 @@ class Confinement:
         """
         rules: list[int] = []
         own = -1
+
+        def work() -> Started:
+            try:
+                listener = _enter(rules, hold, named=programs is not None)
+            except OSError as error:
+                raise NotConfinedError(error.strerror or str(error)) from None
+            try:
+                return Started(spawn(), listener)
+            except BaseException:
+                if listener >= 0:
+                    os.close(listener)
+                raise
+
         try:
             try:
                 if programs is not None and landlock.available():
@@ -98,66 +103,45 @@ class Confinement:
                     rules.append(self._hold_rules(hold))
             except OSError as error:
                 raise NotConfinedError(error.strerror or str(error)) from None
-            if not rules:
-                return Started(spawn())
-            named = programs is not None
-            return _in_thread(lambda: _enter(rules, hold, named=named), spawn)
+            return _in_thread(work) if rules else Started(spawn())
         finally:
             if own >= 0:
                 os.close(own)
 
     def _start_rules(self, named: tuple[str, ...]) -> int:
-        def make() -> tuple[tuple[str, ...], Callable[[], int]]:
-            files = add_loaders(named)  # found again below: what changes meanwhile is noticed
-            return tuple({*named, *files}), lambda: landlock.make_start_rules(add_loaders(named))
-
-        return self._recall(named, make, _file_stamp)
+        stamps = {path: _stamp(path) for path in named}
+        loaders = {_recall_loader(*each) for each in stamps.items()} - {""}
+        seen = (*stamps.values(), *map(_stamp, sorted(loaders)))
+        return self._recall((named, seen), lambda: landlock.make_start_rules(add_loaders(named)))
 
     def _hold_rules(self, hold: Hold) -> int:
         around = {os.path.dirname(path) for path in hold.hide}
         paths = (*hold.write, *hold.read, *sorted(around))
+        seen = tuple(_stamp(path, "st_mtime_ns" if path in around else "") for path in paths)
+        return self._recall((hold, seen), lambda: landlock.make_rules(hold))
 
-        def stamp(path: str) -> object:
-            info = os.stat(path)
-            return info.st_dev, info.st_ino, info.st_mtime_ns if path in around else 0
-
-        return self._recall(hold, lambda: (paths, lambda: landlock.make_rules(hold)), stamp)
-
-    def _recall(
-        self,
-        key: object,
-        make: Callable[[], tuple[tuple[str, ...], Callable[[], int]]],
-        stamp: Callable[[str], object],
-    ) -> int:
-        """The rules under a key. `make` says from which paths, and how, they are made."""
+    def _recall(self, key: object, make: Callable[[], int]) -> int:
+        """The rules under a key, which has what their paths led to before they are made: what
+        changes meanwhile has them made once more."""
         known = self._known.pop(key, None)
-        if known is None or _stamps(known.paths, stamp) != known.stamps:
-            if known is not None:
-                os.close(known.handle)
-            paths, build = make()
-            # Looked at first: what changes while rules are made has them made once more.
-            stamps = _stamps(paths, stamp)
-            known = _Rules(paths, stamps, build())
-        self._known[key] = known
+        self._known[key] = known = make() if known is None else known
         while len(self._known) > _MAX_RULES:
-            os.close(self._known.pop(next(iter(self._known))).handle)
-        return known.handle
+            os.close(self._known.pop(next(iter(self._known))))
+        return known
 
 
-def _stamps(paths: Iterable[str], stamp: Callable[[str], object]) -> tuple[object, ...]:
-    found: list[object] = []
-    for path in paths:
-        try:
-            found.append(stamp(path))
-        except (OSError, ValueError):
-            found.append(None)
-    return tuple(found)
+def _stamp(path: str, time: str = "st_ctime_ns") -> tuple[int, ...] | None:
+    """Differs when a path leads to another file, or when the given time of the file has changed."""
+    try:
+        info = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return info.st_dev, info.st_ino, getattr(info, time) if time else 0
 
 
-def _file_stamp(path: str) -> object:
-    """Differs when a path leads to another file, or its content was changed."""
-    info = os.stat(path)
-    return info.st_dev, info.st_ino, info.st_ctime_ns
+@functools.lru_cache(maxsize=512)
+def _recall_loader(path: str, stamp: tuple[int, ...] | None) -> str:
+    return loader_of(path) if stamp and _kind(path) == stat.S_IFREG else ""
 
 
 def _enter(rules: Iterable[int], hold: Hold | None, *, named: bool) -> int:
@@ -186,54 +170,40 @@ def drop_capabilities() -> None:
     happens. Raises OSError when the kernel refuses."""
     if os.geteuid() != 0:
         return
-    libc = _libc()
-    libc.prctl(_PR_CAP_AMBIENT, _AMBIENT_CLEAR, 0, 0, 0)
+    libc().prctl(_PR_CAP_AMBIENT, _AMBIENT_CLEAR, 0, 0, 0)
     for number in range(64):
         is_kept = _CAPABILITIES >> number & 1
-        if not is_kept and libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) < 0:
+        if not is_kept and libc().prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) < 0:
             break  # the kernel knows no more of them
     kept = struct.pack("3I", _CAPABILITIES, _CAPABILITIES, 0) + bytes(12)
-    if libc.capset(struct.pack("Ii", _CAP_VERSION, 0), kept) < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"capabilities: {os.strerror(number)}")
+    check(libc().capset(struct.pack("Ii", _CAP_VERSION, 0), kept), "capabilities")
 
 
-@functools.cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def _in_thread(enter: Callable[[], int], spawn: Callable[[], int]) -> Started:
-    """The thread ends with the call, and with it what holds it. Its child passes to the first
-    thread then, which takes in orphans even before. The low-level way is much the quicker one."""
-    started: list[Started] = []
+def _in_thread(work: Callable[[], T]) -> T:
+    """What work returns. Its thread ends with it, and with that what restricts the thread; a child
+    passes to the first thread then, which takes in orphans even before. The low-level way is much
+    the quicker one."""
+    results: list[T] = []
     failed: list[BaseException] = []
     done = _thread.allocate_lock()
 
-    def work() -> None:
-        listener = -1
+    def run() -> None:
         try:
-            try:
-                listener = enter()
-            except OSError as error:
-                raise NotConfinedError(error.strerror or str(error)) from None
-            started.append(Started(spawn(), listener))
+            results.append(work())
         except BaseException as error:  # noqa: BLE001  # a thread's root: handed to the waiter
-            if listener >= 0:
-                os.close(listener)
             failed.append(error)
         finally:
             done.release()
 
     done.acquire()
     try:
-        _thread.start_new_thread(work, ())
+        _thread.start_new_thread(run, ())
     except RuntimeError as error:
         raise NotConfinedError(str(error)) from None
     done.acquire()
     if failed:
         raise failed[0]
-    return started[0]
+    return results[0]
 
 
 def add_loaders(paths: Iterable[str]) -> set[str]:
@@ -257,7 +227,7 @@ def _kind(path: str) -> int:
 def loader_of(path: str) -> str:
     """The program that the kernel starts a program with; empty when there is none."""
     try:
-        # Whatever the name leads to by now, nobody waits for it.
+        # Whatever the name leads to by now, opening it must not block.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (OSError, ValueError):
         return ""
@@ -290,17 +260,6 @@ def _read_loader(fd: int) -> str:
 Stream = int | IO[bytes]
 
 
-def _restrict_helper(hold: Hold) -> None:
-    """Hold the calling thread. Whoever may change nothing is kept from cutting files by seccomp:
-    Landlock would do it too, but at a cost for every file that is only read, and it does not know
-    modes and owners."""
-    filtered = seccomp.available() and not hold.network
-    quick = filtered and not hold.write
-    restrict_thread(hold, truncate=not quick)
-    if filtered:
-        seccomp.forbid_sockets(changes=quick)
-
-
 def start_helper(
     argv: Sequence[str],
     *,
@@ -316,37 +275,32 @@ def start_helper(
     `cwd` is a directory or an open handle for one. With a `hold`, the kernel keeps the program to
     it; where the kernel cannot, and when there is no such program, raises OSError.
     """
-    started: list[subprocess.Popen[bytes]] = []
-    failed: list[BaseException] = []
 
-    def work() -> None:
-        try:
-            if hold is not None:
-                # A thread's restrictions end with it; those of the programs it started do not.
-                _restrict_helper(hold)
-            started.append(
-                subprocess.Popen(
-                    argv,
-                    cwd=f"/proc/self/fd/{cwd}" if isinstance(cwd, int) else cwd,
-                    env=dict(env),
-                    stdin=stdin,
-                    stdout=stdout,
-                    stderr=stderr,
-                    start_new_session=True,
-                )
-            )
-        except BaseException as error:  # noqa: BLE001  # a thread's root: handed to the waiter
-            failed.append(error)
+    def start() -> subprocess.Popen[bytes]:
+        if hold is not None:
+            _restrict_helper(hold)
+        return subprocess.Popen(
+            argv,
+            cwd=f"/proc/self/fd/{cwd}" if isinstance(cwd, int) else cwd,
+            env=dict(env),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )
 
-    if hold is None:
-        work()
-    else:
-        thread = threading.Thread(target=work, name="clawkit-start", daemon=True)
-        thread.start()
-        thread.join()
-    if failed:
-        raise failed[0]
-    return started[0]
+    return start() if hold is None else _in_thread(start)
+
+
+def _restrict_helper(hold: Hold) -> None:
+    """Hold the calling thread. What may change nothing is kept from truncating files by seccomp:
+    Landlock would do it too, but at a cost for every file that is only read, and it does not know
+    modes and owners."""
+    filtered = seccomp.available() and not hold.network
+    quick = filtered and not hold.write
+    restrict_thread(hold, truncate=not quick)
+    if filtered:
+        seccomp.forbid_sockets(changes=quick)
 
 
 def confine_server(control: socket.socket, options: dict[str, Any]) -> None:
@@ -359,7 +313,11 @@ def confine_server(control: socket.socket, options: dict[str, Any]) -> None:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
             control.sendall(pack("", "mounts", file.read()))
     if options.get("proxy"):
-        _offer_proxy(control)
+        with socket.socket(socket.AF_INET) as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen(128)
+            message = pack("", "proxy", listener.getsockname()[1])
+            socket.send_fds(control, [message], [listener.fileno()])
     limits = {resource.RLIMIT_DATA: "max_memory", resource.RLIMIT_FSIZE: "max_file"}
     for kind, name in limits.items():
         if most := options.get(name):
@@ -368,12 +326,3 @@ def confine_server(control: socket.socket, options: dict[str, Any]) -> None:
         # A network of its own leads nowhere but to its own programs.
         sockets = seccomp.Sockets(internet=True, unix=bool(options.get("unix")))
         seccomp.enter(seccomp.make_filter(sockets))
-
-
-def _offer_proxy(control: socket.socket) -> None:
-    with socket.socket(socket.AF_INET) as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(128)
-        message = pack("", "proxy", listener.getsockname()[1])
-        socket.send_fds(control, [message], [listener.fileno()])
-        os.set_inheritable(listener.fileno(), False)

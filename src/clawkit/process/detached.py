@@ -1,4 +1,4 @@
-"""Commands of another clawkit: ending them, and looking after those that were to live on."""
+"""Commands of another clawkit: stopping them, and looking after detached ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.process import process_table, records
-from clawkit.process.protocols import Exit, Launch, Left, Reason, grace_of
+from clawkit.process.protocols import LOST, Exit, Launch, Left, Reason, grace_of
 from clawkit.process.records import Record, name_of
 from clawkit.process.spool import Spool
 from clawkit.text import printable
@@ -25,7 +25,7 @@ _NOT_PERMITTED = "not permitted to signal them: they run as another user"
 _HANGS = "they hang in the kernel"
 
 Tell = Callable[[Sequence[Left], bool], None]
-"""Told what is waited for, and whether it was only asked so far."""
+"""Called with what is still running, and whether it was only asked to end so far."""
 
 
 class Outcome(NamedTuple):
@@ -49,7 +49,7 @@ def end(
 ) -> list[Outcome]:
     """End commands and all they started, all at once: they are asked, and after the grace made to.
 
-    Blocks until nothing is left of them, or nobody can end what is.
+    Blocks until nothing is left of them, or what is left cannot be killed.
     """
     begun = time.monotonic()
     endings = [_Ending(record) for record in records_]
@@ -180,7 +180,7 @@ def exit_of(folder: str, record: Record) -> Exit | None:
         return None
     end_ = records.read_end(folder, record.key)
     if end_ is None:
-        return Exit("lost", note="the end of the command was not seen")
+        return LOST
     exit_ = Exit.of(end_.code, max(0.0, end_.at - record.started))
     return exit_._replace(reason="overall-timeout") if end_.timed_out else exit_
 

@@ -69,7 +69,7 @@ def _tame(name: str, value: str) -> str:
     """The value as it is passed on: git fetches over the usual protocols only."""
     match name.upper():
         case "GIT_ALLOW_PROTOCOL":
-            # May become empty, which allows none: whoever allowed others did not allow these.
+            # May become empty, which allows none: only other protocols were allowed.
             return ":".join(word for word in value.split(":") if word in _PROTOCOLS)
         case "GIT_PROTOCOL_FROM_USER":
             return "0"
@@ -83,12 +83,14 @@ def check_overrides(given: Mapping[str, str]) -> dict[str, str]:
     be a variable.
     """
     if len(given) > MAX_VARIABLES:
-        raise ToolInputError(f"env has {len(given)} variables; {MAX_VARIABLES} is the most")
+        raise ToolInputError(f"env has {len(given)} variables; at most {MAX_VARIABLES} are allowed")
     total = sum(_size(name, value) for name, value in given.items())
     if total > MAX_TOTAL_BYTES:
-        most = human_size(MAX_TOTAL_BYTES)
-        raise ToolInputError(f"env has {human_size(total)}; {most} is the most. Use a file")
-    accepted = {name: _without_pager(name, value) for name, value in given.items()}
+        raise _too_large("env", total, MAX_TOTAL_BYTES)
+    accepted = {
+        name: "" if name.upper() in PAGERS and value == "cat" else value
+        for name, value in given.items()
+    }
     refused = [
         f"{_shown(name)} ({why})"
         for name in given
@@ -100,7 +102,7 @@ def check_overrides(given: Mapping[str, str]) -> dict[str, str]:
             hint += "; to run a program from elsewhere use its absolute path, or have its "
             hint += "directory added to tools.exec.pathPrepend"
         raise ToolAuthorizationError(
-            f"Not to be set for a command: {', '.join(refused)}. Nothing was run; {hint}",
+            f"env must not set {', '.join(refused)}. Nothing was run; {hint}",
             reason="environment",
         )
     return accepted
@@ -122,15 +124,14 @@ def _size(name: str, value: str) -> int:
             f"The value of {_shown(name)} in env has half of a character; send whole ones"
         ) from None
     if size > MAX_BYTES:
-        raise ToolInputError(
-            f"{_shown(name)} in env has {human_size(size)}; {human_size(MAX_BYTES)} is the most. "
-            "Use a file"
-        )
+        raise _too_large(f"{_shown(name)} in env", size, MAX_BYTES)
     return size
 
 
-def _without_pager(name: str, value: str) -> str:
-    return "" if name.upper() in PAGERS and value == "cat" else value
+def _too_large(what: str, size: int, most: int) -> ToolInputError:
+    return ToolInputError(
+        f"{what} has {human_size(size)}; at most {human_size(most)} are allowed. Use a file"
+    )
 
 
 def _shown(name: str) -> str:
@@ -180,7 +181,7 @@ _ENV_PROGRAMS = ("/usr/bin/env", "/bin/env")
 
 
 async def login_path(environ: Mapping[str, str], *, limit_s: float = LIMIT_S) -> str:
-    """PATH after a login, absolute directories only; empty when it cannot be told."""
+    """PATH after a login, absolute directories only; empty when it is unknown."""
     user = _user()
     shell = usable_shell(user.pw_shell if user else "", environ.get("SHELL", ""))
     return await path_from(shell, environ, limit_s=limit_s) if shell else ""
@@ -207,8 +208,11 @@ async def path_from(shell: str, environ: Mapping[str, str], *, limit_s: float = 
     """
     mark = f"CLAWKIT_{secrets.token_hex(16)}"
     end = f"\n{mark}_END="
+    program = next((path for path in _ENV_PROGRAMS if os.access(path, os.X_OK)), "env")
+    # What every shell understands alike; `exec` keeps it from running what a logout runs.
+    question = f'exec {program} -i "{mark}=$PATH" "{mark}_END="'
     try:
-        process = _start(shell, _question(mark), environ)
+        process = _start(shell, question, environ)
     except OSError:
         return ""
     try:
@@ -223,21 +227,15 @@ async def path_from(shell: str, environ: Mapping[str, str], *, limit_s: float = 
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the shell, which is now the program that has answered; if it has not, end it."""
+    """Wait for the shell, which is now the program that has answered; if it has not, stop it."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(subprocess.TimeoutExpired):
             process.wait(_END_S)
             return
-        # Not waited for yet, so its number is still that of its group and nobody else's.
+        # Not waited for yet, so its number is still that of its group.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
     process.wait()
-
-
-def _question(mark: str) -> str:
-    """What every shell understands alike; `exec` keeps it from running what a logout runs."""
-    program = next((path for path in _ENV_PROGRAMS if os.access(path, os.X_OK)), "env")
-    return f'exec {program} -i "{mark}=$PATH" "{mark}_END="'
 
 
 def _start(shell: str, question: str, environ: Mapping[str, str]) -> subprocess.Popen[bytes]:

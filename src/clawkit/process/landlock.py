@@ -47,7 +47,7 @@ class Hold(NamedTuple):
     write: tuple[str, ...] = ()
     """May be read and changed, not started."""
     network: bool = False
-    """Internet sockets; hosts cannot be told apart here."""
+    """Internet sockets; hosts cannot be distinguished here."""
     sockets: bool = False
     """Unix sockets of programs outside."""
     hide: tuple[str, ...] = ()
@@ -75,11 +75,30 @@ class _Beneath(ctypes.Structure):
 
 
 @functools.cache
+def libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def check(code: int, what: str) -> int:
+    """The result of a system call; OSError when it failed."""
+    if code < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"{what}: {os.strerror(error)}")
+    return code
+
+
+def no_new_privileges() -> None:
+    """Let the calling thread, and what it starts, never become another user by starting a
+    program."""
+    check(libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+
+
+@functools.cache
 def abi() -> int:
     """Which version of Landlock the kernel has; 0 for none."""
     if sys.platform != "linux":
         return 0
-    return max(0, int(_libc().syscall(_CREATE_RULESET, None, 0, _VERSION)))
+    return max(0, int(libc().syscall(_CREATE_RULESET, None, 0, _VERSION)))
 
 
 def available() -> bool:
@@ -99,21 +118,15 @@ def make_rules(hold: Hold, *, truncate: bool = True, tty: str = "") -> int:
     for since, access in ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEV)):
         handled |= access if version >= since and (truncate or access == _REFER) else 0
     rules = _Ruleset(handled, 0 if hold.network else _TCP, _SCOPES)
-    size = 24 if version >= 6 else 16 if version >= 4 else 8
-    ruleset = _check(_libc().syscall(_CREATE_RULESET, ctypes.byref(rules), size, 0))
-    write = handled & ~_EXECUTE & ~_IOCTL_DEV & ~_SPECIAL
-    try:
-        _allow(ruleset, split(hold.read, hold.hide), _READ, handled)
-        _allow(ruleset, split(hold.run, hold.hide), _READ | _EXECUTE, handled)
-        _allow(ruleset, split(hold.write, hold.hide), write, handled)
-        _allow(ruleset, HARMLESS, _READ_FILE | _WRITE_FILE, handled)
-        if tty:
-            own = _READ_FILE | _WRITE_FILE | _IOCTL_DEV
-            _allow(ruleset, (tty, "/dev/tty"), own, handled)
-    except BaseException:
-        os.close(ruleset)
-        raise
-    return ruleset
+    allowed = [
+        (split(hold.read, hold.hide), _READ),
+        (split(hold.run, hold.hide), _READ | _EXECUTE),
+        (split(hold.write, hold.hide), handled & ~_EXECUTE & ~_IOCTL_DEV & ~_SPECIAL),
+        (HARMLESS, _READ_FILE | _WRITE_FILE),
+    ]
+    if tty:
+        allowed.append(((tty, "/dev/tty"), _READ_FILE | _WRITE_FILE | _IOCTL_DEV))
+    return _make(rules, 24 if version >= 6 else 16 if version >= 4 else 8, allowed)
 
 
 def restrict_thread(hold: Hold, *, truncate: bool = True) -> None:
@@ -159,48 +172,40 @@ def make_start_rules(paths: Iterable[str]) -> int:
     can be linked or moved to another directory at all. Files without a name, such as those of
     memfd_create, are beyond Landlock. Raises OSError when the kernel cannot.
     """
-    # Whoever does not mention moving forbids it.
+    # A ruleset that does not mention moving forbids it.
     handled = _EXECUTE | (_REFER if abi() >= 2 else 0)
-    rules = _Ruleset(handled, 0, 0)
-    ruleset = _check(_libc().syscall(_CREATE_RULESET, ctypes.byref(rules), 8, 0))
+    return _make(_Ruleset(handled, 0, 0), 8, [(paths, _EXECUTE), (("/",), handled & _REFER)])
+
+
+def enter(ruleset: int) -> None:
+    """Hold the calling thread, permanently, and every program that it starts from now on. None of
+    them can become another user by starting a program."""
+    no_new_privileges()
+    check(libc().syscall(_RESTRICT_SELF, ruleset, 0), "Landlock")
+
+
+def _make(rules: _Ruleset, size: int, allowed: Iterable[tuple[Iterable[str], int]]) -> int:
+    ruleset = check(libc().syscall(_CREATE_RULESET, ctypes.byref(rules), size, 0), "Landlock")
     try:
-        _allow(ruleset, paths, _EXECUTE, handled)
-        if handled & _REFER:
-            _allow(ruleset, ("/",), _REFER, handled)
+        for paths, access in allowed:
+            if access := access & rules.fs:
+                for path in paths:
+                    _allow(ruleset, path, access)
     except BaseException:
         os.close(ruleset)
         raise
     return ruleset
 
 
-def enter(ruleset: int) -> None:
-    """Hold the calling thread, permanently, and every program that it starts from now on. None of
-    them can become another user by starting a program."""
-    _check(_libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-    _check(_libc().syscall(_RESTRICT_SELF, ruleset, 0))
-
-
-def _allow(ruleset: int, paths: Iterable[str], access: int, handled: int) -> None:
-    for path in paths:
-        try:
-            fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        try:
-            is_dir = stat.S_ISDIR(os.fstat(fd).st_mode)
-            rule = _Beneath(access & handled if is_dir else access & handled & _FILE_ACCESS, fd)
-            _check(_libc().syscall(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(rule), 0))
-        finally:
-            os.close(fd)
-
-
-def _check(code: int) -> int:
-    if code < 0:
-        error = ctypes.get_errno()
-        raise OSError(error, f"Landlock: {os.strerror(error)}")
-    return code
-
-
-@functools.cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
+def _allow(ruleset: int, path: str, access: int) -> None:
+    try:
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    try:
+        is_dir = stat.S_ISDIR(os.fstat(fd).st_mode)
+        rule = _Beneath(access if is_dir else access & _FILE_ACCESS, fd)
+        result = libc().syscall(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(rule), 0)
+        check(result, "Landlock")
+    finally:
+        os.close(fd)

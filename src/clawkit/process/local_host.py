@@ -21,7 +21,6 @@ from clawkit.process.process_table import look
 from clawkit.process.protocols import Exit, Launch, Left, NoTerminalError
 from clawkit.process.spawn_client import (
     Child,
-    Facts,
     NoDirectoryError,
     ServerLostError,
     SpawnClient,
@@ -81,20 +80,18 @@ class LocalRunning(Child):
 
     @property
     def is_lost(self) -> bool:
-        """Whether it has ended unseen."""
-        return self.ended.done() and self.ended.result().code is None
+        """Whether its end was not seen."""
+        return self.ended.done() and self.ended.result().reason == "lost"
 
     @property
     def is_gone(self) -> bool:
-        """Whether the server has told that nothing of it is left."""
-        gone = self.gone
-        return gone.done() and not gone.result() and not self.server_lost
+        """Whether the server has said that nothing of it is left."""
+        return self.gone.done() and not self.gone.result() and not self.server_lost
 
     @property
     def may_go_on(self) -> bool:
-        """Whether something of it may still run although the server knows it no more."""
-        gone = self.gone
-        if not gone.done() or gone.result():
+        """Whether something of it may still run although the server no longer knows it."""
+        if not self.gone.done() or self.gone.result():
             return True
         return self.server_lost and bool(self.detached)
 
@@ -107,23 +104,19 @@ class LocalRunning(Child):
         if not self.ended.done():
             return ()
         is_stuck = self.gone.done()
-        left = [each.pid for each in self.ended.result().left]
-        if is_stuck:
-            left = list(self.gone.result())
         if not self.client.is_local:
             # Only its server can tell, and does when they are gone.
-            told = () if is_stuck else self.ended.result().left
-            return tuple(Left(each.pid, printable(each.name, "")) for each in told)
+            return () if is_stuck else self.behind
         # It may have become another program since, or have ended.
-        seen = map(look, left)
+        pids = self.gone.result() if is_stuck else [each.pid for each in self.behind]
         return tuple(
             Left(each.pid, printable(each.name, ""), is_stuck)
-            for each in seen
+            for each in map(look, pids)
             if each and not each.gone
         )
 
     async def until_gone(self) -> None:
-        """Until nothing of it is left, or nobody can tell any more."""
+        """Until nothing of it is left, or that can no longer be known."""
         await asyncio.shield(self.gone)
 
     async def wait(self) -> Exit:
@@ -146,7 +139,7 @@ class LocalRunning(Child):
                 await self._write_all(data)
         except TimeoutError:
             raise ToolInputError(
-                f"it does not read its input: not all of {len(data)} bytes were taken in "
+                f"it does not read its input: it did not accept all {len(data)} bytes within "
                 f"{_WRITE_S:g} s"
             ) from None
         except OSError:
@@ -193,7 +186,7 @@ class LocalRunning(Child):
         except BlockingIOError:
             return
         except OSError:
-            data = b""  # a terminal that nobody has open any more
+            data = b""  # a terminal that no process has open any more
         if not data:
             self._close_source()
             return
@@ -235,7 +228,7 @@ class LocalRunning(Child):
 
         self._moving = loop.create_task(move())
 
-    def _on_end(self, _ended: asyncio.Future[Facts]) -> None:
+    def _on_end(self, _ended: asyncio.Future[Exit]) -> None:
         self._ended = self._ended or time.monotonic()
         if self._source < 0:
             self._finish()
@@ -258,8 +251,8 @@ class LocalRunning(Child):
     def _finish(self) -> None:
         if not self._done.done():
             self._ended = self._ended or time.monotonic()
-            facts = self.ended.result()
-            self._done.set_result(_to_exit(facts, self.crowd, self._ended - self._begun))
+            seconds = self._ended - self._begun
+            self._done.set_result(self.ended.result()._replace(seconds=seconds))
             self.output.wake()
         if not self.left:
             self._close_sink()
@@ -289,21 +282,9 @@ class LocalRunning(Child):
         self._close_source()
 
 
-def _to_exit(facts: Facts, crowd: int, seconds: float) -> Exit:
-    if facts.code is None:
-        return Exit("lost", seconds=seconds, note="the end of the command was not seen")
-    exit_ = Exit.of(facts.code, seconds)._replace(
-        cpu_s=facts.cpu_s, memory=facts.memory, wanted_network=facts.wanted_network
-    )
-    if crowd:
-        note = f"it had {crowd} processes at once"
-        return exit_._replace(reason="process-limit", note=note)
-    return exit_._replace(reason="out-of-memory") if facts.oom else exit_
-
-
 def _reads_keys(terminal: int) -> bool:
-    """Whether a program reads every key by itself. One that asks the terminal does; whoever reads
-    lines would take the answer for something that was typed."""
+    """Whether a program reads every key by itself. One that asks the terminal does; one
+    that reads lines would take the answer for something that was typed."""
     with suppress(OSError, termios.error):
         flags: int = termios.tcgetattr(terminal)[3]
         return not flags & termios.ICANON
@@ -346,7 +327,7 @@ class _Watch:
         self._running = running
         self._is_over = False
         self.is_late = False
-        """Whether the result of the command may reach nobody, because its host is closed."""
+        """Whether the result of the command may never be seen, because its host is closed."""
 
     def check(self) -> tuple[str, ...]:
         """Blocks. To be called once, when the command has ended."""
@@ -539,7 +520,7 @@ class LocalHost:
         try:
             ours, theirs = os.openpty()
         except OSError as error:
-            raise NoTerminalError(f"no terminal can be had: {error.strerror}") from None
+            raise NoTerminalError(f"no terminal is available: {error.strerror}") from None
         fds.append(theirs)
         try:
             set_size(ours, columns, rows)

@@ -151,7 +151,7 @@ def _split_updates(line: str) -> str:
 
 
 LAST_LINES = 200
-"""Lines of a page when nobody says which."""
+"""Lines of a page unless the caller says which."""
 CHUNK = 1024 * 1024
 """Bytes that are counted at once."""
 SIDE = 512 * 1024
@@ -160,7 +160,6 @@ HELD_MAX = 64
 """Bytes of an unfinished sequence that wait for the rest of it."""
 _PER_CHARACTER = 4
 """Bytes that are read for one character at first: the longest in UTF-8, or some colours."""
-_STRIDE = 16 * 1024
 _GAPS = (b" ", b"\t", b'"', b"'", b"\n", b"\r")
 _WORD = 512
 """Bytes of a word that is not cut; what is longer is none."""
@@ -189,11 +188,11 @@ class Shown(NamedTuple):
 
 
 class News(NamedTuple):
-    """What a command wrote since somebody asked."""
+    """What a command wrote since the last time."""
 
     text: str
     end: int
-    """The place up to which it is told."""
+    """The place up to which it is shown."""
     skipped: int
     """Bytes before the text that are not told, because there were too many."""
 
@@ -230,7 +229,7 @@ async def news(output: Bytes, start: int, cap: int, *, final: bool = False) -> N
     """
     size = output.size
     start = min(start, size)
-    # A long sequence that was not finished last time was neither told nor left.
+    # A long sequence that was not finished last time was neither shown nor left for later.
     low = await _whole_place(output, 0, start)
     end = size
     if not final:
@@ -263,7 +262,8 @@ async def page(
         return Page(text, total - lines, lines, total, is_cut or lines < want, missing, counted)
     first = min(total, max(0, offset))
     want = total - first if limit is None else min(total - first, max(0, limit))
-    place = await _line_place(output, first, counted, known) if want else end
+    at, before = known if known and known[0] <= end and known[1] < first else (0, 0)
+    place = await _skip_lines(output, at, end, first - before) if want else end
     text, lines, is_cut = await _lines_after(output, place, end, want, cap)
     missing = first + lines if first + lines < total else None
     return Page(text, first, lines, total, is_cut or lines < want, missing, counted)
@@ -379,34 +379,25 @@ def _last(data: bytes, room: int) -> int:
 
 def _first_lines(data: bytes, room: int) -> tuple[int, int]:
     """Bytes of the first lines that have at most so many characters; the characters left."""
-    at, stride = 0, _STRIDE
+    at = 0
     while at < len(data):
-        end = data.rfind(b"\n", at, at + stride) + 1
-        end = end or data.find(b"\n", at + stride) + 1 or len(data)
+        end = data.find(b"\n", at) + 1 or len(data)
         length = len(clean(data[at:end]))
-        if length <= room:
-            at, room = end, room - length
-        elif data.find(b"\n", at, end - 1) < 0:
+        if length > room:
             break
-        else:
-            stride = max(1, stride // 4)
+        at, room = end, room - length
     return at, room
 
 
 def _last_lines(data: bytes, room: int) -> tuple[int, int]:
     """Where the last lines begin that have at most so many characters; the characters left."""
-    at, stride = len(data), _STRIDE
+    at = len(data)
     while at > 0:
-        low = max(0, at - stride)
-        start = data.find(b"\n", low, at - 1) + 1 if low else 0
-        start = start or data.rfind(b"\n", 0, low) + 1
+        start = data.rfind(b"\n", 0, at - 1) + 1
         length = len(clean(data[start:at]))
-        if length <= room:
-            at, room = start, room - length
-        elif data.find(b"\n", start, at - 1) < 0:
+        if length > room:
             break
-        else:
-            stride = max(1, stride // 4)
+        at, room = start, room - length
     return at, room
 
 
@@ -427,7 +418,9 @@ async def _lines_after(
     stop, _ = _first_lines(data, cap + 1)
     if stop:
         return clean(data[:stop])[:-1], data.count(b"\n", 0, stop), False
-    stop = await _find_newline(output, at, end)
+    stop = await _skip_lines(output, at, end, 1)
+    if stop > at and await output.read(stop - 1, 1) == b"\n":
+        stop -= 1
     line = await _show(output, at, stop, cap)
     return line.text, 1, line.truncated
 
@@ -451,7 +444,7 @@ async def _lines_before(
     start, _ = _last_lines(data, cap + 1)
     if start < len(data):
         return clean(data[start:])[:-1], data.count(b"\n", start), False
-    at = await _line_place(output, newlines - (not is_open), counted, None)
+    at = await _skip_lines(output, 0, end, newlines - (not is_open))
     line = await _show(output, at, end - (not is_open), cap)
     return line.text, 1, line.truncated
 
@@ -466,40 +459,13 @@ async def _count(output: Bytes, known: tuple[int, int] | None) -> tuple[int, int
     return at, newlines
 
 
-async def _line_place(
-    output: Bytes, line: int, counted: tuple[int, int], known: tuple[int, int] | None
-) -> int:
-    """Where a line begins, looked for from the nearest place whose line is known."""
-    end, newlines = counted
-    at, before = known if known and known[0] <= end and known[1] < line else (0, 0)
-    if newlines - line < line - before:
-        return await _line_place_before(output, end, newlines - line + 1)
-    while before < line and (chunk := await _chunk(output, at, end)):
+async def _skip_lines(output: Bytes, at: int, end: int, lines: int) -> int:
+    """The place so many lines after another one, or the end."""
+    while lines > 0 and (chunk := await _chunk(output, at, end)):
         found = chunk.count(b"\n")
-        if before + found >= line:
-            return at + _nth_newline(chunk, line - before) + 1
-        at, before = at + len(chunk), before + found
-    return at
-
-
-async def _line_place_before(output: Bytes, at: int, newlines: int) -> int:
-    """The place after the newline that is so many newlines before another place."""
-    while at:
-        low = max(0, at - CHUNK)
-        chunk = await _chunk(output, low, at)
-        found = chunk.count(b"\n")
-        if found >= newlines:
-            return low + _nth_newline(chunk, found - newlines + 1) + 1
-        at, newlines = low, newlines - found
-    return 0
-
-
-async def _find_newline(output: Bytes, at: int, end: int) -> int:
-    while chunk := await _chunk(output, at, end):
-        found = chunk.find(b"\n")
-        if found >= 0:
-            return at + found
-        at += len(chunk)
+        if found >= lines:
+            return at + _nth_newline(chunk, lines) + 1
+        at, lines = at + len(chunk), lines - found
     return at
 
 
@@ -512,13 +478,8 @@ async def _chunk(output: Bytes, at: int, end: int) -> bytes:
 
 
 def _nth_newline(data: bytes, n: int) -> int:
-    """Where the n-th newline stands; there must be as many."""
-    low, high = 0, len(data)
-    while high - low > 1:
-        middle = (low + high) // 2
-        found = data.count(b"\n", low, middle)
-        if n <= found:
-            high = middle
-        else:
-            low, n = middle, n - found
-    return low
+    """The position of the n-th newline; there must be as many."""
+    at = -1
+    for _ in range(n):
+        at = data.find(b"\n", at + 1)
+    return at

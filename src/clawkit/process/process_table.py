@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import signal
-import sys
 import time
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -13,19 +12,20 @@ from typing import NamedTuple
 
 TAG = "CLAWKIT_COMMAND"
 """The variable that names the command a process belongs to. It is easily lost."""
-_LIMIT = getattr(resource, "RLIMIT_MSGQUEUE", -1)
-"""Every process inherits it, whatever it does to its session, parent and environment; nobody can
-raise it without being root, and hardly anybody wants to: its value marks the command."""
+_LIMIT = resource.RLIMIT_MSGQUEUE
+"""Every process inherits it, whatever it does to its session, parent and environment; only root can
+raise it, and hardly any program wants to: its value marks the command."""
 SERVER_NAME = "clawkit-spawn"
 """What the spawn server is called in a list of processes."""
 _SERVER_NAMES = frozenset({SERVER_NAME, "clawkit-keeper"})
 """With its name in earlier versions, whose commands may still be running."""
 STUCK_S = 5.0
-"""What is not gone so long after it was killed hangs in the kernel, and cannot be ended."""
+"""What is not gone so long after it was killed hangs in the kernel."""
 _DEEPEST = 10_000
 _USUAL = 819_200
 _SMALL = 64 * 1024
 _COUNT = 400_000
+_PR_SET_DUMPABLE = 4
 
 
 class Process(NamedTuple):
@@ -77,28 +77,8 @@ def look(pid: int) -> Process | None:
 
 def table() -> dict[int, Process]:
     """All processes."""
-    try:
-        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return _ask_ps()
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     return {pid: found for pid in pids if (found := look(pid)) is not None}
-
-
-def _ask_ps() -> dict[int, Process]:
-    """All processes, where there is no /proc. Sessions are not told: groups stand for them."""
-    import subprocess
-
-    argv = ("/bin/ps", "-axo", "pid=,ppid=,pgid=,stat=,comm=")
-    text = subprocess.run(argv, capture_output=True, check=False).stdout.decode("utf-8", "replace")
-    found = {}
-    for line in text.splitlines():
-        pid, parent, group, state, name = (*line.split(None, 4), "", "", "", "", "")[:5]
-        if pid.isdigit():
-            gone = state.startswith("Z")
-            found[int(pid)] = Process(
-                int(pid), int(parent), int(group), int(group), 0, os.path.basename(name), gone
-            )
-    return found
 
 
 def children_of(pid: int) -> list[int]:
@@ -125,9 +105,7 @@ def family(roots: Iterable[int], processes: Table) -> set[int]:
 
 
 def new_mark(taken: Container[int]) -> int:
-    """A mark for a command that nobody can guess; 0 where there are none."""
-    if _LIMIT < 0:
-        return 0
+    """A mark for a command that cannot be guessed; 0 where there are none."""
     base = resource.getrlimit(_LIMIT)[0]
     base = _USUAL if base == resource.RLIM_INFINITY else min(base, _USUAL)
     while base > _COUNT:
@@ -178,7 +156,7 @@ def members(
 ) -> set[int]:
     """The living processes of a command: its session, what is marked as its own among the
     `orphans`, and all that they started. `leader` is the pid that leads its session and group; with
-    `started`, a leader that began at another time is somebody else's."""
+    `started`, a leader that began at another time is another process."""
     leads = processes.get(leader)
     if started and leads is not None and leads.started != started:
         return set()
@@ -190,10 +168,9 @@ def members(
 
 
 def is_tagged(pid: int, tag: str) -> bool:
-    """Whether a process was started by the command with this tag, as its environment tells."""
+    """Whether a process was started by the command with this tag, as its environment says."""
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return f"{TAG}={tag}".encode() in file.read().split(b"\0")
+        return f"{TAG}={tag}".encode() in read_small(f"/proc/{pid}/environ").split(b"\0")
     except OSError:
         return False
 
@@ -217,8 +194,8 @@ def send(number: int, pids: Iterable[int], processes: Table) -> None:
 
 
 def stop(leader: int, pids: Collection[int], processes: Table, *, force: bool) -> None:
-    """Ask processes to end, or make them. A group is told at once, so that none of it can start
-    another one in between; what was stopped is woken up, or it would not hear."""
+    """Ask processes to end, or kill them. A group is signalled at once, so that none of it can
+    start another one in between; what was stopped is woken up, or it would not hear."""
     if force:
         # None of them goes on starting others while it waits for its turn.
         others = [pid for pid in pids if processes[pid].group != leader]
@@ -295,7 +272,7 @@ def open_score() -> int:
 
 @contextmanager
 def first_to_go(score: int) -> Iterator[None]:
-    """What is started here, and all that it starts, goes first when memory runs out. Told to the
+    """What is started here, and all that it starts, goes first when memory runs out. Set for the
     child later, what it had started by then would be spared instead of it."""
     if score < 0:
         yield
@@ -335,16 +312,12 @@ def count_oom() -> int:
         return 0
 
 
-_PR_SET_DUMPABLE = 4
-
-
 def hide_memory() -> None:
     """Let no program of the user, such as a command we start, read our memory and environment, or
     trace us. Root still can."""
-    if sys.platform == "linux":
-        import ctypes
+    import ctypes
 
-        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def count_unreachable() -> int:

@@ -150,6 +150,9 @@ class Exit(NamedTuple):
         return "completed" if self.reason in ("exit", "manual-cancel") else "failed"
 
 
+LOST = Exit("lost", note="the end of the command was not seen")
+
+
 def name_signal(number: int) -> str:
     """Such as `SIGKILL`."""
     try:
@@ -164,16 +167,14 @@ class Left(NamedTuple):
     pid: int
     name: str
     is_stuck: bool = False
-    """Whether it was to be ended and could not: it runs as somebody else, or hangs."""
+    """Whether it was to be ended and could not: it runs as another user, or hangs."""
 
 
 class Steered(Protocol):
     """What can be seen of a command, and done to it, wherever it runs."""
 
-    @property
-    def pid(self) -> int:
-        """Its process on this machine; 0 when it runs elsewhere."""
-        ...
+    pid: int
+    """Its process on this machine; 0 when it runs elsewhere."""
 
     @property
     def output(self) -> Spool: ...
@@ -184,38 +185,30 @@ class Steered(Protocol):
     @property
     def left(self) -> Sequence[Left]:
         """What it left running; only once it has ended."""
-        ...
 
     async def write(self, data: bytes, *, eof: bool = False) -> None:
         """Raises `ToolInputError` when it cannot be written to, or does not take it in time."""
-        ...
 
     def resize(self, columns: int, rows: int) -> None: ...
 
     async def signal(self, number: int) -> None:
         """To the command and what it started."""
-        ...
 
 
 class Running(Steered, Protocol):
     """A command on its host, from its start until nothing of it is left."""
 
-    @property
-    def since(self) -> int:
-        """When its process began, as the system counts."""
-        ...
+    since: int
+    """When its process began, as the system counts."""
 
     async def wait(self) -> Exit:
         """Until it has ended and all it wrote has been read."""
-        ...
 
     async def end(self, grace_s: float) -> None:
         """Ask it and all it started to end, and after the grace make them; until all are gone."""
-        ...
 
     def close(self) -> None:
         """Let go of everything, when nothing more is to be read."""
-        ...
 
 
 class ExecHost(Protocol):
@@ -226,65 +219,27 @@ class ExecHost(Protocol):
 
     def prepare(self) -> None:
         """Get ready to start commands, in the background; none is started by it."""
-        ...
 
     async def start(self, launch: Launch, id_: str) -> Running:
         """Raises `ToolError` when the command cannot be started. The id is the only one of its
         kind on this machine, and fit for the name of a file."""
-        ...
 
     async def close(self) -> None:
         """End everything that was not to live on."""
-        ...
 
 
 class Command(Steered, Protocol):
-    """One command, for as long as somebody may want to know about it."""
+    """One command, for as long as it can be asked about."""
 
-    @property
-    def id(self) -> str:
-        """Two words, such as `calm-otter`, under which it is asked for."""
-        ...
-
-    @property
-    def owner(self) -> str:
-        """Whose it is: others do not see it."""
-        ...
-
-    @property
-    def launch(self) -> Launch: ...
-    @property
-    def name(self) -> str:
-        """A few words of the command, for a list."""
-        ...
-
-    @property
-    def started(self) -> float:
-        """Seconds since 1970."""
-        ...
-
-    @property
-    def runtime_s(self) -> float: ...
-    @property
-    def idle_s(self) -> float:
-        """Seconds since it last wrote something."""
-        ...
-
-    @property
-    def exit(self) -> Exit | None:
-        """None while it runs."""
-        ...
-
-    @property
-    def background(self) -> bool:
-        """Whether it goes on without the call that started it."""
-        ...
-
-    @property
-    def waits_for_input(self) -> bool:
-        """A guess: it can be written to and has been silent for long."""
-        ...
-
+    id: str
+    """Two words, such as `calm-otter`, under which it is asked for."""
+    owner: str
+    """Whose it is: others do not see it."""
+    launch: Launch
+    started: float
+    """Seconds since 1970."""
+    background: bool
+    """Whether it goes on without the call that started it."""
     told: int
     """How much of the output a poll has already given."""
     counted: tuple[int, int] | None
@@ -292,23 +247,37 @@ class Command(Steered, Protocol):
     empty_polls: int
     """Polls in a row that gave nothing."""
     announce: bool
-    """Whether its end is still to be told: not when a poll has told it."""
+    """Whether its end is still to be reported: not when a poll has reported it."""
+
+    @property
+    def name(self) -> str:
+        """A few words of the command, for a list."""
+
+    @property
+    def exit(self) -> Exit | None:
+        """None while it runs."""
+
+    @property
+    def runtime_s(self) -> float: ...
+    @property
+    def idle_s(self) -> float:
+        """Seconds since it last wrote something."""
+
+    @property
+    def waits_for_input(self) -> bool:
+        """A guess: it can be written to and has been silent for long."""
 
     async def wait(self, seconds: float | None = None) -> Exit | None:
         """Until it has ended; None when the time was over first."""
-        ...
 
     async def wait_for_news(self, seen: int, seconds: float) -> None:
         """Until it wrote more than `seen` bytes, or ended, or the time is over."""
-        ...
 
     async def end(self, reason: Reason = "manual-cancel") -> None:
         """End it and all it started; until all are gone."""
-        ...
 
     def to_background(self) -> None:
         """The call that started it goes on without it."""
-        ...
 
 
 @runtime_checkable
@@ -318,11 +287,9 @@ class Commands(Protocol):
     @property
     def hosts(self) -> Sequence[str]:
         """Where commands can run."""
-        ...
 
     def prepare(self, host: str) -> None:
         """Get ready to start commands there, while it is still found out whether one may run."""
-        ...
 
     async def start(
         self,
@@ -334,20 +301,17 @@ class Commands(Protocol):
         on_end: Callable[[Command], None] | None = None,
     ) -> Command:
         """Raises `ToolError` when too many run already or it cannot be started. `on_end` is called
-        a moment after a command in the background ended, unless somebody was told or ended it."""
-        ...
+        a moment after a command in the background ended, unless that was reported or it was
+        stopped."""
 
     def all(self, owner: str) -> Sequence[Command]:
         """Those in the background, running ones first, then the newest."""
-        ...
 
     def get(self, owner: str, id_: str) -> Command:
         """Raises `NotFoundError`."""
-        ...
 
     async def forget(self, command: Command) -> None:
         """Leave it out of the list and remove what is kept of it; if it runs, it is ended."""
-        ...
 
 
 @runtime_checkable
@@ -357,4 +321,3 @@ class BaseEnvironment(Protocol):
     async def variables(self) -> Mapping[str, str]:
         """The environment that every command starts with: clawkit's own without what is not for
         commands, and the PATH of the user's login."""
-        ...

@@ -1,7 +1,7 @@
-"""Notes on the disk about commands that run, so that other programs can see and end them.
+"""Records on disk of running commands, so that other programs can see and stop them.
 
 Nothing is believed of a folder that others can enter, nor of a file that is not our own, not whole
-or not plausible: whoever reads a note may kill what it names.
+or not plausible: the reader of a record may kill what it names.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from clawkit.text import printable
 
 KEEP_S = 30 * 60.0
 KEEP_ELSEWHERE_S = 7 * 24 * 3600.0
-"""Whether a command of another container or machine still runs cannot be told from here."""
+"""Whether a command of another container or machine still runs cannot be known from here."""
 MAX_BYTES = 2 * 1024**2
 _WORD = "[a-z0-9-]{1,80}"
 _OURS = re.compile(r"([a-z]+-[a-z]+(?:-[0-9a-f]+)+)\.(?:json|json\.new|log|exit|exit\.new)")
-"""What is removed when it is old: nothing that anybody else would call a file."""
+"""What is removed when it is old: names that no other program would use."""
 MAX_RECORDS = 200
 _FILE = re.compile(rf"({_WORD})\.(?:json|json\.new|log|exit)")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -16,7 +16,9 @@ import platform
 import struct
 from typing import NamedTuple
 
-_PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _FILTER_MODE = 22, 38, 2
+from clawkit.process.landlock import check, libc, no_new_privileges
+
+_PR_SET_SECCOMP, _FILTER_MODE = 22, 2
 _SET_FILTER, _NEW_LISTENER = 1, 1 << 3
 _LOAD, _AND, _RETURN = 0x20, 0x54, 0x06
 _JUMP_EQUAL, _JUMP_GREATER_EQUAL, _JUMP_SET = 0x15, 0x35, 0x45
@@ -151,11 +153,13 @@ def enter(filter_: bytes, *, listen: bool = False) -> int:
     `listen`, a handle on which reported calls can be taken with `answer`. Raises OSError when the
     kernel cannot."""
     program = _Program(len(filter_) // 8, filter_)
-    _check(_libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-    if not listen:
-        return _check(_libc().prctl(_PR_SET_SECCOMP, _FILTER_MODE, ctypes.byref(program), 0, 0))
-    number = _ARCHES[platform.machine()].seccomp
-    return _check(_libc().syscall(number, _SET_FILTER, _NEW_LISTENER, ctypes.byref(program)))
+    no_new_privileges()
+    if listen:
+        number = _ARCHES[platform.machine()].seccomp
+        result = libc().syscall(number, _SET_FILTER, _NEW_LISTENER, ctypes.byref(program))
+    else:
+        result = libc().prctl(_PR_SET_SECCOMP, _FILTER_MODE, ctypes.byref(program), 0, 0)
+    return check(result, "seccomp")
 
 
 def answer(listener: int) -> bool:
@@ -229,15 +233,3 @@ def _on(number: int, body: list[_Step], *, falls_through: _Step | None = None) -
         ways = {_TO_REFUSAL: len(steps) - 3 - at, _TO_ALLOW: len(steps) - 2 - at}
         placed.append((code, ways.get(if_true, if_true), if_false, value))
     return [(_JUMP_EQUAL, 0, len(placed), number), *placed]
-
-
-def _check(code: int) -> int:
-    if code < 0:
-        error = ctypes.get_errno()
-        raise OSError(error, f"seccomp: {os.strerror(error)}")
-    return code
-
-
-@functools.cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)

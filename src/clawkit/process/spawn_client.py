@@ -1,4 +1,4 @@
-"""The client of the spawn server: starts it, sends it commands, hears of their ends."""
+"""The client of the spawn server: starts it, sends it commands, and learns of their ends."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.process import process_table
-from clawkit.process.protocols import Left
+from clawkit.process.protocols import LOST, Exit, Left
 from clawkit.process.spawn_server import Unpacker, pack
 from clawkit.text import printable
 
@@ -39,27 +39,14 @@ _MAX_MESSAGE, _MAX_LEFT, _MAX_NAME = 1 << 20, 1_000, 64
 """Of what an untrusted server may say."""
 _MAX_WORDS = 200
 _INVALID = (ValueError, TypeError, LookupError, OSError, ArithmeticError, RecursionError)
-"""What reading a message may raise that makes no sense, or a handle that is not a socket."""
-
-
-class Facts(NamedTuple):
-    """The end of a command, as the server saw it."""
-
-    code: int | None
-    """Negative for a signal; None when nobody saw the end."""
-    cpu_s: float = 0.0
-    memory: int = 0
-    oom: bool = False
-    left: tuple[Left, ...] = ()
-    wanted_network: bool = False
-    """Whether the kernel refused it the network."""
+"""What reading an invalid message may raise, or a handle that is not a socket."""
 
 
 class ServerLostError(ToolError):
     """The server ended before it was asked to start a command."""
 
     def __init__(self) -> None:
-        super().__init__("the program that starts commands has ended; try again")
+        super().__init__("the program that starts commands has stopped; try again")
 
 
 class NoDirectoryError(ToolInputError):
@@ -67,12 +54,11 @@ class NoDirectoryError(ToolInputError):
 
 
 class Server(NamedTuple):
-    """A spawn server that runs, and what it takes to be rid of it."""
+    """A spawn server that runs, and how to stop it."""
 
     socket: socket.socket
-    """Connected to it."""
     kill: Callable[[], object]
-    """Ends it and everything below it, whatever it does."""
+    """Stops it and everything below it, whatever it does."""
     wait: Callable[[float], object]
     """Blocks until it is gone, or so many seconds; then raises `TimeoutExpired`."""
     pid: int = 0
@@ -99,13 +85,19 @@ class Child:
         self.since = 0
         """When its process began, as the system counts."""
         self.started: asyncio.Future[int] = client.loop.create_future()
-        self.ended: asyncio.Future[Facts] = client.loop.create_future()
+        self.ended: asyncio.Future[Exit] = client.loop.create_future()
+        self.behind: tuple[Left, ...] = ()
+        """What it left running when it ended."""
         self.gone: asyncio.Future[tuple[int, ...]] = client.loop.create_future()
-        """Set when nothing of the command is left, with what could not be ended."""
+        """Set when nothing of the command is left, with what could not be killed."""
         self.server_lost = False
-        """Whether the server was lost before it told that nothing is left."""
+        """Whether the server was lost before it said that nothing is left."""
         self.crowd = 0
-        """How many processes it had when it was ended for having too many."""
+        """How many processes it had when it was killed for having too many."""
+
+    def members(self, processes: process_table.Table, orphans: Collection[int]) -> set[int]:
+        """Its living processes."""
+        return process_table.members(self.pid or -1, self.id, self.mark, processes, orphans)
 
 
 C = TypeVar("C", bound=Child)
@@ -119,14 +111,15 @@ class SpawnClient:
         self.loop = asyncio.get_running_loop()
         self._children: dict[str, Child] = {}
         self._backlog: deque[tuple[bytes, tuple[int, ...]]] = deque()
-        self._closed: asyncio.Future[None] = self.loop.create_future()
         self._env: Mapping[str, str] | None = None
-        """The variables that the server was told last; mostly the next command has the same."""
+        """The variables that the server was sent last; mostly the next command has the same."""
         self._is_closing = self._refuses = False
         self._server = server or start_server((sys.executable, *SERVER), trusted=True)
         self._socket = self._server.socket
         self._socket.setblocking(False)
         self._unpacker = Unpacker(0 if self._server.is_trusted else _MAX_MESSAGE)
+        self.closed: asyncio.Future[None] = self.loop.create_future()
+        """Done when the server is gone."""
         self.proxy: asyncio.Future[tuple[socket.socket, int]] = self.loop.create_future()
         """A listening socket inside the sandbox, and its port, if the server was to send one."""
         self.mounts: asyncio.Future[str] = self.loop.create_future()
@@ -144,13 +137,8 @@ class SpawnClient:
         return bool(self._children)
 
     @property
-    def closed(self) -> asyncio.Future[None]:
-        """Done when the server is gone."""
-        return self._closed
-
-    @property
     def is_open(self) -> bool:
-        return not (self._closed.done() or self._is_closing or self._refuses)
+        return not (self.closed.done() or self._is_closing or self._refuses)
 
     async def run(
         self,
@@ -213,7 +201,7 @@ class SpawnClient:
         return child.gone.result()
 
     def drop(self) -> None:
-        """Let go of it from another event loop: it ends everything when nobody is there."""
+        """Close the connection from another event loop: the server then ends everything."""
         self._socket.close()
         threading.Thread(target=self._wait, name="clawkit", daemon=True).start()
 
@@ -223,14 +211,14 @@ class SpawnClient:
 
     async def close(self) -> None:
         """End everything that was not to live on, and the server."""
-        if self._closed.done():
+        if self.closed.done():
             return
         self._is_closing = True
         lives_on = any(child.detached for child in self._children.values())
         with suppress(ServerLostError):
             self._post(pack("close"))
-        await asyncio.wait({self._closed}, timeout=_PATIENCE_S)
-        if not self._closed.done():
+        await asyncio.wait({self.closed}, timeout=_PATIENCE_S)
+        if not self.closed.done():
             self._give_up()
         if lives_on:
             # It lives as long as what it keeps, and only has to be taken note of.
@@ -243,11 +231,11 @@ class SpawnClient:
 
     def _post(self, data: bytes, fds: Sequence[int] = ()) -> None:
         """Send, or keep until there is room; the handles may be closed afterwards."""
-        if self._closed.done():
+        if self.closed.done():
             raise ServerLostError
         if not self._backlog:
             data = self._send(data, fds)
-            if self._closed.done():
+            if self.closed.done():
                 raise ServerLostError
             if not data:
                 return
@@ -273,14 +261,14 @@ class SpawnClient:
         while self._backlog:
             data, fds = self._backlog[0]
             rest = self._send(data, fds)
-            if self._closed.done() or (rest and not self._took_some):
+            if self.closed.done() or (rest and not self._took_some):
                 return
             self._backlog[0] = (rest, ())
             for fd in fds:
                 os.close(fd)
             if not rest:
                 self._backlog.popleft()
-        if not self._closed.done():
+        if not self.closed.done():
             self.loop.remove_writer(self._socket)
 
     def _read(self) -> None:
@@ -318,30 +306,26 @@ class SpawnClient:
         if kind == "pid":
             child.since = rest[1] if self.is_local else 0
             _settle(child.started, rest[0] if self.is_local else 0)
-        elif kind in ("error", "nowhere"):
+        elif kind in ("error", "nowhere", "refused"):
+            self._refuses |= kind == "refused"
             del self._children[child.id]
             if not child.started.done():
-                words = printable(str(rest[-1]), keep="")[:_MAX_WORDS]
-                why = _explain(rest[0], words) if kind == "error" else NoDirectoryError(words)
-                child.started.set_exception(why)
-        elif kind == "refused":
-            self._refuses = True
-            del self._children[child.id]
-            if not child.started.done():
-                child.started.set_exception(ServerLostError())
+                child.started.set_exception(_why_not_started(kind, rest))
         elif kind == "crowd":
             child.crowd = int(rest[0])
         elif kind == "exit":
-            facts = _read_facts(rest[0])
-            _settle(child.ended, facts)
-            if not facts.left:
+            exit_, left = _read_exit(rest[0], child.crowd)
+            if not child.ended.done():
+                child.behind = left
+                child.ended.set_result(exit_)
+            if not left:
                 self._release(child)
         elif kind == "gone":
             self._release(child, tuple(map(int, rest[0][:_MAX_LEFT])))
 
     def _release(self, child: Child, stuck: tuple[int, ...] = ()) -> None:
         self._children.pop(child.id, None)
-        _settle(child.ended, Facts(None))
+        _settle(child.ended, LOST)
         _settle(child.gone, stuck)
 
     def _give_up(self) -> None:
@@ -354,18 +338,16 @@ class SpawnClient:
         below = process_table.family([self._server.pid], processes) - {self._server.pid}
         for child in self._children.values():
             if child.detached:
-                below -= process_table.members(
-                    child.pid or -1, child.id, child.mark, processes, below
-                )
+                below -= child.members(processes, below)
         process_table.stop(-1, below, processes, force=True)
         self._server.kill()
         self._lose()
 
     def _lose(self) -> None:
-        """The server is gone. What it has left behind, if somebody killed it, is ended."""
-        if self._closed.done():
+        """The server is gone. What it left behind, if it was killed, is killed."""
+        if self.closed.done():
             return
-        self._closed.set_result(None)
+        self.closed.set_result(None)
         for unregister in (self.loop.remove_reader, self.loop.remove_writer):
             unregister(self._socket)
         self._socket.close()
@@ -381,28 +363,17 @@ class SpawnClient:
         ours = [child for child in left if self.is_local and not child.detached]
         for _ in range(_ROUNDS):
             processes = process_table.table() if ours else {}
-            found = [
-                (
-                    child,
-                    process_table.members(
-                        child.pid or -1, child.id, child.mark, processes, processes
-                    ),
-                )
-                for child in ours
-            ]
-            for child, members in found:
-                process_table.stop(child.pid, members, processes, force=True)
+            found = [(child.pid, child.members(processes, processes)) for child in ours]
+            for pid, members in found:
+                process_table.stop(pid, members, processes, force=True)
             if not any(members for _, members in found):
                 break
+        why = "the program that starts commands was killed; the command may have run"
         for child in left:
             if not child.started.done():
-                child.started.set_exception(
-                    ToolError(
-                        "the program that starts commands was killed; the command may have run"
-                    )
-                )
+                child.started.set_exception(ToolError(why))
             child.server_lost = True
-            _settle(child.ended, Facts(None))
+            _settle(child.ended, LOST)
             _settle(child.gone, ())
 
 
@@ -430,25 +401,26 @@ def start_server(
     return Server(ours, process.kill, process.wait, process.pid if trusted else 0)
 
 
-def _read_facts(told: dict[str, Any]) -> Facts:
-    """The end of a command as the server told it. Raises ValueError or TypeError for nonsense."""
-    code = told["code"]
+def _read_exit(told: dict[str, Any], crowd: int) -> tuple[Exit, tuple[Left, ...]]:
+    """The end of a command as the server reports it, and what it left running. Raises ValueError or
+    TypeError for nonsense."""
     left = tuple(
         Left(int(pid), printable(str(name), keep="")[:_MAX_NAME])
         for pid, name in told["left"][:_MAX_LEFT]
     )
-    return Facts(
-        None if code is None else min(max(int(code), -255), 255),
-        round(int(told["cpu_s"] * 1_000_000) / 1_000_000, 6),
-        int(told["memory"]),
-        bool(told["oom"]),
-        left,
-        bool(told["wanted_network"]),
+    exit_ = Exit.of(min(max(int(told["code"]), -255), 255), 0.0)._replace(
+        cpu_s=round(int(told["cpu_s"] * 1_000_000) / 1_000_000, 6),
+        memory=int(told["memory"]),
+        wanted_network=bool(told["wanted_network"]),
     )
+    if crowd:
+        exit_ = exit_._replace(reason="process-limit", note=f"it had {crowd} processes at once")
+    elif told["oom"]:
+        exit_ = exit_._replace(reason="out-of-memory")
+    return exit_, left
 
 
 def _ignore(future: asyncio.Future[int]) -> None:
-    """What becomes of it is nobody's concern any more."""
     if not future.cancelled():
         future.exception()
 
@@ -458,7 +430,12 @@ def _settle(future: asyncio.Future[Any], value: Any) -> None:
         future.set_result(value)
 
 
-def _explain(number: int | None, words: str) -> ToolError:
-    if number is None:
+def _why_not_started(kind: str, rest: list[Any]) -> ToolError:
+    if kind == "refused":
+        return ServerLostError()
+    words = printable(str(rest[-1]), keep="")[:_MAX_WORDS]
+    if kind == "nowhere":
+        return NoDirectoryError(words)
+    if rest[0] is None:
         return ToolError(f"the kernel would not confine the command: {words}")
-    return ToolError(f"the shell could not be started: {words.lower()} (error {number})")
+    return ToolError(f"the shell could not be started: {words.lower()} (error {rest[0]})")

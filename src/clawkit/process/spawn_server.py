@@ -36,10 +36,9 @@ GRACE_S = 1.0
 """Between asking and killing, when clawkit ends."""
 LITTLE = 32 * 1024**2
 _SET_NAME, _SET_SUBREAPER = 15, 36
-_UNIT = 1 if sys.platform == "darwin" else 1024
 _FIXED = (signal.SIGKILL, signal.SIGSTOP)
 _SIGNALS = [each for each in signal.Signals if each < 32 and each not in _FIXED]
-"""What somebody may have set to be ignored; those of real-time are nobody's."""
+"""Those that may have been set to be ignored."""
 _LENGTH = struct.Struct("<I")
 
 
@@ -102,7 +101,7 @@ class Spawned(Escalation):
         return process_table.is_ours(pid, self.id, self.mark)
 
     def freeze(self) -> bool:
-        """Have all of its group hold still; not one that somebody has stopped already."""
+        """Have all of its group hold still; not one that was stopped already."""
         found = process_table.look(self.pid) if self.runs and self.kill_at is None else None
         if found is None or found.stopped:
             return False
@@ -119,7 +118,7 @@ class Spawned(Escalation):
 
     def write_end(self, code: int) -> None:
         """Write down how it ended, for those that come later. Nothing that lies in the way, such as
-        a pipe that nobody reads, can hold the server up."""
+        a pipe without a reader, can hold the server up."""
         if not self.detached:
             return
         word = " timeout" if self.timed_out else ""
@@ -140,7 +139,7 @@ def prepare(argv: list[str], env: dict[str, str], fds: list[int], tty: str) -> C
     if tty:
         # The first terminal that the leader of a session opens becomes its own. In a sandbox its
         # name leads to another one, or nowhere.
-        name = f"/proc/self/fd/{fds[0]}" if sys.platform == "linux" else tty
+        name = f"/proc/self/fd/{fds[0]}"
         actions = [(os.POSIX_SPAWN_OPEN, 0, name, os.O_RDWR, 0)]
         actions += [(os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
     else:
@@ -243,7 +242,7 @@ class SpawnServer:
             self._part()
 
     def _part(self) -> None:
-        """Nobody is there any more."""
+        """clawkit is gone."""
         if self._control is not None:
             self._hang_up()
             self._on_close()
@@ -355,12 +354,11 @@ class SpawnServer:
     def _on_signal(self, id_: str, number: int) -> None:
         if (command := self._commands.get(id_)) is not None:
             processes = process_table.table()
-            process_table.send_all(
-                number, command.pid, self._members(command, processes), processes
-            )
+            members = self._members(command, processes)
+            process_table.send_all(number, command.pid, members, processes)
 
     def _on_drop(self, id_: str) -> None:
-        """Nobody wants to know of it."""
+        """Its start was given up."""
         if (command := self._commands.get(id_)) is not None:
             command.detached = ""
             command.end(0)
@@ -397,7 +395,7 @@ class SpawnServer:
         left = self._left(command)
         was_killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL) and not command.kill_at
         # Every child begins in the memory of the server, which is counted as its own.
-        memory = usage.ru_maxrss * _UNIT
+        memory = usage.ru_maxrss * 1024
         had_no_route = self._count_unreachable() > command.unreachable
         facts = {
             "code": code,
@@ -514,7 +512,7 @@ class SpawnServer:
         if tasks - self._tasks < min(100, min(each.limit for each in self._commands.values()) // 2):
             return
         self._tasks = tasks
-        # Whoever multiplies faster than he can be counted has to hold still for that.
+        # What multiplies faster than it can be counted has to hold still for that.
         frozen = [each for each in self._commands.values() if each.freeze()]
         processes = process_table.table()
         for command in self._commands.values():
@@ -553,7 +551,7 @@ def limiting(limits: dict[int, int]) -> Iterator[None]:
 
 def _connect() -> socket.socket:
     """A connection to where clawkit listens, which it says on the standard input: no other program
-    here is to know. First it is told what commands find here."""
+    here is to know. First, report what commands find here."""
     path = sys.stdin.readline().rstrip("\n")
     found = {"env": dict(os.environ), "bash": os.access("/bin/bash", os.X_OK)}
     print(json.dumps(found), flush=True)
@@ -570,12 +568,11 @@ def main() -> None:
         os.dup2(null, fd)
     os.chdir("/")
     score = process_table.open_score()
-    if sys.platform == "linux":
-        libc = ctypes.CDLL(None)
-        libc.prctl(_SET_SUBREAPER, 1, 0, 0, 0)
-        libc.prctl(_SET_NAME, process_table.SERVER_NAME.encode(), 0, 0, 0)
-        # Nobody may look into it or steer it, not even its own commands.
-        hide_memory()
+    libc = ctypes.CDLL(None)
+    libc.prctl(_SET_SUBREAPER, 1, 0, 0, 0)
+    libc.prctl(_SET_NAME, process_table.SERVER_NAME.encode(), 0, 0, 0)
+    # No other process may look into it or steer it, not even its own commands.
+    hide_memory()
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     server = SpawnServer(control, score, has_network=options.get("internet", True))
     if options:

@@ -39,7 +39,7 @@ class Spool:
         self._has_no_file = False
         self._can_splice = hasattr(os, "splice")
         self._follows = False
-        """Whether somebody else writes the file."""
+        """Whether the command writes the file itself."""
         self._size = 0
         self.dropped = 0
         self.path = ""
@@ -81,7 +81,7 @@ class Spool:
         self.wake()
 
     def wake(self) -> None:
-        """Whoever waits goes on."""
+        """Wake up those that wait."""
         waiting, self._waiting = self._waiting, set()
         for future in waiting:
             if not future.done():

@@ -1,4 +1,4 @@
-"""One command from its start until nobody wants to know about it any more."""
+"""All commands of a run: their ids, limits, time limits, list and ends."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ class Session:
         on_done: Callable[[Session], None],
         on_end: Callable[[Session], None] | None,
     ) -> None:
-        """`on_done` is called at its end in any case, `on_end` when it is news to somebody."""
+        """`key` is unique on this machine. `on_done` is called at its end in any case, `on_end`
+        when its end is news."""
         self.id = id_
         self.key = key
-        """The only one of its kind on this machine."""
         self.owner = owner
         self.launch = launch
         self.running = running
@@ -68,9 +68,11 @@ class Session:
         self.announce = True
         self.exit: Exit | None = None
         self.ended_at = 0.0
+        self.is_published = False
+        """Whether others can see it by its record."""
         self._begun = time.monotonic()
         self._reason: Reason | None = None
-        """Why clawkit ended it, if it did."""
+        """Why clawkit stopped it, if it did."""
         self._on_done = on_done
         self._on_end = on_end
         self._is_news = False
@@ -79,9 +81,9 @@ class Session:
         self.loop = asyncio.get_running_loop()
         self._over = self.loop.create_task(self._watch())
         if launch.timeout_s:
-            self._after(launch.timeout_s, lambda: self._end_soon("overall-timeout"))
+            self.after(launch.timeout_s, lambda: self._end_soon("overall-timeout"))
         if launch.quiet_s:
-            self._after(launch.quiet_s, self._check_quiet)
+            self.after(launch.quiet_s, self._check_quiet)
 
     @property
     def name(self) -> str:
@@ -109,7 +111,7 @@ class Session:
 
     @property
     def idle_s(self) -> float:
-        return max(0.0, time.monotonic() - max(self.running.output.last_at, self._begun))
+        return max(0.0, time.monotonic() - max(self.output.last_at, self._begun))
 
     @property
     def waits_for_input(self) -> bool:
@@ -122,13 +124,11 @@ class Session:
 
     async def wait_for_news(self, seen: int, seconds: float) -> None:
         end = time.monotonic() + seconds
-        while self.exit is None and self.output.size <= seen:
-            left = end - time.monotonic()
-            if left <= 0:
-                return
-            # Of what a detached command writes itself, nobody tells us.
-            wait_s = min(left, _LOOK_S) if self.launch.detach else left
-            await self.running.output.changed(wait_s)
+        while (
+            self.exit is None and self.output.size <= seen and (left := end - time.monotonic()) > 0
+        ):
+            # A detached command writes its file itself.
+            await self.output.changed(min(left, _LOOK_S) if self.launch.detach else left)
 
     async def write(self, data: bytes, *, eof: bool = False) -> None:
         await self.running.write(data, eof=eof)
@@ -154,32 +154,33 @@ class Session:
         if self._over is not asyncio.current_task():
             self._over.cancel()
         self.running.close()
-        self.running.output.close()
+        self.output.close()
 
     async def _watch(self) -> None:
         exit_ = await self.running.wait()
         if self._reason is not None or exit_.reason == "process-limit":
-            # Whoever is told that it was ended can rely on nothing of it being left.
+            # Once its end is reported, nothing of it is left.
             await self.running.end(grace_of(self._reason or exit_.reason))
         if self._reason is not None and exit_.reason not in ("process-limit", "out-of-memory"):
             exit_ = exit_._replace(reason=self._reason)
         self._stop_timers()
         self.exit = exit_
         self.ended_at = time.time()
-        self.running.output.wake()
+        self.output.wake()
         is_news = self.background and self._reason != "manual-cancel"
         self._on_done(self)
         if is_news:
             self._is_news = True
-            self._after(NOTICE_S, self.tell)
+            self.after(NOTICE_S, self.tell)
 
     def tell(self) -> None:
-        """Tell its end to whoever is to be told, unless that has been done."""
+        """Report its end, if it is news and has not been reported."""
         if self._is_news and self.announce and self._on_end is not None:
             self.announce = False
             self._on_end(self)
 
-    def _after(self, seconds: float, call: Callable[[], None]) -> None:
+    def after(self, seconds: float, call: Callable[[], None]) -> None:
+        """Call something later, unless the command ends or is closed first."""
         self._timers.append(self.loop.call_later(seconds, call))
 
     def _stop_timers(self) -> None:
@@ -190,7 +191,7 @@ class Session:
     def _check_quiet(self) -> None:
         left = (self.launch.quiet_s or 0) - self.idle_s
         if left > 0.01:
-            self._after(left, self._check_quiet)
+            self.after(left, self._check_quiet)
         else:
             self._end_soon("no-output-timeout")
 
@@ -203,9 +204,8 @@ class Session:
 MAX_FINISHED = 50
 _MIN_KEEP_S, _MAX_KEEP_S = 60.0, 10_800.0
 _PUBLISH_S = 1.0
-"""A command that runs longer is written down, so that others can see it."""
+"""A command that runs longer is recorded, so that others can see it."""
 _ROOM_S = 0.25
-OnEnd = Callable[[Command], None]
 
 
 class Supervisor:
@@ -219,7 +219,7 @@ class Supervisor:
         max_running: int = 64,
         keep_s: float = 1_800.0,
     ) -> None:
-        """`folder` has what is written down about commands, and their output when it is much."""
+        """`folder` has the records of commands, and their output when it is much."""
         self._make_host = hosts
         self._hosts: dict[str, ExecHost] = {}
         self._folder = folder
@@ -231,15 +231,12 @@ class Supervisor:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._token = os.urandom(3).hex()
         self._count = 0
-        self._publishing: dict[str, asyncio.TimerHandle] = {}
-        self._published: set[str] = set()
         self._adopted: dict[str, Detached] = {}
         self._has_swept = False
         self._is_closed = False
 
     @property
     def hosts(self) -> Sequence[str]:
-        """Where commands can run."""
         return tuple(self._make_host)
 
     def prepare(self, host: str) -> None:
@@ -252,7 +249,7 @@ class Supervisor:
         owner: str,
         *,
         background: bool,
-        on_end: OnEnd | None = None,
+        on_end: Callable[[Command], None] | None = None,
     ) -> Session:
         await self._wait_for_room()
         self._starting += 1
@@ -284,7 +281,7 @@ class Supervisor:
         finally:
             self._starting -= 1
             self._reserved.discard(id_)
-        self._publish_later(session)
+        session.after(0.0 if background else _PUBLISH_S, lambda: self._publish(session))
         return session
 
     def all(self, owner: str) -> Sequence[Command]:
@@ -305,11 +302,11 @@ class Supervisor:
             if each.id == wanted:
                 return each
         names = [each.id for each in known]
-        hint = f"; there are {', '.join(names[:10])}" if names else "; none is there"
+        hint = f"; there are {', '.join(names[:10])}" if names else "; there are none"
         raise NotFoundError(f"there is no command {id_[:80]!r}{hint}", alike=names)
 
     def _adopt(self, owner: str) -> list[Detached]:
-        """Commands of earlier clawkits that were to live on."""
+        """Detached commands of earlier clawkits."""
         ours = {each.key for each in self._sessions.values()}
         found = {each.key: each for each in detached(self._folder, owner) if each.key not in ours}
         for key in [key for key in self._adopted if key not in found]:
@@ -332,7 +329,7 @@ class Supervisor:
             self._drop(session)
 
     async def close(self) -> None:
-        """End all commands but those that were to live on, and let go of everything."""
+        """Stop all commands that are not detached, and release everything."""
         self._is_closed = True
         for session in self._sessions.values():
             session.announce = False
@@ -347,9 +344,10 @@ class Supervisor:
                 continue
             if not session.launch.detach:
                 await session.wait()
-            self._unpublish(session)
-            if not session.launch.detach:
-                session.running.output.settle()
+                self._unpublish(session)
+                session.output.settle()
+            elif session.exit is None and not session.is_published:
+                self._publish(session)
             session.close()
 
     def _host(self, name: str) -> ExecHost:
@@ -362,11 +360,11 @@ class Supervisor:
         return self._hosts[name]
 
     async def _wait_for_room(self) -> None:
-        """Room comes when a command ends; those in the background may never."""
         while True:
             running = [each for each in self._sessions.values() if each.exit is None or each.left]
             if len(running) + self._starting < self._max_running:
                 return
+            # Those in the background may never end.
             if self._starting == 0 and all(each.background for each in running):
                 names = ", ".join(each.id for each in running[:5])
                 raise ToolError(
@@ -376,7 +374,7 @@ class Supervisor:
             turn = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
             try:
-                # One that goes to the background tells nobody.
+                # That one goes to the background is not signalled.
                 await asyncio.wait({turn}, timeout=_ROOM_S)
             finally:
                 self._waiting.remove(turn)
@@ -384,33 +382,31 @@ class Supervisor:
     def _on_done(self, session: Session) -> None:
         if turn := next((each for each in self._waiting if not each.done()), None):
             turn.set_result(None)
-        output = session.running.output
+        output = session.output
         if session.launch.detach and session.exit is not None and session.exit.reason == "lost":
-            # The spawn server is gone, not the command: from now on it is known by its note.
+            # The spawn server is gone, not the command: from now on it is known by its record.
             self._sessions.pop(session.id, None)
             session.close()
             return
         if session.left:
-            if session.key not in self._published:
+            if not session.is_published:
                 self._publish(session)
         else:
             self._unpublish(session)
             if not session.launch.detach:
                 output.settle()
-        if not session.background:
-            # Much output can be asked for later on; for the rest the call's result is all.
-            if output.path or session.left:
-                session.background = True
-            else:
-                if self._sessions.get(session.id) is session:
-                    del self._sessions[session.id]
-                session.close()
+        if output.path or session.left:
+            # This can be asked for later on; otherwise the call's result is all.
+            session.background = True
+        elif not session.background:
+            if self._sessions.get(session.id) is session:
+                del self._sessions[session.id]
+            session.close()
         self._prune()
 
     def _prune(self) -> None:
         """Forget commands that ended long ago, and the oldest when there are many."""
-        done = [each for each in self._sessions.values() if each.exit is not None]
-        done = [each for each in done if not each.left]
+        done = [each for each in self._sessions.values() if each.exit is not None and not each.left]
         for session in done:
             self._unpublish(session)
         done.sort(key=lambda each: each.ended_at)
@@ -422,21 +418,14 @@ class Supervisor:
                 self._drop(session)
 
     def _drop(self, session: Session) -> None:
-        """Remove all that is kept of a command."""
-        self._unpublish(session)
+        """Remove everything about a command."""
         session.tell()
         session.close()
-        session.running.output.remove()
+        session.output.remove()
         records.remove(self._folder, session.key, "json", "exit")
-        self._published.discard(session.key)
-
-    def _publish_later(self, session: Session) -> None:
-        loop = asyncio.get_running_loop()
-        delay = 0.0 if session.background else _PUBLISH_S
-        self._publishing[session.key] = loop.call_later(delay, self._publish, session)
 
     def _publish(self, session: Session) -> None:
-        """Write down a command that runs; people can then see it, and what it says."""
+        """Record a command that runs; others can then see it, and its output."""
         record = records.Record(
             key=session.key,
             id=session.id,
@@ -452,13 +441,11 @@ class Supervisor:
         )
         with suppress(OSError):
             records.write(self._folder, record)
-            self._published.add(session.key)
+            session.is_published = True
         if session.exit is None:
-            session.running.output.to_file()
+            session.output.to_file()
 
     def _unpublish(self, session: Session) -> None:
-        if (timer := self._publishing.pop(session.key, None)) is not None:
-            timer.cancel()
-        if session.key in self._published and not session.launch.detach:
-            self._published.discard(session.key)
+        if session.is_published and not session.launch.detach:
+            session.is_published = False
             records.remove(self._folder, session.key, "json")

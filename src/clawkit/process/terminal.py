@@ -1,4 +1,4 @@
-"""What a terminal has to know of the program in it, and the answers the program waits for."""
+"""A terminal for a program: the answers it waits for, its screen, and keys as they are sent."""
 
 from __future__ import annotations
 
@@ -69,22 +69,18 @@ class TerminalState:
     """
 
     def __init__(self, columns: int, rows: int) -> None:
-        self._size = columns, rows
+        self.size = columns, rows
+        self.application_keypad = False
+        """Whether the keys of the keypad are sent as such, not as the characters on them."""
         self._unread = bytearray()
         self._drawing: Drawing | None = None
         self._modes: set[int] = set()
-        self._keypad = False
         self._tail = b""
         self._string_end: bytes | None = None
 
     @property
     def application_keys(self) -> bool:
         return CURSOR_KEYS in self._modes
-
-    @property
-    def application_keypad(self) -> bool:
-        """Whether the keys of the keypad are sent as such, not as what stands on them."""
-        return self._keypad
 
     @property
     def bracketed_paste(self) -> bool:
@@ -95,19 +91,20 @@ class TerminalState:
         """Whether a full-screen program has taken the screen and will give it back."""
         return ALTERNATE in self._modes
 
-    @property
-    def size(self) -> tuple[int, int]:
-        return self._size
-
     def resize(self, columns: int, rows: int) -> None:
-        self._size = columns, rows
+        self.size = columns, rows
         if self._drawing is not None:
             self._drawing.page.resize(rows, columns)
 
     def feed(self, data: bytes) -> bytes:
         """Take in what the program wrote; what the terminal answers to it."""
         if self._string_end is not None:
-            data = self._skip_string(data, self._string_end)
+            # What comes after a string that was too long to keep.
+            found = re.search(self._string_end, data)
+            if found is None:
+                return b""
+            self._string_end = None
+            data = data[found.start() if found[0] == b"\x1b" else found.end() :]
         if self._tail:
             data, self._tail = self._tail + data, b""
         if b"\x1b" not in data:
@@ -144,20 +141,12 @@ class TerminalState:
         text = self._unread.decode("utf-8", "replace") if draw else ""
         self._unread.clear()
         try:
-            self._drawing = self._drawing or Drawing(*self._size)
+            self._drawing = self._drawing or Drawing(*self.size)
             self._drawing.feed(text)
             return self._drawing.cursor
         except (ImportError, *_PYTE_ERRORS):
             self._drawing = None
             return 1, 1
-
-    def _skip_string(self, data: bytes, end: bytes) -> bytes:
-        """What comes after a string that was too long to keep."""
-        found = re.search(end, data)
-        if found is None:
-            return b""
-        self._string_end = None
-        return data[found.start() if found[0] == b"\x1b" else found.end() :]
 
     def _keep(self, rest: bytes) -> None:
         if len(rest) <= MAX_TAIL:
@@ -176,7 +165,7 @@ class TerminalState:
             return b"\x1b]%b;rgb:%b%b" % (number, _COLOURS[found[5]], found[6] or b"\x1b\\")
         if found.lastindex == OTHER and not found[9]:
             if found[10] in (b"=", b">", b"c"):
-                self._keypad = found[10] == b"="
+                self.application_keypad = found[10] == b"="
             if found[10] == b"c":
                 self._modes.clear()
         return _SIMPLE_ANSWERS.get(found[0], b"")
@@ -192,7 +181,7 @@ class TerminalState:
                 self._modes.difference_update(_mode(number) for number in numbers(text))
             case b"", b"!", b"p":
                 self._modes -= {CURSOR_KEYS, PASTE}
-                self._keypad = False
+                self.application_keypad = False
             case b"?", b"$", b"p":
                 number = numbers(text)[0]
                 known = 0 if _mode(number) == 0 else 1 if _mode(number) in self._modes else 2
@@ -200,7 +189,7 @@ class TerminalState:
             case b"", b"$", b"p":
                 return b"\x1b[%d;0$y" % numbers(text)[0]
             case b"", b"", b"t" if text == "18":
-                return b"\x1b[8;%d;%dt" % (self._size[1], self._size[0])
+                return b"\x1b[8;%d;%dt" % (self.size[1], self.size[0])
         return _SIMPLE_ANSWERS.get(found[0], b"")
 
 
@@ -262,11 +251,9 @@ class Drawing:
 
     def feed(self, text: str) -> None:
         """Raises one of `_PYTE_ERRORS` when pyte does."""
-        text = _REPEATED.sub(self._repeat, text, _MAX_REPEATS)
+        most = self.page.columns
+        text = _REPEATED.sub(lambda it: it[1] * (1 + min(int(it[2]), most)), text, _MAX_REPEATS)
         self._stream.feed(_HIDDEN_TEXT.sub(_visible, _SEQUENCE_TEXT.sub(_known, text)))
-
-    def _repeat(self, found: re.Match[str]) -> str:
-        return found[1] * (1 + min(int(found[2]), self.page.columns))
 
     def line(self, row: int) -> str:
         cells = self.page.buffer[row]
@@ -392,7 +379,7 @@ _EDIT = {"insert": 2, "ic": 2, "delete": 3, "del": 3, "dc": 3}
 _EDIT |= {"pageup": 5, "pgup": 5, "ppage": 5, "pagedown": 6, "pgdn": 6, "npage": 6}
 _EDIT |= {"f5": 15, "f6": 17, "f7": 18, "f8": 19, "f9": 20, "f10": 21, "f11": 23, "f12": 24}
 _FUNCTION = {"f1": "P", "f2": "Q", "f3": "R", "f4": "S"}
-# The letters of the keypad as a keypad, and what stands on its keys.
+# The letters of the keypad as a keypad, and the characters on its keys.
 _KEYPAD = {f"kp{digit}": (chr(ord("p") + digit), str(digit)) for digit in range(10)}
 _KEYPAD |= {"kp/": ("o", "/"), "kp*": ("j", "*"), "kp-": ("m", "-"), "kp+": ("k", "+")}
 _KEYPAD |= {"kp.": ("n", "."), "kpenter": ("M", "\r")}

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.process.tables import table
 
-from clawkit.process.preflight.javascript import check_javascript
+from clawkit.process.preflight import check_javascript
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "piece", "what", "fix"),
     [
         ("export A=secret", "export A", "a shell export", "process.env.A = "),
@@ -53,14 +54,14 @@ def test_what_only_a_shell_understands_is_found(text: str, piece: str, what: str
         assert fix in finding.fix
 
 
-@pytest.mark.parametrize("first", ["#!/bin/sh", "#!/usr/bin/env bash", "\ufeff#! /bin/zsh -e"])
+@table("first", ["#!/bin/sh", "#!/usr/bin/env bash", "\ufeff#! /bin/zsh -e"])
 def test_a_shell_script_is_known_by_its_first_line(first: str) -> None:
     finding = check_javascript(f"{first}\nlet x;\n")
     assert finding is not None
     assert (finding.line, finding.what) == (1, "the first line of a shell script")
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "",
@@ -133,7 +134,7 @@ def test_what_javascript_has_is_not_found(text: str) -> None:
     assert (finding.line, finding.text) == (text.count("\n") + 2, "export A")
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         'x = <pre>\n  echo "a"\n# b\n${c}\n</pre>',
@@ -183,7 +184,7 @@ def real_files() -> list[Path]:
     names = ("*.js", "*.mjs", "*.cjs")
     files = sorted(file for root in roots for name in names for file in root.rglob(name))
     files = [file for file in files if file.is_file() and file.stat().st_size <= 200_000]
-    return files[:: len(files) // 150 + 1]
+    return files[:: len(files) // 75 + 1]
 
 
 @pytest.mark.no_cover
