@@ -22,7 +22,7 @@ from clawkit.config.sections.sandbox import Sandbox as Settings
 from clawkit.fs.local import LocalFileSystem
 from clawkit.process.protocols import Exit, Launch, Running
 from clawkit.sandbox.container import ContainerSandbox
-from clawkit.sandbox.container_settings import EngineName
+from clawkit.sandbox.engine import EngineName
 from clawkit.sandbox.paths import SandboxContext, SandboxPaths
 
 PATIENCE_S = 110.0

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import platform
+import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -37,12 +38,7 @@ _PRUNING_S = 5.0
 """Seconds that the end of a run waits for a round."""
 _TEMPORARY = ("TMPDIR", "TMP", "TEMP")
 _SSH_AGENT = "SSH_AUTH_SOCK"
-_SYSTEM_DIRS = frozenset(
-    (
-        *("/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/opt", "/proc", "/run"),
-        *("/sbin", "/sys", "/usr", "/var"),
-    )
-)
+_SYSTEM_DIRS = re.compile("/(bin|boot|dev|etc|home|lib|lib64|opt|proc|run|sbin|sys|usr|var)?")
 _ELSEWHERE = ("openshell", "crabbox")
 """Backends of other programs, whose settings load."""
 _NAMESPACE_SETTINGS = (
@@ -79,6 +75,8 @@ class Confinement:
         self.settings = settings
         self._context = context
         self._is_on = settings.is_on(context.session)
+        self.is_required = settings.is_required(context.session)
+        """Whether commands run in a sandbox or not at all."""
         self._pruning: asyncio.Task[None] | None = None
 
     @functools.cached_property
@@ -87,11 +85,6 @@ class Confinement:
         if not self._is_on:
             return Choice(None, f"sandbox.mode is {self.settings.mode!r}")
         return choose(self.settings, workspace=self._context.workspace, state=self._context.state)
-
-    @property
-    def is_required(self) -> bool:
-        """Whether commands run in a sandbox or not at all."""
-        return self.settings.is_required(self._context.session)
 
     @property
     def problem(self) -> str:
@@ -108,11 +101,9 @@ class Confinement:
         if not self._is_on:
             # Without a sandbox there is no other workspace than the agent's own.
             settings = structs.replace(settings, workspace_access="rw")
+        scope = settings.scope if settings.mode != "auto" else "agent"
         key = scope_key(
-            settings.scope if settings.mode != "auto" else "agent",
-            agent=context.agent,
-            session=context.session,
-            workspace=context.workspace,
+            scope, agent=context.agent, session=context.session, workspace=context.workspace
         )
         return SandboxPaths(settings, context, key, self.choice.backend or "host")
 
@@ -125,7 +116,7 @@ class Confinement:
         if backend == "ssh":
             from clawkit.sandbox.ssh import SshSandbox
 
-            return SshSandbox(self.paths)
+            return SshSandbox(self.paths, reason)
         if backend == "docker" or backend == "podman":
             from clawkit.sandbox.container import ContainerSandbox
 
@@ -134,11 +125,9 @@ class Confinement:
 
     def workspace(self) -> str:
         """The directory of this machine that a sandboxed session works in."""
-        for mount in self.sandbox.mounts:
-            if mount.target == self.sandbox.workdir:
-                self.paths.get_ready()
-                return mount.source
-        return self._context.workspace
+        self.paths.get_ready()
+        mounts, workdir = self.sandbox.mounts, self.sandbox.workdir
+        return next(mount.source for mount in mounts if mount.target == workdir)
 
     @property
     def project(self) -> str:
@@ -239,10 +228,8 @@ def why_unusable(settings: Settings, choice: Choice) -> str:
     if choice.backend or (settings.mode == "auto" and settings.backend == "auto"):
         return ""
     key = "mode" if settings.backend == "auto" else "backend"
-    return (
-        f"the configured sandbox cannot be used: {choice.reason}. Fix that, or set "
-        f"agents.defaults.sandbox.{key} to 'auto', or the mode to 'off'"
-    )
+    how = f"Fix that, or set agents.defaults.sandbox.{key} to 'auto', or the mode to 'off'"
+    return f"the configured sandbox cannot be used: {choice.reason}. {how}"
 
 
 def choose(settings: Settings, *, workspace: str, state: str) -> Choice:
@@ -255,22 +242,19 @@ def choose(settings: Settings, *, workspace: str, state: str) -> Choice:
 
         if why := why_not(named):
             return Choice(None, why)
-    if settings.access() == "rw" and os.path.realpath(workspace) in _SYSTEM_DIRS:
-        return Choice(
-            None, f"the workspace is {workspace!r}, and commands could change the system in it"
-        )
-    if named != "auto":
-        why = ""
-        if named == "bwrap":
-            why = why_no_bwrap(state, workspace)
-        elif named == "landlock":
-            why = why_no_landlock(settings, workspace)
-        return Choice(None, f"{named}: {why}") if why else Choice(named, "sandbox.backend names it")
-    if not (no_bwrap := why_no_bwrap(state, workspace)):
+    if settings.access() == "rw" and _SYSTEM_DIRS.fullmatch(os.path.realpath(workspace)):
+        why = f"the workspace is {workspace!r}, and commands could change the system in it"
+        return Choice(None, why)
+    no_bwrap = why_no_bwrap(state, workspace) if named in ("auto", "bwrap") else ""
+    if named == "auto" and not no_bwrap:
         return Choice("bwrap", "it is the strongest that works here")
-    if not (no_landlock := why_no_landlock(settings, workspace)):
+    no_landlock = why_no_landlock(settings, workspace) if named in ("auto", "landlock") else ""
+    if named == "auto" and not no_landlock:
         return Choice("landlock", f"bwrap: {no_bwrap}")
-    return Choice(None, f"bwrap: {no_bwrap}; landlock: {no_landlock}")
+    reasons = {"bwrap": no_bwrap, "landlock": no_landlock}
+    if problem := "; ".join(f"{name}: {why}" for name, why in reasons.items() if why):
+        return Choice(None, problem)
+    return Choice(named, "sandbox.backend names it")
 
 
 def why_no_landlock(settings: Settings, workspace: str) -> str:
@@ -282,10 +266,8 @@ def why_no_landlock(settings: Settings, workspace: str) -> str:
     if settings.network == "allowlist":
         return "it cannot tell hosts apart, and sandbox.network is 'allowlist'"
     if settings.access() == "rw" and own_code((workspace,)):
-        return (
-            "clawkit itself is installed in the workspace, and Landlock could not keep commands "
-            "from changing it; install clawkit elsewhere, or bubblewrap"
-        )
+        why = "clawkit itself is installed in the workspace, where commands could change it"
+        return f"{why}; install clawkit elsewhere, or bubblewrap"
     return ""
 
 

@@ -14,12 +14,8 @@ from clawkit.config.sections.sandbox import Sandbox as Settings
 from clawkit.errors import ToolError
 from clawkit.fs.roots import is_below
 
-PROGRAM = tuple(
-    dict.fromkeys(
-        os.path.realpath(path)
-        for path in (os.path.dirname(os.path.dirname(__file__)), sys.prefix, sys.base_prefix)
-    )
-)
+_PARTS = (os.path.dirname(os.path.dirname(__file__)), sys.prefix, sys.base_prefix)
+PROGRAM = tuple(dict.fromkeys(map(os.path.realpath, _PARTS)))
 """What clawkit itself is made of: a command that could change it would run unconfined next time."""
 _TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "secret_paths.txt")
 

@@ -206,7 +206,10 @@ class Walk:
         later: list[Step] = []
         shape: dict[str, str] = {}
         most = MAX_NAMES if role.is_tree else MAX_LISTED
-        entries = [] if role.is_passage else _entries(path, most)
+        entries: list[os.DirEntry[str]] = []
+        if not role.is_passage:
+            with suppress(OSError), os.scandir(path) as found:
+                entries = list(islice(found, most + 1))
         for entry in entries:
             name = fold(entry.name)
             if role.has_shape and (name in _SHAPE or name in _GIT.names):
@@ -234,16 +237,6 @@ class Walk:
             steps += [(start + name, below, top, here) for name, below in role.names.items()]
         changed_ns = info.st_ctime_ns if is_settled(info) and not is_cut else -1
         return _Listing(here, changed_ns, role, steps, later, is_cut, git)
-
-
-def _entries(path: str, most: int) -> Sequence[os.DirEntry[str]]:
-    """The names in a directory, one more than the most if there are so many; none when it may not
-    be listed."""
-    try:
-        with os.scandir(path) as entries:
-            return list(islice(entries, most + 1))
-    except OSError:
-        return ()
 
 
 def _is_ignored(role: Role, entry: os.DirEntry[str]) -> bool:
