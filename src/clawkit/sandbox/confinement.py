@@ -41,11 +41,8 @@ _SSH_AGENT = "SSH_AUTH_SOCK"
 _SYSTEM_DIRS = re.compile("/(bin|boot|dev|etc|home|lib|lib64|opt|proc|run|sbin|sys|usr|var)?")
 _ELSEWHERE = ("openshell", "crabbox")
 """Backends of other programs, whose settings load."""
-_NAMESPACE_SETTINGS = (
-    "/proc/sys/user/max_user_namespaces",
-    "/proc/sys/kernel/unprivileged_userns_clone",
-    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
-)
+_NAMESPACE_SETTINGS = """user/max_user_namespaces kernel/unprivileged_userns_clone
+    kernel/apparmor_restrict_unprivileged_userns"""
 """What administrators switch namespaces off with."""
 log = logging.getLogger(__name__)
 
@@ -186,7 +183,6 @@ class Confinement:
         return self.paths.guard
 
     async def _prune(self) -> None:
-        """Remove unused sandboxes, unless another run did so lately."""
         settings = self.settings.prune
         idle_s, age_s = settings.idle_hours * 3600, settings.max_age_days * 86_400
         try:
@@ -289,8 +285,8 @@ def _probe_bwrap(state: str) -> str:
         return bwrap.why_not()
     info = os.stat(program)
     key = [program, info.st_mtime_ns, info.st_size, platform.release(), os.geteuid()]
-    for name in _NAMESPACE_SETTINGS:
-        with suppress(OSError), open(name, encoding="ascii") as setting:
+    for name in _NAMESPACE_SETTINGS.split():
+        with suppress(OSError), open(f"/proc/sys/{name}", encoding="ascii") as setting:
             key.append(setting.read(32).strip())
     file = os.path.join(state, "cache", "bwrap.json")
     with suppress(OSError, ValueError, TypeError, LookupError), open(file, "rb") as known:

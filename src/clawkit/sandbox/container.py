@@ -46,12 +46,7 @@ from clawkit.sandbox.paths import (
     sweep,
     to_inside,
 )
-from clawkit.sandbox.protocols import (
-    Instance,
-    Mount,
-    SandboxUnavailableError,
-    check_elsewhere,
-)
+from clawkit.sandbox.protocols import Instance, Mount, SandboxUnavailableError, check_elsewhere
 from clawkit.store import private_dir, write_atomic
 
 _RECENT_S = 300.0
@@ -167,7 +162,6 @@ class ContainerSandbox:
         }
 
     def _gaps(self) -> list[str]:
-        """What a container does not prevent, for people."""
         gaps = ["commands can fill the disk that the workspace is on"]
         if not self.settings.memory:
             gaps.append("commands can fill the memory, unless docker.memory is set")
@@ -183,10 +177,9 @@ class ContainerSandbox:
         """Have the container run as the settings want it. Raises `SandboxUnavailableError`."""
         await in_thread(lambda: self.plan)
         async with self._locked():
-            said = ""
-            if _read(self._path("made")):
-                said = await self.engine.try_on(self.name, "inspect", "--type=container")
-            (found,) = _read_found(said) if said else (None,)
+            inspect, was_made = ("inspect", "--type=container"), _read(self._path("made"))
+            said = await self.engine.try_on(self.name, *inspect) if was_made else ""
+            found = _read_found(said)[0] if said else None
             if found is not None and not self._is_kept(found):
                 await self._discard(self.name)
                 found = None
@@ -430,7 +423,6 @@ class ContainerHost(SandboxHost):
             return self._client
 
     async def _start_server(self) -> Server:
-        """Have a server started in the container, which connects to a socket of ours."""
         sandbox, name = self._sandbox, secrets.token_hex(16)
         has_network = sandbox.plan.network != "none"
         options = json.dumps({"connect": True, "internet": has_network, "unix": True})

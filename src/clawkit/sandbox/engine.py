@@ -17,7 +17,6 @@ from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from clawkit.config.sections.sandbox import Access, Docker, Ulimit
-from clawkit.core.tasks import in_thread
 from clawkit.fs.roots import is_below
 from clawkit.sandbox.hidden_paths import PROGRAM, own_code
 from clawkit.sandbox.protocols import Mount, SandboxUnavailableError
@@ -158,7 +157,6 @@ def _spell_mount(mount: Mount) -> str:
 
 
 def _spell_all(engine: EngineName, settings: Docker, mounts: Sequence[Mount]) -> tuple[str, ...]:
-    """The arguments that follow from one setting each."""
     if settings.cpus is not None and settings.cpus <= 0:
         raise _refuse("cpus", "must be more than 0")
     table: dict[str, Iterable[object]] = {
@@ -272,7 +270,6 @@ def _check_workspace(place: Place) -> None:
 
 
 def _check_bind(bind: str, settings: Docker, place: Place, workdir: str) -> Mount:
-    """Raises unless a mount that the settings ask for is harmless."""
     source, _, rest = bind.partition(":")
     target, _, options = rest.partition(":")
     plain, inside, words = _plain(os.path.expanduser(source)), _plain(target), options.split(",")
@@ -462,8 +459,7 @@ async def build_image(engine: EngineName, image: str, say: Callable[[str], None]
         )
     check_image(image)
     await runs.demand("version")
-    folder = await in_thread(tempfile.mkdtemp, prefix="clawkit-image-")
-    try:
+    with tempfile.TemporaryDirectory(prefix="clawkit-image-", ignore_cleanup_errors=True) as folder:
         root, archive = os.path.join(folder, "root"), os.path.join(folder, "root.tar")
         say(f"installing {len(PACKAGES.split())} packages of Debian {SUITE}")
         packages = f"--include={','.join(PACKAGES.split())}"
@@ -476,8 +472,6 @@ async def build_image(engine: EngineName, image: str, say: Callable[[str], None]
         changes = [f"--change={each}" for each in _CHANGES]
         await runs.demand("import", *changes, archive, image, timeout_s=_BUILD_S)
         say(f"made {image}")
-    finally:
-        await in_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
 async def _run(argv: Sequence[str], say: Callable[[str], None]) -> None:

@@ -124,8 +124,7 @@ def refuse(plan: Plan, explain: Callable[[str, Entry | None], str]) -> Plan:
         above = (refused[each] for each in _above(path) if each in refused)
         if why := explain(path, entry) or next(above, ""):
             refused[path] = why
-    words = "not taken over from the remote side"
-    more = {path: f"{words}: {why}" for path, why in refused.items()}
+    more = {path: f"not taken over from the remote side: {why}" for path, why in refused.items()}
     return leave(plan, refused)._replace(conflicts={**plan.conflicts, **more})
 
 

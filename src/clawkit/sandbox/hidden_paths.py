@@ -70,8 +70,7 @@ class DeniedFiles:
         self, is_denied: Callable[[str], bool], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """`is_denied` judges an absolute path without links."""
-        self._is_denied = is_denied
-        self._clock = clock
+        self._is_denied, self._clock = is_denied, clock
         self._known: dict[str, bool] = {}
         self._until = 0.0
 
@@ -108,9 +107,8 @@ class DeniedFiles:
             left -= len(entries)
             if left < 0:
                 raise ToolError(
-                    "the workspace is too large to hide files that tools.rules denies from "
-                    f"commands; keep fewer than {MAX_ENTRIES:,} files in it, take a narrower "
-                    "workspace, or ask for the host with elevated: true"
+                    "the workspace is too large to hide files that tools.rules denies; keep fewer "
+                    f"than {MAX_ENTRIES:,} files in it, or ask for the host with elevated: true"
                 )
             for entry in sorted(entries, key=lambda each: each.name):
                 is_folder = entry.is_dir(follow_symlinks=False)

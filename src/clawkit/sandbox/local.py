@@ -48,9 +48,8 @@ class LocalSandbox:
     def __init__(self, backend: Backend, paths: SandboxPaths, reason: str = "") -> None:
         """`reason` says why this backend was chosen."""
         self.backend: Backend = backend
-        self.paths = paths
+        self.paths, self._reason = paths, reason
         self.name, self.workdir, self.mounts = paths.name, paths.workdir, paths.mounts
-        self._reason = reason
         self._host: LocalHost | None = None
 
     async def prepare(self) -> None:
@@ -92,7 +91,6 @@ class LocalSandbox:
         }
 
     def _gaps(self) -> list[str]:
-        """What this backend cannot do, for people."""
         gaps = []
         if self.backend == "landlock":
             gaps = [

@@ -43,12 +43,8 @@ _MAX_SLUG = 32
 _PROCESS = re.compile(r"run-(\d+)-(\d+)-[0-9a-f]+")
 _LOOK_S = 1.0
 """Seconds for which the list of existing secret paths is taken to be true."""
-_RESOLVER = (
-    "/run/systemd/resolve/stub-resolv.conf",
-    "/run/systemd/resolve/resolv.conf",
-    "/run/resolvconf/resolv.conf",
-    "/run/NetworkManager/resolv.conf",
-)
+_RESOLVER = """/run/systemd/resolve/stub-resolv.conf /run/systemd/resolve/resolv.conf
+    /run/resolvconf/resolv.conf /run/NetworkManager/resolv.conf"""
 _LOCAL_NAMES = re.compile(
     "HOME|PATH|TE?MP(DIR)?|USER|LOGNAME|SHELL|(OLD)?PWD|(WAYLAND_)?DISPLAY|XAUTHORITY|CARGO_HOME|"
     "RUSTUP_HOME|GO(MOD)?CACHE|GOPATH|(PIP|UV)_CACHE_DIR|npm_config_cache|VIRTUAL_ENV|NODE_PATH|"
@@ -83,12 +79,11 @@ def sweep(root: str) -> list[str]:
     """The directories of processes that still run; those of others are removed."""
     running: list[str] = []
     for name in glob("run-*", root_dir=root):
-        if (own := _PROCESS.fullmatch(name)) is None:
-            continue
-        found = look(int(own[1]))
-        if found is not None and found.started == int(own[2]):
+        own = _PROCESS.fullmatch(name)
+        found = look(int(own[1])) if own else None
+        if own and found is not None and found.started == int(own[2]):
             running.append(name)
-        else:
+        elif own:
             shutil.rmtree(os.path.join(root, name), ignore_errors=True)
     return running
 
@@ -124,11 +119,8 @@ class SandboxPaths:
         self, settings: Settings, context: SandboxContext, scope: str, backend: str = "host"
     ) -> None:
         """`scope` is the key of what shares private directories."""
-        self.settings = settings
-        self.context = context
-        self.scope = scope
-        self.name = slug_of(scope)
-        self.backend = backend
+        self.settings, self.context, self.backend = settings, context, backend
+        self.scope, self.name = scope, slug_of(scope)
         self.workspace = os.path.realpath(context.workspace)
         self.state = os.path.realpath(context.state)
         self.access = settings.access()
@@ -203,7 +195,7 @@ class SandboxPaths:
             self._secrets = secret_paths(self.context.homes, self.state, settings)
             self._looked = now
         readable = [mount.source for mount in self.mounts if not mount.writable]
-        readable += (*self.context.homes, *_RESOLVER, *grants.read)
+        readable += (*self.context.homes, *_RESOLVER.split(), *grants.read)
         writable = [mount.source for mount in self.mounts if mount.writable]
         hidden = (*self._secrets, *((self.workspace,) if self.access == "none" else ()))
         keep: tuple[str, ...] = ()
@@ -296,8 +288,7 @@ class MountedFiles:
 
     def __init__(self, files: SearchableFiles, mounts: Sequence[Mount]) -> None:
         """`files` keeps every path within the mounts, wherever its links lead."""
-        self._files = files
-        self._mounts = tuple(mounts)
+        self._files, self._mounts = files, tuple(mounts)
 
     def open(self, path: str) -> AbstractAsyncContextManager[File]:
         return self._files.open(self._here(path))

@@ -23,16 +23,7 @@ from clawkit.fs.containment import O_PATH
 from clawkit.fs.protected_files import GIT_DIRS, fold
 from clawkit.fs.roots import is_below, look, opened, version_of
 from clawkit.fs.staged_file import put_new, temp_name
-from clawkit.sandbox.protected_walk import (
-    BARE,
-    Identity,
-    Look,
-    Node,
-    Walk,
-    identify,
-    is_settled,
-    parent_of,
-)
+from clawkit.sandbox.protected_walk import BARE, Look, Node, Walk, identify, is_settled, parent_of
 from clawkit.store import private_dir
 from clawkit.text import printable
 
@@ -83,16 +74,15 @@ class ProtectedFiles:
         user = os.path.realpath(home) if home else ""
         self._walk = Walk(self._root, user, skip=os.path.realpath(aside), own=own)
         self._aside = aside
-        self._lock = threading.Lock()
-        self._running = 0
+        self._lock, self._running = threading.Lock(), 0
         self._saved: dict[str, Saved] = {}
-        self._held: dict[str, Identity] = {}
+        self._held: dict[str, tuple[int, int]] = {}
         self._gone: dict[str, None] = {}
         """What went away during a command together with the directory that it is about. It is not
         restored, but has to be as it was when a command makes it again."""
         self._owed: set[str] = set()
         """What could not be restored yet."""
-        self._named: set[tuple[str, Identity]] = set()
+        self._named: set[tuple[str, tuple[int, int]]] = set()
         self._is_complete, self._started = True, 0
 
     def find(self, *, prevented: bool = False) -> ProtectedPaths:
@@ -100,7 +90,7 @@ class ProtectedFiles:
         until the next call; all else is restored as without."""
         with self._lock:
             seen = self._look()
-            files: dict[str, Identity] = {}
+            files: dict[str, tuple[int, int]] = {}
             folders: dict[str, Node] = {}
             for path, node in sorted(seen.nodes.items(), key=lambda each: _parts(each[0])):
                 is_file = stat.S_ISREG(node.info.st_mode)

@@ -134,10 +134,7 @@ class Walk:
     def __init__(self, root: str, home: str, *, skip: str, own: Sequence[str] = ()) -> None:
         """All resolved; `home` only matters when it is the root or below it, and what is in `skip`
         does not. `own` are files and directories of clawkit, which need not exist."""
-        self._root = root
-        self._own = own
-        self._home = home
-        self._skip = skip
+        self._root, self._home, self._skip, self._own = root, home, skip, own
         self._known: dict[str, _Listing] = {}
 
     def look(self, also: Iterable[tuple[str, Node]] = ()) -> Look:

@@ -36,6 +36,7 @@ from clawkit.text import printable
 if TYPE_CHECKING:
     from clawkit.fs.protocols import Start
 
+_GAP = "commands can do all that the account on the other machine can: network, files, processes"
 _CLOSE_S = 10.0
 _MAX_SIDE = 65_535
 _MAX_LEFT, _MAX_REPORTED = 1_000, 5
@@ -51,8 +52,7 @@ class SshRunning:
     pid = since = 0
 
     def __init__(self, link: Link, id_: str, launch: Launch, output: Spool) -> None:
-        self._link = link
-        self._id = id_
+        self._link, self._id = link, id_
         self._takes_input = launch.open_input or launch.size is not None
         self._started = time.monotonic()
         self._writing = asyncio.Lock()
@@ -130,8 +130,7 @@ class SshHost:
     name = "sandbox"
 
     def __init__(self, sandbox: SshSandbox, spool_dir: str) -> None:
-        self._sandbox = sandbox
-        self._spool_dir = spool_dir
+        self._sandbox, self._spool_dir = sandbox, spool_dir
         self._running: dict[str, SshRunning] = {}
 
     @property
@@ -309,10 +308,7 @@ class SshSandbox:
             "network": "full",
             "connected": self.link is not None and self.link.is_open,
             "conflicts": sorted(map(": ".join, self._conflicts | self._uncopied)),
-            "gaps": [
-                "commands can do what the account on the other machine can: its network, files and "
-                "processes"
-            ],
+            "gaps": [_GAP],
         }
 
     async def list(self) -> Sequence[Instance]:
@@ -366,11 +362,9 @@ class SyncedDirectory:
     def __init__(self, root: str, tree: str, state: str, protection: Protection) -> None:
         """`tree` is what the other side calls its copy; `state` is the file that remembers what
         both held last. Without one, changes are only copied there, and those made there undone."""
-        self._root = root
-        self._tree = tree
+        self._root, self._tree, self._state = root, tree, state
         # The directory may itself lie in clawkit's own, but nothing else of that gets there.
         self._protection = protection._replace(open=(*protection.open, root))
-        self._state = state
         self._mirror = Mirror(root, protection.own)
         self._link: Link | None = None
         self._base: dict[str, Entry] = {}

@@ -71,6 +71,8 @@ try:
     for path, text in {files!r}.items():
         path = os.path.join(lib, path)
         os.makedirs(os.path.dirname(path), exist_ok=True)
+        if os.path.exists(path) and open(path, "rb").read() == text.encode():
+            continue  # it keeps its bytecode
         new = "%s.%d" % (path, os.getpid())
         with open(new, "w", encoding="utf-8") as file:
             file.write(text)
@@ -192,8 +194,7 @@ class Link:
         self._reader, self._writer = process.stdout, process.stdin
         self._shown = shown
         self._waiting: dict[int, asyncio.Future[tuple[Any, bytes]]] = {}
-        self._number, self._why = 0, ""
-        self._closed = False
+        self._number, self._why, self._closed = 0, "", False
         self._tasks: list[asyncio.Task[None]] = []
         self.lost: asyncio.Future[None] = self.loop.create_future()
         """Done when the connection is gone."""

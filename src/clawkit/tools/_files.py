@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from clawkit.core.approval import Ask
 from clawkit.core.context import Context
+from clawkit.core.result import Result
 from clawkit.errors import ProtectedError, ToolAuthorizationError, ToolInputError
 from clawkit.fs.protocols import Change, Changed, FileSystem, Found, Names, Stopped
 from clawkit.fs.read_versions import ReadVersions
@@ -80,50 +81,33 @@ def _question(error: ProtectedError) -> Ask:
     )
 
 
-def describe_problems(ctx: Context, problems: Problems) -> str:
-    """The problems as lines for the model; empty when there are none."""
-    if not problems.found:
-        return ""
-    lines = [
-        f"{_short(ctx, each.place)}:{each.line}:{each.column}: {each.severity}: {each.message}"
-        + (f" [{each.code}]" if each.code else "")
-        for each in problems.found[:MAX_PROBLEMS]
-    ]
-    if (more := len(problems.found) - MAX_PROBLEMS) > 0:
-        lines.append(f"and {more} more")
-    count = len(problems.found)
-    head = f"{count} new problem{'s' if count > 1 else ''} after this change:"
-    return "\n".join((head, *lines))
-
-
-def problem_details(ctx: Context, problems: Problems) -> Mapping[str, Any]:
-    """The problems for programs; empty when no language server had a word to say."""
-    if not problems.servers and not problems.late:
-        return {}
-    found = [
-        {
-            "path": _short(ctx, each.place),
-            "line": each.line,
-            "column": each.column,
-            "severity": each.severity,
-            "message": each.message,
-            "code": each.code,
-            "server": each.server,
-        }
-        for each in problems.found[:MAX_PROBLEMS]
-    ]
-    return {
-        "diagnostics": {
-            "problems": found,
+def report(
+    ctx: Context, problems: Problems, said: list[str], details: dict[str, Any], gap: str = "\n"
+) -> Result:
+    """The result of a change: what is said about it, and the problems after it."""
+    start = ctx.workspace.rstrip("/") + "/"
+    shown = [(each.place.removeprefix(start), each) for each in problems.found[:MAX_PROBLEMS]]
+    if count := len(problems.found):
+        lines = [
+            f"{path}:{each.line}:{each.column}: {each.severity}: {each.message}"
+            + (f" [{each.code}]" if each.code else "")
+            for path, each in shown
+        ]
+        if count > MAX_PROBLEMS:
+            lines.append(f"and {count - MAX_PROBLEMS} more")
+        head = f"{count} new problem{'s' if count > 1 else ''} after this change:"
+        said = [*said, "\n".join((head, *lines))]
+    if problems.servers or problems.late:
+        names = ("line", "column", "severity", "message", "code", "server")
+        details["diagnostics"] = {
+            "problems": [
+                {"path": path, **{name: getattr(each, name) for name in names}}
+                for path, each in shown
+            ],
             "servers": list(problems.servers),
             "late": list(problems.late),
         }
-    }
-
-
-def _short(ctx: Context, place: str) -> str:
-    """A place from the workspace, where it lies in it."""
-    return place.removeprefix(ctx.workspace.rstrip("/") + "/")
+    return Result.text(gap.join(filter(None, said)), **details)
 
 
 def check_characters(text: str, name: str) -> None:
