@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -9,7 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.contracts.exec_host import ExecHostContract, Ground
+import pytest_asyncio
+from tests.contracts.exec_host import ExecHostContract, Ground, Hand
 from tests.process.watching import alive
 from tests.sandbox.ssh_ground import open_ssh
 from tests.sandbox.sshd import Server, sshd
@@ -18,6 +20,7 @@ from clawkit.process.protocols import ExecHost, Launch
 from clawkit.sandbox.ssh import SshSandbox
 
 __all__ = ["sshd"]
+_numbers = itertools.count(1)
 _OWN = ("HOME", "PATH", "TMPDIR", "USER", "LOGNAME", "SHELL")
 
 
@@ -42,22 +45,42 @@ class SshGround:
             os.kill(pid, signal.SIGKILL)
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def sandbox(
+    tmp_path_factory: pytest.TempPathFactory, sshd: Server
+) -> AsyncIterator[SshSandbox]:
+    """One for all tests, which share a connection."""
+    place = tmp_path_factory.mktemp("ssh").resolve()
+    sandbox = open_ssh(sshd.settings(place / "root"), place, access="none")
+    await sandbox.prepare()
+    yield sandbox
+    await sandbox.close()
+
+
+@pytest.mark.asyncio(loop_scope="module")
 class TestSshHost(ExecHostContract):
     # The other machine answers, and has no pyte.
     cursor = b"<1\\;1>"
 
-    @pytest.fixture
-    async def ground(self, tmp_path: Path, sshd: Server) -> AsyncIterator[Ground]:
-        sandbox = open_ssh(sshd.settings(tmp_path.resolve() / "root"), tmp_path, access="none")
-        await sandbox.prepare()
+    @pytest_asyncio.fixture(loop_scope="module")
+    async def ground(self, sandbox: SshSandbox) -> Ground:
+        for file in Path(sandbox.workdir).iterdir():
+            if not file.is_dir():
+                file.unlink()
         # What the other machine sets by itself.
-        running = await sandbox.host().start(Launch("env -0", sandbox.workdir, {}), "test-env")
+        id_ = f"test-env-{next(_numbers)}"
+        running = await sandbox.host().start(Launch("env -0", sandbox.workdir, {}), id_)
         await running.wait()
         said = running.output.tail(100_000).decode().split("\0")
         found = dict(each.split("=", 1) for each in said if each)
         own = {name: found[name] for name in found if name in _OWN or name.startswith("XDG_")}
-        yield SshGround(sandbox, own)
-        await sandbox.close()
+        return SshGround(sandbox, own)
+
+    @pytest_asyncio.fixture(loop_scope="module")
+    async def hand(self, ground: Ground) -> AsyncIterator[Hand]:
+        host = ground.open()
+        yield Hand(host, ground)
+        await host.close()
 
     @pytest.mark.skip(reason="the ssh sandbox ends its commands when clawkit ends")
     async def test_a_detached_command_lives_on(self) -> None:  # type: ignore[override]
