@@ -397,14 +397,14 @@ class Engine:
         """What its words mean, and what to do."""
         last = printable(said.strip().removesuffix("Run 'docker run --help' for more information"))
         last = last.strip()[-400:]
+        for words, meaning in _FAULTS.items():
+            if re.search(words, said, re.IGNORECASE | re.DOTALL):
+                return SandboxUnavailableError(f"{meaning.format(self.name)}, {_LEAVE} ({last})")
         if image and re.search("no such image|image not known|resolve", said, re.IGNORECASE):
             make = f"build or pull it, or change {KEY}.image"
             if image == STANDARD_IMAGE:
                 make = "build it with `clawkit sandbox build`"
             return SandboxUnavailableError(f"the image {image!r} does not exist; {make}")
-        for words, meaning in _FAULTS.items():
-            if re.search(words, said, re.IGNORECASE | re.DOTALL):
-                return SandboxUnavailableError(f"{meaning.format(self.name)}, {_LEAVE} ({last})")
         return SandboxUnavailableError(f"{self.name} failed: {last}")
 
 

@@ -48,10 +48,8 @@ async def commit(
     except ProtectedError as error:
         await ctx.ask(_question(error))
         if not all(ctx.permits(each.path) for each in changes):
-            raise ToolAuthorizationError(
-                "what the call would change is not what was approved any more; send it again",
-                reason="rule",
-            ) from None
+            why = "what the call would change is not what was approved any more; send it again"
+            raise ToolAuthorizationError(why, reason="rule") from None
         done = await files.change(changes, allowed=error.places)
     seen = ctx.use(ReadVersions)
     for each, changed in zip(changes, done, strict=True):
@@ -69,10 +67,8 @@ def _question(error: ProtectedError) -> Ask:
     """A yes is for what was shown, so every file is named."""
     places = sorted(error.places)
     if len(places) > MAX_PROTECTED:
-        raise ToolAuthorizationError(
-            f"{error}; at most {MAX_PROTECTED} such files can be approved at once",
-            reason="protected",
-        )
+        why = f"{error}; at most {MAX_PROTECTED} such files can be approved at once"
+        raise ToolAuthorizationError(why, reason="protected")
     return Ask(
         title=f"a change of {', '.join(map(repr, places))}",
         description=str(error),
@@ -115,10 +111,8 @@ def check_characters(text: str, name: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ToolInputError(
-            f"{name} has half a character ({text[error.start]!r}) at position {error.start}; send "
-            "whole characters"
-        ) from None
+        what = f"half a character ({text[error.start]!r}) at position {error.start}"
+        raise ToolInputError(f"{name} has {what}; send whole characters") from None
 
 
 def check_text(name: str, *texts: str) -> None:

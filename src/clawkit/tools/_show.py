@@ -76,9 +76,8 @@ async def show_file(path: str, params: Params, ctx: Context, *notes: str) -> Res
     async with ctx.use(FileSystem).open(path) as file:
         head = await file.read(CHUNK, 0)
         ctx.use(ReadVersions).note(file.place, file.info, head if len(head) < CHUNK else None)
-        wish = Wish(
-            path, params.offset, params.limit, params.cursor, ctx.scope.context_window, notes
-        )
+        window = ctx.scope.context_window
+        wish = Wish(path, params.offset, params.limit, params.cursor, window, notes)
         if is_env_file(path) or is_env_file(file.place):
             return await _show_settings(file, wish, params, ctx)
         if params.format == "hex" and KEY.encode() in head:
@@ -192,9 +191,8 @@ async def show_hex(file: File, head: bytes, wish: Wish) -> Result:
     page = Page("\n".join(lines), len(lines), (following, 0) if goes_on else None, total)
     notes = [*wish.notes, *(["16 bytes per line"] if goes_on else [])]
     notes += _position(page, Want(wish.offset, 0, count, 0), size)
-    return Result.text(
-        with_notes(page.text, notes), path=wish.path, kind="hex", **_facts(page, size)
-    )
+    text = with_notes(page.text, notes)
+    return Result.text(text, path=wish.path, kind="hex", **_facts(page, size))
 
 
 def page_bytes(context_window: int | None, *, joined: bool = True) -> int:

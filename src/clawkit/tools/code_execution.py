@@ -181,14 +181,10 @@ async def execute(params: Params, ctx: Context, settings: Exec) -> Result:
     _check(params)
     interpreters, owner = ctx.use(Interpreters), owner_of(ctx.scope)
     if params.reset and not params.code.strip():
-        was_there = await interpreters.reset(owner, params.language)
+        language, was_there = params.language, await interpreters.reset(owner, params.language)
         said = "its variables are gone" if was_there else "nothing was kept"
-        return Result.text(
-            f"Interpreter reset ({params.language}): {said}. The next call starts a fresh one.",
-            status="completed",
-            language=params.language,
-            reset=was_there,
-        )
+        said = f"Interpreter reset ({language}): {said}. The next call starts a fresh one."
+        return Result.text(said, status="completed", language=language, reset=was_there)
     request = await _request(params, ctx, settings)
     # Every call is asked for anew, because every call is another program: the interpreter's own
     # command line says nothing about it.
@@ -201,20 +197,16 @@ async def execute(params: Params, ctx: Context, settings: Exec) -> Result:
 
 def _check(params: Params) -> None:
     if params.task:
-        raise ToolInputError(
-            "task: no remote provider is configured in this build, so a task cannot be handed "
-            "over; write the code yourself and send it as code"
-        )
+        why = "task: no remote provider is configured in this build, so tasks cannot be handed over"
+        raise ToolInputError(f"{why}; write the code yourself and send it as code")
     if not params.code.strip() and not params.reset:
         raise ToolInputError("code: is empty; send the code to run")
     if "\0" in params.code:
         raise ToolInputError("code: contains a NUL character; write it as an escape, such as \\0")
     size = len(encode("code", params.code, "; write it as an escape"))
     if size > MAX_CODE:
-        raise ToolInputError(
-            f"code: has {size:,} bytes, {MAX_CODE:,} are possible; write it to a file in the "
-            "workspace and import that"
-        )
+        why = f"code: has {size:,} bytes, {MAX_CODE:,} are possible"
+        raise ToolInputError(f"{why}; write it to a file in the workspace and import that")
 
 
 async def _request(params: Params, ctx: Context, settings: Exec) -> Request:

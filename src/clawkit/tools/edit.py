@@ -81,12 +81,8 @@ async def execute(params: Params, ctx: Context) -> Result:
 
         outcome = await in_thread(partial(apply, text, edits, path=params.path, show=show))
     if not outcome.found:
-        return Result.text(
-            f"the edit would not change {params.path!r}; nothing was written",
-            changed=False,
-            path=params.path,
-            edits=len(edits),
-        )
+        said = f"the edit would not change {params.path!r}; nothing was written"
+        return Result.text(said, changed=False, path=params.path, edits=len(edits))
     if any(may_have_masks(edit.new) for edit in edits):
         await refuse_masks(text, outcome.text, redactor, path=params.path, env=env)
     diff = diff_pieces(text, outcome.text, [each.piece for each in outcome.found], show)
@@ -133,10 +129,9 @@ async def _read(
     try:
         async with files.open(path) as file:
             if file.info.size > MAX_BYTES:
-                raise ToolInputError(
-                    f"{path!r} has {human_size(file.info.size)}, too much for edit (at most "
-                    f"{human_size(MAX_BYTES)}); change it with a program"
-                )
+                size, most = human_size(file.info.size), human_size(MAX_BYTES)
+                why = f"{path!r} has {size}, too much for edit (at most {most})"
+                raise ToolInputError(f"{why}; change it with a program")
             return file.place, file.info, await read_all(file, MAX_BYTES)
     except NotFoundError as error:
         if any(edit.old for edit in edits):

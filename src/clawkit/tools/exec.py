@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Annotated, NamedTuple
 
@@ -231,11 +231,8 @@ def _check(params: Params) -> None:
 
 
 def _warn_ignored(params: Params) -> list[str]:
-    given = {
-        "background": params.background,
-        "yieldMs": params.yield_ms is not None,
-        "detach": params.detach,
-    }
+    has_yield = params.yield_ms is not None
+    given = {"background": params.background, "yieldMs": has_yield, "detach": params.detach}
     names = " and ".join(name for name, is_given in given.items() if is_given)
     why = "ignored: without the process tool, commands run to completion"
     return [f"Warning: {names} {why}"] if names else []
@@ -278,8 +275,7 @@ async def _prepare(params: Params, ctx: Context, settings: Exec, *, background: 
     base = dict(await ctx.use(BaseEnvironment).variables())
     if params.pty:
         # Its terminal has a size of its own.
-        for name in ("COLUMNS", "LINES"):
-            base.pop(name, None)
+        base = {name: base[name] for name in base if name not in ("COLUMNS", "LINES")}
     timeout_s = settings.timeout_sec if params.timeout is None else params.timeout
     quiet = settings.no_output_timeout_sec
     detach = params.detach and background
@@ -307,6 +303,14 @@ def _look_at(cwd: str) -> str:
 
 
 def _request(params: Params, ctx: Context, launch: Launch, target: Target) -> Request:
+    # What a person should know, and approves with the command.
+    has_terminal = launch.size is not None
+    modes = {
+        "background": launch.open_input,
+        "detach": launch.detach,
+        "pty": has_terminal,
+        "stdin": has_terminal or (launch.open_input and not launch.detach),
+    }
     return Request(
         command=params.command,
         cwd=launch.cwd,
@@ -321,20 +325,8 @@ def _request(params: Params, ctx: Context, launch: Launch, target: Target) -> Re
         wanted=target.wanted,
         leaves=target.leaves,
         access=read_access(params.access, ctx) if target.wanted != "host" else NO_GRANTS,
-        modes=tuple(_modes(launch)),
+        modes=tuple(mode for mode, is_set in modes.items() if is_set),
     )
-
-
-def _modes(launch: Launch) -> Iterator[str]:
-    """What a person should know, and approves with the command."""
-    if launch.open_input:
-        yield "background"
-    if launch.detach:
-        yield "detach"
-    if launch.size is not None:
-        yield "pty"
-    if launch.size is not None or (launch.open_input and not launch.detach):
-        yield "stdin"
 
 
 async def _start(

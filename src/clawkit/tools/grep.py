@@ -38,11 +38,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
     pattern: Annotated[
         str,
-        doc(
-            "Regular expression to search for, in Rust's syntax",
-            min_length=1,
-            max_length=10_000,
-        ),
+        doc("Regular expression to search for, in Rust's syntax", min_length=1, max_length=10_000),
     ]
     path: Annotated[
         str, doc("File or directory to search; the workspace if left out", min_length=1)

@@ -222,9 +222,8 @@ async def _forget(commands: Commands, command: Command, *, even_if_running: bool
         raise ToolInputError(f"{command.id} {what}; kill stops it, remove stops and forgets it")
     await unbroken(commands.forget(command))
     ended = " It was running and has been stopped." if is_running else ""
-    return Result.text(
-        f"Forgot {command.id} and its output.{ended}", status="completed", sessionId=command.id
-    )
+    said = f"Forgot {command.id} and its output.{ended}"
+    return Result.text(said, status="completed", sessionId=command.id)
 
 
 def _resize(command: Command, params: Params) -> Result:

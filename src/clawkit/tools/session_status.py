@@ -81,9 +81,8 @@ def _find(wanted: str, here: Session, store: Sessions | None, sight: Sight, main
     if wanted.strip() in ("current", here.key, here.name) or (here.id and wanted == here.id):
         return here
     if store is None:
-        raise NotFoundError(
-            f"there is no session {one_line(wanted, 60)!r}; this one is {here.name!r}"
-        )
+        name = one_line(wanted, 60)
+        raise NotFoundError(f"there is no session {name!r}; this one is {here.name!r}")
     found = store.get(wanted, here.agent)
     if why := why_hidden(sight, here, found, store.descends, main):
         raise ToolAuthorizationError(f"the session {found.key!r} cannot be seen from here: {why}")
@@ -95,9 +94,8 @@ def _choose(
 ) -> Session:
     """The session after it was told to use another model."""
     if live is None or store is None:
-        raise ToolInputError(
-            "no agent is running here, so the model cannot be changed; leave out 'model'"
-        )
+        why = "no agent is running here, so the model cannot be changed"
+        raise ToolInputError(f"{why}; leave out 'model'")
     model = live.resolve_model(wanted)
     if not is_here:
         return store.set_model(session.id, model)
