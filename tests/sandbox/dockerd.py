@@ -22,7 +22,7 @@ from clawkit.config.sections.sandbox import Sandbox as Settings
 from clawkit.fs.local import LocalFileSystem
 from clawkit.process.protocols import Exit, Launch, Running
 from clawkit.sandbox.container import ContainerSandbox
-from clawkit.sandbox.container_settings import EngineName
+from clawkit.sandbox.engine import EngineName
 from clawkit.sandbox.paths import SandboxContext, SandboxPaths
 
 PATIENCE_S = 110.0
@@ -51,6 +51,9 @@ class Engine(NamedTuple):
         return done.stdout.decode()
 
 
+_engines: list[Engine] = []
+
+
 def find_dockerd() -> str:
     path = shutil.which("dockerd", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
     why = "" if path and os.geteuid() == 0 else "dockerd is not installed, or tests are not root"
@@ -63,7 +66,10 @@ def find_dockerd() -> str:
 
 @pytest.fixture(scope="session")
 def dockerd() -> Iterator[Engine]:
-    """Stopped after the tests, by its process."""
+    """One for all modules that import it. Stopped after the tests, by its process."""
+    if _engines:
+        yield _engines[0]
+        return
     program = find_dockerd()
     folder = Path(tempfile.mkdtemp(prefix="clawkit-docker-"))
     socket = folder / "socket"
@@ -80,6 +86,7 @@ def dockerd() -> Iterator[Engine]:
         engine = Engine(socket, process.pid)
         engine.call("import", "-", IMAGE, data=make_root(python=True))
         engine.call("import", "-", BARE, data=make_root(python=False))
+        _engines.append(engine)
         yield engine
         if ids := engine.call("ps", "-aq").split():
             engine.call("rm", "-f", *ids)

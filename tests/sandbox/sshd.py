@@ -47,6 +47,9 @@ class Server(NamedTuple):
         return Ssh(**(values | others))  # type: ignore[arg-type]
 
 
+_servers: list[Server] = []
+
+
 def find_sshd() -> str:
     path = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
     if path is None:
@@ -58,7 +61,10 @@ def find_sshd() -> str:
 
 @pytest.fixture(scope="session")
 def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Stopped after the tests, by its process."""
+    """One for all modules that import it. Stopped after the tests, by its process."""
+    if _servers:
+        yield _servers[0]
+        return
     program = find_sshd()
     folder = tmp_path_factory.mktemp("sshd")
     for name in ("host_key", "key", "bare_key", "other_key"):
@@ -96,6 +102,7 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             assert process.is_running, (folder / "log").read_text()
             assert time.monotonic() < end, "sshd does not start"
             time.sleep(0.02)
-        yield Server(folder, port, process.pid)
+        _servers.append(Server(folder, port, process.pid))
+        yield _servers[0]
     finally:
         process.stop(PATIENCE_S)

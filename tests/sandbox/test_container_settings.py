@@ -11,7 +11,7 @@ import pytest
 
 from clawkit.config.sections.sandbox import Docker, Ulimit
 from clawkit.sandbox import engine
-from clawkit.sandbox.container_settings import (
+from clawkit.sandbox.engine import (
     EngineName,
     Place,
     Plan,
@@ -160,10 +160,10 @@ def test_every_setting_becomes_an_argument(place: Path) -> None:
         ("ulimits", {"nofile": "many"}, "is invalid"),
         ("ulimits", {"nofile": Ulimit()}, "is invalid"),
         ("ulimits", {"no file": 1}, "is invalid"),
-        ("tmpfs", ["tmp"], "cannot be kept in memory"),
-        ("tmpfs", ["/"], "cannot be kept in memory"),
-        ("tmpfs", ["/workspace"], "cannot be kept in memory"),
-        ("tmpfs", ["/.clawkit/code"], "cannot be kept in memory"),
+        ("tmpfs", ["tmp"], "cannot be used; use an absolute path like /tmp"),
+        ("tmpfs", ["/"], "cannot be used; use an absolute path like /tmp"),
+        ("tmpfs", ["/workspace"], "cannot be used; use an absolute path like /tmp"),
+        ("tmpfs", ["/.clawkit/code"], "cannot be used; use an absolute path like /tmp"),
         ("tmpfs", ["/tmp:size=1m --privileged"], "is invalid"),
         ("workdir", "relative", "absolute path"),
         ("workdir", "/", "absolute path"),
@@ -222,10 +222,10 @@ def test_what_would_open_the_container_is_refused(
         ("PLACE/ws/data:/workspace", "kept for the workspace"),
         ("PLACE/ws/data:/workspace/x", "kept for the workspace"),
         ("PLACE/ws/data:/agent", "kept for the workspace"),
-        ("PLACE/ws/data:/", "nothing can be mounted"),
-        ("PLACE/ws/data:/.clawkit/code", "nothing can be mounted"),
-        ("PLACE/ws/data:/proc/x", "nothing can be mounted"),
-        ("PLACE/ws/data:/run/podman-init", "nothing can be mounted"),
+        ("PLACE/ws/data:/", "cannot be used; use an absolute path"),
+        ("PLACE/ws/data:/.clawkit/code", "cannot be used; use an absolute path"),
+        ("PLACE/ws/data:/proc/x", "cannot be used; use an absolute path"),
+        ("PLACE/ws/data:/run/podman-init", "cannot be used; use an absolute path"),
         ("PLACE/ws/missing:/data", "does not exist"),
     ],
 )

@@ -56,7 +56,7 @@ async def test_a_missing_program_is_named(tmp_path: Path) -> None:
 
 async def test_calls_end_in_time_and_their_output_is_bounded(tmp_path: Path) -> None:
     slow = Engine("docker", write_program(tmp_path, "exec sleep 60"))
-    with pytest.raises(SandboxUnavailableError, match="did not end within"):
+    with pytest.raises(SandboxUnavailableError, match="did not finish within"):
         await slow.call("ps", timeout_s=0.1)
     text = "head -c 300000 /dev/zero | tr '\\0' x >&2; echo out; echo end >&2"
     done = await Engine("docker", write_program(tmp_path, text)).call("ps")

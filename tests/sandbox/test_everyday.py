@@ -106,7 +106,7 @@ async def test_a_configuration_in_the_workspace_stays_as_it_is(
             "mv clawkit.json5 other && touch clawkit.json5",
             "cp a.txt new && mv new clawkit.json5",
         ):
-            result = await kit.call("exec", {"command": command})
+            result = await kit.call("exec", {"command": command, "yieldMs": 120_000})
             assert config.read_text(encoding="utf-8") == text, result.as_text()
 
 

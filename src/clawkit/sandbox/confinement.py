@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import platform
+import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -37,19 +38,11 @@ _PRUNING_S = 5.0
 """Seconds that the end of a run waits for a round."""
 _TEMPORARY = ("TMPDIR", "TMP", "TEMP")
 _SSH_AGENT = "SSH_AUTH_SOCK"
-_SYSTEM_DIRS = frozenset(
-    (
-        *("/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/opt", "/proc", "/run"),
-        *("/sbin", "/sys", "/usr", "/var"),
-    )
-)
+_SYSTEM_DIRS = re.compile("/(bin|boot|dev|etc|home|lib|lib64|opt|proc|run|sbin|sys|usr|var)?")
 _ELSEWHERE = ("openshell", "crabbox")
 """Backends of other programs, whose settings load."""
-_NAMESPACE_SETTINGS = (
-    "/proc/sys/user/max_user_namespaces",
-    "/proc/sys/kernel/unprivileged_userns_clone",
-    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
-)
+_NAMESPACE_SETTINGS = """user/max_user_namespaces kernel/unprivileged_userns_clone
+    kernel/apparmor_restrict_unprivileged_userns"""
 """What administrators switch namespaces off with."""
 log = logging.getLogger(__name__)
 
@@ -79,6 +72,8 @@ class Confinement:
         self.settings = settings
         self._context = context
         self._is_on = settings.is_on(context.session)
+        self.is_required = settings.is_required(context.session)
+        """Whether commands run in a sandbox or not at all."""
         self._pruning: asyncio.Task[None] | None = None
 
     @functools.cached_property
@@ -87,11 +82,6 @@ class Confinement:
         if not self._is_on:
             return Choice(None, f"sandbox.mode is {self.settings.mode!r}")
         return choose(self.settings, workspace=self._context.workspace, state=self._context.state)
-
-    @property
-    def is_required(self) -> bool:
-        """Whether commands run in a sandbox or not at all."""
-        return self.settings.is_required(self._context.session)
 
     @property
     def problem(self) -> str:
@@ -108,11 +98,9 @@ class Confinement:
         if not self._is_on:
             # Without a sandbox there is no other workspace than the agent's own.
             settings = structs.replace(settings, workspace_access="rw")
+        scope = settings.scope if settings.mode != "auto" else "agent"
         key = scope_key(
-            settings.scope if settings.mode != "auto" else "agent",
-            agent=context.agent,
-            session=context.session,
-            workspace=context.workspace,
+            scope, agent=context.agent, session=context.session, workspace=context.workspace
         )
         return SandboxPaths(settings, context, key, self.choice.backend or "host")
 
@@ -125,7 +113,7 @@ class Confinement:
         if backend == "ssh":
             from clawkit.sandbox.ssh import SshSandbox
 
-            return SshSandbox(self.paths)
+            return SshSandbox(self.paths, reason)
         if backend == "docker" or backend == "podman":
             from clawkit.sandbox.container import ContainerSandbox
 
@@ -134,11 +122,9 @@ class Confinement:
 
     def workspace(self) -> str:
         """The directory of this machine that a sandboxed session works in."""
-        for mount in self.sandbox.mounts:
-            if mount.target == self.sandbox.workdir:
-                self.paths.get_ready()
-                return mount.source
-        return self._context.workspace
+        self.paths.get_ready()
+        mounts, workdir = self.sandbox.mounts, self.sandbox.workdir
+        return next(mount.source for mount in mounts if mount.target == workdir)
 
     @property
     def project(self) -> str:
@@ -197,7 +183,6 @@ class Confinement:
         return self.paths.guard
 
     async def _prune(self) -> None:
-        """Remove unused sandboxes, unless another run did so lately."""
         settings = self.settings.prune
         idle_s, age_s = settings.idle_hours * 3600, settings.max_age_days * 86_400
         try:
@@ -239,10 +224,8 @@ def why_unusable(settings: Settings, choice: Choice) -> str:
     if choice.backend or (settings.mode == "auto" and settings.backend == "auto"):
         return ""
     key = "mode" if settings.backend == "auto" else "backend"
-    return (
-        f"the configured sandbox cannot be used: {choice.reason}. Fix that, or set "
-        f"agents.defaults.sandbox.{key} to 'auto', or the mode to 'off'"
-    )
+    how = f"Fix that, or set agents.defaults.sandbox.{key} to 'auto', or the mode to 'off'"
+    return f"the configured sandbox cannot be used: {choice.reason}. {how}"
 
 
 def choose(settings: Settings, *, workspace: str, state: str) -> Choice:
@@ -255,22 +238,19 @@ def choose(settings: Settings, *, workspace: str, state: str) -> Choice:
 
         if why := why_not(named):
             return Choice(None, why)
-    if settings.access() == "rw" and os.path.realpath(workspace) in _SYSTEM_DIRS:
-        return Choice(
-            None, f"the workspace is {workspace!r}, and commands could change the system in it"
-        )
-    if named != "auto":
-        why = ""
-        if named == "bwrap":
-            why = why_no_bwrap(state, workspace)
-        elif named == "landlock":
-            why = why_no_landlock(settings, workspace)
-        return Choice(None, f"{named}: {why}") if why else Choice(named, "sandbox.backend names it")
-    if not (no_bwrap := why_no_bwrap(state, workspace)):
+    if settings.access() == "rw" and _SYSTEM_DIRS.fullmatch(os.path.realpath(workspace)):
+        why = f"the workspace is {workspace!r}, and commands could change the system in it"
+        return Choice(None, why)
+    no_bwrap = why_no_bwrap(state, workspace) if named in ("auto", "bwrap") else ""
+    if named == "auto" and not no_bwrap:
         return Choice("bwrap", "it is the strongest that works here")
-    if not (no_landlock := why_no_landlock(settings, workspace)):
+    no_landlock = why_no_landlock(settings, workspace) if named in ("auto", "landlock") else ""
+    if named == "auto" and not no_landlock:
         return Choice("landlock", f"bwrap: {no_bwrap}")
-    return Choice(None, f"bwrap: {no_bwrap}; landlock: {no_landlock}")
+    reasons = {"bwrap": no_bwrap, "landlock": no_landlock}
+    if problem := "; ".join(f"{name}: {why}" for name, why in reasons.items() if why):
+        return Choice(None, problem)
+    return Choice(named, "sandbox.backend names it")
 
 
 def why_no_landlock(settings: Settings, workspace: str) -> str:
@@ -282,10 +262,8 @@ def why_no_landlock(settings: Settings, workspace: str) -> str:
     if settings.network == "allowlist":
         return "it cannot tell hosts apart, and sandbox.network is 'allowlist'"
     if settings.access() == "rw" and own_code((workspace,)):
-        return (
-            "clawkit itself is installed in the workspace, and Landlock could not keep commands "
-            "from changing it; install clawkit elsewhere, or bubblewrap"
-        )
+        why = "clawkit itself is installed in the workspace, where commands could change it"
+        return f"{why}; install clawkit elsewhere, or bubblewrap"
     return ""
 
 
@@ -307,8 +285,8 @@ def _probe_bwrap(state: str) -> str:
         return bwrap.why_not()
     info = os.stat(program)
     key = [program, info.st_mtime_ns, info.st_size, platform.release(), os.geteuid()]
-    for name in _NAMESPACE_SETTINGS:
-        with suppress(OSError), open(name, encoding="ascii") as setting:
+    for name in _NAMESPACE_SETTINGS.split():
+        with suppress(OSError), open(f"/proc/sys/{name}", encoding="ascii") as setting:
             key.append(setting.read(32).strip())
     file = os.path.join(state, "cache", "bwrap.json")
     with suppress(OSError, ValueError, TypeError, LookupError), open(file, "rb") as known:

@@ -29,14 +29,14 @@ from msgspec import structs
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError
 from clawkit.process.environ import DEFAULT_PATH
-from clawkit.process.local_host import LocalHost, LocalRunning
+from clawkit.process.local_host import LocalRunning
 from clawkit.process.process_table import look
 from clawkit.process.protocols import Launch
 from clawkit.process.spawn_client import Server, SpawnClient
-from clawkit.sandbox import container_settings as made_with
-from clawkit.sandbox.container_settings import CODE, LINK, PACKAGE, EngineName, Plan
-from clawkit.sandbox.engine import Engine, end, finish
+from clawkit.sandbox import engine as engines
+from clawkit.sandbox.engine import CODE, LINK, PACKAGE, Engine, EngineName, Plan, end, finish
 from clawkit.sandbox.hidden_paths import secret_paths
+from clawkit.sandbox.local import DENIED_READABLE, WHILE_RUNNING, SandboxHost
 from clawkit.sandbox.paths import (
     MountedFiles,
     SandboxPaths,
@@ -46,7 +46,7 @@ from clawkit.sandbox.paths import (
     sweep,
     to_inside,
 )
-from clawkit.sandbox.protocols import Instance, Mount, SandboxUnavailableError
+from clawkit.sandbox.protocols import Instance, Mount, SandboxUnavailableError, check_elsewhere
 from clawkit.store import private_dir, write_atomic
 
 _RECENT_S = 300.0
@@ -54,6 +54,7 @@ _SETUP_S, _START_S = 900.0, 120.0
 _LOCK_POLL_S, _END_POLL_S = 0.02, 0.005
 _OWN_PROCESSES = 2
 """In a container where nothing runs: its first process and what keeps it there."""
+_NEEDS = "it needs python3 3.10 or newer; `clawkit sandbox build` makes the standard image"
 _RECREATE = "run `clawkit sandbox recreate`"
 # A module has bytecode; a program that is started by its path is compiled each time.
 _BOOT = f"""import sys; sys.path.insert(0, {os.path.dirname(CODE)!r})
@@ -76,9 +77,9 @@ class ContainerInfo(msgspec.Struct, rename="pascal"):
     state: _State
     config: _Config
 
-    @property
-    def labels(self) -> dict[str, str]:
-        return self.config.labels or {}
+    def label(self, name: str, default: str = "") -> str:
+        """One of those that clawkit gave it."""
+        return (self.config.labels or {}).get(f"clawkit.{name}", default)
 
 
 class ContainerSandbox:
@@ -94,23 +95,23 @@ class ContainerSandbox:
         self.settings = paths.settings.docker
         self.engine = Engine(backend, program)
         slug = slug_of(f"{paths.scope}@{paths.state}")
-        self.name = made_with.make_name(self.settings.container_prefix, slug)
-        self.image = made_with.check_image(self.settings.image)
+        self.name = engines.make_name(self.settings.container_prefix, slug)
+        self.image = engines.check_image(self.settings.image)
         self._state = os.path.join(paths.state, "containers")
         self._root = os.path.join(self._state, self.name)
         self._mark = process_dir(self._root)
+        self.link_dir = os.path.join(self._root, "link")
+        """Where servers in the container find a socket of ours."""
         self._hint = ""
         self._host = ContainerHost(self, paths)
 
     @functools.cached_property
     def plan(self) -> Plan:
         """The container as it is to be. Makes private directories; blocks."""
-        paths, network = self._paths, self._paths.settings.network
+        paths, network = self._paths, str(self._paths.settings.network)
         if network == "allowlist":
-            raise SandboxUnavailableError(
-                f"{self.backend} cannot tell hosts apart; set agents.defaults.sandbox.network to "
-                "'none' or 'full', or use the backend bwrap"
-            )
+            why = f"{self.backend} cannot tell hosts apart; set agents.defaults.sandbox.network to"
+            raise SandboxUnavailableError(f"{why} 'none' or 'full', or use the backend bwrap")
         try:
             paths.get_ready()
             folder, owner = os.path.realpath(paths.workdir), os.stat(paths.workspace)
@@ -126,19 +127,10 @@ class ContainerSandbox:
             raise SandboxUnavailableError(f"the sandbox cannot use {why}") from None
         homes = paths.context.homes
         hidden = secret_paths(homes, paths.state, paths.settings)
-        place = made_with.Place(paths.workspace, paths.access, folder, self.link_dir, hidden, homes)
-        return made_with.make_plan(
-            self.backend,
-            self.settings,
-            place,
-            network="bridge" if network == "full" else "none",
-            user=f"{owner.st_uid}:{owner.st_gid}",
-        )
-
-    @property
-    def link_dir(self) -> str:
-        """Where servers in the container find a socket of ours."""
-        return os.path.join(self._root, "link")
+        place = engines.Place(paths.workspace, paths.access, folder, self.link_dir, hidden, homes)
+        network = "bridge" if network == "full" else "none"
+        user = f"{owner.st_uid}:{owner.st_gid}"
+        return engines.make_plan(self.backend, self.settings, place, network=network, user=user)
 
     @property
     def workdir(self) -> str:
@@ -159,9 +151,7 @@ class ContainerSandbox:
 
     def describe(self) -> Mapping[str, Any]:
         return {
-            "backend": self.backend,
-            "reason": self._reason,
-            **self._paths.describe(self.workdir, self.mounts),
+            **self._paths.describe(self, self._reason),
             "container": self.name,
             "image": self.image,
             "user": self.plan.user,
@@ -172,26 +162,24 @@ class ContainerSandbox:
         }
 
     def _gaps(self) -> list[str]:
-        """What a container does not prevent, for people."""
-        access = self._paths.access
-        gaps = {
-            "commands can fill the disk that the workspace is on": True,
-            "commands can fill the memory, unless docker.memory is set": not self.settings.memory,
-            "protected files can be changed while a command runs; that is reverted at its end": (
-                access == "rw"
-            ),
-            "files that tools.rules denies to the file tools can be read by commands": (
-                access != "none"
-            ),
-            "commands can reach every host on their network": self.plan.network != "none",
-        }
-        return [words for words, is_so in gaps.items() if is_so]
+        gaps = ["commands can fill the disk that the workspace is on"]
+        if not self.settings.memory:
+            gaps.append("commands can fill the memory, unless docker.memory is set")
+        if self._paths.access == "rw":
+            gaps.append(WHILE_RUNNING)
+        if self._paths.access != "none":
+            gaps.append(DENIED_READABLE)
+        if self.plan.network != "none":
+            gaps.append("commands can reach every host on their network")
+        return gaps
 
     async def ensure(self) -> None:
         """Have the container run as the settings want it. Raises `SandboxUnavailableError`."""
         await in_thread(lambda: self.plan)
         async with self._locked():
-            found = await self._find() if _read(self._path("made")) else None
+            inspect, was_made = ("inspect", "--type=container"), _read(self._path("made"))
+            said = await self.engine.try_on(self.name, *inspect) if was_made else ""
+            found = _read_found(said)[0] if said else None
             if found is not None and not self._is_kept(found):
                 await self._discard(self.name)
                 found = None
@@ -226,26 +214,18 @@ class ContainerSandbox:
         finally:
             os.close(lock)
 
-    async def _find(self) -> ContainerInfo | None:
-        done = await self.engine.call("inspect", "--type=container", self.name)
-        if done.code and "no such" not in done.said.lower():
-            raise self.engine.explain(done.said)
-        return None if done.code else _read_found(done.out)[0]
-
     def _is_kept(self, found: ContainerInfo) -> bool:
         """Whether a container can go on. Raises when it must not be replaced just now."""
         self._hint = ""
         if found.id != _read(self._path("made")):
             return False  # it was never finished
-        if found.labels.get("clawkit.configHash") == self.plan.config_hash:
+        if found.label("configHash") == self.plan.config_hash:
             return True
         if time.time() - _time_of(self._path("used")) > _RECENT_S and not self._others(self.name):
             return False
-        if found.labels.get("clawkit.mountHash") != self.plan.mount_hash:
-            raise SandboxUnavailableError(
-                f"the mounts of the container {self.name!r} have changed in the settings, and it "
-                f"was used just now; {_RECREATE}"
-            )
+        if found.label("mountHash") != self.plan.mount_hash:
+            what = f"the mounts of the container {self.name!r} have changed in the settings"
+            raise SandboxUnavailableError(f"{what}, and it was used just now; {_RECREATE}")
         self._hint = f"the container was made with other settings; to use them, {_RECREATE}"
         return True
 
@@ -276,22 +256,19 @@ class ContainerSandbox:
         try:
             if done.code:
                 raise self.engine.explain(done.said, self.image)
-            await self._set_up()
+            given = self.settings.setup_command or ""
+            text = given if isinstance(given, str) else "\n".join(given)
+            shell = ("exec", self.name, "/bin/sh", "-lc", text)
+            if text and (ran := await self.engine.call(*shell, timeout_s=_SETUP_S)).code:
+                said = (ran.said or ran.out).strip()[-1_000:]
+                raise SandboxUnavailableError(
+                    f"{engines.KEY}.setupCommand failed with exit code {ran.code}: {said}"
+                )
         except BaseException:
             await self._discard(self.name)
             raise
         write_atomic(self._path("used"), b"")
         write_atomic(self._path("made"), done.out.split()[-1].encode())
-
-    async def _set_up(self) -> None:
-        given = self.settings.setup_command or ""
-        text = given if isinstance(given, str) else "\n".join(given)
-        shell = ("exec", self.name, "/bin/sh", "-lc", text)
-        if text and (done := await self.engine.call(*shell, timeout_s=_SETUP_S)).code:
-            said = (done.said or done.out).strip()[-1_000:]
-            raise SandboxUnavailableError(
-                f"{made_with.KEY}.setupCommand failed with exit code {done.code}: {said}"
-            )
 
     def _others(self, name: str) -> list[str]:
         """Other processes of clawkit that use a container."""
@@ -306,9 +283,7 @@ class ContainerSandbox:
     async def _discard(self, name: str) -> None:
         with suppress(OSError):
             os.unlink(self._path("made", name))
-        done = await self.engine.call("rm", "--force", "--volumes", name)
-        if done.code and "no such" not in done.said.lower():
-            raise self.engine.explain(done.said)
+        await self.engine.try_on(name, "rm", "--force", "--volumes")
 
     async def list(self) -> Sequence[Instance]:
         ours = f"--filter=label=clawkit.home={self._paths.state}"
@@ -317,25 +292,21 @@ class ContainerSandbox:
             return []
         # One may be removed meanwhile, which is no reason to leave out the others.
         done = await self.engine.call("inspect", "--type=container", *ids.split())
-        return [self._to_instance(each) for each in _read_found(done.out)]
-
-    def _to_instance(self, found: ContainerInfo) -> Instance:
-        labels, is_own = found.labels, found.name == self.name
-        return Instance(
-            found.name,
-            self.backend,
-            labels.get("clawkit.scope", ""),
-            created=int(labels.get("clawkit.createdAtMs", "0")) / 1000,
-            used=_time_of(self._path("used", found.name)),
-            running=bool(self._others(found.name)) or (is_own and self._host.is_open),
-            outdated=is_own and labels.get("clawkit.configHash") != self.plan.config_hash,
-        )
+        found = []
+        for each in _read_found(done.out):
+            created, is_own = int(each.label("createdAtMs", "0")) / 1000, each.name == self.name
+            used = _time_of(self._path("used", each.name))
+            is_used = bool(self._others(each.name)) or (is_own and self._host.is_open)
+            is_outdated = is_own and each.label("configHash") != self.plan.config_hash
+            about = each.name, self.backend, each.label("scope")
+            found.append(Instance(*about, created, used, is_used, is_outdated))
+        return found
 
     async def remove(self, name: str) -> None:
         if name not in {each.name for each in await self.list()}:
             raise ToolError(f"unknown sandbox {name!r}; see `clawkit sandbox list`")
         if self._others(name):
-            raise ToolError(f"the sandbox {name!r} is in use; end its sessions first")
+            raise ToolError(f"the sandbox {name!r} is in use; stop its sessions first")
         if name == self.name:
             await self._host.close()
             self.__dict__.pop("plan", None)
@@ -386,16 +357,11 @@ class _Hello(msgspec.Struct):
     bash: bool
 
 
-class ContainerHost(LocalHost):
+class ContainerHost(SandboxHost):
     """Runs commands in a container, by a server in it that belongs to this process."""
 
-    name = "sandbox"
-    confines = False
-
     def __init__(self, sandbox: ContainerSandbox, paths: SandboxPaths) -> None:
-        guard = paths.guard if paths.access == "rw" else None
-        limit = paths.context.max_processes
-        super().__init__(paths.context.spool_dir, max_processes=limit, guard=guard)
+        super().__init__(paths)
         self._sandbox = sandbox
         self._env: Mapping[str, str] = {}
         self._starting = asyncio.Lock()
@@ -414,10 +380,7 @@ class ContainerHost(LocalHost):
         """Nothing: a command that is then refused must not start a container."""
 
     async def start(self, launch: Launch, id_: str) -> LocalRunning:
-        if launch.detach:
-            raise ToolError("a container cannot keep commands running when clawkit ends")
-        if launch.hold is not None or launch.programs is not None:
-            raise ToolError("a container cannot widen or narrow what one command may do")
+        check_elsewhere(launch, "a container")
         sandbox = self._sandbox
         if launch.typed:  # what clawkit made of it may name a program of its own
             launch = launch._replace(text=launch.text.replace(f"{PACKAGE}/", f"{CODE}/"))
@@ -460,7 +423,6 @@ class ContainerHost(LocalHost):
             return self._client
 
     async def _start_server(self) -> Server:
-        """Have a server started in the container, which connects to a socket of ours."""
         sandbox, name = self._sandbox, secrets.token_hex(16)
         has_network = sandbox.plan.network != "none"
         options = json.dumps({"connect": True, "internet": has_network, "unix": True})
@@ -474,14 +436,14 @@ class ContainerHost(LocalHost):
                 listener.listen(1)
                 listener.setblocking(False)
                 process = await sandbox.engine.start("exec", "-i", sandbox.name, *program)
-                met, is_late = None, False
+                problem = ""
                 try:
                     async with asyncio.timeout(_START_S):
-                        met = await _meet(process, listener, f"{LINK}/{name}")
+                        hello, connection = await _meet(process, listener, f"{LINK}/{name}")
                 except TimeoutError:
-                    is_late = True
+                    problem = f"the container did not answer within {_START_S:g} s"
                 except (ValueError, OSError):
-                    pass
+                    problem = f"commands cannot run in the image {sandbox.image!r}: {_NEEDS}"
                 finally:
                     await end(process)  # what it started inside goes on
                     said = (await finish(process)).said
@@ -489,15 +451,8 @@ class ContainerHost(LocalHost):
             with suppress(OSError):
                 os.unlink(name, dir_fd=folder)
             os.close(folder)
-        if met is None:
-            raise SandboxUnavailableError(
-                f"the container did not answer within {_START_S:g} s; the machine may be overloaded"
-                if is_late
-                else f"commands cannot run in the image {sandbox.image!r}: it must have python3 "
-                "3.10 or newer; `clawkit sandbox build` makes the standard image "
-                f"({said.strip()[-300:]})"
-            )
-        hello, connection = met
+        if problem:
+            raise SandboxUnavailableError(f"{problem} ({said.strip()[-300:] or 'no output'})")
         own = {"HOME": "/tmp", **sandbox.settings.env}  # noqa: S108  # it belongs to the container
         self._env = {"PATH": DEFAULT_PATH, **hello.env, **own}
         self._shell = ("/bin/bash", "--noprofile", "--norc") if hello.bash else ("/bin/sh",)

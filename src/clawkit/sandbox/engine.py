@@ -1,21 +1,45 @@
-"""The docker or podman program: calling it, what its errors mean, and building an image with it."""
+"""docker and podman: checks of the settings, what a container is made with, the engine's program,
+and building an image with it."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import ipaddress
+import json
 import os
+import re
 import shutil
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from clawkit.core.tasks import in_thread
-from clawkit.sandbox.container_settings import KEY, EngineName, check_image
-from clawkit.sandbox.protocols import SandboxUnavailableError
+from clawkit.config.sections.sandbox import Access, Docker, Ulimit
+from clawkit.fs.roots import is_below
+from clawkit.sandbox.hidden_paths import PROGRAM, own_code
+from clawkit.sandbox.protocols import Mount, SandboxUnavailableError
 from clawkit.text import printable
 
+EngineName = Literal["docker", "podman"]
+PACKAGE = PROGRAM[0]
+AGENT = "/agent"
+"""Where a workspace is that commands may only read."""
+OWN = "/.clawkit"
+"""Where clawkit's own things are in a container."""
+CODE, LINK = f"{OWN}/code/clawkit", f"{OWN}/link"
+KEY = "agents.defaults.sandbox.docker"
+PIDS = 1_024
+"""Most processes unless the settings say otherwise, so that a fork bomb stays inside."""
+_BLOCKED = """/etc /private/etc /proc /sys /dev /root /boot /run /var/run /var/lib/docker
+    /var/lib/containers /var/lib/containerd /var/lib/kubelet"""
+_BLOCKED_AT_HOME = ".aws .cargo .config .docker .gnupg .netrc .npm .ssh"
+_KERNEL = ("/proc", "/sys", "/dev")
+_SYSTEM_DIRS = "/bin /boot /etc /lib /lib32 /lib64 /sbin /usr"
+_MAX_NAME, _MUCH_ENV, _LONG = 63, 32_768, 80
+_WORD = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
+_OPTION = r"[a-z]+(=\w+%?)?"
 CALL_S = 120.0
 STANDARD_IMAGE = "clawkit-sandbox:bookworm-slim"
 SUITE = "bookworm"
@@ -28,10 +52,277 @@ _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin:/snap/bin:/run/current-sys
 _OWN_NAMES = ("HOME", "USER", "LOGNAME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
 _OWN_STARTS = ("DOCKER_", "CONTAINER_", "CONTAINERS_", "PODMAN_")
 _LEAVE = "or set agents.defaults.sandbox.backend to 'auto'"
+_FAULTS = {
+    "permission denied.*(sock|connect)|(sock|connect).*permission denied": "{} may not be used by "
+    "this user; add it to the group docker, or use podman",
+    "cannot connect to|daemon running|connection refused": "the {} daemon cannot be reached; start "
+    "it",
+    "container-init binary not found": "podman needs catatonit; install it (Debian: apt-get "
+    "install catatonit)",
+}
+"""What the words of an engine mean, and what to do."""
 _CHANGES = ("ENV LANG=C.UTF-8", "WORKDIR /workspace", 'CMD ["sleep", "infinity"]')
 _UNUSED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man")
 _BUILD_S, _STEP = 1_800.0, "I: "
 _MIRROR = "CLAWKIT_DEBIAN_MIRROR"
+
+
+class Place(NamedTuple):
+    """What a container is about. All paths are absolute and without links."""
+
+    workspace: str
+    access: Access
+    folder: str
+    """What commands may write to: the workspace, or a private directory."""
+    link: str
+    """Where servers in the container find a socket of ours."""
+    secrets: Sequence[str]
+    """What commands must not reach."""
+    homes: Sequence[str]
+
+
+class Plan(NamedTuple):
+    """A container, as the settings want it."""
+
+    workdir: str
+    user: str
+    network: str
+    mounts: tuple[Mount, ...]
+    """Those that commands use, deepest target last."""
+    arguments: tuple[str, ...]
+    """Of `run`, but for names, labels, variables, the image and its command."""
+    warnings: tuple[str, ...]
+    config_hash: str
+    mount_hash: str
+
+
+def make_plan(
+    engine: EngineName, settings: Docker, place: Place, *, network: str, user: str
+) -> Plan:
+    """`network` and `user` are for when the settings of containers leave them out. Raises
+    `SandboxUnavailableError` for settings that would open the sandbox."""
+    taken = (*_SYSTEM_DIRS.split(), AGENT)
+    workdir = _check_target("workdir", settings.workdir, "/workspace", *taken)
+    mounts = {workdir: Mount(place.folder, workdir, True)}
+    if place.access == "ro":
+        mounts[AGENT] = Mount(place.workspace, AGENT, False)
+    _check_workspace(place)
+    for bind in settings.binds:
+        mount = _check_bind(bind, settings, place, workdir)
+        mounts[mount.target] = mount
+    found = tuple(sorted(mounts.values(), key=lambda mount: mount.target.count("/")))
+    every = (*found, Mount(PACKAGE, CODE, False), Mount(place.link, LINK, False))
+    mount_hash = _hash([(each, _identify(each.source)) for each in every])
+    user = _fit("user", settings.user or user, r"\d+(:\d+)?")
+    if engine == "podman" and int(user.partition(":")[0]) == 0:
+        raise _refuse("user", "podman containers do not run as root here; set it to uid:gid")
+    network = _check_network(settings) or network
+    warnings = tuple(_check_env(settings.env))
+    arguments = _spell_all(engine, settings, found)
+    arguments += (f"--network={network}", f"--user={user}", f"--workdir={workdir}")
+    arguments += tuple(f"--volume={_spell_mount(each)}" for each in every)
+    env = sorted(settings.env.items())
+    config = (engine, settings.image, arguments, env, mount_hash, settings.setup_command)
+    return Plan(workdir, user, network, found, arguments, warnings, _hash(config), mount_hash)
+
+
+def make_name(prefix: str, slug: str) -> str:
+    """Raises `SandboxUnavailableError` when it cannot be the name of a container."""
+    return _fit("containerPrefix", f"{prefix}{slug}", rf"(?=.{{1,{_MAX_NAME}}}$){_WORD}")
+
+
+def check_image(image: str) -> str:
+    """Raises `SandboxUnavailableError` when it cannot be the name of an image."""
+    return _fit("image", image, r"[A-Za-z0-9][A-Za-z0-9_./:@-]*")
+
+
+def _hash(value: object) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]
+
+
+def _identify(path: str) -> tuple[int, int]:
+    """A directory that was replaced is another one, which a container does not see."""
+    try:
+        info = os.stat(path)
+    except OSError as error:
+        raise SandboxUnavailableError(f"the container needs {path!r}: {error.strerror}") from None
+    return info.st_dev, info.st_ino
+
+
+def _spell_mount(mount: Mount) -> str:
+    if ":" in mount.source or "\n" in mount.source:
+        why = "cannot be mounted into a container: its name has a colon or a line break"
+        raise SandboxUnavailableError(f"{mount.source!r} {why}; use another directory")
+    return f"{mount.source}:{mount.target}:{'z' if mount.writable else 'ro,z'}"
+
+
+def _spell_all(engine: EngineName, settings: Docker, mounts: Sequence[Mount]) -> tuple[str, ...]:
+    if settings.cpus is not None and settings.cpus <= 0:
+        raise _refuse("cpus", "must be more than 0")
+    table: dict[str, Iterable[object]] = {
+        "tmpfs": [_check_tmpfs(each, mounts) for each in settings.tmpfs],
+        "userns": ["keep-id"] if engine == "podman" and os.geteuid() else [],
+        "cap-drop": [_fit("capDrop", each, _WORD) for each in settings.cap_drop],
+        "security-opt": ["no-new-privileges", *_check_profiles(settings, mounts)],
+        "dns": [_check_address("dns", each) for each in settings.dns],
+        "add-host": [_check_host(each) for each in settings.extra_hosts],
+        "pids-limit": [settings.pids_limit or PIDS],
+        "memory": _check_size("memory", settings.memory),
+        "memory-swap": _check_size("memorySwap", settings.memory_swap),
+        "cpus": [] if settings.cpus is None else [f"{settings.cpus:g}"],
+        "gpus": [settings.gpus] if settings.gpus else [],
+        "ulimit": [_check_limit(*each) for each in settings.ulimits.items()],
+    }
+    start = ("--init", "--read-only") if settings.read_only_root else ("--init",)
+    return (*start, *(f"--{flag}={value}" for flag in table for value in table[flag]))
+
+
+def _check_profiles(settings: Docker, mounts: Sequence[Mount]) -> Iterator[str]:
+    seccomp, apparmor = settings.seccomp_profile, settings.apparmor_profile
+    for key, value in (("seccompProfile", seccomp), ("apparmorProfile", apparmor)):
+        if value is not None and value.strip().lower() in ("unconfined", ""):
+            raise _refuse(key, f"{value!r} would leave the sandbox; remove it")
+    if seccomp:
+        path = os.path.realpath(os.path.expanduser(seccomp))
+        if not os.path.isfile(path):
+            raise _refuse("seccompProfile", f"{seccomp!r} is not a file")
+        if any(mount.writable and is_below(path, mount.source) for mount in mounts):
+            raise _refuse("seccompProfile", "commands could change it; keep it elsewhere")
+        yield f"seccomp={path}"
+    if apparmor:
+        yield f"apparmor={_fit('apparmorProfile', apparmor, _WORD)}"
+
+
+def _check_size(key: str, value: str | int | None) -> Sequence[str]:
+    return () if value is None else (_fit(key, str(value), r"\d+[bkmgBKMG]?|-1"),)
+
+
+def _check_limit(name: str, limit: str | int | Ulimit) -> str:
+    if isinstance(limit, Ulimit):
+        limit = ":".join(str(each) for each in (limit.soft, limit.hard) if each is not None)
+    return _fit("ulimits", f"{name}={limit}", rf"{_WORD}=(-1|\d+)(:(-1|\d+))?")
+
+
+def _check_host(given: str) -> str:
+    host, _, address = given.partition(":")
+    if address != "host-gateway":
+        _check_address("extraHosts", address)
+    return f"{_fit('extraHosts', host, _WORD)}:{address}"
+
+
+def _check_address(key: str, text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        raise _refuse(key, f"{text!r} is not an address") from None
+
+
+def _check_target(key: str, path: str, example: str, *taken: str) -> str:
+    """A directory of the container that something can be put at."""
+    plain = _plain(path)
+    if plain in ("", "/") or any(is_below(plain, each) for each in (*_KERNEL, OWN, *taken)):
+        raise _refuse(key, f"{path!r} cannot be used; use an absolute path like {example}")
+    return plain
+
+
+def _check_tmpfs(given: str, mounts: Sequence[Mount]) -> str:
+    path, _, options = given.partition(":")
+    plain = _check_target("tmpfs", path, "/tmp", *(mount.target for mount in mounts))  # noqa: S108
+    return f"{plain}:{_fit('tmpfs', options, f'{_OPTION}(,{_OPTION})*')}" if options else plain
+
+
+def _check_network(settings: Docker) -> str:
+    """Empty for none."""
+    named = settings.network.strip()
+    if named == "none":
+        return ""
+    joins = named.startswith("container:") and settings.dangerously_allow_container_namespace_join
+    plain = named.removeprefix("container:") if joins else named
+    if named == "host" or re.fullmatch(_WORD, plain) is None:
+        raise _refuse("network", f"{named!r} would leave the sandbox; use none or a bridge network")
+    return named
+
+
+def _check_env(env: Mapping[str, str]) -> Iterator[str]:
+    """What is odd about the variables."""
+    for name, value in env.items():
+        _fit("env", name, r"[A-Za-z_][A-Za-z0-9_]*")
+        if re.search(r"[\0\r\n]", value):
+            raise _refuse(f"env.{name}", "cannot have a NUL character or a line break")
+        if len(os.fsencode(value)) > _MUCH_ENV:
+            yield f"the variable {name} is very long; a mounted file may be better"
+        elif re.fullmatch(rf"[A-Za-z0-9+/_-]{{{_LONG},}}={{0,2}}", value):
+            yield f"the variable {name} looks like a key; every command can read it"
+
+
+def _check_workspace(place: Place) -> None:
+    """Raises unless commands may see the workspace, as far as they do."""
+    for each in (*_KERNEL, *place.secrets):
+        # What the workspace lies in was chosen along with it.
+        if place.access != "none" and is_below(each, place.workspace):
+            raise SandboxUnavailableError(
+                f"the workspace {place.workspace!r} contains {each!r}, which commands must not "
+                "reach; use another one, or set agents.defaults.sandbox.workspaceAccess to 'none'"
+            )
+    if own_code((place.folder,)):
+        why = "clawkit itself is installed in the workspace, where commands could change it"
+        raise SandboxUnavailableError(f"{why}; install it elsewhere")
+
+
+def _check_bind(bind: str, settings: Docker, place: Place, workdir: str) -> Mount:
+    source, _, rest = bind.partition(":")
+    target, _, options = rest.partition(":")
+    plain, inside, words = _plain(os.path.expanduser(source)), _plain(target), options.split(",")
+    if not (plain and inside and {"", "ro", "rw", "z", "Z"}.issuperset(words)):
+        raise _refuse("binds", f"{bind!r} must be /source:/target or /source:/target:ro")
+    real = os.path.realpath(plain)
+    for path in (plain, real):
+        if near := _find_blocked(path, place):
+            raise _refuse("binds", f"{source!r} would show {near!r} to commands; remove it")
+    is_near = any(is_below(real, root) for root in (place.workspace, place.folder))
+    if not (is_near or settings.dangerously_allow_external_bind_sources):
+        flag = f"{KEY}.dangerouslyAllowExternalBindSources"
+        raise _refuse("binds", f"{source!r} is outside the workspace; remove it, or set {flag}")
+    _check_target("binds", inside, "/data", "/run/podman-init")
+    is_reserved = any(is_below(inside, each) for each in (workdir, "/workspace", AGENT))
+    if is_reserved and not settings.dangerously_allow_reserved_container_targets:
+        flag = f"{KEY}.dangerouslyAllowReservedContainerTargets"
+        raise _refuse("binds", f"{inside!r} is kept for the workspace; change it, or set {flag}")
+    if not os.path.exists(real):
+        raise _refuse("binds", f"{source!r} does not exist")
+    if "ro" not in words and own_code((real,)):
+        raise _refuse("binds", f"{source!r} holds clawkit itself; add :ro")
+    return Mount(real, inside, "ro" not in words)
+
+
+def _find_blocked(path: str, place: Place) -> str:
+    """What a mount must not show that is above, at or below a path."""
+    at_home = [f"{home}/{name}" for home in place.homes for name in _BLOCKED_AT_HOME.split()]
+    every = (*_BLOCKED.split(), *at_home, *place.secrets)
+    for each in sorted({*every, *map(os.path.realpath, every)}):
+        # Of what the workspace itself lies in, the workspace may be seen.
+        roots = (place.workspace, place.folder)
+        is_given = any(is_below(path, root) and is_below(root, each) for root in roots)
+        if is_below(each, path) or (is_below(path, each) and not is_given):
+            return each
+    return ""
+
+
+def _plain(path: str) -> str:
+    """An absolute path without detours; empty when it is none."""
+    if not path.startswith("/") or "\0" in path or ".." in path.split("/"):
+        return ""
+    return "/" + os.path.normpath(path).lstrip("/")
+
+
+def _fit(key: str, text: str, form: str) -> str:
+    if re.fullmatch(form, text, re.ASCII) is None:
+        raise _refuse(key, f"{text!r} is invalid")
+    return text
+
+
+def _refuse(key: str, words: str) -> SandboxUnavailableError:
+    return SandboxUnavailableError(f"{KEY}.{key}: {words}")
 
 
 def why_not(name: str) -> str:
@@ -59,40 +350,21 @@ class Engine:
         self.name: EngineName = name
         self._program = program
 
-    @property
-    def program(self) -> str:
-        """Raises `SandboxUnavailableError` when there is none."""
-        self._program = self._program or shutil.which(self.name, path=_PATH) or ""
-        if not self._program:
-            raise SandboxUnavailableError(why_not(self.name))
-        return self._program
-
     async def start(self, *arguments: str) -> Process:
         """The program, with pipes. Raises `SandboxUnavailableError`."""
-        env = {
-            name: value
-            for name, value in os.environ.items()
-            if name in _OWN_NAMES or name.startswith(_OWN_STARTS)
-        }
+        program = self._program or shutil.which(self.name, path=_PATH)
+        if program is None:
+            raise SandboxUnavailableError(why_not(self.name))
+        names = [each for each in os.environ if each in _OWN_NAMES or each.startswith(_OWN_STARTS)]
+        env = {name: os.environ[name] for name in names}
         if (host := env.get("DOCKER_HOST", "")).startswith(("ssh:", "tcp:", "http:", "https:")):
-            raise SandboxUnavailableError(
-                f"DOCKER_HOST is {host!r}, but the engine must be on this machine; unset it, "
-                f"{_LEAVE}"
-            )
+            why = f"DOCKER_HOST is {host!r}, but the engine must be on this machine"
+            raise SandboxUnavailableError(f"{why}; unset it, {_LEAVE}")
         try:
-            return await asyncio.create_subprocess_exec(
-                *(self.program, *arguments),
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=PIPE,
-                env={**env, "PATH": _PATH, "LC_ALL": "C"},
-                start_new_session=True,
-                limit=1 << 20,
-            )
+            return await start_program((program, *arguments), {**env, "PATH": _PATH})
         except OSError as error:
-            raise SandboxUnavailableError(
-                f"{self.program} cannot be started: {error.strerror}"
-            ) from None
+            why = f"{program} cannot be started: {error.strerror}"
+            raise SandboxUnavailableError(why) from None
 
     async def call(self, *arguments: str, timeout_s: float = CALL_S) -> Done:
         """Run it to its end. Raises `SandboxUnavailableError` when that takes too long."""
@@ -101,10 +373,9 @@ class Engine:
             async with asyncio.timeout(timeout_s):
                 return await finish(process)
         except TimeoutError:
-            raise SandboxUnavailableError(
-                f"`{self.name} {arguments[0]}` did not end within {timeout_s:g} s; see whether "
-                f"`{self.name} info` answers, {_LEAVE}"
-            ) from None
+            why = f"`{self.name} {arguments[0]}` did not finish within {timeout_s:g} s"
+            hint = f"check whether `{self.name} info` answers, {_LEAVE}"
+            raise SandboxUnavailableError(f"{why}; {hint}") from None
         finally:
             await end(process)
 
@@ -115,37 +386,47 @@ class Engine:
             raise self.explain(done.said or done.out, image)
         return done.out
 
+    async def try_on(self, container: str, *arguments: str) -> str:
+        """What it writes about a container; empty when there is none of that name."""
+        done = await self.call(*arguments, container)
+        if done.code and "no such" not in done.said.lower():
+            raise self.explain(done.said)
+        return "" if done.code else done.out
+
     def explain(self, said: str, image: str = "") -> SandboxUnavailableError:
         """What its words mean, and what to do."""
-        low = said.lower()
         last = printable(said.strip().removesuffix("Run 'docker run --help' for more information"))
         last = last.strip()[-400:]
-        if "permission denied" in low and ("sock" in low or "connect" in low):
-            text = (
-                f"{self.name} may not be used by this user; add it to the group docker, or use "
-                f"podman, {_LEAVE}"
-            )
-        elif "cannot connect to" in low or "daemon running" in low or "connection refused" in low:
-            text = f"the {self.name} daemon cannot be reached; start it, {_LEAVE}"
-        elif image and ("no such image" in low or "image not known" in low or "resolve" in low):
+        for words, meaning in _FAULTS.items():
+            if re.search(words, said, re.IGNORECASE | re.DOTALL):
+                return SandboxUnavailableError(f"{meaning.format(self.name)}, {_LEAVE} ({last})")
+        if image and re.search("no such image|image not known|resolve", said, re.IGNORECASE):
             make = f"build or pull it, or change {KEY}.image"
             if image == STANDARD_IMAGE:
                 make = "build it with `clawkit sandbox build`"
             return SandboxUnavailableError(f"the image {image!r} does not exist; {make}")
-        elif "container-init binary not found" in low:
-            text = "podman needs catatonit; install it (Debian: apt-get install catatonit)"
-        else:
-            return SandboxUnavailableError(f"{self.name} failed: {last}")
-        return SandboxUnavailableError(f"{text} ({last})")
+        return SandboxUnavailableError(f"{self.name} failed: {last}")
+
+
+async def start_program(argv: Sequence[str], env: Mapping[str, str]) -> Process:
+    """Start a program with pipes. It speaks plain English: its words say what went wrong."""
+    return await asyncio.create_subprocess_exec(
+        *argv,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        env={**env, "LC_ALL": "C"},
+        start_new_session=True,
+        limit=1 << 20,
+    )
 
 
 async def finish(process: Process) -> Done:
     """Until it has ended; the end of what it wrote, however much that was."""
     if process.stdin is not None:
         process.stdin.close()
-    out, said = await asyncio.gather(
-        read_tail(process.stdout, _MAX_OUT), read_tail(process.stderr, _MAX_SAID)
-    )
+    tails = read_tail(process.stdout, _MAX_OUT), read_tail(process.stderr, _MAX_SAID)
+    out, said = await asyncio.gather(*tails)
     return Done(await process.wait(), out, said)
 
 
@@ -178,8 +459,7 @@ async def build_image(engine: EngineName, image: str, say: Callable[[str], None]
         )
     check_image(image)
     await runs.demand("version")
-    folder = await in_thread(tempfile.mkdtemp, prefix="clawkit-image-")
-    try:
+    with tempfile.TemporaryDirectory(prefix="clawkit-image-", ignore_cleanup_errors=True) as folder:
         root, archive = os.path.join(folder, "root"), os.path.join(folder, "root.tar")
         say(f"installing {len(PACKAGES.split())} packages of Debian {SUITE}")
         packages = f"--include={','.join(PACKAGES.split())}"
@@ -192,8 +472,6 @@ async def build_image(engine: EngineName, image: str, say: Callable[[str], None]
         changes = [f"--change={each}" for each in _CHANGES]
         await runs.demand("import", *changes, archive, image, timeout_s=_BUILD_S)
         say(f"made {image}")
-    finally:
-        await in_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
 async def _run(argv: Sequence[str], say: Callable[[str], None]) -> None:

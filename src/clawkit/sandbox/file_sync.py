@@ -91,7 +91,7 @@ def plan(base: Manifest, local: Manifest, remote: Manifest) -> Plan:
             final[path] = theirs
         elif DIRECTORY in (ours, theirs):
             conflicts[path] = _CLASH
-        elif ours is None or _content(ours) != _content(theirs):
+        elif ours is None or ours._replace(mode=0) != theirs._replace(mode=0):
             aside = _aside(path, theirs)
             final[aside], source[aside] = theirs, path
             how = "deleted here and changed" if ours is None else "changed here and"
@@ -124,8 +124,7 @@ def refuse(plan: Plan, explain: Callable[[str, Entry | None], str]) -> Plan:
         above = (refused[each] for each in _above(path) if each in refused)
         if why := explain(path, entry) or next(above, ""):
             refused[path] = why
-    words = "not taken over from the remote side"
-    more = {path: f"{words}: {why}" for path, why in refused.items()}
+    more = {path: f"not taken over from the remote side: {why}" for path, why in refused.items()}
     return leave(plan, refused)._replace(conflicts={**plan.conflicts, **more})
 
 
@@ -133,10 +132,8 @@ def leave(plan: Plan, paths: Collection[str]) -> Plan:
     """Without any step to some paths. The remote version of a conflict is not overwritten when it
     could not be kept beside the local one."""
     left = {*paths, *(plan.source[path] for path in paths if path in plan.source)}
-    to_local, to_remote = (
-        tuple(step for step in steps if step[0] not in left)
-        for steps in (plan.to_local, plan.to_remote)
-    )
+    to_local = tuple(step for step in plan.to_local if step[0] not in left)
+    to_remote = tuple(step for step in plan.to_remote if step[0] not in left)
     return plan._replace(to_local=to_local, to_remote=to_remote)
 
 
@@ -157,14 +154,10 @@ def next_base(base: Manifest, local: Manifest, remote: Manifest) -> dict[str, En
     return same | open_
 
 
-def without(manifest: Manifest, skipped: Collection[str]) -> dict[str, Entry]:
+def without(have: Manifest, skipped: Collection[str]) -> dict[str, Entry]:
     """What is not, and not in, some paths."""
     left = set(skipped)
-    return {
-        path: entry
-        for path, entry in manifest.items()
-        if path not in left and left.isdisjoint(_above(path))
-    }
+    return {path: entry for path, entry in have.items() if left.isdisjoint((path, *_above(path)))}
 
 
 def explain_link(path: str, entry: Entry | None) -> str:
@@ -215,10 +208,6 @@ def _is_valid(entry: Entry) -> bool:
     return entry == DIRECTORY
 
 
-def _content(entry: Entry) -> tuple[str, ...]:
-    return entry.kind, entry.sha256, entry.target
-
-
 def _aside(path: str, entry: Entry) -> str:
     folder, name = posixpath.split(path)
     digest = entry.sha256 or hashlib.sha256(_encode(entry.target)).hexdigest()
@@ -263,10 +252,10 @@ class Mirror:
                 if entry == DIRECTORY:
                     folders.append(path)
             if len(found) > MAX_ENTRIES or total > MAX_BYTES:
+                most = f"at most {MAX_ENTRIES:,} files of {human_size(MAX_BYTES)} in all"
                 raise ToolError(
-                    f"{self._root!r} is too large to be copied: the ssh sandbox takes at most "
-                    f"{MAX_ENTRIES:,} files of {human_size(MAX_BYTES)} in all. Use a smaller "
-                    "workspace, or set sandbox.workspaceAccess to 'none'"
+                    f"{self._root!r} is too large to be copied: the ssh sandbox takes {most}. Use "
+                    "a smaller workspace, or set sandbox.workspaceAccess to 'none'"
                 )
         return found
 

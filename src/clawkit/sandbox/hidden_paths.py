@@ -14,12 +14,8 @@ from clawkit.config.sections.sandbox import Sandbox as Settings
 from clawkit.errors import ToolError
 from clawkit.fs.roots import is_below
 
-PROGRAM = tuple(
-    dict.fromkeys(
-        os.path.realpath(path)
-        for path in (os.path.dirname(os.path.dirname(__file__)), sys.prefix, sys.base_prefix)
-    )
-)
+_PARTS = (os.path.dirname(os.path.dirname(__file__)), sys.prefix, sys.base_prefix)
+PROGRAM = tuple(dict.fromkeys(map(os.path.realpath, _PARTS)))
 """What clawkit itself is made of: a command that could change it would run unconfined next time."""
 _TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "secret_paths.txt")
 
@@ -74,8 +70,7 @@ class DeniedFiles:
         self, is_denied: Callable[[str], bool], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """`is_denied` judges an absolute path without links."""
-        self._is_denied = is_denied
-        self._clock = clock
+        self._is_denied, self._clock = is_denied, clock
         self._known: dict[str, bool] = {}
         self._until = 0.0
 
@@ -112,9 +107,8 @@ class DeniedFiles:
             left -= len(entries)
             if left < 0:
                 raise ToolError(
-                    "the workspace is too large to hide files that tools.rules denies from "
-                    f"commands; keep fewer than {MAX_ENTRIES:,} files in it, take a narrower "
-                    "workspace, or ask for the host with elevated: true"
+                    "the workspace is too large to hide files that tools.rules denies; keep fewer "
+                    f"than {MAX_ENTRIES:,} files in it, or ask for the host with elevated: true"
                 )
             for entry in sorted(entries, key=lambda each: each.name):
                 is_folder = entry.is_dir(follow_symlinks=False)

@@ -1,29 +1,45 @@
-"""Sandboxes of this machine's kernel: bwrap and landlock."""
+"""Sandboxes of this machine's kernel, Landlock and bubblewrap, and how their commands run."""
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import json
 import os
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError
 from clawkit.fs.protocols import FileSystem
+from clawkit.net.host_rules import Rules, make_rules
 from clawkit.process import landlock
 from clawkit.process.landlock import Hold
-from clawkit.process.local_host import LocalHost
+from clawkit.process.local_host import LocalHost, LocalRunning
 from clawkit.process.protocols import NO_GRANTS, ExecHost, Grants, Launch
-from clawkit.process.spawn_client import SpawnClient
-from clawkit.sandbox.bwrap import BwrapHost
+from clawkit.process.spawn_client import SERVER, Server, SpawnClient, start_server
+from clawkit.sandbox import bwrap
 from clawkit.sandbox.paths import CREATED, REVERTED, SandboxPaths, sweep
 from clawkit.sandbox.protected_files import ProtectedPaths
-from clawkit.sandbox.protocols import Instance, Mount
+from clawkit.sandbox.protocols import Instance
 from clawkit.text import printable
 
+if TYPE_CHECKING:
+    from clawkit.net.filter_proxy import FilterProxy
+
 Backend = Literal["bwrap", "landlock"]
+_START_S = 60.0
+"""Seconds for a start on a machine that is busy."""
+_ATTEMPTS = 3
+_MAX_SERVERS = 4
+"""Sandboxes at once; mostly there is one, and one more for each kind of grant."""
+WHILE_RUNNING = "protected files can be changed while a command runs; that is reverted at its end"
+DENIED_READABLE = "files that tools.rules denies to the file tools can be read by commands"
+Stamp = tuple[tuple[int, int] | None, ...]
+"""The files that a hold hides or keeps."""
 
 
 class LocalSandbox:
@@ -32,18 +48,9 @@ class LocalSandbox:
     def __init__(self, backend: Backend, paths: SandboxPaths, reason: str = "") -> None:
         """`reason` says why this backend was chosen."""
         self.backend: Backend = backend
-        self.paths = paths
-        self.name = paths.name
-        self._reason = reason
+        self.paths, self._reason = paths, reason
+        self.name, self.workdir, self.mounts = paths.name, paths.workdir, paths.mounts
         self._host: LocalHost | None = None
-
-    @property
-    def workdir(self) -> str:
-        return self.paths.workdir
-
-    @property
-    def mounts(self) -> Sequence[Mount]:
-        return self.paths.mounts
 
     async def prepare(self) -> None:
         self.paths.get_ready()
@@ -61,23 +68,11 @@ class LocalSandbox:
 
     def host(self) -> ExecHost:
         if self._host is None:
-            paths, context = self.paths, self.paths.context
-            paths.get_ready()
-            guard = paths.guard if paths.access == "rw" else None
+            self.paths.get_ready()
             if self.backend == "bwrap":
-                self._host = BwrapHost(
-                    context.spool_dir,
-                    tmp=paths.tmp,
-                    empty=paths.empty,
-                    pins=self._protected.pins,
-                    max_processes=context.max_processes,
-                    guard=guard,
-                    ask_host=context.ask_host,
-                )
+                self._host = BwrapHost(self.paths, self._protected.pins)
             else:
-                self._host = LandlockHost(
-                    context.spool_dir, max_processes=context.max_processes, guard=guard
-                )
+                self._host = LandlockHost(self.paths)
         return self._host
 
     def files(self) -> FileSystem:
@@ -86,9 +81,7 @@ class LocalSandbox:
     def describe(self) -> Mapping[str, Any]:
         hold = self.confine()
         return {
-            "backend": self.backend,
-            "reason": self._reason,
-            **self.paths.describe(self.workdir, self.mounts),
+            **self.paths.describe(self, self._reason),
             "writable": list(hold.write),
             "hidden": list(hold.hide),
             "readOnly": list(hold.keep),
@@ -98,15 +91,14 @@ class LocalSandbox:
         }
 
     def _gaps(self) -> list[str]:
-        """What this backend cannot do, for people."""
         gaps = []
         if self.backend == "landlock":
             gaps = [
-                "protected files can be changed while a command runs; that is reverted at its end",
+                WHILE_RUNNING,
                 "modes, owners and times of files outside the workspace can be changed",
                 "programs outside can be seen in /proc by name",
                 "a directory that holds a secret path cannot be listed or added to",
-                "files that tools.rules denies to the file tools can be read by commands",
+                DENIED_READABLE,
             ]
             if landlock.abi() < 6:
                 gaps.append("this kernel lets commands send signals to programs outside")
@@ -152,21 +144,194 @@ def remove_local(state: str, name: str) -> None:
     if os.path.basename(name) in ("", ".", "..", REVERTED) or not os.path.isdir(root):
         raise ToolError(f"unknown sandbox {name!r}; see `clawkit sandbox list`")
     if sweep(root):
-        raise ToolError(f"the sandbox {name!r} is in use; end its sessions first")
+        raise ToolError(f"the sandbox {name!r} is in use; stop its sessions first")
     shutil.rmtree(root, ignore_errors=True)
 
 
-class LandlockHost(LocalHost):
-    """Runs commands under Landlock, each started by the spawn server outside."""
+class SandboxHost(LocalHost):
+    """Runs the commands of one sandbox."""
 
     name = "sandbox"
 
+    def __init__(self, paths: SandboxPaths) -> None:
+        self._paths = paths
+        context, guard = paths.context, paths.guard if paths.access == "rw" else None
+        super().__init__(context.spool_dir, max_processes=context.max_processes, guard=guard)
+
+
+def _demand_hold(launch: Launch) -> Hold:
+    if launch.hold is None:
+        raise ToolError("a command without confinement cannot run in the sandbox")
+    return launch.hold
+
+
+class LandlockHost(SandboxHost):
+    """Runs commands under Landlock, each started by the spawn server outside."""
+
     async def _client_for(self, launch: Launch) -> SpawnClient:
-        if launch.hold is None:
-            raise ToolError("a command without confinement cannot run in the sandbox")
-        if launch.hold.hosts is not None:
-            raise ToolError(
-                "this sandbox (landlock) cannot tell hosts apart; use elevated: true to ask for "
-                "the whole network, or install bubblewrap"
-            )
+        if _demand_hold(launch).hosts is not None:
+            why = "this sandbox (landlock) cannot tell hosts apart; use elevated: true to ask for"
+            raise ToolError(f"{why} the whole network, or install bubblewrap")
         return self._own_client()
+
+
+class BwrapHost(SandboxHost):
+    """Runs commands in bubblewrap: one sandbox for each hold, each with a spawn server."""
+
+    def __init__(self, paths: SandboxPaths, pins: Sequence[str]) -> None:
+        """`pins` are directories that commands cannot rename."""
+        super().__init__(paths)
+        self._pins = pins
+        self._servers: dict[tuple[Hold, Stamp], SpawnClient] = {}
+        self._proxies: dict[SpawnClient, tuple[FilterProxy, int]] = {}
+        self._denied: list[str] = []
+        """What the proxies refused, in words."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._starting = asyncio.Lock()
+
+    def prepare(self) -> None:
+        """Nothing: the server of a hold is started with its first command, and the one on the host
+        only for commands that live on."""
+
+    async def start(self, launch: Launch, id_: str) -> LocalRunning:
+        running = await super().start(launch, id_)
+        if launch.hold is not None and launch.hold.hosts is not None:
+            first, guard = len(self._denied), running.after
+            running.after = lambda: (
+                *(guard() if guard is not None else ()),
+                *dict.fromkeys(self._denied[first:]),
+            )
+        return running
+
+    async def _client_for(self, launch: Launch) -> SpawnClient:
+        hold = _demand_hold(launch)
+        if not launch.detach:
+            return await self.start_server(hold)
+        # What lives on needs a parent that does: the server on the host, and Landlock.
+        if not landlock.available():
+            raise ToolError("detach needs Landlock, which this kernel does not have")
+        return self._own_client()
+
+    async def _run(
+        self, client: SpawnClient, launch: Launch, id_: str, streams: Sequence[int], **how: str
+    ) -> LocalRunning:
+        if (served := self._proxies.get(client)) is not None:
+            from clawkit.net.filter_proxy import proxy_env
+
+            launch = launch._replace(env={**launch.env, **proxy_env(served[1])})
+        return await super()._run(client, launch, id_, streams, **how)
+
+    async def start_server(self, hold: Hold) -> SpawnClient:
+        """The spawn server of a hold, which is started when there is none."""
+        # A file that was replaced since is no longer covered.
+        stamp = tuple(map(_identify, (*hold.hide, *hold.keep)))
+        here, key = asyncio.get_running_loop(), (hold, stamp)
+        if self._loop is not here:
+            servers, self._servers = self._servers, {}
+            self._loop, self._starting = here, asyncio.Lock()
+            for other in servers.values():
+                await self._end(other)
+        client = self._servers.get(key)
+        if client is None or not client.is_open:
+            async with self._starting:  # others may want the same one
+                client = self._servers.get(key)
+                if client is None or not client.is_open:
+                    if client is not None:
+                        await self._end(self._servers.pop(key))
+                    client = self._servers[key] = await self._start_confined(hold)
+        # The one that was not used for longest comes first.
+        self._servers[key] = self._servers.pop(key, client)
+        for unused in list(self._servers)[:-_MAX_SERVERS]:
+            if not self._servers[unused].is_busy:
+                await self._end(self._servers.pop(unused))
+        return client
+
+    async def _start_confined(self, hold: Hold) -> SpawnClient:
+        """A new server. No command runs before everything is mounted where it was to be."""
+        paths = self._paths
+        for _ in range(_ATTEMPTS):
+            mounts = bwrap.plan_mounts(hold, tmp=paths.tmp, empty=paths.empty, pins=self._pins)
+            client = SpawnClient(_launch(hold, mounts))
+            try:
+                answers: set[asyncio.Future[Any]] = {client.mounts, client.closed}
+                await asyncio.wait(answers, timeout=_START_S, return_when=asyncio.FIRST_COMPLETED)
+                if client.mounts.done():
+                    inside = client.mounts.result()
+                    if place := bwrap.find_misplaced(mounts, inside, bwrap.read_mountinfo()):
+                        why = f"{place!r} was replaced while it was mounted, by a running command"
+                        raise ToolError(f"the sandbox was not used: {why}")
+                    if hold.hosts is not None:
+                        await self._serve(client, make_rules(hold.hosts, hold.private))
+                    return client
+                if not client.closed.done():
+                    raise ToolError("the sandbox could not be started: bwrap does not answer")
+            except BaseException:
+                await client.close()
+                raise
+            # Something that was to be mounted may have been removed meanwhile.
+        raise ToolError("the sandbox could not be started: bwrap failed; try again")
+
+    async def _serve(self, client: SpawnClient, rules: Rules) -> None:
+        """Be the only way out of a sandbox."""
+        from clawkit.net.filter_proxy import FilterProxy
+
+        def note_denied(host: str, port: int, reason: str) -> None:
+            self._denied.append(
+                f"The sandbox refused the host {host} (port {port}): {reason}. To ask the person "
+                f'for it, send the command again with access: {{"hosts": ["{host}"]}}.'
+            )
+
+        proxy = FilterProxy(rules, ask=self._paths.context.ask_host, on_denied=note_denied)
+        try:
+            listener, port = await asyncio.wait_for(asyncio.shield(client.proxy), _START_S)
+        except TimeoutError:
+            raise ToolError("the sandbox's network cannot be filtered; try again") from None
+        proxy.serve(listener)
+        self._proxies[client] = proxy, port
+
+    async def _end(self, client: SpawnClient) -> None:
+        if (served := self._proxies.pop(client, None)) is not None:
+            await served[0].close()
+        if client.loop is asyncio.get_running_loop():
+            await client.close()
+        else:
+            client.drop()
+
+    async def _close_clients(self) -> None:
+        if self._loop is asyncio.get_running_loop():
+            async with self._starting:  # one that is being started would be left behind
+                pass
+        servers, self._servers = self._servers, {}
+        for client in servers.values():
+            await self._end(client)
+        with suppress(OSError):
+            await super()._close_clients()
+
+
+def _identify(path: str) -> tuple[int, int] | None:
+    with suppress(OSError):
+        info = os.stat(path)
+        return info.st_dev, info.st_ino
+    return None
+
+
+def _launch(hold: Hold, mounts: Sequence[bwrap.Mounted]) -> Server:
+    options = {
+        "internet": hold.network,
+        "unix": hold.sockets,
+        "max_memory": hold.max_memory,
+        "max_file": hold.max_file,
+        "proxy": hold.hosts is not None,
+        "mounts": True,
+    }
+    # There may be many, and their length is limited on a command line.
+    handle = os.memfd_create("bwrap", os.MFD_CLOEXEC)
+    try:
+        arguments = map(os.fsencode, bwrap.make_options(hold, mounts))
+        os.write(handle, b"\0".join(arguments) + b"\0")
+        os.lseek(handle, 0, os.SEEK_SET)
+        server = (os.path.realpath(sys.executable), *SERVER, json.dumps(options))
+        argv = (bwrap.find_bwrap(), "--args", str(handle), "--", *server)
+        return start_server(argv, pass_fds=(handle,))
+    finally:
+        os.close(handle)

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from glob import glob
@@ -26,13 +26,13 @@ from clawkit.process.process_table import look
 from clawkit.process.protocols import Grants
 from clawkit.sandbox.hidden_paths import PROGRAM, own_code, secret_paths
 from clawkit.sandbox.protected_files import ProtectedFiles
-from clawkit.sandbox.protocols import Mount, SandboxUnavailableError
+from clawkit.sandbox.protocols import Mount, Sandbox, SandboxUnavailableError
 from clawkit.store import private_dir
 
 if TYPE_CHECKING:
     from clawkit.fs.protocols import Start
-    from clawkit.sandbox.bwrap import AskHost
 
+AskHost = Callable[[str, int], Awaitable[bool]]
 Scope = Literal["session", "agent", "shared"]
 REVERTED = "reverted"
 """Beside the directories of sandboxes: what was reverted or removed because it is protected."""
@@ -43,14 +43,8 @@ _MAX_SLUG = 32
 _PROCESS = re.compile(r"run-(\d+)-(\d+)-[0-9a-f]+")
 _LOOK_S = 1.0
 """Seconds for which the list of existing secret paths is taken to be true."""
-_DEVICES = ("/dev", "/run")
-"""Devices, sockets and run-time secrets; a backend adds what programs need of them."""
-_RESOLVER = (
-    "/run/systemd/resolve/stub-resolv.conf",
-    "/run/systemd/resolve/resolv.conf",
-    "/run/resolvconf/resolv.conf",
-    "/run/NetworkManager/resolv.conf",
-)
+_RESOLVER = """/run/systemd/resolve/stub-resolv.conf /run/systemd/resolve/resolv.conf
+    /run/resolvconf/resolv.conf /run/NetworkManager/resolv.conf"""
 _LOCAL_NAMES = re.compile(
     "HOME|PATH|TE?MP(DIR)?|USER|LOGNAME|SHELL|(OLD)?PWD|(WAYLAND_)?DISPLAY|XAUTHORITY|CARGO_HOME|"
     "RUSTUP_HOME|GO(MOD)?CACHE|GOPATH|(PIP|UV)_CACHE_DIR|npm_config_cache|VIRTUAL_ENV|NODE_PATH|"
@@ -85,12 +79,11 @@ def sweep(root: str) -> list[str]:
     """The directories of processes that still run; those of others are removed."""
     running: list[str] = []
     for name in glob("run-*", root_dir=root):
-        if (own := _PROCESS.fullmatch(name)) is None:
-            continue
-        found = look(int(own[1]))
-        if found is not None and found.started == int(own[2]):
+        own = _PROCESS.fullmatch(name)
+        found = look(int(own[1])) if own else None
+        if own and found is not None and found.started == int(own[2]):
             running.append(name)
-        else:
+        elif own:
             shutil.rmtree(os.path.join(root, name), ignore_errors=True)
     return running
 
@@ -126,17 +119,21 @@ class SandboxPaths:
         self, settings: Settings, context: SandboxContext, scope: str, backend: str = "host"
     ) -> None:
         """`scope` is the key of what shares private directories."""
-        self.settings = settings
-        self.context = context
-        self.scope = scope
-        self.name = slug_of(scope)
-        self.backend = backend
+        self.settings, self.context, self.backend = settings, context, backend
+        self.scope, self.name = scope, slug_of(scope)
         self.workspace = os.path.realpath(context.workspace)
         self.state = os.path.realpath(context.state)
         self.access = settings.access()
         start = f"{self.workspace.rstrip('/')}/"
         own = map(os.path.realpath, context.own)
         self._own_files = tuple(path for path in own if path.startswith(start))
+        root = os.path.expanduser(settings.workspace_root or f"{self.state}/sandboxes")
+        private = os.path.join(root, self.name, "workspace")
+        self.workdir = self.workspace if self.access == "rw" else private
+        """The directory that commands start in."""
+        self.mounts: Sequence[Mount] = (Mount(self.workdir, self.workdir, True),)
+        if self.access == "ro":
+            self.mounts = (Mount(self.workspace, self.workspace, False), *self.mounts)
         self._root = os.path.join(self.state, "sandboxes", self.name)
         self._private = process_dir(self._root)
         self.cache = os.path.join(self._root, "cache")
@@ -146,21 +143,6 @@ class SandboxPaths:
         self._secrets: tuple[str, ...] = ()
         self._looked = -_LOOK_S
         self._is_ready = False
-
-    @property
-    def workdir(self) -> str:
-        """The directory that commands start in."""
-        if self.access == "rw":
-            return self.workspace
-        root = self.settings.workspace_root or os.path.join(self.state, "sandboxes")
-        return os.path.join(os.path.expanduser(root), self.name, "workspace")
-
-    @property
-    def mounts(self) -> Sequence[Mount]:
-        own = Mount(self.workdir, self.workdir, True)
-        if self.access == "ro":
-            return (Mount(self.workspace, self.workspace, False), own)
-        return (own,)
 
     @functools.cached_property
     def guard(self) -> ProtectedFiles:
@@ -200,9 +182,8 @@ class SandboxPaths:
                     with open(file, "w", encoding="ascii") as made:
                         made.write(text)
         except OSError as error:
-            raise SandboxUnavailableError(
-                f"the sandbox needs private directories in {self._root!r}: {error.strerror}"
-            ) from None
+            why = f"the sandbox needs private directories in {self._root!r}: {error.strerror}"
+            raise SandboxUnavailableError(why) from None
         self._is_ready = True
 
     def confine(self, grants: Grants, *, protected: tuple[str, ...] | None = None) -> Hold:
@@ -211,12 +192,12 @@ class SandboxPaths:
         self.get_ready()
         settings, now = self.settings, time.monotonic()
         if now - self._looked > _LOOK_S:
-            secrets = secret_paths(self.context.homes, self.state, settings)
-            self._secrets = (*secrets, self.workspace) if self.access == "none" else secrets
+            self._secrets = secret_paths(self.context.homes, self.state, settings)
             self._looked = now
         readable = [mount.source for mount in self.mounts if not mount.writable]
+        readable += (*self.context.homes, *_RESOLVER.split(), *grants.read)
         writable = [mount.source for mount in self.mounts if mount.writable]
-        hidden = self._secrets
+        hidden = (*self._secrets, *((self.workspace,) if self.access == "none" else ()))
         keep: tuple[str, ...] = ()
         if protected is not None:
             # Landlock would have to split the directories around them, so that nothing could be
@@ -226,12 +207,13 @@ class SandboxPaths:
         extra = (os.path.realpath(os.path.expanduser(path)) for path in settings.write_paths)
         return Hold(
             # What is named outright is within reach even when it is below a secret path.
-            read=_unique(*readable, *self.context.homes, *_RESOLVER, *grants.read),
+            read=tuple(dict.fromkeys(readable)),
             run=("/", *PROGRAM),
-            write=_unique(*writable, self.tmp, self.cache, *extra, *grants.write),
+            write=tuple(dict.fromkeys((*writable, self.tmp, self.cache, *extra, *grants.write))),
             network=grants.network or settings.network == "full",
             sockets=grants.sockets,
-            hide=(*hidden, *_DEVICES),
+            # Devices, sockets and run-time secrets; a backend adds what programs need of them.
+            hide=(*hidden, "/dev", "/run"),
             keep=keep,
             hosts=self._hosts(grants),
             private=tuple(settings.allow_private),
@@ -249,24 +231,22 @@ class SandboxPaths:
         preset = PACKAGES if named.pop("packages", True) is None else ()
         return (*named, *preset)
 
-    def describe(self, workdir: str, mounts: Sequence[Mount]) -> Mapping[str, Any]:
-        """JSON for `clawkit sandbox explain`; the directory and the mounts are those inside."""
+    def describe(self, sandbox: Sandbox, reason: str) -> Mapping[str, Any]:
+        """JSON for `clawkit sandbox explain`: what all backends say."""
         return {
+            "backend": self.backend,
+            "reason": reason,
             "scope": self.scope,
             "workspace": self.workspace,
             "workspaceAccess": self.access,
-            "workdir": workdir,
-            "mounts": [mount._asdict() for mount in mounts],
+            "workdir": sandbox.workdir,
+            "mounts": [mount._asdict() for mount in sandbox.mounts],
         }
 
     def remove(self) -> None:
         """Remove what only this process used."""
         self._is_ready = False
         shutil.rmtree(self._private, ignore_errors=True)
-
-
-def _unique(*paths: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(paths))
 
 
 def to_inside(path: str, mounts: Iterable[Mount]) -> str:
@@ -308,8 +288,7 @@ class MountedFiles:
 
     def __init__(self, files: SearchableFiles, mounts: Sequence[Mount]) -> None:
         """`files` keeps every path within the mounts, wherever its links lead."""
-        self._files = files
-        self._mounts = tuple(mounts)
+        self._files, self._mounts = files, tuple(mounts)
 
     def open(self, path: str) -> AbstractAsyncContextManager[File]:
         return self._files.open(self._here(path))
@@ -339,9 +318,6 @@ class MountedFiles:
         here = to_here(path, self._mounts)
         if here is None:
             places = ", ".join(mount.target for mount in self._mounts)
-            raise ToolAuthorizationError(
-                f"{path!r} is not in a mounted directory ({places}), so only commands in the "
-                "sandbox can reach it; use exec",
-                reason="sandbox",
-            )
+            why = f"{path!r} is not in a mounted directory ({places}), so only commands in the"
+            raise ToolAuthorizationError(f"{why} sandbox can reach it; use exec", reason="sandbox")
         return here

@@ -23,16 +23,7 @@ from clawkit.fs.containment import O_PATH
 from clawkit.fs.protected_files import GIT_DIRS, fold
 from clawkit.fs.roots import is_below, look, opened, version_of
 from clawkit.fs.staged_file import put_new, temp_name
-from clawkit.sandbox.protected_walk import (
-    BARE,
-    Identity,
-    Look,
-    Node,
-    Walk,
-    identify,
-    is_settled,
-    parent_of,
-)
+from clawkit.sandbox.protected_walk import BARE, Look, Node, Walk, identify, is_settled, parent_of
 from clawkit.store import private_dir
 from clawkit.text import printable
 
@@ -60,10 +51,6 @@ class Saved(NamedTuple):
     def is_folder(self) -> bool:
         return stat.S_ISDIR(self.node.info.st_mode)
 
-    @property
-    def size(self) -> int:
-        return self.node.info.st_size if self.content else 0
-
 
 class ProtectedPaths(NamedTuple):
     """What a backend mounts; absolute paths without links, sorted."""
@@ -87,16 +74,15 @@ class ProtectedFiles:
         user = os.path.realpath(home) if home else ""
         self._walk = Walk(self._root, user, skip=os.path.realpath(aside), own=own)
         self._aside = aside
-        self._lock = threading.Lock()
-        self._running = 0
+        self._lock, self._running = threading.Lock(), 0
         self._saved: dict[str, Saved] = {}
-        self._held: dict[str, Identity] = {}
+        self._held: dict[str, tuple[int, int]] = {}
         self._gone: dict[str, None] = {}
         """What went away during a command together with the directory that it is about. It is not
         restored, but has to be as it was when a command makes it again."""
         self._owed: set[str] = set()
         """What could not be restored yet."""
-        self._named: set[tuple[str, Identity]] = set()
+        self._named: set[tuple[str, tuple[int, int]]] = set()
         self._is_complete, self._started = True, 0
 
     def find(self, *, prevented: bool = False) -> ProtectedPaths:
@@ -104,7 +90,7 @@ class ProtectedFiles:
         until the next call; all else is restored as without."""
         with self._lock:
             seen = self._look()
-            files: dict[str, Identity] = {}
+            files: dict[str, tuple[int, int]] = {}
             folders: dict[str, Node] = {}
             for path, node in sorted(seen.nodes.items(), key=lambda each: _parts(each[0])):
                 is_file = stat.S_ISREG(node.info.st_mode)
@@ -146,8 +132,7 @@ class ProtectedFiles:
 
     def _save(self) -> None:
         seen, old = self._look(), self._saved
-        self._is_complete, self._started = seen.is_complete, time.time_ns()
-        self._named = set()
+        self._is_complete, self._started, self._named = seen.is_complete, time.time_ns(), set()
         self._gone = {path: None for path in self._gone if path not in seen.nodes}
         kept = {path: old[path] for path in (*self._owed, *self._gone) if path in old}
         fresh = []
@@ -158,14 +143,12 @@ class ProtectedFiles:
             if saved is None or saved.version != version_of(node.info):
                 fresh.append((path, node))
             else:
-                kept[path] = (
-                    saved if saved.node.around == node.around else saved._replace(node=node)
-                )
+                kept[path] = saved._replace(node=node)
         # What is known keeps its copy: many new files must not use up the room.
-        room = MAX_COPIES - sum(saved.size for saved in kept.values())
+        room = MAX_COPIES - sum(len(saved.content or b"") for saved in kept.values())
         for path, node in fresh:
             kept[path] = saved = self._copy(path, node, room)
-            room -= saved.size
+            room -= len(saved.content or b"")
         self._saved = kept
 
     def _check(self) -> list[str]:
@@ -195,8 +178,7 @@ class ProtectedFiles:
             else:
                 lines.append(self._put_back(path, saved))
                 replaced += () if is_git else (f"{path}/",)
-        while len(self._gone) > _MAX_GONE:
-            path = next(iter(self._gone))
+        for path in list(self._gone)[:-_MAX_GONE]:
             del self._gone[path]
             self._saved.pop(path, None)
         lines += self._check_new(seen, replaced)
@@ -209,12 +191,12 @@ class ProtectedFiles:
         is_changed = False
         for path, saved in self._saved.items():
             node, mode = seen.nodes.get(path), saved.node.info.st_mode
-            if saved.is_folder and node is not None and stat.S_ISDIR(node.info.st_mode):
-                if node.info.st_mode == mode or self._is_held(path, node):
-                    continue
-                if self._change_mode(path, stat.S_IMODE(mode)):
-                    lines.append(f"Reverted the mode of {self._show(path)}: it is protected")
-                    is_changed = True
+            if not saved.is_folder or node is None or not stat.S_ISDIR(node.info.st_mode):
+                continue
+            is_other = node.info.st_mode != mode and not self._is_held(path, node)
+            if is_other and self._change_mode(path, stat.S_IMODE(mode)):
+                lines.append(f"Reverted the mode of {self._show(path)}: it is protected")
+                is_changed = True
         closed = {up for path in seen.shut for up in _above(path) if is_below(up, self._root)}
         for path in sorted(closed, key=_parts):
             is_changed |= self._change_mode(path, 0, add=0o700)
@@ -263,8 +245,7 @@ class ProtectedFiles:
         try:
             with self._open(os.path.dirname(path), _FOLDER) as folder:
                 try:
-                    if not _make(folder, temp, saved):
-                        why = "there is no copy of it"
+                    _make(folder, temp, saved)
                 except OSError as error:
                     why = error.strerror or str(error)
                 try:
@@ -413,14 +394,14 @@ def _parts(path: str) -> list[str]:
     return path.split("/")
 
 
-def _make(folder: int, name: str, saved: Saved) -> bool:
-    """Whether what was saved could be made, under a name that is free. Raises OSError."""
+def _make(folder: int, name: str, saved: Saved) -> None:
+    """Make what was saved, under a name that is free. Raises OSError."""
     info, content = saved.node.info, saved.content
     if saved.is_folder and not saved.node.role.is_git:
         os.mkdir(name, 0o700, dir_fd=folder)
         os.chmod(name, stat.S_IMODE(info.st_mode), dir_fd=folder)
     elif content is None:
-        return False
+        raise OSError(0, "there is no copy of it")
     elif stat.S_ISLNK(info.st_mode):
         os.symlink(content, name, dir_fd=folder)
     else:
@@ -430,7 +411,6 @@ def _make(folder: int, name: str, saved: Saved) -> bool:
             with suppress(PermissionError):
                 os.fchown(file.fileno(), info.st_uid, info.st_gid)
             os.fchmod(file.fileno(), stat.S_IMODE(info.st_mode))
-    return True
 
 
 def _move(folder: int, name: str, info: os.stat_result, place: str) -> None:

@@ -134,10 +134,7 @@ class Walk:
     def __init__(self, root: str, home: str, *, skip: str, own: Sequence[str] = ()) -> None:
         """All resolved; `home` only matters when it is the root or below it, and what is in `skip`
         does not. `own` are files and directories of clawkit, which need not exist."""
-        self._root = root
-        self._own = own
-        self._home = home
-        self._skip = skip
+        self._root, self._home, self._skip, self._own = root, home, skip, own
         self._known: dict[str, _Listing] = {}
 
     def look(self, also: Iterable[tuple[str, Node]] = ()) -> Look:
@@ -206,7 +203,10 @@ class Walk:
         later: list[Step] = []
         shape: dict[str, str] = {}
         most = MAX_NAMES if role.is_tree else MAX_LISTED
-        entries = [] if role.is_passage else _entries(path, most)
+        entries: list[os.DirEntry[str]] = []
+        if not role.is_passage:
+            with suppress(OSError), os.scandir(path) as found:
+                entries = list(islice(found, most + 1))
         for entry in entries:
             name = fold(entry.name)
             if role.has_shape and (name in _SHAPE or name in _GIT.names):
@@ -234,16 +234,6 @@ class Walk:
             steps += [(start + name, below, top, here) for name, below in role.names.items()]
         changed_ns = info.st_ctime_ns if is_settled(info) and not is_cut else -1
         return _Listing(here, changed_ns, role, steps, later, is_cut, git)
-
-
-def _entries(path: str, most: int) -> Sequence[os.DirEntry[str]]:
-    """The names in a directory, one more than the most if there are so many; none when it may not
-    be listed."""
-    try:
-        with os.scandir(path) as entries:
-            return list(islice(entries, most + 1))
-    except OSError:
-        return ()
 
 
 def _is_ignored(role: Role, entry: os.DirEntry[str]) -> bool:

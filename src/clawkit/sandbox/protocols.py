@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from clawkit.errors import ToolError
 from clawkit.fs.protocols import FileSystem
-from clawkit.process.protocols import ExecHost
+from clawkit.process.protocols import ExecHost, Launch
 
 
 class SandboxUnavailableError(ToolError):
@@ -91,6 +91,14 @@ class Sandbox(Protocol):
     async def close(self) -> None:
         """End its commands, and remove what is not to be kept."""
         ...
+
+
+def check_elsewhere(launch: Launch, what: str) -> None:
+    """Raises `ToolError` for what only a sandbox of this machine's kernel can do."""
+    if launch.detach:
+        raise ToolError(f"{what} cannot keep commands running when clawkit exits")
+    if launch.hold is not None or launch.programs is not None:
+        raise ToolError(f"{what} cannot widen or narrow what one command may do")
 
 
 async def prune(sandbox: Sandbox, *, idle_s: float, age_s: float) -> list[str]:

@@ -235,9 +235,6 @@ class Helper:
     # Instances
 
     async def do_instances(self, _: bytes) -> object:
-        return await in_thread(self._instances)
-
-    def _instances(self) -> list[Any]:
         found = []
         for place in glob.glob("*.json", root_dir=self._state):
             with contextlib.suppress(OSError, ValueError, LookupError):

@@ -12,13 +12,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import (
-    AsyncIterator,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -32,14 +26,8 @@ from clawkit.process.spool import Spool
 from clawkit.process.terminal import TerminalState
 from clawkit.sandbox import file_sync
 from clawkit.sandbox.file_sync import Entry, Mirror, Plan, Step
-from clawkit.sandbox.paths import (
-    MountedFiles,
-    SandboxPaths,
-    SearchableFiles,
-    portable,
-    to_inside,
-)
-from clawkit.sandbox.protocols import Instance, SandboxUnavailableError
+from clawkit.sandbox.paths import MountedFiles, SandboxPaths, SearchableFiles, portable, to_inside
+from clawkit.sandbox.protocols import Instance, SandboxUnavailableError, check_elsewhere
 from clawkit.sandbox.remote_helper import AGENT, PIECE, join, split
 from clawkit.sandbox.ssh_connection import Link, connect, convert, parse_target
 from clawkit.store import private_dir, write_atomic
@@ -48,7 +36,7 @@ from clawkit.text import printable
 if TYPE_CHECKING:
     from clawkit.fs.protocols import Start
 
-
+_GAP = "commands can do all that the account on the other machine can: network, files, processes"
 _CLOSE_S = 10.0
 _MAX_SIDE = 65_535
 _MAX_LEFT, _MAX_REPORTED = 1_000, 5
@@ -64,8 +52,7 @@ class SshRunning:
     pid = since = 0
 
     def __init__(self, link: Link, id_: str, launch: Launch, output: Spool) -> None:
-        self._link = link
-        self._id = id_
+        self._link, self._id = link, id_
         self._takes_input = launch.open_input or launch.size is not None
         self._started = time.monotonic()
         self._writing = asyncio.Lock()
@@ -74,6 +61,7 @@ class SshRunning:
         self.left: tuple[Left, ...] = ()
         self.terminal = None if launch.size is None else TerminalState(*launch.size)
         self.is_over = self._is_deaf = False
+        self.following: asyncio.Task[None] | None = None
 
     @property
     def can_write(self) -> bool:
@@ -118,19 +106,21 @@ class SshRunning:
 
     def hear(self, data: bytes) -> None:
         """More output."""
-        if self._is_deaf:
-            return
-        self.output.add(data)
-        if self.terminal is not None:
-            self.terminal.feed(data)
+        if not self._is_deaf:
+            self.output.add(data)
+            if self.terminal is not None:
+                self.terminal.feed(data)
 
     def lose(self, note: str) -> None:
         """Its end was not seen, unless it was."""
         self.is_over = True
         if not self.done.done():
             self.left = ()
-            seconds = time.monotonic() - self._started
-            self.done.set_result(Exit("lost", seconds=seconds, note=note))
+        self.finish(Exit("lost", seconds=time.monotonic() - self._started, note=note))
+
+    def finish(self, exit_: Exit) -> None:
+        if not self.done.done():
+            self.done.set_result(exit_)
         self.output.wake()
 
 
@@ -140,10 +130,8 @@ class SshHost:
     name = "sandbox"
 
     def __init__(self, sandbox: SshSandbox, spool_dir: str) -> None:
-        self._sandbox = sandbox
-        self._spool_dir = spool_dir
+        self._sandbox, self._spool_dir = sandbox, spool_dir
         self._running: dict[str, SshRunning] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def is_busy(self) -> bool:
@@ -153,10 +141,7 @@ class SshHost:
         """Nothing: a command that is then refused must not connect."""
 
     async def start(self, launch: Launch, id_: str) -> SshRunning:
-        if launch.detach:
-            raise ToolError("the ssh sandbox cannot keep commands running when clawkit ends")
-        if launch.hold is not None or launch.programs is not None:
-            raise ToolError("the ssh sandbox cannot widen or narrow what one command may do")
+        check_elsewhere(launch, "the ssh sandbox")
         if any("\0" in text for each in launch.env.items() for text in each):
             raise ToolInputError("a variable with a NUL character cannot be given to a command")
         link = await self._sandbox.sync()
@@ -171,9 +156,7 @@ class SshHost:
             if not isinstance(error, ToolError) and link.is_open:
                 link.post("drop", id_)
             raise
-        task = asyncio.create_task(self._follow(link, id_, running))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        running.following = asyncio.create_task(self._follow(link, id_, running))
         return running
 
     async def close(self) -> None:
@@ -195,24 +178,15 @@ class SshHost:
                 running.left = _clean(left or ())
                 if exit_ is not None and not running.is_over:
                     running.is_over = True
-                    await self._finish(running, exit_)
+                    # It has ended once its files are here.
+                    notes = (printable(exit_.note, "")[:1_000], await self._sandbox.sync_back())
+                    said = "; ".join(filter(None, notes))
+                    running.finish(exit_._replace(note=said, signal=exit_.signal[:20]))
         except ToolError as error:
             note = f"{error}. The command was stopped there, or will be soon"
         finally:
             self._running.pop(id_, None)
             running.lose(note)
-
-    async def _finish(self, running: SshRunning, exit_: Exit) -> None:
-        """It has ended once its files are here."""
-        try:
-            await self._sandbox.sync()
-            said = self._sandbox.take_report()
-        except (ToolError, OSError) as error:
-            said = f"its files were not copied back: {error}"
-        note = "; ".join(part for part in (printable(exit_.note, "")[:1_000], said) if part)
-        if not running.done.done():
-            running.done.set_result(exit_._replace(note=note, signal=exit_.signal[:20]))
-        running.output.wake()
 
 
 def _clean(left: Iterable[Left]) -> tuple[Left, ...]:
@@ -256,16 +230,16 @@ class SshSandbox:
 
     backend = "ssh"
 
-    def __init__(self, paths: SandboxPaths) -> None:
-        """`paths` says which directories of this machine are copied."""
+    def __init__(self, paths: SandboxPaths, reason: str = "") -> None:
+        """`paths` says which directories of this machine are copied, and `reason` why this backend
+        was chosen."""
         self._settings = settings = paths.settings.ssh
-        self._paths = paths
+        self._paths, self._reason = paths, reason
         self.name = paths.name
         root = settings.workspace_root
         if not root.startswith("/") or ".." in root.split("/"):
-            raise SandboxUnavailableError(
-                f"sandbox.ssh.workspaceRoot is {root!r}; it must be an absolute path"
-            )
+            why = f"sandbox.ssh.workspaceRoot is {root!r}; it must be an absolute path"
+            raise SandboxUnavailableError(why)
         parse_target(settings.target)
         self.workdir = f"{root.rstrip('/')}/{self.name}"
         self.mounts = tuple(
@@ -295,7 +269,10 @@ class SshSandbox:
         async with self._syncing:
             self._uncopied = set()
             for copies in self._copies:
-                conflicts, uncopied = await copies.sync(link)
+                try:
+                    conflicts, uncopied = await copies.sync(link)
+                except OSError as error:
+                    raise ToolError(f"the workspace cannot be copied: {error}") from None
                 self._conflicts |= conflicts.items()
                 self._uncopied |= uncopied.items()
         return link
@@ -305,8 +282,12 @@ class SshSandbox:
         if self._host.is_busy:
             await self.sync()
 
-    def take_report(self) -> str:
-        """What was not simply copied since this was last asked, in words."""
+    async def sync_back(self) -> str:
+        """The same after a command; what was not simply copied since the last one, in words."""
+        try:
+            await self.sync()
+        except (ToolError, OSError) as error:
+            return f"its files were not copied back: {error}"
         found = sorted((self._conflicts | self._uncopied) - self._reported)
         self._reported.update(found)
         said = [f"{printable(path, '')}: {what}" for path, what in found[:_MAX_REPORTED]]
@@ -321,17 +302,13 @@ class SshSandbox:
 
     def describe(self) -> Mapping[str, Any]:
         return {
-            "backend": self.backend,
+            **self._paths.describe(self, self._reason),
             "target": self._settings.target,
             "name": self.name,
-            **self._paths.describe(self.workdir, self.mounts),
             "network": "full",
             "connected": self.link is not None and self.link.is_open,
             "conflicts": sorted(map(": ".join, self._conflicts | self._uncopied)),
-            "gaps": [
-                "commands can do what the account on the other machine can: its network, files and "
-                "processes"
-            ],
+            "gaps": [_GAP],
         }
 
     async def list(self) -> Sequence[Instance]:
@@ -339,13 +316,10 @@ class SshSandbox:
         raw, _ = await link.call("instances")
         found = []
         for name, scope, created, used, access in convert(raw, list[_Instance]):
-            is_own = name == self.name
-            running, outdated = (
-                is_own and self._host.is_busy,
-                is_own and access != self._paths.access,
-            )
-            name, scope = printable(name, ""), printable(scope, "")
-            found.append(Instance(name, self.backend, scope, created, used, running, outdated))
+            shown = printable(name, ""), self.backend, printable(scope, "")
+            is_busy = name == self.name and self._host.is_busy
+            is_outdated = name == self.name and access != self._paths.access
+            found.append(Instance(*shown, created, used, is_busy, is_outdated))
         return found
 
     async def remove(self, name: str) -> None:
@@ -388,11 +362,9 @@ class SyncedDirectory:
     def __init__(self, root: str, tree: str, state: str, protection: Protection) -> None:
         """`tree` is what the other side calls its copy; `state` is the file that remembers what
         both held last. Without one, changes are only copied there, and those made there undone."""
-        self._root = root
-        self._tree = tree
+        self._root, self._tree, self._state = root, tree, state
         # The directory may itself lie in clawkit's own, but nothing else of that gets there.
         self._protection = protection._replace(open=(*protection.open, root))
-        self._state = state
         self._mirror = Mirror(root, protection.own)
         self._link: Link | None = None
         self._base: dict[str, Entry] = {}
@@ -400,30 +372,25 @@ class SyncedDirectory:
 
     async def sync(self, link: Link) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """Make both the same. The paths that were in conflict, and what was done; those that could
-        not be copied this time, and why. Raises `ToolError`."""
+        not be copied this time, and why. Raises `ToolError` and `OSError`."""
         if link is not self._link:
             self._link, self._known, self._base = link, ("", {}), self._load(link)
-        try:
-            return await self._sync(link)
-        except OSError as error:
-            raise ToolError(f"the workspace cannot be copied: {error}") from None
-
-    async def _sync(self, link: Link) -> tuple[Mapping[str, str], Mapping[str, str]]:
         remote, skipped = await self._scan(link)
         local: dict[str, Entry] = await in_thread(self._mirror.scan)
         skipped |= self._mirror.skipped
         last = self._base if self._state else remote
         base, ours, theirs = (file_sync.without(each, skipped) for each in (last, local, remote))
-        todo, failed = await self._carry_out(
-            link, file_sync.refuse(file_sync.plan(base, ours, theirs), self._why_not_taken)
-        )
+        todo = file_sync.refuse(file_sync.plan(base, ours, theirs), self._why_not_taken)
+        todo, failed = await self._carry_out(link, todo)
         if todo.to_remote or failed:
             self._known = ("", {})
         if self._state:
-            new = {path: entry for path, entry in last.items() if path not in base}
-            new |= file_sync.next_base(
-                base, file_sync.take(ours, todo.to_local), file_sync.take(theirs, todo.to_remote)
+            ours, theirs = (
+                file_sync.take(ours, todo.to_local),
+                file_sync.take(theirs, todo.to_remote),
             )
+            new = {path: entry for path, entry in last.items() if path not in base}
+            new |= file_sync.next_base(base, ours, theirs)
             if new != self._base:
                 self._base = new
                 await in_thread(self._save, link)
@@ -442,11 +409,11 @@ class SyncedDirectory:
         failed: dict[str, str] = {}
         for steps in _batches(todo.to_local):
             wanted = {todo.source.get(path, path): path for path in _files(steps)}
-            answer, data = (
-                await link.call("fetch", self._tree, list(wanted)) if wanted else ({}, b"")
-            )
-            got = split(convert(answer, dict[str, int]), data)
-            contents = {wanted[path]: got[path] for path in got if path in wanted}
+            contents: dict[str, bytes] = {}
+            if wanted:
+                answer, data = await link.call("fetch", self._tree, list(wanted))
+                got = split(convert(answer, dict[str, int]), data)
+                contents = {wanted[path]: got[path] for path in got if path in wanted}
             failed |= await in_thread(self._mirror.apply, steps, contents)
         todo = file_sync.leave(todo, failed)
         for steps in _batches(todo.to_remote):
@@ -457,9 +424,8 @@ class SyncedDirectory:
         return file_sync.leave(todo, failed), words
 
     def _why_not_taken(self, path: str, entry: Entry | None) -> str:
-        return self._protection.explain(os.path.join(self._root, path)) or file_sync.explain_link(
-            path, entry
-        )
+        why = self._protection.explain(os.path.join(self._root, path))
+        return why or file_sync.explain_link(path, entry)
 
     def _load(self, link: Link) -> dict[str, Entry]:
         """What both held last, if the copy there is still the same one."""

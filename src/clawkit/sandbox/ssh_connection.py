@@ -14,14 +14,14 @@ import tempfile
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from clawkit.config.section import SecretInput
 from clawkit.config.sections.sandbox import Ssh
 from clawkit.errors import ToolError, ToolInputError
-from clawkit.sandbox.engine import read_tail
+from clawkit.sandbox.engine import read_tail, start_program
 from clawkit.sandbox.protocols import SandboxUnavailableError
 from clawkit.sandbox.remote_helper import FAILED, SILENCE_S, pack, receive
 from clawkit.store import write_atomic
@@ -35,19 +35,9 @@ _TARGET = re.compile(
     r"(?P<host>[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])"
     r"(?::(?P<port>[0-9]{1,5}))?"
 )
-_FIXED = """BatchMode yes
-ConnectTimeout 5
-ServerAliveInterval 15
-ServerAliveCountMax 3
-IdentitiesOnly yes
-ForwardAgent no
-ForwardX11 no
-ClearAllForwardings yes
-PermitLocalCommand no
-ControlMaster no
-ControlPath none
-EscapeChar none
-RequestTTY no""".splitlines()
+_ASK_NOTHING = "BatchMode yes; ConnectTimeout 5; ServerAliveInterval 15; ServerAliveCountMax 3"
+_FORWARD_NOTHING = """IdentitiesOnly yes; ForwardAgent no; ForwardX11 no; ClearAllForwardings yes;
+    PermitLocalCommand no; ControlMaster no; ControlPath none; EscapeChar none; RequestTTY no"""
 _FAULTS = {
     "HOST IDENTIFICATION HAS CHANGED": "the host key of {} is not the known one: someone may be "
     "intercepting the connection. If it was changed on purpose, replace it in the known hosts",
@@ -81,6 +71,8 @@ try:
     for path, text in {files!r}.items():
         path = os.path.join(lib, path)
         os.makedirs(os.path.dirname(path), exist_ok=True)
+        if os.path.exists(path) and open(path, "rb").read() == text.encode():
+            continue  # it keeps its bytecode
         new = "%s.%d" % (path, os.getpid())
         with open(new, "w", encoding="utf-8") as file:
             file.write(text)
@@ -95,12 +87,9 @@ main()
 """
 
 
-class Target(NamedTuple):
-    """A machine, in parts that cannot be taken for anything else."""
-
-    host: str
-    user: str = ""
-    port: int = 22
+Reveal = Callable[[SecretInput], str]
+Target = tuple[str, str, int]
+"""Host, user and port of a machine, which cannot be taken for anything else."""
 
 
 def parse_target(text: str | None) -> Target:
@@ -108,20 +97,18 @@ def parse_target(text: str | None) -> Target:
     found = _TARGET.fullmatch(text or "")
     port = int(found["port"] or 22) if found else 0
     if found is None or not 1 <= port <= 65_535:
-        raise SandboxUnavailableError(
-            f"sandbox.ssh.target is {text!r}; it must be user@host or user@host:port"
-        )
-    return Target(found["host"].strip("[]"), found["user"] or "", port)
+        why = f"sandbox.ssh.target is {text!r}; it must be user@host or user@host:port"
+        raise SandboxUnavailableError(why)
+    return found["host"].strip("[]"), found["user"] or "", port
 
 
-def write_config(
-    folder: str, target: Target, settings: Ssh, reveal: Callable[[SecretInput], str]
-) -> str:
+def write_config(folder: str, target: Target, settings: Ssh, reveal: Reveal) -> str:
     """The ssh configuration for a connection, in a private directory; its path."""
+    host, user, port = target
     lines = [
-        *(f"Host {ALIAS}", f"HostName {target.host}", f"Port {target.port}"),
-        *([f"User {target.user}"] if target.user else []),
-        *_FIXED,
+        *(f"Host {ALIAS}", f"HostName {host}", f"Port {port}"),
+        *([f"User {user}"] if user else []),
+        *re.split(r";\s+", f"{_ASK_NOTHING}; {_FORWARD_NOTHING}"),
         f"StrictHostKeyChecking {'yes' if settings.strict_host_key_checking else 'accept-new'}",
         f"UpdateHostKeys {'yes' if settings.update_host_keys else 'no'}",
     ]
@@ -187,12 +174,11 @@ def _imports(text: str) -> list[str]:
     waiting: list[ast.AST] = [ast.parse(text)]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            continue
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("clawkit"):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("clawkit."):
             found += [f"{node.module}", *(f"{node.module}.{each.name}" for each in node.names)]
-        waiting += ast.iter_child_nodes(node)
-    return [each for each in found if each != "clawkit"]
+        if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+            waiting += ast.iter_child_nodes(node)
+    return found
 
 
 class Link:
@@ -208,8 +194,7 @@ class Link:
         self._reader, self._writer = process.stdout, process.stdin
         self._shown = shown
         self._waiting: dict[int, asyncio.Future[tuple[Any, bytes]]] = {}
-        self._number, self._why = 0, ""
-        self._closed = False
+        self._number, self._why, self._closed = 0, "", False
         self._tasks: list[asyncio.Task[None]] = []
         self.lost: asyncio.Future[None] = self.loop.create_future()
         """Done when the connection is gone."""
@@ -314,8 +299,7 @@ class Link:
         for task in self._tasks:
             if task is not asyncio.current_task():
                 task.cancel()
-        waiting, self._waiting = self._waiting, {}
-        for future in waiting.values():
+        for future in self._waiting.values():
             if not future.done():
                 future.set_exception(self.error())
         self._writer.close()
@@ -324,34 +308,22 @@ class Link:
             self.loop.call_later(_CLOSE_S, self.drop)
 
 
-async def connect(
-    settings: Ssh, options: Mapping[str, str], reveal: Callable[[SecretInput], str]
-) -> Link:
+async def connect(settings: Ssh, options: Mapping[str, str], reveal: Reveal) -> Link:
     """Raises `SandboxUnavailableError`, which says what to do."""
     target = parse_target(settings.target)
     program = shutil.which(settings.command)
     if program is None:
-        raise SandboxUnavailableError(
-            f"the ssh program {settings.command!r} was not found; install openssh-client, or set "
-            "sandbox.ssh.command to its path"
-        )
+        why = f"the ssh program {settings.command!r} was not found; install openssh-client, or set"
+        raise SandboxUnavailableError(f"{why} sandbox.ssh.command to its path")
     token = os.urandom(16).hex()
     given = json.dumps({"root": settings.workspace_root, **options})
     words = ("python3", "-I", "-S", "-c", _BOOT, token, given, str(len(_bundle())))
     # Keys are on disk only while ssh logs in.
     with tempfile.TemporaryDirectory(prefix="clawkit-ssh-") as folder:
-        process = await asyncio.create_subprocess_exec(
-            program,
-            *("-F", write_config(folder, target, settings, reveal)),
-            *("-T", "--", ALIAS, f"exec {shlex.join(words)}"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            # Its words are the only way to tell why ssh could not connect.
-            env={name: os.environ[name] for name in _ENV if name in os.environ} | {"LC_ALL": "C"},
-            start_new_session=True,
-            limit=1 << 20,
-        )
+        config = write_config(folder, target, settings, reveal)
+        argv = (program, "-F", config, "-T", "--", ALIAS, f"exec {shlex.join(words)}")
+        env = {name: os.environ[name] for name in _ENV if name in os.environ}
+        process = await start_program(argv, env)
         link = Link(process, settings.target or "")
         errors = asyncio.create_task(read_tail(process.stderr, _NOISE))
         try:
@@ -359,10 +331,9 @@ async def connect(
                 await link.begin(token)
         except (EOFError, ValueError, OSError, TimeoutError) as error:
             await link.close()
-            said = printable((await errors).strip(), "\n")
-            raise SandboxUnavailableError(
-                explain(settings.target, process.returncode or 0, said or str(error))
-            ) from None
+            said = printable((await errors).strip(), "\n") or str(error)
+            why = explain(settings.target, process.returncode or 0, said)
+            raise SandboxUnavailableError(why) from None
         except BaseException:
             link.drop()
             raise

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from clawkit.core.context import Context, Scope
 from clawkit.core.result import Result
-from clawkit.errors import ToolInputError
+from clawkit.errors import ToolAuthorizationError, ToolError, ToolInputError
 from clawkit.process.protocols import Command, Exit, Grants, Left, Reason
 from clawkit.text import human_size, nearest, result_cap, weigh, weight_cap
 
 if TYPE_CHECKING:
-    from clawkit.approvals.protocols import Request, Waiting
+    from clawkit.approvals.protocols import Admitted, Request, Waiting
+    from clawkit.config.model import Config
     from clawkit.config.sections.tools import Exec
 
 FINISHED = 100_000
@@ -22,10 +22,26 @@ PENDING = 10_000
 """Characters of new output that a poll gives."""
 TAIL = 2_000
 """Characters of the end of the output, in lists and while a command runs."""
-_NOTE = 1_500
-"""Room for what is said beside the output."""
+_NOTE, _NOTICE = 1_500, 400
+"""Room for what is said beside the output, and characters of output in a notice."""
 _BIG = 64 * 1024**2
 
+_REASONS: dict[Reason, str] = {
+    "exit": "Command exited with code {exit.code}",
+    "not-found": "Command not found (exit code 127): check the spelling, PATH, and whether it is "
+    "installed",
+    "not-executable": "Command not executable (exit code 126): the file exists but cannot be run; "
+    "check its mode (chmod +x), or name its interpreter",
+    "overall-timeout": "Command timed out{after} and was killed. Check what it has already done "
+    "before you run it again; for long work use background or a larger timeout",
+    "no-output-timeout": "Command was killed: no output for {quiet} s",
+    "out-of-memory": "Command was killed: the system ran out of memory{most}",
+    "process-limit": "Command was killed: it started too many processes",
+    "manual-cancel": "Command was stopped on request",
+    "signal": "Command was killed by {exit.signal}",
+    "lost": "Command was lost: the program that starts commands was killed",
+    "spawn-error": "Command could not be started",
+}
 FAILURES: dict[Reason, str] = {
     "not-found": "shell-command-not-found",
     "not-executable": "shell-not-executable",
@@ -45,6 +61,7 @@ class _Part(Protocol):
     def text(self) -> str: ...
 
 
+R = TypeVar("R")
 T = TypeVar("T", bound=_Part)
 
 
@@ -94,18 +111,6 @@ def describe_exit(command: Command, exit_: Exit) -> dict[str, Any]:
     if command.left:
         details["leftRunning"] = [describe_left(each) for each in command.left]
     return details
-
-
-def describe_running(command: Command) -> dict[str, Any]:
-    """What can be done with a command now and since when it is silent, for programs."""
-    idle_s = command.idle_s
-    last = round((time.time() - idle_s) * 1000) if command.output.size else None
-    return {
-        "stdinWritable": command.can_write,
-        "waitingForInput": command.waits_for_input,
-        "idleMs": round(idle_s * 1000),
-        "lastOutputAt": last,
-    }
 
 
 def describe_left(left: Left) -> dict[str, Any]:
@@ -161,41 +166,15 @@ def say_exit(command: Command, exit_: Exit, *, names_hosts: bool = True) -> str:
 
 
 def _say_reason(command: Command, exit_: Exit) -> str:
-    launch = command.launch
-    match exit_.reason:
-        case "exit":
-            return f"Command exited with code {exit_.code}" if exit_.code else ""
-        case "not-found":
-            return (
-                "Command not found (exit code 127): check the spelling, PATH, and whether it is "
-                "installed"
-            )
-        case "not-executable":
-            return (
-                "Command not executable (exit code 126): the file exists but cannot be run; check "
-                "its mode (chmod +x), or name its interpreter"
-            )
-        case "overall-timeout":
-            after = f" after {launch.timeout_s:g} s" if launch.timeout_s else ""
-            return (
-                f"Command timed out{after} and was killed. Check what it has already done before "
-                "you run it again; for long work use background or a larger timeout"
-            )
-        case "no-output-timeout":
-            return f"Command was killed: no output for {launch.quiet_s or 0:g} s"
-        case "out-of-memory":
-            most = f"; it used up to {human_size(exit_.memory)}" if exit_.memory > _BIG else ""
-            return f"Command was killed: the system ran out of memory{most}"
-        case "process-limit":
-            return "Command was killed: it started too many processes"
-        case "manual-cancel":
-            return "Command was stopped on request"
-        case "signal":
-            return f"Command was killed by {exit_.signal}"
-        case "lost":
-            return "Command was lost: the program that starts commands was killed"
-        case _:
-            return "Command could not be started"
+    if exit_.reason == "exit" and not exit_.code:
+        return ""
+    launch, memory = command.launch, exit_.memory
+    return _REASONS[exit_.reason].format(
+        exit=exit_,
+        after=f" after {launch.timeout_s:g} s" if launch.timeout_s else "",
+        quiet=f"{launch.quiet_s or 0:g}",
+        most=f"; it used up to {human_size(memory)}" if memory > _BIG else "",
+    )
 
 
 def say_spill(command: Command, omitted: int) -> str:
@@ -203,32 +182,15 @@ def say_spill(command: Command, omitted: int) -> str:
     output = command.output
     said = []
     if omitted and output.path:
-        said.append(
-            f"[All {human_size(output.size)} are in {output.path}; "
-            f"`process log` with sessionId {command.id} pages through them.]"
-        )
+        how = f"`process log` with sessionId {command.id} pages through them"
+        said.append(f"[All {human_size(output.size)} are in {output.path}; {how}.]")
     if output.dropped:
         said.append(f"[Another {human_size(output.dropped)} came later and was not saved.]")
     return "\n".join(said)
 
 
-_NOTICE = 400
-
-
-def say_not_run(cwd: str, problem: str) -> Result:
-    said = f"workdir {cwd!r} {problem}; the command was not run"
-    return Result.text(
-        said,
-        status="failed",
-        exitCode=None,
-        exitReason="spawn-error",
-        failureKind="runtime-error",
-        error=said,
-        cwd=cwd,
-    )
-
-
 def say_running(command: Command, ctx: Context, warnings: list[str]) -> Result:
+    """That a command goes on in the background."""
     from clawkit.process.output_text import tail_text
 
     tail = tail_text(command.output.tail(4 * PENDING), min(TAIL, cap_of(ctx, PENDING)))
@@ -250,6 +212,7 @@ def say_running(command: Command, ctx: Context, warnings: list[str]) -> Result:
 
 
 async def say_done(command: Command, exit_: Exit, ctx: Context, warnings: list[str]) -> Result:
+    """What a command wrote, and how it ended."""
     from clawkit.process.output_text import shown
 
     whole = await shown(command.output, FINISHED)
@@ -281,19 +244,14 @@ def announce(command: Command, *, ctx: Context, settings: Exec) -> None:
     word = "completed" if exit_.reason == "exit" and not exit_.code else "failed"
     said = say_exit(command, exit_).partition("\n")[0] or "exit code 0"
     text = f"Background command {command.id} ({command.name}) {word}: {said}"
-    ctx.notify(
-        Result.text(
-            f"{text}\n{tail}" if tail else text,
-            sessionId=command.id,
-            tail=tail,
-            **describe_exit(command, exit_),
-        )
-    )
+    details = describe_exit(command, exit_) | {"sessionId": command.id, "tail": tail}
+    ctx.notify(Result.text(f"{text}\n{tail}" if tail else text, **details))
 
 
 def say_waiting(waiting: Waiting, request: Request, what: str) -> Result:
     """That something has not run yet; `what` is what it is called, such as `The command`."""
     pending = waiting.pending
+    always = ["allow-always"] if pending.question.stored else []
     text = (
         f"Approval required (id {pending.slug}): {waiting.reason}. {what} has not run. It "
         "runs by itself as soon as a person allows it, and you will be told; do not send it again."
@@ -304,17 +262,57 @@ def say_waiting(waiting: Waiting, request: Request, what: str) -> Result:
         approvalId=pending.id,
         approvalSlug=pending.slug,
         expiresAtMs=pending.expires_ms,
-        allowedDecisions=[
-            "allow-once",
-            *(["allow-always"] if pending.question.stored else []),
-            "deny",
-        ],
+        allowedDecisions=["allow-once", *always, "deny"],
         host=request.host,
         command=pending.question.command,
         cwd=request.cwd,
         warningText=waiting.reason,
         toAllow=waiting.to_allow,
     )
+
+
+async def run_when_allowed(
+    run: Callable[[Admitted], Awaitable[R]],
+    waiting: Waiting,
+    request: Request,
+    ctx: Context,
+    words: tuple[str, str],
+) -> R | None:
+    """Run something once a person has allowed it; if that does not come about, say so. `words` are
+    the tool, and what it runs."""
+    from clawkit.approvals.protocols import Gate
+
+    tool, what = words
+    try:
+        return await run(await ctx.use(Gate).settle(waiting, request))
+    except ToolAuthorizationError as error:
+        said = f"{what} {waiting.pending.slug} was not run: {error}"
+        notice = Result.text(said, status="blocked", deniedReason=error.reason)
+    except ToolError as error:
+        said = f"{what} {waiting.pending.slug} was allowed but could not be run: {error}"
+        notice = Result.error(tool, said)
+    notify_later(waiting, ctx, notice)
+    return None
+
+
+def notify_later(waiting: Waiting, ctx: Context, notice: Result) -> None:
+    """Tell the session what became of something that a person was asked about."""
+    about = {"approvalId": waiting.pending.id, "approvalSlug": waiting.pending.slug}
+    ctx.notify(Result(notice.content, {**notice.details, **about}))
+
+
+def exec_settings(config: Config, scope: Scope) -> Exec:
+    """What the configuration says about the commands of a run."""
+    return config.tools.exec.merged(config.agents.get(scope.agent).tools.exec)
+
+
+def encode(name: str, text: str, hint: str = "", errors: str = "strict") -> bytes:
+    """A parameter for a program. Raises `ToolInputError` unless it consists of characters."""
+    try:
+        return text.encode("utf-8", errors)
+    except UnicodeEncodeError as error:
+        why = f"{name}: has half a character (a lone surrogate) at position {error.start}{hint}"
+        raise ToolInputError(why) from None
 
 
 def read_signal(given: str | int) -> tuple[int, str]:

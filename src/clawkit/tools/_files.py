@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from clawkit.core.approval import Ask
 from clawkit.core.context import Context
+from clawkit.core.result import Result
 from clawkit.errors import ProtectedError, ToolAuthorizationError, ToolInputError
 from clawkit.fs.protocols import Change, Changed, FileSystem, Found, Names, Stopped
 from clawkit.fs.read_versions import ReadVersions
@@ -47,10 +48,8 @@ async def commit(
     except ProtectedError as error:
         await ctx.ask(_question(error))
         if not all(ctx.permits(each.path) for each in changes):
-            raise ToolAuthorizationError(
-                "what the call would change is not what was approved any more; send it again",
-                reason="rule",
-            ) from None
+            why = "what the call would change is not what was approved any more; send it again"
+            raise ToolAuthorizationError(why, reason="rule") from None
         done = await files.change(changes, allowed=error.places)
     seen = ctx.use(ReadVersions)
     for each, changed in zip(changes, done, strict=True):
@@ -68,10 +67,8 @@ def _question(error: ProtectedError) -> Ask:
     """A yes is for what was shown, so every file is named."""
     places = sorted(error.places)
     if len(places) > MAX_PROTECTED:
-        raise ToolAuthorizationError(
-            f"{error}; at most {MAX_PROTECTED} such files can be approved at once",
-            reason="protected",
-        )
+        why = f"{error}; at most {MAX_PROTECTED} such files can be approved at once"
+        raise ToolAuthorizationError(why, reason="protected")
     return Ask(
         title=f"a change of {', '.join(map(repr, places))}",
         description=str(error),
@@ -80,50 +77,33 @@ def _question(error: ProtectedError) -> Ask:
     )
 
 
-def describe_problems(ctx: Context, problems: Problems) -> str:
-    """The problems as lines for the model; empty when there are none."""
-    if not problems.found:
-        return ""
-    lines = [
-        f"{_short(ctx, each.place)}:{each.line}:{each.column}: {each.severity}: {each.message}"
-        + (f" [{each.code}]" if each.code else "")
-        for each in problems.found[:MAX_PROBLEMS]
-    ]
-    if (more := len(problems.found) - MAX_PROBLEMS) > 0:
-        lines.append(f"and {more} more")
-    count = len(problems.found)
-    head = f"{count} new problem{'s' if count > 1 else ''} after this change:"
-    return "\n".join((head, *lines))
-
-
-def problem_details(ctx: Context, problems: Problems) -> Mapping[str, Any]:
-    """The problems for programs; empty when no language server had a word to say."""
-    if not problems.servers and not problems.late:
-        return {}
-    found = [
-        {
-            "path": _short(ctx, each.place),
-            "line": each.line,
-            "column": each.column,
-            "severity": each.severity,
-            "message": each.message,
-            "code": each.code,
-            "server": each.server,
-        }
-        for each in problems.found[:MAX_PROBLEMS]
-    ]
-    return {
-        "diagnostics": {
-            "problems": found,
+def report(
+    ctx: Context, problems: Problems, said: list[str], details: dict[str, Any], gap: str = "\n"
+) -> Result:
+    """The result of a change: what is said about it, and the problems after it."""
+    start = ctx.workspace.rstrip("/") + "/"
+    shown = [(each.place.removeprefix(start), each) for each in problems.found[:MAX_PROBLEMS]]
+    if count := len(problems.found):
+        lines = [
+            f"{path}:{each.line}:{each.column}: {each.severity}: {each.message}"
+            + (f" [{each.code}]" if each.code else "")
+            for path, each in shown
+        ]
+        if count > MAX_PROBLEMS:
+            lines.append(f"and {count - MAX_PROBLEMS} more")
+        head = f"{count} new problem{'s' if count > 1 else ''} after this change:"
+        said = [*said, "\n".join((head, *lines))]
+    if problems.servers or problems.late:
+        names = ("line", "column", "severity", "message", "code", "server")
+        details["diagnostics"] = {
+            "problems": [
+                {"path": path, **{name: getattr(each, name) for name in names}}
+                for path, each in shown
+            ],
             "servers": list(problems.servers),
             "late": list(problems.late),
         }
-    }
-
-
-def _short(ctx: Context, place: str) -> str:
-    """A place from the workspace, where it lies in it."""
-    return place.removeprefix(ctx.workspace.rstrip("/") + "/")
+    return Result.text(gap.join(filter(None, said)), **details)
 
 
 def check_characters(text: str, name: str) -> None:
@@ -131,10 +111,8 @@ def check_characters(text: str, name: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ToolInputError(
-            f"{name} has half a character ({text[error.start]!r}) at position {error.start}; send "
-            "whole characters"
-        ) from None
+        what = f"half a character ({text[error.start]!r}) at position {error.start}"
+        raise ToolInputError(f"{name} has {what}; send whole characters") from None
 
 
 def check_text(name: str, *texts: str) -> None:

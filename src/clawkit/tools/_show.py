@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-from clawkit.fs.encoding import UTF8, Encoding, detect, find_codec, settle
-from clawkit.fs.magic import FileKind, ImageLimits, identify
-from clawkit.fs.masks import is_env_file, mask_env
-from clawkit.fs.protocols import CHUNK, File, FileSystem, read_all
-from clawkit.fs.read_versions import ReadVersions
-from clawkit.redact import Redactor
-from clawkit.tools._files import with_notes
-
-if TYPE_CHECKING:
-    from clawkit.tools.read import Params
-
 import binascii
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import UNSET, UnsetType
 
@@ -28,7 +14,12 @@ from clawkit.content import Block, Image, Text
 from clawkit.core.context import Context
 from clawkit.core.result import Result
 from clawkit.errors import ToolInputError
+from clawkit.fs.encoding import UTF8, Encoding, detect, find_codec, settle
+from clawkit.fs.magic import FileKind, ImageLimits, identify
+from clawkit.fs.masks import is_env_file, mask_env
 from clawkit.fs.pages import ROW, ROW_CHARS, HeldFile, Page, Want, fitting, hex_dump, take_page
+from clawkit.fs.protocols import CHUNK, File, FileSystem, read_all
+from clawkit.fs.read_versions import ReadVersions
 from clawkit.media.protocols import (
     MAX_DOCUMENT_BYTES,
     MAX_PICTURE_BYTES,
@@ -37,7 +28,12 @@ from clawkit.media.protocols import (
     Media,
     Picture,
 )
+from clawkit.redact import Redactor
 from clawkit.text import human_size, result_cap, weigh, weight_cap
+from clawkit.tools._files import with_notes
+
+if TYPE_CHECKING:
+    from clawkit.tools.read import Params
 
 PAGE_LINES = 2_000
 PAGE_BYTES = 50 * 1024
@@ -80,9 +76,8 @@ async def show_file(path: str, params: Params, ctx: Context, *notes: str) -> Res
     async with ctx.use(FileSystem).open(path) as file:
         head = await file.read(CHUNK, 0)
         ctx.use(ReadVersions).note(file.place, file.info, head if len(head) < CHUNK else None)
-        wish = Wish(
-            path, params.offset, params.limit, params.cursor, ctx.scope.context_window, notes
-        )
+        window = ctx.scope.context_window
+        wish = Wish(path, params.offset, params.limit, params.cursor, window, notes)
         if is_env_file(path) or is_env_file(file.place):
             return await _show_settings(file, wish, params, ctx)
         if params.format == "hex" and KEY.encode() in head:
@@ -113,7 +108,7 @@ async def _show(file: File, head: bytes, wish: Wish, params: Params, ctx: Contex
     if KEY.encode(encoding.name, "ignore") in head and len(head) < CHUNK:
         text = head[len(encoding.mark) :].decode(encoding.name, "replace")
         return await _show_made(text, wish, ctx)
-    return await show_text(file, head, encoding, wish, tell_encoding=not params.encoding)
+    return await show_text(file, head, encoding, wish, tell=not params.encoding)
 
 
 def _refuse(path: str, size: int, kind: FileKind | None) -> Result:
@@ -125,30 +120,24 @@ def _refuse(path: str, size: int, kind: FileKind | None) -> Result:
 async def _show_settings(file: File, wish: Wish, params: Params, ctx: Context) -> Result:
     """A file full of secrets: there is no way to see it but masked."""
     if params.format == "hex" or params.encoding:
-        raise ToolInputError(
-            f"secrets in {wish.path!r} are masked, so it is only shown as plain text: leave out "
-            "'format' and 'encoding'"
-        )
+        why = f"secrets in {wish.path!r} are masked, so it is only shown as plain text"
+        raise ToolInputError(f"{why}: leave out 'format' and 'encoding'")
     data = await read_all(file, MAX_MASKED_BYTES)
     encoding = detect(data)
     if encoding is None:
         return _refuse(wish.path, len(data), identify(data))
     text = data[len(encoding.mark) :].decode(encoding.name, "replace")
-    return await _show_masked(text, wish, lambda whole: mask_env(whole, ctx.use(Redactor)))
+    return await _show_masked(text, mask_env(text, ctx.use(Redactor)), wish)
 
 
 async def _show_made(text: str, wish: Wish, ctx: Context, kind: str = "text") -> Result:
     """Pages of a text. One that begins inside a key would not be known for what it is."""
-    if KEY in text:
-        return await _show_masked(text, wish, ctx.use(Redactor).text, kind)
-    return await show_made(text, wish, kind=kind)
+    masked = ctx.use(Redactor).text(text) if KEY in text else text
+    return await _show_masked(text, masked, wish, kind)
 
 
-async def _show_masked(
-    text: str, wish: Wish, mask: Callable[[str], str], kind: str = "text"
-) -> Result:
-    """Pages of a text that is masked as a whole before any of it is shown."""
-    masked = mask(text)
+async def _show_masked(text: str, masked: str, wish: Wish, kind: str = "text") -> Result:
+    """Pages of a text that was masked as a whole before any of it is shown."""
     if masked == text:
         return await show_made(text, wish, kind=kind)
     note = "secrets are masked; do not write the masks back"
@@ -157,17 +146,12 @@ async def _show_masked(
 
 
 async def show_text(
-    file: File,
-    head: bytes,
-    encoding: Encoding,
-    wish: Wish,
-    *,
-    tell_encoding: bool = True,
-    **more: Any,
+    file: File, head: bytes, encoding: Encoding, wish: Wish, *, tell: bool = True, **more: Any
 ) -> Result:
-    """A page of a file whose first `CHUNK` bytes are `head`; `more` goes into the details."""
+    """A page of a file whose first `CHUNK` bytes are `head`. `tell` says whether its encoding is
+    news; `more` goes into the details."""
     notes = [*wish.notes]
-    if encoding.name != "utf-8" and tell_encoding:
+    if encoding.name != "utf-8" and tell:
         notes.append(f"decoded from {encoding.name}")
     lines = PAGE_LINES * MAX_JOINED if isinstance(wish.limit, UnsetType) else wish.limit
     want = Want(wish.offset, wish.cursor, lines, wish.max_weight)
@@ -207,9 +191,8 @@ async def show_hex(file: File, head: bytes, wish: Wish) -> Result:
     page = Page("\n".join(lines), len(lines), (following, 0) if goes_on else None, total)
     notes = [*wish.notes, *(["16 bytes per line"] if goes_on else [])]
     notes += _position(page, Want(wish.offset, 0, count, 0), size)
-    return Result.text(
-        with_notes(page.text, notes), path=wish.path, kind="hex", **_facts(page, size)
-    )
+    text = with_notes(page.text, notes)
+    return Result.text(text, path=wish.path, kind="hex", **_facts(page, size))
 
 
 def page_bytes(context_window: int | None, *, joined: bool = True) -> int:
@@ -353,7 +336,7 @@ class _Shown:
 
     def __init__(self, max_weight: int) -> None:
         self._room = max_weight
-        self._parts: list[str | Image] = []
+        self._parts: list[Text | Image] = []
         self._pictures = 0
         self._last = 0
         self._cut = 0
@@ -376,7 +359,7 @@ class _Shown:
             part = part[:room]
             self._part = f"characters {cursor}-{self._cut} of {len(page.text)}"
         self._room -= weigh(part) + 2
-        self._parts.append(part)
+        self._parts.append(Text(part))
         if page.picture is not None:
             self._pictures += 1
             self._parts.append(image_block(page.picture))
@@ -388,10 +371,7 @@ class _Shown:
         total = document.total
         following = self._last + (not self._cut)
         goes_on = following <= total
-        details: dict[str, object] = {
-            "pages": f"{wanted.first}-{self._last}",
-            "totalPages": total,
-        }
+        details: dict[str, object] = {"pages": f"{wanted.first}-{self._last}", "totalPages": total}
         if goes_on:
             again: dict[str, object] = {"pages": wanted.after(following, total)}
             said = f"pages {wanted.first}-{self._last} of {total}"
@@ -402,20 +382,16 @@ class _Shown:
             how = " ".join(f"{key}={json.dumps(value)}" for key, value in again.items())
             notes = (*notes, f"{said}; go on with {how}")
         if notes:
-            self._parts.append(with_notes("", notes))
+            self._parts.append(Text(with_notes("", notes)))
         return details
 
     def blocks(self) -> list[Block]:
         """Texts that follow each other as one."""
         blocks: list[Block] = []
-        texts: list[str] = []
-        for part in (*self._parts, None):
-            if isinstance(part, str):
-                texts.append(part)
-                continue
-            if texts:
-                blocks.append(Text("\n\n".join(texts)))
-                texts = []
-            if part is not None:
+        for part in self._parts:
+            last = blocks[-1] if blocks else None
+            if isinstance(part, Text) and isinstance(last, Text):
+                blocks[-1] = Text(f"{last.text}\n\n{part.text}")
+            else:
                 blocks.append(part)
         return blocks

@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-from msgspec import Meta
 
 from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef
@@ -21,13 +20,9 @@ from clawkit.errors import ToolInputError
 from clawkit.fs.protocols import FileSystem, WorkspaceFiles
 from clawkit.fs.read_versions import ReadVersions
 from clawkit.text import printable
-from clawkit.tools._files import (
-    Update,
-    check_characters,
-    commit,
-    describe_problems,
-    problem_details,
-)
+from clawkit.tools._commands import exec_settings
+from clawkit.tools._files import Update, check_characters, commit, report
+from clawkit.tools._params import doc
 
 if TYPE_CHECKING:
     from clawkit.fs.edit.patch_draft import Draft
@@ -43,10 +38,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Parameters of apply_patch."""
 
     input: Annotated[
-        str,
-        Meta(
-            description="The whole patch, from '*** Begin Patch' to '*** End Patch'", min_length=1
-        ),
+        str, doc("The whole patch, from '*** Begin Patch' to '*** End Patch'", min_length=1)
     ]
 
 
@@ -58,32 +50,19 @@ async def execute(params: Params, ctx: Context, reach: type[FileSystem] = Worksp
     check_characters(params.input, "input")
     sections = parse(params.input)
     files = ctx.use(reach)
-    drafts = await Drafts(files, ctx.use(ReadVersions), ctx.use(Redactor), ctx.workspace).run(
-        sections
-    )
-    summary = _summarize(drafts)
-    if not drafts:
-        return Result.text(
-            "Nothing to change: the files are as the patch would leave them.",
-            summary=summary,
-            changed=False,
-        )
-    updates = [Update(each.change(), *each.texts()) for each in drafts]
-    _, problems = await commit(ctx, files, updates)
-    told = [_tell(drafts), describe_problems(ctx, problems)]
-    return Result.text(
-        "\n\n".join(filter(None, told)),
-        summary=summary,
-        changed=True,
-        **problem_details(ctx, problems),
-    )
-
-
-def _summarize(drafts: Sequence[Draft]) -> dict[str, list[str]]:
-    return {
+    making = Drafts(files, ctx.use(ReadVersions), ctx.use(Redactor), ctx.workspace)
+    drafts = await making.run(sections)
+    summary = {
         name: [each.path for each in drafts if mark in each.marks]
         for name, mark in (("added", "A"), ("modified", "M"), ("deleted", "D"))
     }
+    if not drafts:
+        said = "Nothing to change: the files are as the patch would leave them."
+        return Result.text(said, summary=summary, changed=False)
+    updates = [Update(each.change(), *each.texts()) for each in drafts]
+    _, problems = await commit(ctx, files, updates)
+    details = {"summary": summary, "changed": True}
+    return report(ctx, problems, [_tell(drafts)], details, gap="\n\n")
 
 
 def _tell(drafts: Sequence[Draft]) -> str:
@@ -116,21 +95,17 @@ def _tell_more(draft: Draft) -> str:
 
 def touches(params: Mapping[str, Any]) -> tuple[str, ...]:
     """Every path in the patch. Raises `ToolInputError` when it cannot be read."""
+    from clawkit.fs.edit.patch_format import parse, paths_of
+
     text = params.get("input")
     if not isinstance(text, str):
         raise ToolInputError("the parameter input, which holds the patch, is missing")
-    return _paths(text)
-
-
-def _paths(text: str) -> tuple[str, ...]:
-    from clawkit.fs.edit.patch_format import parse, paths_of
-
     return paths_of(parse(text))
 
 
 def effects(params: Params, ctx: Context) -> tuple[Effect, ...]:
     try:
-        paths = _paths(params.input)
+        paths = touches({"input": params.input})
     except ToolInputError:
         return ()  # it will be refused for the same reason
     return tuple(Effect("write", file_resource(ctx.workspace, path)) for path in paths)
@@ -159,8 +134,7 @@ TOOL = Tool(
 
 def make_tool(config: Config, scope: Scope) -> Tool | str:
     """The tool as this run has it, or why it has none."""
-    override = config.agents.get(scope.agent).tools.exec
-    settings = config.tools.exec.merged(override).apply_patch
+    settings = exec_settings(config, scope).apply_patch
     if refusal := _withhold(settings, scope.model):
         return refusal
     if settings.workspace_only:
@@ -172,24 +146,17 @@ def _withhold(settings: ApplyPatch, model: ModelRef | None) -> str:
     """Why a model is not offered the tool; empty when it is."""
     if settings.enabled is False:
         return f"{_KEY}.enabled is false"
-    listed = model is not None and _is_listed(settings.allow_models, model)
+    names = {name.strip().casefold() for name in settings.allow_models}
+    is_listed = model is not None and bool(names & {str(model).casefold(), model.id.casefold()})
     if settings.enabled:
-        if settings.allow_models and not listed:
+        if settings.allow_models and not is_listed:
             return f"{_KEY}.allowModels does not name the model {str(model or 'of this run')!r}"
         return ""
-    if model is None or listed or _knows_patches(model):
+    if model is None or is_listed or model.provider.startswith(("openai", "azure-openai")):
+        return ""
+    if _OPENAI.search(model.id):
         return ""
     return (
         f"{_KEY} is for OpenAI models unless {_KEY}.enabled is true or {_KEY}.allowModels names "
         f"{str(model)!r}"
     )
-
-
-def _is_listed(names: Sequence[str], model: ModelRef) -> bool:
-    wanted = {str(model).casefold(), model.id.casefold()}
-    return any(name.strip().casefold() in wanted for name in names)
-
-
-def _knows_patches(model: ModelRef) -> bool:
-    maker = model.provider.startswith(("openai", "azure-openai"))
-    return maker or _OPENAI.search(model.id) is not None

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
 
 from clawkit.approvals.effective_policy import resolve_host
 from clawkit.approvals.protocols import Admitted, Confines, Gate, Request, Script, Waiting
@@ -25,7 +24,17 @@ from clawkit.fs.protocols import WorkspaceFiles, read_all
 from clawkit.media.protocols import MAX_PICTURE_BYTES, Media
 from clawkit.process.protocols import BaseEnvironment, Commands, Launch
 from clawkit.text import printable
-from clawkit.tools._commands import FINISHED, fitted, owner_of, say_waiting
+from clawkit.tools._commands import (
+    FINISHED,
+    encode,
+    exec_settings,
+    fitted,
+    notify_later,
+    owner_of,
+    run_when_allowed,
+    say_waiting,
+)
+from clawkit.tools._params import doc
 
 MAX_IMAGES = 4
 _MAX_NAME = 500
@@ -157,30 +166,25 @@ _DESCRIPTION = (
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Parameters of code_execution."""
 
-    code: Annotated[str, Meta(description="The code to run")] = ""
-    language: Annotated[Language, Meta(description="What the code is written in")] = "python"
+    code: Annotated[str, doc("The code to run")] = ""
+    language: Annotated[Language, doc("What the code is written in")] = "python"
     reset: Annotated[
-        bool, Meta(description="Start with a fresh interpreter; without code, only end the old one")
+        bool, doc("Start with a fresh interpreter; without code, only end the old one")
     ] = False
     timeout_seconds: Annotated[
-        float,
-        Meta(description=f"Seconds until it is interrupted, at most {MAX_TIMEOUT_S:g}", gt=0),
+        float, doc(f"Seconds until it is interrupted, at most {MAX_TIMEOUT_S:g}", gt=0)
     ] = TIMEOUT_S
-    task: Annotated[str, Meta(description="Work for a remote provider: there is none here")] = ""
+    task: Annotated[str, doc("Work for a remote provider: there is none here")] = ""
 
 
 async def execute(params: Params, ctx: Context, settings: Exec) -> Result:
     _check(params)
     interpreters, owner = ctx.use(Interpreters), owner_of(ctx.scope)
     if params.reset and not params.code.strip():
-        was_there = await interpreters.reset(owner, params.language)
+        language, was_there = params.language, await interpreters.reset(owner, params.language)
         said = "its variables are gone" if was_there else "nothing was kept"
-        return Result.text(
-            f"Interpreter reset ({params.language}): {said}. The next call starts a fresh one.",
-            status="completed",
-            language=params.language,
-            reset=was_there,
-        )
+        said = f"Interpreter reset ({language}): {said}. The next call starts a fresh one."
+        return Result.text(said, status="completed", language=language, reset=was_there)
     request = await _request(params, ctx, settings)
     # Every call is asked for anew, because every call is another program: the interpreter's own
     # command line says nothing about it.
@@ -188,31 +192,21 @@ async def execute(params: Params, ctx: Context, settings: Exec) -> Result:
     if isinstance(admitted, Waiting):
         ctx.use(Gate).later(_follow(admitted, request, params, ctx))
         return say_waiting(admitted, request, "The code")
-    return await _run(params, request, admitted, ctx)
+    return await _run(params, request, ctx, admitted)
 
 
 def _check(params: Params) -> None:
     if params.task:
-        raise ToolInputError(
-            "task: no remote provider is configured in this build, so a task cannot be handed "
-            "over; write the code yourself and send it as code"
-        )
+        why = "task: no remote provider is configured in this build, so tasks cannot be handed over"
+        raise ToolInputError(f"{why}; write the code yourself and send it as code")
     if not params.code.strip() and not params.reset:
         raise ToolInputError("code: is empty; send the code to run")
     if "\0" in params.code:
         raise ToolInputError("code: contains a NUL character; write it as an escape, such as \\0")
-    try:
-        size = len(params.code.encode())
-    except UnicodeEncodeError as error:
-        raise ToolInputError(
-            f"code: has half a character (a lone surrogate) at position {error.start}; write it as "
-            "an escape"
-        ) from None
+    size = len(encode("code", params.code, "; write it as an escape"))
     if size > MAX_CODE:
-        raise ToolInputError(
-            f"code: has {size:,} bytes, {MAX_CODE:,} are possible; write it to a file in the "
-            "workspace and import that"
-        )
+        why = f"code: has {size:,} bytes, {MAX_CODE:,} are possible"
+        raise ToolInputError(f"{why}; write it to a file in the workspace and import that")
 
 
 async def _request(params: Params, ctx: Context, settings: Exec) -> Request:
@@ -256,7 +250,7 @@ async def _no_preflight(_scripts: Sequence[Script]) -> None:
     """Nothing is known beforehand about whether code works."""
 
 
-async def _run(params: Params, request: Request, admitted: Admitted, ctx: Context) -> Result:
+async def _run(params: Params, request: Request, ctx: Context, admitted: Admitted) -> Result:
     interpreters, owner = ctx.use(Interpreters), owner_of(ctx.scope)
     if params.reset:
         await interpreters.reset(owner, params.language)
@@ -269,31 +263,17 @@ async def _run(params: Params, request: Request, admitted: Admitted, ctx: Contex
     )
     timeout_s = min(params.timeout_seconds, MAX_TIMEOUT_S)
     ran = await interpreters.run(
-        owner,
-        params.language,
-        params.code,
-        host=admitted.host,
-        launch=launch,
-        timeout_s=timeout_s,
+        owner, params.language, params.code, host=admitted.host, launch=launch, timeout_s=timeout_s
     )
     notes = [f"Warning: {admitted.warning}"] if admitted.warning else []
     return await show(ran, params.language, timeout_s, notes, ctx)
 
 
 async def _follow(waiting: Waiting, request: Request, params: Params, ctx: Context) -> None:
-    """Run the code once a person has allowed it, and tell what came of it."""
-    slug = waiting.pending.slug
-    about = {"approvalId": waiting.pending.id, "approvalSlug": slug}
-    try:
-        admitted = await ctx.use(Gate).settle(waiting, request)
-        result = await _run(params, request, admitted, ctx)
-    except ToolAuthorizationError as error:
-        said = f"The code {slug} was not run: {error}"
-        result = Result.text(said, status="blocked", deniedReason=error.reason)
-    except ToolError as error:
-        said = f"The code {slug} was allowed but could not be run: {error}"
-        result = Result.error("code_execution", said)
-    ctx.notify(Result(result.content, {**result.details, **about}))
+    run, words = partial(_run, params, request, ctx), ("code_execution", "The code")
+    result = await run_when_allowed(run, waiting, request, ctx, words)
+    if result is not None:
+        notify_later(waiting, ctx, result)
 
 
 def effects(_params: Params, _ctx: Context) -> tuple[Effect, ...]:
@@ -302,13 +282,12 @@ def effects(_params: Params, _ctx: Context) -> tuple[Effect, ...]:
 
 def make_tool(config: Config, scope: Scope) -> Tool:
     """The tool as this run has it."""
-    settings = config.tools.exec.merged(config.agents.get(scope.agent).tools.exec)
     return Tool(
         name="code_execution",
         label="Code",
         description=_DESCRIPTION,
         parameters=Params,
-        execute=partial(execute, settings=settings),
+        execute=partial(execute, settings=exec_settings(config, scope)),
         effects=effects,
         aliases={"timeout": "timeoutSeconds", "timeout_seconds": "timeoutSeconds"},
         hidden=frozenset(("task",)),

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, UnsetType
 
 from clawkit.core.context import Context
 from clawkit.core.result import Result
-from clawkit.core.tool import Effect, Tool, file_resource
+from clawkit.core.tool import Tool
 from clawkit.errors import NotFoundError, ToolInputError
 from clawkit.fs.protocols import Change, FileSystem, Info, read_all
 from clawkit.fs.read_versions import ReadVersions
 from clawkit.lsp.protocols import Problems
 from clawkit.text import cut, human_size
-from clawkit.tools._files import (
-    Update,
-    check_characters,
-    commit,
-    describe_problems,
-    problem_details,
-)
+from clawkit.tools._files import Update, check_characters, commit, report
+from clawkit.tools._params import FILE_ALIASES, doc, writes_path
 
 if TYPE_CHECKING:
     from clawkit.fs.edit.diff import Diff
@@ -36,9 +31,9 @@ QUICK_CHARS = 4 * 1024 * 1024
 MAX_DIFF = 4_000
 """Characters of a difference that the model is shown."""
 
-Old = Annotated[str, Meta(description="Text to replace, exactly as it is in the file")]
-New = Annotated[str, Meta(description="Text to put in its place; empty to delete")]
-Every = Annotated[bool, Meta(description="Replace all places, not the only one")]
+Old = Annotated[str, doc("Text to replace, exactly as it is in the file")]
+New = Annotated[str, doc("Text to put in its place; empty to delete")]
+Every = Annotated[bool, doc("Replace all places, not the only one")]
 
 
 class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -52,25 +47,17 @@ class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="came
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Parameters of edit."""
 
-    path: Annotated[str, Meta(description="File to change", min_length=1)]
+    path: Annotated[str, doc("File to change", min_length=1)]
     edits: Annotated[
         tuple[Edit, ...],
-        Meta(
-            description="Replacements, each found in the file as it is now; they must not overlap",
+        doc(
+            "Replacements, each found in the file as it is now; they must not overlap",
             max_length=MAX_EDITS,
         ),
     ] = ()
-    old_text: Annotated[
-        str | UnsetType, Meta(description="For a single replacement, instead of edits")
-    ] = UNSET
-    new_text: Annotated[str | UnsetType, Meta(description="Goes with oldText")] = UNSET
-    replace_all: Annotated[bool, Meta(description="Goes with oldText: replace all places")] = False
-
-
-class _Original(NamedTuple):
-    place: str
-    info: Info
-    data: bytes
+    old_text: Annotated[str | UnsetType, doc("For a single replacement, instead of edits")] = UNSET
+    new_text: Annotated[str | UnsetType, doc("Goes with oldText")] = UNSET
+    replace_all: Annotated[bool, doc("Goes with oldText: replace all places")] = False
 
 
 async def execute(params: Params, ctx: Context) -> Result:
@@ -82,11 +69,11 @@ async def execute(params: Params, ctx: Context) -> Result:
 
     edits = _read_edits(params)
     files = ctx.use(FileSystem)
-    original = await _read(files, params.path, edits)
-    ctx.use(ReadVersions).check(*original)
-    text, encoding = decode_whole(original.data, params.path)
+    place, info, data = await _read(files, params.path, edits)
+    ctx.use(ReadVersions).check(place, info, data)
+    text, encoding = decode_whole(data, params.path)
     redactor = ctx.use(Redactor)
-    env = is_env_file(params.path) or is_env_file(original.place)
+    env = is_env_file(params.path) or is_env_file(place)
     show = mask_settings if env else redactor.text
     outcome = apply_exact(text, edits) if len(text) <= QUICK_CHARS else None
     if outcome is None:
@@ -94,19 +81,15 @@ async def execute(params: Params, ctx: Context) -> Result:
 
         outcome = await in_thread(partial(apply, text, edits, path=params.path, show=show))
     if not outcome.found:
-        return Result.text(
-            f"the edit would not change {params.path!r}; nothing was written",
-            changed=False,
-            path=params.path,
-            edits=len(edits),
-        )
+        said = f"the edit would not change {params.path!r}; nothing was written"
+        return Result.text(said, changed=False, path=params.path, edits=len(edits))
     if any(may_have_masks(edit.new) for edit in edits):
         await refuse_masks(text, outcome.text, redactor, path=params.path, env=env)
     diff = diff_pieces(text, outcome.text, [each.piece for each in outcome.found], show)
     if env:
         # A secret is known by its name, which the edit may have taken away.
         diff = diff._replace(text="", left_out="the file holds secrets")
-    change = Change(params.path, encode(outcome.text, encoding), expect=original.info.version)
+    change = Change(params.path, encode(outcome.text, encoding), expect=info.version)
     _, problems = await commit(ctx, files, [Update(change, text, outcome.text)])
     return _report(params.path, edits, outcome, diff, ctx, problems)
 
@@ -140,21 +123,21 @@ def _read_edits(params: Params) -> list[Replacement]:
     return edits
 
 
-async def _read(files: FileSystem, path: str, edits: Sequence[Replacement]) -> _Original:
+async def _read(
+    files: FileSystem, path: str, edits: Sequence[Replacement]
+) -> tuple[str, Info, bytes]:
     try:
         async with files.open(path) as file:
             if file.info.size > MAX_BYTES:
-                raise ToolInputError(
-                    f"{path!r} has {human_size(file.info.size)}, too much for edit (at most "
-                    f"{human_size(MAX_BYTES)}); change it with a program"
-                )
-            return _Original(file.place, file.info, await read_all(file, MAX_BYTES))
+                size, most = human_size(file.info.size), human_size(MAX_BYTES)
+                why = f"{path!r} has {size}, too much for edit (at most {most})"
+                raise ToolInputError(f"{why}; change it with a program")
+            return file.place, file.info, await read_all(file, MAX_BYTES)
     except NotFoundError as error:
         if any(edit.old for edit in edits):
             raise
-        raise NotFoundError(
-            f"{path!r} does not exist; use write to make a new file", alike=error.alike
-        ) from None
+        missing = f"{path!r} does not exist; use write to make a new file"
+        raise NotFoundError(missing, alike=error.alike) from None
 
 
 def _report(
@@ -179,13 +162,7 @@ def _report(
             for number, what in overlooked.items()
         )
         told.append(f"Changed:\n{cut(diff.text, MAX_DIFF)}" if diff.text else "")
-    details |= diff.to_details()
-    told.append(describe_problems(ctx, problems))
-    return Result.text("\n".join(filter(None, told)), **details, **problem_details(ctx, problems))
-
-
-def effects(params: Params, ctx: Context) -> tuple[Effect, ...]:
-    return (Effect("write", file_resource(ctx.workspace, params.path)),)
+    return report(ctx, problems, told, details | diff.to_details())
 
 
 TOOL = Tool(
@@ -198,16 +175,11 @@ TOOL = Tool(
     ),
     parameters=Params,
     execute=execute,
-    effects=effects,
+    effects=writes_path,
     aliases={
-        "file_path": "path",
-        "file": "path",
-        "filename": "path",
-        "filepath": "path",
-        "old_string": "oldText",
-        "new_string": "newText",
-        "old_str": "oldText",
-        "new_str": "newText",
+        **FILE_ALIASES,
+        **dict.fromkeys(("old_string", "old_str"), "oldText"),
+        **dict.fromkeys(("new_string", "new_str"), "newText"),
     },
     paths=("path",),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Annotated, NamedTuple
 
@@ -19,7 +19,7 @@ from clawkit.config.sections.tools import Ask, Exec, Host, Security
 from clawkit.core.context import Context, InForce, Scope
 from clawkit.core.result import Result
 from clawkit.core.tool import Effect, Tool
-from clawkit.errors import ToolAuthorizationError, ToolError, ToolInputError
+from clawkit.errors import ToolAuthorizationError, ToolInputError
 from clawkit.process.protocols import (
     NO_GRANTS,
     BaseEnvironment,
@@ -35,12 +35,16 @@ from clawkit.tools._commands import (
     TAIL,
     announce,
     cap_of,
+    encode,
+    exec_settings,
+    notify_later,
     owner_of,
+    run_when_allowed,
     say_done,
-    say_not_run,
     say_running,
     say_waiting,
 )
+from clawkit.tools._params import doc
 
 _ABOUT = (
     " Commands run in a sandbox: they can change only the workspace and temporary files, cannot "
@@ -57,11 +61,9 @@ _NETWORKS: dict[Network, str] = {
 class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a command needs beyond the sandbox."""
 
-    hosts: Annotated[list[str], Meta(description="Host names to connect to")] = []
-    read: Annotated[list[str], Meta(description="Hidden files or directories to read")] = []
-    write: Annotated[
-        list[str], Meta(description="Files or directories outside the workspace to change")
-    ] = []
+    hosts: Annotated[list[str], doc("Host names to connect to")] = []
+    read: Annotated[list[str], doc("Hidden files or directories to read")] = []
+    write: Annotated[list[str], doc("Files or directories outside the workspace to change")] = []
 
 
 def read_access(access: Access, ctx: Context) -> Grants:
@@ -137,50 +139,38 @@ _Seconds = Annotated[float, Meta(ge=0, le=10**9)]
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Parameters of exec."""
 
-    command: Annotated[str, Meta(description="Command for bash", min_length=1)]
-    workdir: Annotated[
-        str, Meta(description="Directory to run in, in the workspace unless absolute")
-    ] = ""
-    env: Annotated[
-        dict[str, str], Meta(description="Environment variables to set for the command")
-    ] = {}
+    command: Annotated[str, doc("Command for bash", min_length=1)]
+    workdir: Annotated[str, doc("Directory to run in, in the workspace unless absolute")] = ""
+    env: Annotated[dict[str, str], doc("Environment variables to set for the command")] = {}
     yield_ms: Annotated[
         Annotated[float, Meta(ge=0)] | None,
-        Meta(description="Milliseconds after which a running command goes to the background"),
+        doc("Milliseconds after which a running command goes to the background"),
     ] = None
     background: Annotated[
-        bool, Meta(description="Go to the background at once; its input stays open for process")
+        bool, doc("Go to the background at once; its input stays open for process")
     ] = False
-    detach: Annotated[
-        bool, Meta(description="With background: keep it running when clawkit exits")
-    ] = False
-    timeout: Annotated[
-        _Seconds | None, Meta(description="Seconds after which it is killed; 0 for no limit")
-    ] = None
-    no_output_timeout: Annotated[
-        _Seconds | None, Meta(description="Seconds without output after which it is killed")
-    ] = None
-    pty: Annotated[bool, Meta(description="Run in a terminal, for programs that draw or ask")] = (
-        False
+    detach: Annotated[bool, doc("With background: keep it running when clawkit exits")] = False
+    timeout: Annotated[_Seconds | None, doc("Seconds after which it is killed; 0 for no limit")] = (
+        None
     )
-    columns: Annotated[int, Meta(description="Width of the terminal", ge=20, le=500)] = 120
-    rows: Annotated[int, Meta(description="Height of the terminal", ge=5, le=200)] = 30
+    no_output_timeout: Annotated[
+        _Seconds | None, doc("Seconds without output after which it is killed")
+    ] = None
+    pty: Annotated[bool, doc("Run in a terminal, for programs that draw or ask")] = False
+    columns: Annotated[int, doc("Width of the terminal", ge=20, le=500)] = 120
+    rows: Annotated[int, doc("Height of the terminal", ge=5, le=200)] = 30
     elevated: Annotated[
-        bool,
-        Meta(description="Run on the host, outside the sandbox; a person is asked to approve"),
+        bool, doc("Run on the host, outside the sandbox; a person is asked to approve")
     ] = False
     access: Annotated[
-        Access,
-        Meta(description="What the command needs beyond the sandbox; a person is asked to approve"),
+        Access, doc("What the command needs beyond the sandbox; a person is asked to approve")
     ] = Access()
-    host: Annotated[Host | None, Meta(description="Where to run it")] = None
-    node: Annotated[str, Meta(description="Node to run it on, with host node")] = ""
+    host: Annotated[Host | None, doc("Where to run it")] = None
+    node: Annotated[str, doc("Node to run it on, with host node")] = ""
     security: Annotated[
-        Security | None, Meta(description="Which commands may run; can only be made stricter")
+        Security | None, doc("Which commands may run; can only be made stricter")
     ] = None
-    ask: Annotated[
-        Ask | None, Meta(description="When a person is asked; can only be made stricter")
-    ] = None
+    ask: Annotated[Ask | None, doc("When a person is asked; can only be made stricter")] = None
 
 
 class _Settings(NamedTuple):
@@ -192,16 +182,17 @@ class _Settings(NamedTuple):
 
 async def execute(params: Params, ctx: Context, settings: _Settings) -> Result:
     commands = ctx.use(Commands)
-    _check_command(params.command)
-    _check_together(params)
+    _check(params)
     can_wait = "process" in ctx.use(InForce).tools
-    warnings = [] if can_wait else list(_warn_ignored(params))
+    warnings = [] if can_wait else _warn_ignored(params)
     background = params.background and can_wait
     target = _find_target(params, ctx, settings, commands)
     commands.prepare(target.host)
     launch = await _prepare(params, ctx, settings.exec, background=background)
     if problem := _look_at(launch.cwd):
-        return say_not_run(launch.cwd, problem)
+        said = f"workdir {launch.cwd!r} {problem}; the command was not run"
+        failed = {"exitCode": None, "exitReason": "spawn-error", "failureKind": "runtime-error"}
+        return Result.text(said, status="failed", **failed, error=said, cwd=launch.cwd)
     request = _request(params, ctx, launch, target)
     start = partial(_start, launch, warnings)
     admitted = await ctx.use(Gate).admit(request, partial(_preflight, ctx))
@@ -220,48 +211,31 @@ async def execute(params: Params, ctx: Context, settings: _Settings) -> Result:
     return await say_done(command, exit_, ctx, warnings)
 
 
-def _check_command(command: str) -> None:
+def _check(params: Params) -> None:
+    command = params.command
     if not command.strip():
         raise ToolInputError("command: must not be empty")
     if "\0" in command:
         raise ToolInputError("command: must not contain a NUL character")
-    try:
-        size = len(os.fsencode(command))
-    except UnicodeEncodeError as error:
-        raise ToolInputError(
-            f"command: has half a character (a lone surrogate) at position {error.start}"
-        ) from None
+    size = len(encode("command", command, errors="surrogateescape"))
     if size >= MAX_COMMAND:
-        raise ToolInputError(
-            f"command: has {size:,} bytes, {MAX_COMMAND - 1:,} are possible; write it to a file "
-            "and run that"
-        )
-
-
-def _check_together(params: Params) -> None:
+        why = f"command: has {size:,} bytes, {MAX_COMMAND - 1:,} are possible"
+        raise ToolInputError(f"{why}; write it to a file and run that")
     if params.workdir and not params.workdir.strip():
         raise ToolInputError("workdir: must not be blank; leave it out for the workspace")
     if params.detach and not params.background:
         raise ToolInputError("detach: requires background: true")
     if params.detach and params.pty:
-        raise ToolInputError(
-            "detach: cannot be combined with pty, whose terminal closes when clawkit exits"
-        )
+        why = "whose terminal closes when clawkit exits"
+        raise ToolInputError(f"detach: cannot be combined with pty, {why}")
 
 
 def _warn_ignored(params: Params) -> list[str]:
-    given = {
-        "background": params.background,
-        "yieldMs": params.yield_ms is not None,
-        "detach": params.detach,
-    }
-    names = [name for name, is_given in given.items() if is_given]
-    if not names:
-        return []
-    return [
-        f"Warning: {' and '.join(names)} ignored: without the process tool, commands run to "
-        "completion"
-    ]
+    has_yield = params.yield_ms is not None
+    given = {"background": params.background, "yieldMs": has_yield, "detach": params.detach}
+    names = " and ".join(name for name, is_given in given.items() if is_given)
+    why = "ignored: without the process tool, commands run to completion"
+    return [f"Warning: {names} {why}"] if names else []
 
 
 def _find_target(params: Params, ctx: Context, settings: _Settings, commands: Commands) -> Target:
@@ -301,8 +275,7 @@ async def _prepare(params: Params, ctx: Context, settings: Exec, *, background: 
     base = dict(await ctx.use(BaseEnvironment).variables())
     if params.pty:
         # Its terminal has a size of its own.
-        for name in ("COLUMNS", "LINES"):
-            base.pop(name, None)
+        base = {name: base[name] for name in base if name not in ("COLUMNS", "LINES")}
     timeout_s = settings.timeout_sec if params.timeout is None else params.timeout
     quiet = settings.no_output_timeout_sec
     detach = params.detach and background
@@ -330,6 +303,14 @@ def _look_at(cwd: str) -> str:
 
 
 def _request(params: Params, ctx: Context, launch: Launch, target: Target) -> Request:
+    # What a person should know, and approves with the command.
+    has_terminal = launch.size is not None
+    modes = {
+        "background": launch.open_input,
+        "detach": launch.detach,
+        "pty": has_terminal,
+        "stdin": has_terminal or (launch.open_input and not launch.detach),
+    }
     return Request(
         command=params.command,
         cwd=launch.cwd,
@@ -344,20 +325,8 @@ def _request(params: Params, ctx: Context, launch: Launch, target: Target) -> Re
         wanted=target.wanted,
         leaves=target.leaves,
         access=read_access(params.access, ctx) if target.wanted != "host" else NO_GRANTS,
-        modes=tuple(_modes(launch)),
+        modes=tuple(mode for mode, is_set in modes.items() if is_set),
     )
-
-
-def _modes(launch: Launch) -> Iterator[str]:
-    """What a person should know, and approves with the command."""
-    if launch.open_input:
-        yield "background"
-    if launch.detach:
-        yield "detach"
-    if launch.size is not None:
-        yield "pty"
-    if launch.size is not None or (launch.open_input and not launch.detach):
-        yield "stdin"
 
 
 async def _start(
@@ -380,16 +349,13 @@ async def _start(
         env={**launch.env, **admitted.env},
     )
     on_end = partial(announce, ctx=ctx, settings=settings) if settings.notify_on_exit else None
+    start = partial(commands.start, owner=owner, background=background, on_end=on_end)
     try:
-        return await commands.start(
-            admitted.host, launch, owner, background=background, on_end=on_end
-        )
+        return await start(admitted.host, launch)
     except NoTerminalError as error:
         warnings.append(f"Warning: run without a terminal: {error}")
         plain = launch._replace(size=None, env={**launch.env, "TERM": "dumb"})
-        return await commands.start(
-            admitted.host, plain, owner, background=background, on_end=on_end
-        )
+        return await start(admitted.host, plain)
 
 
 async def _watch(command: Command, ctx: Context, seconds: float | None) -> Exit | None:
@@ -428,33 +394,20 @@ async def _follow(
     ctx: Context,
     settings: Exec,
 ) -> None:
-    """Run the command once a person has allowed it, and tell what came of it."""
-    about = {"approvalId": waiting.pending.id, "approvalSlug": waiting.pending.slug}
-
-    def notify(notice: Result) -> None:
-        ctx.notify(Result(notice.content, {**notice.details, **about}))
-
     # Whoever was told to wait is told of every end, here and not by the command itself.
     quiet = structs.replace(settings, notify_on_exit=False)
-    try:
-        admitted = await ctx.use(Gate).settle(waiting, request)
-        command = await start(ctx, quiet, admitted, background=True)
-    except ToolAuthorizationError as error:
-        said = f"Command {waiting.pending.slug} was not run: {error}"
-        notify(Result.text(said, status="blocked", deniedReason=error.reason))
-        return
-    except ToolError as error:
-        said = f"Command {waiting.pending.slug} was allowed but could not be run: {error}"
-        notify(Result.error("exec", said))
+    run = partial(start, ctx, quiet, background=True)
+    command = await run_when_allowed(run, waiting, request, ctx, ("exec", "Command"))
+    if command is None:
         return
     said = f"Command {waiting.pending.slug} was allowed."
     notice_s = settings.approval_running_notice_ms / 1000
     if notice_s and await command.wait(notice_s) is None:
-        notify(say_running(command, ctx, [said]))
+        notify_later(waiting, ctx, say_running(command, ctx, [said]))
     exit_ = await command.wait()
     if exit_ is not None and command.announce:
         command.announce = False
-        notify(await say_done(command, exit_, ctx, [said]))
+        notify_later(waiting, ctx, await say_done(command, exit_, ctx, [said]))
 
 
 def effects(params: Params, _ctx: Context) -> tuple[Effect, ...]:
@@ -464,8 +417,7 @@ def effects(params: Params, _ctx: Context) -> tuple[Effect, ...]:
 
 def make_tool(config: Config, scope: Scope) -> Tool:
     """The tool as this run has it."""
-    override = config.agents.get(scope.agent).tools.exec
-    settings = _Settings(config, config.tools.exec.merged(override))
+    settings = _Settings(config, exec_settings(config, scope))
     sandbox = config.agents.sandbox_of(scope.agent)
     sandboxed = sandbox.is_on(scope.session) and settings.exec.host in ("auto", "sandbox")
     # The kernel does not report what it refused to read or write, so the model has to know.
@@ -480,8 +432,7 @@ def make_tool(config: Config, scope: Scope) -> Tool:
         aliases={
             "cmd": "command",
             "cwd": "workdir",
-            "timeoutSeconds": "timeout",
-            "timeout_seconds": "timeout",
+            **dict.fromkeys(("timeoutSeconds", "timeout_seconds"), "timeout"),
         },
         paths=("workdir",),
         # What only makes sense with another place to run is offered when there is one.

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from clawkit.core.context import Context
 from clawkit.core.result import Result
-from clawkit.core.tool import Effect, Tool, file_resource
+from clawkit.core.tool import Tool
 from clawkit.fs.protocols import Find, FindKind, Names, Search, Sort
 from clawkit.tools._files import (
     MAX_BYTES,
@@ -21,6 +20,7 @@ from clawkit.tools._files import (
     tell_trouble,
     with_notes,
 )
+from clawkit.tools._params import doc, reads_path
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,29 +28,22 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     pattern: Annotated[
         str,
-        Meta(
-            description="Glob: *.py for names anywhere below, src/**/*.{ts,tsx} for paths from "
+        doc(
+            "Glob: *.py for names anywhere below, src/**/*.{ts,tsx} for paths from "
             "the directory searched",
             min_length=1,
             max_length=1_000,
         ),
     ]
-    path: Annotated[
-        str, Meta(description="Directory to search; the workspace if left out", min_length=1)
-    ] = "."
-    type: Annotated[
-        FindKind, Meta(description="What to find: files, or the directories that hold files")
-    ] = "file"
-    sort: Annotated[
-        Sort,
-        Meta(description="path: in order of the paths; time: last changed first; none: fastest"),
-    ] = "path"
-    limit: Annotated[int, Meta(description="How many paths to show at most", ge=1, le=100_000)] = (
-        1_000
+    path: Annotated[str, doc("Directory to search; the workspace if left out", min_length=1)] = "."
+    type: Annotated[FindKind, doc("What to find: files, or the directories that hold files")] = (
+        "file"
     )
-    ignored: Annotated[
-        bool, Meta(description="Find files too that .gitignore and the like leave out")
-    ] = False
+    sort: Annotated[
+        Sort, doc("path: in order of the paths; time: last changed first; none: fastest")
+    ] = "path"
+    limit: Annotated[int, doc("How many paths to show at most", ge=1, le=100_000)] = 1_000
+    ignored: Annotated[bool, doc("Find files too that .gitignore and the like leave out")] = False
 
 
 async def execute(params: Params, ctx: Context) -> Result:
@@ -73,30 +66,19 @@ async def execute(params: Params, ctx: Context) -> Result:
 
 def _notes(query: Find, found: Names, shown: int) -> Iterator[str]:
     what = "files" if query.kind == "file" else "directories"
+    some = f"the first {shown:,} that were found of more"
+    some = some if found.stopped else f"{shown:,} of {found.total:,}"
     if not found.paths and not found.stopped:
-        yield f"no {what} found{_reason(query)}"
+        # What often keeps a pattern from fitting.
+        hint = "" if query.ignored else "; ignored=true includes ignored ones"
+        if "[" in query.pattern:
+            hint = "; [ begins a set of characters, \\[ is the character itself"
+        yield f"no {what} found{hint}"
     elif shown < min(query.limit, found.total):
-        yield f"{_of(shown, found)} {what}, which is all that fits; narrow the pattern"
+        yield f"{some} {what}, which is all that fits; narrow the pattern"
     elif shown < found.total or found.stopped == "enough":
-        yield f"{_of(shown, found)} {what}; raise limit, or narrow the pattern"
+        yield f"{some} {what}; raise limit, or narrow the pattern"
     yield from tell_trouble(found.stopped, found.unread)
-
-
-def _of(shown: int, found: Names) -> str:
-    if found.stopped:
-        return f"the first {shown:,} that were found of more"
-    return f"{shown:,} of {found.total:,}"
-
-
-def _reason(query: Find) -> str:
-    """What often keeps a pattern from fitting."""
-    if "[" in query.pattern:
-        return "; [ begins a set of characters, \\[ is the character itself"
-    return "" if query.ignored else "; ignored=true includes ignored ones"
-
-
-def effects(params: Params, ctx: Context) -> tuple[Effect, ...]:
-    return (Effect("read", file_resource(ctx.workspace, params.path)),)
 
 
 TOOL = Tool(
@@ -108,7 +90,7 @@ TOOL = Tool(
     ),
     parameters=Params,
     execute=execute,
-    effects=effects,
+    effects=reads_path,
     aliases={
         **dict.fromkeys(("glob", "glob_pattern", "query", "name"), "pattern"),
         **dict.fromkeys(("directory", "dir", "root"), "path"),

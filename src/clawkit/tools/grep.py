@@ -12,10 +12,11 @@ from msgspec import Meta
 
 from clawkit.core.context import Context
 from clawkit.core.result import Result
-from clawkit.core.tool import Effect, Tool, file_resource
+from clawkit.core.tool import Tool
 from clawkit.errors import ToolInputError
 from clawkit.fs.protocols import FileSystem, Found, Grep, Hits, Line, Output, Search, read_all
 from clawkit.tools._files import check_text, facts_of, fit, quote, tell_trouble, with_notes
+from clawkit.tools._params import doc, reads_path
 
 MAX_CHARS = 500
 """Of one line."""
@@ -37,50 +38,41 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
     pattern: Annotated[
         str,
-        Meta(
-            description="Regular expression to search for, in Rust's syntax",
-            min_length=1,
-            max_length=10_000,
-        ),
+        doc("Regular expression to search for, in Rust's syntax", min_length=1, max_length=10_000),
     ]
     path: Annotated[
-        str,
-        Meta(description="File or directory to search; the workspace if left out", min_length=1),
+        str, doc("File or directory to search; the workspace if left out", min_length=1)
     ] = "."
     glob: Annotated[
         tuple[Annotated[str, Meta(min_length=1, max_length=1_000)], ...],
-        Meta(
-            description="Search only files that fit one of these: *.py, src/**/*.ts; a ! in front "
+        doc(
+            "Search only files that fit one of these: *.py, src/**/*.ts; a ! in front "
             "leaves files out: !*.min.js",
             max_length=50,
         ),
     ] = ()
     type: Annotated[
-        str, Meta(description="Search only files of a type: py, js, ts, rust, go…", max_length=50)
+        str, doc("Search only files of a type: py, js, ts, rust, go…", max_length=50)
     ] = ""
-    ignore_case: Annotated[bool, Meta(description="Ignore case")] = False
+    ignore_case: Annotated[bool, doc("Ignore case")] = False
     literal: Annotated[
-        bool, Meta(description="Treat the pattern as plain text, not as a regular expression")
+        bool, doc("Treat the pattern as plain text, not as a regular expression")
     ] = False
     multiline: Annotated[
-        bool, Meta(description="Let a match go over several lines; a dot matches line breaks too")
+        bool, doc("Let a match go over several lines; a dot matches line breaks too")
     ] = False
-    context: Annotated[
-        int, Meta(description="Lines to show before and after each match", ge=0, le=50)
-    ] = 0
+    context: Annotated[int, doc("Lines to show before and after each match", ge=0, le=50)] = 0
     output: Annotated[
         Output,
-        Meta(
-            description="content: matching lines; files: only which files; count: how many "
+        doc(
+            "content: matching lines; files: only which files; count: how many "
             "matching lines in each file"
         ),
     ] = "content"
     limit: Annotated[
-        int, Meta(description="How many matching lines, or files, to show at most", ge=1, le=10_000)
+        int, doc("How many matching lines, or files, to show at most", ge=1, le=10_000)
     ] = 100
-    ignored: Annotated[
-        bool, Meta(description="Search files too that .gitignore and the like leave out")
-    ] = False
+    ignored: Annotated[bool, doc("Search files too that .gitignore and the like leave out")] = False
 
 
 async def execute(params: Params, ctx: Context) -> Result:
@@ -191,6 +183,7 @@ class _Page:
 
 def _notes(query: Grep, found: Found, shown: int) -> Iterator[str]:
     what = "matching lines" if query.output == "content" else "files"
+    some = f"{shown:,} of {found.total:,} {what}"
     if found.binary:
         left = "not all of its matches are" if found.hits else "its match is not"
         yield f"the file is not text, so {left} shown"
@@ -203,14 +196,9 @@ def _notes(query: Grep, found: Found, shown: int) -> Iterator[str]:
         )
     elif shown < min(query.limit, found.total):
         other = ", or ask for output=files" if query.output == "content" else ""
-        yield (
-            f"{shown:,} of {found.total:,} {what}, which is all that fits; narrow the search{other}"
-        )
+        yield f"{some}, which is all that fits; narrow the search{other}"
     elif shown < found.total:
-        yield (
-            f"{shown:,} of {found.total:,} {what}; raise limit, or narrow the search with path, "
-            "glob or type"
-        )
+        yield f"{some}; raise limit, or narrow the search with path, glob or type"
     yield from tell_trouble(found.stopped, found.unread)
     if found.engine == "python" and not query.literal:
         yield "ripgrep is not available: the pattern was taken as a Python regular expression"
@@ -226,19 +214,12 @@ def _reason(query: Grep, found: Found) -> str:
         also = "" if query.ignored else " (ignored=true includes ignored ones)"
         return f": {which}{also}"
     some = "" if searched.whole else "at least "
-    left_out = (
-        (searched.linked, "with several names (hard links)"),
-        (searched.refused, "that rules deny"),
-    )
+    hard_links, denied = "with several names (hard links)", "that rules deny"
     return "".join(
         f"; {some}{number:,} {'file' if number == 1 else 'files'} {why} not searched"
-        for number, why in left_out
+        for number, why in ((searched.linked, hard_links), (searched.refused, denied))
         if number
     )
-
-
-def effects(params: Params, ctx: Context) -> tuple[Effect, ...]:
-    return (Effect("read", file_resource(ctx.workspace, params.path)),)
 
 
 TOOL = Tool(
@@ -251,7 +232,7 @@ TOOL = Tool(
     ),
     parameters=Params,
     execute=execute,
-    effects=effects,
+    effects=reads_path,
     aliases={
         **dict.fromkeys(("query", "regex", "search"), "pattern"),
         **dict.fromkeys(("file_path", "directory", "dir"), "path"),

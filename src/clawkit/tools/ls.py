@@ -8,15 +8,15 @@ import time
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
 
 from clawkit.core.context import Context
 from clawkit.core.result import Result
-from clawkit.core.tool import Effect, Tool, file_resource
+from clawkit.core.tool import Tool
 from clawkit.errors import ToolInputError
-from clawkit.fs.protocols import DirEntry, FileSystem, Info
+from clawkit.fs.protocols import DirEntry, FileSystem
 from clawkit.text import human_size
 from clawkit.tools._files import fit
+from clawkit.tools._params import doc, reads_path
 
 NOTICE_ROOM = 1_600
 """The notice repeats a name: 255 bytes at most, each of which may have to be spelled out."""
@@ -25,21 +25,22 @@ NOTICE_ROOM = 1_600
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Parameters of ls."""
 
-    path: Annotated[
-        str, Meta(description="Directory to list; the workspace if left out", min_length=1)
-    ] = "."
-    limit: Annotated[int, Meta(description="How many names to show at most", ge=1, le=10_000)] = 500
+    path: Annotated[str, doc("Directory to list; the workspace if left out", min_length=1)] = "."
+    limit: Annotated[int, doc("How many names to show at most", ge=1, le=10_000)] = 500
     after: Annotated[
-        str, Meta(description="Show only names that come after this one, to go on with a long list")
+        str, doc("Show only names that come after this one, to go on with a long list")
     ] = ""
     details: Annotated[
-        bool, Meta(description="Show mode, size and time of each name too, and where links point")
+        bool, doc("Show mode, size and time of each name too, and where links point")
     ] = False
 
 
 async def execute(params: Params, ctx: Context) -> Result:
-    _check_name(params.after)
     after = params.after.removesuffix("/")
+    try:
+        after.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise ToolInputError(f"after={after!r} cannot be a name; send it as listed") from None
     listing = await ctx.use(FileSystem).list(
         params.path, after=after, limit=params.limit, details=params.details
     )
@@ -59,13 +60,6 @@ async def execute(params: Params, ctx: Context) -> Result:
     return Result.text(text, **details)
 
 
-def _check_name(after: str) -> None:
-    try:
-        after.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        raise ToolInputError(f"after={after!r} cannot be a name; send it as listed") from None
-
-
 def quote(entry: DirEntry) -> str:
     """The name as a JSON string, so that none can pose as two; `/` marks directories."""
     return _quote(entry.name + ("/" if entry.kind == "directory" else ""))
@@ -77,21 +71,16 @@ def _quote(name: str) -> str:
 
 def show(entry: DirEntry) -> str:
     """One line: mode, size, time, name; links with where they point."""
-    facts = "?" if entry.info is None else _facts(entry.info)
+    facts, info = "?", entry.info
+    if info is not None:
+        size = human_size(info.size) if info.kind == "file" else "-"
+        try:
+            when = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.mtime_ns // 1_000_000_000))
+        except (OSError, OverflowError, ValueError):
+            when = "?"  # a file can have any time, also one that no calendar has
+        facts = f"{stat.filemode(info.mode)} {size:>8} {when}"
     arrow = f" -> {_quote(entry.target)}" if entry.kind == "link" else ""
     return f"{facts} {quote(entry)}{arrow}"
-
-
-def _facts(info: Info) -> str:
-    size = human_size(info.size) if info.kind == "file" else "-"
-    return f"{stat.filemode(info.mode)} {size:>8} {_time(info)}"
-
-
-def _time(info: Info) -> str:
-    try:
-        return time.strftime("%Y-%m-%d %H:%M", time.localtime(info.mtime_ns // 1_000_000_000))
-    except (OSError, OverflowError, ValueError):
-        return "?"  # a file can have any time, also one that no calendar has
 
 
 def _to_json(entry: DirEntry) -> dict[str, Any]:
@@ -100,10 +89,6 @@ def _to_json(entry: DirEntry) -> dict[str, Any]:
         facts |= {"size": entry.info.size, "mtimeMs": entry.info.mtime_ns // 1_000_000}
         facts |= {"mode": f"{stat.S_IMODE(entry.info.mode):04o}"}
     return facts | ({"target": entry.target} if entry.target else {})
-
-
-def effects(params: Params, ctx: Context) -> tuple[Effect, ...]:
-    return (Effect("read", file_resource(ctx.workspace, params.path)),)
 
 
 TOOL = Tool(
@@ -115,7 +100,7 @@ TOOL = Tool(
     ),
     parameters=Params,
     execute=execute,
-    effects=effects,
+    effects=reads_path,
     aliases={"directory": "path", "dir": "path", "file_path": "path", "long": "details"},
     paths=("path",),
 )

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, UnsetType
 
 from clawkit.config.model import Config
 from clawkit.core.context import Context, Scope
@@ -25,13 +25,14 @@ from clawkit.tools._commands import (
     TAIL,
     describe_exit,
     describe_output,
-    describe_running,
+    encode,
     fitted,
     owner_of,
     read_signal,
     say_exit,
 )
 from clawkit.tools._files import fit
+from clawkit.tools._params import doc
 
 MAX_DATA = 1024 * 1024
 """Bytes of one write; more belongs in a file."""
@@ -44,10 +45,203 @@ _NO_TERMINAL = {
     b"\x04": "C-d ends the input only in a terminal; here write with eof does",
     b"\x1a": "C-z stops only in a terminal; here kill with signal STOP does",
 }
+GATHER_S = 0.2
+"""Output seldom comes alone: so long a poll that waits does so for what belongs to it."""
+RETRY_MS = (5_000, 10_000, 30_000, 60_000)
+"""When to ask again, by how often in a row there was nothing new."""
+LABEL = 120
+"""Characters of a command in the list."""
+MAX_WAIT_MS = 30_000
+USES: Mapping[str, tuple[str, ...]] = {
+    "list": (),
+    "poll": ("timeout",),
+    "log": ("offset", "limit", "screen"),
+    "write": ("data", "eof"),
+    "submit": ("data",),
+    "send-keys": ("literal", "hex", "keys"),
+    "paste": ("text", "bracketed"),
+    "kill": ("signal",),
+    "clear": (),
+    "remove": (),
+    "resize": ("columns", "rows"),
+    "status": (),
+}
+"""The actions, and the parameters each of them takes beside sessionId."""
+SYNONYMS: Mapping[str, str] = {"input": "write", "signal": "kill", "status": "status"}
+"""Other names of actions that models use: understood, not offered."""
+ACTIONS = tuple(action for action in USES if action not in SYNONYMS)
 
 
-def check_input(command: Command) -> None:
-    """Raise unless the command can be written to."""
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of process."""
+
+    action: Annotated[str, doc("What to do", extra_json_schema={"enum": list(ACTIONS)})]
+    session_id: Annotated[
+        str, doc("Which command, as exec or list said; for all actions but list")
+    ] = ""
+    timeout: Annotated[
+        float, doc("poll: milliseconds to wait for output or the end, at most 30000")
+    ] = 0
+    offset: Annotated[int, doc("log: first line to show, counted from 0", ge=0)] | UnsetType = UNSET
+    limit: Annotated[int, doc("log: how many lines; without offset the last", ge=1)] | UnsetType = (
+        UNSET
+    )
+    screen: Annotated[bool, doc("log: what the terminal shows now, instead of lines")] = False
+    data: Annotated[str, doc("write, submit: text to send as it is")] = ""
+    eof: Annotated[bool, doc("write: end the input after data")] = False
+    keys: Annotated[
+        list[str], doc("send-keys: key names, such as Enter, Up, C-c, M-x, F1; or text")
+    ] = []
+    hex: Annotated[list[str], doc("send-keys: bytes as hexadecimal, sent before keys")] = []
+    literal: Annotated[str, doc("send-keys: text, sent before hex and keys")] = ""
+    text: Annotated[str, doc("paste: the text")] = ""
+    bracketed: Annotated[bool, doc("paste: mark it as pasted if the program asked for that")] = True
+    signal: Annotated[
+        str | int | None,
+        doc("kill: signal to send, by name or number; left out, it is stopped for sure"),
+    ] = None
+    columns: Annotated[int, doc("resize: width of the terminal", ge=20, le=500)] | UnsetType = UNSET
+    rows: Annotated[int, doc("resize: height of the terminal", ge=5, le=200)] | UnsetType = UNSET
+
+
+async def execute(params: Params, ctx: Context, synonyms: Mapping[str, str] = SYNONYMS) -> Result:
+    action = synonyms.get(params.action, params.action)
+    if params.action not in ACTIONS and params.action not in synonyms:
+        close = nearest(action, ACTIONS, 1)
+        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(ACTIONS)}"
+        raise ToolInputError(f"action: {action[:40]!r} is unknown; {hint}")
+    _check_unused(params, action)
+    commands, owner = ctx.use(Commands), owner_of(ctx.scope)
+    if action == "list":
+        return _tell_all(commands.all(owner), ctx)
+    if not params.session_id.strip():
+        raise ToolInputError("sessionId: missing; action list shows the commands there are")
+    if params.action == "signal" and params.signal in (None, ""):
+        raise ToolInputError("signal: missing; name the signal to send, or use kill")
+    command = commands.get(owner, params.session_id)
+    match action:
+        case "poll" | "status":
+            seconds = min(max(params.timeout, 0), MAX_WAIT_MS) / 1000
+            return await _tell_news(command, ctx, seconds, peek=action == "status")
+        case "log" if params.screen:
+            return await _tell_screen(command, params)
+        case "log":
+            return await _tell_lines(command, ctx, params)
+        case "kill":
+            return await _kill(command, params)
+        case "clear" | "remove":
+            return await _forget(commands, command, even_if_running=action == "remove")
+        case "resize":
+            return _resize(command, params)
+        case _:
+            return await _send(command, params, action)
+
+
+def _check_unused(params: Params, action: str) -> None:
+    """Refuse what would have no effect, but not the empty values that models send for nothing."""
+    used = ("action", *(() if action == "list" else ("session_id",)), *USES[action])
+    for field, name in zip(params.__struct_fields__, params.__struct_encode_fields__, strict=True):
+        value = getattr(params, field)
+        if field in used or not value or value is UNSET or value == getattr(_EMPTY, field):
+            continue
+        takers = [each for each in ACTIONS if field in USES[each]]
+        where = f"it is for {' and '.join(takers)}" if takers else "which is about all commands"
+        raise ToolInputError(f"{name}: has no effect on {action}, {where}; leave it out")
+
+
+_EMPTY = Params("")
+
+
+async def _send(command: Command, params: Params, action: str) -> Result:
+    """Hand input over. It may be a password, so the result does not repeat it."""
+    _check_input(command)
+    terminal = command.terminal
+    match action:
+        case "write":
+            if not params.data and not params.eof:
+                raise ToolInputError("data: missing; give the text to write, or eof")
+            sent = Encoded(_encode("data", params.data))
+        case "submit":
+            # What the Enter key sends, or the end of a line where there is no terminal.
+            sent = Encoded(_encode("data", params.data) + (b"\n" if terminal is None else b"\r"))
+        case "send-keys":
+            sent = _make_keys(command, params)
+        case _ if terminal is not None:
+            # Marked as pasted for programs that asked for the marks.
+            is_marked = params.bracketed and terminal.bracketed_paste
+            sent = Encoded(encode_paste(params.text, bracketed=is_marked))
+        case _:
+            if not params.text:
+                raise ToolInputError("text is empty; there is nothing to paste")
+            sent = Encoded(_encode("text", params.text))
+    size = len(sent.data)
+    await command.write(sent.data, eof=params.eof)
+    what = ["1 byte" if size == 1 else f"{size:,} bytes"] if size or not params.eof else []
+    what += ["the end of input"] if params.eof else []
+    said = [f"Sent {' and '.join(what)} to {command.id}; poll shows what it answers."]
+    details: dict[str, Any] = {"status": "running", "sessionId": command.id, "bytes": size}
+    if sent.warnings:
+        said += (f"Warning: {each}" for each in sent.warnings)
+        details["warnings"] = list(sent.warnings)
+    return Result.text("\n".join(said), **details)
+
+
+async def _kill(command: Command, params: Params) -> Result:
+    number, name = 0, ""
+    if params.signal is not None and params.signal != "":
+        number, name = read_signal(params.signal)
+    left = ", ".join(f"{each.name} (pid {each.pid})" for each in command.left[:5])
+    had_ended = command.exit is not None
+    if had_ended and not left:
+        said = f"{command.id} has already ended; nothing of it is left"
+    elif not number:
+        await command.end()
+        said = f"Ended what {command.id} had left running: {left}" if had_ended else ""
+    else:
+        await command.signal(number)
+        to = f"what {command.id} left running: {left}" if had_ended else command.id
+        said = f"Sent {name} to {to}"
+        wait_s = _AT_ONCE_S if name.removeprefix("SIG") in _HARMLESS else _SOON_S
+        if await command.wait(wait_s) is None:
+            said += "; it is still running"
+    if command.exit is None:
+        return Result.text(f"{said}.", status="running", sessionId=command.id)
+    # Whoever ended it knows that it ended.
+    command.announce = False
+    if not had_ended:
+        said = ". ".join(part for part in (said, _say_end(command, command.exit)) if part)
+    return Result.text(said, status="completed", sessionId=command.id, **_outcome(command.exit))
+
+
+async def _forget(commands: Commands, command: Command, *, even_if_running: bool) -> Result:
+    from clawkit.core.tasks import unbroken
+
+    is_running = command.exit is None
+    if not even_if_running and (is_running or command.left):
+        what = "is still running" if is_running else "left something running"
+        raise ToolInputError(f"{command.id} {what}; kill stops it, remove stops and forgets it")
+    await unbroken(commands.forget(command))
+    ended = " It was running and has been stopped." if is_running else ""
+    said = f"Forgot {command.id} and its output.{ended}"
+    return Result.text(said, status="completed", sessionId=command.id)
+
+
+def _resize(command: Command, params: Params) -> Result:
+    if command.terminal is None:
+        raise ToolInputError(f"{command.id} has no terminal; start it with pty to have one")
+    if command.exit is not None:
+        raise ToolInputError(f"{command.id} has ended, and its terminal with it")
+    if params.columns is UNSET and params.rows is UNSET:
+        raise ToolInputError("columns: missing; give columns, or rows, or both")
+    columns, rows = command.terminal.size
+    columns = columns if params.columns is UNSET else params.columns
+    rows = rows if params.rows is UNSET else params.rows
+    command.resize(columns, rows)
+    said = f"The terminal of {command.id} has {columns} columns and {rows} rows now."
+    return Result.text(said, status="running", sessionId=command.id, columns=columns, rows=rows)
+
+
+def _check_input(command: Command) -> None:
     if command.can_write:
         return
     if command.exit is not None:
@@ -62,35 +256,17 @@ def check_input(command: Command) -> None:
     raise ToolInputError(f"{command.id} cannot be written to: {why}")
 
 
-async def send(command: Command, sent: Encoded, *, eof: bool = False) -> Result:
-    """Hand it over. What was sent may be a password, so the result does not repeat it."""
-    data = sent.data
-    await command.write(data, eof=eof)
-    size = "1 byte" if len(data) == 1 else f"{len(data):,} bytes"
-    what = " and ".join(part for part in (size if data else "", "the end of input") if part)
-    said = f"Sent {what if eof else size} to {command.id}; poll shows what it answers."
-    details = {"status": "running", "sessionId": command.id, "bytes": len(data)}
-    if not sent.warnings:
-        return Result.text(said, **details)
-    lines = (said, *(f"Warning: {each}" for each in sent.warnings))
-    return Result.text("\n".join(lines), **details, warnings=list(sent.warnings))
-
-
-def make_keys(command: Command, literal: str, hex_: list[str], keys: list[str]) -> Encoded:
+def _make_keys(command: Command, params: Params) -> Encoded:
     """Text, bytes and keys, in this order."""
-    if not (literal or hex_ or keys):
+    if not (params.literal or params.hex or params.keys):
         raise ToolInputError("keys: missing; give keys, or hex, or literal")
-    raw = encode_hex(hex_)
-    terminal = command.terminal
-    if terminal is not None:
-        pressed = encode_keys(
-            keys,
-            application=terminal.application_keys,
-            keypad=terminal.application_keypad,
-        )
+    raw, terminal = encode_hex(params.hex), command.terminal
+    if terminal is None:
+        pressed = _keys_for_pipe(command, params.keys)
     else:
-        pressed = _keys_for_pipe(command, keys)
-    data = _encode(literal, "literal") + raw.data + pressed.data
+        modes = {"application": terminal.application_keys, "keypad": terminal.application_keypad}
+        pressed = encode_keys(params.keys, **modes)
+    data = _encode("literal", params.literal) + raw.data + pressed.data
     if not data:
         raise ToolInputError("; ".join(raw.warnings))
     return Encoded(data, raw.warnings + pressed.warnings)
@@ -101,49 +277,22 @@ def _keys_for_pipe(command: Command, keys: list[str]) -> Encoded:
     pressed = encode_keys(keys, application=False)
     for index, key in enumerate(keys):
         if encode_keys([key], application=False).data.startswith(_SEQUENCES):
-            raise ToolInputError(
-                f"keys[{index}]: {command.id} has no terminal, which this key needs; start it with "
-                "pty to send it, or send its bytes as hex"
-            )
+            why = f"keys[{index}]: {command.id} has no terminal, which this key needs"
+            raise ToolInputError(f"{why}; start it with pty to send it, or send its bytes as hex")
     doubts = [why for byte, why in _NO_TERMINAL.items() if byte in pressed.data]
     return Encoded(pressed.data.replace(b"\r", b"\n"), (*pressed.warnings, *doubts))
 
 
-def make_paste(command: Command, text: str, *, bracketed: bool) -> Encoded:
-    """Pasted text, marked as such for programs that asked for the marks."""
-    if command.terminal is None:
-        if not text:
-            raise ToolInputError("text is empty; there is nothing to paste")
-        return Encoded(_encode(text, "text"))
-    marked = bracketed and command.terminal.bracketed_paste
-    return Encoded(encode_paste(text, bracketed=marked))
-
-
-def _encode(text: str, name: str) -> bytes:
-    try:
-        data = text.encode()
-    except UnicodeEncodeError as error:
-        raise ToolInputError(
-            f"{name}: has half a character (a lone surrogate) at position {error.start}"
-        ) from None
+def _encode(name: str, text: str) -> bytes:
+    data = encode(name, text)
     if len(data) > MAX_DATA:
-        raise ToolInputError(
-            f"{name}: has {human_size(len(data))}, {human_size(MAX_DATA)} are possible at once; "
-            "send it in parts, or have the command read a file"
-        )
+        sizes = f"{human_size(len(data))}, {human_size(MAX_DATA)} are possible at once"
+        how = "send it in parts, or have the command read a file"
+        raise ToolInputError(f"{name}: has {sizes}; {how}")
     return data
 
 
-GATHER_S = 0.2
-"""Output seldom comes alone: so long a poll that waits does so for what belongs to it."""
-RETRY_MS = (5_000, 10_000, 30_000, 60_000)
-"""When to ask again, by how often in a row there was nothing new."""
-LABEL = 120
-"""Characters of a command in the list."""
-
-
-def tell_all(commands: Sequence[Command], ctx: Context) -> Result:
-    """One row for each command."""
+def _tell_all(commands: Sequence[Command], ctx: Context) -> Result:
     if not commands:
         return Result.text("No commands in the background.", status="completed", sessions=[])
     rows = fit(map(_say_row, commands), ctx)
@@ -190,22 +339,30 @@ def _describe(command: Command) -> dict[str, Any]:
         "truncated": is_cut or len(tail) == TAIL,
     }
     if exit_ is None:
-        return details | {"pid": command.pid} | describe_running(command)
+        return details | {"pid": command.pid} | _describe_running(command)
     details["endedAt"] = round((command.started + exit_.seconds) * 1000)
     details["timedOut"] = exit_.reason in ("overall-timeout", "no-output-timeout")
-    return details | outcome(exit_)
+    return details | _outcome(exit_)
 
 
-def outcome(exit_: Exit) -> dict[str, Any]:
+def _outcome(exit_: Exit) -> dict[str, Any]:
     """How a command ended, in details that are about something else."""
+    return {"exitCode": exit_.code, "exitSignal": exit_.signal or None, "exitReason": exit_.reason}
+
+
+def _describe_running(command: Command) -> dict[str, Any]:
+    """What can be done with a command now and since when it is silent."""
+    idle_s = command.idle_s
+    last = round((time.time() - idle_s) * 1000) if command.output.size else None
     return {
-        "exitCode": exit_.code,
-        "exitSignal": exit_.signal or None,
-        "exitReason": exit_.reason,
+        "stdinWritable": command.can_write,
+        "waitingForInput": command.waits_for_input,
+        "idleMs": round(idle_s * 1000),
+        "lastOutputAt": last,
     }
 
 
-def say_end(command: Command, exit_: Exit) -> str:
+def _say_end(command: Command, exit_: Exit) -> str:
     """How a command ended, also when all went well."""
     said = say_exit(command, exit_)
     if exit_.reason == "exit" and not exit_.code:
@@ -213,7 +370,7 @@ def say_end(command: Command, exit_: Exit) -> str:
     return said
 
 
-async def tell_news(command: Command, ctx: Context, seconds: float, *, peek: bool) -> Result:
+async def _tell_news(command: Command, ctx: Context, seconds: float, *, peek: bool) -> Result:
     """What is new, at the latest after some time; a peek leaves it new."""
     exit_, text, end, skipped = await _wait(command, ctx, seconds)
     if not peek:
@@ -222,12 +379,12 @@ async def tell_news(command: Command, ctx: Context, seconds: float, *, peek: boo
         command.announce = command.announce and exit_ is None
     said = [text.rstrip("\n") if text else "(no new output)"]
     details: dict[str, Any] = {"sessionId": command.id, "name": command.name, "aggregated": text}
-    details |= describe_running(command) | describe_output(command)
+    details |= _describe_running(command) | describe_output(command)
     if skipped:
         said.insert(0, f"[{human_size(skipped)} before this left out here; log shows all lines]")
         details["skippedBytes"] = skipped
     if exit_ is not None:
-        said.append(say_end(command, exit_))
+        said.append(_say_end(command, exit_))
         return Result.text("\n\n".join(said), **(details | describe_exit(command, exit_)))
     retry = RETRY_MS[min(max(command.empty_polls, 1), len(RETRY_MS)) - 1]
     still = f"Command still running after {human_time(command.runtime_s)}"
@@ -264,12 +421,12 @@ async def _wait(
             return exit_, *part
 
 
-async def tell_lines(
-    command: Command, ctx: Context, offset: int | None, limit: int | None
-) -> Result:
+async def _tell_lines(command: Command, ctx: Context, params: Params) -> Result:
     """Some lines of all that it wrote."""
     from clawkit.process.output_text import page
 
+    offset = None if params.offset is UNSET else params.offset
+    limit = None if params.limit is UNSET else params.limit
     find = partial(page, command.output, offset, limit, known=command.counted)
     part = await fitted(ctx, FINISHED, find)
     command.counted = part.counted
@@ -301,19 +458,20 @@ async def tell_lines(
         "nextOffset": part.next_offset,
     }
     if command.exit is not None:
-        details |= outcome(command.exit)
+        details |= _outcome(command.exit)
     return Result.text(f"{part.text}\n\n{note}" if lines else note, **details)
 
 
-async def tell_screen(command: Command) -> Result:
+async def _tell_screen(command: Command, params: Params) -> Result:
     """What a person at its terminal would see."""
     from clawkit.core.tasks import in_thread
     from clawkit.process.terminal import SCREEN_BYTES, render
 
+    if params.offset not in (UNSET, 0) or params.limit is not UNSET:
+        raise ToolInputError("screen: goes without offset and limit, which are about lines")
     if command.terminal is None:
-        raise ToolInputError(
-            f"screen: {command.id} has no terminal; leave screen out, or start it with pty"
-        )
+        why = f"screen: {command.id} has no terminal"
+        raise ToolInputError(f"{why}; leave screen out, or start it with pty")
     start = max(0, command.output.size - SCREEN_BYTES)
     data = await command.output.read(start, SCREEN_BYTES)
     columns, rows = command.terminal.size
@@ -332,212 +490,6 @@ async def tell_screen(command: Command) -> Result:
         columns=columns,
         rows=rows,
     )
-
-
-MAX_WAIT_MS = 30_000
-USES: Mapping[str, tuple[str, ...]] = {
-    "list": (),
-    "poll": ("timeout",),
-    "log": ("offset", "limit", "screen"),
-    "write": ("data", "eof"),
-    "submit": ("data",),
-    "send-keys": ("literal", "hex", "keys"),
-    "paste": ("text", "bracketed"),
-    "kill": ("signal",),
-    "clear": (),
-    "remove": (),
-    "resize": ("columns", "rows"),
-    "status": (),
-}
-"""The actions, and the parameters each of them takes beside sessionId."""
-SYNONYMS: Mapping[str, str] = {"input": "write", "signal": "kill", "status": "status"}
-"""Other names of actions that models use: understood, not offered."""
-ACTIONS = tuple(action for action in USES if action not in SYNONYMS)
-
-
-class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Parameters of process."""
-
-    action: Annotated[
-        str, Meta(description="What to do", extra_json_schema={"enum": list(ACTIONS)})
-    ]
-    session_id: Annotated[
-        str, Meta(description="Which command, as exec or list said; for all actions but list")
-    ] = ""
-    timeout: Annotated[
-        float, Meta(description="poll: milliseconds to wait for output or the end, at most 30000")
-    ] = 0
-    offset: (
-        Annotated[int, Meta(description="log: first line to show, counted from 0", ge=0)]
-        | UnsetType
-    ) = UNSET
-    limit: (
-        Annotated[int, Meta(description="log: how many lines; without offset the last", ge=1)]
-        | UnsetType
-    ) = UNSET
-    screen: Annotated[
-        bool, Meta(description="log: what the terminal shows now, instead of lines")
-    ] = False
-    data: Annotated[str, Meta(description="write, submit: text to send as it is")] = ""
-    eof: Annotated[bool, Meta(description="write: end the input after data")] = False
-    keys: Annotated[
-        list[str],
-        Meta(description="send-keys: key names, such as Enter, Up, C-c, M-x, F1; or text"),
-    ] = []
-    hex: Annotated[
-        list[str], Meta(description="send-keys: bytes as hexadecimal, sent before keys")
-    ] = []
-    literal: Annotated[str, Meta(description="send-keys: text, sent before hex and keys")] = ""
-    text: Annotated[str, Meta(description="paste: the text")] = ""
-    bracketed: Annotated[
-        bool, Meta(description="paste: mark it as pasted if the program asked for that")
-    ] = True
-    signal: Annotated[
-        str | int | None,
-        Meta(
-            description="kill: signal to send, by name or number; left out, it is stopped for sure"
-        ),
-    ] = None
-    columns: (
-        Annotated[int, Meta(description="resize: width of the terminal", ge=20, le=500)] | UnsetType
-    ) = UNSET
-    rows: (
-        Annotated[int, Meta(description="resize: height of the terminal", ge=5, le=200)] | UnsetType
-    ) = UNSET
-
-
-async def execute(params: Params, ctx: Context, synonyms: Mapping[str, str] = SYNONYMS) -> Result:
-    action = _read_action(params.action, synonyms)
-    _check_unused(params, action)
-    commands, owner = ctx.use(Commands), owner_of(ctx.scope)
-    if action == "list":
-        return tell_all(commands.all(owner), ctx)
-    if not params.session_id.strip():
-        raise ToolInputError("sessionId: missing; action list shows the commands there are")
-    if params.action == "signal" and params.signal in (None, ""):
-        raise ToolInputError("signal: missing; name the signal to send, or use kill")
-    command = commands.get(owner, params.session_id)
-    match action:
-        case "poll" | "status":
-            seconds = min(max(params.timeout, 0), MAX_WAIT_MS) / 1000
-            return await tell_news(command, ctx, seconds, peek=action == "status")
-        case "log":
-            return await _log(command, params, ctx)
-        case "kill":
-            return await _kill(command, params)
-        case "clear" | "remove":
-            return await _forget(commands, command, even_if_running=action == "remove")
-        case "resize":
-            return _resize(command, params)
-        case _:
-            return await _send(command, params, action)
-
-
-def _read_action(given: str, synonyms: Mapping[str, str]) -> str:
-    if given in ACTIONS or given in synonyms:
-        return synonyms.get(given, given)
-    close = nearest(given, ACTIONS, 1)
-    hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(ACTIONS)}"
-    raise ToolInputError(f"action: {given[:40]!r} is unknown; {hint}")
-
-
-def _check_unused(params: Params, action: str) -> None:
-    """Refuse what would have no effect, but not the empty values that models send for nothing."""
-    used = ("action", *(() if action == "list" else ("session_id",)), *USES[action])
-    for field, name in zip(params.__struct_fields__, params.__struct_encode_fields__, strict=True):
-        value = getattr(params, field)
-        if field in used or not value or value is UNSET or value == getattr(_EMPTY, field):
-            continue
-        takers = [each for each in ACTIONS if field in USES[each]]
-        where = f"it is for {' and '.join(takers)}" if takers else "which is about all commands"
-        raise ToolInputError(f"{name}: has no effect on {action}, {where}; leave it out")
-
-
-_EMPTY = Params("")
-
-
-async def _log(command: Command, params: Params, ctx: Context) -> Result:
-    offset = None if params.offset is UNSET else params.offset
-    limit = None if params.limit is UNSET else params.limit
-    if not params.screen:
-        return await tell_lines(command, ctx, offset, limit)
-    if offset or limit:
-        raise ToolInputError("screen: goes without offset and limit, which are about lines")
-    return await tell_screen(command)
-
-
-async def _send(command: Command, params: Params, action: str) -> Result:
-    check_input(command)
-    match action:
-        case "write":
-            if not params.data and not params.eof:
-                raise ToolInputError("data: missing; give the text to write, or eof")
-            sent = Encoded(_encode(params.data, "data"))
-        case "submit":
-            # What the Enter key sends, or the end of a line where there is no terminal.
-            end = b"\n" if command.terminal is None else b"\r"
-            sent = Encoded(_encode(params.data, "data") + end)
-        case "send-keys":
-            sent = make_keys(command, params.literal, params.hex, params.keys)
-        case _:
-            sent = make_paste(command, params.text, bracketed=params.bracketed)
-    return await send(command, sent, eof=params.eof)
-
-
-async def _kill(command: Command, params: Params) -> Result:
-    number, name = 0, ""
-    if params.signal is not None and params.signal != "":
-        number, name = read_signal(params.signal)
-    left = ", ".join(f"{each.name} (pid {each.pid})" for each in command.left[:5])
-    had_ended = command.exit is not None
-    if had_ended and not left:
-        said = f"{command.id} has already ended; nothing of it is left"
-    elif not number:
-        await command.end()
-        said = f"Ended what {command.id} had left running: {left}" if had_ended else ""
-    else:
-        await command.signal(number)
-        to = f"what {command.id} left running: {left}" if had_ended else command.id
-        said = f"Sent {name} to {to}"
-        wait_s = _AT_ONCE_S if name.removeprefix("SIG") in _HARMLESS else _SOON_S
-        if await command.wait(wait_s) is None:
-            said += "; it is still running"
-    if command.exit is None:
-        return Result.text(f"{said}.", status="running", sessionId=command.id)
-    # Whoever ended it knows that it ended.
-    command.announce = False
-    if not had_ended:
-        said = ". ".join(part for part in (said, say_end(command, command.exit)) if part)
-    return Result.text(said, status="completed", sessionId=command.id, **outcome(command.exit))
-
-
-async def _forget(commands: Commands, command: Command, *, even_if_running: bool) -> Result:
-    from clawkit.core.tasks import unbroken
-
-    is_running = command.exit is None
-    if not even_if_running and (is_running or command.left):
-        what = "is still running" if is_running else "left something running"
-        raise ToolInputError(f"{command.id} {what}; kill stops it, remove stops and forgets it")
-    await unbroken(commands.forget(command))
-    ended = " It was running and has been stopped." if is_running else ""
-    return Result.text(
-        f"Forgot {command.id} and its output.{ended}", status="completed", sessionId=command.id
-    )
-
-
-def _resize(command: Command, params: Params) -> Result:
-    if command.terminal is None:
-        raise ToolInputError(f"{command.id} has no terminal; start it with pty to have one")
-    if command.exit is not None:
-        raise ToolInputError(f"{command.id} has ended, and its terminal with it")
-    if params.columns is UNSET and params.rows is UNSET:
-        raise ToolInputError("columns: missing; give columns, or rows, or both")
-    columns, rows = command.terminal.size
-    columns = columns if params.columns is UNSET else params.columns
-    rows = rows if params.rows is UNSET else params.rows
-    command.resize(columns, rows)
-    said = f"The terminal of {command.id} has {columns} columns and {rows} rows now."
-    return Result.text(said, status="running", sessionId=command.id, columns=columns, rows=rows)
 
 
 def effects(params: Params, _ctx: Context) -> tuple[Effect, ...]:
@@ -561,9 +513,7 @@ TOOL = Tool(
     execute=execute,
     effects=effects,
     aliases={
-        "process_id": "sessionId",
-        "session": "sessionId",
-        "id": "sessionId",
+        **dict.fromkeys(("process_id", "session", "id"), "sessionId"),
         "input": "data",
         "timeout_ms": "timeout",
         "cols": "columns",

@@ -6,12 +6,13 @@ import re
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, UnsetType
 
 from clawkit.core.context import Context
 from clawkit.core.result import Result
-from clawkit.core.tool import Effect, Tool, file_resource
+from clawkit.core.tool import Tool
 from clawkit.errors import NotFoundError
+from clawkit.tools._params import FILE_ALIASES, doc, reads_path
 
 MAX_ALIKE = 5
 """Names that are told when nobody can say which one was meant."""
@@ -20,38 +21,26 @@ MAX_ALIKE = 5
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Parameters of read."""
 
-    path: Annotated[
-        str, Meta(description="File to read, relative to the workspace or absolute", min_length=1)
-    ]
-    offset: Annotated[int, Meta(description="First line to show, counted from 1", ge=1)] = 1
+    path: Annotated[str, doc("File to read, relative to the workspace or absolute", min_length=1)]
+    offset: Annotated[int, doc("First line to show, counted from 1", ge=1)] = 1
     limit: (
-        Annotated[
-            int,
-            Meta(
-                description="How many lines to show; as many as fit if left out", ge=1, le=100_000
-            ),
-        ]
+        Annotated[int, doc("How many lines to show; as many as fit if left out", ge=1, le=100_000)]
         | UnsetType
     ) = UNSET
     cursor: Annotated[
-        int, Meta(description="Characters to leave out at the beginning of the first line", ge=0)
+        int, doc("Characters to leave out at the beginning of the first line", ge=0)
     ] = 0
-    encoding: Annotated[
-        str, Meta(description="Read as text in this encoding; found out if left out")
-    ] = ""
+    encoding: Annotated[str, doc("Read as text in this encoding; found out if left out")] = ""
     format: Annotated[
         Literal["auto", "raw", "hex"],
-        Meta(
-            description=(
-                "auto: pictures, PDFs and notebooks are shown as what they are; raw: as plain "
-                "text; hex: any file as a hex dump, 16 bytes per line"
-            )
+        doc(
+            "auto: pictures, PDFs and notebooks are shown as what they are; raw: as plain "
+            "text; hex: any file as a hex dump, 16 bytes per line"
         ),
     ] = "auto"
-    pages: Annotated[str, Meta(description="Pages of a PDF: '3', '1-5' or '7-'")] = ""
+    pages: Annotated[str, doc("Pages of a PDF: '3', '1-5' or '7-'")] = ""
     optional: Annotated[
-        bool,
-        Meta(description="Return an ordinary result instead of an error when the file is missing"),
+        bool, doc("Return an ordinary result instead of an error when the file is missing")
     ] = False
 
 
@@ -75,19 +64,12 @@ async def _read_other(missing: NotFoundError, params: Params, ctx: Context) -> R
     if len(missing.alike) > 1:
         names = ", ".join(map(repr, missing.alike[:MAX_ALIKE]))
         raise NotFoundError(f"{path!r} does not exist, but several similar names do: {names}")
-    if params.optional or _is_diary(path):
+    # A day's notes are looked for before they are begun.
+    is_diary = re.fullmatch(r"(?:\./)*memory/\d{4}-\d\d-\d\d\.md", path) is not None
+    if params.optional or is_diary:
         details = {"kind": "not_found", "status": "not_found", "path": path, "optional": True}
         return Result.text(f"[no such file: {path!r}]", **details)
     raise missing
-
-
-def _is_diary(path: str) -> bool:
-    """Whether a file is a day's notes, which are looked for before they are begun."""
-    return re.fullmatch(r"(?:\./)*memory/\d{4}-\d\d-\d\d\.md", path) is not None
-
-
-def effects(params: Params, ctx: Context) -> tuple[Effect, ...]:
-    return (Effect("read", file_resource(ctx.workspace, params.path)),)
 
 
 TOOL = Tool(
@@ -99,7 +81,7 @@ TOOL = Tool(
     ),
     parameters=Params,
     execute=execute,
-    effects=effects,
-    aliases={"file_path": "path", "file": "path", "filename": "path", "filepath": "path"},
+    effects=reads_path,
+    aliases=FILE_ALIASES,
     paths=("path",),
 )

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -26,6 +26,7 @@ from clawkit.sessions.protocols import (
     why_hidden,
 )
 from clawkit.text import one_line
+from clawkit.tools._params import doc
 from clawkit.version import __version__
 
 
@@ -33,16 +34,14 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of session_status."""
 
     session_key: Annotated[
-        str,
-        Meta(description="Session to look at: its key, id or name, or 'current'", min_length=1),
+        str, doc("Session to look at: its key, id or name, or 'current'", min_length=1)
     ] = "current"
     model: Annotated[
-        str,
-        Meta(description="Have the session use this model from now on; 'default' undoes that"),
+        str, doc("Have the session use this model from now on; 'default' undoes that")
     ] = ""
     changes_since: Annotated[
         Annotated[int, Meta(ge=0)] | None,
-        Meta(description="Also report what changed after this number, a stateVersion"),
+        doc("Also report what changed after this number, a stateVersion"),
     ] = None
 
 
@@ -54,25 +53,19 @@ async def execute(
     here = _find_here(ctx, live, store)
     session = _find(params.session_key, here, store, sight, main)
     is_here = session.key == here.key
-    mine = live if is_here else None
-    before = _model_of(session, ctx, mine, is_here)
+    seen = _Seen(session, ctx, live if is_here else None, is_here)
+    before = seen.model
     if params.model:
-        session = _choose(params.model, session, is_here, live, store)
-    changes = None
-    if params.changes_since is not None:
-        changes = _changes(session, params.changes_since, store)
-    about = _about(session, ctx, mine, is_here)
-    card = "\n".join(_card(session, ctx, mine, about, is_here))
-    text = card if changes is None else f"{card}\n{_tell(changes, params.changes_since)}"
-    return Result.text(
-        text,
-        ok=True,
-        **about,
-        changedModel=(about["model"] or "") != before,
-        stateVersion=session.version,
-        statusText=card,
-        **({} if changes is None else {"stateChanges": _to_json(changes)}),
-    )
+        seen = seen._replace(session=_choose(params.model, session, is_here, live, store))
+    card = text = "\n".join(seen.card())
+    details = {"ok": True, **seen.facts(), "changedModel": seen.model != before}
+    details |= {"stateVersion": seen.session.version, "statusText": card}
+    if (since := params.changes_since) is not None:
+        id_ = seen.session.id
+        changes = store.changes(id_, since) if store and id_ else Changes(0)
+        text += f"\n{_tell(changes, since)}"
+        details["stateChanges"] = _to_json(changes)
+    return Result.text(text, **details)
 
 
 def _find_here(ctx: Context, live: SessionState | None, store: Sessions | None) -> Session:
@@ -88,9 +81,8 @@ def _find(wanted: str, here: Session, store: Sessions | None, sight: Sight, main
     if wanted.strip() in ("current", here.key, here.name) or (here.id and wanted == here.id):
         return here
     if store is None:
-        raise NotFoundError(
-            f"there is no session {one_line(wanted, 60)!r}; this one is {here.name!r}"
-        )
+        name = one_line(wanted, 60)
+        raise NotFoundError(f"there is no session {name!r}; this one is {here.name!r}")
     found = store.get(wanted, here.agent)
     if why := why_hidden(sight, here, found, store.descends, main):
         raise ToolAuthorizationError(f"the session {found.key!r} cannot be seen from here: {why}")
@@ -98,17 +90,12 @@ def _find(wanted: str, here: Session, store: Sessions | None, sight: Sight, main
 
 
 def _choose(
-    wanted: str,
-    session: Session,
-    is_here: bool,
-    live: SessionState | None,
-    store: Sessions | None,
+    wanted: str, session: Session, is_here: bool, live: SessionState | None, store: Sessions | None
 ) -> Session:
     """The session after it was told to use another model."""
     if live is None or store is None:
-        raise ToolInputError(
-            "no agent is running here, so the model cannot be changed; leave out 'model'"
-        )
+        why = "no agent is running here, so the model cannot be changed"
+        raise ToolInputError(f"{why}; leave out 'model'")
     model = live.resolve_model(wanted)
     if not is_here:
         return store.set_model(session.id, model)
@@ -116,84 +103,87 @@ def _choose(
     return live.session
 
 
-def _model_of(session: Session, ctx: Context, live: SessionState | None, is_here: bool) -> str:
-    if live is not None:
-        return live.model
-    return str(ctx.model or "") if is_here else session.model_override or session.model
+class _Seen(NamedTuple):
+    """A session as it is shown."""
 
+    session: Session
+    ctx: Context
+    live: SessionState | None
+    """Of the running session, if it is that one."""
+    is_here: bool
 
-def _changes(session: Session, since: int, store: Sessions | None) -> Changes:
-    return store.changes(session.id, since) if store and session.id else Changes(0)
+    @property
+    def model(self) -> str:
+        if self.live is not None:
+            return self.live.model
+        stored = self.session.model_override or self.session.model
+        return str(self.ctx.model or "") if self.is_here else stored
 
+    @property
+    def workspace(self) -> str:
+        return self.ctx.workspace if self.is_here else self.session.workspace
 
-def _about(
-    session: Session, ctx: Context, live: SessionState | None, is_here: bool
-) -> dict[str, Any]:
-    """What programs are told."""
-    model = _model_of(session, ctx, live, is_here)
-    facts: dict[str, Any] = {
-        "sessionKey": session.key,
-        "agentId": session.agent,
-        "active": is_here,
-        "model": model or None,
-        "modelProvider": model.partition("/")[0] if "/" in model else None,
-        "modelOverride": session.model_override or None,
-        "workspace": ctx.workspace if is_here else session.workspace,
-        "version": __version__,
-    }
-    if is_here:
-        in_force = ctx.use(InForce)
-        facts |= {
-            "sandboxed": ctx.scope.sandboxed,
-            "senderIsOwner": ctx.sender.owner,
-            "depth": ctx.scope.depth,
-            "tools": list(in_force.tools),
-            "toolsRemoved": in_force.removed,
-            "toolsOff": in_force.off,
+    def facts(self) -> dict[str, Any]:
+        """What programs are told."""
+        session, ctx, model = self.session, self.ctx, self.model
+        facts: dict[str, Any] = {
+            "sessionKey": session.key,
+            "agentId": session.agent,
+            "active": self.is_here,
+            "model": model or None,
+            "modelProvider": model.partition("/")[0] if "/" in model else None,
+            "modelOverride": session.model_override or None,
+            "workspace": self.workspace,
+            "version": __version__,
         }
-    return facts
+        if self.is_here:
+            in_force = ctx.use(InForce)
+            facts |= {
+                "sandboxed": ctx.scope.sandboxed,
+                "senderIsOwner": ctx.sender.owner,
+                "depth": ctx.scope.depth,
+                "tools": list(in_force.tools),
+                "toolsRemoved": in_force.removed,
+                "toolsOff": in_force.off,
+            }
+        return facts
+
+    def card(self) -> Iterator[str]:
+        """The lines that a person, or the model, reads."""
+        session, live, usage = self.session, self.live, self.session.usage
+        yield f"clawkit {__version__}"
+        title = f": {session.title}" if session.title else ""
+        yield f"session {session.name} of agent {session.agent}{title}"
+        chosen = " (chosen for this session)" if session.model_override else ""
+        yield f"model {self.model or 'not set'}{chosen}"
+        if live:
+            yield f"auth {live.auth}"
+        if tokens := live.context_tokens if live else session.context_tokens:
+            window = live.context_window if live else 0
+            part = f" of {window:,} ({tokens * 100 // window}%)" if window else ""
+            yield f"context {tokens:,} tokens{part}"
+        if session.turns:
+            sent = usage.input + usage.cache_read + usage.cache_write
+            counts = f"{session.turns} turns, {sent:,} tokens sent, {usage.output:,} received"
+            yield f"used {counts}, ${usage.cost:.4f}"
+        if live:
+            yield f"queue {live.queued} waiting"
+        sandboxed = " (sandboxed)" if self.is_here and self.ctx.scope.sandboxed else ""
+        yield f"workspace {self.workspace}{sandboxed}"
+        if self.is_here:
+            in_force = self.ctx.use(InForce)
+            off = f", {in_force.off} off by settings" if in_force.off else ""
+            listed = ", ".join(in_force.tools) or "none"
+            yield f"tools {listed} ({in_force.removed} removed by policy{off})"
+        yield time.strftime("time %Y-%m-%d %H:%M:%S %Z")
 
 
-def _card(
-    session: Session, ctx: Context, live: SessionState | None, about: dict[str, Any], is_here: bool
-) -> Iterator[str]:
-    """The lines that a person, or the model, reads."""
-    usage, tokens = session.usage, live.context_tokens if live else session.context_tokens
-    yield f"clawkit {__version__}"
-    title = f": {session.title}" if session.title else ""
-    yield f"session {session.name} of agent {session.agent}{title}"
-    chosen = " (chosen for this session)" if session.model_override else ""
-    yield f"model {about['model'] or 'not set'}{chosen}"
-    if live:
-        yield f"auth {live.auth}"
-    if tokens:
-        window = live.context_window if live else 0
-        part = f" of {window:,} ({tokens * 100 // window}%)" if window else ""
-        yield f"context {tokens:,} tokens{part}"
-    if session.turns:
-        sent = usage.input + usage.cache_read + usage.cache_write
-        counts = f"{session.turns} turns, {sent:,} tokens sent, {usage.output:,} received"
-        yield f"used {counts}, ${usage.cost:.4f}"
-    if live:
-        yield f"queue {live.queued} waiting"
-    sandboxed = " (sandboxed)" if is_here and ctx.scope.sandboxed else ""
-    yield f"workspace {about['workspace']}{sandboxed}"
-    if is_here:
-        in_force = ctx.use(InForce)
-        off = f", {in_force.off} off by settings" if in_force.off else ""
-        listed = ", ".join(in_force.tools) or "none"
-        yield f"tools {listed} ({in_force.removed} removed by policy{off})"
-    yield time.strftime("time %Y-%m-%d %H:%M:%S %Z")
-
-
-def _tell(changes: Changes, since: int | None) -> str:
-    lines = [f"version {changes.version}; changes since {since}:"]
-    lines += [
-        " ".join([f"  {each.sequence} {each.type}", *(f"{k}={v}" for k, v in each.details.items())])
-        for each in changes.events
-    ]
-    if not changes.events:
-        lines[0] = f"version {changes.version}; no changes since {since}"
+def _tell(changes: Changes, since: int) -> str:
+    what = f"changes since {since}:" if changes.events else f"no changes since {since}"
+    lines = [f"version {changes.version}; {what}"]
+    for each in changes.events:
+        details = (f"{name}={value}" for name, value in each.details.items())
+        lines.append(" ".join((f"  {each.sequence} {each.type}", *details)))
     if changes.gap:
         lines.append(f"  changes before {changes.earliest} are no longer stored")
     if changes.truncated:
@@ -233,8 +223,7 @@ TOOL = Tool(
 def make_tool(config: Config, scope: Scope) -> Tool:
     """The tool, knowing which sessions it may tell about."""
     sight: Sight = config.tools.sessions.visibility
-    agents = config.agents
-    sandbox = agents.sandbox_of(scope.agent)
+    sandbox = config.agents.sandbox_of(scope.agent)
     if scope.sandboxed and not scope.depth and sandbox.session_tools_visibility == "spawned":
         sight = "self" if sight == "self" else "spawned"
     main = config.session.main_key

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
 
 from clawkit.config.model import Config
-from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.agents import EmbeddedPi
 from clawkit.core.context import Context, Scope
 from clawkit.core.result import Result
@@ -18,29 +16,29 @@ from clawkit.core.tool import Effect, Tool
 from clawkit.errors import ToolInputError
 from clawkit.sessions.protocols import Plan, Step
 from clawkit.text import one_line
+from clawkit.tools._params import doc
 
 MAX_STEPS, MAX_STEP, MAX_EXPLANATION = 50, 500, 2_000
 _SHOWN = 80
-_GPT5 = re.compile(r"gpt-5(?!\d)", re.IGNORECASE)
+_GPT5 = re.compile(r"(openai|openai-codex)/(?i:gpt-5)(?!\d)")
 
 
 class PlanStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One step."""
 
-    step: Annotated[str, Meta(description="What is to be done, in a few words")]
-    status: Annotated[
-        Literal["pending", "in_progress", "completed"], Meta(description="How far it is")
-    ] = "pending"
+    step: Annotated[str, doc("What is to be done, in a few words")]
+    status: Annotated[Literal["pending", "in_progress", "completed"], doc("How far it is")] = (
+        "pending"
+    )
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Parameters of update_plan."""
 
     plan: Annotated[
-        list[PlanStep],
-        Meta(description="All steps in order; at most one of them in_progress", min_length=1),
+        list[PlanStep], doc("All steps in order; at most one of them in_progress", min_length=1)
     ]
-    explanation: Annotated[str, Meta(description="Why the plan is what it is now")] = ""
+    explanation: Annotated[str, doc("Why the plan is what it is now")] = ""
 
 
 async def execute(params: Params, ctx: Context) -> Result:
@@ -102,16 +100,11 @@ def make_tool(config: Config, scope: Scope) -> Tool | str:
     if wanted is None:
         defaults, agent = config.agents.defaults, config.agents.get(scope.agent)
         behaviour = EmbeddedPi().merged(defaults.embedded_pi).merged(agent.embedded_pi)
-        if behaviour.execution_contract == "strict-agentic" and _is_gpt5(scope.model):
+        is_strict = behaviour.execution_contract == "strict-agentic"
+        if is_strict and _GPT5.match(str(scope.model or "")):
             return TOOL
         return (
             "tools.updatePlan is not true; unset, it is for GPT-5 models of OpenAI where "
             "embeddedPi.executionContract is 'strict-agentic'"
         )
     return TOOL if wanted else "tools.updatePlan (or tools.experimental.planTool) is false"
-
-
-def _is_gpt5(model: ModelRef | None) -> bool:
-    if model is None or model.provider not in ("openai", "openai-codex"):
-        return False
-    return _GPT5.match(model.id) is not None

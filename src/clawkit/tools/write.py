@@ -5,22 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
-from msgspec import Meta
 
 from clawkit.core.context import Context
 from clawkit.core.result import Result
-from clawkit.core.tool import Effect, Tool, file_resource
+from clawkit.core.tool import Tool
 from clawkit.errors import NotFoundError, ToolError, ToolInputError
 from clawkit.fs.protocols import ABSENT, Change, Changed, FileSystem, Info, read_all
 from clawkit.fs.read_versions import ReadVersions
 from clawkit.text import human_size
-from clawkit.tools._files import (
-    Update,
-    check_characters,
-    commit,
-    describe_problems,
-    problem_details,
-)
+from clawkit.tools._files import Update, check_characters, commit, report
+from clawkit.tools._params import FILE_ALIASES, doc, writes_path
 
 if TYPE_CHECKING:
     from clawkit.fs.edit.diff import Diff, Show
@@ -33,21 +27,17 @@ MAX_COMPARED = 32 * 1024 * 1024
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Parameters of write."""
 
-    path: Annotated[
-        str, Meta(description="File to write; missing directories are made", min_length=1)
-    ]
-    content: Annotated[str, Meta(description="All that the file shall hold; may be empty")]
+    path: Annotated[str, doc("File to write; missing directories are made", min_length=1)]
+    content: Annotated[str, doc("All that the file shall hold; may be empty")]
 
 
 class _Old(NamedTuple):
-    """The file that is there."""
+    """The file that is there. What is too large has no data, and what is not text no text."""
 
     place: str
     info: Info
     data: bytes | None
-    """Its content; None when that is too large."""
     text: str | None
-    """None when it is not text, or too large."""
     encoding: Encoding
 
 
@@ -81,16 +71,12 @@ async def execute(params: Params, ctx: Context) -> Result:
     (done,), problems = await commit(ctx, files, [Update(change, before, new.text)])
     moved_on = await _verify(files, path, done, new.data)
     details = _facts(path, "created" if old is None else "changed", new)
-    told = [
-        _say(path, new, created=old is None),
-        *new.notes,
-        moved_on,
-        describe_problems(ctx, problems),
-    ]
+    size = f"{details['lines']} line{'' if details['lines'] == 1 else 's'}"
+    verb = "created" if old is None else "replaced the content of"
+    said = f"{verb} {path!r} ({size}, {human_size(len(new.data))})"
     if old is not None:
-        diff = _compare(old, new, redactor.text, env=env)
-        details |= diff.to_details()
-    return Result.text("\n".join(filter(None, told)), **details, **problem_details(ctx, problems))
+        details |= _compare(old, new, redactor.text, env=env).to_details()
+    return report(ctx, problems, [said, *new.notes, moved_on], details)
 
 
 async def _read_old(files: FileSystem, path: str) -> _Old | None:
@@ -122,7 +108,8 @@ def _fit(content: str, old: _Old | None) -> _New:
     encoding, before = old.encoding, old.text or ""
     if encoding.mark:
         content = content.removeprefix("\ufeff")
-    if "\n" in content and "\r" not in content and _has_only_crlf(before):
+    has_only_crlf = 0 < before.count("\n") == before.count("\r\n")
+    if "\n" in content and "\r" not in content and has_only_crlf:
         content = content.replace("\n", "\r\n")
         notes.append("its lines end in CRLF, as they did before")
     try:
@@ -138,22 +125,14 @@ def _fit(content: str, old: _Old | None) -> _New:
     return _New(data, content, encoding, tuple(notes))
 
 
-def _has_only_crlf(text: str) -> bool:
-    return 0 < text.count("\n") == text.count("\r\n")
-
-
 def _compare(old: _Old, new: _New, show: Show, *, env: bool) -> Diff:
     from clawkit.fs.edit.diff import Diff, diff_texts
 
     if env:
         return Diff(left_out="the file holds secrets")
-    if old.data is None:
-        return Diff(left_out="the file was too large")
-    return (
-        Diff(left_out="the file was binary")
-        if old.text is None
-        else diff_texts(old.text, new.text, show)
-    )
+    if old.text is None:
+        return Diff(left_out=f"the file was {'too large' if old.data is None else 'binary'}")
+    return diff_texts(old.text, new.text, show)
 
 
 async def _verify(files: FileSystem, path: str, done: Changed, data: bytes) -> str:
@@ -182,16 +161,6 @@ def _facts(path: str, change: str, new: _New) -> dict[str, Any]:
     return facts if plain else {**facts, "encoding": new.encoding.name}
 
 
-def _say(path: str, new: _New, *, created: bool) -> str:
-    facts = _facts(path, "", new)
-    size = f"{facts['lines']} line{'' if facts['lines'] == 1 else 's'}, {human_size(len(new.data))}"
-    return f"{'created' if created else 'replaced the content of'} {path!r} ({size})"
-
-
-def effects(params: Params, ctx: Context) -> tuple[Effect, ...]:
-    return (Effect("write", file_resource(ctx.workspace, params.path)),)
-
-
 TOOL = Tool(
     name="write",
     label="Write",
@@ -201,15 +170,7 @@ TOOL = Tool(
     ),
     parameters=Params,
     execute=execute,
-    effects=effects,
-    aliases={
-        "file_path": "path",
-        "file": "path",
-        "filename": "path",
-        "filepath": "path",
-        "contents": "content",
-        "text": "content",
-        "file_text": "content",
-    },
+    effects=writes_path,
+    aliases={**FILE_ALIASES, **dict.fromkeys(("contents", "text", "file_text"), "content")},
     paths=("path",),
 )

@@ -1,0 +1,33 @@
+"""What the parameters of tools have in common."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from msgspec import Meta
+
+from clawkit.core.context import Context
+from clawkit.core.tool import Effect, file_resource
+
+FILE_ALIASES = dict.fromkeys(("file_path", "file", "filename", "filepath"), "path")
+"""Other names that models use for the path of a file."""
+
+
+class WithPath(Protocol):
+    """Parameters that name one file or directory."""
+
+    @property
+    def path(self) -> str: ...
+
+
+def doc(description: str, **limits: Any) -> Meta:
+    """The description of a parameter, and the limits of its values."""
+    return Meta(description=description, **limits)
+
+
+def reads_path(params: WithPath, ctx: Context) -> tuple[Effect, ...]:
+    return (Effect("read", file_resource(ctx.workspace, params.path)),)
+
+
+def writes_path(params: WithPath, ctx: Context) -> tuple[Effect, ...]:
+    return (Effect("write", file_resource(ctx.workspace, params.path)),)
