@@ -13,10 +13,8 @@ from clawkit.config.sections.shared import Headers
 class ShellEnv(Section):
     """Reading missing variables from the login shell."""
 
-    enabled: bool = False
-    """Ask the login shell for variables the environment lacks; default false."""
-    timeout_ms: Positive = 15_000
-    """Milliseconds to wait for the shell; default 15000."""
+    enabled: bool = False  #: Ask the login shell for variables the environment lacks.
+    timeout_ms: Positive = 15_000  #: Milliseconds to wait for the shell.
 
 
 class Env(Section, forbid_unknown_fields=False):
@@ -24,10 +22,8 @@ class Env(Section, forbid_unknown_fields=False):
 
     OPEN: ClassVar[bool] = True
 
-    vars: dict[str, str] = {}
-    """Variables that are set unless the environment has them."""
+    vars: dict[str, str] = {}  #: Variables that are set unless the environment has them.
     shell_env: ShellEnv = ShellEnv()
-    """Reading missing variables from the login shell."""
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -57,10 +53,8 @@ _KEYS_OF = {
 class PluginIntegration(Section):
     """A plugin that fetches secrets."""
 
-    plugin_id: Name
-    """Id of the plugin."""
-    integration_id: Name
-    """Which of the plugin's integrations to use."""
+    plugin_id: Name  #: Id of the plugin.
+    integration_id: Name  #: Which of the plugin's integrations to use.
 
 
 class SecretProvider(Section):
@@ -70,28 +64,22 @@ class SecretProvider(Section):
     """Kind of place: environment variables, a file, or a command. `store` fails when used."""
     allowlist: list[str] | None = None
     """env: variables that may be read; unset means all, empty means none."""
-    path: str | None = None
-    """file: the file, an absolute path or one with ~."""
+    path: str | None = None  #: file: the file, an absolute path or one with ~.
     mode: Literal["json", "singleValue"] = "json"
     """file: a JSON object (default), or the whole file as one secret."""
     max_bytes: Annotated[int, Meta(ge=1, le=20_971_520)] = 1_048_576
-    """file: largest file, in bytes; default 1048576."""
-    command: str | None = None
-    """exec: the program, as an absolute path."""
-    args: list[str] = []
-    """exec: arguments of the program."""
-    env: dict[str, str] = {}
-    """exec: environment variables of the program."""
+    """file: largest file, in bytes."""
+    command: str | None = None  #: exec: the program, as an absolute path.
+    args: list[str] = []  #: exec: arguments of the program.
+    env: dict[str, str] = {}  #: exec: environment variables of the program.
     pass_env: Annotated[list[str], Meta(max_length=128)] = []
     """exec: variables handed on to the program; it gets no others."""
     timeout_ms: Positive = 5_000
     """exec: milliseconds until it fails; default 5000. Allowed for file, without effect."""
     no_output_timeout_ms: Annotated[int, Meta(ge=1, le=120_000)] | None = None
     """exec: milliseconds without output until it fails."""
-    max_output_bytes: Positive = 1_048_576
-    """exec: most bytes of output; default 1048576."""
-    json_only: bool = True
-    """exec: refuse output that is not JSON; default true."""
+    max_output_bytes: Positive = 1_048_576  #: exec: most bytes of output.
+    json_only: bool = True  #: exec: refuse output that is not JSON.
     trusted_dirs: Annotated[list[str], Meta(max_length=64)] = []
     """exec: directories the program may be in; empty means any."""
     plugin_integration: PluginIntegration | None = None
@@ -119,28 +107,22 @@ class SecretProvider(Section):
 class SecretDefaults(Section):
     """Provider used when a reference names none."""
 
-    env: str = "default"
-    """Provider of references with source env."""
-    file: str = "default"
-    """Provider of references with source file."""
-    exec: str = "default"
-    """Provider of references with source exec."""
+    env: str = "default"  #: Provider of references with source env.
+    file: str = "default"  #: Provider of references with source file.
+    exec: str = "default"  #: Provider of references with source exec.
 
 
 class Secrets(Section):
     """Places in which secrets are kept."""
 
-    providers: dict[str, SecretProvider] = {}
-    """Places with secrets, by name."""
+    providers: dict[str, SecretProvider] = {}  #: Places with secrets, by name.
     defaults: SecretDefaults = SecretDefaults()
-    """Provider used when a reference names none."""
 
 
 class AuditLog(Section):
     """The record of what was done."""
 
-    enabled: bool = True
-    """Keep it; default true."""
+    enabled: bool = True  #: Keep it.
 
 
 Level = Literal["silent", "fatal", "error", "warn", "info", "debug", "trace"]
@@ -149,35 +131,26 @@ Level = Literal["silent", "fatal", "error", "warn", "info", "debug", "trace"]
 class Logging(Section):
     """Messages about what happens."""
 
-    level: Level = "info"
-    """Lowest level written to the file; default info."""
+    level: Level = "info"  #: Lowest level written to the file.
     console_level: Level | None = None
     """Lowest level shown on the terminal; unset is the same as `level`."""
     console_style: Literal["pretty", "compact", "json"] = "pretty"
-    """Form of messages on the terminal; default pretty."""
-    file: str | None = None
-    """Log file; unset is in the state directory."""
-    max_file_bytes: Positive | None = None
-    """Size at which a new file is begun, in bytes."""
+    """Form of messages on the terminal."""
+    file: str | None = None  #: Log file; unset is in the state directory.
+    max_file_bytes: Positive | None = None  #: Size at which a new file is begun, in bytes.
     redact_patterns: list[str] = []
     """Further patterns of secrets to mask; what is known is always masked."""
     audit: AuditLog = AuditLog()
-    """The record of what was done."""
 
 
 class CaptureContent(Section):
     """Which content of a conversation is put into spans; secrets in it are masked."""
 
-    enabled: bool = False
-    """Without this nothing is; default false."""
-    input_messages: bool = False
-    """What the model is told; default false."""
-    output_messages: bool = False
-    """What the model answers; default false."""
-    tool_inputs: bool = False
-    """Parameters of calls; default false."""
-    tool_outputs: bool = False
-    """Results of calls, and why they failed; default false."""
+    enabled: bool = False  #: Without this nothing is.
+    input_messages: bool = False  #: What the model is told.
+    output_messages: bool = False  #: What the model answers.
+    tool_inputs: bool = False  #: Parameters of calls.
+    tool_outputs: bool = False  #: Results of calls, and why they failed.
 
 
 class Otel(Section):
@@ -191,16 +164,13 @@ class Otel(Section):
     """Whole address for spans, where it is not `/v1/traces` under `endpoint`."""
     protocol: Literal["http/protobuf", "grpc"] = "http/protobuf"
     """How they are sent; clawkit speaks http/protobuf (default) only."""
-    headers: Headers = {}
-    """Extra headers for the collector; values may be secret references."""
+    headers: Headers = {}  #: Extra headers for the collector; values may be secret references.
     service_name: Name | None = None
     """Name of this service; unset is `OTEL_SERVICE_NAME`, or clawkit."""
-    traces: bool = True
-    """Send spans; default true."""
+    traces: bool = True  #: Send spans.
     sample_rate: Annotated[float, Meta(ge=0, le=1)] | None = None
     """Share of the turns that is sent, 0 to 1; unset is all of them."""
-    flush_interval_ms: Positive | None = None
-    """Milliseconds between two sendings; unset is 5000."""
+    flush_interval_ms: Positive | None = None  #: Milliseconds between two sendings; unset is 5000.
     capture_content: bool | CaptureContent | None = None
     """Put what is said and done into spans, too; unset is not to."""
 
@@ -214,7 +184,5 @@ class Otel(Section):
 class Diagnostics(Section):
     """What is told about runs to those who operate them."""
 
-    enabled: bool = True
-    """Tell it, where it is configured; default true."""
-    otel: Otel = Otel()
-    """Spans for OpenTelemetry."""
+    enabled: bool = True  #: Tell it, where it is configured.
+    otel: Otel = Otel()  #: Spans for OpenTelemetry.
