@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clawkit.errors import SchemaError
-from clawkit.schema.choose import Target, adapt, openai_strict, target_for
+from clawkit.schema.choose import Target, adapt, target_for
 
 ALL: list[Target] = ["anthropic", "openai", "google"]
 
@@ -41,7 +41,7 @@ def test_a_value_that_is_null_is_not_taken_for_one_that_is_no_number() -> None:
 
 def test_strict_is_openais() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
-    assert adapt(schema, "openai", strict=True) == openai_strict(schema) != schema
+    assert adapt(schema, "openai", strict=True) != schema
     assert adapt(schema, "anthropic", strict=True) == schema
 
 
@@ -49,11 +49,11 @@ def test_the_same_schema_gives_the_same_bytes_in_every_process() -> None:
     tools = Path(__file__).parent / "mcp" / "notion.json"
     program = (
         "import json, sys\n"
-        "from clawkit.schema.choose import adapt, openai_strict\n"
+        "from clawkit.schema.choose import adapt\n"
         "for tool in json.load(open(sys.argv[1], encoding='utf-8')):\n"
         "    schema = tool['inputSchema']\n"
         "    forms = [adapt(schema, t) for t in ('anthropic', 'openai', 'google')]\n"
-        "    print(json.dumps([*forms, openai_strict(schema)]))\n"
+        "    print(json.dumps([*forms, adapt(schema, 'openai', strict=True)]))\n"
     )
     outputs = {
         subprocess.run(

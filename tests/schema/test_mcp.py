@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clawkit.schema.choose import adapt, openai_strict
+from clawkit.schema.choose import adapt
 
 from .rules import anthropic_problems, google_problems, openai_problems, strict_problems
 
@@ -30,7 +30,7 @@ def test_every_provider_takes_the_schema(schema: dict[str, Any]) -> None:
     assert anthropic_problems(adapt(schema, "anthropic")) == []
     assert openai_problems(adapt(schema, "openai")) == []
     assert google_problems(adapt(schema, "google")) == []
-    assert strict_problems(openai_strict(schema)) == []
+    assert strict_problems(adapt(schema, "openai", strict=True)) == []
 
 
 @pytest.mark.parametrize("schema", TOOLS)
