@@ -24,8 +24,7 @@ class ContextLimits(Section):
 
     memory_get_max_chars: Annotated[int, Meta(ge=1, le=250_000)] = 12_000
     """Most characters `memory_get` returns."""
-    post_compaction_max_chars: Positive | None = None
-    """Most characters kept of workspace rules after compaction."""
+    post_compaction_max_chars: Positive | None = None  #: Most characters of workspace rules kept.
 
 
 class Compaction(Section):
@@ -49,7 +48,7 @@ class HardClear(Section):
     """Replacing an old result as a whole."""
 
     enabled: bool = True  #: Replace results when shortening them is not enough.
-    placeholder: str = "[Old tool result content cleared]"  #: Text that stands in its place.
+    placeholder: str = "[Old tool result content cleared]"  #: Text to put in its place.
 
 
 class ContextPruning(Section):
@@ -73,7 +72,7 @@ DmScope = Literal["main", "per-peer", "per-channel-peer", "per-account-channel-p
 
 
 class Reset(Section):
-    """When a conversation starts afresh."""
+    """When a conversation is reset."""
 
     mode: Literal["daily", "idle"] | None = None  #: At an hour of the day, or after a pause.
     at_hour: Annotated[int, Meta(ge=0, le=23)] | None = None  #: Hour for mode daily, 0 to 23.
@@ -83,28 +82,22 @@ class Reset(Section):
 class PingPong(Section):
     """Conversations between agents."""
 
-    max_ping_pong_turns: Annotated[int, Meta(ge=0, le=5)] = 5
-    """Most turns of two agents with each other, 0 to 5."""
+    max_ping_pong_turns: Annotated[int, Meta(ge=0, le=5)] = 5  #: Most turns between two agents.
 
 
 class Session(Section):
     """How messages are sorted into conversations."""
 
-    scope: Literal["per-sender", "global"] = "per-sender"
-    """A conversation for each sender (default), or one for all."""
-    dm_scope: DmScope | None = None
-    """Whether direct chats share the main conversation or have their own."""
+    scope: Literal["per-sender", "global"] = "per-sender"  #: One for each sender, or for all.
+    dm_scope: DmScope | None = None  #: Whether direct chats share the main conversation.
     main_key: Name = "main"  #: Key of the main conversation.
-    identity_links: dict[str, list[str]] = {}
-    """Person to their ids on all channels, so that they are one."""
+    identity_links: dict[str, list[str]] = {}  #: Person to their ids on all channels.
     reset: Reset = Reset()
-    reset_by_type: dict[str, Reset] = {}
-    """When conversations start afresh, by kind: direct, group or thread."""
-    reset_by_channel: dict[str, Reset] = {}  #: When conversations start afresh, by channel.
-    reset_triggers: list[str] | None = None
-    """Messages that start afresh; unset is /new and /reset."""
+    reset_by_type: dict[str, Reset] = {}  #: Resets by kind: direct, group or thread.
+    reset_by_channel: dict[str, Reset] = {}  #: Resets by channel.
+    reset_triggers: list[str] | None = None  #: Messages that reset; unset is /new and /reset.
     store: str | None = None
-    """File in which conversations are kept; unset is `sessions.sqlite` in the state directory."""
+    """Database of conversations; unset is `sessions.sqlite` in the state directory."""
     send_policy: Scope = Scope()  #: Conversations that may be answered.
     agent_to_agent: PingPong = PingPong()
 
@@ -120,8 +113,7 @@ class ModelEntry(Section):
 class ModelPolicy(Section):
     """Which models may be chosen."""
 
-    allow: list[str] | None = None
-    """Models that may be chosen, `*` patterns allowed; unset means all."""
+    allow: list[str] | None = None  #: Models that may be chosen, with `*` patterns; unset is all.
 
 
 class EmbeddedPi(Section):
@@ -135,20 +127,16 @@ class Subagents(Section):
     """Sub-agents an agent may start."""
 
     allow_agents: list[str] | None = None
-    """Agents that may be started, `*` for any; unset means the agent itself only."""
+    """Agents it may start, `*` for any; unset is itself only."""
     require_agent_id: bool = False  #: A task must name the agent it is for.
-    delegation_mode: Literal["suggest", "prefer"] = "suggest"
-    """How strongly the agent is told to delegate."""
+    delegation_mode: Literal["suggest", "prefer"] = "suggest"  #: How strongly to push delegation.
     model: ModelInput | None = None  #: Their model; unset is the caller's.
     thinking: Thinking | None = None  #: How long they may think.
     max_concurrent: Positive = 8  #: Most of them running at once.
-    max_spawn_depth: Annotated[int, Meta(ge=1, le=5)] = 1
-    """How deep sub-agents may start further ones."""
-    max_children_per_agent: Annotated[int, Meta(ge=1, le=20)] = 5
-    """Most that one session may have running."""
-    run_timeout_seconds: Count = 0  #: Seconds until a run is ended; 0 (default) is never.
-    archive_after_minutes: Count = 60
-    """Minutes until a finished session is archived; 0 is never, default 60."""
+    max_spawn_depth: Annotated[int, Meta(ge=1, le=5)] = 1  #: Levels of sub-agents, 1 to 5.
+    max_children_per_agent: Annotated[int, Meta(ge=1, le=20)] = 5  #: Most running per session.
+    run_timeout_seconds: Count = 0  #: Seconds until a run is stopped; 0 (default) is never.
+    archive_after_minutes: Count = 60  #: Minutes until a finished session is archived; 0 is never.
     announce_timeout_ms: Positive = 120_000  #: Milliseconds to wait until a report is delivered.
 
 
@@ -179,18 +167,14 @@ class AgentCommon(Section):
     models: dict[str, ModelEntry] = {}  #: Settings and aliases by `provider/model`.
     model_policy: ModelPolicy | None = None
     params: dict[str, Any] = {}  #: Further fields of requests, sent as they are.
-    thinking_default: Thinking | Literal["adaptive"] | None = None
-    """How long the model thinks when a session begins."""
+    thinking_default: Thinking | Literal["adaptive"] | None = None  #: Initial thinking level.
     context_limits: Override[ContextLimits] | None = None
-    bootstrap_max_chars: Positive | None = None  #: Most characters taken from one workspace file.
-    bootstrap_total_max_chars: Positive | None = None
-    """Most characters taken from all workspace files."""
+    bootstrap_max_chars: Positive | None = None  #: Most characters of one workspace file.
+    bootstrap_total_max_chars: Positive | None = None  #: Most characters of all workspace files.
     embedded_pi: Override[EmbeddedPi] | None = None
     max_turns: Positive | None = None  #: Most answers of the model to one message; unset is 200.
-    max_cost: Annotated[float, Meta(gt=0)] | None = None
-    """Dollars that one conversation may cost; unset is no limit."""
-    memory_search: "Override[MemorySearch] | None" = None
-    """Changes to `memory.search`, in the older place."""
+    max_cost: Annotated[float, Meta(gt=0)] | None = None  #: Most dollars per conversation.
+    memory_search: "Override[MemorySearch] | None" = None  #: Older place of `memory.search`.
 
 
 class AgentDefaults(AgentCommon):
@@ -198,12 +182,11 @@ class AgentDefaults(AgentCommon):
 
     image_model: ModelInput | None = None  #: Model that looks at images.
     pdf_model: ModelInput | None = None  #: Model that reads PDF files.
-    image_generation_model: ModelInput | None = None
-    """Model that draws; older form of `mediaModels.image`."""
+    image_generation_model: ModelInput | None = None  #: Older form of `mediaModels.image`.
     media_models: MediaModels = MediaModels()
     elevated_default: Literal["off", "on", "ask", "full"] | None = None
     """Elevated mode when a session begins; unset is on where allowed."""
-    timeout_seconds: Positive | None = None  #: Seconds until a turn is ended.
+    timeout_seconds: Positive | None = None  #: Seconds until a turn is stopped.
     max_concurrent: Positive | None = None  #: Most turns at once over all sessions.
     user_timezone: str | None = None  #: The user's time zone, such as `Europe/Berlin`.
     image_max_dimension_px: Positive = 1200  #: Longest side of images sent to models, in pixels.

@@ -8,7 +8,7 @@ from clawkit.config.sections.shared import People, SsrfPolicy
 
 
 class FailureAlert(Section):
-    """Telling somebody that a job keeps failing."""
+    """Alerts about a job that keeps failing."""
 
     enabled: bool = False  #: Send alerts.
     after: Positive = 2  #: Failures in a row before an alert.
@@ -34,8 +34,7 @@ class Cron(Section):
     triggers: CronTriggers = CronTriggers()
     webhook_token: SecretInput | None = None  #: Bearer token sent with results to a web address.
     webhook_ssrf_policy: SsrfPolicy = SsrfPolicy()  #: Which addresses results may be sent to.
-    session_retention: str | bool = "24h"
-    """How long sessions of jobs are kept, such as `24h`; false keeps them."""
+    session_retention: str | bool = "24h"  #: How long to keep sessions of jobs; false is forever.
     failure_alert: FailureAlert = FailureAlert()
 
     @classmethod
@@ -66,12 +65,11 @@ class Heartbeat(Section):
     session: str | None = None  #: Session in which the turn happens.
     direct_policy: Literal["allow", "block"] = "allow"  #: Whether reports may go to direct chats.
     model: str | None = None  #: Model of the turn.
-    prompt: str | None = None  #: What the agent is told.
-    timeout_seconds: Positive | None = None  #: Seconds until the turn is ended.
+    prompt: str | None = None  #: Prompt of the turn.
+    timeout_seconds: Positive | None = None  #: Seconds until the turn is stopped.
     light_context: bool = False  #: Leave out workspace files.
     isolated_session: bool = False  #: Use a fresh session each time.
-    active_hours: ActiveHours = ActiveHours()
-    """Time of day in which turns happen; unset is always."""
+    active_hours: ActiveHours = ActiveHours()  #: Time of day for these turns; unset is always.
 
 
 class Commands(Section):
@@ -85,8 +83,7 @@ class Commands(Section):
     debug: bool = False  #: Allow `/debug`.
     restart: bool = False  #: Allow restarting by command and by the `gateway` tool.
     allow_from: dict[str, People] | None = None  #: Channel to the senders who may use commands.
-    owner_allow_from: People | None = None
-    """Senders who count as the owner, as `id` or `channel:id`."""
+    owner_allow_from: People | None = None  #: Senders treated as owner, as `id` or `channel:id`.
 
 
 class HookMatch(Section):
@@ -106,17 +103,15 @@ class HookMapping(Section):
     agent_id: str | None = None  #: Agent that runs.
     session_key: str | None = None  #: Session in which it runs.
     wake_mode: Literal["now", "next-heartbeat"] = "now"  #: When the session is woken.
-    message_template: str | None = None
-    """Message to the agent; {{name}} takes values from the request."""
+    message_template: str | None = None  #: Message; {{name}} inserts values from the request.
     text_template: str | None = None  #: Text of the wake-up.
     deliver: bool | None = None  #: Send the reply to a channel.
     channel: str | None = None  #: Channel of the reply.
     to: str | None = None  #: Person or group of the reply.
     model: str | None = None  #: Model of the run.
     thinking: str | None = None  #: How long the model may think.
-    timeout_seconds: Positive | None = None  #: Seconds until the run is ended.
-    allow_unsafe_external_content: bool = False
-    """Hand the request over without marking it as untrusted."""
+    timeout_seconds: Positive | None = None  #: Seconds until the run is stopped.
+    allow_unsafe_external_content: bool = False  #: Do not mark the request as untrusted.
 
 
 class Hooks(Section):
@@ -127,8 +122,7 @@ class Hooks(Section):
     token: SecretInput | None = None  #: Token a request must show.
     default_session_key: str | None = None  #: Session for requests that name none.
     allow_request_session_key: bool = False  #: Let requests choose the session.
-    allowed_session_key_prefixes: list[str] | None = None
-    """Sessions requests may choose, by start of their key."""
+    allowed_session_key_prefixes: list[str] | None = None  #: Prefixes of the sessions they may use.
     allowed_agent_ids: list[str] | None = None  #: Agents requests may choose; unset means all.
     mappings: list[HookMapping] = []  #: What each kind of request does.
 

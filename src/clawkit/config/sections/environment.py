@@ -62,18 +62,17 @@ class SecretProvider(Section):
 
     source: Literal["env", "file", "exec", "store"]
     """Kind of place: environment variables, a file, or a command. `store` fails when used."""
-    allowlist: list[str] | None = None
-    """env: variables that may be read; unset means all, empty means none."""
+    allowlist: list[str] | None = None  #: env: readable variables; unset is all, empty is none.
     path: str | None = None  #: file: the file, an absolute path or one with ~.
-    mode: Literal["json", "singleValue"] = "json"
-    """file: a JSON object (default), or the whole file as one secret."""
+    mode: Literal["json", "singleValue"] = "json"  #: file: a JSON object, or one secret.
     max_bytes: Annotated[int, Meta(ge=1, le=20_971_520)] = 1_048_576
     """file: largest file, in bytes."""
     command: str | None = None  #: exec: the program, as an absolute path.
     args: list[str] = []  #: exec: arguments of the program.
     env: dict[str, str] = {}  #: exec: environment variables of the program.
-    pass_env: Annotated[list[str], Meta(max_length=128)] = []
-    """exec: variables handed on to the program; it gets no others."""
+    pass_env: Annotated[
+        list[str], Meta(max_length=128)
+    ] = []  #: exec: the only inherited variables.
     timeout_ms: Positive = 5_000
     """exec: milliseconds until it fails; default 5000. Allowed for file, without effect."""
     no_output_timeout_ms: Annotated[int, Meta(ge=1, le=120_000)] | None = None
@@ -113,7 +112,7 @@ class SecretDefaults(Section):
 
 
 class Secrets(Section):
-    """Places in which secrets are kept."""
+    """Where secrets come from."""
 
     providers: dict[str, SecretProvider] = {}  #: Places with secrets, by name.
     defaults: SecretDefaults = SecretDefaults()
@@ -132,14 +131,11 @@ class Logging(Section):
     """Messages about what happens."""
 
     level: Level = "info"  #: Lowest level written to the file.
-    console_level: Level | None = None
-    """Lowest level shown on the terminal; unset is the same as `level`."""
-    console_style: Literal["pretty", "compact", "json"] = "pretty"
-    """Form of messages on the terminal."""
+    console_level: Level | None = None  #: Lowest level on the terminal; unset is `level`.
+    console_style: Literal["pretty", "compact", "json"] = "pretty"  #: Format on the terminal.
     file: str | None = None  #: Log file; unset is in the state directory.
     max_file_bytes: Positive | None = None  #: Size at which a new file is begun, in bytes.
-    redact_patterns: list[str] = []
-    """Further patterns of secrets to mask; what is known is always masked."""
+    redact_patterns: list[str] = []  #: Patterns of secrets to mask, besides the built-in ones.
     audit: AuditLog = AuditLog()
 
 
@@ -147,7 +143,7 @@ class CaptureContent(Section):
     """Which content of a conversation is put into spans; secrets in it are masked."""
 
     enabled: bool = False  #: Without this nothing is.
-    input_messages: bool = False  #: What the model is told.
+    input_messages: bool = False  #: What is sent to the model.
     output_messages: bool = False  #: What the model answers.
     tool_inputs: bool = False  #: Parameters of calls.
     tool_outputs: bool = False  #: Results of calls, and why they failed.
@@ -156,23 +152,19 @@ class CaptureContent(Section):
 class Otel(Section):
     """Spans for OpenTelemetry: turns, requests to models, calls of tools."""
 
-    enabled: bool | None = None
-    """Send them; unset is what `CLAWKIT_OTEL` and the address in the environment say."""
+    enabled: bool | None = None  #: Send them; unset follows `CLAWKIT_OTEL` and the environment.
     endpoint: Name | None = None
     """Address of the collector; unset is `OTEL_EXPORTER_OTLP_ENDPOINT`, or port 4318 here."""
-    traces_endpoint: Name | None = None
-    """Whole address for spans, where it is not `/v1/traces` under `endpoint`."""
+    traces_endpoint: Name | None = None  #: Address for spans; unset is `endpoint` + `/v1/traces`.
     protocol: Literal["http/protobuf", "grpc"] = "http/protobuf"
     """How they are sent; clawkit speaks http/protobuf (default) only."""
     headers: Headers = {}  #: Extra headers for the collector; values may be secret references.
-    service_name: Name | None = None
-    """Name of this service; unset is `OTEL_SERVICE_NAME`, or clawkit."""
+    service_name: Name | None = None  #: Service name; unset is `OTEL_SERVICE_NAME`, or clawkit.
     traces: bool = True  #: Send spans.
     sample_rate: Annotated[float, Meta(ge=0, le=1)] | None = None
     """Share of the turns that is sent, 0 to 1; unset is all of them."""
     flush_interval_ms: Positive | None = None  #: Milliseconds between two sendings; unset is 5000.
-    capture_content: bool | CaptureContent | None = None
-    """Put what is said and done into spans, too; unset is not to."""
+    capture_content: bool | CaptureContent | None = None  #: Put content into spans as well.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -182,7 +174,7 @@ class Otel(Section):
 
 
 class Diagnostics(Section):
-    """What is told about runs to those who operate them."""
+    """Reporting on runs to their operators."""
 
-    enabled: bool = True  #: Tell it, where it is configured.
+    enabled: bool = True  #: Report where it is configured.
     otel: Otel = Otel()  #: Spans for OpenTelemetry.

@@ -21,8 +21,7 @@ class MediaModel(Section):
     preferred_profile: str | None = None  #: Auth profile to try first.
     command: str | None = None  #: Program to run for type `cli`.
     args: list[str] = []  #: Arguments; {{MediaPath}}, {{Prompt}} and {{MaxChars}} are filled in.
-    capabilities: list[Capability] | None = None
-    """What it understands; unset uses what the provider can."""
+    capabilities: list[Capability] | None = None  #: What it understands; unset asks the provider.
     prompt: str | None = None  #: What to ask about the media.
     max_chars: Positive | None = None  #: Most characters of the answer.
     max_bytes: Positive | None = None  #: Largest file it is given, in bytes.
@@ -47,8 +46,7 @@ class MediaAttachments(Section):
 
     mode: Literal["first", "all"] = "first"  #: The first one (default), or all.
     max_attachments: Positive = 1  #: Most files for mode `all`.
-    prefer: Literal["first", "last", "path", "url"] | None = None
-    """Which file counts as the first."""
+    prefer: Literal["first", "last", "path", "url"] | None = None  #: Which file comes first.
 
 
 class Understanding(Section):
@@ -77,8 +75,7 @@ class Understanding(Section):
 class AsyncCompletion(Section):
     """What happens when generated media is ready."""
 
-    direct_send: bool = False
-    """Accepted from older files; finished media always goes through the agent."""
+    direct_send: bool = False  #: Ignored: finished media always goes through the agent.
 
 
 class Media(Section):

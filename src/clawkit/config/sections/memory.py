@@ -95,14 +95,13 @@ class MemorySearch(Section):
     fallback: str = "none"  #: Service to use when the first fails; default `none`.
     remote: MemoryRemote = MemoryRemote()
     local: MemoryLocal = MemoryLocal()
-    input_type: str | None = None  #: Input type told to the service.
-    query_input_type: str | None = None  #: Input type told to the service for questions.
-    document_input_type: str | None = None  #: Input type told to the service for notes.
+    input_type: str | None = None  #: Input type sent to the service.
+    query_input_type: str | None = None  #: Input type for queries.
+    document_input_type: str | None = None  #: Input type for notes.
     output_dimensionality: Positive | None = None  #: Length of the vectors.
     sources: list[Literal["memory", "sessions"]] | None = None
     """What is searched: notes (`memory`, the default) and past `sessions`."""
-    extra_paths: list[str | MemoryPath] = []
-    """Further places with notes; an agent's are added to the general ones."""
+    extra_paths: list[str | MemoryPath] = []  #: More places with notes; agents add theirs.
     multimodal: Multimodal = Multimodal()
     store: MemoryStore = MemoryStore()
     query: MemoryQuery = MemoryQuery()

@@ -50,8 +50,7 @@ class Binding(Section):
 
     agent_id: Name  #: Agent that answers.
     match: BindingMatch  #: Messages it is about.
-    type: Literal["route", "acp"] = "route"
-    """What the binding is for; clawkit acts on route (default) only."""
+    type: Literal["route", "acp"] = "route"  #: Kind of binding; only route has an effect.
     comment: str | None = None  #: A note for people.
 
 
@@ -74,7 +73,7 @@ class ChannelAccount(Section, forbid_unknown_fields=False):
 
     enabled: bool | None = None  #: Turn it on or off.
     dm_policy: Literal["pairing", "allowlist", "open", "disabled"] | None = None
-    """Who may write directly: after pairing, those in allowFrom, anyone, or nobody."""
+    """Who may write directly: after pairing, those in allowFrom, anyone, or no one."""
     allow_from: People | None = None  #: Senders who may write directly.
     group_policy: Literal["open", "allowlist", "disabled"] | None = None
     """Whether groups are answered: all, those allowed, or none."""
@@ -86,8 +85,7 @@ class ChannelAccount(Section, forbid_unknown_fields=False):
 class Channel(ChannelAccount, forbid_unknown_fields=False):
     """One chat channel. Channels have further settings of their own."""
 
-    accounts: dict[str, ChannelAccount] = {}
-    """Accounts by name; they change the channel's settings."""
+    accounts: dict[str, ChannelAccount] = {}  #: Accounts by name, which override the channel.
 
 
 class Marker(Section):
@@ -121,10 +119,8 @@ class Broadcast(Section):
 class MessageTool(Section):
     """The `message` tool."""
 
-    cross_context: CrossContext = CrossContext()
-    """Sending to conversations other than the session's own."""
-    allow_cross_context_send: bool | None = None
-    """Older form of both `crossContext` permissions at once."""
+    cross_context: CrossContext = CrossContext()  #: Sending to other conversations.
+    allow_cross_context_send: bool | None = None  #: Older form of both `crossContext` settings.
     actions: MessageActions = MessageActions()  #: Which actions are offered.
     broadcast: Broadcast = Broadcast()
 
@@ -154,8 +150,7 @@ class Forwarding(Section):
     mode: Literal["session", "targets", "both"] = "session"
     """To the conversation that caused it (default), to `targets`, or to both."""
     agent_filter: list[str] | None = None  #: Only questions of these agents; unset means all.
-    session_filter: list[str] | None = None
-    """Only questions of sessions whose key fits; unset means all."""
+    session_filter: list[str] | None = None  #: Only of sessions with a matching key; unset is all.
     targets: list[ApprovalTarget] = []  #: Places for mode `targets` and `both`.
 
     @classmethod

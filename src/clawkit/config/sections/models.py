@@ -38,14 +38,13 @@ class Compat(Section):
     """What a service that imitates another one can and cannot do; unset is found out."""
 
     supports_tools: bool | None = None  #: Takes tools; if false none are sent.
-    supports_developer_role: bool | None = None
-    """Knows the developer role; never assumed of an imitation."""
+    supports_developer_role: bool | None = None  #: Knows the developer role; not assumed.
     supports_store: bool | None = None  #: Knows the `store` field.
     supports_temperature: bool | None = None  #: Takes a temperature.
     supports_instructions: bool | None = None  #: Knows the `instructions` field.
     supports_strict_mode: bool | None = None  #: Takes strict tool schemas.
     supports_json_schema_response_format: bool | None = None  #: Takes a JSON schema for its answer.
-    supports_usage_in_streaming: bool | None = None  #: Tells usage while streaming.
+    supports_usage_in_streaming: bool | None = None  #: Reports usage while streaming.
     supports_prompt_cache_key: bool | None = None  #: Takes a prompt cache key.
     supports_long_cache_retention: bool | None = None  #: Keeps its cache for long.
     supports_reasoning_effort: bool | None = None  #: Takes a reasoning effort.
@@ -61,8 +60,7 @@ class Compat(Section):
     """Name of the field with the output limit."""
     thinking_format: str | None = None  #: How thinking is turned on, such as `zai`.
     cache_control_format: Literal["anthropic"] | None = None  #: How cache marks are written.
-    unsupported_tool_schema_keywords: list[str] = []
-    """JSON Schema keywords to leave out of tool schemas."""
+    unsupported_tool_schema_keywords: list[str] = []  #: JSON Schema keywords to drop.
 
 
 class Model(Section):
@@ -78,8 +76,7 @@ class Model(Section):
     context_window: Positive | None = None  #: Tokens it can take in all.
     context_tokens: Positive | None = None  #: Tokens to use at most, if less than it can take.
     max_tokens: Positive | None = None  #: Most tokens of one answer.
-    thinking_level_map: dict[str, Any] = {}
-    """Thinking level to the model's own word for it; null turns it off."""
+    thinking_level_map: dict[str, Any] = {}  #: Thinking level to the model's own; null disables it.
     params: dict[str, Any] = {}  #: Further fields of requests, sent as they are.
     headers: Headers = {}  #: Extra headers; values may be secret references.
     compat: Compat = Compat()  #: What the service can and cannot do.
@@ -90,8 +87,7 @@ class Provider(Section):
 
     base_url: str | None = None  #: Address of its API.
     api: Api | None = None  #: API it speaks; a baseUrl alone means openai-completions.
-    api_key: SecretInput | None = None
-    """Its key; better a secret reference or `${NAME}` than the key."""
+    api_key: SecretInput | None = None  #: Its key, preferably a secret reference or `${NAME}`.
     auth: Literal["api-key", "token", "oauth", "aws-sdk"] | None = None  #: Kind of credential.
     auth_header: bool | None = None  #: Send the credential in the Authorization header.
     headers: Headers = {}  #: Extra headers; values may be secret references.
@@ -110,8 +106,7 @@ class Provider(Section):
 class Models(Section):
     """Models beyond those clawkit knows."""
 
-    mode: Literal["merge", "replace"] = "merge"
-    """Add providers to the built-in ones (default), or replace those."""
+    mode: Literal["merge", "replace"] = "merge"  #: Add to the built-in providers, or replace them.
     providers: dict[str, Provider] = {}  #: Services that run models, by id.
 
 

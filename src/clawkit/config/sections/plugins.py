@@ -14,8 +14,7 @@ class PluginHooks(Section, forbid_unknown_fields=False):
 
     OPEN: ClassVar[bool] = True
 
-    timeout_ms: Annotated[int, Meta(ge=1, le=600_000)] = 15_000
-    """Milliseconds until a hook counts as failed."""
+    timeout_ms: Annotated[int, Meta(ge=1, le=600_000)] = 15_000  #: Timeout of a hook in ms.
 
 
 class PluginLlm(Section):
@@ -23,8 +22,7 @@ class PluginLlm(Section):
 
     allow_model_override: bool = False  #: Let it choose the model.
     allowed_completion_models: list[str] | None = None  #: Models it may choose; unset means all.
-    allowed_models: list[str] | None = None
-    """Models it may override with, `*` for any; unset means all."""
+    allowed_models: list[str] | None = None  #: Models it may switch to, `*` for any; unset is all.
     allow_auth_profile_override: bool = False  #: Let it choose the credential.
     allow_agent_id_override: bool = False  #: Let it ask on behalf of another agent.
 
@@ -100,5 +98,4 @@ class Mcp(Section):
     """MCP servers whose tools are offered as `<server>__<tool>`."""
 
     servers: dict[str, McpServer] = {}  #: MCP servers, by name.
-    session_idle_ttl_ms: Positive | None = None
-    """Milliseconds until an unused connection is closed."""
+    session_idle_ttl_ms: Positive | None = None  #: Milliseconds until an idle connection closes.

@@ -32,15 +32,13 @@ class Ulimit(Section):
 class Docker(Section):
     """Containers of the docker and podman backends."""
 
-    image: Name = "clawkit-sandbox:bookworm-slim"
-    """Image to run; clawkit never pulls one by itself."""
+    image: Name = "clawkit-sandbox:bookworm-slim"  #: Image to run; clawkit never pulls it.
     container_prefix: Name = "clawkit-sbx-"  #: Start of container names.
     workdir: str = "/workspace"  #: Working directory in the container.
     read_only_root: bool = True  #: Make the root file system read-only.
     tmpfs: list[str] = msgspec.field(
         default_factory=lambda: ["/tmp", "/var/tmp", "/run"]  # noqa: S108 - inside the container
-    )
-    """Directories kept in memory; default /tmp, /var/tmp and /run."""
+    )  #: Directories kept in memory; default /tmp, /var/tmp and /run.
     network: str = "none"  #: Network of the container.
     user: str | None = None  #: User and group as uid:gid; unset is the workspace's owner.
     cap_drop: list[str] = msgspec.field(default_factory=lambda: ["ALL"])
@@ -53,19 +51,16 @@ class Docker(Section):
     memory_swap: str | int | None = None  #: Most memory and swap together.
     cpus: float | None = None  #: Processor share, such as 1.5.
     gpus: str | None = None  #: Graphics processors, such as `all`.
-    ulimits: dict[str, str | int | Ulimit] = {}
-    """Process limits by name, as a value or soft and hard."""
+    ulimits: dict[str, str | int | Ulimit] = {}  #: Process limits by name: one value, or both.
     seccomp_profile: str | None = None  #: File of a seccomp profile.
     apparmor_profile: str | None = None  #: Name of an AppArmor profile.
     dns: list[str] = []  #: Name servers.
     extra_hosts: list[str] = []  #: Further host names, as name:address.
     binds: list[str] = []  #: Directories to mount, as source:target or source:target:ro.
-    dangerously_allow_external_bind_sources: bool = False
-    """Allow mounts from outside the workspace."""
+    dangerously_allow_external_bind_sources: bool = False  #: Allow mounts of outside paths.
     dangerously_allow_reserved_container_targets: bool = False
     """Allow mounts over /workspace and /agent."""
-    dangerously_allow_container_namespace_join: bool = False
-    """Allow sharing the network of another container."""
+    dangerously_allow_container_namespace_join: bool = False  #: Allow `network: container:<id>`.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -105,8 +100,7 @@ class SandboxBrowser(Section):
     container_prefix: Name = "clawkit-sbx-browser-"  #: Start of container names.
     network: str = "clawkit-sandbox-browser"  #: Network of the container.
     cdp_port: Port = 9222  #: Port of the DevTools protocol.
-    cdp_source_range: str | None = None
-    """Addresses that may connect to that port, as a CIDR range."""
+    cdp_source_range: str | None = None  #: Addresses that may connect to it, as a CIDR range.
     vnc_port: Port = 5900  #: VNC port.
     no_vnc_port: Port = 6080  #: Port of the web view.
     no_vnc_enabled: bool = True  #: Offer the web view.
@@ -128,9 +122,8 @@ class Prune(Section):
 class Limits(Section):
     """Limits for every process of a command in a local sandbox."""
 
-    memory_mb: Count = 0  #: Most memory of one process, in megabytes; 0 (default) for no limit.
-    file_mb: Count = 10_240
-    """Largest file that a command may write, in megabytes; default 10240, 0 for no limit."""
+    memory_mb: Count = 0  #: Most memory of one process, in megabytes; 0 is no limit.
+    file_mb: Count = 10_240  #: Largest file a command may write, in megabytes; 0 is no limit.
 
 
 class Sandbox(Section):
@@ -140,8 +133,7 @@ class Sandbox(Section):
     """Never, all but the main session, always, or whenever a local backend works (auto,
     default)."""
     backend: Backend = "auto"  #: What isolates; auto (default) takes bwrap, then landlock.
-    network: Network = "none"
-    """Network of commands: none (default), the hosts in allowHosts, or full."""
+    network: Network = "none"  #: Network of commands: none, the hosts in allowHosts, or full.
     allow_hosts: list[str] = []
     """Hosts for network allowlist, as `name`, `*.example.org` or `name:port`; `packages` for those
     of package managers."""

@@ -31,8 +31,7 @@ class SsrfPolicy(Section):
     allow_rfc2544_benchmark_range: bool = False  #: Allow 198.18.0.0/15, a range for benchmarks.
     allow_ipv6_unique_local_range: bool = False  #: Allow fc00::/7, private addresses of IPv6.
     allowed_hostnames: list[str] = []  #: Host names that may resolve to private addresses.
-    hostname_allowlist: list[str] = []
-    """If not empty, only these hosts; `*.example.com` means its subdomains."""
+    hostname_allowlist: list[str] = []  #: Only these hosts, if any; `*.example.com` for subdomains.
     blocked_hostnames: list[str] = []  #: Host names that are always refused.
 
 
@@ -87,15 +86,13 @@ class Tls(Section):
     key: SecretInput | None = None  #: Private key of the client certificate.
     passphrase: SecretInput | None = None  #: Passphrase of the private key.
     server_name: str | None = None  #: Name to expect in the certificate.
-    insecure_skip_verify: bool = False
-    """Accept any certificate; only for tests on your own machine."""
+    insecure_skip_verify: bool = False  #: Accept any certificate; only for local tests.
 
 
 class RequestProxy(Section):
     """The HTTP proxy of a provider."""
 
-    mode: Literal["env-proxy", "explicit-proxy"]
-    """Take the proxy from HTTP_PROXY and HTTPS_PROXY, or from `url`."""
+    mode: Literal["env-proxy", "explicit-proxy"]  #: From HTTP_PROXY and HTTPS_PROXY, or `url`.
     url: str | None = None  #: Address of the proxy for mode `explicit-proxy`.
     tls: Tls | None = None  #: TLS settings towards the proxy.
 

@@ -24,8 +24,7 @@ class ToolPolicy(Section):
 
     allow: list[str] | None = None
     """Only these tools stay. Empty restricts nothing; nor unset, but for sandbox and sub-agent."""
-    also_allow: list[str] | None = None
-    """Tools to add to the profile or the defaults; not together with `allow`."""
+    also_allow: list[str] | None = None  #: Tools to add to profile or defaults; not with `allow`.
     deny: list[str] | None = None  #: Tools to remove; wins over every allow.
 
     @classmethod
@@ -41,8 +40,7 @@ class ToolPolicy(Section):
 class ProviderPolicy(ToolPolicy):
     """Allow and deny lists on top of a profile."""
 
-    profile: Profile | None = None
-    """Set of tools to start from; unset and `full` mean all of them."""
+    profile: Profile | None = None  #: Set of tools to start from; unset and `full` are all.
 
 
 class ToolScope(Section):
@@ -61,8 +59,7 @@ class Rule(Section):
     tool: Name  #: Tool the rule is about: a name, `group:` name or `*` pattern.
     effect: Effect  #: What happens on a match: refuse, ask a person, or go ahead.
     action: Name | None = None  #: Only calls with this `action`, for tools that have actions.
-    params: dict[str, str] = {}
-    """Parameter name to a `*` pattern or `/regex/`; all of them must match."""
+    params: dict[str, str] = {}  #: Parameter to a `*` pattern or `/regex/`; all must match.
     reason: str | None = None  #: Shown to the person and the model on a match.
 
 
@@ -93,8 +90,7 @@ class Fs(Section):
     hard_links: Literal["refuse", "allow"] = "refuse"
     """Files with several names, which may lie outside: refuse (default) or allow."""
     lsp: Lsp = Lsp()  #: Problems reported by language servers after a change.
-    ripgrep: str | None = None
-    """Path of the ripgrep program; unset looks on PATH, then in the package."""
+    ripgrep: str | None = None  #: Path of ripgrep; unset looks on PATH, then in the package.
 
 
 Host = Literal["auto", "sandbox", "gateway", "node"]
@@ -149,8 +145,7 @@ class Exec(Section):
 
     ALIASES: ClassVar[dict[str, str]] = {"timeoutSeconds": "timeoutSec"}
 
-    host: Host = "auto"
-    """Where commands run; auto (default) is the sandbox if there is one, else the gateway."""
+    host: Host = "auto"  #: Where commands run; auto is the sandbox, else the gateway.
     mode: Mode | None = None  #: One word for security and ask: deny, allowlist, ask, auto or full.
     security: Security | None = None
     """No commands, allowed ones, or all; unset means allowlist outside the sandbox."""
@@ -164,12 +159,9 @@ class Exec(Section):
     safe_bins: list[str] = msgspec.field(default_factory=lambda: list(SAFE_BINS))
     """Programs that need no approval with harmless arguments; default jq, grep, cut, sort, uniq,
     head, tail, tr, wc."""
-    safe_bin_trusted_dirs: list[str] = []
-    """Directories safe programs may come from besides /bin and /usr/bin."""
-    safe_bin_profiles: dict[str, SafeBinProfile] = {}
-    """Harmless arguments of further safe programs, by name."""
-    strict_inline_eval: bool = False
-    """Always ask for code given on the command line, such as `python -c`."""
+    safe_bin_trusted_dirs: list[str] = []  #: Directories of safe programs besides /bin, /usr/bin.
+    safe_bin_profiles: dict[str, SafeBinProfile] = {}  #: Harmless arguments of other programs.
+    strict_inline_eval: bool = False  #: Always ask for inline code, such as `python -c`.
     unconfined: Literal["ask", "allow"] = "ask"
     """Commands that an allowlist entry matches, where the kernel cannot confine them: ask
     (default), or allow."""
@@ -178,21 +170,15 @@ class Exec(Section):
     grant_expiry_days: Annotated[int, Meta(ge=1, le=3650)] | None = None
     """Days until a lasting approval of a scheduled job ends; unset means never."""
     reviewer: Reviewer = Reviewer()  #: The reviewing model of mode `auto`.
-    background_ms: Positive = 10_000
-    """Milliseconds until a running command goes to the background."""
-    timeout_sec: Annotated[int, Meta(ge=10)] = 1800
-    """Seconds until a command is ended; at least 10, default 1800."""
-    no_output_timeout_sec: Count = 0
-    """Seconds without output until a command is ended; 0 (default) for never."""
+    background_ms: Positive = 10_000  #: Milliseconds until a command goes to the background.
+    timeout_sec: Annotated[int, Meta(ge=10)] = 1800  #: Seconds until a command is stopped.
+    no_output_timeout_sec: Count = 0  #: Seconds without output until it is stopped; 0 is never.
     cleanup_ms: Positive = 1_800_000  #: Milliseconds a finished command's output is kept.
     max_running: Positive = 64  #: Most commands running at once.
-    max_processes: Annotated[int, Meta(ge=10)] = 1_000
-    """Most processes of one command, which is ended when it has more."""
-    approval_running_notice_ms: Count = 10_000
-    """Milliseconds until a note that an approved command still runs."""
-    notify_on_exit: bool = True  #: Tell the session when a background command ends.
-    notify_on_exit_empty_success: bool = False
-    """Tell it also when the command succeeded without output."""
+    max_processes: Annotated[int, Meta(ge=10)] = 1_000  #: Processes at which a command is stopped.
+    approval_running_notice_ms: Count = 10_000  #: Milliseconds until a still-running notice.
+    notify_on_exit: bool = True  #: Tell the session when a background command exits.
+    notify_on_exit_empty_success: bool = False  #: Also if it succeeded without output.
     apply_patch: ApplyPatch = ApplyPatch()
 
     @classmethod
@@ -263,8 +249,7 @@ class LoopDetection(Section):
     history_size: Positive = 30  #: Calls to look back on.
     warning_threshold: Positive = 10  #: Repeats after which the model is warned.
     critical_threshold: Positive = 20  #: Repeats after which the call is blocked.
-    global_circuit_breaker_threshold: Positive = 30
-    """Repeats after which no call is made any more."""
+    global_circuit_breaker_threshold: Positive = 30  #: Repeats after which every call is blocked.
     detectors: Detectors = Detectors()
 
     @classmethod
@@ -287,8 +272,7 @@ class AgentToAgent(Section):
     """Messages between agents."""
 
     enabled: bool = False  #: Let agents reach sessions of other agents.
-    allow: list[str] | None = None
-    """Agents that may take part, both sides must match; unset means all."""
+    allow: list[str] | None = None  #: Agents that may take part, on both sides; unset is all.
 
 
 class SessionTools(Section):
@@ -317,8 +301,7 @@ class SessionsSpawn(Section):
 class Experimental(Section):
     """Tools that are not on for everyone."""
 
-    plan_tool: bool | None = None
-    """Offer `update_plan`; unset offers it to strict-agentic GPT-5 runs only."""
+    plan_tool: bool | None = None  #: Offer `update_plan`; unset is for strict-agentic GPT-5 only.
 
 
 class ToolSettings(ProviderPolicy):
