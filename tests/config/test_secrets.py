@@ -177,7 +177,7 @@ class TestFile:
             ("/a/b/0/deeper", "nothing at that pointer"),
             ("/a/b", "not a string"),
             ("/number", "not a string"),
-            ("/nothing", "or an empty one"),
+            ("/nothing", "or is empty"),
             ("value", "the id must be a pointer"),
         ],
     )
