@@ -40,11 +40,7 @@ class Cron(Section):
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
         if raw.get("sessionRetention") is True:
-            yield (
-                "sessionRetention",
-                "true says no duration",
-                "Use a duration such as 24h, or false",
-            )
+            yield "sessionRetention", "true is not a duration", "Use one such as 24h, or false"
 
 
 class ActiveHours(Section):

@@ -32,22 +32,12 @@ class Env(Section, forbid_unknown_fields=False):
                 yield name, "a variable must be a string", "Put the value in quotes"
 
 
-_KEYS_OF = {
-    "env": {"allowlist"},
-    "file": {"path", "mode", "timeoutMs", "maxBytes"},
-    "exec": {
-        "command",
-        "args",
-        "env",
-        "passEnv",
-        "timeoutMs",
-        "noOutputTimeoutMs",
-        "maxOutputBytes",
-        "jsonOnly",
-        "trustedDirs",
-        "pluginIntegration",
-    },
+_SOURCES_OF = {
+    **dict.fromkeys(("path", "mode", "maxBytes"), ("file",)),
+    "allowlist": ("env",),
+    "timeoutMs": ("file", "exec"),
 }
+"""Which sources take a key; those that are not here are for exec."""
 
 
 class PluginIntegration(Section):
@@ -90,8 +80,9 @@ class SecretProvider(Section):
         source = raw["source"]
         if source == "store":
             return
-        for key in sorted(raw.keys() - _KEYS_OF[source] - {"source"}):
-            yield key, f"not for source {source!r}", f"Remove {key}, or change source"
+        for key in sorted(raw.keys() - {"source"}):
+            if source not in _SOURCES_OF.get(key, ("exec",)):
+                yield key, f"not for source {source!r}", f"Remove {key}, or change source"
         if source == "file" and not raw.get("path"):
             yield "path", "missing although source is 'file'", "Set path"
         if source == "exec" and not (raw.get("command") or raw.get("pluginIntegration")):

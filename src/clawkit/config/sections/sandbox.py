@@ -6,15 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from clawkit.config.section import (
-    Conflict,
-    Count,
-    Name,
-    Port,
-    Positive,
-    SecretInput,
-    Section,
-)
+from clawkit.config.section import Conflict, Count, Name, Port, Positive, SecretInput, Section
 
 SandboxMode = Literal["off", "non-main", "all", "auto"]
 Backend = Literal["auto", "bwrap", "landlock", "docker", "podman", "ssh", "openshell", "crabbox"]

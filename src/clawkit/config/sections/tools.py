@@ -341,11 +341,7 @@ class Tools(ToolSettings):
         yield from super().conflicts(raw)
         older = (raw.get("experimental") or {}).get("planTool")
         if older is not None and raw.get("updatePlan") not in (None, older):
-            yield (
-                "updatePlan",
-                "says the opposite of experimental.planTool",
-                "Keep one of the two",
-            )
+            yield "updatePlan", "contradicts experimental.planTool", "Keep one of the two"
 
     def plan_tool(self) -> bool | None:
         """Whether `update_plan` is asked for, by either spelling; None is not said."""
