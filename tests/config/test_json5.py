@@ -150,12 +150,12 @@ def test_mistakes_are_named_with_their_place(subtests: pytest.Subtests) -> None:
         ("9" * 401, "line 1, column 1: a number of more than 400 characters"),
         (
             "tools: {}",
-            "line 1, column 1: 'tools' is not a value: keys must stand between '{' and '}'",
+            "line 1, column 1: 'tools' is not a value: keys must be between '{' and '}'",
         ),
         (
             '"tools": {}',
             "line 1, column 8: expected the end of the file, found ':': "
-            "keys must stand between '{' and '}'",
+            "keys must be between '{' and '}'",
         ),
         ("{} {}", "line 1, column 4: expected the end of the file, found '{'"),
         ("{}\n}", "line 2, column 1: this '}' closes nothing: is one missing above?"),

@@ -37,7 +37,7 @@ def meant(key: str, value: Any, layout: Layout) -> str | None:
     """The setting that an unknown key was meant to be, if there can be little doubt.
 
     Capitals and underscores are never a difference. A key that is only similar must have a value
-    that could stand there: `account: "+1555"` is no misspelt map of accounts.
+    that could be there: `account: "+1555"` is not a misspelt map of accounts.
     """
     written = _folded(key)
     names = {name: name.casefold() for name in layout.shapes}

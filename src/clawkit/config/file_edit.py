@@ -38,7 +38,7 @@ def set_setting(
     """`text` with one setting set. Raises EditError."""
     found = find(path)
     if found.shape is None:
-        raise EditError(f"there is no setting {format_path(path)!r}. {found.hint}")
+        raise EditError(f"unknown setting {format_path(path)!r}. {found.hint}")
     root = content(text)
     where = spelled(path, root)
     old = value_at(root, where)

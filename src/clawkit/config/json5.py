@@ -22,7 +22,7 @@ SPACE = (
 """What JSON5 counts as white space; a bare `str.strip()` would take more."""
 
 WORD = re.compile(r"[+\-.$\w]++")
-"""What stands where a number or `true` could, up to the next punctuation."""
+"""Anything in the place of a number or `true`, up to the next punctuation."""
 
 # Plain texts and not patterns: compiling what few files need would cost every start.
 _KEY_RUN = rf"[^{SPACE}:=,{{}}\[\]\"']++"
@@ -31,7 +31,7 @@ _KEY_BEFORE = rf"(?:^|[{{,{SPACE}])(?P<quote>[\"']?)(?P<key>[$\w.\-]+)(?P=quote)
 _KEY_LOOK = 256
 _MAX_INDENT = 200
 _SPELLED = {"True": "true", "False": "false", "None": "null", "undefined": "null"}
-_BETWEEN_BRACES = "keys must stand between '{' and '}'"
+_BETWEEN_BRACES = "keys must be between '{' and '}'"
 _MISTAKES = {
     "=": "use ':' between a key and its value",
     ";": "use ',' between entries",

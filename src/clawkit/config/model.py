@@ -51,18 +51,14 @@ class Config(Section):
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
-        yield from _shared_token(raw)
+        token = _at(raw, "hooks", "token")
+        if token and token == _at(raw, "gateway", "auth", "token"):
+            yield (
+                "hooks",
+                "its token is the same as gateway.auth.token",
+                "Use another token: senders of hooks must not control the gateway",
+            )
         yield from _agent_thresholds(raw)
-
-
-def _shared_token(raw: dict[str, Any]) -> Iterable[Conflict]:
-    token = _at(raw, "hooks", "token")
-    if token and token == _at(raw, "gateway", "auth", "token"):
-        yield (
-            "hooks",
-            "its token is the same as gateway.auth.token",
-            "Use another token: whoever may send a hook may not control the gateway",
-        )
 
 
 def _agent_thresholds(raw: dict[str, Any]) -> Iterable[Conflict]:

@@ -85,7 +85,7 @@ def _provider(ref: SecretRef, config: Config) -> tuple[str, SecretProvider]:
         if ref.source == "env" and name == "default":
             return name, SecretProvider(source="env")
         raise SecretError(
-            f"secret {ref.id!r}: there is no provider {name!r} under secrets.providers"
+            f"secret {ref.id!r}: unknown provider {name!r}; it is not in secrets.providers"
         )
     if provider.source != ref.source:
         raise SecretError(

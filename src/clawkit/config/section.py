@@ -147,7 +147,7 @@ SectionT = TypeVar("SectionT", bound=Section)
 
 
 class Partial(Section):
-    """Base of the classes that stand behind `Override`."""
+    """Base of the classes that `Override` makes."""
 
 
 class Override(Generic[SectionT]):

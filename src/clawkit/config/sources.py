@@ -73,7 +73,7 @@ class Source(NamedTuple):
 
 
 class Tree:
-    """A configuration joined from its files, which still knows where each value stands."""
+    """A configuration joined from its files, which still knows where each value is."""
 
     def __init__(self, source: Source, roots: Sequence[str]) -> None:
         """Raises Json5Error for the main file; what is wrong with included ones is in `issues`.
@@ -289,7 +289,7 @@ def environment(base: Mapping[str, str], dotenv: Mapping[str, str], declared: An
     """Everything `${NAME}` may refer to. A name that is already set is never overridden.
 
     `base` is the process environment, then comes the state directory's `.env`, then the
-    configuration's own `env` section as it stands in the file. There is no `.env` of the
+    configuration's own `env` section as written in the file. There is no `.env` of the
     current directory: a workspace could plant one.
     """
     merged = Environment(dotenv)

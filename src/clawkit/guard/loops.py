@@ -9,7 +9,7 @@ else happens in between decides whether it is one:
   in the same way a hundred times.
 - **News** is any other outcome that is new in this turn, such as a file not read before. A call
   that only looks may be repeated with one piece of news in between and it still counts: that is
-  a loop with one moving part. With two or more, somebody is at work, and it does not count. For a
+  a loop with one moving part. With two or more, work is being done, and it does not count. For a
   call that acts (a key that is pressed, a page that is turned) one piece of news is enough: what
   it does may show elsewhere.
 - Everything else in between makes no difference: no loop hides behind calls that are as old.

@@ -205,7 +205,7 @@ def _in_order(mapping: Mapping[Any, object], skip: frozenset[str]) -> list[objec
 
 
 def _word(value: object) -> bytes:
-    """A value without parts; what is no JSON by its type alone."""
+    """A value without parts; what is not JSON by its type alone."""
     if isinstance(value, bool) or value is None:
         return b"%a;" % value
     if isinstance(value, int):

@@ -275,7 +275,7 @@ class Agents(Section):
 
     def choose(self, name: str | None) -> str:
         """The agent that is meant; the default one when none is named. Raises `ConfigError` for
-        one that is not among those that are configured: it would have nobody's limits."""
+        one that is not configured: none of the limits set for agents would apply to it."""
         known = self.by_id()
         if name and known and _normal(name) not in (*known, MAIN):
             close = nearest(_normal(name), tuple(known), 1)
