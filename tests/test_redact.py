@@ -70,21 +70,28 @@ TOKENS = [
 ]
 
 
-@pytest.mark.parametrize("token", TOKENS)
-@pytest.mark.parametrize(
-    "around", ["{}", "the token is {}.", '{{"value": "{}"}}', "KEY={}\n", "({})", "**{}**", "x {}_"]
-)
-def test_tokens_of_known_vendors_are_masked_wherever_they_stand(token: str, around: str) -> None:
-    text = around.format(token)
-    for shown in (PLAIN.text(text), PLAIN.strict(text)):
-        assert token not in shown
-        assert "7f3aCANARY7f3a" not in shown
-        assert "0123456789abcdef0123" not in shown
+def test_tokens_of_known_vendors_are_masked_wherever_they_stand(subtests: pytest.Subtests) -> None:
+    frames = [
+        "{}",
+        "the token is {}.",
+        '{{"value": "{}"}}',
+        "KEY={}\n",
+        "({})",
+        "**{}**",
+        "x {}_",
+    ]
+    for token in TOKENS:
+        for around in frames:
+            with subtests.test(token=token, around=around):
+                text = around.format(token)
+                for shown in (PLAIN.text(text), PLAIN.strict(text)):
+                    assert token not in shown
+                    assert "7f3aCANARY7f3a" not in shown
+                    assert "0123456789abcdef0123" not in shown
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
+def test_values_that_only_a_credential_can_have_are_masked(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         (f"Authorization: Bearer {CANARY}", "Authorization: Bearer CANARY…NARY"),
         (f"proxy-authorization: Basic {CANARY}", "proxy-authorization: Basic CANARY…NARY"),
         ("Authorization: Bot hunter", "Authorization: Bot ***"),
@@ -137,15 +144,14 @@ def test_tokens_of_known_vendors_are_masked_wherever_they_stand(token: str, arou
         (f"aws_secret_access_key = {AWS_SECRET}", "aws_secret_access_key = wJalrX…7f3a"),
         (f'"SecretAccessKey": "{AWS_SECRET}"', '"SecretAccessKey": "wJalrX…7f3a"'),
         (f"AccountName=x;AccountKey={AWS_SECRET}==", "AccountName=x;AccountKey=wJalrX…3a=="),
-    ],
-)
-def test_values_that_only_a_credential_can_have_are_masked(text: str, shown: str) -> None:
-    assert PLAIN.text(text) == shown
+    ]
+    for text, shown in cases:
+        with subtests.test(text=text, shown=shown):
+            assert PLAIN.text(text) == shown
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_ordinary_text_and_source_code_stay_as_they_are(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         "the tokenizer emitted 42 tokens; password prompt shown",
         "tokens: 42",
         "max_tokens=100",
@@ -194,15 +200,14 @@ def test_values_that_only_a_credential_can_have_are_masked(text: str, shown: str
         "\U0001f468\u200d\U0001f469\u200d\U0001f467 \u0645\u06cc\u200c\u062e\u0648\u0627\u0647",
         "\x1b[31mred\x1b[0m",
         "",
-    ],
-)
-def test_ordinary_text_and_source_code_stay_as_they_are(text: str) -> None:
-    assert PLAIN.text(text) is text
+    ]
+    for text in cases:
+        with subtests.test(text=text):
+            assert PLAIN.text(text) is text
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
+def test_logs_hide_the_values_of_secret_names_too(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("TOKEN=abc123", "TOKEN=***"),
         ("export DB_PASSWORD='two words'", "export DB_PASSWORD='***'"),
         ("gateway.auth.token: hunter2", "gateway.auth.token: ***"),
@@ -215,10 +220,10 @@ def test_ordinary_text_and_source_code_stay_as_they_are(text: str) -> None:
         ("?token=hunter2&x=1", "?token=***&x=1"),
         ("Cookie: a=b", "Cookie: ***"),
         (f"Authorization: Bearer {CANARY}", "Authorization: Bearer CANARY…NARY"),
-    ],
-)
-def test_logs_hide_the_values_of_secret_names_too(text: str, shown: str) -> None:
-    assert PLAIN.strict(text) == shown
+    ]
+    for text, shown in cases:
+        with subtests.test(text=text, shown=shown):
+            assert PLAIN.strict(text) == shown
 
 
 @pytest.mark.parametrize(
@@ -237,16 +242,20 @@ def test_logs_keep_what_is_no_secret(text: str) -> None:
     assert PLAIN.strict(text) is text
 
 
-@pytest.mark.parametrize("kind", ["RSA ", "EC ", "OPENSSH ", "ENCRYPTED ", ""])
-@pytest.mark.parametrize("join", ["\n", "\r\n", "\\n"])
-def test_private_keys_lose_everything_between_their_frame(kind: str, join: str) -> None:
-    body = KEY_LINES.replace("\n", join)
-    key = f"-----BEGIN {kind}PRIVATE KEY-----{join}{body}{join}-----END {kind}PRIVATE KEY-----"
-    shown = PLAIN.text(f"before {key} after {key}")
-    assert "CANARY" not in shown
-    assert "short" not in shown
-    assert shown.startswith(f"before -----BEGIN {kind}PRIVATE KEY-----")
-    assert f"-----END {kind}PRIVATE KEY----- after" in shown
+def test_private_keys_lose_everything_between_their_frame(subtests: pytest.Subtests) -> None:
+    kinds = ["RSA ", "EC ", "OPENSSH ", "ENCRYPTED ", ""]
+    joins = ["\n", "\r\n", "\\n"]
+    for kind in kinds:
+        for join in joins:
+            with subtests.test(kind=kind, join=join):
+                body = KEY_LINES.replace("\n", join)
+                frame = f"{kind}PRIVATE KEY-----"
+                key = f"-----BEGIN {frame}{join}{body}{join}-----END {frame}"
+                shown = PLAIN.text(f"before {key} after {key}")
+                assert "CANARY" not in shown
+                assert "short" not in shown
+                assert shown.startswith(f"before -----BEGIN {kind}PRIVATE KEY-----")
+                assert f"-----END {kind}PRIVATE KEY----- after" in shown
 
 
 def test_an_encrypted_key_with_headers_is_masked() -> None:
@@ -270,9 +279,8 @@ def test_invisible_characters_do_not_protect_a_token(hidden: str) -> None:
     assert "CANARY7f" not in PLAIN.text(header).replace(hidden, "")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+def test_names_of_secrets_are_known_in_every_spelling(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         *("token", "TOKEN", "access_token", "accessToken", "apiKey", "api_key", "API-KEY"),
         *("apikey", "OPENAI_API_KEY", "x-api-key", "secret", "clientSecret", "client_secret"),
         *("password", "passwd", "PGPASSWORD", "dbPassword", "passphrase", "private_key"),
@@ -281,24 +289,23 @@ def test_invisible_characters_do_not_protect_a_token(hidden: str) -> None:
         *("_authToken", "refresh_token", "session_token", "set-cookie", "jwt", "MYSQL_PWD"),
         *("creds", "db_creds"),
         *("encryption_key", "token2", "API_KEY_2", "cvv", "cardNumber", "gateway.auth.token"),
-    ],
-)
-def test_names_of_secrets_are_known_in_every_spelling(name: str) -> None:
-    assert is_secret_name(name)
+    ]
+    for name in cases:
+        with subtests.test(name=name):
+            assert is_secret_name(name)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+def test_names_that_only_look_like_secrets_are_left_alone(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         *("tokens", "max_tokens", "maxTokens", "tokenizer", "token_count", "tokenCount", "key"),
         *("keys", "sessionKey", "primary_key", "public_key", "cacheKey", "nextPageToken"),
         *("page_token", "eos_token", "tokenType", "token_url", "passwordFile", "secretName"),
         *("password_policy", "author", "auth", "PWD", "OLDPWD", "pass", "passed", "bypass"),
         *("keyboard", "monkey", "secretary", "number", "-", "_", "42"),
-    ],
-)
-def test_names_that_only_look_like_secrets_are_left_alone(name: str) -> None:
-    assert not is_secret_name(name)
+    ]
+    for name in cases:
+        with subtests.test(name=name):
+            assert not is_secret_name(name)
 
 
 @pytest.mark.parametrize("name", ["auth", "pass", "PWD", "cred", "smtpPass", "proxy_auth", "token"])

@@ -124,9 +124,8 @@ def test_no_contradiction_is_made_up_from_a_wrong_value(text: str, path: str) ->
     assert problem(text).path == path
 
 
-@pytest.mark.parametrize(
-    ("text", "path", "message", "hint"),
-    [
+def test_a_wrong_value_says_what_was_expected_and_found(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         (
             '{tools: {exec: {ask: "on_miss"}}}',
             "tools.exec.ask",
@@ -230,13 +229,11 @@ def test_no_contradiction_is_made_up_from_a_wrong_value(text: str, path: str) ->
         ("[]", "", "expected an object, found an empty list", ""),
         ("null", "", "expected an object, found null", ""),
         ('"x"', "", "expected an object, found 'x'", ""),
-    ],
-)
-def test_a_wrong_value_says_what_was_expected_and_found(
-    text: str, path: str, message: str, hint: str
-) -> None:
-    issue = problem(text)
-    assert (issue.path, issue.message, issue.hint) == (path, message, hint)
+    ]
+    for text, path, message, hint in cases:
+        with subtests.test(text=text, path=path, message=message, hint=hint):
+            issue = problem(text)
+            assert (issue.path, issue.message, issue.hint) == (path, message, hint)
 
 
 @pytest.mark.parametrize(

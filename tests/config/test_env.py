@@ -11,9 +11,8 @@ from clawkit.config.sources import FromEnv, environment, parse_env_file, substit
 ENV = {"A": "alpha", "B_2": "beta", "_C": "gamma", "EMPTY": "", "lower": "x"}
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_variables_are_put_into_strings(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("${A}", "alpha"),
         ("${A}-${B_2}${_C}", "alpha-betagamma"),
         ("$${A}", "${A}"),
@@ -28,10 +27,10 @@ ENV = {"A": "alpha", "B_2": "beta", "_C": "gamma", "EMPTY": "", "lower": "x"}
         ("${EMPTY}", "${EMPTY}"),
         ("${MISSING} ${A}", "${MISSING} alpha"),
         ("$$${A}", "$${A}"),
-    ],
-)
-def test_variables_are_put_into_strings(text: str, expected: str) -> None:
-    assert substitute(text, ENV) == expected
+    ]
+    for text, expected in cases:
+        with subtests.test(text=text, expected=expected):
+            assert substitute(text, ENV) == expected
 
 
 def test_only_replaced_text_is_marked_and_it_remembers_what_was_written() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,11 +18,12 @@ def example(name: str) -> Loaded:
     return load(str(EXAMPLES / name), env=ENV)
 
 
-@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.json5")), ids=lambda file: file.stem)
-def test_an_example_loads_without_errors_or_warnings(file: Path) -> None:
-    loaded = load(str(file), env=ENV)
-    assert loaded.warnings == []
-    assert loaded.raw
+def test_an_example_loads_without_errors_or_warnings(subtests: pytest.Subtests) -> None:
+    for file in sorted(EXAMPLES.glob("*.json5")):
+        with subtests.test(file=file):
+            loaded = load(str(file), env=ENV)
+            assert loaded.warnings == []
+            assert loaded.raw
 
 
 def test_the_examples_are_all_there() -> None:
@@ -83,9 +85,8 @@ def test_keys_of_providers_come_from_the_env_section_or_the_environment() -> Non
     assert minimax.models[0].cost.cache_write == 0.375
 
 
-@pytest.mark.parametrize(
-    ("text", "paths"),
-    [
+def test_contradictions_and_unknown_words_are_errors(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ('{tools: {allow: ["read"], alsoAllow: ["exec"]}}', ["tools.alsoAllow"]),
         (
             '{tools: {byProvider: {openai: {allow: ["read"], alsoAllow: ["exec"]}}}}',
@@ -120,12 +121,12 @@ def test_keys_of_providers_come_from_the_env_section_or_the_environment() -> Non
             ["session.agentToAgent.maxPingPongTurns"],
         ),
         ('{agents: {list: [{id: "a"}, {id: "A"}]}}', ["agents.list"]),
-    ],
-)
-def test_contradictions_and_unknown_words_are_errors(text: str, paths: list[str]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        loads(text, env=ENV)
-    assert [issue.path for issue in caught.value.issues] == paths
+    ]
+    for text, paths in cases:
+        with subtests.test(text=text, paths=paths):
+            with pytest.raises(ConfigError) as caught:
+                loads(text, env=ENV)
+            assert [issue.path for issue in caught.value.issues] == paths
 
 
 def test_an_older_openclaw_json_loads_with_one_warning_too() -> None:

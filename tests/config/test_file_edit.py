@@ -350,7 +350,7 @@ class TestIncludes:
     def test_a_file_that_includes_itself_can_be_told_not_to(self, tmp_path: Path) -> None:
         path = tmp_path / "clawkit.json5"
         path.write_text('{ tools: { $include: "./clawkit.json5" } }', encoding="utf-8")
-        with pytest.raises(EditError, match=r"there is no setting"):
+        with pytest.raises(EditError, match=r"unknown setting"):
             self.attempt(path, "tools.foo", setting("tools.foo", 1))
         done = self.attempt(path, "tools.$include", unsetting("tools.$include"))
         assert done.written

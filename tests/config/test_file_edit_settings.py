@@ -37,9 +37,8 @@ def after_patch(text: str, patch: dict[str, Any], **options: bool) -> Any:
     return parse(patch_settings(text, patch, **options)).value
 
 
-@pytest.mark.parametrize(
-    ("text", "path", "value", "lost"),
-    [
+def test_settings_do_not_get_lost_by_a_replacement(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("{ tools: { exec: { ask: 'off', host: 'auto' } } }", "tools.exec", {"ask": "off"}, "host"),
         ("{ tools: { exec: { ask: 'off' } } }", "tools", {"exec": {}}, "tools.exec.ask"),
         ("{ tools: { exec: { ask: 'off' } } }", "tools", {}, "tools.exec"),
@@ -75,20 +74,18 @@ def after_patch(text: str, patch: dict[str, Any], **options: bool) -> Any:
         ),
         (PROVIDERS, "models.providers", {"other": {}}, "models.providers.local"),
         (PROVIDERS, "models.providers.local", {"models": []}, "models.providers.local.baseUrl"),
-    ],
-)
-def test_settings_do_not_get_lost_by_a_replacement(
-    text: str, path: str, value: Any, lost: str
-) -> None:
-    with pytest.raises(EditError) as refusal:
-        set_setting(text, parse_path(path), value)
-    assert any(name in str(refusal.value) for name in lost.split("|"))
-    assert "--merge" in str(refusal.value)
-    assert "--replace" in str(refusal.value)
-    found = after_set(text, path, value, replace=True)
-    for step in parse_path(path):
-        found = found[step]
-    assert found == value
+    ]
+    for text, path, value, lost in cases:
+        with subtests.test(text=text, path=path, value=value, lost=lost):
+            with pytest.raises(EditError) as refusal:
+                set_setting(text, parse_path(path), value)
+            assert any(name in str(refusal.value) for name in lost.split("|"))
+            assert "--merge" in str(refusal.value)
+            assert "--replace" in str(refusal.value)
+            found = after_set(text, path, value, replace=True)
+            for step in parse_path(path):
+                found = found[step]
+            assert found == value
 
 
 @pytest.mark.parametrize(

@@ -54,9 +54,8 @@ def test_a_layout_knows_every_spelling() -> None:
     assert layout_of(Inner).required == ("size",)
 
 
-@pytest.mark.parametrize(
-    ("annotation", "words"),
-    [
+def test_what_is_expected_is_said_in_plain_words(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         (str, "a string"),
         (bool | None, "true or false"),
         (int, "a whole number"),
@@ -84,10 +83,10 @@ def test_a_layout_knows_every_spelling() -> None:
         (Inner, "an object"),
         (dict[str, str], "an object"),
         (str | Inner, "a string, or an object"),
-    ],
-)
-def test_what_is_expected_is_said_in_plain_words(annotation: Any, words: str) -> None:
-    assert describe(shape_of(annotation)) == words
+    ]
+    for annotation, words in cases:
+        with subtests.test(annotation=annotation, words=words):
+            assert describe(shape_of(annotation)) == words
 
 
 def test_limits_hold_for_the_alternative_they_were_written_for() -> None:
@@ -112,10 +111,11 @@ def test_building_gives_what_msgspec_converts(checked: dict[str, Any]) -> None:
     assert build(Outer, checked) == msgspec.convert(checked, Outer)
 
 
-@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
-def test_building_an_example_gives_what_msgspec_converts(file: Path) -> None:
-    checked = parse(file.read_text()).value
-    assert build(Config, checked) == msgspec.convert(checked, Config)
+def test_building_an_example_gives_what_msgspec_converts(subtests: pytest.Subtests) -> None:
+    for file in EXAMPLES:
+        with subtests.test(file=file):
+            checked = parse(file.read_text()).value
+            assert build(Config, checked) == msgspec.convert(checked, Config)
 
 
 def test_snake_case() -> None:

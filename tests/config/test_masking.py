@@ -16,9 +16,8 @@ from clawkit.text import printable
 SECRET = "hunter2"
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
+def test_secrets_are_masked_wherever_they_stand(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         {"gateway": {"auth": {"token": SECRET}}},
         {"models": {"providers": {"x": {"apiKey": SECRET}}}},
         {"models": {"providers": {"x": {"api_key": SECRET}}}},
@@ -37,15 +36,15 @@ SECRET = "hunter2"
         {"channels": {"irc": {"pass": 1234, "auth": SECRET}}},
         {"mcp": {"servers": {"x": {"args": ["run", "--token", SECRET]}}}},
         {"mcp": {"servers": {"x": {"args": ["-pass", SECRET, "--verbose"]}}}},
-    ],
-)
-def test_secrets_are_masked_wherever_they_stand(config: dict[str, Any]) -> None:
-    shown = json.dumps(masked(config))
-    assert SECRET not in shown
-    assert '"***"' in shown
-    text = json.dumps(config, indent=1)
-    assert SECRET not in "\n".join(diff("{}", text, "f"))
-    assert SECRET not in "\n".join(diff(text, "{}", "f"))
+    ]
+    for config in cases:
+        with subtests.test(config=config):
+            shown = json.dumps(masked(config))
+            assert SECRET not in shown
+            assert '"***"' in shown
+            text = json.dumps(config, indent=1)
+            assert SECRET not in "\n".join(diff("{}", text, "f"))
+            assert SECRET not in "\n".join(diff(text, "{}", "f"))
 
 
 @pytest.mark.parametrize(

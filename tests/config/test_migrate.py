@@ -97,9 +97,8 @@ def test_one_permission_for_two_becomes_two(text: str, allowed: str) -> None:
     assert migrated(new) == new
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_is_not_old_or_not_clear_is_left_alone(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         "{}",
         "{ tools: { media: { models: [{ args: ['{{input}}', '{inputs}'] }] } } }",
         "{ tools: { toolsBySender: { 'id:1': {}, 'E164:+1': {}, 'channel:a:b': {}, '*': {} } } }",
@@ -113,10 +112,10 @@ def test_one_permission_for_two_becomes_two(text: str, allowed: str) -> None:
         "{ gateway: { nodes: { allowCommands: ['a'], commands: 5 } } }",
         "{ tools: { message: { allowCrossContextSend: true, crossContext: {} } } }",
         "{ tools: { message: { allowCrossContextSend: 'maybe' } } }",
-    ],
-)
-def test_what_is_not_old_or_not_clear_is_left_alone(text: str) -> None:
-    assert migrated(text) == text
+    ]
+    for text in cases:
+        with subtests.test(text=text):
+            assert migrated(text) == text
 
 
 def test_a_migration_says_what_it_does() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,9 +9,8 @@ from hypothesis import strategies as st
 from clawkit.config.modelref import ModelRef, normalize_provider, parse_ref
 
 
-@pytest.mark.parametrize(
-    ("text", "provider", "model"),
-    [
+def test_a_reference_is_split_at_the_first_slash(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("openai/gpt-5.2", "openai", "gpt-5.2"),
         ("OpenAI/GPT-5.2", "openai", "GPT-5.2"),
         (" openai/gpt-5.2\n", "openai", "gpt-5.2"),
@@ -22,15 +23,14 @@ from clawkit.config.modelref import ModelRef, normalize_provider, parse_ref
         ("opencode-zen/claude", "opencode", "claude"),
         ("gpt-5.2", "", "gpt-5.2"),
         ("gemma4:26b", "", "gemma4:26b"),
-    ],
-)
-def test_a_reference_is_split_at_the_first_slash(text: str, provider: str, model: str) -> None:
-    assert parse_ref(text) == ModelRef(provider, model)
+    ]
+    for text, provider, model in cases:
+        with subtests.test(text=text, provider=provider, model=model):
+            assert parse_ref(text) == ModelRef(provider, model)
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
+def test_a_bad_reference_says_what_is_wrong(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("", "must look like"),
         ("/", "must look like"),
         ("/gpt-5.2", "must look like"),
@@ -45,13 +45,13 @@ def test_a_reference_is_split_at_the_first_slash(text: str, provider: str, model
         ("google/../../v1/files", "must not contain '.' or '..'"),
         ("google/models/.", "must not contain '.' or '..'"),
         ("a" * 600, "longer than 512"),
-    ],
-)
-def test_a_bad_reference_says_what_is_wrong(text: str, reason: str) -> None:
-    with pytest.raises(ValueError, match=reason) as caught:
-        parse_ref(text)
-    assert str(caught.value).isprintable()
-    assert len(str(caught.value)) < 300
+    ]
+    for text, reason in cases:
+        with subtests.test(text=text, reason=reason):
+            with pytest.raises(ValueError, match=reason) as caught:
+                parse_ref(text)
+            assert str(caught.value).isprintable()
+            assert len(str(caught.value)) < 300
 
 
 @settings(deadline=None)

@@ -101,19 +101,20 @@ def smallest(shape: Shape) -> Any:
 
 
 @pytest.mark.no_cover
-@pytest.mark.parametrize("path", paths_to(Config), ids=".".join)
-def test_schema_and_check_agree_on_every_setting(path: tuple[str, ...]) -> None:
-    shape = shape_of(Config)
-    for step in path:
-        inner = {"[]": shape.items, "*": shape.values}.get(step)
-        shape = inner or layout_of(shape.sections[0]).shapes[step]
-    (cls,) = shape.sections
-    assert validator().is_valid(at(path, {})), f"{cls.__name__} has no smallest form"
-    assert check_accepts(at(path, {}))
-    for key in [*layout_of(cls).shapes, *cls.ALIASES, "nosuchkey"]:
-        for probe in PROBES:
-            raw = at(path, {key: probe})
-            assert check_accepts(raw) == validator().is_valid(raw), raw
+def test_schema_and_check_agree_on_every_setting(subtests: pytest.Subtests) -> None:
+    for path in paths_to(Config):
+        with subtests.test(path=".".join(path)):
+            shape = shape_of(Config)
+            for step in path:
+                inner = {"[]": shape.items, "*": shape.values}.get(step)
+                shape = inner or layout_of(shape.sections[0]).shapes[step]
+            (cls,) = shape.sections
+            assert validator().is_valid(at(path, {})), f"{cls.__name__} has no smallest form"
+            assert check_accepts(at(path, {}))
+            for key in [*layout_of(cls).shapes, *cls.ALIASES, "nosuchkey"]:
+                for probe in PROBES:
+                    raw = at(path, {key: probe})
+                    assert check_accepts(raw) == validator().is_valid(raw), raw
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:

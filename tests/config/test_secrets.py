@@ -79,7 +79,7 @@ class TestEnvironment:
     def test_a_named_provider_must_exist_and_be_of_that_kind(self) -> None:
         ref = {**API_KEY, "provider": "other"}
         env = {"API_KEY": SECRET}
-        assert "no provider 'other' under secrets.providers" in refusal(ref, env)
+        assert "unknown provider 'other'; it is not in secrets.providers" in refusal(ref, env)
         file = {"source": "file", "path": "/x"}
         assert "'other' has source file, the reference says env" in refusal(ref, env, other=file)
 
@@ -177,7 +177,7 @@ class TestFile:
             ("/a/b/0/deeper", "nothing at that pointer"),
             ("/a/b", "not a string"),
             ("/number", "not a string"),
-            ("/nothing", "or an empty one"),
+            ("/nothing", "or is empty"),
             ("value", "the id must be a pointer"),
         ],
     )

@@ -112,14 +112,15 @@ CONFLICTS: list[tuple[type[Section], dict[str, Any], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("cls", "raw", "keys"), CONFLICTS)
-def test_contradictions_are_found(cls: type[Section], raw: dict[str, Any], keys: list[str]) -> None:
-    found = list(cls.conflicts(raw))
-    assert [key for key, _, _ in found] == keys
-    for _, message, hint in found:
-        assert message
-        assert hint
-        assert not message.endswith(".")
+def test_contradictions_are_found(subtests: pytest.Subtests) -> None:
+    for cls, raw, keys in CONFLICTS:
+        with subtests.test(cls=cls, raw=raw, keys=keys):
+            found = list(cls.conflicts(raw))
+            assert [key for key, _, _ in found] == keys
+            for _, message, hint in found:
+                assert message
+                assert hint
+                assert not message.endswith(".")
 
 
 @pytest.mark.parametrize(

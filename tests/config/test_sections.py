@@ -41,21 +41,23 @@ def config(raw: dict[str, Any]) -> Config:
     return msgspec.convert(raw, Config)
 
 
-@pytest.mark.parametrize("cls", all_sections(), ids=lambda cls: cls.__name__)
-def test_every_section_and_field_is_described(cls: type[Section]) -> None:
-    described = cls.descriptions()
-    assert list(described) == list(cls.__struct_fields__)
-    for text in [cls.__doc__ or "", *described.values()]:
-        assert text.endswith(".")
-        assert "\n" not in text
-    assert all(len(text) <= 120 for text in described.values())
+def test_every_section_and_field_is_described(subtests: pytest.Subtests) -> None:
+    for cls in all_sections():
+        with subtests.test(cls=cls):
+            described = cls.descriptions()
+            assert list(described) == list(cls.__struct_fields__)
+            for text in [cls.__doc__ or "", *described.values()]:
+                assert text.endswith(".")
+                assert "\n" not in text
+            assert all(len(text) <= 120 for text in described.values())
 
 
-@pytest.mark.parametrize("cls", all_sections(), ids=lambda cls: cls.__name__)
-def test_aliases_stand_for_other_keys_of_the_section(cls: type[Section]) -> None:
-    keys = cls.__struct_encode_fields__
-    assert set(cls.ALIASES.values()) <= set(keys)
-    assert not set(cls.ALIASES) & set(keys)
+def test_aliases_stand_for_other_keys_of_the_section(subtests: pytest.Subtests) -> None:
+    for cls in all_sections():
+        with subtests.test(cls=cls):
+            keys = cls.__struct_encode_fields__
+            assert set(cls.ALIASES.values()) <= set(keys)
+            assert not set(cls.ALIASES) & set(keys)
 
 
 def test_section_names_are_unique_because_the_schema_refers_to_them() -> None:
@@ -211,15 +213,16 @@ INVALID: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("raw", VALID.values(), ids=VALID)
-def test_what_may_be_said_converts(raw: dict[str, Any]) -> None:
-    assert isinstance(config(raw), Config)
+def test_what_may_be_said_converts(subtests: pytest.Subtests) -> None:
+    for raw in VALID.values():
+        with subtests.test(raw=raw):
+            assert isinstance(config(raw), Config)
 
 
-@pytest.mark.parametrize("raw", INVALID.values(), ids=INVALID)
-def test_what_may_not_be_said_fails(raw: dict[str, Any]) -> None:
-    with pytest.raises(msgspec.ValidationError):
-        config(raw)
+def test_what_may_not_be_said_fails(subtests: pytest.Subtests) -> None:
+    for raw in INVALID.values():
+        with subtests.test(raw=raw), pytest.raises(msgspec.ValidationError):
+            config(raw)
 
 
 def test_settings_are_read_by_attribute() -> None:

@@ -65,9 +65,8 @@ def test_setting_what_is_there_already_changes_nothing(path: Path, value: Any) -
     assert set_value(FILE, path, value) == FILE
 
 
-@pytest.mark.parametrize(
-    ("text", "path", "value", "result"),
-    [
+def test_new_text_looks_like_the_text_around_it(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("", ("a",), 1, lines("{", "  a: 1", "}")),
         ("\n \n", ("a",), 1, lines("{", "  a: 1", "}")),
         ("\ufeff", ("a",), 1, "\ufeff" + lines("{", "  a: 1", "}")),
@@ -108,12 +107,10 @@ def test_setting_what_is_there_already_changes_nothing(path: Path, value: Any) -
         ("{a: 1 // x\u2028}", ("b",), 2, "{a: 1, // x\n  b: 2\u2028}"),
         ("{ ids: { a: 1 } }", ("ids", 7), 2, '{ ids: { a: 1, "7": 2 } }'),
         ("{ a: [1, 2] }", ("a", "1"), 3, "{ a: [1, 3] }"),
-    ],
-)
-def test_new_text_looks_like_the_text_around_it(
-    text: str, path: Path, value: Any, result: str
-) -> None:
-    assert set_value(text, path, value) == result
+    ]
+    for text, path, value, result in cases:
+        with subtests.test(text=text, path=path, value=value, result=result):
+            assert set_value(text, path, value) == result
 
 
 def test_a_line_that_would_be_too_long_is_opened_up() -> None:
@@ -166,9 +163,8 @@ def test_a_text_of_another_class_is_written_as_text() -> None:
     assert set_value("{}", ("a",), [Special("x")]) == '{\n  a: ["x"]\n}'
 
 
-@pytest.mark.parametrize(
-    ("text", "path", "value", "message"),
-    [
+def test_edits_that_make_no_sense_are_refused(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("{a: 1}", ("a", "b"), 1, "cannot set 'a.b': 'a' is neither an object nor a list"),
         ("1", ("a",), 1, "cannot set 'a': 'the file' is neither an object nor a list"),
         ("{a: [1]}", ("a", 2), 1, "cannot set 'a[2]': the next free index is 1"),
@@ -186,14 +182,12 @@ def test_a_text_of_another_class_is_written_as_text() -> None:
         ("{}", ("a",) * 129, 1, "more than 128 levels of nesting"),
         ("{}", ("a",) * 128, {}, "more than 128 levels of nesting"),
         ("{}", ("a",) * 127, [[]], "more than 128 levels of nesting"),
-    ],
-)
-def test_edits_that_make_no_sense_are_refused(
-    text: str, path: Path, value: Any, message: str
-) -> None:
-    with pytest.raises(EditError) as caught:
-        set_value(text, path, value)
-    assert message in str(caught.value)
+    ]
+    for text, path, value, message in cases:
+        with subtests.test(text=text, path=path, value=value, message=message):
+            with pytest.raises(EditError) as caught:
+                set_value(text, path, value)
+            assert message in str(caught.value)
 
 
 def test_the_deepest_text_that_can_be_read_can_be_written() -> None:
@@ -212,9 +206,8 @@ def test_a_broken_text_is_not_edited() -> None:
         merge_patch("{a: 1", {"a": 1})
 
 
-@pytest.mark.parametrize(
-    ("text", "path", "result"),
-    [
+def test_a_part_goes_with_its_comma_and_its_line(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         (FILE, ("tools",), lines(*FILE.split("\n")[:2], *FILE.split("\n")[7:-1])),
         (FILE, ("port",), FILE.replace("  port: 0x10 // in hex\n", "").replace("},\n\n", "}\n\n")),
         (FILE, ("tools", "profile"), FILE.replace('    profile: "coding", // not full\n', "")),
@@ -234,10 +227,10 @@ def test_a_broken_text_is_not_edited() -> None:
         ("[1, 2, 3]", (1,), "[1, 3]"),
         ("[1, 1]", ("0",), "[1]"),
         ("{\n  a: 1, /* more\n  */ b: 2\n}", ("a",), "{\n  /* more\n  */ b: 2\n}"),
-    ],
-)
-def test_a_part_goes_with_its_comma_and_its_line(text: str, path: Path, result: str) -> None:
-    assert unset_value(text, path) == result
+    ]
+    for text, path, result in cases:
+        with subtests.test(text=text, path=path, result=result):
+            assert unset_value(text, path) == result
 
 
 @pytest.mark.parametrize(

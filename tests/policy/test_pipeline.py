@@ -252,9 +252,10 @@ def test_agents_may_stand_under_entries_too() -> None:
 PROVIDERS = {"openai": {"deny": ["read"]}, "openai/gpt-5.4": {"deny": ["exec"]}}
 
 
-@pytest.mark.parametrize(
-    ("by_provider", "model", "removed"),
-    [
+def test_provider_settings_apply_to_the_model_then_to_the_provider(
+    subtests: pytest.Subtests,
+) -> None:
+    cases: list[Any] = [
         (PROVIDERS, "openai/gpt-5.4", {"exec"}),
         (PROVIDERS, "OpenAI/GPT-5.4", {"exec"}),
         (PROVIDERS, "openai/other", {"read"}),
@@ -267,13 +268,13 @@ PROVIDERS = {"openai": {"deny": ["read"]}, "openai/gpt-5.4": {"deny": ["exec"]}}
         (PROVIDERS, "gpt-5.4", {"exec"}),
         (PROVIDERS, "other", set()),
         ({"openai": {"profile": "minimal"}}, "openai/x", EVERYTHING - {"session_status"}),
-    ],
-)
-def test_provider_settings_apply_to_the_model_then_to_the_provider(
-    by_provider: dict[str, Any], model: str | None, removed: set[str]
-) -> None:
-    assert EVERYTHING - kept(tools(byProvider=by_provider), model=model) == removed
-    assert EVERYTHING - kept(agent(byProvider=by_provider), model=model, agent="a") == removed
+    ]
+    for by_provider, model, removed in cases:
+        with subtests.test(by_provider=by_provider, model=model, removed=removed):
+            assert EVERYTHING - kept(tools(byProvider=by_provider), model=model) == removed
+            assert (
+                EVERYTHING - kept(agent(byProvider=by_provider), model=model, agent="a") == removed
+            )
 
 
 def test_a_provider_can_only_narrow() -> None:

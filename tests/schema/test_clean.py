@@ -30,16 +30,15 @@ def test_openapi_null_becomes_a_type(given: dict[str, Any], expected: dict[str, 
     assert clean(given) == expected
 
 
-@pytest.mark.parametrize(
-    "leftover",
-    [
+def test_leftovers_are_dropped_and_properties_of_that_name_kept(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         *("discriminator", "externalDocs", "xml", "readOnly", "writeOnly", "x-order", "optional"),
         *("id", "components", "strict", "$vocabulary", "markdownDescription"),
-    ],
-)
-def test_leftovers_are_dropped_and_properties_of_that_name_kept(leftover: str) -> None:
-    schema = {"type": "object", leftover: {}, "properties": {leftover: {"type": "string"}}}
-    assert clean(schema) == {"type": "object", "properties": {leftover: {"type": "string"}}}
+    ]
+    for leftover in cases:
+        with subtests.test(leftover=leftover):
+            schema = {"type": "object", leftover: {}, "properties": {leftover: {"type": "string"}}}
+            assert clean(schema) == {"type": "object", "properties": {leftover: {"type": "string"}}}
 
 
 @pytest.mark.parametrize(
@@ -69,18 +68,17 @@ def test_older_forms_become_the_present_one(
     assert clean(given) == expected
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
+def test_a_keyword_with_a_value_of_the_wrong_shape_is_dropped(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         *({"type": "file"}, {"type": None}, {"type": []}, {"type": 3}, {"required": True}),
         *({"properties": []}, {"properties": None}, {"items": None}, {"anyOf": []}, {"anyOf": {}}),
         *({"minLength": -1}, {"minLength": "1"}, {"minLength": True}, {"multipleOf": 0}),
         *({"description": None}, {"pattern": 3}, {"enum": "a"}, {"enum": []}, {"format": {}}),
         *({"uniqueItems": 1}, {"examples": {"a": 1}}, {"minimum": "0"}, {"minimum": True}),
-    ],
-)
-def test_a_keyword_with_a_value_of_the_wrong_shape_is_dropped(wrong: dict[str, Any]) -> None:
-    assert clean(wrong) == {}
+    ]
+    for wrong in cases:
+        with subtests.test(wrong=wrong):
+            assert clean(wrong) == {}
 
 
 def test_repeated_and_misplaced_entries_of_lists_are_dropped() -> None:

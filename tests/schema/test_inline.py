@@ -168,9 +168,8 @@ def test_an_object_that_contains_itself_is_refused() -> None:
             inline(circular)
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
+def test_what_is_not_json_is_refused(subtests: pytest.Subtests) -> None:
+    values: list[Any] = [
         (math.nan, "not finite"),
         (math.inf, "not finite"),
         (-math.inf, "not finite"),
@@ -181,12 +180,13 @@ def test_an_object_that_contains_itself_is_refused() -> None:
         ({"a", "b"}, "not JSON"),
         ("\ud800", "not valid Unicode"),
         ({"\udfff": 1}, "not valid Unicode"),
-    ],
-)
-@pytest.mark.parametrize("place", ["default", "minimum", "items"])
-def test_what_is_not_json_is_refused(place: str, value: Any, message: str) -> None:
-    with pytest.raises(SchemaError, match=message):
-        inline({"properties": {"a": {place: value}}})
+    ]
+    places: list[Any] = ["default", "minimum", "items"]
+    for value, message in values:
+        for place in places:
+            raw = {"properties": {"a": {place: value}}}
+            with subtests.test(raw=raw), pytest.raises(SchemaError, match=message):
+                inline(raw)
 
 
 @pytest.mark.parametrize("schema", [None, True, [], "object", 3])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from clawkit.schema.choose import adapt, is_strict_ready, openai_strict
+from clawkit.schema.choose import adapt, is_strict_ready
 
 from .rules import openai_problems, strict_problems
 
@@ -12,7 +12,7 @@ from .rules import openai_problems, strict_problems
 def one(schema: Any) -> Any:
     """The strict form of a required property."""
     root = {"type": "object", "properties": {"x": schema}, "required": ["x"]}
-    return openai_strict(root)["properties"]["x"]
+    return adapt(root, "openai", strict=True)["properties"]["x"]
 
 
 def test_what_may_not_stand_at_the_root_moves_into_the_description() -> None:
@@ -35,7 +35,7 @@ def test_optional_properties_become_required_and_may_be_null() -> None:
         },
         "required": ["must"],
     }
-    form = openai_strict(schema)
+    form = adapt(schema, "openai", strict=True)
     assert strict_problems(form) == []
     assert form["required"] == ["must", "may", "pick", "only", "union", "inner"]
     assert form["properties"] == {
@@ -87,7 +87,7 @@ def test_unsupported_keywords_are_rewritten_or_said_in_words(
 
 def test_a_property_that_is_never_allowed_disappears() -> None:
     schema = {"type": "object", "properties": {"no": False, "yes": {"type": "string"}}}
-    assert openai_strict(schema)["required"] == ["yes"]
+    assert adapt(schema, "openai", strict=True)["required"] == ["yes"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import jsonschema_rs
 import pytest
 
 from clawkit.errors import SchemaError
-from clawkit.schema.choose import Target, adapt, is_strict_ready, openai_strict
+from clawkit.schema.choose import Target, adapt, is_strict_ready
 
 from .generate import Typed, Wild, without_openapi
 from .rules import (
@@ -65,7 +65,7 @@ def test_every_form_keeps_its_providers_rules(target: Target) -> None:
 
 def test_the_strict_form_keeps_the_strict_rules_and_knows_it() -> None:
     for seed, schema in wild():
-        form = openai_strict(schema)
+        form = adapt(schema, "openai", strict=True)
         assert strict_problems(form) == [], seed
         assert is_strict_ready(form), seed
 
@@ -76,8 +76,8 @@ def test_adapting_twice_changes_nothing_more(target: Target) -> None:
     for seed, schema in wild():
         once = adapt(schema, target)
         assert adapt(once, target) == once, seed
-        strict = openai_strict(schema)
-        assert openai_strict(strict) == strict, seed
+        strict = adapt(schema, "openai", strict=True)
+        assert adapt(strict, "openai", strict=True) == strict, seed
 
 
 @pytest.mark.no_cover

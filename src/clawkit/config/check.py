@@ -12,11 +12,19 @@ from typing import Any, NamedTuple
 
 from clawkit.config.json5 import format_path
 from clawkit.config.model import Config
-from clawkit.config.schema import is_known
-from clawkit.config.section import Layout, Section, Shape, build, describe, layout_of, shape_of
+from clawkit.config.schema import ANYTHING, is_known, suggest
+from clawkit.config.section import (
+    Layout,
+    Section,
+    Shape,
+    allows_length,
+    allows_number,
+    build,
+    describe,
+    layout_of,
+)
 from clawkit.config.sources import FromEnv
 from clawkit.errors import ConfigError, Issue
-from clawkit.text import nearest
 
 _MIN_LETTERS = 4
 _LONG = 8
@@ -29,7 +37,7 @@ def meant(key: str, value: Any, layout: Layout) -> str | None:
     """The setting that an unknown key was meant to be, if there can be little doubt.
 
     Capitals and underscores are never a difference. A key that is only similar must have a value
-    that could stand there: `account: "+1555"` is no misspelt map of accounts.
+    that could be there: `account: "+1555"` is not a misspelt map of accounts.
     """
     written = _folded(key)
     names = {name: name.casefold() for name in layout.shapes}
@@ -177,14 +185,12 @@ class _Walk:
             more = len(found) - MAX_SHOWN
             found[MAX_SHOWN:] = [_Found((), f"there are {more} more warnings like these")]
         if self.unused:
-            found.append(self.unused_warning())
+            names = ", ".join(_path_text(path) for path in self.unused[:_MAX_LISTED])
+            more = len(self.unused) - _MAX_LISTED
+            listed = f"{names} and {more} more" if more > 0 else names
+            message = f"clawkit does not use these settings: {listed}"
+            found.append(_Found(self.unused[0], message))
         return found
-
-    def unused_warning(self) -> _Found:
-        names = [_path_text(path) for path in self.unused[:_MAX_LISTED]]
-        more = len(self.unused) - len(names)
-        listed = ", ".join(names) + (f" and {more} more" if more else "")
-        return _Found(self.unused[0], f"clawkit does not use these settings: {listed}")
 
     @property
     def is_full(self) -> bool:
@@ -217,7 +223,7 @@ class _Walk:
         for key, value in raw.items():
             name = layout.names.get(key)
             if name is None and cls.OPEN and not meant(key, value, layout):
-                clean[key] = self.value(_ANYTHING, value, (*path, key))
+                clean[key] = self.value(ANYTHING, value, (*path, key))
             elif name is None:
                 self.unknown(layout, (*path, key))
             elif name in spelled:
@@ -247,11 +253,12 @@ class _Walk:
             self.unused.append(path)
             return
         names = () if len(self.errors) >= _MAX_PLACED else tuple(layout.shapes)
-        self.error(path, "unknown setting", _suggest(str(path[-1]), names, "Settings here: "))
+        self.error(path, "unknown setting", suggest(str(path[-1]), names, "Settings here"))
 
     def value(self, shape: Shape, value: Any, path: Path) -> Any:
         if isinstance(value, FromEnv) and value.missing and (shape.text or shape.anything):
-            self.warn_unset(value, path)
+            message = f"the environment variable {' and '.join(value.missing)} is not set"
+            self.warnings.append(_Found(path, message, "The setting fails where it is used"))
         if shape.anything:
             return self.free_form(value, path)
         if isinstance(value, str):
@@ -268,7 +275,7 @@ class _Walk:
 
     def string(self, shape: Shape, value: str, path: Path) -> Any:
         plain = str(value)
-        if plain in shape.words or (shape.text and shape.text_limits.allow_length(len(plain))):
+        if plain in shape.words or (shape.text and allows_length(shape.text_limits, len(plain))):
             return plain
         if isinstance(value, FromEnv) and not shape.text:
             if shape.boolean and plain in _BOOLEANS:
@@ -284,12 +291,12 @@ class _Walk:
             number = int(value)
         elif shape.number and abs(value) <= _MAX_FLOAT:
             number = float(value)
-        if number is None or not shape.number_limits.allow_number(number):
+        if number is None or not allows_number(shape.number_limits, number):
             return self.wrong(path, shape, value if shown is None else shown)
         return number
 
     def items(self, shape: Shape, item: Shape, value: list[Any], path: Path) -> Any:
-        if not shape.item_limits.allow_length(len(value)):
+        if not allows_length(shape.item_limits, len(value)):
             return self.wrong(path, shape, value)
         clean = [self.value(item, entry, (*path, index)) for index, entry in enumerate(value)]
         return _BAD if _BAD in clean else clean
@@ -297,7 +304,7 @@ class _Walk:
     def mapping(self, shape: Shape, value: dict[str, Any], path: Path) -> Any:
         if shape.sections:
             return self.section(shape.sections[0], value, path)
-        inner = shape.values or _ANYTHING
+        inner = shape.values or ANYTHING
         clean = {key: self.value(inner, entry, (*path, key)) for key, entry in value.items()}
         return _BAD if _BAD in clean.values() else clean
 
@@ -306,23 +313,15 @@ class _Walk:
             return str(value)
         if isinstance(value, dict):
             if path[0] == "channels" and is_tool_policy(path[-1], value):
-                self.warn_unread(path)
-            return {key: self.value(_ANYTHING, item, (*path, key)) for key, item in value.items()}
+                applied = f"{_path_text(path[:2])}.groups.<id>.tools and .toolsBySender"
+                message = "clawkit applies no tool policy in this place"
+                self.unread_policies.append(_Found(path, message, f"It applies those in {applied}"))
+            return {key: self.value(ANYTHING, item, (*path, key)) for key, item in value.items()}
         if isinstance(value, list):
-            return [self.value(_ANYTHING, item, (*path, i)) for i, item in enumerate(value)]
+            return [self.value(ANYTHING, item, (*path, i)) for i, item in enumerate(value)]
         return value
 
-    def warn_unread(self, path: Path) -> None:
-        message = "clawkit applies no tool policy in this place"
-        hint = f"It applies those in {_path_text(path[:2])}.groups.<id>.tools and .toolsBySender"
-        self.unread_policies.append(_Found(path, message, hint))
 
-    def warn_unset(self, value: FromEnv, path: Path) -> None:
-        message = f"the environment variable {' and '.join(value.missing)} is not set"
-        self.warnings.append(_Found(path, message, "The setting fails where it is used"))
-
-
-_ANYTHING = shape_of(Any)
 _MAX_FLOAT = 1.7976931348623157e308
 
 
@@ -333,11 +332,7 @@ def _placed_errors(walk: _Walk, locate: Locate) -> list[Issue]:
     for issue in issues:
         ranks.setdefault(issue.file, len(ranks))
     issues.sort(key=lambda issue: (ranks[issue.file], issue.line))
-    return issues + [_place(found, _nowhere) for found in walk.errors[_MAX_PLACED:]]
-
-
-def _nowhere(path: Path) -> tuple[str, int]:
-    return "", 0
+    return issues + [_place(found, lambda _: ("", 0)) for found in walk.errors[_MAX_PLACED:]]
 
 
 def _place(found: _Found, locate: Locate) -> Issue:
@@ -390,18 +385,7 @@ def _advise(shape: Shape, value: Any) -> str:
     ):
         return f"Write {bare} without quotes"
     if shape.words and not shape.text:
-        return _suggest(value, shape.words)
+        return suggest(value, shape.words)
     if shape.items is not None and shape.items.text:
         return "Put it in square brackets"
     return ""
-
-
-def _suggest(word: str, known: tuple[str, ...], otherwise: str = "") -> str:
-    """`Did you mean ...?` for the most similar known word; else, on request, what there is."""
-    close = nearest(word, known, 1)
-    if close:
-        return f"Did you mean {close[0]!r}?"
-    if not otherwise or not known:
-        return ""
-    more = ", ..." if len(known) > _MAX_LISTED else ""
-    return f"{otherwise}{', '.join(known[:_MAX_LISTED])}{more}"

@@ -38,18 +38,23 @@ def set_setting(
     """`text` with one setting set. Raises EditError."""
     found = find(path)
     if found.shape is None:
-        raise EditError(f"there is no setting {format_path(path)!r}. {found.hint}")
+        raise EditError(f"unknown setting {format_path(path)!r}. {found.hint}")
     root = content(text)
     where = spelled(path, root)
     old = value_at(root, where)
     if merge and old is not None:
-        value = _combined(old, value, found.shape, found.path)
+        if not _can_merge(old, value, found.path):
+            raise EditError(
+                f"{format_path(found.path)!r} cannot be merged: only objects can, and lists whose "
+                "entries have ids. Use --replace instead of --merge"
+            )
+        value = _merged(old, value, found.shape, found.path)
         text = _update_entries(text, where, old, value, found.shape, found.path)
     else:
         value = aligned(value, old, found.shape)
         if not replace:
-            lost = list(_lost(old, value, found.shape, found.path))
-            _refuse_loss(lost, "Add --merge to keep them, or --replace to let them go")
+            lost = _lost(old, value, found.shape, found.path)
+            _refuse_loss(lost, "Add --merge to keep them, or --replace to drop them")
     return set_value(text, where, value)
 
 
@@ -65,7 +70,7 @@ def patch_settings(text: str, patch: Mapping[str, Any], *, replace: bool = False
         raise EditError("the file does not hold an object, so there is nothing to merge into")
     patch = aligned(dict(patch), root, ROOT)
     if not replace:
-        lost = list(_lost_to_patch(root, patch, ROOT, ()))
+        lost = _lost_to_patch(root, patch, ROOT, ())
         _refuse_loss(lost, "Write null for what is to go, or add --replace")
     return merge_patch(text, patch)
 
@@ -100,11 +105,12 @@ def _ids(entries: Any) -> dict[str, int]:
     return found
 
 
-def _refuse_loss(lost: list[str], advice: str) -> None:
-    if lost:
-        more = len(lost) - MAX_LISTED
-        names = ", ".join(lost[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
-        raise EditError(f"this would remove {names}. {advice}")
+def _refuse_loss(lost: Iterable[str], advice: str) -> None:
+    names = list(lost)
+    if names:
+        more = len(names) - MAX_LISTED
+        listed = ", ".join(names[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+        raise EditError(f"this would remove {listed}. {advice}")
 
 
 def _lost(old: Any, new: Any, shape: Shape, path: Path) -> Iterator[str]:
@@ -122,9 +128,8 @@ def _lost(old: Any, new: Any, shape: Shape, path: Path) -> Iterator[str]:
             if key not in kept:
                 yield f"{format_path(path)} entry {key!r}"
             else:
-                entry = new[kept[key]]
                 inner = below(shape, index)[1]
-                yield from _lost(old[index], entry, inner, (*path, index))
+                yield from _lost(old[index], new[kept[key]], inner, (*path, index))
 
 
 def _lost_to_patch(
@@ -141,43 +146,39 @@ def _lost_to_patch(
             yield from _lost(old[key], value, inner, where)
 
 
-def _combined(old: Any, new: Any, shape: Shape, path: Path) -> Any:
-    """`new` merged into `old`. Raises EditError when the outermost two cannot be merged."""
-    both_lists = isinstance(old, list) and isinstance(new, list) and _has_ids(path)
-    if not both_lists and not (isinstance(old, dict) and isinstance(new, dict)):
-        raise EditError(
-            f"{format_path(path)!r} cannot be merged: only objects can, and lists whose entries "
-            "have ids. Use --replace instead of --merge"
-        )
-    return _merged(old, new, shape, path)
+def _can_merge(old: Any, new: Any, path: Path) -> bool:
+    both_lists = isinstance(old, list) and isinstance(new, list)
+    return (isinstance(old, dict) and isinstance(new, dict)) or (both_lists and _has_ids(path))
 
 
 def _merged(old: Any, new: Any, shape: Shape, path: Path) -> Any:
-    if isinstance(old, dict) and isinstance(new, dict):
+    if not _can_merge(old, new, path):
+        return new
+    if isinstance(old, dict):
         result = dict(old)
         for key, value in aligned(new, old, shape).items():
             name, inner = below(shape, key)
             result[key] = _merged(old[key], value, inner, (*path, name)) if key in old else value
         return result
-    if isinstance(old, list) and isinstance(new, list) and _has_ids(path):
-        entries, places = list(old), _ids(old)
-        for entry in new:
-            at = places.get(entry["id"]) if _ids([entry]) else None
-            if at is None:
-                entries.append(entry)
-            else:
-                entries[at] = _merged(old[at], entry, below(shape, at)[1], (*path, at))
-        return entries
-    return new
+    entries, places = list(old), _ids(old)
+    for entry in new:
+        at = places.get(entry["id"]) if _ids([entry]) else None
+        if at is None:
+            entries.append(entry)
+        else:
+            entries[at] = _merged(old[at], entry, below(shape, at)[1], (*path, at))
+    return entries
 
 
 def _update_entries(text: str, where: Path, old: Any, new: Any, shape: Shape, path: Path) -> str:
     """`text` with changed entries of lists with ids changed one by one, which keeps comments."""
-    if isinstance(old, dict) and isinstance(new, dict):
+    if not _can_merge(old, new, path):
+        return text
+    if isinstance(old, dict):
         for key, value in old.items():
             name, inner = below(shape, key)
             text = _update_entries(text, (*where, key), value, new[key], inner, (*path, name))
-    elif isinstance(old, list) and isinstance(new, list) and _has_ids(path):
+    else:
         for index, entry in enumerate(old):
             if entry != new[index]:
                 text = set_value(text, (*where, index), new[index])
@@ -288,9 +289,17 @@ def _prepare(
         _refuse_included(file, text, paths, env)
         after = edit(text)
     except Json5Error as error:
-        raise ConfigError([_syntax_issue(error, file)]) from error
-    if not allow_shrink:
-        _refuse_shrink(text, after)
+        message, hint = (
+            f"{error.message} (column {error.column})",
+            "Fix this in a text editor first",
+        )
+        raise ConfigError([Issue("", message, file, error.line, hint)]) from error
+    old_size, size = len(text.encode()), len(after.encode())
+    if not allow_shrink and old_size > SMALL_BYTES and size < old_size / 2:
+        raise EditError(
+            f"this would cut the file from {old_size} to {size} bytes; ask for it explicitly if "
+            "you mean it"
+        )
     issues, warnings = _judge(after, file, env)
     old_issues, old_warnings = ([], []) if before is None else _judge(before, file, env)
     _refuse_new_issues(old_issues, issues)
@@ -313,11 +322,6 @@ def _read(file: str) -> str | None:
         raise ConfigError([Issue("", str(error), file)]) from error
 
 
-def _syntax_issue(error: Json5Error, file: str) -> Issue:
-    message = f"{error.message} (column {error.column})"
-    return Issue("", message, file, error.line, "Correct this in a text editor first")
-
-
 def _refuse_included(file: str, text: str, paths: Iterable[Path], env: Mapping[str, str]) -> None:
     """Settings of an included file are not overridden from here."""
     if INCLUDE not in text and "\\" not in text:
@@ -327,12 +331,10 @@ def _refuse_included(file: str, text: str, paths: Iterable[Path], env: Mapping[s
     if tree is None or len(tree.files) == 1:
         return
     for path in paths:
-        where = _included_at(tree, own, path)
-        if where is not None:
-            included, line = where
+        if where := _included_at(tree, own, path):
+            place = "{}:{}".format(*where)
             raise EditError(
-                f"{format_path(path)!r} comes from an included file; change it there: "
-                f"{included}:{line}"
+                f"{format_path(path)!r} comes from an included file; change it there: {place}"
             )
 
 
@@ -355,15 +357,6 @@ def _included_at(tree: Tree, own: object, path: Path) -> tuple[str, int] | None:
     return None
 
 
-def _refuse_shrink(before: str, after: str) -> None:
-    old, new = len(before.encode()), len(after.encode())
-    if old > SMALL_BYTES and new < old / 2:
-        raise EditError(
-            f"this would cut the file from {old} to {new} bytes; ask for it explicitly if you "
-            "mean it"
-        )
-
-
 def _judge(text: str, file: str, env: Mapping[str, str]) -> tuple[list[Issue], list[Issue]]:
     """All that is wrong with a text as the content of the file, and what is odd."""
     try:
@@ -377,36 +370,29 @@ def _refuse_new_issues(before: Sequence[Issue], after: Sequence[Issue]) -> None:
     added = [each for each in after if (each.path, each.message) not in old]
     if not added:
         return
-    found = [f"  {each.path or 'the file'}: {_says(each)}" for each in added[:MAX_LISTED]]
+    lines = ["the change was refused: it would make the configuration invalid:"]
+    for each in added[:MAX_LISTED]:
+        hint = f". {each.hint}" if each.hint else ""
+        lines.append(f"  {each.path or 'the file'}: {each.message}{hint}")
     if len(added) > MAX_LISTED:
-        found.append(f"  and {len(added) - MAX_LISTED} more")
-    raise EditError(
-        "the change was refused: it would make the configuration invalid:\n" + "\n".join(found)
-    )
-
-
-def _says(issue: Issue) -> str:
-    return f"{issue.message}. {issue.hint}" if issue.hint else issue.message
+        lines.append(f"  and {len(added) - MAX_LISTED} more")
+    raise EditError("\n".join(lines))
 
 
 def _write(prepared: Change, issues: Sequence[Issue], env: Mapping[str, str]) -> None:
     file = prepared.file
     if _read(file) != prepared.before:
         raise EditError(f"{file!r} was changed by another process meanwhile; try again")
-    mark = b"" if prepared.before is None else _byte_order_mark(file)
+    mark = b""
+    if prepared.before is not None:
+        with open(file, "rb") as stream:
+            mark = BYTE_ORDER_MARK if stream.read(3) == BYTE_ORDER_MARK else b""
     rotate_backups(file)
     write_atomic(file, mark + prepared.after.encode())
     problem = _verify(prepared, issues, env)
     if problem is not None:
         _put_back(prepared, mark)
         raise EditError(f"{file!r} is unchanged, because the new file failed: {problem}")
-
-
-def _byte_order_mark(file: str) -> bytes:
-    """What a text that was read lacks of the file's first bytes."""
-    with open(file, "rb") as stream:
-        begins = stream.read(len(BYTE_ORDER_MARK))
-    return begins if begins == BYTE_ORDER_MARK else b""
 
 
 def _put_back(prepared: Change, mark: bytes) -> None:

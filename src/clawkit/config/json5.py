@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 SPACE = (
@@ -23,7 +22,7 @@ SPACE = (
 """What JSON5 counts as white space; a bare `str.strip()` would take more."""
 
 WORD = re.compile(r"[+\-.$\w]++")
-"""What stands where a number or `true` could, up to the next punctuation."""
+"""Anything in the place of a number or `true`, up to the next punctuation."""
 
 # Plain texts and not patterns: compiling what few files need would cost every start.
 _KEY_RUN = rf"[^{SPACE}:=,{{}}\[\]\"']++"
@@ -32,7 +31,7 @@ _KEY_BEFORE = rf"(?:^|[{{,{SPACE}])(?P<quote>[\"']?)(?P<key>[$\w.\-]+)(?P=quote)
 _KEY_LOOK = 256
 _MAX_INDENT = 200
 _SPELLED = {"True": "true", "False": "false", "None": "null", "undefined": "null"}
-_BETWEEN_BRACES = "keys must stand between '{' and '}'"
+_BETWEEN_BRACES = "keys must be between '{' and '}'"
 _MISTAKES = {
     "=": "use ':' between a key and its value",
     ";": "use ',' between entries",
@@ -57,7 +56,7 @@ _PATH_BRACKET = r"[^\[\]\"'\x00-\x1f]++(?=\])"
 _SPACES = re.compile(f"[{SPACE}]++")
 _LINE_BREAKS = "\n\r\u2028\u2029"
 _LINE_COMMENT = re.compile(f"//[^{_LINE_BREAKS}]*+")
-# ASCII letters, digits, $ and _, anything beyond ASCII but spaces, and escapes; then `_is_name`.
+# ASCII letters, digits, $ and _, anything beyond ASCII but spaces, and escapes; then by category.
 _NAME = rf"(?:[^\x00-#%-/:-@\[-\^`{{-\x7f{SPACE}]++|\\u[0-9a-fA-F]{{4}})+"
 _NAME_ESCAPE = r"\\u([0-9a-fA-F]{4})"
 _NAME_START = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Nl"})
@@ -121,30 +120,30 @@ class PathError(ValueError):
         super().__init__(f"the path {short(path)} is wrong at character {column}: {message}")
 
 
-_NO_MEMBERS: Mapping[str, Member] = MappingProxyType({})
-
-
 class Node:
     """A value and the span `[start, end)` of the text that wrote it.
 
-    `members` is filled for objects and `items` for arrays; both are read-only to callers.
+    `source` is what the caller of `parse` calls that text. `members` is filled for objects and
+    `items` for arrays; both are read-only to callers.
     """
 
-    __slots__ = ("end", "items", "members", "start", "value")
+    __slots__ = ("end", "items", "members", "source", "start", "value")
 
     def __init__(
         self,
         value: Any,
         start: int,
         end: int,
-        members: Mapping[str, Member] = _NO_MEMBERS,
-        items: Sequence[Node] = (),
+        source: Any = None,
+        members: dict[str, Member] | None = None,
+        items: list[Node] | None = None,
     ) -> None:
         self.value = value
         self.start = start
         self.end = end
-        self.members = members
-        self.items = items
+        self.source = source
+        self.members = _NO_MEMBERS if members is None else members
+        self.items = _NO_ITEMS if items is None else items
 
 
 class Member(NamedTuple):
@@ -153,35 +152,21 @@ class Member(NamedTuple):
     key_start: int
     key_end: int
     node: Node
+    source: Any = None
 
 
-class _Object(Node):
-    __slots__ = ()
-    members: dict[str, Member]
-
-    def __init__(self, start: int) -> None:
-        super().__init__({}, start, start + 1, {})
+_NO_MEMBERS: dict[str, Member] = {}
+_NO_ITEMS: list[Node] = []
 
 
-class _Array(Node):
-    __slots__ = ()
-    items: list[Node]
-
-    def __init__(self, start: int) -> None:
-        super().__init__([], start, start + 1, _NO_MEMBERS, [])
-
-
-_OPENERS: dict[str, type[_Object] | type[_Array]] = {"{": _Object, "[": _Array}
-
-
-def parse(text: str) -> Node:
+def parse(text: str, source: Any = None) -> Node:
     """The value of a whole text, with the place of every part. Raises `Json5Error`."""
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise fault(text, error.start, "this character is half a surrogate pair") from None
-    return _Parser(text).run()
+    return _Parser(text, source).run()
 
 
 def child(node: Node, part: str | int) -> Node | None:
@@ -266,9 +251,10 @@ def format_path(path: Sequence[str | int]) -> str:
 class _Parser:
     """One pass over one text."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, source: Any) -> None:
         self.text = text
-        self.open: list[_Object | _Array] = []
+        self.source = source
+        self.open: list[Node] = []
 
     def run(self) -> Node:
         text, open_ = self.text, self.open
@@ -281,10 +267,11 @@ class _Parser:
                 pos = skip_gap(text, pos)
                 char = text[pos : pos + 1]
             holder = open_[-1]
+            is_object = isinstance(holder.value, dict)
             if complete and char == ",":
                 pos += 1
                 complete = False
-            elif char == ("}" if isinstance(holder, _Object) else "]"):
+            elif char == ("}" if is_object else "]"):
                 pos += 1
                 holder.end = pos
                 open_.pop()
@@ -292,30 +279,32 @@ class _Parser:
             elif complete:
                 raise self.missing_comma(holder, pos)
             else:
-                pos = self.add(holder, pos).end
+                node = self.add_member(holder, pos) if is_object else self.add_item(holder, pos)
+                pos = node.end
                 complete = open_[-1] is holder
         pos = skip_gap(text, pos)
         if pos < len(text):
             raise _not_the_end(text, pos)
         return root
 
-    def add(self, holder: _Object | _Array, pos: int) -> Node:
-        """Reads the next member or element of `holder`."""
-        if isinstance(holder, _Object):
-            return self.add_member(holder, pos)
+    def add_item(self, holder: Node, pos: int) -> Node:
         node = self.value(pos)
         holder.items.append(node)
         holder.value.append(node.value)
         return node
 
-    def add_member(self, holder: _Object, pos: int) -> Node:
+    def add_member(self, holder: Node, pos: int) -> Node:
         text = self.text
         if match := _MEMBER.match(text, pos):
             key, key_end, value_at = match[1], match.end(1), match.end()
             if key is None:
                 key, key_end = match[2], match.end(2) + 1
         else:
-            key, key_end = self.key(pos)
+            if text.startswith(('"', "'"), pos):
+                key, key_end = read_string(text, pos)
+            else:
+                self.expect_more(pos)
+                key, key_end = _read_name(text, pos)
             value_at = skip_gap(text, key_end) + 1
             if not text.startswith(":", value_at - 1):
                 self.expect_more(value_at - 1)
@@ -326,15 +315,9 @@ class _Parser:
             first = line_of(text, holder.members[key].key_start)
             raise fault(text, pos, f"the key {short(key)} is already set on line {first}")
         node = self.value(value_at, key)
-        holder.members[key] = Member(pos, key_end, node)
+        holder.members[key] = Member(pos, key_end, node, self.source)
         holder.value[key] = node.value
         return node
-
-    def key(self, pos: int) -> tuple[str, int]:
-        if self.text.startswith(('"', "'"), pos):
-            return read_string(self.text, pos)
-        self.expect_more(pos)
-        return read_name(self.text, pos)
 
     def value(self, pos: int, key: str | None = None) -> Node:
         """A scalar, or an object or array that is now open and ends (so far) at its bracket."""
@@ -342,7 +325,7 @@ class _Parser:
         match = _SCALAR.match(text, pos)
         if not match:
             pos = skip_gap(text, pos)
-            if text[pos : pos + 1] in _OPENERS:
+            if text.startswith(("{", "["), pos):
                 return self.open_at(pos)
             match = _SCALAR.match(text, pos)
             if not match:
@@ -351,15 +334,19 @@ class _Parser:
         content = match[group]
         start, end = match.span(group)
         if group == 1:
-            return Node(content, start - 1, end + 1)
+            return Node(content, start - 1, end + 1, self.source)
         if content in _LITERALS:
-            return Node(_LITERALS[content], start, end)
-        return Node(to_number(text, start, content, outermost=not self.open), start, end)
+            return Node(_LITERALS[content], start, end, self.source)
+        number = _to_number(text, start, content, outermost=not self.open)
+        return Node(number, start, end, self.source)
 
     def open_at(self, pos: int) -> Node:
         if len(self.open) == MAX_DEPTH:
             raise fault(self.text, pos, f"more than {MAX_DEPTH} levels of nesting")
-        node = _OPENERS[self.text[pos]](pos)
+        if self.text[pos] == "{":
+            node = Node({}, pos, pos + 1, self.source, members={})
+        else:
+            node = Node([], pos, pos + 1, self.source, items=[])
         self.open.append(node)
         return node
 
@@ -367,16 +354,15 @@ class _Parser:
         """A string in single quotes or with escapes; anything else is an error."""
         if self.text.startswith(('"', "'"), pos):
             value, end = read_string(self.text, pos)
-            return Node(value, pos, end)
+            return Node(value, pos, end, self.source)
         self.expect_more(pos)
         after = "" if key is None else f" after the key {short(key)}"
         raise fault(self.text, pos, f"expected a value{after}, {_found(self.text, pos)}")
 
-    def missing_comma(self, holder: _Object | _Array, pos: int) -> Json5Error:
-        """Something else than ',' or the closing bracket follows a value."""
+    def missing_comma(self, holder: Node, pos: int) -> Json5Error:
         self.expect_more(pos)
         text = self.text
-        if isinstance(holder, _Object):
+        if holder.members:
             key, member = next(reversed(holder.members.items()))
             closer, after, last = "}", f"the value of {short(key)}", member.node
         else:
@@ -398,11 +384,19 @@ class _Parser:
         if not self.open:
             raise fault(self.text, 0, "there is nothing here: expected a value, such as {}")
         still_open = {holder.start for holder in self.open}
-        nodes: list[Node] = [self.open[0]]
+        nodes = [self.open[0]]
         for node in nodes:
             nodes += (*node.items, *(member.node for member in node.members.values()))
-        closed = [(node.start, node.end) for node in nodes if node.start not in still_open]
-        raise _unclosed(self.text, self.open[-1].start, closed)
+        # Often a bracket further in lost its own and took one meant for another: the first to end
+        # less indented than it began is blamed.
+        takers = [
+            node
+            for node in nodes
+            if node.start not in still_open and _is_outdented(self.text, node.start, node.end)
+        ]
+        blamed = min(takers, key=lambda node: node.end) if takers else self.open[-1]
+        at = blamed.start
+        raise fault(self.text, at, f"this '{self.text[at]}' is never closed")
 
 
 def quote(text: str) -> str:
@@ -428,15 +422,7 @@ def skip_gap(text: str, pos: int) -> int:
             return pos
 
 
-def _is_name(name: str) -> bool:
-    categories = [unicodedata.category(char) for char in name]
-    return (name[0] in "$_" or categories[0] in _NAME_START) and all(
-        category in _NAME_PART or char in "$\u200c\u200d"
-        for char, category in zip(name, categories, strict=True)
-    )
-
-
-def read_name(text: str, pos: int) -> tuple[str, int]:
+def _read_name(text: str, pos: int) -> tuple[str, int]:
     """The unquoted key at `pos`."""
     match = _regex(_NAME).match(text, pos)
     if not match:
@@ -444,12 +430,17 @@ def read_name(text: str, pos: int) -> tuple[str, int]:
             raise _unquoted_key(text, pos)
         raise fault(text, pos, f"expected a key or '}}', {_found(text, pos)}")
     name = _regex(_NAME_ESCAPE).sub(lambda escape: chr(int(escape[1], 16)), match[0])
-    if not _is_name(name):
+    kinds = [unicodedata.category(char) for char in name]
+    begins = name[0] in "$_" or kinds[0] in _NAME_START
+    inside = zip(name, kinds, strict=True)
+    if not begins or any(
+        kind not in _NAME_PART and char not in "$\u200c\u200d" for char, kind in inside
+    ):
         raise _unquoted_key(text, pos)
     return name, match.end()
 
 
-def to_number(text: str, pos: int, word: str, *, outermost: bool) -> int | float:
+def _to_number(text: str, pos: int, word: str, *, outermost: bool) -> int | float:
     """The number that `word`, found at `pos`, stands for."""
     if len(word) > MAX_NUMBER_CHARS and word[0] in "+-.0123456789":
         raise fault(text, pos, f"a number of more than {MAX_NUMBER_CHARS} characters")
@@ -563,17 +554,6 @@ def _not_the_end(text: str, pos: int) -> Json5Error:
         return fault(text, pos, f"this '{text[pos]}' closes nothing: is one missing above?")
     hint = f": {_BETWEEN_BRACES}" if text[pos] == ":" else ""
     return fault(text, pos, f"expected the end of the file, {_found(text, pos)}{hint}")
-
-
-def _unclosed(text: str, opened: int, closed: Iterable[tuple[int, int]]) -> Json5Error:
-    """The text ends while the bracket at `opened` waits for its partner.
-
-    Often a bracket further in lost its own and took one meant for this: of the spans in
-    `closed`, the first to end less indented than it began is blamed instead.
-    """
-    takers = [span for span in closed if _is_outdented(text, *span)]
-    blamed = min(takers, key=lambda span: span[1])[0] if takers else opened
-    return fault(text, blamed, f"this '{text[blamed]}' is never closed")
 
 
 def _is_outdented(text: str, start: int, end: int) -> bool:

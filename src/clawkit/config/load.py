@@ -71,7 +71,7 @@ def loads(
     """The configuration in `text`, as if it stood in `file`. Raises ConfigError.
 
     Included files are looked for beside `file`, so a name in angle brackets can have none. Of
-    very many errors the first are told, unless every one is asked for.
+    very many errors only the first are reported, unless `every_error` is set.
     """
     env = os.environ if env is None else env
     if len(text) > MAX_FILE_BYTES:

@@ -74,7 +74,7 @@ def variables_of(
             yield from variables_of(item, shape.items or shape, hide=hide)
     elif hide and isinstance(value, str):
         found = _VARIABLE.fullmatch(value)
-        # Without the sign it is a name only where nothing but a secret can stand.
+        # Without the sign it is a name only where nothing but a secret can be.
         if found and (found[1] or (is_secret(shape) and not bag)):
             yield found[2] or found[3]
 
@@ -113,7 +113,7 @@ class _Mask:
         return value if shape.number or shape.whole or not hide else MASK
 
     def edits(self, text: str, node: Node, shape: Shape, hide: bool, part: range) -> Iterator[Edit]:
-        """The edits that mask what stands in one part of a text; no line moves by them."""
+        """The edits that mask what is in one part of a text; no line moves by them."""
         if node.end <= part.start or node.start >= part.stop:
             return
         hide = hide or is_secret(shape)
@@ -140,7 +140,7 @@ def _inside(key: str, value: Any, shape: Shape, hide: bool) -> tuple[Shape, bool
     inner = below(shape, key)[1]
     if isinstance(value, dict):
         return inner, hide or key in _BAGS or is_secret_name(key)
-    # Where anybody may add settings, more names are worth hiding than in our own.
+    # Where plugins and channels add settings, more names are worth hiding than in our own.
     secret = is_secret_setting(key) if inner.anything else is_secret_name(key)
     return inner, hide or secret
 

@@ -56,7 +56,7 @@ def _stays(migration: Migration) -> bool:
 
 
 def _edits(text: str, found: Sequence[Migration]) -> Iterator[Edit]:
-    """New keys and new texts where the old ones stand, all at once: there may be thousands."""
+    """New keys and new texts in place of the old ones, all at once: there may be thousands."""
     root = parse(text)
     taken: set[Path] = set()
     for each in found:

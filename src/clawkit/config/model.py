@@ -26,65 +26,39 @@ class Config(Section):
 
     schema: str | None = msgspec.field(default=None, name="$schema")
     """Address of the JSON Schema, for editors; not used otherwise."""
-    env: Env = Env()
-    """Environment variables for this configuration."""
+    env: Env = Env()  #: Environment variables for this configuration.
     secrets: Secrets = Secrets()
-    """Places in which secrets are kept."""
-    agents: Agents = Agents()
-    """Agents and what they have in common."""
-    bindings: "list[Binding]" = []
-    """Which agent answers which messages."""
+    agents: Agents = Agents()  #: Agents and what they have in common.
+    bindings: "list[Binding]" = []  #: Which agent answers which messages.
     models: Models = Models()
-    """Models beyond those clawkit knows."""
     auth: Auth = Auth()
-    """Which stored credentials are used."""
-    tools: Tools = Tools()
-    """Tools and what limits them."""
+    tools: Tools = Tools()  #: Tools and what limits them.
     plugins: "Plugins | None" = None
-    """Plugins and which of them are used."""
-    mcp: "Mcp | None" = None
-    """MCP servers whose tools are offered."""
+    mcp: "Mcp | None" = None  #: MCP servers whose tools are offered.
     approvals: Approvals = Approvals()
-    """Asking a person before something is done."""
-    gateway: "Gateway | None" = None
-    """The server others connect to."""
+    gateway: "Gateway | None" = None  #: The server others connect to.
     browser: "Browser | None" = None
-    """The browser agents may drive."""
     cron: "Cron | None" = None
-    """Scheduled jobs."""
     hooks: "Hooks | None" = None
-    """Web requests that start something."""
     commands: "Commands | None" = None
-    """Slash commands people may type in a chat."""
     session: Session = Session()
-    """How messages are sorted into conversations."""
     messages: "Messages | None" = None
-    """How messages are received and sent."""
     tts: "Tts | None" = None
-    """Speech output."""
     memory: "Memory | None" = None
-    """Long-term memory."""
-    channels: "dict[str, Channel]" = {}
-    """Chat channels, by id."""
+    channels: "dict[str, Channel]" = {}  #: Chat channels, by id.
     logging: Logging = Logging()
-    """Messages about what happens."""
     diagnostics: Diagnostics = Diagnostics()
-    """What is told about runs to those who operate them."""
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
-        yield from _shared_token(raw)
+        token = _at(raw, "hooks", "token")
+        if token and token == _at(raw, "gateway", "auth", "token"):
+            yield (
+                "hooks",
+                "its token is the same as gateway.auth.token",
+                "Use another token: senders of hooks must not control the gateway",
+            )
         yield from _agent_thresholds(raw)
-
-
-def _shared_token(raw: dict[str, Any]) -> Iterable[Conflict]:
-    token = _at(raw, "hooks", "token")
-    if token and token == _at(raw, "gateway", "auth", "token"):
-        yield (
-            "hooks",
-            "its token is the same as gateway.auth.token",
-            "Use another token: whoever may send a hook may not control the gateway",
-        )
 
 
 def _agent_thresholds(raw: dict[str, Any]) -> Iterable[Conflict]:

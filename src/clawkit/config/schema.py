@@ -124,12 +124,19 @@ def _hint(shape: Shape, step: str, above: Path) -> str:
     if not shape.sections:
         return f"{format_path(above)} takes {describe(shape)}"
     names = tuple(layout_of(shape.sections[0]).shapes)
-    close = nearest(step, names, 1)
-    if close:
-        return f"Did you mean {format_path((*above, close[0]))!r}?"
-    more = ", ..." if len(names) > _MAX_LISTED else ""
-    where = f"in {format_path(above)!r}" if above else "at the top"
-    return f"Settings {where}: {', '.join(names[:_MAX_LISTED])}{more}"
+    where = format_path(above)
+    listing = f"Settings in {where!r}" if above else "Settings at the top"
+    return suggest(step, names, listing, prefix=f"{where}." if above else "")
+
+
+def suggest(word: str, known: tuple[str, ...], listing: str = "", *, prefix: str = "") -> str:
+    """`Did you mean ...?` for the most similar known word; else, under `listing`, what there is."""
+    if close := nearest(word, known, 1):
+        return f"Did you mean {prefix + close[0]!r}?"
+    if not listing or not known:
+        return ""
+    more = ", ..." if len(known) > _MAX_LISTED else ""
+    return f"{listing}: {', '.join(known[:_MAX_LISTED])}{more}"
 
 
 _MAX_LISTED = 24

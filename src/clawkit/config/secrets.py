@@ -11,7 +11,7 @@ import stat
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, Any, cast
 
 import msgspec
 
@@ -21,10 +21,6 @@ from clawkit.config.section import SecretRef
 from clawkit.config.sections.environment import SecretProvider
 from clawkit.config.sources import FromEnv, substitute
 from clawkit.errors import SecretError
-
-if TYPE_CHECKING:
-    import subprocess
-
 
 _SHORTHAND = re.compile(r"\$([A-Z][A-Z0-9_]{0,127})")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
@@ -52,7 +48,11 @@ def resolve(ref: SecretRef | str, config: Config, env: Mapping[str, str]) -> str
     where = f"secret {ref.id!r} of provider {name!r} (source {ref.source})"
     try:
         if ref.source == "env":
-            return _from_env(ref.id, provider, env)
+            if provider.allowlist is not None and ref.id not in provider.allowlist:
+                raise SecretError("the variable is not in the provider's allowlist")
+            if value := env.get(ref.id):
+                return value
+            raise SecretError("the environment variable is not set")
         if ref.source == "file":
             return _from_file(ref.id, provider, env)
         if provider.plugin_integration is not None:
@@ -85,7 +85,7 @@ def _provider(ref: SecretRef, config: Config) -> tuple[str, SecretProvider]:
         if ref.source == "env" and name == "default":
             return name, SecretProvider(source="env")
         raise SecretError(
-            f"secret {ref.id!r}: there is no provider {name!r} under secrets.providers"
+            f"secret {ref.id!r}: unknown provider {name!r}; it is not in secrets.providers"
         )
     if provider.source != ref.source:
         raise SecretError(
@@ -93,15 +93,6 @@ def _provider(ref: SecretRef, config: Config) -> tuple[str, SecretProvider]:
             f"the reference says {ref.source}"
         )
     return name, provider
-
-
-def _from_env(name: str, provider: SecretProvider, env: Mapping[str, str]) -> str:
-    if provider.allowlist is not None and name not in provider.allowlist:
-        raise SecretError("the variable is not in the provider's allowlist")
-    value = env.get(name)
-    if not value:
-        raise SecretError("the environment variable is not set")
-    return value
 
 
 def _from_file(pointer: str, provider: SecretProvider, env: Mapping[str, str]) -> str:
@@ -116,12 +107,12 @@ def _from_file(pointer: str, provider: SecretProvider, env: Mapping[str, str]) -
     else:
         value = _follow(decode_json(data), pointer)
     if not isinstance(value, str) or not value:
-        raise SecretError("what is there is not a string, or an empty one")
+        raise SecretError("the value is not a string, or is empty")
     return value
 
 
 def _read(path: str, max_bytes: int) -> bytes:
-    """A file that nobody else can have put there or can write to."""
+    """A file that no other user can have put there or can write to."""
     try:
         link = os.lstat(path)
         real = os.path.realpath(path)
@@ -180,7 +171,19 @@ def ask_command(name: str, secret_id: str, provider: SecretProvider, env: Mappin
     question = {"protocolVersion": PROTOCOL_VERSION, "provider": name, "ids": [secret_id]}
     child_env = {key: env[key] for key in provider.pass_env if key in env} | provider.env
     output = _run([command, *provider.args], msgspec.json.encode(question), child_env, provider)
-    return _answer(output, secret_id, provider.json_only)
+    answer = decode_json(output)
+    if isinstance(answer, dict) and answer.get("protocolVersion") == PROTOCOL_VERSION:
+        values = answer.get("values")
+        value = values.get(secret_id) if isinstance(values, dict) else None
+    elif not provider.json_only:
+        value = (decode_text(output) or "").rstrip("\r\n")
+    elif answer is None:
+        raise SecretError("the command did not answer with JSON")
+    else:
+        raise SecretError(f"the command did not answer with protocol version {PROTOCOL_VERSION}")
+    if not isinstance(value, str) or not value:
+        raise SecretError("the command gave no value for this id")
+    return value
 
 
 def trusted_command(command: str, trusted_dirs: Sequence[str]) -> str:
@@ -196,11 +199,11 @@ def trusted_command(command: str, trusted_dirs: Sequence[str]) -> str:
         if not stat.S_ISREG(info.st_mode) or not os.access(real, os.X_OK):
             raise SecretError(f"the command {real!r} is not an executable file")
         require_private(real, info, sticky_ok=False)
-        folder = os.path.dirname(real)
-        require_private(folder, os.stat(folder), sticky_ok=False)
+        folder = real
         while folder != "/":
+            is_own = folder == real
             folder = os.path.dirname(folder)
-            require_private(folder, os.stat(folder), sticky_ok=True)
+            require_private(folder, os.stat(folder), sticky_ok=not is_own)
     except OSError as error:
         raise SecretError(f"the command {real!r} cannot be used: {error.strerror}") from error
     return real
@@ -232,27 +235,23 @@ def _run(argv: list[str], question: bytes, env: dict[str, str], provider: Secret
         )
     except OSError as error:
         raise SecretError(f"the command cannot be started: {error.strerror}") from error
+    deadline = time.monotonic() + provider.timeout_ms / 1000
+    # Both are there: they were asked for as pipes.
+    asking, answering = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
     with process:
         try:
-            return _exchange(process, question, provider)
+            # It may answer without listening. The question is far smaller than a pipe's buffer.
+            with suppress(BrokenPipeError):
+                asking.write(question)
+            asking.close()
+            output = _read_output(answering.fileno(), deadline, provider)
+            code = process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             raise SecretError(_too_slow(provider)) from None
         finally:
             if process.returncode is None:
                 # Its whole session, so that nothing it started outlives it.
                 os.killpg(process.pid, signal.SIGKILL)
-
-
-def _exchange(process: subprocess.Popen[bytes], question: bytes, provider: SecretProvider) -> bytes:
-    deadline = time.monotonic() + provider.timeout_ms / 1000
-    # Both are there: they were asked for as pipes.
-    asking, answering = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
-    # It may answer without listening. The question is far smaller than a pipe's buffer.
-    with suppress(BrokenPipeError):
-        asking.write(question)
-    asking.close()
-    output = _read_output(answering.fileno(), deadline, provider)
-    code = process.wait(max(0.0, deadline - time.monotonic()))
     if code != 0:
         raise SecretError(f"the command failed with exit code {code}")
     return output
@@ -283,24 +282,8 @@ def _too_slow(provider: SecretProvider) -> str:
     return f"the command took longer than {provider.timeout_ms} ms"
 
 
-def _answer(output: bytes, secret_id: str, json_only: bool) -> str:
-    answer = decode_json(output)
-    if isinstance(answer, dict) and answer.get("protocolVersion") == PROTOCOL_VERSION:
-        values = answer.get("values")
-        value = values.get(secret_id) if isinstance(values, dict) else None
-    elif json_only and answer is None:
-        raise SecretError("the command did not answer with JSON")
-    elif json_only:
-        raise SecretError(f"the command did not answer with protocol version {PROTOCOL_VERSION}")
-    else:
-        value = (decode_text(output) or "").rstrip("\r\n")
-    if not isinstance(value, str) or not value:
-        raise SecretError("the command gave no value for this id")
-    return value
-
-
 def decode_json(data: bytes) -> Any:
-    """The value of a JSON text; None if it is none.
+    """The value of a JSON text; None for anything else.
 
     No exception leaves this: its message, or what it holds on to, would be the secret.
     """

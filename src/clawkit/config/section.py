@@ -53,7 +53,8 @@ class Section(
     """One object of the configuration file.
 
     Fields are snake_case here and camelCase in the file. A field that is None was not set. The
-    docstring under a field is its description in the documentation and in the JSON Schema.
+    `#:` comment behind a field, or the docstring below it, is its description in the documentation
+    and in the JSON Schema, which add the default.
     """
 
     ALIASES: ClassVar[dict[str, str]] = {}
@@ -76,12 +77,25 @@ class Section(
 
     @classmethod
     def descriptions(cls) -> dict[str, str]:
-        """What each field is for, by its name here; read from the source, so not for hot paths."""
-        found: dict[str, str] = {}
+        """What each field is for, by its name here; read from the source, so not for hot paths.
+
+        A section that is not described where it is used is described by its own docstring.
+        """
+        layout, defaults = layout_of(cls), _defaults(cls)
+        written: dict[str, str] = {}
         for base in reversed(cls.__mro__):
             if issubclass(base, Section):
-                found |= _field_docs(base.__module__)[base.__name__]
-        return {name: found[name] for name in cls.__struct_fields__ if name in found}
+                written |= _field_docs(base.__module__)[base.__name__]
+        found: dict[str, str] = {}
+        for key, name in layout.fields.items():
+            text = written.get(name) or layout.shapes[key].sections[0].__doc__ or ""
+            default = defaults.get(name)
+            if isinstance(default, bool):
+                default = str(default).lower()
+            if default and isinstance(default, str | int | float) and "default" not in text:
+                text = f"{text.removesuffix('.')}; default {default}."
+            found[name] = text
+        return found
 
     def merged(self, override: "Override[Self] | None") -> Self:
         """This section with what `override` sets: maps by key, lists and values as a whole."""
@@ -101,29 +115,39 @@ class Section(
 
 @cache
 def _field_docs(module: str) -> dict[str, dict[str, str]]:
-    """Class to field to the docstring under it, for the classes of one module."""
+    """Class to field to its description, for the classes of one module."""
     import ast
     import inspect
 
     found: dict[str, dict[str, str]] = {}
-    for cls in ast.parse(inspect.getsource(sys.modules[module])).body:
-        if isinstance(cls, ast.ClassDef):
-            docs = found[cls.name] = {}
-            for pair in pairwise(cls.body):
-                match pair:
-                    case (
-                        ast.AnnAssign(target=ast.Name(id=name)),
-                        ast.Expr(value=ast.Constant(value=str(text))),
-                    ):
-                        docs[name] = " ".join(text.split())
+    source = inspect.getsource(sys.modules[module])
+    lines = source.splitlines()
+    for cls in ast.parse(source).body:
+        if not isinstance(cls, ast.ClassDef):
+            continue
+        docs = found[cls.name] = {}
+        for field, following in pairwise([*cls.body, ast.Pass()]):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                _, mark, text = lines[(field.end_lineno or 1) - 1].partition("  #: ")
+                match following:
+                    case ast.Expr(value=ast.Constant(value=str(below))) if not mark:
+                        text = below
+                docs[field.target.id] = " ".join(text.split())
     return found
+
+
+def _defaults(cls: type[Section]) -> dict[str, Any]:
+    """Field to its default or factory, for the fields that have one."""
+    names, values = reversed(cls.__struct_fields__), reversed(cls.__struct_defaults__)
+    pairs = zip(names, values, strict=False)
+    return {name: value for name, value in pairs if value is not msgspec.NODEFAULT}
 
 
 SectionT = TypeVar("SectionT", bound=Section)
 
 
 class Partial(Section):
-    """Base of the classes that stand behind `Override`."""
+    """Base of the classes that `Override` makes."""
 
 
 class Override(Generic[SectionT]):
@@ -199,8 +223,7 @@ class SecretRef(Section):
     """Kind of place: an environment variable, a file, or a command. `store` fails when used."""
     id: Name
     """What to ask for: a variable name, a JSON pointer into the file, or the command's id."""
-    provider: str = "default"
-    """Entry of `secrets.providers` that says how to reach the place."""
+    provider: str = "default"  #: Entry of `secrets.providers` that says how to reach the place.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -219,59 +242,20 @@ SecretInput = str | SecretRef
 """A secret as it is, `${NAME}`, or where to find it."""
 
 
-class Limits(NamedTuple):
-    """Bounds that hold for a number, or for the length of a string or list."""
-
-    ge: float | None = None
-    gt: float | None = None
-    le: float | None = None
-    lt: float | None = None
-    min_length: int | None = None
-    max_length: int | None = None
-
-    def allow_number(self, value: float) -> bool:
-        return not (
-            (self.ge is not None and value < self.ge)
-            or (self.gt is not None and value <= self.gt)
-            or (self.le is not None and value > self.le)
-            or (self.lt is not None and value >= self.lt)
-        )
-
-    def allow_length(self, length: int) -> bool:
-        return length >= (self.min_length or 0) and (
-            self.max_length is None or length <= self.max_length
-        )
-
-
 class Shape:
     """The alternatives a value may be, at most one for each kind of JSON value."""
-
-    __slots__ = (
-        "anything",
-        "boolean",
-        "item_limits",
-        "items",
-        "number",
-        "number_limits",
-        "sections",
-        "text",
-        "text_limits",
-        "values",
-        "whole",
-        "words",
-    )
 
     def __init__(self) -> None:
         self.anything = False
         self.boolean = False
         self.whole = False
         self.number = False
-        self.number_limits = Limits()
+        self.number_limits = _NO_LIMITS
         self.text = False
-        self.text_limits = Limits()
+        self.text_limits = _NO_LIMITS
         self.words: tuple[str, ...] = ()
         self.items: Shape | None = None
-        self.item_limits = Limits()
+        self.item_limits = _NO_LIMITS
         self.values: Shape | None = None
         self.sections: tuple[type[Section], ...] = ()
 
@@ -280,7 +264,7 @@ class Shape:
         return self.values is not None or bool(self.sections)
 
     def is_kind_of(self, value: Any) -> bool:
-        """Whether a JSON value of this kind, right or wrong in itself, may stand here."""
+        """Whether a JSON value of this kind, right or wrong in itself, may be here."""
         if isinstance(value, str):
             return self.text or bool(self.words)
         if isinstance(value, bool):
@@ -291,6 +275,8 @@ class Shape:
             return self.items is not None
         return isinstance(value, dict) and self.is_object
 
+
+_NO_LIMITS = Meta()
 
 _DEFERRED = {
     name: module
@@ -311,10 +297,8 @@ _DEFERRED = {
 class DeferredShape(Shape):
     """The shape of an annotation in quotes, worked out when it is first looked at."""
 
-    __slots__ = ("_annotation", "_module")
-
     def __init__(self, annotation: str, module: str) -> None:
-        # The slots of the base stay empty until `__getattr__` is asked for one of them.
+        # The attributes of the base are set when `__getattr__` is asked for one of them.
         self._annotation = annotation
         self._module = module
 
@@ -325,7 +309,7 @@ class DeferredShape(Shape):
                 module = import_module(f"clawkit.config.sections.{_DEFERRED[word]}")
                 namespace[word] = getattr(module, word)
         super().__init__()
-        _add(self, eval(self._annotation, namespace), Limits())  # noqa: S307  # ours
+        _add(self, eval(self._annotation, namespace))  # noqa: S307  # ours
         return getattr(self, name)
 
 
@@ -347,22 +331,16 @@ def layout_of(cls: type[Section]) -> Layout:
     names: dict[str, str] = {}
     shapes: dict[str, Shape] = {}
     fields: dict[str, str] = {}
-    hints = _hints(cls)
+    hints, defaults = _hints(cls), _defaults(cls)
     for name, key in zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True):
         shapes[key] = shape_of(*hints[name])
         fields[key] = name
         names[key] = names[snake_case(key)] = key
-    defaults = cls.__struct_defaults__
-    without = len(cls.__struct_fields__) - len(defaults)
-    required = (
-        key
-        for at, key in enumerate(cls.__struct_encode_fields__)
-        if at < without or defaults[at - without] is msgspec.NODEFAULT
-    )
     for other, documented in cls.ALIASES.items():
         names.setdefault(other, documented)
         names.setdefault(snake_case(other), documented)
-    return Layout(names, shapes, fields, tuple(required))
+    required = tuple(key for key, name in fields.items() if name not in defaults)
+    return Layout(names, shapes, fields, required)
 
 
 def build(cls: type[SectionT], checked: dict[str, Any]) -> SectionT:
@@ -396,14 +374,14 @@ def shape_of(annotation: Any, module: str = "") -> Shape:
     if isinstance(annotation, str):
         return DeferredShape(annotation, module)
     shape = Shape()
-    _add(shape, annotation, Limits())
+    _add(shape, annotation)
     return shape
 
 
-def _add(shape: Shape, annotation: Any, limits: Limits) -> None:
+def _add(shape: Shape, annotation: Any, limits: Meta = _NO_LIMITS) -> None:
     origin, args = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        _add(shape, args[0], _tightened(limits, args[1:]))
+        _add(shape, args[0], args[1])
     elif origin in (Union, types.UnionType):
         for alternative in args:
             _add(shape, alternative, limits)
@@ -427,13 +405,18 @@ def _add(shape: Shape, annotation: Any, limits: Limits) -> None:
         shape.sections += (annotation,)
 
 
-def _tightened(limits: Limits, metadata: tuple[Any, ...]) -> Limits:
-    for meta in metadata:
-        given = {name: getattr(meta, name, None) for name in Limits._fields}
-        limits = limits._replace(
-            **{name: bound for name, bound in given.items() if bound is not None}
-        )
-    return limits
+def allows_number(limits: Meta, value: float) -> bool:
+    return not (
+        (limits.ge is not None and value < limits.ge)
+        or (limits.gt is not None and value <= limits.gt)
+        or (limits.le is not None and value > limits.le)
+        or (limits.lt is not None and value >= limits.lt)
+    )
+
+
+def allows_length(limits: Meta, length: int) -> bool:
+    low, high = limits.min_length or 0, limits.max_length
+    return low <= length and (high is None or length <= high)
 
 
 def snake_case(name: str) -> str:
@@ -446,43 +429,40 @@ def describe(shape: Shape) -> str:
     parts = []
     if shape.boolean:
         parts.append("true or false")
-    if shape.words:
-        parts.append(_one_of(shape.words))
+    if len(shape.words) == 1:
+        parts.append(repr(shape.words[0]))
+    elif shape.words:
+        parts.append(f"one of {', '.join(shape.words)}")
     if shape.text:
         parts.append("a string" + _length(shape.text_limits, "character"))
     if shape.number or shape.whole:
-        parts.append(f"a {_number(shape)}{_range(shape.number_limits)}")
+        kind = "number" if shape.number else "whole number"
+        parts.append(f"a {kind}{_range(shape.number_limits)}")
     if shape.items is not None:
-        parts.append(f"a list{_of(shape.items)}" + _length(shape.item_limits, "item"))
+        kinds = _plurals(shape.items)
+        of = f" of {' or '.join(kinds)}" if kinds else ""
+        parts.append(f"a list{of}" + _length(shape.item_limits, "item"))
     if shape.is_object:
         parts.append("an object")
     return ", or ".join(parts)
 
 
-def _one_of(words: tuple[str, ...]) -> str:
-    return repr(words[0]) if len(words) == 1 else f"one of {', '.join(words)}"
-
-
-def _number(shape: Shape) -> str:
-    return "number" if shape.number else "whole number"
-
-
-def _of(item: Shape) -> str:
+def _plurals(item: Shape) -> list[str]:
     kinds = []
     if item.text:
         kinds.append("strings")
     elif item.words:
         kinds.append(f"words ({', '.join(item.words)})")
     if item.number or item.whole:
-        kinds.append(f"{_number(item)}s")
+        kinds.append("numbers" if item.number else "whole numbers")
     if item.items is not None:
         kinds.append("lists")
     if item.is_object:
         kinds.append("objects")
-    return f" of {' or '.join(kinds)}" if kinds else ""
+    return kinds
 
 
-def _range(limits: Limits) -> str:
+def _range(limits: Meta) -> str:
     if limits.ge is not None and limits.le is not None:
         return f" from {limits.ge} to {limits.le}"
     bounds = (
@@ -495,12 +475,13 @@ def _range(limits: Limits) -> str:
     return f" of {given}" if given else ""
 
 
-def _length(limits: Limits, unit: str) -> str:
+def _length(limits: Meta, unit: str) -> str:
     low, high = limits.min_length, limits.max_length
-    if high is None:
-        return f" of at least {_count(low, unit)}" if low else ""
-    return f" of {low or 0} to {_count(high, unit)}"
-
-
-def _count(number: int, unit: str) -> str:
-    return f"{number} {unit}" if number == 1 else f"{number} {unit}s"
+    if not low and high is None:
+        return ""
+    plural = "" if (low if high is None else high) == 1 else "s"
+    return (
+        f" of at least {low} {unit}{plural}"
+        if high is None
+        else f" of {low or 0} to {high} {unit}{plural}"
+    )

@@ -72,13 +72,8 @@ class Source(NamedTuple):
     text: str
 
 
-class _Place(NamedTuple):
-    source: Source
-    offset: int
-
-
 class Tree:
-    """A configuration joined from its files, which still knows where each value stands."""
+    """A configuration joined from its files, which still knows where each value is."""
 
     def __init__(self, source: Source, roots: Sequence[str]) -> None:
         """Raises Json5Error for the main file; what is wrong with included ones is in `issues`.
@@ -88,13 +83,9 @@ class Tree:
         self.issues: list[Issue] = []
         self.files = [source.file]
         self._includes = 0
-        self._roots = [os.path.realpath(root) for root in roots]
-        self._main = source
-        self._places: dict[Node, _Place] = {}
-        """Where a value stands, if that is not in the file of the value around it."""
-        self._roots.append(os.path.realpath(os.path.dirname(source.file)))
+        self._roots = [os.path.realpath(root) for root in (*roots, os.path.dirname(source.file))]
         start = _Spot(source, (), (os.path.realpath(source.file),))
-        self._root = self._join(parse(source.text), start)
+        self._root = self._join(parse(source.text, source), start)
 
     @property
     def value(self) -> Any:
@@ -103,17 +94,20 @@ class Tree:
     def locate(self, path: Sequence[str | int]) -> tuple[str, int]:
         """File and line of a setting, or of the nearest value around it that exists."""
         node = self._root
-        source, offset = self._places.get(node, _Place(self._main, node.start))
+        source, offset = node.source, node.start
         for step in path:
             if isinstance(step, str) and step in node.members:
                 member = node.members[step]
-                node, offset = member.node, member.key_start
+                node = member.node
+                # The key of an included file is in another file than what it holds.
+                is_included = node.source is not member.source
+                offset = node.start if is_included else member.key_start
             elif isinstance(step, int) and step < len(node.items):
                 node = node.items[step]
                 offset = node.start
             else:
                 break
-            source, offset = self._places.get(node, _Place(source, offset))
+            source = node.source
         return source.file, line_of(source.text, offset)
 
     def _join(self, node: Node, spot: _Spot) -> Node:
@@ -123,13 +117,13 @@ class Tree:
             return node
         if node.items:
             items = [self._join(item, spot.at(index)) for index, item in enumerate(node.items)]
-            return node if items == list(node.items) else _array(node, items)
+            return node if items == node.items else _array(node, items)
         members = {
             key: member._replace(node=self._join(member.node, spot.at(key)))
             for key, member in node.members.items()
             if key != INCLUDE
         }
-        own = node if members == dict(node.members) else _object(node, members)
+        own = node if members == node.members else _object(node, members)
         if INCLUDE not in node.members:
             return own
         return self._join_included(node.members[INCLUDE].node, own, spot)
@@ -141,16 +135,15 @@ class Tree:
         for entry in entries:
             part = self._fetch(entry, spot)
             if part is not None:
-                joined = part if joined is None else self._merge(joined, part)
+                joined = part if joined is None else _merge(joined, part)
         if joined is None:
             return own
         if not own.members:
             return joined
-        self._pin(own, spot.source, own.start)
         if not isinstance(joined.value, dict):
             self._complain(include, spot.at(INCLUDE), "the included file must hold an object here")
             return own
-        return self._merge(joined, own)
+        return _merge(joined, own)
 
     def _fetch(self, entry: Node, spot: _Spot) -> Node | None:
         """The joined content of one included file, or None after a complaint."""
@@ -158,21 +151,20 @@ class Tree:
             file = self._resolve(entry.value, spot)
             source = Source(file, read_text(file))
         except ReadError as error:
-            self._complain(
-                entry, spot.at(INCLUDE), f"cannot include {_short(entry.value)}: {error}"
-            )
+            # What is not a file name may hold anything, secrets too.
+            name = repr(entry.value) if isinstance(entry.value, str) else "this"
+            name = name if len(name) <= 80 else f"{name[:77]}..."
+            self._complain(entry, spot.at(INCLUDE), f"cannot include {name}: {error}")
             return None
         if file not in self.files:
             self.files.append(file)
         try:
-            root = parse(source.text)
+            root = parse(source.text, source)
         except Json5Error as error:
             message = f"{error.message} (column {error.column})"
             self.issues.append(Issue("", message, file, error.line))
             return None
-        joined = self._join(root, _Spot(source, spot.path, (*spot.chain, file)))
-        self._pin(joined, source, root.start)
-        return joined
+        return self._join(root, _Spot(source, spot.path, (*spot.chain, file)))
 
     def _resolve(self, name: Any, spot: _Spot) -> str:
         """The real path of an included file, if it may be included. Raises ReadError."""
@@ -196,36 +188,6 @@ class Tree:
             raise ReadError(f"includes are nested more than {MAX_INCLUDE_DEPTH} deep")
         return file
 
-    def _merge(self, under: Node, over: Node) -> Node:
-        """Objects merge by key, lists are joined, anything else is replaced by `over`.
-
-        Both must be pinned; so are the result and everything taken over into it.
-        """
-        low, high = self._places[under], self._places[over]
-        if isinstance(under.value, dict) and isinstance(over.value, dict):
-            members = dict(under.members)
-            for member in members.values():
-                self._pin(member.node, low.source, member.key_start)
-            for key, member in over.members.items():
-                self._pin(member.node, high.source, member.key_start)
-                if key in members:
-                    merged = self._merge(members[key].node, member.node)
-                    member = member._replace(node=merged)
-                members[key] = member
-            result = _object(over, members)
-        elif isinstance(under.value, list) and isinstance(over.value, list):
-            for node, place in ((under, low), (over, high)):
-                for item in node.items:
-                    self._pin(item, place.source, item.start)
-            result = _array(over, [*under.items, *over.items])
-        else:
-            return over
-        self._places[result] = high
-        return result
-
-    def _pin(self, node: Node, source: Source, offset: int) -> None:
-        self._places.setdefault(node, _Place(source, offset))
-
     def _complain(self, node: Node, spot: _Spot, message: str) -> None:
         line = line_of(spot.source.text, node.start)
         self.issues.append(Issue(format_path(spot.path), message, spot.source.file, line))
@@ -244,19 +206,27 @@ class _Spot(NamedTuple):
         return self._replace(path=(*self.path, step))
 
 
+def _merge(under: Node, over: Node) -> Node:
+    """Objects merge by key, lists are joined, anything else is replaced by `over`."""
+    if isinstance(under.value, dict) and isinstance(over.value, dict):
+        members = dict(under.members)
+        for key, member in over.members.items():
+            if key in members:
+                member = member._replace(node=_merge(members[key].node, member.node))
+            members[key] = member
+        return _object(over, members)
+    if isinstance(under.value, list) and isinstance(over.value, list):
+        return _array(over, [*under.items, *over.items])
+    return over
+
+
 def _object(like: Node, members: dict[str, Member]) -> Node:
     value = {key: member.node.value for key, member in members.items()}
-    return Node(value, like.start, like.end, members, ())
+    return Node(value, like.start, like.end, like.source, members)
 
 
 def _array(like: Node, items: list[Node]) -> Node:
-    return Node([item.value for item in items], like.start, like.end, {}, items)
-
-
-def _short(value: Any) -> str:
-    """A file name for a message. What is none may hold anything, secrets too."""
-    text = repr(value) if isinstance(value, str) else "this"
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return Node([item.value for item in items], like.start, like.end, like.source, items=items)
 
 
 _REFERENCE = re.compile(r"\$(\$?)\{([A-Z_][A-Z0-9_]*)\}")
@@ -304,50 +274,33 @@ def substitute(value: Any, env: Mapping[str, str]) -> Any:
 
 
 def _substitute_text(text: str, env: Mapping[str, str]) -> str:
-    used = False
-    missing: list[str] = []
+    names = [name for escaped, name in _REFERENCE.findall(text) if not escaped]
 
     def put_in(match: re.Match[str]) -> str:
-        nonlocal used
         escaped, name = match.groups()
-        if escaped:
-            return match[0][1:]
-        used = True
-        found = env.get(name)
-        if not found:
-            missing.append(name)
-            return match[0]
-        return found
+        return match[0][1:] if escaped else env.get(name) or match[0]
 
     result = _REFERENCE.sub(put_in, text)
-    return FromEnv(result, text, tuple(dict.fromkeys(missing))) if used else result
+    missing = dict.fromkeys(name for name in names if not env.get(name))
+    return FromEnv(result, text, tuple(missing)) if names else result
 
 
 def environment(base: Mapping[str, str], dotenv: Mapping[str, str], declared: Any) -> Environment:
     """Everything `${NAME}` may refer to. A name that is already set is never overridden.
 
     `base` is the process environment, then comes the state directory's `.env`, then the
-    configuration's own `env` section as it stands in the file. There is no `.env` of the
-    current directory: whoever wrote the workspace could plant one.
+    configuration's own `env` section as written in the file. There is no `.env` of the
+    current directory: a workspace could plant one.
     """
     merged = Environment(dotenv)
     merged.update((name, text) for name, text in base.items() if text)
-    for name, text in _declared(declared).items():
-        if not merged.get(name):
+    # What is not a string is left for the check to report.
+    entries = declared if isinstance(declared, dict) else {}
+    nested = entries.get("vars")
+    for name, text in (entries | (nested if isinstance(nested, dict) else {})).items():
+        if isinstance(text, str) and not merged.get(name):
             merged[name] = str(substitute(text, merged))
     return merged
-
-
-def _declared(section: Any) -> dict[str, str]:
-    """String entries of the `env` section, both flat and under `vars`.
-
-    Anything of another type is left for the configuration check to report.
-    """
-    if not isinstance(section, dict):
-        return {}
-    nested = section.get("vars")
-    entries = {**section, **nested} if isinstance(nested, dict) else section
-    return {name: text for name, text in entries.items() if isinstance(text, str)}
 
 
 def parse_env_file(text: str) -> dict[str, str]:

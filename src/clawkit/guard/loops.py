@@ -9,7 +9,7 @@ else happens in between decides whether it is one:
   in the same way a hundred times.
 - **News** is any other outcome that is new in this turn, such as a file not read before. A call
   that only looks may be repeated with one piece of news in between and it still counts: that is
-  a loop with one moving part. With two or more, somebody is at work, and it does not count. For a
+  a loop with one moving part. With two or more, work is being done, and it does not count. For a
   call that acts (a key that is pressed, a page that is turned) one piece of news is enough: what
   it does may show elsewhere.
 - Everything else in between makes no difference: no loop hides behind calls that are as old.
@@ -74,65 +74,70 @@ _SECOND = "This is the second loop in this turn, which ends here"
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """A loop that was found."""
+    """A loop that was found, or may become one."""
 
     detector: Detector
-    level: Literal["warning", "critical"]
     times: int
+    """All repeats: these get a warning."""
+    stalled: int
+    """Repeats that nothing explains: these get a call refused."""
     tools: tuple[str, ...]
     """The tools in it; first that of the call it was found at."""
     about: tuple[object, ...] = ()
     """What it is about: there is one notice about the same thing in a while."""
     failing: bool = False
     """Commands that fail alike, not one call that repeats."""
+    critical: bool = False
 
+    @property
+    def intervention(self) -> dict[str, Any]:
+        """For programs."""
+        level = "critical" if self.critical else "warning"
+        return {"detector": self.detector, "level": level, "count": self._count}
 
-def notice(hit: Hit) -> str:
-    """For the end of a result."""
-    return f"[Loop guard: {_found(hit)}. {_instead(hit)}.]"
+    @property
+    def notice(self) -> str:
+        """For the end of a result."""
+        return f"[Loop guard: {self.found}. {self.instead}.]"
+
+    @property
+    def found(self) -> str:
+        names = [repr(one_line(tool, _MAX_NAME)) for tool in self.tools]
+        words = _FAILING if self.failing else _FOUND[self.detector]
+        return words.format(tool=names[0], tools=", ".join(names), count=self._count)
+
+    @property
+    def instead(self) -> str:
+        return _INSTEAD.get(self.detector, _REPEATED)
+
+    @property
+    def _count(self) -> int:
+        return self.stalled if self.critical else self.times
 
 
 def refusals(hit: Hit, tools: Sequence[str], trigger: int, *, ends: bool) -> list[Result]:
     """For the calls of a message, none of which is carried out because of the one at `trigger`."""
     if hit.detector in FINAL:
-        reason = others = f"not executed: {_found(hit)}. {_NO_MORE}."
+        reason = others = f"not executed: {hit.found}. {_NO_MORE}."
     else:
-        reason = f"not executed: {_found(hit)}. {_SECOND if ends else _instead(hit)}."
+        reason = f"not executed: {hit.found}. {_SECOND if ends else hit.instead}."
         others = "not executed: another call of the same message was refused as a loop. " + (
             "The turn ends here." if ends else "Send this one without it if it is still needed."
         )
+    reasons = [reason if number == trigger else others for number in range(len(tools))]
     return [
-        _blocked(reason if number == trigger else others, tool, hit, ends=ends)
-        for number, tool in enumerate(tools)
+        Result.text(
+            why,
+            status="blocked",
+            tool=one_line(tool, _MAX_NAME),
+            deniedReason="tool-loop",
+            reason=why,
+            code=403,
+            intervention=hit.intervention,
+            **({"terminate": True} if ends else {}),
+        )
+        for tool, why in zip(tools, reasons, strict=True)
     ]
-
-
-def intervention(hit: Hit) -> dict[str, Any]:
-    """A loop, for programs."""
-    return {"detector": hit.detector, "level": hit.level, "count": hit.times}
-
-
-def _blocked(reason: str, tool: str, hit: Hit, *, ends: bool) -> Result:
-    return Result.text(
-        reason,
-        status="blocked",
-        tool=one_line(tool, _MAX_NAME),
-        deniedReason="tool-loop",
-        reason=reason,
-        code=403,
-        intervention=intervention(hit),
-        **({"terminate": True} if ends else {}),
-    )
-
-
-def _found(hit: Hit) -> str:
-    names = [repr(one_line(tool, _MAX_NAME)) for tool in hit.tools]
-    words = _FAILING if hit.failing else _FOUND[hit.detector]
-    return words.format(tool=names[0], tools=", ".join(names), count=hit.times)
-
-
-def _instead(hit: Hit) -> str:
-    return _INSTEAD.get(hit.detector, _REPEATED)
 
 
 PERIODS = (2, 3, 4)
@@ -199,20 +204,11 @@ class _Cycle(msgspec.Struct, frozen=True):
     steps: int
 
 
-class _Suspicion(msgspec.Struct, frozen=True):
-    """What a call may be part of."""
-
-    detector: Detector
-    stalled: int
-    """Repeats that nothing explains: these get a call refused."""
-    times: int
-    """All repeats: these get a warning."""
-    tools: tuple[str, ...]
-    about: tuple[object, ...]
-    failing: bool = False
-
-    def hit(self, level: Literal["warning", "critical"], times: int) -> Hit:
-        return Hit(self.detector, level, times, self.tools, self.about, self.failing)
+def _ticket(asked: Asked, turn: int) -> _Ticket:
+    tool, sent = asked.tool, read_sent(asked.params)
+    # Which parameters a tool is given that does not exist makes no difference.
+    key = key_of(tool, sent if asked.known else None)
+    return _Ticket(tool, asked.known, sent, key, is_poll(tool, sent), turn)
 
 
 class LoopGuard:
@@ -224,19 +220,17 @@ class LoopGuard:
 
     def __init__(self, settings: LoopDetection) -> None:
         self._settings = settings
-        self._turn = 0
+        self._turn = -1
         self._after: list[tuple[str, str]] | None = None
         """The calls since the conversation was shortened, while there are few of them."""
-        self._forget()
-        self._refused = 0
-        self._stop: Hit | None = None
+        self.begin()
 
     def begin(self) -> None:
         """A new turn begins."""
         self._turn += 1
         self._forget()
         self._refused = 0
-        self._stop = None
+        self._stop: Hit | None = None
 
     def compacted(self) -> None:
         """The conversation was shortened. The model may look again at what it has forgotten, but
@@ -267,24 +261,21 @@ class LoopGuard:
             return self._refuse([call.tool for call in calls], 0, self._stop)
         if not self._settings.enabled and self._after is None:
             return Admission([None] * len(calls))
-        self._settle()
-        batch = [self._ticket(call) for call in calls]
+        for each in self._batch:
+            if each.outcome is not None:
+                self._record(each, each.outcome)
+        self._batch = []
+        batch = [_ticket(call, self._turn) for call in calls]
         if self._settings.enabled:
             hits = [self._judge(ticket) for ticket in batch]
             for number, hit in enumerate(hits):
-                if hit is not None and hit.level == "critical":
+                if hit is not None and hit.critical:
                     self._hold(batch[number])
                     return self._refuse([call.tool for call in calls], number, hit)
             for ticket, hit in zip(batch, hits, strict=True):
-                ticket.notice = "" if hit is None else self._notice(hit)
+                ticket.notice = self._notice(hit) if hit else ""
             self._batch = batch
         return Admission(batch)
-
-    def _ticket(self, asked: Asked) -> _Ticket:
-        tool, sent = asked.tool, read_sent(asked.params)
-        # Which parameters a tool is given that is not there makes no difference.
-        key = key_of(tool, sent if asked.known else None)
-        return _Ticket(tool, asked.known, sent, key, is_poll(tool, sent), self._turn)
 
     def note(self, ticket: object, result: Result, *, acts: bool) -> Result:
         """Take note of a result; it goes out with a notice if there is something to say."""
@@ -301,23 +292,25 @@ class LoopGuard:
             result = self._check_after(ticket.tool, self._after, result)
         return result
 
+    def _check_after(self, tool: str, calls: list[tuple[str, str]], result: Result) -> Result:
+        """The result; it ends the turn when a loop goes on after the conversation was shortened."""
+        count = len(calls)
+        if count < AFTER_COMPACTION:
+            return result
+        self._after = None
+        if len(set(calls)) > 1:
+            return result
+        hit = Hit("compaction_loop_persisted", count, count, (tool,), critical=True)
+        self._stop = hit
+        told = {"intervention": hit.intervention, "terminate": True}
+        return Result((*result.content, Text(hit.notice)), {**result.details, **told})
+
     def _refuse(self, tools: Sequence[str], trigger: int, hit: Hit) -> Admission:
         self._refused += 1
         if hit.detector in FINAL:
             self._stop = hit
         ends = self._refused > 1 or hit.detector in FINAL
         return Admission((), refusals(hit, tools, trigger, ends=ends))
-
-    def _check_after(self, tool: str, calls: list[tuple[str, str]], result: Result) -> Result:
-        """The result; it ends the turn when a loop goes on after the conversation was shortened."""
-        if len(calls) < AFTER_COMPACTION:
-            return result
-        self._after = None
-        if len(set(calls)) > 1:
-            return result
-        self._stop = hit = Hit("compaction_loop_persisted", "critical", len(calls), (tool,))
-        told = {"intervention": intervention(hit), "terminate": True}
-        return Result((*result.content, Text(notice(hit))), {**result.details, **told})
 
     def _judge(self, ticket: _Ticket) -> Hit | None:
         settings, mine = self._settings, (ticket.tool,)
@@ -328,36 +321,36 @@ class LoopGuard:
         suspicions = list(self._suspect(ticket, streak, stalled)) if ticket.known else []
         worst = max((stalled, *(each.stalled for each in suspicions)))
         if worst >= settings.global_circuit_breaker_threshold:
-            return Hit("global_circuit_breaker", "critical", worst, mine)
+            return Hit("global_circuit_breaker", worst, worst, mine, critical=True)
         if not ticket.known and stalled >= min(UNKNOWN, settings.critical_threshold):
-            return Hit("unknown_tool_repeat", "critical", stalled, mine)
+            return Hit("unknown_tool_repeat", stalled, stalled, mine, critical=True)
         for each in suspicions:
             if each.stalled >= settings.critical_threshold:
-                return each.hit("critical", each.stalled)
+                return msgspec.structs.replace(each, critical=True)
         for each in suspicions:
             if each.times >= settings.warning_threshold:
-                return each.hit("warning", each.times)
+                return each
         return None
 
-    def _suspect(
-        self, ticket: _Ticket, streak: _Streak | None, stalled: int
-    ) -> Iterator[_Suspicion]:
+    def _suspect(self, ticket: _Ticket, streak: _Streak | None, stalled: int) -> Iterator[Hit]:
+        """What a call may be part of."""
         detect, mine = self._settings.detectors, (ticket.tool,)
         times, number = (streak.times, streak.number) if streak else (0, 0)
         about = (ticket.key, number)
         if ticket.polls and detect.known_poll_no_progress:
-            yield _Suspicion("known_poll_no_progress", stalled, times, mine, about)
+            yield Hit("known_poll_no_progress", times, stalled, mine, about)
         if detect.ping_pong and (cycle := self._cycle(ticket.key)):
             others = (tool for key, tool in cycle.tools.items() if key != ticket.key)
             keys = frozenset(cycle.tools)
-            yield _Suspicion("ping_pong", cycle.times, cycle.times, (*mine, *others), (keys,))
+            yield Hit("ping_pong", cycle.times, cycle.times, (*mine, *others), (keys,))
         if ticket.polls or not detect.generic_repeat:
             return
-        yield _Suspicion("argument_churn", 0, self._churn(ticket), mine, about)
-        yield _Suspicion("generic_repeat", stalled, times, mine, about)
+        yield Hit("argument_churn", self._churn(ticket), 0, mine, about)
+        yield Hit("generic_repeat", times, stalled, mine, about)
         if ticket.tool == "exec":
-            failing = self._failing
-            yield _Suspicion("generic_repeat", failing, failing, mine, (self._failure,), True)
+            yield Hit(
+                "generic_repeat", self._failing, self._failing, mine, (self._failure,), failing=True
+            )
 
     def _stalled(self, streak: _Streak) -> int:
         """How often a call was made in vain since something last changed."""
@@ -398,7 +391,7 @@ class LoopGuard:
         if self._noticed.get(about, -1) >= bucket:
             return ""
         _put(self._noticed, about, bucket, MAX_NOTICES)
-        return notice(hit)
+        return hit.notice
 
     def _hold(self, ticket: _Ticket) -> None:
         if streak := self._streaks.get(ticket.key):
@@ -409,15 +402,13 @@ class LoopGuard:
         if cycle := self._cycle(ticket.key):
             self._held = msgspec.structs.replace(cycle, times=cycle.times + 1)
 
-    def _settle(self) -> None:
-        for ticket in self._batch:
-            if ticket.outcome is not None:
-                self._record(ticket, ticket.outcome)
-        self._batch = []
-
     def _record(self, ticket: _Ticket, outcome: Outcome) -> None:
         key, mark, acts = ticket.key, outcome.mark, ticket.acts
-        if self._is_new(ticket, outcome):
+        # Failing in a known way with other parameters is nothing new.
+        seen = (ticket.tool if outcome.fruitless else key, outcome.failure or mark)
+        is_new = seen not in self._seen
+        _put(self._seen, seen, None, MAX_SEEN)
+        if is_new:
             self._news += 1
             is_done = not outcome.fruitless or bool(outcome.failure)
             self._steps += is_done and (acts or ticket.polls)
@@ -425,7 +416,13 @@ class LoopGuard:
         if streak is None or streak.mark != mark:
             self._begun += 1
             streak = _Streak(mark, self._begun)
-        self._extend(streak, acts=acts and not ticket.polls)
+        if streak.steps != self._steps:
+            streak.stalled = 1
+        elif not streak.times or self._stalled(streak):
+            streak.stalled += 1
+        streak.times += 1
+        streak.acts = acts and not ticket.polls
+        streak.news, streak.steps = self._news, self._steps
         _put(self._streaks, key, streak, MAX_STREAKS)
         is_alike = bool(outcome.failure) and outcome.failure == self._failure
         self._failing = self._failing + 1 if is_alike else int(bool(outcome.failure))
@@ -435,23 +432,6 @@ class LoopGuard:
             is_same = len(self._records) >= period and self._records[-period] == record
             self._matches[period] = self._matches[period] + 1 if is_same else 0
         self._records.append(record)
-
-    def _is_new(self, ticket: _Ticket, outcome: Outcome) -> bool:
-        """Whether there has been no such outcome in this turn. Failing in a known way with other
-        parameters is nothing new."""
-        what = outcome.failure or outcome.mark
-        seen = (ticket.tool if outcome.fruitless else ticket.key, what)
-        is_new = seen not in self._seen
-        _put(self._seen, seen, None, MAX_SEEN)
-        return is_new
-
-    def _extend(self, streak: _Streak, *, acts: bool) -> None:
-        if streak.steps != self._steps:
-            streak.stalled = 1
-        elif not streak.times or self._stalled(streak):
-            streak.stalled += 1
-        streak.times += 1
-        streak.acts, streak.news, streak.steps = acts, self._news, self._steps
 
 
 def _put(table: OrderedDict[K, V], key: K, value: V, most: int) -> None:

@@ -93,9 +93,16 @@ def outcome_of(tool: str, params: object, result: Result) -> Outcome:
         return of_a_command
     if tool == "process" and "status" in details and _action(params) in _POLLS:
         return Outcome(_digest(_picked(details, _OF_A_PROCESS)), fruitless=failed)
-    if details and (tool == "sessions_send" or (tool == "message" and _sends(params))):
+    sends = tool == "sessions_send" or (tool == "message" and _action(params) in _SENDING)
+    if details and sends:
         return Outcome(_digest(details, _OF_A_SENDING), fruitless=failed)
-    return Outcome(_digest(_read(result)), fruitless=failed)
+    if not result.content:
+        return Outcome(_digest([dict(details)]), fruitless=failed)
+    read = [
+        (block.mime_type, block.data) if isinstance(block, Image) else _steady(block.text)
+        for block in result.content
+    ]
+    return Outcome(_digest(read), fruitless=failed)
 
 
 def _command(result: Result) -> Outcome | None:
@@ -117,24 +124,9 @@ def _command(result: Result) -> Outcome | None:
     return Outcome(mark, _digest((code, _tries().sub("#", str(text)))), fruitless=True)
 
 
-def _read(result: Result) -> list[object]:
-    """What the model reads of a result; the details where there is nothing to read."""
-    blocks = result.content
-    if not blocks:
-        return [dict(result.details)]
-    return [
-        (block.mime_type, block.data) if isinstance(block, Image) else _steady(block.text)
-        for block in blocks
-    ]
-
-
 def _action(params: object) -> object:
     action = params.get("action") if isinstance(params, Mapping) else None
     return action if isinstance(action, str) else None
-
-
-def _sends(params: object) -> bool:
-    return _action(params) in _SENDING
 
 
 def _picked(details: Mapping[str, Any], names: Iterable[str]) -> dict[str, object]:
@@ -213,7 +205,7 @@ def _in_order(mapping: Mapping[Any, object], skip: frozenset[str]) -> list[objec
 
 
 def _word(value: object) -> bytes:
-    """A value without parts; what is no JSON by its type alone."""
+    """A value without parts; what is not JSON by its type alone."""
     if isinstance(value, bool) or value is None:
         return b"%a;" % value
     if isinstance(value, int):

@@ -6,8 +6,8 @@ rule knows the configuration key it came from, so that each decision is traced a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 from clawkit.config.model import Config
 from clawkit.config.sections.agents import EmbeddedPi
@@ -30,17 +30,6 @@ SANDBOX_ALLOW = (
     *("subagents", "session_status"),
 )
 SANDBOX_DENY = ("browser", "canvas", "nodes", "cron", "gateway")
-
-
-class Lists(Protocol):
-    """Allow and deny lists: the shape that global, agent, group and sender settings share."""
-
-    @property
-    def allow(self) -> Sequence[str] | None: ...
-    @property
-    def also_allow(self) -> Sequence[str] | None: ...
-    @property
-    def deny(self) -> Sequence[str] | None: ...
 
 
 class ListRule(NamedTuple):
@@ -75,6 +64,19 @@ class Steps(NamedTuple):
     warnings: tuple[str, ...]
 
 
+Place = tuple[str, Any]
+"""A configuration key, and the settings there."""
+
+
+def _first(places: Iterable[Place], field: str, name: str = "") -> tuple[str, Any]:
+    """The first place that sets a field: its key, and the value."""
+    for key, settings in places:
+        value = getattr(settings, field)
+        if value is not None:
+            return f"{key}.{name or field}", value
+    return "", None
+
+
 class _Builder:
     """Builds the steps for one configuration and scope."""
 
@@ -82,9 +84,34 @@ class _Builder:
         self.config = config
         self.scope = scope
         self.universe = universe
-        self.agent = config.agents.by_id().get(scope.agent.strip().lower())
+        self.agent = config.agents.get(scope.agent)
+        self.mine: Place = (f"agents.{scope.agent}.tools", self.agent.tools)
+        self.general: Place = ("tools", config.tools)
         self.warnings: list[str] = []
         self.opt_in: list[Matcher] = []
+
+    def build(self) -> Steps:
+        if not self.config.agents.key_of(self.scope.agent) and self.scope.agent != "main":
+            self.warnings.append(
+                f"no agent called {self.scope.agent!r} is configured; the global settings apply"
+            )
+        mine, general = (self.for_model(place) for place in (self.mine, self.general))
+        key = self.mine[0]
+        by_provider = [place for place in (mine, general) if place is not None]
+        steps = (
+            self.profile(),
+            self.profile_step(Step(2, "tools.byProvider.profile", None), by_provider),
+            self.lists(Step(3, "tools.allow / deny", None), self.general),
+            self.lists(Step(4, "tools.byProvider", None), general),
+            self.lists(Step(5, f"{key}.allow / deny", None), self.mine),
+            self.lists(Step(6, f"{key}.byProvider", None), mine),
+            self.lists(Step(7, "group tools", None), self.group(), lenient=False),
+            self.lists(Step(7, "toolsBySender", None), self.sender(), lenient=False),
+            self.sandbox(),
+            self.sub_agent(),
+            self.run(),
+        )
+        return Steps(steps, tuple(self.opt_in), tuple(dict.fromkeys(self.warnings)))
 
     def rule(self, key: str, entries: Iterable[str], shown: str | None = None) -> ListRule:
         matcher = Matcher(entries, key, self.universe)
@@ -96,17 +123,10 @@ class _Builder:
 
     def profile(self) -> Step:
         """Step 1: the agent's profile replaces the global one; so does its `alsoAllow`."""
-        ours, tools = self.agent.tools if self.agent else None, self.config.tools
-        mine = f"agents.{self.scope.agent}.tools"
-        key, profile = "tools.profile", tools.profile
-        if ours is not None and ours.profile is not None:
-            key, profile = f"{mine}.profile", ours.profile
-        also = ("tools.alsoAllow", tools.also_allow)
-        if ours is not None and ours.also_allow is not None:
-            also = (f"{mine}.alsoAllow", ours.also_allow)
-        step = self._profile_step(Step(1, "tools.profile", None), key, profile, also)
-        if profile == "coding" and step.allow and self._wants_plan():
-            # Who turns it on for work like this does not have to allow it as well.
+        places = (self.mine, self.general)
+        step = self.profile_step(Step(1, "tools.profile", None), places)
+        if _first(places, "profile")[1] == "coding" and step.allow and self._wants_plan():
+            # Turning it on for work like this is enough; it need not be allowed as well.
             plan = self.rule("tools.updatePlan", ["update_plan"])
             return step._replace(allow=(*step.allow, plan))
         return step
@@ -115,50 +135,35 @@ class _Builder:
         said = self.config.tools.plan_tool()
         if said is not None:
             return said
-        of_all, own = self.config.agents.defaults.embedded_pi, self.agent
-        behaviour = EmbeddedPi().merged(of_all).merged(own.embedded_pi if own else None)
-        return behaviour.execution_contract == "strict-agentic"
+        general = EmbeddedPi().merged(self.config.agents.defaults.embedded_pi)
+        return general.merged(self.agent.embedded_pi).execution_contract == "strict-agentic"
 
-    def provider_profile(self) -> Step:
-        """Step 2: the profile for the provider or model, the agent's before the global one."""
-        step = Step(2, "tools.byProvider.profile", None)
-        found = [pair for pair in self._provider_lists() if pair is not None]
-        profiles = [(f"{key}.profile", lists.profile) for key, lists in found if lists.profile]
-        also = [
-            (f"{key}.alsoAllow", lists.also_allow)
-            for key, lists in found
-            if lists.also_allow is not None
-        ]
-        if not profiles:
-            return step
-        return self._profile_step(step, *profiles[0], also[0] if also else ("", None))
-
-    def _profile_step(
-        self, step: Step, key: str, profile: str | None, also: tuple[str, Sequence[str] | None]
-    ) -> Step:
+    def profile_step(self, step: Step, places: Sequence[Place]) -> Step:
+        """A step from the first profile and the first `alsoAllow` of some places."""
+        key, profile = _first(places, "profile")
+        also_key, also = _first(places, "also_allow", "alsoAllow")
         rules = [] if profile is None else [self.rule(key, PROFILES[profile], profile)]
-        if also[1]:
-            rules.append(self.rule(also[0], also[1]))
+        if also:
+            rules.append(self.rule(also_key, also))
         self.opt_in += [rule.matcher for rule in rules]
         return step if profile is None else step._replace(allow=tuple(rules))
 
-    def _provider_lists(self) -> Iterator[tuple[str, Any] | None]:
-        model = self.scope.model
-        agent = self.agent.tools.by_provider if self.agent and self.agent.tools else None
-        self.warnings += odd_providers(agent, f"agents.{self.scope.agent}.tools.byProvider")
-        self.warnings += odd_providers(self.config.tools.by_provider, "tools.byProvider")
-        yield for_model(agent, model, f"agents.{self.scope.agent}.tools.byProvider")
-        yield for_model(self.config.tools.by_provider, model, "tools.byProvider")
+    def for_model(self, place: Place) -> Place | None:
+        """The settings for the provider or model of the run."""
+        key, entries = f"{place[0]}.byProvider", place[1].by_provider
+        self.warnings += odd_providers(entries, key)
+        return for_model(entries, self.scope.model, key)
 
-    def lists(self, step: Step, key: str, lists: Lists | None, *, lenient: bool = True) -> Step:
-        """A step from one scope's lists.
+    def lists(self, step: Step, place: Place | None, *, lenient: bool = True) -> Step:
+        """A step from the lists of one place.
 
         An allow list that names only tools of plugins is ignored with a warning (`lenient`), so
         that a missing plugin does not take every built-in tool away; lists that say who may do
         something are never ignored.
         """
-        if lists is None:
+        if place is None:
             return step
+        key, lists = place
         deny = (self.rule(f"{key}.deny", lists.deny),) if lists.deny else ()
         allow: tuple[ListRule, ...] | None = None
         if any(entry.strip() for entry in lists.allow or ()):
@@ -176,31 +181,14 @@ class _Builder:
             self.opt_in.append(self.rule(f"{key}.alsoAllow", lists.also_allow).matcher)
         return step._replace(allow=allow, deny=deny)
 
-    def provider(self) -> tuple[Step, Step]:
-        """Steps 4 and 6: the lists for the provider or model, global and the agent's."""
-        agent, tools = self._provider_lists()
-        return (
-            self.lists(Step(4, "tools.byProvider", None), *(tools or ("", None))),
-            self.lists(
-                Step(6, f"agents.{self.scope.agent}.tools.byProvider", None),
-                *(agent or ("", None)),
-            ),
-        )
-
-    def groups(self) -> tuple[Step, ...]:
-        """Step 7: the group's lists and the sender's."""
-        return (
-            self.lists(Step(7, "group tools", None), *self._group_lists(), lenient=False),
-            self.lists(Step(7, "toolsBySender", None), *self._sender_lists(), lenient=False),
-        )
-
-    def _group_lists(self) -> tuple[str, Lists | None]:
+    def group(self) -> Place | None:
+        """The lists of the group, for its sender before those for all, the account's first."""
         scope, channels = self.scope, self.config.channels
         if scope.group and not scope.channel:
             self.warnings.append(f"the group {scope.group!r} means nothing without its channel")
         name = find_key(channels, scope.channel)
         if name is None or not scope.group:
-            return "", None
+            return None
         places = [(f"channels.{name}", channels[name].groups)]
         account = find_key(channels[name].accounts, scope.account)
         if account is not None:
@@ -212,44 +200,33 @@ class _Builder:
                 if written is None:
                     continue
                 group, key = groups[written], f"{place}.groups.{written}"
-                self.warnings += odd_senders(group.tools_by_sender, f"{key}.toolsBySender")
-                found = for_sender(group.tools_by_sender, scope, f"{key}.toolsBySender")
-                if found is not None:
+                if found := self.by_sender((key, group)):
                     return found
                 if group.tools is not None:
                     return f"{key}.tools", group.tools
-        return "", None
+        return None
 
-    def _sender_lists(self) -> tuple[str, Lists | None]:
-        ours = self.agent.tools.tools_by_sender if self.agent and self.agent.tools else None
-        key = f"agents.{self.scope.agent}.tools.toolsBySender"
-        self.warnings += odd_senders(ours, key)
-        self.warnings += odd_senders(self.config.tools.tools_by_sender, "tools.toolsBySender")
-        found = for_sender(ours, self.scope, key) or for_sender(
-            self.config.tools.tools_by_sender, self.scope, "tools.toolsBySender"
-        )
-        return found or ("", None)
+    def sender(self) -> Place | None:
+        mine, general = (self.by_sender(place) for place in (self.mine, self.general))
+        return mine or general
+
+    def by_sender(self, place: Place) -> Place | None:
+        key, entries = f"{place[0]}.toolsBySender", place[1].tools_by_sender
+        self.warnings += odd_senders(entries, key)
+        return for_sender(entries, self.scope, key)
 
     def sandbox(self) -> Step:
         """Step 8: in the sandbox, what its own lists allow; each field agent, global, default."""
         name = "tools.sandbox.tools"
         if not self.scope.sandboxed:
             return Step(8, name, None)
-        ours = self.agent.tools.sandbox.tools if self.agent and self.agent.tools else None
-        scopes = [
-            (f"agents.{self.scope.agent}.{name}", ours),
-            (name, self.config.tools.sandbox.tools),
+        places = [
+            (f"{key}.sandbox.tools", tools.sandbox.tools)
+            for key, tools in (self.mine, self.general)
         ]
-
-        def first(field: str, label: str) -> tuple[str, Sequence[str] | None]:
-            for key, lists in scopes:
-                if lists is not None and getattr(lists, field) is not None:
-                    return f"{key}.{label}", getattr(lists, field)
-            return "", None
-
-        allow_key, allow = first("allow", "allow")
-        also_key, also = first("also_allow", "alsoAllow")
-        deny_key, deny = first("deny", "deny")
+        allow_key, allow = _first(places, "allow")
+        also_key, also = _first(places, "also_allow", "alsoAllow")
+        deny_key, deny = _first(places, "deny")
         rules: list[ListRule] = []
         if allow is None:
             rules.append(self.rule(f"{name}.allow", SANDBOX_ALLOW, "(default)"))
@@ -272,31 +249,26 @@ class _Builder:
         name = "tools.subagents.tools"
         if self.scope.depth < 1:
             return Step(9, name, None)
-        leaf = self.scope.depth >= self._max_depth()
-        never = [each.id for each in CATALOG.values() if each.sub_agent == "never"]
+        limits = self.config.agents.defaults.subagents.merged(self.agent.subagents)
+        leaf = self.scope.depth >= limits.max_spawn_depth
+        tools = CATALOG.values()
+        never = [each.id for each in tools if each.sub_agent == "never"]
         if leaf:
-            never += [e.id for e in CATALOG.values() if e.sub_agent.startswith("orchestrator")]
-        column = [
-            each.id
-            for each in CATALOG.values()
-            if each.sub_agent == "yes" or (each.sub_agent == "orchestrator" and not leaf)
-        ]
+            never += [each.id for each in tools if each.sub_agent.startswith("orchestrator")]
+        given = ("yes",) if leaf else ("yes", "orchestrator")
+        column = [each.id for each in tools if each.sub_agent in given]
         role = "leaf" if leaf else "orchestrator"
         lists = self.config.tools.subagents.tools
         allow = [self.rule(f"{name}.allow", column, f"(default for {role} sub-agents)")]
         deny = [self.rule(f"{name}.deny", never, f"(always, for {role} sub-agents)")]
         for label, entries, rules in (
-            ("allow", lists.allow if lists else None, allow),
-            ("alsoAllow", lists.also_allow if lists else None, allow),
-            ("deny", lists.deny if lists else None, deny),
+            ("allow", lists.allow, allow),
+            ("alsoAllow", lists.also_allow, allow),
+            ("deny", lists.deny, deny),
         ):
             if entries:
                 rules.append(self.rule(f"{name}.{label}", entries))
         return Step(9, name, tuple(allow), tuple(deny))
-
-    def _max_depth(self) -> int:
-        general = self.config.agents.defaults.subagents
-        return general.merged(self.agent.subagents if self.agent else None).max_spawn_depth
 
     def run(self) -> Step:
         """Last: the list this one run was given. An empty list leaves nothing."""
@@ -305,31 +277,6 @@ class _Builder:
             return step
         rules = (self.rule("run.allow", self.scope.allow),) if self.scope.allow else ()
         return step._replace(allow=rules)
-
-
-def build_steps(config: Config, scope: Scope, universe: Universe) -> Steps:
-    """The policy of a configuration for one scope."""
-    builder = _Builder(config, scope, universe)
-    if builder.agent is None and scope.agent != "main":
-        builder.warnings.append(
-            f"no agent called {scope.agent!r} is configured; the global settings apply"
-        )
-    by_provider, agent_by_provider = builder.provider()
-    ours = builder.agent.tools if builder.agent else None
-    agent_key = f"agents.{scope.agent}.tools"
-    steps = (
-        builder.profile(),
-        builder.provider_profile(),
-        builder.lists(Step(3, "tools.allow / deny", None), "tools", config.tools),
-        by_provider,
-        builder.lists(Step(5, f"{agent_key}.allow / deny", None), agent_key, ours),
-        agent_by_provider,
-        *builder.groups(),
-        builder.sandbox(),
-        builder.sub_agent(),
-        builder.run(),
-    )
-    return Steps(steps, tuple(builder.opt_in), tuple(dict.fromkeys(builder.warnings)))
 
 
 Effect = Literal["allow", "deny", "not-allowed"]
@@ -394,11 +341,8 @@ def _missing(step: Step, rules: tuple[ListRule, ...]) -> Trace:
     if len(rules) == 1 and rules[0].shown is not None:
         return trace(step, "not-allowed", rules[0], "")
     keys = [rule.key for rule in rules] or [step.name]
-    why = (
-        f"{keys[0]} does not list it"
-        if len(keys) == 1
-        else f"neither {' nor '.join(keys)} lists it"
-    )
+    neither = f"neither {' nor '.join(keys)} lists it"
+    why = neither if len(keys) > 1 else f"{keys[0]} does not list it"
     return Trace(step.number, step.name, "not-allowed", " and ".join(keys), None, why)
 
 
@@ -428,9 +372,18 @@ def apply_policy(config: Config, scope: Scope, subjects: Iterable[Subject]) -> P
     """Judge all tools. Pure; what a failing step should have judged is removed."""
     subjects = tuple(subjects)
     universe = Universe.of({each.name: each.source for each in subjects})
-    steps = build_steps(config, scope, universe)
+    steps = _Builder(config, scope, universe).build()
     said: dict[str, list[Trace]] = {each.name: [] for each in subjects}
-    left = [each.name for each in subjects if _owner_may(each, scope.sender.owner, said)]
+    owned = {
+        each.name
+        for each in subjects
+        if each.owner_only or (each.name in CATALOG and CATALOG[each.name].owner_only)
+    }
+    left = list(said)
+    if not scope.sender.owner:
+        left = [name for name in said if name not in owned]
+        for name in owned:
+            said[name].append(OWNER_ONLY)
     for step in steps.steps:
         if step.allow is not None or step.deny:
             left = _sift(step, left, said)
@@ -443,23 +396,14 @@ def apply_policy(config: Config, scope: Scope, subjects: Iterable[Subject]) -> P
     return PolicyDecision(verdicts, steps.warnings)
 
 
-def _owner_may(subject: Subject, owner: bool, said: Mapping[str, list[Trace]]) -> bool:
-    entry = CATALOG.get(subject.name)
-    if owner or not (subject.owner_only or (entry is not None and entry.owner_only)):
-        return True
-    said[subject.name].append(OWNER_ONLY)
-    return False
-
-
 def _sift(step: Step, names: list[str], said: Mapping[str, list[Trace]]) -> list[str]:
     """The names that one step leaves; what it says about each is added to `said`."""
     try:
         spoken = _judge(step, names)
     except Exception as error:  # noqa: BLE001  # fail closed: what cannot be judged is removed
         why = f"error: {error}"
-        failed = Trace(
-            step.number, step.name, "deny", step.name, why, f"{step.name} failed: {error}"
-        )
+        words = f"{step.name} failed: {error}"
+        failed = Trace(step.number, step.name, "deny", step.name, why, words)
         spoken = dict.fromkeys(names, failed)
     for name, said_now in spoken.items():
         said[name].append(said_now)
@@ -474,21 +418,16 @@ def _judge(step: Step, names: list[str]) -> dict[str, Trace]:
     for effect, rules in kinds:
         for rule in rules:
             found = rule.matcher.find_all(left)
-            if effect == "allow":
-                _add_courtesy(found, rule, left)
+            # Allowing `write` allows `apply_patch` too; denying it does not deny it.
+            courtesy = rule.matcher.find("write") if effect == "allow" else None
+            if courtesy is not None and "apply_patch" in left:
+                found.setdefault("apply_patch", courtesy)
             traces = {entry: trace(step, effect, rule, entry) for entry in set(found.values())}
             spoken |= {name: traces[entry] for name, entry in found.items()}
             left = [name for name in left if name not in found]
     if step.allow is not None:
         spoken |= dict.fromkeys(left, _missing(step, step.allow))
     return spoken
-
-
-def _add_courtesy(found: dict[str, str], rule: ListRule, names: list[str]) -> None:
-    """Allowing `write` allows `apply_patch` too; denying it does not deny it."""
-    entry = rule.matcher.find("write")
-    if entry is not None and "apply_patch" in names:
-        found.setdefault("apply_patch", entry)
 
 
 def _asked_for(subject: Subject, opt_in: Iterable[Matcher]) -> bool:

@@ -16,8 +16,9 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
+from clawkit.config.sections.tools import Rule as RuleSetting
 from clawkit.core.approval import Ask, Deny
 from clawkit.core.context import Context
 from clawkit.core.params import advertised, same_name
@@ -25,12 +26,7 @@ from clawkit.core.paths import plain_path, real_path
 from clawkit.core.tool import Tool, make_pattern
 from clawkit.errors import ConfigError, Issue, SchemaError, ToolInputError
 from clawkit.globs import Glob
-from clawkit.policy.tool_names import (
-    Matcher,
-    Universe,
-    explain_unmatched,
-    unset_variable,
-)
+from clawkit.policy.tool_names import Matcher, Universe, explain_unmatched, unset_variable
 
 Test = Callable[[str], bool]
 
@@ -80,7 +76,11 @@ def restricts(pattern: Pattern, places: PathForms | None) -> bool:
     if places is None:
         return True
     if pattern.is_regex:
-        return any(map(pattern.test, _shown(pattern, places))) or _restricts_folder(pattern, places)
+        if any(map(pattern.test, _shown(pattern, places))):
+            return True
+        # `/abs/dir/` reads as a regular expression, but may well be meant as a directory.
+        if _META.search(pattern.text) or "/" not in pattern.text.strip("/"):
+            return False
     return any(_covers(glob, places) for glob in _variants(pattern.text))
 
 
@@ -101,16 +101,9 @@ def excepts(pattern: Pattern, places: PathForms | None) -> bool:
     return any(Glob(each).match(form) for each in globs for form in (places.real, *inside))
 
 
-def _restricts_folder(pattern: Pattern, places: PathForms) -> bool:
-    """`/abs/dir/` reads as a regular expression, but may well be meant as a directory."""
-    meant = not _META.search(pattern.text) and "/" in pattern.text.strip("/")
-    return meant and any(_covers(glob, places) for glob in _variants(pattern.text))
-
-
 def _shown(pattern: Pattern, places: PathForms) -> tuple[str, ...]:
-    """What the regular expression of a restriction looks at: below the workspace the path from
-    there, so that the names of the directories above it play no part; the whole path elsewhere, or
-    when anchored."""
+    """What the regular expression of a restriction looks at: in the workspace the path from there,
+    so that directories above it play no part; the whole path elsewhere, or when anchored."""
     if not places.inside:
         return places.absolute
     inside = (*places.inside, *(f"/{each}" for each in places.inside))
@@ -141,12 +134,8 @@ def _covers(glob: str, places: PathForms) -> bool:
     forms = (places.written, *places.absolute, *places.inside)
     if any(map(Glob(glob).match, forms)):
         return True
-    return any(
-        Glob(each).match(place)
-        for root in places.roots
-        for each in _absolute(glob, root, follow=True)
-        for place in places.absolute
-    )
+    globs = (each for root in places.roots for each in _absolute(glob, root, follow=True))
+    return any(any(map(Glob(each).match, places.absolute)) for each in globs)
 
 
 def _absolute(glob: str, root: str, *, follow: bool) -> Iterator[str]:
@@ -167,21 +156,6 @@ def _absolute(glob: str, root: str, *, follow: bool) -> Iterator[str]:
 _REGEX = re.compile(r"/(.+)/([gimsuxyAGIMSUXY]{0,4})", re.DOTALL)
 
 
-class RuleConfig(Protocol):
-    """One entry of `tools.rules`."""
-
-    @property
-    def tool(self) -> str: ...
-    @property
-    def action(self) -> str | None: ...
-    @property
-    def params(self) -> Mapping[str, str]: ...
-    @property
-    def effect(self) -> str: ...
-    @property
-    def reason(self) -> str | None: ...
-
-
 class Rule(NamedTuple):
     """A compiled rule."""
 
@@ -198,7 +172,7 @@ class Rule(NamedTuple):
 
 
 def compile_rules(
-    configs: Sequence[RuleConfig], universe: Universe
+    configs: Sequence[RuleSetting], universe: Universe
 ) -> tuple[tuple[Rule, ...], list[str]]:
     """The rules ready to use, and remarks on those that match no tool."""
     rules: list[Rule] = []

@@ -72,18 +72,14 @@ def _sender_key(written: str) -> str:
     kind, colon, name = text.partition(":")
     if text == "*":
         return text
-    if not colon or kind not in _KINDS:
-        return f"id:{text}"
-    return f"{kind}:{_plain_name(kind, name)}"
+    return f"{kind}:{_plain_name(kind, name)}" if colon and kind in _KINDS else f"id:{text}"
 
 
 def _plain_name(kind: str, name: str) -> str:
     name = name.strip()
-    if kind == "username":
-        return name.removeprefix("@")
     if kind == "e164":
         return "+" + "".join(filter(str.isdigit, name))
-    return name
+    return name.removeprefix("@") if kind == "username" else name
 
 
 def odd_senders(entries: Mapping[str, Any] | None, key: str) -> Iterator[str]:

@@ -21,8 +21,8 @@ _POSSIBLE_NAME = re.compile(r"[a-z0-9*][a-z0-9_*-]*")
 
 
 def unset_variable(text: str) -> str:
-    """What is wrong with a text that still holds `${NAME}`: a rule that means nothing protects
-    nobody, so it is an error where the rule is used."""
+    """What is wrong with a text that still holds `${NAME}`: a rule without a meaning protects
+    nothing, so it is an error where the rule is used."""
     return f"{text!r} uses a variable that is not set" if _VARIABLE.search(text) else ""
 
 
@@ -62,7 +62,7 @@ class Matcher:
         self._exact: dict[str, str] = {}
         self._globs: list[tuple[Glob, str]] = []
         self.unmatched: list[str] = []
-        """Entries that mean no tool anybody knows."""
+        """Entries that match no known tool."""
         self.foreign = bool(self.entries)
         """Whether all entries mean, or may mean, tools of plugins: none means one of our own."""
         for index, entry in enumerate(self.entries):

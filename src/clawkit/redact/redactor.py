@@ -103,8 +103,8 @@ _TOO_DEEP = "[left out: nested too deeply]"
 _PASSES = 4
 """Masking can bring two pieces of text together; a few passes settle it."""
 
-# Characters that show nothing, and terminal colours: whoever puts them into a token must not gain
-# by it. NUL is not among them; it divides lists of names and of variables.
+# Characters that show nothing, and terminal colours: putting them into a token must not gain
+# anything. NUL is not among them; it divides lists of names and of variables.
 _INVISIBLE = (
     "[\x01-\x08\x0e-\x1f\x7f\u00ad\u034f\u061c\u115f\u1160\u17b4"
     "\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"

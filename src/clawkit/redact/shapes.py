@@ -247,7 +247,7 @@ def _user_value(text: str, lead: re.Match[str]) -> Span | None:
 
 
 def _is_help(flag: str, text: str, span: Span) -> bool:
-    """Whether what follows a flag is no value: `--token TOKEN`, `--token is required`."""
+    """Whether what follows a flag is not a value: `--token TOKEN`, `--token is required`."""
     value = text[span[0] : span[1]]
     word = value.strip(".,;:()[]")
     if word.isupper() and word.lower().replace("_", "-") in flag.lower():

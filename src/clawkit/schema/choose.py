@@ -1,10 +1,13 @@
-"""One schema, the right form for a provider, and a tool as each model API wants it declared.
+"""The form of a schema that each provider accepts, and a tool as each model API wants it declared.
 
-Everything here is a pure function of its input.
+Anthropic: draft 2020-12 with an object root and plain property names. OpenAI: an object without a
+union at the root; in strict mode a closed subset. Gemini: a small part of OpenAPI, one type per
+value, no unions; what a declaration cannot express goes into the description.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Literal, get_args
@@ -12,18 +15,140 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from clawkit.errors import SchemaError
-from clawkit.schema.clean import clean, inline
-from clawkit.schema.merge import object_root, values_of
-from clawkit.schema.providers import anthropic, google, openai
-from clawkit.schema.providers import strict as strict_openai
-from clawkit.schema.walk import Schema, fingerprint
+from clawkit.schema.clean import TYPES, clean, inline, nullable
+from clawkit.schema.merge import UNIONS, either, fold, items_of, object_root, types_of, values_of
+from clawkit.schema.walk import (
+    NEVER,
+    NOTES,
+    Schema,
+    as_json,
+    brief,
+    describe,
+    fingerprint,
+    names,
+)
 
 Target = Literal["anthropic", "openai", "google"]
 
-_FORMS: dict[str, Callable[[Schema], Schema]] = {
-    "anthropic": anthropic,
-    "openai": openai,
-    "google": google,
+_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+_SYNTAX = re.compile(r"([\\^$.*+?()\[\]{}|/])")
+
+
+def _anthropic(schema: Schema) -> Schema:
+    """The `input_schema` of a tool; expects a clean schema with an object root.
+
+    A name such as `filter[id]` is refused under the root's `properties`. Spelt as a pattern it is
+    accepted and means the same.
+    """
+    given = schema["properties"]
+    odd = {name: child for name, child in given.items() if not _NAME.fullmatch(name)}
+    if not odd:
+        return schema
+    patterns = {"^" + _SYNTAX.sub(r"\\\1", name) + "$": child for name, child in odd.items()}
+    return schema | {
+        "properties": {name: child for name, child in given.items() if name not in odd},
+        "patternProperties": schema.get("patternProperties", {}) | patterns,
+    }
+
+
+_NOT_AT_ROOT = names("enum const not")
+_STRICT = names(
+    "type title description enum const pattern format minimum maximum exclusiveMinimum "
+    "exclusiveMaximum multipleOf minItems maxItems"
+)
+_STRUCTURE = names("properties required additionalProperties items anyOf oneOf")
+_SCALARS = ("string", "number", "boolean", "null")
+_FORMATS = names("date-time time date duration email hostname ipv4 ipv6 uuid")
+
+
+def _openai(schema: Schema) -> Schema:
+    """The `parameters` of a function; expects a clean schema with an object root."""
+    kept = {key: value for key, value in schema.items() if key not in _NOT_AT_ROOT}
+    return kept | describe(schema, frozenset(kept))
+
+
+def _strict(schema: Schema) -> Schema:
+    """The same for `strict: true`. Optional properties become required and may be null.
+
+    Objects are closed: free-form keys and values of any type cannot be expressed and are narrowed.
+    """
+    variants = [child for name in UNIONS for child in schema.get(name, ()) if child != NEVER]
+    is_union = bool(variants) and schema.keys() <= NOTES | {*UNIONS}
+    node = schema if is_union else fold(schema)
+    lost = {"format"} if node.get("format") not in _FORMATS else set()
+    lost |= {"pattern"} if "(?" in node.get("pattern", "") else set()
+    out = {key: value for key, value in node.items() if key in _STRICT - lost}
+    out |= describe(node, _STRICT - lost | _STRUCTURE)
+    if is_union:
+        return either([_strict(child) for child in variants]) | out
+    types = types_of(node)
+    if not types:
+        return out | {"anyOf": [{"type": name} for name in _SCALARS]}
+    out["type"] = types if len(types) > 1 else types[0]
+    if "object" in types:
+        given = {n: _strict(s) for n, s in node.get("properties", {}).items() if s != NEVER}
+        required = [name for name in node.get("required", ()) if name in given]
+        out["properties"] = {n: s if n in required else nullable(s) for n, s in given.items()}
+        out["required"] = [*required, *(name for name in given if name not in required)]
+        out["additionalProperties"] = False
+    if "array" in types:
+        out["items"] = _strict(items_of(node))
+    return out
+
+
+_SAID = names("type title description enum const items properties required default")
+"""Keywords a declaration takes itself, in one form or another."""
+_SPOKEN = {"object": "an object", "array": "a list", "string": "text", "number": "a number"}
+_SPOKEN |= {"integer": "a whole number", "boolean": "true or false"}
+
+
+def _google(schema: Schema) -> Schema:
+    """The parameters of a function declaration; expects a clean schema with an object root."""
+    return {"type": "object", "properties": {}} | _declare(schema)
+
+
+def _declare(schema: Schema) -> Schema:
+    node = fold(schema)
+    types = types_of(node)
+    kind, *notes = _one_type([name for name in types if name != "null"], any_value=not types)
+    out: Schema = {"type": kind} | {
+        k: node[k] for k in ("title", "default") if node.get(k) is not None
+    }
+    values = [value for value in values_of(node) or () if value is not None]
+    # Only text may be enumerated, and no value may be empty.
+    if values and kind == "string" and "" not in values:
+        texts = [value if isinstance(value, str) else as_json(value) for value in values]
+        out["enum"] = list(dict.fromkeys(texts))
+    elif values:
+        notes.insert(0, "one of " + brief(values))
+    if "null" in types:
+        out["nullable"] = True
+    if kind == "array":
+        out["items"] = _declare(items_of(node))
+    if kind == "object":
+        given = node.get("properties", {}).items()
+        properties = {name: _declare(child) for name, child in given if child != NEVER}
+        required = [name for name in node.get("required", ()) if name in properties]
+        out |= {"properties": properties} if properties else {}
+        out |= {"required": required} if required else {}
+    return out | describe(node, _SAID, *notes)
+
+
+def _one_type(kinds: list[str], *, any_value: bool) -> list[str]:
+    """The type that can carry values of all `kinds` or comes nearest, and words on the others."""
+    if not kinds:
+        return ["string", "any JSON value" if any_value else "always null"]
+    kinds = [kind for kind in kinds if kind != "integer" or "number" not in kinds]
+    rich = [kind for kind in TYPES if kind in kinds and (len(kinds) == 1 or kind in TYPES[:3])]
+    kind = rich[0] if rich else "string"
+    others = [_SPOKEN[name] for name in kinds if name != kind]
+    return [kind, " or ".join(others) + " is accepted too"] if others else [kind]
+
+
+_FORMS: dict[Target, Callable[[Schema], Schema]] = {
+    "anthropic": _anthropic,
+    "openai": _openai,
+    "google": _google,
 }
 
 
@@ -43,12 +168,7 @@ def adapt(schema: Mapping[str, Any], target: Target, *, strict: bool = False) ->
 def _adapt(source: bytes, target: Target, strict: bool) -> bytes:
     """Bytes in, bytes out: what is cached cannot be changed by a caller."""
     schema = _FORMS[target](object_root(clean(msgspec.json.decode(source))))
-    return msgspec.json.encode(strict_openai(schema) if strict and target == "openai" else schema)
-
-
-def openai_strict(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema for an OpenAI function with `strict: true`."""
-    return adapt(schema, "openai", strict=True)
+    return msgspec.json.encode(_strict(schema) if strict and target == "openai" else schema)
 
 
 def is_strict_ready(schema: Mapping[str, Any]) -> bool:
@@ -58,7 +178,7 @@ def is_strict_ready(schema: Mapping[str, Any]) -> bool:
     5,000 properties, 1,000 literals, 120,000 characters of names and literals.
     """
     try:
-        form = openai_strict(schema)
+        form = adapt(schema, "openai", strict=True)
     except SchemaError:
         return False
     if fingerprint(inline(schema)) != fingerprint(form):
@@ -125,8 +245,8 @@ def declare(
 def check_schema(schema: Mapping[str, Any], name: str) -> None:
     """Raise `SchemaError` for a schema that is recursive, far too large, or refers elsewhere.
 
-    Such a schema cannot be declared to any model; checking parameters against it could also take
-    for ever.
+    Such a schema cannot be declared to any model, and checking parameters against it could take
+    forever.
     """
     try:
         inline(schema)

@@ -171,7 +171,7 @@ _SHAPES: dict[str, Callable[[Any], bool]] = {
 
 
 def clean(schema: Any) -> Schema:
-    """The schema as draft 2020-12; what is no schema at all allows everything."""
+    """The schema as draft 2020-12; what is not a schema at all allows everything."""
     if not isinstance(schema, dict):
         return NEVER if schema is False else {}
     node = _modern(schema)

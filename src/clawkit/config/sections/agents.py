@@ -23,55 +23,41 @@ class ContextLimits(Section):
     """How much text goes into the context."""
 
     memory_get_max_chars: Annotated[int, Meta(ge=1, le=250_000)] = 12_000
-    """Most characters `memory_get` returns; default 12000."""
-    post_compaction_max_chars: Positive | None = None
-    """Most characters kept of workspace rules after compaction."""
+    """Most characters `memory_get` returns."""
+    post_compaction_max_chars: Positive | None = None  #: Most characters of workspace rules kept.
 
 
 class Compaction(Section):
     """Shortening long conversations."""
 
-    enabled: bool = True
-    """Shorten conversations that get too long; default true."""
-    model: str | None = None
-    """Model that writes the summary; unset is the agent's."""
-    keep_recent_tokens: Positive | None = None
-    """Tokens of recent conversation kept word for word."""
-    recent_turns_preserve: Count | None = None
-    """Recent turns kept word for word."""
-    timeout_seconds: Positive | None = None
-    """Seconds until it fails."""
+    enabled: bool = True  #: Shorten conversations that get too long.
+    model: str | None = None  #: Model that writes the summary; unset is the agent's.
+    keep_recent_tokens: Positive | None = None  #: Tokens of recent conversation kept word for word.
+    recent_turns_preserve: Count | None = None  #: Recent turns kept word for word.
+    timeout_seconds: Positive | None = None  #: Seconds until it fails.
 
 
 class PruningTools(Section):
     """Whose results may be left out."""
 
-    allow: list[str] | None = None
-    """Only results of these tools; unset means all."""
-    deny: list[str] = []
-    """Tools whose results are always kept."""
+    allow: list[str] | None = None  #: Only results of these tools; unset means all.
+    deny: list[str] = []  #: Tools whose results are always kept.
 
 
 class HardClear(Section):
     """Replacing an old result as a whole."""
 
-    enabled: bool = True
-    """Replace results when shortening them is not enough; default true."""
-    placeholder: str = "[Old tool result content cleared]"
-    """Text that stands in its place."""
+    enabled: bool = True  #: Replace results when shortening them is not enough.
+    placeholder: str = "[Old tool result content cleared]"  #: Text to put in its place.
 
 
 class ContextPruning(Section):
     """Leaving out old tool results once the provider's cache has expired."""
 
-    mode: Literal["off", "cache-ttl"] = "off"
-    """Off (default), or once the cache has expired."""
-    ttl: str = "5m"
-    """When the cache expires, such as `5m` (default) or `1h`."""
+    mode: Literal["off", "cache-ttl"] = "off"  #: Off (default), or once the cache has expired.
+    ttl: str = "5m"  #: When the cache expires, such as `5m` (default) or `1h`.
     tools: PruningTools = PruningTools()
-    """Whose results may be left out."""
     hard_clear: HardClear = HardClear()
-    """Replacing an old result as a whole."""
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -82,71 +68,52 @@ class ContextPruning(Section):
 
 
 MAIN = "main"
+DmScope = Literal["main", "per-peer", "per-channel-peer", "per-account-channel-peer"]
 
 
 class Reset(Section):
-    """When a conversation starts afresh."""
+    """When a conversation is reset."""
 
-    mode: Literal["daily", "idle"] | None = None
-    """At an hour of the day, or after a pause."""
-    at_hour: Annotated[int, Meta(ge=0, le=23)] | None = None
-    """Hour for mode daily, 0 to 23."""
-    idle_minutes: Positive | None = None
-    """Minutes of pause."""
+    mode: Literal["daily", "idle"] | None = None  #: At an hour of the day, or after a pause.
+    at_hour: Annotated[int, Meta(ge=0, le=23)] | None = None  #: Hour for mode daily, 0 to 23.
+    idle_minutes: Positive | None = None  #: Minutes of pause.
 
 
 class PingPong(Section):
     """Conversations between agents."""
 
-    max_ping_pong_turns: Annotated[int, Meta(ge=0, le=5)] = 5
-    """Most turns of two agents with each other, 0 to 5; default 5."""
+    max_ping_pong_turns: Annotated[int, Meta(ge=0, le=5)] = 5  #: Most turns between two agents.
 
 
 class Session(Section):
     """How messages are sorted into conversations."""
 
-    scope: Literal["per-sender", "global"] = "per-sender"
-    """A conversation for each sender (default), or one for all."""
-    dm_scope: Literal["main", "per-peer", "per-channel-peer", "per-account-channel-peer"] | None = (
-        None
-    )
-    """Whether direct chats share the main conversation or have their own."""
-    main_key: Name = "main"
-    """Key of the main conversation; default main."""
-    identity_links: dict[str, list[str]] = {}
-    """Person to their ids on all channels, so that they are one."""
+    scope: Literal["per-sender", "global"] = "per-sender"  #: One for each sender, or for all.
+    dm_scope: DmScope | None = None  #: Whether direct chats share the main conversation.
+    main_key: Name = "main"  #: Key of the main conversation.
+    identity_links: dict[str, list[str]] = {}  #: Person to their ids on all channels.
     reset: Reset = Reset()
-    """When a conversation starts afresh."""
-    reset_by_type: dict[str, Reset] = {}
-    """When conversations start afresh, by kind: direct, group or thread."""
-    reset_by_channel: dict[str, Reset] = {}
-    """When conversations start afresh, by channel."""
-    reset_triggers: list[str] | None = None
-    """Messages that start afresh; unset is /new and /reset."""
+    reset_by_type: dict[str, Reset] = {}  #: Resets by kind: direct, group or thread.
+    reset_by_channel: dict[str, Reset] = {}  #: Resets by channel.
+    reset_triggers: list[str] | None = None  #: Messages that reset; unset is /new and /reset.
     store: str | None = None
-    """File in which conversations are kept; unset is `sessions.sqlite` in the state directory."""
-    send_policy: Scope = Scope()
-    """Conversations that may be answered."""
+    """Database of conversations; unset is `sessions.sqlite` in the state directory."""
+    send_policy: Scope = Scope()  #: Conversations that may be answered.
     agent_to_agent: PingPong = PingPong()
-    """Conversations between agents."""
 
 
 class ModelEntry(Section):
     """Settings of one model when agents use it."""
 
-    alias: str | None = None
-    """Short name for the model."""
-    params: dict[str, Any] = {}
-    """Further fields of requests, sent as they are."""
-    streaming: bool | None = None
-    """Ask for the answer as a stream."""
+    alias: str | None = None  #: Short name for the model.
+    params: dict[str, Any] = {}  #: Further fields of requests, sent as they are.
+    streaming: bool | None = None  #: Ask for the answer as a stream.
 
 
 class ModelPolicy(Section):
     """Which models may be chosen."""
 
-    allow: list[str] | None = None
-    """Models that may be chosen, `*` patterns allowed; unset means all."""
+    allow: list[str] | None = None  #: Models that may be chosen, with `*` patterns; unset is all.
 
 
 class EmbeddedPi(Section):
@@ -160,51 +127,34 @@ class Subagents(Section):
     """Sub-agents an agent may start."""
 
     allow_agents: list[str] | None = None
-    """Agents that may be started, `*` for any; unset means the agent itself only."""
-    require_agent_id: bool = False
-    """A task must name the agent it is for; default false."""
-    delegation_mode: Literal["suggest", "prefer"] = "suggest"
-    """How strongly the agent is told to delegate; default suggest."""
-    model: ModelInput | None = None
-    """Their model; unset is the caller's."""
-    thinking: Thinking | None = None
-    """How long they may think."""
-    max_concurrent: Positive = 8
-    """Most of them running at once; default 8."""
-    max_spawn_depth: Annotated[int, Meta(ge=1, le=5)] = 1
-    """How deep sub-agents may start further ones; default 1."""
-    max_children_per_agent: Annotated[int, Meta(ge=1, le=20)] = 5
-    """Most that one session may have running; default 5."""
-    run_timeout_seconds: Count = 0
-    """Seconds until a run is ended; 0 (default) is never."""
-    archive_after_minutes: Count = 60
-    """Minutes until a finished session is archived; 0 is never, default 60."""
-    announce_timeout_ms: Positive = 120_000
-    """Milliseconds to wait until a report is delivered; default 120000."""
+    """Agents it may start, `*` for any; unset is itself only."""
+    require_agent_id: bool = False  #: A task must name the agent it is for.
+    delegation_mode: Literal["suggest", "prefer"] = "suggest"  #: How strongly to push delegation.
+    model: ModelInput | None = None  #: Their model; unset is the caller's.
+    thinking: Thinking | None = None  #: How long they may think.
+    max_concurrent: Positive = 8  #: Most of them running at once.
+    max_spawn_depth: Annotated[int, Meta(ge=1, le=5)] = 1  #: Levels of sub-agents, 1 to 5.
+    max_children_per_agent: Annotated[int, Meta(ge=1, le=20)] = 5  #: Most running per session.
+    run_timeout_seconds: Count = 0  #: Seconds until a run is stopped; 0 (default) is never.
+    archive_after_minutes: Count = 60  #: Minutes until a finished session is archived; 0 is never.
+    announce_timeout_ms: Positive = 120_000  #: Milliseconds to wait until a report is delivered.
 
 
 class MediaModels(Section):
     """Models that produce media."""
 
-    image: ModelInput | None = None
-    """Model that draws."""
-    video: ModelInput | None = None
-    """Model that makes videos."""
-    music: ModelInput | None = None
-    """Model that makes music."""
+    image: ModelInput | None = None  #: Model that draws.
+    video: ModelInput | None = None  #: Model that makes videos.
+    music: ModelInput | None = None  #: Model that makes music.
 
 
 class Identity(Section):
     """How an agent presents itself."""
 
-    name: str | None = None
-    """Its name."""
-    theme: str | None = None
-    """A line about its character."""
-    emoji: str | None = None
-    """Its sign."""
-    avatar: str | None = None
-    """Its picture, a path or address."""
+    name: str | None = None  #: Its name.
+    theme: str | None = None  #: A line about its character.
+    emoji: str | None = None  #: Its sign.
+    avatar: str | None = None  #: Its picture, a path or address.
 
 
 class AgentCommon(Section):
@@ -212,113 +162,68 @@ class AgentCommon(Section):
 
     ALIASES: ClassVar[dict[str, str]] = {"embeddedAgent": "embeddedPi"}
 
-    workspace: str | None = None
-    """Directory the agent works in."""
-    model: ModelInput | None = None
-    """Model, or model with fallbacks."""
-    models: dict[str, ModelEntry] = {}
-    """Settings and aliases by `provider/model`."""
+    workspace: str | None = None  #: Directory the agent works in.
+    model: ModelInput | None = None  #: Model, or model with fallbacks.
+    models: dict[str, ModelEntry] = {}  #: Settings and aliases by `provider/model`.
     model_policy: ModelPolicy | None = None
-    """Which models may be chosen."""
-    params: dict[str, Any] = {}
-    """Further fields of requests, sent as they are."""
-    thinking_default: Thinking | Literal["adaptive"] | None = None
-    """How long the model thinks when a session begins."""
+    params: dict[str, Any] = {}  #: Further fields of requests, sent as they are.
+    thinking_default: Thinking | Literal["adaptive"] | None = None  #: Initial thinking level.
     context_limits: Override[ContextLimits] | None = None
-    """How much text goes into the context."""
-    bootstrap_max_chars: Positive | None = None
-    """Most characters taken from one workspace file."""
-    bootstrap_total_max_chars: Positive | None = None
-    """Most characters taken from all workspace files."""
+    bootstrap_max_chars: Positive | None = None  #: Most characters of one workspace file.
+    bootstrap_total_max_chars: Positive | None = None  #: Most characters of all workspace files.
     embedded_pi: Override[EmbeddedPi] | None = None
-    """How the agent loop behaves."""
-    max_turns: Positive | None = None
-    """Most answers of the model to one message; unset is 200."""
-    max_cost: Annotated[float, Meta(gt=0)] | None = None
-    """Dollars that one conversation may cost; unset is no limit."""
-    memory_search: "Override[MemorySearch] | None" = None
-    """Changes to `memory.search`, in the older place."""
+    max_turns: Positive | None = None  #: Most answers of the model to one message; unset is 200.
+    max_cost: Annotated[float, Meta(gt=0)] | None = None  #: Most dollars per conversation.
+    memory_search: "Override[MemorySearch] | None" = None  #: Older place of `memory.search`.
 
 
 class AgentDefaults(AgentCommon):
     """What holds for every agent that does not say otherwise."""
 
-    image_model: ModelInput | None = None
-    """Model that looks at images."""
-    pdf_model: ModelInput | None = None
-    """Model that reads PDF files."""
-    image_generation_model: ModelInput | None = None
-    """Model that draws; older form of `mediaModels.image`."""
+    image_model: ModelInput | None = None  #: Model that looks at images.
+    pdf_model: ModelInput | None = None  #: Model that reads PDF files.
+    image_generation_model: ModelInput | None = None  #: Older form of `mediaModels.image`.
     media_models: MediaModels = MediaModels()
-    """Models that produce media."""
     elevated_default: Literal["off", "on", "ask", "full"] | None = None
     """Elevated mode when a session begins; unset is on where allowed."""
-    timeout_seconds: Positive | None = None
-    """Seconds until a turn is ended."""
-    max_concurrent: Positive | None = None
-    """Most turns at once over all sessions."""
-    user_timezone: str | None = None
-    """The user's time zone, such as `Europe/Berlin`."""
-    image_max_dimension_px: Positive = 1200
-    """Longest side of images sent to models, in pixels; default 1200."""
-    media_max_mb: Annotated[float, Meta(gt=0)] | None = None
-    """Largest media file, in megabytes."""
-    pdf_max_mb: Annotated[float, Meta(gt=0)] | None = None
-    """Largest PDF file, in megabytes."""
-    pdf_max_pages: Positive | None = None
-    """Most pages of a PDF file."""
-    skip_bootstrap: bool = False
-    """Do not create the usual workspace files; default false."""
+    timeout_seconds: Positive | None = None  #: Seconds until a turn is stopped.
+    max_concurrent: Positive | None = None  #: Most turns at once over all sessions.
+    user_timezone: str | None = None  #: The user's time zone, such as `Europe/Berlin`.
+    image_max_dimension_px: Positive = 1200  #: Longest side of images sent to models, in pixels.
+    media_max_mb: Annotated[float, Meta(gt=0)] | None = None  #: Largest media file, in megabytes.
+    pdf_max_mb: Annotated[float, Meta(gt=0)] | None = None  #: Largest PDF file, in megabytes.
+    pdf_max_pages: Positive | None = None  #: Most pages of a PDF file.
+    skip_bootstrap: bool = False  #: Do not create the usual workspace files.
     compaction: Compaction = Compaction()
-    """Shortening long conversations."""
-    context_pruning: ContextPruning = ContextPruning()
-    """Leaving out old tool results."""
+    context_pruning: ContextPruning = ContextPruning()  #: Leaving out old tool results.
     heartbeat: "Heartbeat | None" = None
-    """A turn at regular times, to see whether something needs attention."""
     sandbox: Sandbox = Sandbox()
-    """Isolation of commands and files."""
     subagents: Subagents = Subagents()
-    """Sub-agents an agent may start."""
 
 
 class Agent(AgentCommon):
     """One agent."""
 
-    id: Name | None = None
-    """Its id; needed in `list`, the key itself in `entries`."""
-    default: bool = False
-    """Use it where none is named; else the first is used."""
-    name: str | None = None
-    """Name for people."""
-    description: str | None = None
-    """What it is for."""
-    agent_dir: str | None = None
-    """Directory of its models and credentials."""
-    identity: Identity = Identity()
-    """How it presents itself."""
-    group_chat: "GroupChat | None" = None
-    """How it behaves in groups."""
-    tools: AgentTools = AgentTools()
-    """Its tools."""
-    sandbox: Override[Sandbox] | None = None
-    """Isolation of its commands."""
-    subagents: Override[Subagents] | None = None
-    """Sub-agents it may start."""
+    id: Name | None = None  #: Its id; needed in `list`, the key itself in `entries`.
+    default: bool = False  #: Use it where no agent is named; else `main` is used.
+    name: str | None = None  #: Name for people.
+    description: str | None = None  #: What it is for.
+    agent_dir: str | None = None  #: Directory of its models and credentials.
+    identity: Identity = Identity()  #: How it presents itself.
+    group_chat: "GroupChat | None" = None  #: How it behaves in groups.
+    tools: AgentTools = AgentTools()  #: Its tools.
+    sandbox: Override[Sandbox] | None = None  #: Isolation of its commands.
+    subagents: Override[Subagents] | None = None  #: Sub-agents it may start.
     heartbeat: "Override[Heartbeat] | None" = None
-    """A turn at regular times, to see whether something needs attention."""
-    memory: "AgentMemory | None" = None
-    """Its long-term memory."""
+    memory: "AgentMemory | None" = None  #: Its long-term memory.
 
 
 class Agents(Section):
     """Agents, as a list or as a map by id, and what they have in common."""
 
     defaults: AgentDefaults = AgentDefaults()
-    """What holds for every agent that does not say otherwise."""
-    listed: list[Agent] = msgspec.field(default_factory=list, name="list")
-    """Agents in order."""
-    entries: dict[str, Agent] = {}
-    """Agents by id, the newer form."""
+    listed: list[Agent] = msgspec.field(default_factory=list, name="list")  #: Agents in order.
+    entries: dict[str, Agent] = {}  #: Agents by id, the newer form.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -370,7 +275,7 @@ class Agents(Section):
 
     def choose(self, name: str | None) -> str:
         """The agent that is meant; the default one when none is named. Raises `ConfigError` for
-        one that is not among those that are configured: it would have nobody's limits."""
+        one that is not configured: none of the limits set for agents would apply to it."""
         known = self.by_id()
         if name and known and _normal(name) not in (*known, MAIN):
             close = nearest(_normal(name), tuple(known), 1)

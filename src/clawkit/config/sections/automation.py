@@ -8,189 +8,119 @@ from clawkit.config.sections.shared import People, SsrfPolicy
 
 
 class FailureAlert(Section):
-    """Telling somebody that a job keeps failing."""
+    """Alerts about a job that keeps failing."""
 
-    enabled: bool = False
-    """Send alerts; default false."""
-    after: Positive = 2
-    """Failures in a row before an alert; default 2."""
-    cooldown_ms: Count = 3_600_000
-    """Milliseconds between alerts of one job; default 3600000."""
-    include_skipped: bool = False
-    """Count skipped runs as failures; default false."""
-    mode: Literal["announce", "webhook"] | None = None
-    """Send to a channel, or to a web address."""
-    channel: str | None = None
-    """Channel to send to."""
-    to: str | None = None
-    """Person, group or web address to send to."""
-    account_id: str | None = None
-    """Account to send from."""
+    enabled: bool = False  #: Send alerts.
+    after: Positive = 2  #: Failures in a row before an alert.
+    cooldown_ms: Count = 3_600_000  #: Milliseconds between alerts of one job.
+    include_skipped: bool = False  #: Count skipped runs as failures.
+    mode: Literal["announce", "webhook"] | None = None  #: Send to a channel, or to a web address.
+    channel: str | None = None  #: Channel to send to.
+    to: str | None = None  #: Person, group or web address to send to.
+    account_id: str | None = None  #: Account to send from.
 
 
 class CronTriggers(Section):
     """Conditions that decide whether a job runs."""
 
-    enabled: bool = True
-    """Allow conditions; default true."""
+    enabled: bool = True  #: Allow conditions.
 
 
 class Cron(Section):
     """Scheduled jobs."""
 
-    enabled: bool = True
-    """Run scheduled jobs; default true."""
-    skip_missed_jobs: bool = False
-    """Leave out runs missed while clawkit was down; default false."""
+    enabled: bool = True  #: Run scheduled jobs.
+    skip_missed_jobs: bool = False  #: Leave out runs missed while clawkit was down.
     triggers: CronTriggers = CronTriggers()
-    """Conditions that decide whether a job runs."""
-    webhook_token: SecretInput | None = None
-    """Bearer token sent with results to a web address."""
-    webhook_ssrf_policy: SsrfPolicy = SsrfPolicy()
-    """Which addresses results may be sent to."""
-    session_retention: str | bool = "24h"
-    """How long sessions of jobs are kept, such as `24h`; false keeps them."""
+    webhook_token: SecretInput | None = None  #: Bearer token sent with results to a web address.
+    webhook_ssrf_policy: SsrfPolicy = SsrfPolicy()  #: Which addresses results may be sent to.
+    session_retention: str | bool = "24h"  #: How long to keep sessions of jobs; false is forever.
     failure_alert: FailureAlert = FailureAlert()
-    """Telling somebody that a job keeps failing."""
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
         if raw.get("sessionRetention") is True:
-            yield (
-                "sessionRetention",
-                "true says no duration",
-                "Use a duration such as 24h, or false",
-            )
+            yield "sessionRetention", "true is not a duration", "Use one such as 24h, or false"
 
 
 class ActiveHours(Section):
     """Time of day in which something happens."""
 
-    start: str | None = None
-    """First minute, as HH:MM."""
-    end: str | None = None
-    """Last minute, as HH:MM; 24:00 is the end of the day."""
-    timezone: str | None = None
-    """Time zone such as `Europe/Berlin`; unset is the user's."""
+    start: str | None = None  #: First minute, as HH:MM.
+    end: str | None = None  #: Last minute, as HH:MM; 24:00 is the end of the day.
+    timezone: str | None = None  #: Time zone such as `Europe/Berlin`; unset is the user's.
 
 
 class Heartbeat(Section):
     """A turn at regular times, to see whether something needs attention."""
 
-    every: str = "30m"
-    """Time between turns, such as `30m` (default); `0m` is off."""
-    target: str | None = None
-    """Where to report: `owner`, `last`, `none` or a channel id."""
-    to: str | None = None
-    """Person or group on that channel."""
-    account_id: str | None = None
-    """Account to send from."""
-    session: str | None = None
-    """Session in which the turn happens."""
-    direct_policy: Literal["allow", "block"] = "allow"
-    """Whether reports may go to direct chats; default allow."""
-    model: str | None = None
-    """Model of the turn."""
-    prompt: str | None = None
-    """What the agent is told."""
-    timeout_seconds: Positive | None = None
-    """Seconds until the turn is ended."""
-    light_context: bool = False
-    """Leave out workspace files; default false."""
-    isolated_session: bool = False
-    """Use a fresh session each time; default false."""
-    active_hours: ActiveHours = ActiveHours()
-    """Time of day in which turns happen; unset is always."""
+    every: str = "30m"  #: Time between turns, such as `30m` (default); `0m` is off.
+    target: str | None = None  #: Where to report: `owner`, `last`, `none` or a channel id.
+    to: str | None = None  #: Person or group on that channel.
+    account_id: str | None = None  #: Account to send from.
+    session: str | None = None  #: Session in which the turn happens.
+    direct_policy: Literal["allow", "block"] = "allow"  #: Whether reports may go to direct chats.
+    model: str | None = None  #: Model of the turn.
+    prompt: str | None = None  #: Prompt of the turn.
+    timeout_seconds: Positive | None = None  #: Seconds until the turn is stopped.
+    light_context: bool = False  #: Leave out workspace files.
+    isolated_session: bool = False  #: Use a fresh session each time.
+    active_hours: ActiveHours = ActiveHours()  #: Time of day for these turns; unset is always.
 
 
 class Commands(Section):
     """Slash commands people may type in a chat."""
 
-    native: bool | Literal["auto"] = "auto"
-    """Register commands with the channel; default auto."""
-    text: bool = True
-    """Read commands from plain messages; default true."""
-    bash: bool = False
-    """Allow `!command`; default false."""
-    bash_foreground_ms: Count = 2_000
-    """Milliseconds until `!command` goes to the background; default 2000."""
-    config: bool = False
-    """Allow `/config`; default false."""
-    debug: bool = False
-    """Allow `/debug`; default false."""
-    restart: bool = False
-    """Allow restarting by command and by the `gateway` tool; default false."""
-    allow_from: dict[str, People] | None = None
-    """Channel to the senders who may use commands."""
-    owner_allow_from: People | None = None
-    """Senders who count as the owner, as `id` or `channel:id`."""
+    native: bool | Literal["auto"] = "auto"  #: Register commands with the channel.
+    text: bool = True  #: Read commands from plain messages.
+    bash: bool = False  #: Allow `!command`.
+    bash_foreground_ms: Count = 2_000  #: Milliseconds until `!command` goes to the background.
+    config: bool = False  #: Allow `/config`.
+    debug: bool = False  #: Allow `/debug`.
+    restart: bool = False  #: Allow restarting by command and by the `gateway` tool.
+    allow_from: dict[str, People] | None = None  #: Channel to the senders who may use commands.
+    owner_allow_from: People | None = None  #: Senders treated as owner, as `id` or `channel:id`.
 
 
 class HookMatch(Section):
     """Which requests a mapping is for."""
 
-    path: str | None = None
-    """Path below the hook path."""
-    source: str | None = None
-    """Value of `source` in the request."""
+    path: str | None = None  #: Path below the hook path.
+    source: str | None = None  #: Value of `source` in the request.
 
 
 class HookMapping(Section):
     """What one kind of request does."""
 
-    id: str | None = None
-    """Name of the mapping, for people."""
-    match: HookMatch = HookMatch()
-    """Which requests it is for."""
-    action: Literal["wake", "agent"] = "agent"
-    """Wake the main session, or run an agent (default)."""
-    name: str | None = None
-    """Name shown for the request."""
-    agent_id: str | None = None
-    """Agent that runs."""
-    session_key: str | None = None
-    """Session in which it runs."""
-    wake_mode: Literal["now", "next-heartbeat"] = "now"
-    """When the session is woken; default now."""
-    message_template: str | None = None
-    """Message to the agent; {{name}} takes values from the request."""
-    text_template: str | None = None
-    """Text of the wake-up."""
-    deliver: bool | None = None
-    """Send the reply to a channel."""
-    channel: str | None = None
-    """Channel of the reply."""
-    to: str | None = None
-    """Person or group of the reply."""
-    model: str | None = None
-    """Model of the run."""
-    thinking: str | None = None
-    """How long the model may think."""
-    timeout_seconds: Positive | None = None
-    """Seconds until the run is ended."""
-    allow_unsafe_external_content: bool = False
-    """Hand the request over without marking it as untrusted; default false."""
+    id: str | None = None  #: Name of the mapping, for people.
+    match: HookMatch = HookMatch()  #: Which requests it is for.
+    action: Literal["wake", "agent"] = "agent"  #: Wake the main session, or run an agent (default).
+    name: str | None = None  #: Name shown for the request.
+    agent_id: str | None = None  #: Agent that runs.
+    session_key: str | None = None  #: Session in which it runs.
+    wake_mode: Literal["now", "next-heartbeat"] = "now"  #: When the session is woken.
+    message_template: str | None = None  #: Message; {{name}} inserts values from the request.
+    text_template: str | None = None  #: Text of the wake-up.
+    deliver: bool | None = None  #: Send the reply to a channel.
+    channel: str | None = None  #: Channel of the reply.
+    to: str | None = None  #: Person or group of the reply.
+    model: str | None = None  #: Model of the run.
+    thinking: str | None = None  #: How long the model may think.
+    timeout_seconds: Positive | None = None  #: Seconds until the run is stopped.
+    allow_unsafe_external_content: bool = False  #: Do not mark the request as untrusted.
 
 
 class Hooks(Section):
     """Web requests that start something."""
 
-    enabled: bool = False
-    """Let web requests start something; default false."""
-    path: str = "/hooks"
-    """Path on the gateway; default /hooks."""
-    token: SecretInput | None = None
-    """Token a request must show."""
-    default_session_key: str | None = None
-    """Session for requests that name none."""
-    allow_request_session_key: bool = False
-    """Let requests choose the session; default false."""
-    allowed_session_key_prefixes: list[str] | None = None
-    """Sessions requests may choose, by start of their key."""
-    allowed_agent_ids: list[str] | None = None
-    """Agents requests may choose; unset means all."""
-    mappings: list[HookMapping] = []
-    """What each kind of request does."""
+    enabled: bool = False  #: Let web requests start something.
+    path: str = "/hooks"  #: Path on the gateway.
+    token: SecretInput | None = None  #: Token a request must show.
+    default_session_key: str | None = None  #: Session for requests that name none.
+    allow_request_session_key: bool = False  #: Let requests choose the session.
+    allowed_session_key_prefixes: list[str] | None = None  #: Prefixes of the sessions they may use.
+    allowed_agent_ids: list[str] | None = None  #: Agents requests may choose; unset means all.
+    mappings: list[HookMapping] = []  #: What each kind of request does.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:

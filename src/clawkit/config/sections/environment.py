@@ -13,10 +13,8 @@ from clawkit.config.sections.shared import Headers
 class ShellEnv(Section):
     """Reading missing variables from the login shell."""
 
-    enabled: bool = False
-    """Ask the login shell for variables the environment lacks; default false."""
-    timeout_ms: Positive = 15_000
-    """Milliseconds to wait for the shell; default 15000."""
+    enabled: bool = False  #: Ask the login shell for variables the environment lacks.
+    timeout_ms: Positive = 15_000  #: Milliseconds to wait for the shell.
 
 
 class Env(Section, forbid_unknown_fields=False):
@@ -24,10 +22,8 @@ class Env(Section, forbid_unknown_fields=False):
 
     OPEN: ClassVar[bool] = True
 
-    vars: dict[str, str] = {}
-    """Variables that are set unless the environment has them."""
+    vars: dict[str, str] = {}  #: Variables that are set unless the environment has them.
     shell_env: ShellEnv = ShellEnv()
-    """Reading missing variables from the login shell."""
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -36,31 +32,19 @@ class Env(Section, forbid_unknown_fields=False):
                 yield name, "a variable must be a string", "Put the value in quotes"
 
 
-_KEYS_OF = {
-    "env": {"allowlist"},
-    "file": {"path", "mode", "timeoutMs", "maxBytes"},
-    "exec": {
-        "command",
-        "args",
-        "env",
-        "passEnv",
-        "timeoutMs",
-        "noOutputTimeoutMs",
-        "maxOutputBytes",
-        "jsonOnly",
-        "trustedDirs",
-        "pluginIntegration",
-    },
+_SOURCES_OF = {
+    **dict.fromkeys(("path", "mode", "maxBytes"), ("file",)),
+    "allowlist": ("env",),
+    "timeoutMs": ("file", "exec"),
 }
+"""Which sources take a key; those that are not here are for exec."""
 
 
 class PluginIntegration(Section):
     """A plugin that fetches secrets."""
 
-    plugin_id: Name
-    """Id of the plugin."""
-    integration_id: Name
-    """Which of the plugin's integrations to use."""
+    plugin_id: Name  #: Id of the plugin.
+    integration_id: Name  #: Which of the plugin's integrations to use.
 
 
 class SecretProvider(Section):
@@ -68,30 +52,23 @@ class SecretProvider(Section):
 
     source: Literal["env", "file", "exec", "store"]
     """Kind of place: environment variables, a file, or a command. `store` fails when used."""
-    allowlist: list[str] | None = None
-    """env: variables that may be read; unset means all, empty means none."""
-    path: str | None = None
-    """file: the file, an absolute path or one with ~."""
-    mode: Literal["json", "singleValue"] = "json"
-    """file: a JSON object (default), or the whole file as one secret."""
+    allowlist: list[str] | None = None  #: env: readable variables; unset is all, empty is none.
+    path: str | None = None  #: file: the file, an absolute path or one with ~.
+    mode: Literal["json", "singleValue"] = "json"  #: file: a JSON object, or one secret.
     max_bytes: Annotated[int, Meta(ge=1, le=20_971_520)] = 1_048_576
-    """file: largest file, in bytes; default 1048576."""
-    command: str | None = None
-    """exec: the program, as an absolute path."""
-    args: list[str] = []
-    """exec: arguments of the program."""
-    env: dict[str, str] = {}
-    """exec: environment variables of the program."""
-    pass_env: Annotated[list[str], Meta(max_length=128)] = []
-    """exec: variables handed on to the program; it gets no others."""
+    """file: largest file, in bytes."""
+    command: str | None = None  #: exec: the program, as an absolute path.
+    args: list[str] = []  #: exec: arguments of the program.
+    env: dict[str, str] = {}  #: exec: environment variables of the program.
+    pass_env: Annotated[
+        list[str], Meta(max_length=128)
+    ] = []  #: exec: the only inherited variables.
     timeout_ms: Positive = 5_000
     """exec: milliseconds until it fails; default 5000. Allowed for file, without effect."""
     no_output_timeout_ms: Annotated[int, Meta(ge=1, le=120_000)] | None = None
     """exec: milliseconds without output until it fails."""
-    max_output_bytes: Positive = 1_048_576
-    """exec: most bytes of output; default 1048576."""
-    json_only: bool = True
-    """exec: refuse output that is not JSON; default true."""
+    max_output_bytes: Positive = 1_048_576  #: exec: most bytes of output.
+    json_only: bool = True  #: exec: refuse output that is not JSON.
     trusted_dirs: Annotated[list[str], Meta(max_length=64)] = []
     """exec: directories the program may be in; empty means any."""
     plugin_integration: PluginIntegration | None = None
@@ -103,8 +80,9 @@ class SecretProvider(Section):
         source = raw["source"]
         if source == "store":
             return
-        for key in sorted(raw.keys() - _KEYS_OF[source] - {"source"}):
-            yield key, f"not for source {source!r}", f"Remove {key}, or change source"
+        for key in sorted(raw.keys() - {"source"}):
+            if source not in _SOURCES_OF.get(key, ("exec",)):
+                yield key, f"not for source {source!r}", f"Remove {key}, or change source"
         if source == "file" and not raw.get("path"):
             yield "path", "missing although source is 'file'", "Set path"
         if source == "exec" and not (raw.get("command") or raw.get("pluginIntegration")):
@@ -119,28 +97,22 @@ class SecretProvider(Section):
 class SecretDefaults(Section):
     """Provider used when a reference names none."""
 
-    env: str = "default"
-    """Provider of references with source env."""
-    file: str = "default"
-    """Provider of references with source file."""
-    exec: str = "default"
-    """Provider of references with source exec."""
+    env: str = "default"  #: Provider of references with source env.
+    file: str = "default"  #: Provider of references with source file.
+    exec: str = "default"  #: Provider of references with source exec.
 
 
 class Secrets(Section):
-    """Places in which secrets are kept."""
+    """Where secrets come from."""
 
-    providers: dict[str, SecretProvider] = {}
-    """Places with secrets, by name."""
+    providers: dict[str, SecretProvider] = {}  #: Places with secrets, by name.
     defaults: SecretDefaults = SecretDefaults()
-    """Provider used when a reference names none."""
 
 
 class AuditLog(Section):
     """The record of what was done."""
 
-    enabled: bool = True
-    """Keep it; default true."""
+    enabled: bool = True  #: Keep it.
 
 
 Level = Literal["silent", "fatal", "error", "warn", "info", "debug", "trace"]
@@ -149,60 +121,41 @@ Level = Literal["silent", "fatal", "error", "warn", "info", "debug", "trace"]
 class Logging(Section):
     """Messages about what happens."""
 
-    level: Level = "info"
-    """Lowest level written to the file; default info."""
-    console_level: Level | None = None
-    """Lowest level shown on the terminal; unset is the same as `level`."""
-    console_style: Literal["pretty", "compact", "json"] = "pretty"
-    """Form of messages on the terminal; default pretty."""
-    file: str | None = None
-    """Log file; unset is in the state directory."""
-    max_file_bytes: Positive | None = None
-    """Size at which a new file is begun, in bytes."""
-    redact_patterns: list[str] = []
-    """Further patterns of secrets to mask; what is known is always masked."""
+    level: Level = "info"  #: Lowest level written to the file.
+    console_level: Level | None = None  #: Lowest level on the terminal; unset is `level`.
+    console_style: Literal["pretty", "compact", "json"] = "pretty"  #: Format on the terminal.
+    file: str | None = None  #: Log file; unset is in the state directory.
+    max_file_bytes: Positive | None = None  #: Size at which a new file is begun, in bytes.
+    redact_patterns: list[str] = []  #: Patterns of secrets to mask, besides the built-in ones.
     audit: AuditLog = AuditLog()
-    """The record of what was done."""
 
 
 class CaptureContent(Section):
     """Which content of a conversation is put into spans; secrets in it are masked."""
 
-    enabled: bool = False
-    """Without this nothing is; default false."""
-    input_messages: bool = False
-    """What the model is told; default false."""
-    output_messages: bool = False
-    """What the model answers; default false."""
-    tool_inputs: bool = False
-    """Parameters of calls; default false."""
-    tool_outputs: bool = False
-    """Results of calls, and why they failed; default false."""
+    enabled: bool = False  #: Without this nothing is.
+    input_messages: bool = False  #: What is sent to the model.
+    output_messages: bool = False  #: What the model answers.
+    tool_inputs: bool = False  #: Parameters of calls.
+    tool_outputs: bool = False  #: Results of calls, and why they failed.
 
 
 class Otel(Section):
     """Spans for OpenTelemetry: turns, requests to models, calls of tools."""
 
-    enabled: bool | None = None
-    """Send them; unset is what `CLAWKIT_OTEL` and the address in the environment say."""
+    enabled: bool | None = None  #: Send them; unset follows `CLAWKIT_OTEL` and the environment.
     endpoint: Name | None = None
     """Address of the collector; unset is `OTEL_EXPORTER_OTLP_ENDPOINT`, or port 4318 here."""
-    traces_endpoint: Name | None = None
-    """Whole address for spans, where it is not `/v1/traces` under `endpoint`."""
+    traces_endpoint: Name | None = None  #: Address for spans; unset is `endpoint` + `/v1/traces`.
     protocol: Literal["http/protobuf", "grpc"] = "http/protobuf"
     """How they are sent; clawkit speaks http/protobuf (default) only."""
-    headers: Headers = {}
-    """Extra headers for the collector; values may be secret references."""
-    service_name: Name | None = None
-    """Name of this service; unset is `OTEL_SERVICE_NAME`, or clawkit."""
-    traces: bool = True
-    """Send spans; default true."""
+    headers: Headers = {}  #: Extra headers for the collector; values may be secret references.
+    service_name: Name | None = None  #: Service name; unset is `OTEL_SERVICE_NAME`, or clawkit.
+    traces: bool = True  #: Send spans.
     sample_rate: Annotated[float, Meta(ge=0, le=1)] | None = None
     """Share of the turns that is sent, 0 to 1; unset is all of them."""
-    flush_interval_ms: Positive | None = None
-    """Milliseconds between two sendings; unset is 5000."""
-    capture_content: bool | CaptureContent | None = None
-    """Put what is said and done into spans, too; unset is not to."""
+    flush_interval_ms: Positive | None = None  #: Milliseconds between two sendings; unset is 5000.
+    capture_content: bool | CaptureContent | None = None  #: Put content into spans as well.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -212,9 +165,7 @@ class Otel(Section):
 
 
 class Diagnostics(Section):
-    """What is told about runs to those who operate them."""
+    """Reporting on runs to their operators."""
 
-    enabled: bool = True
-    """Tell it, where it is configured; default true."""
-    otel: Otel = Otel()
-    """Spans for OpenTelemetry."""
+    enabled: bool = True  #: Report where it is configured.
+    otel: Otel = Otel()  #: Spans for OpenTelemetry.

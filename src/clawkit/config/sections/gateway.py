@@ -11,44 +11,31 @@ _OPEN_BINDS = ("lan", "tailnet")
 class RateLimit(Section):
     """Limit on failed logins."""
 
-    max_attempts: Positive = 10
-    """Failures before a lockout; default 10."""
-    window_ms: Positive = 60_000
-    """Milliseconds in which they count; default 60000."""
-    lockout_ms: Positive = 300_000
-    """Milliseconds of lockout; default 300000."""
-    exempt_loopback: bool = True
-    """Do not count this machine; default true."""
+    max_attempts: Positive = 10  #: Failures before a lockout.
+    window_ms: Positive = 60_000  #: Milliseconds in which they count.
+    lockout_ms: Positive = 300_000  #: Milliseconds of lockout.
+    exempt_loopback: bool = True  #: Do not count this machine.
 
 
 class TrustedProxy(Section):
     """Login by a proxy in front of the gateway."""
 
-    user_header: str | None = None
-    """Header with the user's name."""
-    required_headers: list[str] = []
-    """Headers a request must have."""
-    allow_users: list[str] | None = None
-    """Users let in; unset means all."""
-    allow_loopback: bool = False
-    """Trust a proxy on this machine; default false."""
+    user_header: str | None = None  #: Header with the user's name.
+    required_headers: list[str] = []  #: Headers a request must have.
+    allow_users: list[str] | None = None  #: Users let in; unset means all.
+    allow_loopback: bool = False  #: Trust a proxy on this machine.
 
 
 class GatewayAuth(Section):
     """Who may connect."""
 
     mode: Literal["none", "token", "password", "trusted-proxy"] = "token"
-    """How clients prove who they are; default token."""
-    token: SecretInput | None = None
-    """The token; unset makes one at first start."""
-    password: SecretInput | None = None
-    """The password."""
-    allow_tailscale: bool = False
-    """Accept the identity Tailscale vouches for; default false."""
+    """How clients prove who they are."""
+    token: SecretInput | None = None  #: The token; unset makes one at first start.
+    password: SecretInput | None = None  #: The password.
+    allow_tailscale: bool = False  #: Accept the identity Tailscale vouches for.
     rate_limit: RateLimit = RateLimit()
-    """Limit on failed logins."""
     trusted_proxy: TrustedProxy = TrustedProxy()
-    """Login by a proxy in front of the gateway."""
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -66,29 +53,20 @@ class GatewayAuth(Section):
 class GatewayTls(Section):
     """Encryption of connections."""
 
-    enabled: bool = False
-    """Serve over TLS; default false."""
-    auto_generate: bool = True
-    """Make a certificate if there is none; default true."""
-    cert_path: str | None = None
-    """File of the certificate."""
-    key_path: str | None = None
-    """File of the private key."""
-    ca_path: str | None = None
-    """File of certificates to trust."""
+    enabled: bool = False  #: Serve over TLS.
+    auto_generate: bool = True  #: Make a certificate if there is none.
+    cert_path: str | None = None  #: File of the certificate.
+    key_path: str | None = None  #: File of the private key.
+    ca_path: str | None = None  #: File of certificates to trust.
 
 
 class GatewayRemote(Section):
     """A gateway on another machine, for mode remote."""
 
-    url: str | None = None
-    """Its address, ws:// or wss://."""
-    token: SecretInput | None = None
-    """Its token."""
-    password: SecretInput | None = None
-    """Its password."""
-    tls_fingerprint: str | None = None
-    """SHA-256 fingerprint its certificate must have."""
+    url: str | None = None  #: Its address, ws:// or wss://.
+    token: SecretInput | None = None  #: Its token.
+    password: SecretInput | None = None  #: Its password.
+    tls_fingerprint: str | None = None  #: SHA-256 fingerprint its certificate must have.
 
 
 class GatewayReload(Section):
@@ -101,28 +79,22 @@ class GatewayReload(Section):
 class GatewayTools(Section):
     """Tools that may be called over HTTP."""
 
-    allow: list[str] = []
-    """Tools to take off the built-in deny list of HTTP calls."""
-    deny: list[str] = []
-    """Further tools that HTTP calls may not use."""
+    allow: list[str] = []  #: Tools to take off the built-in deny list of HTTP calls.
+    deny: list[str] = []  #: Further tools that HTTP calls may not use.
 
 
 class NodeCommands(Section):
     """Commands that may be sent to nodes."""
 
-    allow: list[str] = []
-    """Commands beyond those allowed by platform."""
-    deny: list[str] = []
-    """Commands that are never sent."""
+    allow: list[str] = []  #: Commands beyond those allowed by platform.
+    deny: list[str] = []  #: Commands that are never sent.
 
 
 class NodePairing(Section):
     """How nodes are let in."""
 
-    auto_approve_local: bool = True
-    """Let nodes on this machine in without asking; default true."""
-    auto_approve_cidrs: list[str] = []
-    """Networks whose nodes are let in without asking."""
+    auto_approve_local: bool = True  #: Let nodes on this machine in without asking.
+    auto_approve_cidrs: list[str] = []  #: Networks whose nodes are let in without asking.
 
 
 class NodeBrowser(Section):
@@ -130,23 +102,17 @@ class NodeBrowser(Section):
 
     mode: Literal["auto", "manual", "off"] = "auto"
     """Use them without being asked (auto, default), when asked, or never."""
-    node: str | None = None
-    """Node to use."""
+    node: str | None = None  #: Node to use.
 
 
 class GatewayNodes(Section):
     """Devices that connect as nodes."""
 
     commands: NodeCommands = NodeCommands()
-    """Commands that may be sent to nodes."""
-    allow_commands: list[str] = []
-    """Older form of `commands.allow`."""
-    deny_commands: list[str] = []
-    """Older form of `commands.deny`."""
+    allow_commands: list[str] = []  #: Older form of `commands.allow`.
+    deny_commands: list[str] = []  #: Older form of `commands.deny`.
     pairing: NodePairing = NodePairing()
-    """How nodes are let in."""
     browser: NodeBrowser = NodeBrowser()
-    """Browsers on nodes."""
 
     def allowed(self) -> list[str]:
         """Commands allowed by either spelling."""
@@ -160,41 +126,27 @@ class GatewayNodes(Section):
 class ControlUi(Section):
     """The page in the browser."""
 
-    enabled: bool = True
-    """Serve it; default true."""
-    base_path: str | None = None
-    """Path it is served at."""
-    allowed_origins: list[str] = []
-    """Web origins that may connect besides the gateway's own."""
+    enabled: bool = True  #: Serve it.
+    base_path: str | None = None  #: Path it is served at.
+    allowed_origins: list[str] = []  #: Web origins that may connect besides the gateway's own.
 
 
 class Gateway(Section):
     """The server other programs and devices connect to."""
 
-    mode: Literal["local", "remote"] = "local"
-    """Run it here (default), or use one elsewhere."""
-    port: Port = 18789
-    """Port for WebSocket and HTTP; default 18789."""
+    mode: Literal["local", "remote"] = "local"  #: Run it here (default), or use one elsewhere.
+    port: Port = 18789  #: Port for WebSocket and HTTP.
     bind: Literal["loopback", "lan", "tailnet", "auto", "custom"] = "loopback"
     """Who can reach it: this machine (default), the network, the tailnet, or custom."""
-    custom_bind_host: str | None = None
-    """Address to listen on for bind custom."""
+    custom_bind_host: str | None = None  #: Address to listen on for bind custom.
     auth: GatewayAuth = GatewayAuth()
-    """Who may connect."""
     tls: GatewayTls = GatewayTls()
-    """Encryption of connections."""
-    trusted_proxies: list[str] = []
-    """Addresses of proxies whose forwarded addresses are believed."""
-    remote: GatewayRemote = GatewayRemote()
-    """The gateway of mode remote."""
+    trusted_proxies: list[str] = []  #: Addresses of proxies whose forwarded addresses are believed.
+    remote: GatewayRemote = GatewayRemote()  #: The gateway of mode remote.
     reload: GatewayReload = GatewayReload()
-    """What happens when the configuration file changes."""
     tools: GatewayTools = GatewayTools()
-    """Tools that may be called over HTTP."""
     nodes: GatewayNodes = GatewayNodes()
-    """Devices that connect as nodes."""
     control_ui: ControlUi = ControlUi()
-    """The page in the browser."""
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:

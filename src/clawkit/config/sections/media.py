@@ -14,40 +14,23 @@ Capability = Literal["image", "audio", "video"]
 class MediaModel(Section):
     """One way to understand media: a provider's model, or a program."""
 
-    type: Literal["provider", "cli"] = "provider"
-    """A provider's model (default), or a program."""
-    provider: str | None = None
-    """Provider id, such as `openai`."""
-    model: str | None = None
-    """Model id; unset uses the provider's usual one."""
-    profile: str | None = None
-    """Auth profile to use."""
-    preferred_profile: str | None = None
-    """Auth profile to try first."""
-    command: str | None = None
-    """Program to run for type `cli`."""
-    args: list[str] = []
-    """Arguments; {{MediaPath}}, {{Prompt}} and {{MaxChars}} are filled in."""
-    capabilities: list[Capability] | None = None
-    """What it understands; unset uses what the provider can."""
-    prompt: str | None = None
-    """What to ask about the media."""
-    max_chars: Positive | None = None
-    """Most characters of the answer."""
-    max_bytes: Positive | None = None
-    """Largest file it is given, in bytes."""
-    timeout_seconds: Positive | None = None
-    """Seconds until it fails."""
-    language: str | None = None
-    """Language spoken in the media, such as `de`."""
-    base_url: str | None = None
-    """Address of the provider's API."""
-    headers: Headers = {}
-    """Extra headers; values may be secret references."""
-    provider_options: dict[str, Any] = {}
-    """Options handed to the provider as is."""
-    request: Request | None = None
-    """Transport settings of the requests."""
+    type: Literal["provider", "cli"] = "provider"  #: A provider's model (default), or a program.
+    provider: str | None = None  #: Provider id, such as `openai`.
+    model: str | None = None  #: Model id; unset uses the provider's usual one.
+    profile: str | None = None  #: Auth profile to use.
+    preferred_profile: str | None = None  #: Auth profile to try first.
+    command: str | None = None  #: Program to run for type `cli`.
+    args: list[str] = []  #: Arguments; {{MediaPath}}, {{Prompt}} and {{MaxChars}} are filled in.
+    capabilities: list[Capability] | None = None  #: What it understands; unset asks the provider.
+    prompt: str | None = None  #: What to ask about the media.
+    max_chars: Positive | None = None  #: Most characters of the answer.
+    max_bytes: Positive | None = None  #: Largest file it is given, in bytes.
+    timeout_seconds: Positive | None = None  #: Seconds until it fails.
+    language: str | None = None  #: Language spoken in the media, such as `de`.
+    base_url: str | None = None  #: Address of the provider's API.
+    headers: Headers = {}  #: Extra headers; values may be secret references.
+    provider_options: dict[str, Any] = {}  #: Options handed to the provider as is.
+    request: Request | None = None  #: Transport settings of the requests.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -61,73 +44,49 @@ class MediaModel(Section):
 class MediaAttachments(Section):
     """Which files of a message are looked at."""
 
-    mode: Literal["first", "all"] = "first"
-    """The first one (default), or all."""
-    max_attachments: Positive = 1
-    """Most files for mode `all`; default 1."""
-    prefer: Literal["first", "last", "path", "url"] | None = None
-    """Which file counts as the first."""
+    mode: Literal["first", "all"] = "first"  #: The first one (default), or all.
+    max_attachments: Positive = 1  #: Most files for mode `all`.
+    prefer: Literal["first", "last", "path", "url"] | None = None  #: Which file comes first.
 
 
 class Understanding(Section):
     """How one kind of media is understood when it arrives."""
 
-    enabled: bool | None = None
-    """Turn it on or off; unset means on when a model can do it."""
-    models: list[MediaModel] = []
-    """Ways to do it, tried in this order."""
-    preferred_model: str | None = None
-    """Entry of the shared `models` list to try first."""
+    enabled: bool | None = None  #: Turn it on or off; unset means on when a model can do it.
+    models: list[MediaModel] = []  #: Ways to do it, tried in this order.
+    preferred_model: str | None = None  #: Entry of the shared `models` list to try first.
     max_bytes: Positive | None = None
     """Largest file, in bytes; unset is 10 MB for images, 20 for audio, 50 for video."""
     max_chars: Positive | None = None
     """Most characters of the answer; unset is 500 for images and video, none for audio."""
-    timeout_seconds: Positive | None = None
-    """Seconds until it fails; unset is 60, for video 120."""
-    prompt: str | None = None
-    """What to ask about the media."""
-    language: str | None = None
-    """Language spoken in the media, such as `de`."""
-    scope: Scope = Scope()
-    """Conversations in which it is done."""
+    timeout_seconds: Positive | None = None  #: Seconds until it fails; unset is 60, for video 120.
+    prompt: str | None = None  #: What to ask about the media.
+    language: str | None = None  #: Language spoken in the media, such as `de`.
+    scope: Scope = Scope()  #: Conversations in which it is done.
     attachments: MediaAttachments = MediaAttachments()
-    """Which files of a message are looked at."""
-    echo_transcript: bool = False
-    """Send the transcript back to the conversation; default false."""
-    echo_format: str | None = None
-    """Form of the transcript sent back."""
-    base_url: str | None = None
-    """Address of the provider's API."""
-    headers: Headers = {}
-    """Extra headers; values may be secret references."""
-    provider_options: dict[str, Any] = {}
-    """Options handed to the provider as is."""
-    request: Request | None = None
-    """Transport settings of the requests."""
+    echo_transcript: bool = False  #: Send the transcript back to the conversation.
+    echo_format: str | None = None  #: Form of the transcript sent back.
+    base_url: str | None = None  #: Address of the provider's API.
+    headers: Headers = {}  #: Extra headers; values may be secret references.
+    provider_options: dict[str, Any] = {}  #: Options handed to the provider as is.
+    request: Request | None = None  #: Transport settings of the requests.
 
 
 class AsyncCompletion(Section):
     """What happens when generated media is ready."""
 
-    direct_send: bool = False
-    """Accepted from older files; finished media always goes through the agent."""
+    direct_send: bool = False  #: Ignored: finished media always goes through the agent.
 
 
 class Media(Section):
     """Understanding media that arrives."""
 
-    concurrency: Positive = 2
-    """Files looked at in parallel; default 2."""
-    models: list[MediaModel] = []
-    """Ways to understand media, shared by all kinds."""
-    image: Understanding = Understanding()
-    """Understanding images."""
-    audio: Understanding = Understanding()
-    """Understanding sound."""
-    video: Understanding = Understanding()
-    """Understanding video."""
+    concurrency: Positive = 2  #: Files looked at in parallel.
+    models: list[MediaModel] = []  #: Ways to understand media, shared by all kinds.
+    image: Understanding = Understanding()  #: Understanding images.
+    audio: Understanding = Understanding()  #: Understanding sound.
+    video: Understanding = Understanding()  #: Understanding video.
     async_completion: AsyncCompletion = AsyncCompletion()
-    """What happens when generated media is ready."""
 
 
 class TtsProvider(Section, forbid_unknown_fields=False):
@@ -135,28 +94,19 @@ class TtsProvider(Section, forbid_unknown_fields=False):
 
     OPEN: ClassVar[bool] = True
 
-    api_key: SecretInput | None = None
-    """Key of the service."""
+    api_key: SecretInput | None = None  #: Key of the service.
 
 
 class Tts(Section):
     """Speech output."""
 
-    enabled: bool | None = None
-    """Turn speech output on or off."""
+    enabled: bool | None = None  #: Turn speech output on or off.
     auto: Literal["off", "always", "inbound", "tagged"] = "off"
     """Speak replies never (default), always, to voice messages, or when tagged."""
-    mode: Literal["final", "all"] = "final"
-    """Speak the final reply (default), or every part."""
-    provider: str | None = None
-    """Speech service, such as `openai` or `elevenlabs`."""
-    providers: dict[str, TtsProvider] = {}
-    """Settings of speech services, by name."""
-    max_text_length: Positive = 4096
-    """Longest text that is spoken, in characters; default 4096."""
-    timeout_ms: Annotated[int, Meta(ge=1000, le=120_000)] = 30_000
-    """Milliseconds until it fails; default 30000."""
-    summary_model: str | None = None
-    """Model that shortens long replies before they are spoken."""
-    prefs_path: str | None = None
-    """File in which people's choices are kept."""
+    mode: Literal["final", "all"] = "final"  #: Speak the final reply (default), or every part.
+    provider: str | None = None  #: Speech service, such as `openai` or `elevenlabs`.
+    providers: dict[str, TtsProvider] = {}  #: Settings of speech services, by name.
+    max_text_length: Positive = 4096  #: Longest text that is spoken, in characters.
+    timeout_ms: Annotated[int, Meta(ge=1000, le=120_000)] = 30_000  #: Milliseconds until it fails.
+    summary_model: str | None = None  #: Model that shortens long replies before they are spoken.
+    prefs_path: str | None = None  #: File in which people's choices are kept.

@@ -12,48 +12,37 @@ from clawkit.config.sections.shared import Headers
 class MemoryBatch(Section):
     """Sending many texts in one request."""
 
-    enabled: bool = False
-    """Use the provider's batch requests; default false."""
+    enabled: bool = False  #: Use the provider's batch requests.
 
 
 class MemoryRemote(Section):
     """The embedding service."""
 
-    base_url: str | None = None
-    """Address of the service."""
-    api_key: SecretInput | None = None
-    """Key of the service."""
-    headers: Headers = {}
-    """Extra headers; values may be secret references."""
+    base_url: str | None = None  #: Address of the service.
+    api_key: SecretInput | None = None  #: Key of the service.
+    headers: Headers = {}  #: Extra headers; values may be secret references.
     batch: MemoryBatch = MemoryBatch()
-    """Sending many texts in one request."""
 
 
 class MemoryLocal(Section):
     """An embedding model on this machine."""
 
-    model_path: str | None = None
-    """File of the model."""
+    model_path: str | None = None  #: File of the model.
 
 
 class MemoryPath(Section):
     """A further place with notes."""
 
-    path: str
-    """Directory or file."""
-    pattern: str | None = None
-    """Which files in it, such as `**/*.md`."""
+    path: str  #: Directory or file.
+    pattern: str | None = None  #: Which files in it, such as `**/*.md`.
 
 
 class Multimodal(Section):
     """Remembering images and sound."""
 
-    enabled: bool = False
-    """Index media files too; default false."""
-    modalities: list[Literal["image", "audio"]] = []
-    """Kinds of media to index."""
-    max_file_bytes: Positive = 10_485_760
-    """Largest file to index, in bytes; default 10485760."""
+    enabled: bool = False  #: Index media files too.
+    modalities: list[Literal["image", "audio"]] = []  #: Kinds of media to index.
+    max_file_bytes: Positive = 10_485_760  #: Largest file to index, in bytes.
 
 
 class MemoryFts(Section):
@@ -66,81 +55,58 @@ class MemoryFts(Section):
 class MemoryVector(Section):
     """The vector index."""
 
-    enabled: bool = True
-    """Use the SQLite vector extension if found; default true."""
-    extension_path: str | None = None
-    """File of the extension."""
+    enabled: bool = True  #: Use the SQLite vector extension if found.
+    extension_path: str | None = None  #: File of the extension.
 
 
 class MemoryStore(Section):
     """How the index is stored."""
 
     fts: MemoryFts = MemoryFts()
-    """The keyword index."""
     vector: MemoryVector = MemoryVector()
-    """The vector index."""
 
 
 class MemoryQuery(Section):
     """Defaults of a search."""
 
-    max_results: Positive = 6
-    """Results of a search; default 6."""
-    min_score: Annotated[float, Meta(ge=0, le=1)] = 0.35
-    """Lowest score of a result, 0 to 1; default 0.35."""
+    max_results: Positive = 6  #: Results of a search.
+    min_score: Annotated[float, Meta(ge=0, le=1)] = 0.35  #: Lowest score of a result, 0 to 1.
 
 
 class MemoryCache(Section):
     """Embeddings that are kept."""
 
-    enabled: bool = True
-    """Keep embeddings of unchanged text; default true."""
+    enabled: bool = True  #: Keep embeddings of unchanged text.
 
 
 class MemoryExperimental(Section):
     """Parts of memory that may still change."""
 
-    session_memory: bool = False
-    """Index past conversations too; default false."""
+    session_memory: bool = False  #: Index past conversations too.
 
 
 class MemorySearch(Section):
     """The memory tools and their index."""
 
-    enabled: bool = True
-    """Offer the memory tools; default true."""
+    enabled: bool = True  #: Offer the memory tools.
     provider: str | None = None
     """Embedding service: `auto`, `none` for keywords only, or a name such as `openai`."""
-    model: str | None = None
-    """Embedding model."""
-    fallback: str = "none"
-    """Service to use when the first fails; default `none`."""
+    model: str | None = None  #: Embedding model.
+    fallback: str = "none"  #: Service to use when the first fails; default `none`.
     remote: MemoryRemote = MemoryRemote()
-    """The embedding service."""
     local: MemoryLocal = MemoryLocal()
-    """An embedding model on this machine."""
-    input_type: str | None = None
-    """Input type told to the service."""
-    query_input_type: str | None = None
-    """Input type told to the service for questions."""
-    document_input_type: str | None = None
-    """Input type told to the service for notes."""
-    output_dimensionality: Positive | None = None
-    """Length of the vectors."""
+    input_type: str | None = None  #: Input type sent to the service.
+    query_input_type: str | None = None  #: Input type for queries.
+    document_input_type: str | None = None  #: Input type for notes.
+    output_dimensionality: Positive | None = None  #: Length of the vectors.
     sources: list[Literal["memory", "sessions"]] | None = None
     """What is searched: notes (`memory`, the default) and past `sessions`."""
-    extra_paths: list[str | MemoryPath] = []
-    """Further places with notes; an agent's are added to the general ones."""
+    extra_paths: list[str | MemoryPath] = []  #: More places with notes; agents add theirs.
     multimodal: Multimodal = Multimodal()
-    """Remembering images and sound."""
     store: MemoryStore = MemoryStore()
-    """How the index is stored."""
     query: MemoryQuery = MemoryQuery()
-    """Defaults of a search."""
     cache: MemoryCache = MemoryCache()
-    """Embeddings that are kept."""
-    experimental: MemoryExperimental = MemoryExperimental()
-    """Parts that may still change."""
+    experimental: MemoryExperimental = MemoryExperimental()  #: Parts that may still change.
 
     def merged(self, override: "Override[Self] | None") -> Self:
         result = super().merged(override)
@@ -154,11 +120,9 @@ class Memory(Section):
     citations: Literal["auto", "on", "off"] = "auto"
     """Name the source of what was remembered; auto (default) does in direct chats."""
     search: MemorySearch = MemorySearch()
-    """The memory tools and their index."""
 
 
 class AgentMemory(Section):
     """Memory of one agent."""
 
     search: Override[MemorySearch] | None = None
-    """The memory tools and their index."""

@@ -14,62 +14,44 @@ if TYPE_CHECKING:
 class GroupChat(Section):
     """Behaviour in groups."""
 
-    mention_patterns: list[str] = []
-    """Patterns that count as addressing the agent."""
-    history_limit: Count | None = None
-    """Earlier messages of the group shown to the agent."""
+    mention_patterns: list[str] = []  #: Patterns that count as addressing the agent.
+    history_limit: Count | None = None  #: Earlier messages of the group shown to the agent.
 
 
 class Messages(Section):
     """How messages are received and sent."""
 
-    response_prefix: str | None = None
-    """Text in front of every reply."""
-    ack_reaction: str | None = None
-    """Reaction that shows a message was seen."""
+    response_prefix: str | None = None  #: Text in front of every reply.
+    ack_reaction: str | None = None  #: Reaction that shows a message was seen.
     group_chat: GroupChat = GroupChat()
-    """Behaviour in groups."""
-    tts: "Override[Tts] | None" = None
-    """Changes to `tts`, in the older place."""
+    tts: "Override[Tts] | None" = None  #: Changes to `tts`, in the older place.
 
 
 class Peer(Section):
     """One person or group."""
 
-    kind: Literal["direct", "dm", "group", "channel"]
-    """What it is."""
-    id: str | int
-    """Its id on the channel."""
+    kind: Literal["direct", "dm", "group", "channel"]  #: What it is.
+    id: str | int  #: Its id on the channel.
 
 
 class BindingMatch(Section):
     """Which messages a binding is about; everything given must fit."""
 
-    channel: Name
-    """Channel id."""
-    account_id: str | None = None
-    """Account that received it; `*` is any."""
-    peer: Peer | None = None
-    """Person or group it came from."""
-    guild_id: str | None = None
-    """Discord server it came from."""
-    team_id: str | None = None
-    """Slack or Teams team it came from."""
-    roles: list[str] = []
-    """Roles of the sender, one of which must fit."""
+    channel: Name  #: Channel id.
+    account_id: str | None = None  #: Account that received it; `*` is any.
+    peer: Peer | None = None  #: Person or group it came from.
+    guild_id: str | None = None  #: Discord server it came from.
+    team_id: str | None = None  #: Slack or Teams team it came from.
+    roles: list[str] = []  #: Roles of the sender, one of which must fit.
 
 
 class Binding(Section):
     """Which agent answers which messages."""
 
-    agent_id: Name
-    """Agent that answers."""
-    match: BindingMatch
-    """Messages it is about."""
-    type: Literal["route", "acp"] = "route"
-    """What the binding is for; clawkit acts on route (default) only."""
-    comment: str | None = None
-    """A note for people."""
+    agent_id: Name  #: Agent that answers.
+    match: BindingMatch  #: Messages it is about.
+    type: Literal["route", "acp"] = "route"  #: Kind of binding; only route has an effect.
+    comment: str | None = None  #: A note for people.
 
 
 class ChannelGroup(Section, forbid_unknown_fields=False):
@@ -77,16 +59,11 @@ class ChannelGroup(Section, forbid_unknown_fields=False):
 
     OPEN: ClassVar[bool] = True
 
-    enabled: bool | None = None
-    """Answer in this group."""
-    require_mention: bool | None = None
-    """Answer only when addressed."""
-    allow_from: People | None = None
-    """Members who are answered; unset means all."""
-    tools: ToolPolicy | None = None
-    """Tools in this group."""
-    tools_by_sender: Senders = {}
-    """Tools in this group by sender."""
+    enabled: bool | None = None  #: Answer in this group.
+    require_mention: bool | None = None  #: Answer only when addressed.
+    allow_from: People | None = None  #: Members who are answered; unset means all.
+    tools: ToolPolicy | None = None  #: Tools in this group.
+    tools_by_sender: Senders = {}  #: Tools in this group by sender.
 
 
 class ChannelAccount(Section, forbid_unknown_fields=False):
@@ -94,76 +71,58 @@ class ChannelAccount(Section, forbid_unknown_fields=False):
 
     OPEN: ClassVar[bool] = True
 
-    enabled: bool | None = None
-    """Turn it on or off."""
+    enabled: bool | None = None  #: Turn it on or off.
     dm_policy: Literal["pairing", "allowlist", "open", "disabled"] | None = None
-    """Who may write directly: after pairing, those in allowFrom, anyone, or nobody."""
-    allow_from: People | None = None
-    """Senders who may write directly."""
+    """Who may write directly: after pairing, those in allowFrom, anyone, or no one."""
+    allow_from: People | None = None  #: Senders who may write directly.
     group_policy: Literal["open", "allowlist", "disabled"] | None = None
     """Whether groups are answered: all, those allowed, or none."""
-    group_allow_from: People | None = None
-    """Senders who are answered in groups."""
-    actions: dict[str, bool] = {}
-    """Actions of the `message` tool; false turns one off."""
-    groups: dict[str, ChannelGroup] = {}
-    """Settings by group id, `*` for all others."""
+    group_allow_from: People | None = None  #: Senders who are answered in groups.
+    actions: dict[str, bool] = {}  #: Actions of the `message` tool; false turns one off.
+    groups: dict[str, ChannelGroup] = {}  #: Settings by group id, `*` for all others.
 
 
 class Channel(ChannelAccount, forbid_unknown_fields=False):
     """One chat channel. Channels have further settings of their own."""
 
-    accounts: dict[str, ChannelAccount] = {}
-    """Accounts by name; they change the channel's settings."""
+    accounts: dict[str, ChannelAccount] = {}  #: Accounts by name, which override the channel.
 
 
 class Marker(Section):
     """Text that shows where a message came from."""
 
-    enabled: bool = True
-    """Mark messages sent to another conversation; default true."""
-    prefix: str = "[from {channel}] "
-    """Text before the message; {channel} is the origin."""
-    suffix: str = ""
-    """Text after the message."""
+    enabled: bool = True  #: Mark messages sent to another conversation.
+    prefix: str = "[from {channel}] "  #: Text before the message; {channel} is the origin.
+    suffix: str = ""  #: Text after the message.
 
 
 class CrossContext(Section):
     """Sending to conversations other than the one a session belongs to."""
 
-    allow_within_provider: bool = False
-    """Other conversations of the same channel; default false."""
-    allow_across_providers: bool = False
-    """Conversations of other channels; default false."""
+    allow_within_provider: bool = False  #: Other conversations of the same channel.
+    allow_across_providers: bool = False  #: Conversations of other channels.
     marker: Marker = Marker()
-    """Text that shows where a message came from."""
 
 
 class MessageActions(Section):
     """Actions of the `message` tool."""
 
-    allow: list[str] | None = None
-    """Only these actions are offered; unset means all."""
+    allow: list[str] | None = None  #: Only these actions are offered; unset means all.
 
 
 class Broadcast(Section):
     """Sending one message to many places."""
 
-    enabled: bool = True
-    """Offer the `broadcast` action; default true."""
+    enabled: bool = True  #: Offer the `broadcast` action.
 
 
 class MessageTool(Section):
     """The `message` tool."""
 
-    cross_context: CrossContext = CrossContext()
-    """Sending to conversations other than the session's own."""
-    allow_cross_context_send: bool | None = None
-    """Older form of both `crossContext` permissions at once."""
-    actions: MessageActions = MessageActions()
-    """Which actions are offered."""
+    cross_context: CrossContext = CrossContext()  #: Sending to other conversations.
+    allow_cross_context_send: bool | None = None  #: Older form of both `crossContext` settings.
+    actions: MessageActions = MessageActions()  #: Which actions are offered.
     broadcast: Broadcast = Broadcast()
-    """Sending one message to many places."""
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -178,29 +137,21 @@ class MessageTool(Section):
 class ApprovalTarget(Section):
     """One place a question is sent to."""
 
-    channel: Name
-    """Channel id, such as `telegram`."""
-    to: Name
-    """Person or group on that channel."""
-    account_id: str | None = None
-    """Account to send from."""
-    thread_id: str | int | None = None
-    """Thread to send to."""
+    channel: Name  #: Channel id, such as `telegram`.
+    to: Name  #: Person or group on that channel.
+    account_id: str | None = None  #: Account to send from.
+    thread_id: str | int | None = None  #: Thread to send to.
 
 
 class Forwarding(Section):
     """Sending questions to chat channels."""
 
-    enabled: bool = False
-    """Forward questions; default false."""
+    enabled: bool = False  #: Forward questions.
     mode: Literal["session", "targets", "both"] = "session"
     """To the conversation that caused it (default), to `targets`, or to both."""
-    agent_filter: list[str] | None = None
-    """Only questions of these agents; unset means all."""
-    session_filter: list[str] | None = None
-    """Only questions of sessions whose key fits; unset means all."""
-    targets: list[ApprovalTarget] = []
-    """Places for mode `targets` and `both`."""
+    agent_filter: list[str] | None = None  #: Only questions of these agents; unset means all.
+    session_filter: list[str] | None = None  #: Only of sessions with a matching key; unset is all.
+    targets: list[ApprovalTarget] = []  #: Places for mode `targets` and `both`.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:

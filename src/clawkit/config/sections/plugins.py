@@ -14,111 +14,77 @@ class PluginHooks(Section, forbid_unknown_fields=False):
 
     OPEN: ClassVar[bool] = True
 
-    timeout_ms: Annotated[int, Meta(ge=1, le=600_000)] = 15_000
-    """Milliseconds until a hook counts as failed; default 15000."""
+    timeout_ms: Annotated[int, Meta(ge=1, le=600_000)] = 15_000  #: Timeout of a hook in ms.
 
 
 class PluginLlm(Section):
     """What a plugin may do with models."""
 
-    allow_model_override: bool = False
-    """Let it choose the model; default false."""
-    allowed_completion_models: list[str] | None = None
-    """Models it may choose; unset means all."""
-    allowed_models: list[str] | None = None
-    """Models it may override with, `*` for any; unset means all."""
-    allow_auth_profile_override: bool = False
-    """Let it choose the credential; default false."""
-    allow_agent_id_override: bool = False
-    """Let it ask on behalf of another agent; default false."""
+    allow_model_override: bool = False  #: Let it choose the model.
+    allowed_completion_models: list[str] | None = None  #: Models it may choose; unset means all.
+    allowed_models: list[str] | None = None  #: Models it may switch to, `*` for any; unset is all.
+    allow_auth_profile_override: bool = False  #: Let it choose the credential.
+    allow_agent_id_override: bool = False  #: Let it ask on behalf of another agent.
 
 
 class PluginSubagent(Section):
     """Which models the sub-agents of a plugin may use."""
 
-    allow_model_override: bool = False
-    """Let it choose the model of a sub-agent; default false."""
-    allowed_models: list[str] | None = None
-    """Models it may choose, `*` for any; unset means all."""
+    allow_model_override: bool = False  #: Let it choose the model of a sub-agent.
+    allowed_models: list[str] | None = None  #: Models it may choose, `*` for any; unset means all.
 
 
 class PluginEntry(Section):
     """One plugin."""
 
-    enabled: bool | None = None
-    """Load it or not; unset follows the plugin's own default."""
-    config: dict[str, Any] = {}
-    """Its own settings, checked against the plugin's schema."""
-    hooks: PluginHooks = PluginHooks()
-    """What its hooks may do."""
-    llm: PluginLlm = PluginLlm()
-    """What it may do with models."""
-    subagent: PluginSubagent = PluginSubagent()
-    """Which models its sub-agents may use."""
+    enabled: bool | None = None  #: Load it or not; unset follows the plugin's own default.
+    config: dict[str, Any] = {}  #: Its own settings, checked against the plugin's schema.
+    hooks: PluginHooks = PluginHooks()  #: What its hooks may do.
+    llm: PluginLlm = PluginLlm()  #: What it may do with models.
+    subagent: PluginSubagent = PluginSubagent()  #: Which models its sub-agents may use.
 
 
 class PluginLoad(Section):
     """Where plugins are found."""
 
-    paths: list[str] = []
-    """Further files and directories with plugins."""
+    paths: list[str] = []  #: Further files and directories with plugins.
 
 
 class Plugins(Section):
     """Plugins and which of them are used."""
 
-    enabled: bool = True
-    """Load plugins at all; default true."""
-    allow: list[str] | None = None
-    """Only these plugins; unset means all."""
-    deny: list[str] = []
-    """Plugins that are never loaded."""
+    enabled: bool = True  #: Load plugins at all.
+    allow: list[str] | None = None  #: Only these plugins; unset means all.
+    deny: list[str] = []  #: Plugins that are never loaded.
     load: PluginLoad = PluginLoad()
-    """Where plugins are found."""
-    slots: dict[str, str] = {}
-    """Role to the plugin that fills it."""
-    entries: dict[str, PluginEntry] = {}
-    """Settings of plugins, by id."""
+    slots: dict[str, str] = {}  #: Role to the plugin that fills it.
+    entries: dict[str, PluginEntry] = {}  #: Settings of plugins, by id.
 
 
 class ToolFilter(Section):
     """Which tools of a server are used."""
 
-    include: list[str] | None = None
-    """Only these tools; unset means all."""
-    exclude: list[str] = []
-    """Tools to leave out."""
+    include: list[str] | None = None  #: Only these tools; unset means all.
+    exclude: list[str] = []  #: Tools to leave out.
 
 
 class McpServer(Section):
     """One MCP server: a program to start, or an address."""
 
-    enabled: bool = True
-    """Use the server; default true."""
-    command: Name | None = None
-    """Program that is the server."""
-    args: list[str] = []
-    """Arguments of the program."""
-    env: dict[str, SecretInput] = {}
-    """Environment variables of the program."""
-    cwd: str | None = None
-    """Working directory of the program."""
-    url: Name | None = None
-    """Address of the server."""
+    enabled: bool = True  #: Use the server.
+    command: Name | None = None  #: Program that is the server.
+    args: list[str] = []  #: Arguments of the program.
+    env: dict[str, SecretInput] = {}  #: Environment variables of the program.
+    cwd: str | None = None  #: Working directory of the program.
+    url: Name | None = None  #: Address of the server.
     transport: Literal["stdio", "sse", "http", "streamable-http"] | None = None
     """How to talk to it; unset follows from command or url."""
-    headers: Headers = {}
-    """Extra headers; values may be secret references."""
-    connection_timeout_ms: Positive | None = None
-    """Milliseconds until connecting fails."""
-    request_timeout_ms: Positive | None = None
-    """Milliseconds until a call fails."""
-    ssl_verify: bool = True
-    """Check the server's certificate; default true."""
-    supports_parallel_tool_calls: bool | None = None
-    """Whether its tools may run at the same time."""
-    tool_filter: ToolFilter = ToolFilter()
-    """Which of its tools are used."""
+    headers: Headers = {}  #: Extra headers; values may be secret references.
+    connection_timeout_ms: Positive | None = None  #: Milliseconds until connecting fails.
+    request_timeout_ms: Positive | None = None  #: Milliseconds until a call fails.
+    ssl_verify: bool = True  #: Check the server's certificate.
+    supports_parallel_tool_calls: bool | None = None  #: Whether its tools may run at the same time.
+    tool_filter: ToolFilter = ToolFilter()  #: Which of its tools are used.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -131,7 +97,5 @@ class McpServer(Section):
 class Mcp(Section):
     """MCP servers whose tools are offered as `<server>__<tool>`."""
 
-    servers: dict[str, McpServer] = {}
-    """MCP servers, by name."""
-    session_idle_ttl_ms: Positive | None = None
-    """Milliseconds until an unused connection is closed."""
+    servers: dict[str, McpServer] = {}  #: MCP servers, by name.
+    session_idle_ttl_ms: Positive | None = None  #: Milliseconds until an idle connection closes.

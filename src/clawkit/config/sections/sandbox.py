@@ -6,15 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from clawkit.config.section import (
-    Conflict,
-    Count,
-    Name,
-    Port,
-    Positive,
-    SecretInput,
-    Section,
-)
+from clawkit.config.section import Conflict, Count, Name, Port, Positive, SecretInput, Section
 
 SandboxMode = Literal["off", "non-main", "all", "auto"]
 Backend = Literal["auto", "bwrap", "landlock", "docker", "podman", "ssh", "openshell", "crabbox"]
@@ -25,65 +17,42 @@ Access = Literal["none", "ro", "rw"]
 class Ulimit(Section):
     """Soft and hard value of a process limit."""
 
-    soft: Count | None = None
-    """Soft limit."""
-    hard: Count | None = None
-    """Hard limit."""
+    soft: Count | None = None  #: Soft limit.
+    hard: Count | None = None  #: Hard limit.
 
 
 class Docker(Section):
     """Containers of the docker and podman backends."""
 
-    image: Name = "clawkit-sandbox:bookworm-slim"
-    """Image to run; clawkit never pulls one by itself."""
-    container_prefix: Name = "clawkit-sbx-"
-    """Start of container names."""
-    workdir: str = "/workspace"
-    """Working directory in the container."""
-    read_only_root: bool = True
-    """Make the root file system read-only; default true."""
+    image: Name = "clawkit-sandbox:bookworm-slim"  #: Image to run; clawkit never pulls it.
+    container_prefix: Name = "clawkit-sbx-"  #: Start of container names.
+    workdir: str = "/workspace"  #: Working directory in the container.
+    read_only_root: bool = True  #: Make the root file system read-only.
     tmpfs: list[str] = msgspec.field(
         default_factory=lambda: ["/tmp", "/var/tmp", "/run"]  # noqa: S108 - inside the container
-    )
-    """Directories kept in memory; default /tmp, /var/tmp and /run."""
-    network: str = "none"
-    """Network of the container; default none."""
-    user: str | None = None
-    """User and group as uid:gid; unset is the workspace's owner."""
+    )  #: Directories kept in memory; default /tmp, /var/tmp and /run.
+    network: str = "none"  #: Network of the container.
+    user: str | None = None  #: User and group as uid:gid; unset is the workspace's owner.
     cap_drop: list[str] = msgspec.field(default_factory=lambda: ["ALL"])
     """Capabilities to drop; default ALL."""
     env: dict[str, str] = msgspec.field(default_factory=lambda: {"LANG": "C.UTF-8"})
     """Environment variables in the container."""
-    setup_command: str | list[str] | None = None
-    """Commands to run once in a new container."""
-    pids_limit: Positive | None = None
-    """Most processes in a container."""
-    memory: str | int | None = None
-    """Most memory, such as `1g`."""
-    memory_swap: str | int | None = None
-    """Most memory and swap together."""
-    cpus: float | None = None
-    """Processor share, such as 1.5."""
-    gpus: str | None = None
-    """Graphics processors, such as `all`."""
-    ulimits: dict[str, str | int | Ulimit] = {}
-    """Process limits by name, as a value or soft and hard."""
-    seccomp_profile: str | None = None
-    """File of a seccomp profile."""
-    apparmor_profile: str | None = None
-    """Name of an AppArmor profile."""
-    dns: list[str] = []
-    """Name servers."""
-    extra_hosts: list[str] = []
-    """Further host names, as name:address."""
-    binds: list[str] = []
-    """Directories to mount, as source:target or source:target:ro."""
-    dangerously_allow_external_bind_sources: bool = False
-    """Allow mounts from outside the workspace; default false."""
+    setup_command: str | list[str] | None = None  #: Commands to run once in a new container.
+    pids_limit: Positive | None = None  #: Most processes in a container.
+    memory: str | int | None = None  #: Most memory, such as `1g`.
+    memory_swap: str | int | None = None  #: Most memory and swap together.
+    cpus: float | None = None  #: Processor share, such as 1.5.
+    gpus: str | None = None  #: Graphics processors, such as `all`.
+    ulimits: dict[str, str | int | Ulimit] = {}  #: Process limits by name: one value, or both.
+    seccomp_profile: str | None = None  #: File of a seccomp profile.
+    apparmor_profile: str | None = None  #: Name of an AppArmor profile.
+    dns: list[str] = []  #: Name servers.
+    extra_hosts: list[str] = []  #: Further host names, as name:address.
+    binds: list[str] = []  #: Directories to mount, as source:target or source:target:ro.
+    dangerously_allow_external_bind_sources: bool = False  #: Allow mounts of outside paths.
     dangerously_allow_reserved_container_targets: bool = False
-    """Allow mounts over /workspace and /agent; default false."""
-    dangerously_allow_container_namespace_join: bool = False
-    """Allow sharing the network of another container; default false."""
+    """Allow mounts over /workspace and /agent."""
+    dangerously_allow_container_namespace_join: bool = False  #: Allow `network: container:<id>`.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -99,28 +68,18 @@ class Docker(Section):
 class Ssh(Section):
     """The ssh backend: commands run on another machine."""
 
-    target: str | None = None
-    """Machine, as user@host or user@host:port."""
-    command: Name = "ssh"
-    """The ssh program; default ssh."""
+    target: str | None = None  #: Machine, as user@host or user@host:port.
+    command: Name = "ssh"  #: The ssh program.
     workspace_root: str = "/tmp/clawkit-sandboxes"  # noqa: S108 - on the other machine
     """Directory for workspaces on that machine."""
-    strict_host_key_checking: bool = True
-    """Refuse unknown host keys; default true."""
-    update_host_keys: bool = True
-    """Learn new keys of known hosts; default true."""
-    identity_file: str | None = None
-    """File of the private key."""
-    identity_data: SecretInput | None = None
-    """The private key itself."""
-    certificate_file: str | None = None
-    """File of the certificate."""
-    certificate_data: SecretInput | None = None
-    """The certificate itself."""
-    known_hosts_file: str | None = None
-    """File of known hosts."""
-    known_hosts_data: SecretInput | None = None
-    """The known hosts themselves."""
+    strict_host_key_checking: bool = True  #: Refuse unknown host keys.
+    update_host_keys: bool = True  #: Learn new keys of known hosts.
+    identity_file: str | None = None  #: File of the private key.
+    identity_data: SecretInput | None = None  #: The private key itself.
+    certificate_file: str | None = None  #: File of the certificate.
+    certificate_data: SecretInput | None = None  #: The certificate itself.
+    known_hosts_file: str | None = None  #: File of known hosts.
+    known_hosts_data: SecretInput | None = None  #: The known hosts themselves.
 
 
 class SandboxBrowser(Section):
@@ -128,54 +87,35 @@ class SandboxBrowser(Section):
 
     ALIASES: ClassVar[dict[str, str]] = {"enableNoVnc": "noVncEnabled"}
 
-    enabled: bool = False
-    """Offer a browser to sandboxed sessions; default false."""
-    image: Name = "clawkit-sandbox-browser:bookworm-slim"
-    """Image to run."""
-    container_prefix: Name = "clawkit-sbx-browser-"
-    """Start of container names."""
-    network: str = "clawkit-sandbox-browser"
-    """Network of the container."""
-    cdp_port: Port = 9222
-    """Port of the DevTools protocol; default 9222."""
-    cdp_source_range: str | None = None
-    """Addresses that may connect to that port, as a CIDR range."""
-    vnc_port: Port = 5900
-    """VNC port; default 5900."""
-    no_vnc_port: Port = 6080
-    """Port of the web view; default 6080."""
-    no_vnc_enabled: bool = True
-    """Offer the web view; default true."""
-    headless: bool = False
-    """Run without a screen; default false."""
-    allow_host_control: bool = False
-    """Let sandboxed sessions drive the host's browser; default false."""
-    allowed_control_urls: list[str] = []
-    """Control addresses sandboxed sessions may use."""
-    auto_start: bool = True
-    """Start it on first use; default true."""
-    auto_start_timeout_ms: Positive = 12_000
-    """Milliseconds to wait for the start; default 12000."""
-    binds: list[str] | None = None
-    """Mounts; unset uses those of `docker`."""
+    enabled: bool = False  #: Offer a browser to sandboxed sessions.
+    image: Name = "clawkit-sandbox-browser:bookworm-slim"  #: Image to run.
+    container_prefix: Name = "clawkit-sbx-browser-"  #: Start of container names.
+    network: str = "clawkit-sandbox-browser"  #: Network of the container.
+    cdp_port: Port = 9222  #: Port of the DevTools protocol.
+    cdp_source_range: str | None = None  #: Addresses that may connect to it, as a CIDR range.
+    vnc_port: Port = 5900  #: VNC port.
+    no_vnc_port: Port = 6080  #: Port of the web view.
+    no_vnc_enabled: bool = True  #: Offer the web view.
+    headless: bool = False  #: Run without a screen.
+    allow_host_control: bool = False  #: Let sandboxed sessions drive the host's browser.
+    allowed_control_urls: list[str] = []  #: Control addresses sandboxed sessions may use.
+    auto_start: bool = True  #: Start it on first use.
+    auto_start_timeout_ms: Positive = 12_000  #: Milliseconds to wait for the start.
+    binds: list[str] | None = None  #: Mounts; unset uses those of `docker`.
 
 
 class Prune(Section):
     """When unused sandboxes are removed."""
 
-    idle_hours: Annotated[float, Meta(ge=0)] = 24
-    """Hours without use; 0 turns it off, default 24."""
-    max_age_days: Annotated[float, Meta(ge=0)] = 7
-    """Days of age; 0 turns it off, default 7."""
+    idle_hours: Annotated[float, Meta(ge=0)] = 24  #: Hours without use; 0 turns it off, default 24.
+    max_age_days: Annotated[float, Meta(ge=0)] = 7  #: Days of age; 0 turns it off, default 7.
 
 
 class Limits(Section):
     """Limits for every process of a command in a local sandbox."""
 
-    memory_mb: Count = 0
-    """Most memory of one process, in megabytes; 0 (default) for no limit."""
-    file_mb: Count = 10_240
-    """Largest file that a command may write, in megabytes; default 10240, 0 for no limit."""
+    memory_mb: Count = 0  #: Most memory of one process, in megabytes; 0 is no limit.
+    file_mb: Count = 10_240  #: Largest file a command may write, in megabytes; 0 is no limit.
 
 
 class Sandbox(Section):
@@ -184,10 +124,8 @@ class Sandbox(Section):
     mode: SandboxMode = "auto"
     """Never, all but the main session, always, or whenever a local backend works (auto,
     default)."""
-    backend: Backend = "auto"
-    """What isolates; auto (default) takes bwrap, then landlock."""
-    network: Network = "none"
-    """Network of commands: none (default), the hosts in allowHosts, or full."""
+    backend: Backend = "auto"  #: What isolates; auto (default) takes bwrap, then landlock.
+    network: Network = "none"  #: Network of commands: none, the hosts in allowHosts, or full.
     allow_hosts: list[str] = []
     """Hosts for network allowlist, as `name`, `*.example.org` or `name:port`; `packages` for those
     of package managers."""
@@ -196,12 +134,9 @@ class Sandbox(Section):
     `10.1.2.3:8080`."""
     hide_paths: list[str] = []
     """Files and directories that commands cannot read, besides the built-in secret paths."""
-    show_paths: list[str] = []
-    """Secret paths that commands may read all the same."""
-    write_paths: list[str] = []
-    """Directories outside the workspace that commands may change."""
-    limits: Limits = Limits()
-    """Limits for every process of a command."""
+    show_paths: list[str] = []  #: Secret paths that commands may read all the same.
+    write_paths: list[str] = []  #: Directories outside the workspace that commands may change.
+    limits: Limits = Limits()  #: Limits for every process of a command.
     scope: Literal["session", "agent", "shared"] = "session"
     """One sandbox for each session (default), for each agent, or one for all."""
     workspace_access: Access | None = None
@@ -211,13 +146,9 @@ class Sandbox(Section):
     session_tools_visibility: Literal["spawned", "all"] = "spawned"
     """Sessions a sandboxed one may see: spawned ones only (default), or all."""
     docker: Docker = Docker()
-    """Containers of the docker and podman backends."""
-    ssh: Ssh = Ssh()
-    """The ssh backend."""
-    browser: SandboxBrowser = SandboxBrowser()
-    """A browser in a container."""
+    ssh: Ssh = Ssh()  #: The ssh backend.
+    browser: SandboxBrowser = SandboxBrowser()  #: A browser in a container.
     prune: Prune = Prune()
-    """When unused sandboxes are removed."""
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:

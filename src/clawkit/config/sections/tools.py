@@ -24,10 +24,8 @@ class ToolPolicy(Section):
 
     allow: list[str] | None = None
     """Only these tools stay. Empty restricts nothing; nor unset, but for sandbox and sub-agent."""
-    also_allow: list[str] | None = None
-    """Tools to add to the profile or the defaults; not together with `allow`."""
-    deny: list[str] | None = None
-    """Tools to remove; wins over every allow."""
+    also_allow: list[str] | None = None  #: Tools to add to profile or defaults; not with `allow`.
+    deny: list[str] | None = None  #: Tools to remove; wins over every allow.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -42,15 +40,13 @@ class ToolPolicy(Section):
 class ProviderPolicy(ToolPolicy):
     """Allow and deny lists on top of a profile."""
 
-    profile: Profile | None = None
-    """Set of tools to start from; unset and `full` mean all of them."""
+    profile: Profile | None = None  #: Set of tools to start from; unset and `full` are all.
 
 
 class ToolScope(Section):
     """Holder of a tool policy for one kind of session."""
 
-    tools: ToolPolicy = ToolPolicy()
-    """Allow and deny lists for these sessions."""
+    tools: ToolPolicy = ToolPolicy()  #: Allow and deny lists for these sessions.
 
 
 Senders = dict[str, ToolPolicy]
@@ -60,57 +56,41 @@ Senders = dict[str, ToolPolicy]
 class Rule(Section):
     """One rule over the arguments of a call."""
 
-    tool: Name
-    """Tool the rule is about: a name, `group:` name or `*` pattern."""
-    effect: Effect
-    """What happens on a match: refuse, ask a person, or go ahead."""
-    action: Name | None = None
-    """Only calls with this `action`, for tools that have actions."""
-    params: dict[str, str] = {}
-    """Parameter name to a `*` pattern or `/regex/`; all of them must match."""
-    reason: str | None = None
-    """Shown to the person and the model on a match."""
+    tool: Name  #: Tool the rule is about: a name, `group:` name or `*` pattern.
+    effect: Effect  #: What happens on a match: refuse, ask a person, or go ahead.
+    action: Name | None = None  #: Only calls with this `action`, for tools that have actions.
+    params: dict[str, str] = {}  #: Parameter to a `*` pattern or `/regex/`; all must match.
+    reason: str | None = None  #: Shown to the person and the model on a match.
 
 
 class LspServer(Section):
     """A language server beyond those clawkit knows."""
 
-    command: list[str]
-    """Program and arguments that start the server."""
-    files: list[str]
-    """Patterns of the files it is for, such as `*.zig`."""
-    root_markers: list[str] = []
-    """File names that mark a project root, such as `build.zig`."""
+    command: list[str]  #: Program and arguments that start the server.
+    files: list[str]  #: Patterns of the files it is for, such as `*.zig`.
+    root_markers: list[str] = []  #: File names that mark a project root, such as `build.zig`.
 
 
 class Lsp(Section):
     """Problems reported by language servers after a file was changed."""
 
-    enabled: bool = True
-    """Report new problems after an edit; default true."""
-    timeout_ms: Positive = 2_000
-    """Longest time a result waits for problems, in milliseconds; default 2000."""
-    servers: dict[str, LspServer] = {}
-    """Further language servers, by name."""
+    enabled: bool = True  #: Report new problems after an edit.
+    timeout_ms: Positive = 2_000  #: Longest time a result waits for problems, in milliseconds.
+    servers: dict[str, LspServer] = {}  #: Further language servers, by name.
 
 
 class Fs(Section):
     """What the file tools may reach."""
 
-    workspace_only: bool = True
-    """Keep the file tools inside the workspace; default true."""
-    read_roots: list[str] = []
-    """Directories outside the workspace that may be read."""
-    write_roots: list[str] = []
-    """Directories outside the workspace that may be read and written."""
+    workspace_only: bool = True  #: Keep the file tools inside the workspace.
+    read_roots: list[str] = []  #: Directories outside the workspace that may be read.
+    write_roots: list[str] = []  #: Directories outside the workspace that may be read and written.
     protected: Literal["ask", "deny"] = "ask"
     """Writing protected files such as .git/hooks: ask a person (default) or refuse."""
     hard_links: Literal["refuse", "allow"] = "refuse"
     """Files with several names, which may lie outside: refuse (default) or allow."""
-    lsp: Lsp = Lsp()
-    """Problems reported by language servers after a change."""
-    ripgrep: str | None = None
-    """Path of the ripgrep program; unset looks on PATH, then in the package."""
+    lsp: Lsp = Lsp()  #: Problems reported by language servers after a change.
+    ripgrep: str | None = None  #: Path of ripgrep; unset looks on PATH, then in the package.
 
 
 Host = Literal["auto", "sandbox", "gateway", "node"]
@@ -135,8 +115,7 @@ class ApplyPatch(Section):
 
     enabled: bool | None = None
     """Turn the tool on or off; unset offers it to OpenAI models and those in allowModels."""
-    workspace_only: bool = True
-    """Keep patches inside the workspace; default true."""
+    workspace_only: bool = True  #: Keep patches inside the workspace.
     allow_models: list[str] = []
     """Models that get the tool, as `model` or `provider/model`; with enabled true, only these."""
 
@@ -144,29 +123,21 @@ class ApplyPatch(Section):
 class SafeBinProfile(Section):
     """Which arguments of a program are harmless; anything else needs approval."""
 
-    min_positional: Count | None = None
-    """Fewest arguments that are not flags; default 0."""
-    max_positional: Count | None = None
-    """Most arguments that are not flags; unset means no limit."""
-    allowed_flags: list[str] = []
-    """Flags without a value that are allowed."""
-    allowed_value_flags: list[str] = []
-    """Flags with a value that are allowed."""
-    denied_flags: list[str] = []
-    """Flags that are never allowed."""
+    min_positional: Count | None = None  #: Fewest arguments that are not flags; default 0.
+    max_positional: Count | None = None  #: Most arguments that are not flags; unset means no limit.
+    allowed_flags: list[str] = []  #: Flags without a value that are allowed.
+    allowed_value_flags: list[str] = []  #: Flags with a value that are allowed.
+    denied_flags: list[str] = []  #: Flags that are never allowed.
 
 
 class Reviewer(Section):
     """The model that looks at commands before a person does, in mode `auto`."""
 
-    model: ModelInput | None = None
-    """Model to ask; unset uses the agent's own."""
+    model: ModelInput | None = None  #: Model to ask; unset uses the agent's own.
     thinking: Literal["minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     """How long the model may think."""
-    fast_mode: bool | None = None
-    """Use the provider's faster variant."""
-    timeout_ms: Positive = 30_000
-    """Longest wait for a review, in milliseconds; default 30000."""
+    fast_mode: bool | None = None  #: Use the provider's faster variant.
+    timeout_ms: Positive = 30_000  #: Longest wait for a review, in milliseconds.
 
 
 class Exec(Section):
@@ -174,32 +145,23 @@ class Exec(Section):
 
     ALIASES: ClassVar[dict[str, str]] = {"timeoutSeconds": "timeoutSec"}
 
-    host: Host = "auto"
-    """Where commands run; auto (default) is the sandbox if there is one, else the gateway."""
-    mode: Mode | None = None
-    """One word for security and ask: deny, allowlist, ask, auto or full."""
+    host: Host = "auto"  #: Where commands run; auto is the sandbox, else the gateway.
+    mode: Mode | None = None  #: One word for security and ask: deny, allowlist, ask, auto or full.
     security: Security | None = None
     """No commands, allowed ones, or all; unset means allowlist outside the sandbox."""
-    ask: Ask | None = None
-    """When a person is asked; unset means on-miss outside the sandbox."""
-    node: str | None = None
-    """Node that runs commands when host is `node`."""
-    path_prepend: list[str] = []
-    """Directories to put in front of PATH."""
-    login_path: bool = True
-    """Ask the login shell once for PATH; default true."""
+    ask: Ask | None = None  #: When a person is asked; unset means on-miss outside the sandbox.
+    node: str | None = None  #: Node that runs commands when host is `node`.
+    path_prepend: list[str] = []  #: Directories to put in front of PATH.
+    login_path: bool = True  #: Ask the login shell once for PATH.
     inherit_env: list[str] = []
     """Variables that commands get beside the known harmless ones, even if they hold credentials;
     default none."""
     safe_bins: list[str] = msgspec.field(default_factory=lambda: list(SAFE_BINS))
     """Programs that need no approval with harmless arguments; default jq, grep, cut, sort, uniq,
     head, tail, tr, wc."""
-    safe_bin_trusted_dirs: list[str] = []
-    """Directories safe programs may come from besides /bin and /usr/bin."""
-    safe_bin_profiles: dict[str, SafeBinProfile] = {}
-    """Harmless arguments of further safe programs, by name."""
-    strict_inline_eval: bool = False
-    """Always ask for code given on the command line, such as `python -c`."""
+    safe_bin_trusted_dirs: list[str] = []  #: Directories of safe programs besides /bin, /usr/bin.
+    safe_bin_profiles: dict[str, SafeBinProfile] = {}  #: Harmless arguments of other programs.
+    strict_inline_eval: bool = False  #: Always ask for inline code, such as `python -c`.
     unconfined: Literal["ask", "allow"] = "ask"
     """Commands that an allowlist entry matches, where the kernel cannot confine them: ask
     (default), or allow."""
@@ -207,28 +169,17 @@ class Exec(Section):
     """Writing files with `>`: ask (default), or allow inside the workspace."""
     grant_expiry_days: Annotated[int, Meta(ge=1, le=3650)] | None = None
     """Days until a lasting approval of a scheduled job ends; unset means never."""
-    reviewer: Reviewer = Reviewer()
-    """The reviewing model of mode `auto`."""
-    background_ms: Positive = 10_000
-    """Milliseconds until a running command goes to the background; default 10000."""
-    timeout_sec: Annotated[int, Meta(ge=10)] = 1800
-    """Seconds until a command is ended; at least 10, default 1800."""
-    no_output_timeout_sec: Count = 0
-    """Seconds without output until a command is ended; 0 (default) for never."""
-    cleanup_ms: Positive = 1_800_000
-    """Milliseconds a finished command's output is kept; default 1800000."""
-    max_running: Positive = 64
-    """Most commands running at once; default 64."""
-    max_processes: Annotated[int, Meta(ge=10)] = 1_000
-    """Most processes of one command, which is ended when it has more; default 1000."""
-    approval_running_notice_ms: Count = 10_000
-    """Milliseconds until a note that an approved command still runs; default 10000."""
-    notify_on_exit: bool = True
-    """Tell the session when a background command ends; default true."""
-    notify_on_exit_empty_success: bool = False
-    """Tell it also when the command succeeded without output; default false."""
+    reviewer: Reviewer = Reviewer()  #: The reviewing model of mode `auto`.
+    background_ms: Positive = 10_000  #: Milliseconds until a command goes to the background.
+    timeout_sec: Annotated[int, Meta(ge=10)] = 1800  #: Seconds until a command is stopped.
+    no_output_timeout_sec: Count = 0  #: Seconds without output until it is stopped; 0 is never.
+    cleanup_ms: Positive = 1_800_000  #: Milliseconds a finished command's output is kept.
+    max_running: Positive = 64  #: Most commands running at once.
+    max_processes: Annotated[int, Meta(ge=10)] = 1_000  #: Processes at which a command is stopped.
+    approval_running_notice_ms: Count = 10_000  #: Milliseconds until a still-running notice.
+    notify_on_exit: bool = True  #: Tell the session when a background command exits.
+    notify_on_exit_empty_success: bool = False  #: Also if it succeeded without output.
     apply_patch: ApplyPatch = ApplyPatch()
-    """The `apply_patch` tool."""
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -261,19 +212,15 @@ class Exec(Section):
 class Approvals(Section):
     """Asking a person before something is done."""
 
-    timeout_seconds: Annotated[int, Meta(ge=1, le=86_400)] = 120
-    """Seconds to wait for an answer; default 120."""
-    exec: "Forwarding | None" = None
-    """Forwarding of questions about commands."""
-    plugin: "Forwarding | None" = None
-    """Forwarding of questions asked by plugins."""
+    timeout_seconds: Annotated[int, Meta(ge=1, le=86_400)] = 120  #: Seconds to wait for an answer.
+    exec: "Forwarding | None" = None  #: Forwarding of questions about commands.
+    plugin: "Forwarding | None" = None  #: Forwarding of questions asked by plugins.
 
 
 class Elevated(Section):
     """Running commands outside the sandbox on request of a trusted sender."""
 
-    enabled: bool = True
-    """Offer elevated mode at all; default true."""
+    enabled: bool = True  #: Offer elevated mode at all.
     allow_from: dict[str, People] | None = None
     """Channel to the senders who may use it, `*` for anyone; for an agent it only narrows."""
 
@@ -281,12 +228,9 @@ class Elevated(Section):
 class Detectors(Section):
     """Which kinds of loop are looked for."""
 
-    generic_repeat: bool = True
-    """The same call with the same parameters, over and over; default true."""
-    known_poll_no_progress: bool = True
-    """Polling that keeps returning the same; default true."""
-    ping_pong: bool = True
-    """A few calls in turns without progress; default true."""
+    generic_repeat: bool = True  #: The same call with the same parameters, over and over.
+    known_poll_no_progress: bool = True  #: Polling that keeps returning the same.
+    ping_pong: bool = True  #: A few calls in turns without progress.
 
 
 _THRESHOLDS = {
@@ -302,16 +246,11 @@ class LoopDetection(Section):
     enabled: bool | None = None
     """Turn the guard on; unset only ends a loop that goes on after a compaction, false not even
     that."""
-    history_size: Positive = 30
-    """Calls to look back on; default 30."""
-    warning_threshold: Positive = 10
-    """Repeats after which the model is warned; default 10."""
-    critical_threshold: Positive = 20
-    """Repeats after which the call is blocked; default 20."""
-    global_circuit_breaker_threshold: Positive = 30
-    """Repeats after which no call is made any more; default 30."""
+    history_size: Positive = 30  #: Calls to look back on.
+    warning_threshold: Positive = 10  #: Repeats after which the model is warned.
+    critical_threshold: Positive = 20  #: Repeats after which the call is blocked.
+    global_circuit_breaker_threshold: Positive = 30  #: Repeats after which every call is blocked.
     detectors: Detectors = Detectors()
-    """Which kinds of loop are looked for."""
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -332,10 +271,8 @@ class LoopDetection(Section):
 class AgentToAgent(Section):
     """Messages between agents."""
 
-    enabled: bool = False
-    """Let agents reach sessions of other agents; default false."""
-    allow: list[str] | None = None
-    """Agents that may take part, both sides must match; unset means all."""
+    enabled: bool = False  #: Let agents reach sessions of other agents.
+    allow: list[str] | None = None  #: Agents that may take part, on both sides; unset is all.
 
 
 class SessionTools(Section):
@@ -348,30 +285,23 @@ class SessionTools(Section):
 class Attachments(Section):
     """Files handed to a sub-agent with its task."""
 
-    enabled: bool = False
-    """Allow files with a task; default false."""
-    max_total_bytes: Positive = 5_242_880
-    """Most bytes over all files; default 5242880 (5 MB)."""
-    max_files: Positive = 50
-    """Most files; default 50."""
-    max_file_bytes: Positive = 1_048_576
-    """Most bytes in one file; default 1048576 (1 MB)."""
-    retain_on_session_keep: bool = False
-    """Keep the files when the sub-agent's session is kept; default false."""
+    enabled: bool = False  #: Allow files with a task.
+    max_total_bytes: Positive = 5_242_880  #: Most bytes over all files; default 5242880 (5 MB).
+    max_files: Positive = 50  #: Most files.
+    max_file_bytes: Positive = 1_048_576  #: Most bytes in one file; default 1048576 (1 MB).
+    retain_on_session_keep: bool = False  #: Keep the files when the sub-agent's session is kept.
 
 
 class SessionsSpawn(Section):
     """The `sessions_spawn` tool."""
 
     attachments: Attachments = Attachments()
-    """Files handed to a sub-agent with its task."""
 
 
 class Experimental(Section):
     """Tools that are not on for everyone."""
 
-    plan_tool: bool | None = None
-    """Offer `update_plan`; unset offers it to strict-agentic GPT-5 runs only."""
+    plan_tool: bool | None = None  #: Offer `update_plan`; unset is for strict-agentic GPT-5 only.
 
 
 class ToolSettings(ProviderPolicy):
@@ -392,43 +322,26 @@ class Tools(ToolSettings):
 
     rules: list[Rule] = []
     """Rules over arguments: any matching deny wins, then the first match in this order."""
-    elevated: Elevated = Elevated()
-    """Running commands outside the sandbox."""
-    exec: Exec = Exec()
-    """Running commands."""
-    fs: Fs = Fs()
-    """The file tools."""
+    elevated: Elevated = Elevated()  #: Running commands outside the sandbox.
+    exec: Exec = Exec()  #: Running commands.
+    fs: Fs = Fs()  #: The file tools.
     loop_detection: LoopDetection = LoopDetection()
-    """Guard against calls that repeat without progress."""
     web: "Web | None" = None
-    """Searching and fetching on the web."""
-    media: "Media | None" = None
-    """Understanding images, sound and video."""
+    media: "Media | None" = None  #: Understanding images, sound and video.
     message: "MessageTool | None" = None
-    """The `message` tool."""
     agent_to_agent: AgentToAgent = AgentToAgent()
-    """Messages between agents."""
     sessions: SessionTools = SessionTools()
-    """Which sessions the session tools may see."""
     sessions_spawn: SessionsSpawn = msgspec.field(default=SessionsSpawn(), name="sessions_spawn")
-    """The `sessions_spawn` tool."""
-    subagents: ToolScope = ToolScope()
-    """Tools of sub-agents, on top of what their depth allows."""
+    subagents: ToolScope = ToolScope()  #: Tools of sub-agents, on top of what their depth allows.
     experimental: Experimental = Experimental()
-    """Tools that are not on for everyone."""
-    update_plan: bool | None = None
-    """Offer `update_plan`; newer form of `experimental.planTool`."""
+    update_plan: bool | None = None  #: Offer `update_plan`; newer form of `experimental.planTool`.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
         yield from super().conflicts(raw)
         older = (raw.get("experimental") or {}).get("planTool")
         if older is not None and raw.get("updatePlan") not in (None, older):
-            yield (
-                "updatePlan",
-                "says the opposite of experimental.planTool",
-                "Keep one of the two",
-            )
+            yield "updatePlan", "contradicts experimental.planTool", "Keep one of the two"
 
     def plan_tool(self) -> bool | None:
         """Whether `update_plan` is asked for, by either spelling; None is not said."""
@@ -438,13 +351,8 @@ class Tools(ToolSettings):
 class AgentTools(ToolSettings):
     """Tools of one agent; objects here change the general ones key by key."""
 
-    elevated: Elevated | None = None
-    """Further limits on running commands outside the sandbox."""
-    exec: Override[Exec] | None = None
-    """Running commands."""
-    fs: Override[Fs] | None = None
-    """The file tools."""
+    elevated: Elevated | None = None  #: Further limits on running commands outside the sandbox.
+    exec: Override[Exec] | None = None  #: Running commands.
+    fs: Override[Fs] | None = None  #: The file tools.
     loop_detection: Override[LoopDetection] | None = None
-    """Guard against calls that repeat without progress."""
     message: "Override[MessageTool] | None" = None
-    """The `message` tool."""

@@ -14,79 +14,51 @@ from clawkit.config.sections.shared import Headers, SsrfPolicy
 class WebSearch(Section):
     """The `web_search` tool."""
 
-    enabled: bool = True
-    """Offer the tool; default true."""
-    provider: str | None = None
-    """Search service to use, `brave` for example; unset takes the first usable."""
-    api_key: SecretInput | None = None
-    """Key of the search service; unset reads its variable."""
-    max_results: Annotated[int, Meta(ge=1, le=10)] = 5
-    """Results when a call does not say; 1 to 10, default 5."""
-    timeout_seconds: Positive = 30
-    """Seconds until a search fails; default 30."""
-    cache_ttl_minutes: Annotated[float, Meta(ge=0)] = 15
-    """Minutes an answer is kept; 0 turns it off, default 15."""
+    enabled: bool = True  #: Offer the tool.
+    provider: str | None = None  #: Search service, such as `brave`; unset is the first usable.
+    api_key: SecretInput | None = None  #: Key of the search service; unset reads its variable.
+    max_results: Annotated[int, Meta(ge=1, le=10)] = 5  #: Results unless a call says otherwise.
+    timeout_seconds: Positive = 30  #: Seconds until a search fails.
+    cache_ttl_minutes: Annotated[float, Meta(ge=0)] = 15  #: Minutes to cache answers; 0 is off.
 
 
 class WebFetch(Section):
     """The `web_fetch` tool."""
 
-    enabled: bool = True
-    """Offer the tool; default true."""
-    provider: str | None = None
-    """Service that helps with difficult pages, such as `firecrawl`; unset finds one."""
-    max_chars: Annotated[int, Meta(ge=100)] = 50_000
-    """Characters returned when a call does not say; default 50000."""
-    max_chars_cap: Annotated[int, Meta(ge=100)] = 50_000
-    """Most characters a call may ask for; default 50000."""
+    enabled: bool = True  #: Offer the tool.
+    provider: str | None = None  #: Service for hard pages, such as `firecrawl`; unset finds one.
+    max_chars: Annotated[int, Meta(ge=100)] = 50_000  #: Characters unless a call says otherwise.
+    max_chars_cap: Annotated[int, Meta(ge=100)] = 50_000  #: Most characters a call may ask for.
     max_response_bytes: Annotated[int, Meta(ge=32_000, le=10_000_000)] = 2_000_000
-    """Most bytes read from a server; default 2000000."""
-    timeout_seconds: Positive = 30
-    """Seconds until a fetch fails; default 30."""
-    cache_ttl_minutes: Annotated[float, Meta(ge=0)] = 15
-    """Minutes a page is kept; 0 turns it off, default 15."""
-    max_redirects: Count = 3
-    """Redirects that are followed; default 3."""
-    readability: bool = True
-    """Extract the article of a page instead of all its text; default true."""
-    user_agent: str | None = None
-    """User-Agent header to send."""
-    headers: Headers = {}
-    """Extra headers; reserved names are left out."""
-    use_trusted_env_proxy: bool = False
-    """Go through the proxy of HTTP_PROXY and HTTPS_PROXY; default false."""
-    ssrf_policy: SsrfPolicy = SsrfPolicy()
-    """Which addresses may be fetched."""
+    """Most bytes read from a server."""
+    timeout_seconds: Positive = 30  #: Seconds until a fetch fails.
+    cache_ttl_minutes: Annotated[float, Meta(ge=0)] = 15  #: Minutes to cache pages; 0 is off.
+    max_redirects: Count = 3  #: Redirects that are followed.
+    readability: bool = True  #: Extract the article of a page instead of all its text.
+    user_agent: str | None = None  #: User-Agent header to send.
+    headers: Headers = {}  #: Extra headers; reserved names are left out.
+    use_trusted_env_proxy: bool = False  #: Go through the proxy of HTTP_PROXY and HTTPS_PROXY.
+    ssrf_policy: SsrfPolicy = SsrfPolicy()  #: Which addresses may be fetched.
 
 
 class XSearch(Section):
     """The `x_search` tool."""
 
-    enabled: bool = True
-    """Offer the tool when its key is there; default true."""
-    api_key: SecretInput | None = None
-    """Key of xAI; unset reads XAI_API_KEY."""
-    model: str | None = None
-    """Model that searches."""
-    inline_citations: bool | None = None
-    """Put sources into the text."""
-    max_turns: Positive | None = None
-    """Most search steps for one answer."""
-    timeout_seconds: Positive = 30
-    """Seconds until a search fails; default 30."""
-    cache_ttl_minutes: Annotated[float, Meta(ge=0)] = 15
-    """Minutes an answer is kept; 0 turns it off, default 15."""
+    enabled: bool = True  #: Offer the tool when its key is there.
+    api_key: SecretInput | None = None  #: Key of xAI; unset reads XAI_API_KEY.
+    model: str | None = None  #: Model that searches.
+    inline_citations: bool | None = None  #: Put sources into the text.
+    max_turns: Positive | None = None  #: Most search steps for one answer.
+    timeout_seconds: Positive = 30  #: Seconds until a search fails.
+    cache_ttl_minutes: Annotated[float, Meta(ge=0)] = 15  #: Minutes to cache answers; 0 is off.
 
 
 class Web(Section):
     """Searching and fetching on the web."""
 
     search: WebSearch = WebSearch()
-    """The `web_search` tool."""
     fetch: WebFetch = WebFetch()
-    """The `web_fetch` tool."""
     x_search: XSearch = msgspec.field(default=XSearch(), name="x_search")
-    """The `x_search` tool."""
 
 
 _PROFILE_NAME = re.compile(r"[a-z0-9-]{1,64}")
@@ -95,77 +67,50 @@ _PROFILE_NAME = re.compile(r"[a-z0-9-]{1,64}")
 class BrowserProfile(Section):
     """One browser with data of its own."""
 
-    cdp_port: Port | None = None
-    """Port of the DevTools protocol; unset takes one."""
-    cdp_url: str | None = None
-    """Address of a browser elsewhere, which is never started or stopped."""
+    cdp_port: Port | None = None  #: Port of the DevTools protocol; unset takes one.
+    cdp_url: str | None = None  #: Address of a remote browser, never started or stopped.
     driver: Literal["clawkit", "openclaw", "clawd", "existing-session", "extension"] | None = None
     """Started by clawkit, an existing session, or through the browser extension."""
-    attach_only: bool | None = None
-    """Only connect, never start."""
-    user_data_dir: str | None = None
-    """Directory of the browser's data."""
-    executable_path: str | None = None
-    """Program to start."""
-    headless: bool | None = None
-    """Run without a window."""
-    mcp_command: str | None = None
-    """Program that attaches to an existing session."""
-    mcp_args: list[str] = []
-    """Arguments of that program."""
-    color: str | None = None
-    """Colour that tells the window apart, as #rrggbb."""
+    attach_only: bool | None = None  #: Only connect, never start.
+    user_data_dir: str | None = None  #: Directory of the browser's data.
+    executable_path: str | None = None  #: Program to start.
+    headless: bool | None = None  #: Run without a window.
+    mcp_command: str | None = None  #: Program that attaches to an existing session.
+    mcp_args: list[str] = []  #: Arguments of that program.
+    color: str | None = None  #: Colour of the window, as #rrggbb.
 
 
 class SnapshotDefaults(Section):
     """How pages are described when a call does not say."""
 
-    mode: Literal["efficient"] | None = None
-    """Short descriptions."""
+    mode: Literal["efficient"] | None = None  #: Short descriptions.
 
 
 class TabCleanup(Section):
-    """Closing tabs nobody uses."""
+    """Closing unused tabs."""
 
-    enabled: bool = True
-    """Close them; default true."""
+    enabled: bool = True  #: Close them.
 
 
 class Browser(Section):
     """The browser agents may drive."""
 
-    enabled: bool = True
-    """Offer the `browser` tool; default true."""
-    evaluate_enabled: bool = True
-    """Let agents run scripts in pages; default true."""
-    default_profile: Name = "chrome"
-    """Profile used when a call names none; default chrome."""
-    profiles: dict[str, BrowserProfile] = {}
-    """Browsers by name: lower-case letters, digits and hyphens, up to 64."""
-    executable_path: str | None = None
-    """Program to start; unset finds one."""
-    headless: bool | None = None
-    """Run without a window."""
-    no_sandbox: bool = False
-    """Turn the browser's own sandbox off; default false."""
-    attach_only: bool = False
-    """Only connect, never start; default false."""
-    extra_args: list[str] = []
-    """Further arguments of the program."""
-    cdp_url: str | None = None
-    """Address of a browser elsewhere."""
-    control_url: str | None = None
-    """Address of the control service, if it is not the gateway's own."""
-    remote_cdp_timeout_ms: Positive = 1_500
-    """Milliseconds to reach a browser elsewhere; default 1500."""
-    ssrf_policy: SsrfPolicy = SsrfPolicy()
-    """Which pages may be opened."""
+    enabled: bool = True  #: Offer the `browser` tool.
+    evaluate_enabled: bool = True  #: Let agents run scripts in pages.
+    default_profile: Name = "chrome"  #: Profile used when a call names none.
+    profiles: dict[str, BrowserProfile] = {}  #: Browsers by name (a-z, 0-9, -, up to 64).
+    executable_path: str | None = None  #: Program to start; unset finds one.
+    headless: bool | None = None  #: Run without a window.
+    no_sandbox: bool = False  #: Turn the browser's own sandbox off.
+    attach_only: bool = False  #: Only connect, never start.
+    extra_args: list[str] = []  #: Further arguments of the program.
+    cdp_url: str | None = None  #: Address of a browser elsewhere.
+    control_url: str | None = None  #: Address of the control service; unset is the gateway.
+    remote_cdp_timeout_ms: Positive = 1_500  #: Milliseconds to reach a browser elsewhere.
+    ssrf_policy: SsrfPolicy = SsrfPolicy()  #: Which pages may be opened.
     snapshot_defaults: SnapshotDefaults = SnapshotDefaults()
-    """How pages are described when a call does not say."""
     tab_cleanup: TabCleanup = TabCleanup()
-    """Closing tabs nobody uses."""
-    color: str | None = None
-    """Colour that tells the window apart, as #rrggbb."""
+    color: str | None = None  #: Colour of the window, as #rrggbb.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
