@@ -11,12 +11,11 @@ import os
 import re
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
-from clawkit.agent.compact import KEEP_RECENT_TOKENS
+from clawkit.agent.compact import KEEP_RECENT_TOKENS, PrunedHistory
 from clawkit.agent.compact import Settings as Compaction
 from clawkit.agent.events import Event, Tell, TurnEnded
 from clawkit.agent.loop import Conversation, NullTranscript, limits_of, specs_of
@@ -29,7 +28,6 @@ from clawkit.agent.prompt import (
     build_prompt,
     read_workspace_files,
 )
-from clawkit.agent.pruning import PrunedHistory
 from clawkit.agent.session_overrides import with_overrides
 from clawkit.approvals.protocols import Confines
 from clawkit.config.load import Loaded
@@ -96,9 +94,9 @@ class Agent:
         self._runner: asyncio.Runner | None = None
         """The event loop of a program that has none."""
         self._is_pinned = is_pinned
-        """Whether somebody asked for this very model."""
+        """Whether this very model was asked for."""
         self._plain = kit.config
-        """The configuration without what holds for this conversation alone."""
+        """The configuration without the settings of this conversation alone."""
         self._own: dict[str, Any] = {"exec": {}, "elevated": None}
         self._attach()
 
@@ -146,7 +144,11 @@ class Agent:
         name = loaded.config.agents.choose(agent)
         place = resolve_workspace(loaded.config, name, workspace)
         selection = Selection(loaded, name, clock=clock)
-        kept = _keep(loaded, name, session, place) if keep else None
+        kept = None
+        if keep:
+            where = locate_store(loaded.config.session.store, os.environ)
+            store = SessionStore(where, make_redactor(loaded).text)
+            kept = LiveSession.open(store, name, session, place)
         try:
             chosen = kept.session.model_override if kept and model is None else model
             if chosen is None or isinstance(chosen, str):
@@ -220,23 +222,13 @@ class Agent:
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
     def __enter__(self) -> Agent:
         return self._run_sync(self.__aenter__())
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         try:
             self._run_sync(self.close())
         finally:
@@ -244,7 +236,7 @@ class Agent:
                 self._runner.close()
 
     async def close(self) -> None:
-        """End what runs for this conversation; the conversation itself stays."""
+        """Stop what runs for this conversation; the conversation itself stays."""
         try:
             await self.kit.close()
         finally:
@@ -345,14 +337,19 @@ class Agent:
 
     async def attach(self, path: str | os.PathLike[str]) -> Image:
         """A picture from the person's own disk, made to fit. Raises `ToolInputError`."""
-        shown = one_line(os.fspath(path), 200)
+
+        def read() -> bytes:
+            with open(path, "rb") as file:
+                return file.read(MAX_PICTURE_BYTES + 1)
+
         media: Any = self.kit.run.services[Media]
         side = self.kit.config.agents.defaults.image_max_dimension_px
         try:
-            data = await in_thread(_read, path)
+            data = await in_thread(read)
             picture = await media.picture(data, max_side=side, max_bytes=MAX_IMAGE_BYTES)
         except (OSError, ToolInputError) as error:
-            raise ToolInputError(f"{shown}: {getattr(error, 'strerror', '') or error}") from None
+            why = getattr(error, "strerror", "") or error
+            raise ToolInputError(f"{one_line(os.fspath(path), 200)}: {why}") from None
         return Image(b64encode(picture.data).decode(), picture.mime_type)
 
     def refresh(self) -> None:
@@ -419,14 +416,14 @@ class Agent:
     def use_exec(self, changes: Mapping[str, Any]) -> None:
         """Other settings of exec for this conversation alone; an empty mapping takes them back.
 
-        Raises `ConfigError` for what is no setting of exec.
+        Raises `ConfigError` for an unknown or invalid setting.
         """
         self._use(self._own | {"exec": dict(changes)})
 
     def use_elevated(self, level: str | None) -> None:
         """Another elevated mode (off, on, ask, full) for this conversation; None takes it back.
 
-        Raises `ConfigError` for what is no mode.
+        Raises `ConfigError` for an unknown mode.
         """
         self._use(self._own | {"elevated": level})
 
@@ -478,17 +475,6 @@ def _read_output(output_type: Any, text: str) -> Any:
         return msgspec.json.decode(body, type=output_type)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-
-
-def _read(path: str | os.PathLike[str]) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(MAX_PICTURE_BYTES + 1)
-
-
-def _keep(loaded: Loaded, agent: str, name: str | None, workspace: str) -> LiveSession:
-    """What is stored holds no secret that the configuration or the environment does."""
-    where = locate_store(loaded.config.session.store, os.environ)
-    return LiveSession.open(SessionStore(where, make_redactor(loaded).text), agent, name, workspace)
 
 
 def _compaction(config: Config, selection: Selection) -> Compaction:

@@ -75,9 +75,9 @@ def test_an_unusable_path_is_the_callers_mistake(key: str, path: str) -> None:
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
 def test_numbers_that_json_does_not_have_are_refused(number: float) -> None:
-    with pytest.raises(ToolInputError, match="which no JSON has"):
+    with pytest.raises(ToolInputError, match="which is not JSON"):
         read({"any": [number]})
-    with pytest.raises(ToolInputError, match="which no JSON has"):
+    with pytest.raises(ToolInputError, match="which is not JSON"):
         read('{"any": NaN}')
 
 

@@ -86,7 +86,7 @@ async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
         try:
             result = function(*args, **kwargs)
         except (StopIteration, KeyboardInterrupt) as error:
-            # A future cannot carry the one; the other is nobody's Ctrl-C, which comes elsewhere.
+            # A future cannot carry the one; the other is no Ctrl-C, which comes elsewhere.
             failure = RuntimeError(f"the function raised {type(error).__name__}")
         except BaseException as error:  # noqa: BLE001  # a thread's root: handed to the waiter
             failure = error
