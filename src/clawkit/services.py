@@ -7,7 +7,7 @@ import pwd
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
@@ -27,7 +27,7 @@ from clawkit.config.paths import (
 from clawkit.config.sections.sandbox import Sandbox
 from clawkit.config.sections.tools import Exec, Fs
 from clawkit.config.sources import substitute
-from clawkit.core.approval import Answer, Approver, Question
+from clawkit.core.approval import Approver, Question
 from clawkit.core.context import InForce, Scope
 from clawkit.core.paths import ways_of
 from clawkit.errors import ConfigError, ToolError
@@ -39,15 +39,17 @@ from clawkit.lsp.protocols import Diagnostics
 from clawkit.media.protocols import Media
 from clawkit.process.protocols import BaseEnvironment, Commands, ExecHost
 from clawkit.redact import Redactor
-from clawkit.sessions.protocols import Plan, Sessions
+from clawkit.sessions.protocols import CurrentPlan, Plan, Sessions
 
 if TYPE_CHECKING:
     from clawkit.approvals.judge import Judge
     from clawkit.sandbox.hidden_paths import DeniedFiles
     from clawkit.sandbox.protocols import Mount
 
+T = TypeVar("T")
 Factory = Callable[[], object]
-_ABOUT_THE_RUN = (InForce, Redactor)
+_OF_THE_RUN = (Gate, Approvals, InForce, Redactor)
+"""What a later run of the same agent makes anew: what decides, and what is about the run."""
 
 
 class FileRules(Protocol):
@@ -109,7 +111,8 @@ class Services(Mapping[type, object]):
             Confines: self._confines,
             Gate: self._gate,
             Sessions: self._sessions,
-            Plan: self._plan,
+            Plan: CurrentPlan,
+            Redactor: lambda: self._redactor,
         }
 
     def is_made(self, kind: type) -> bool:
@@ -123,15 +126,17 @@ class Services(Mapping[type, object]):
     def take_over(self, older: Services) -> None:
         """Go on with what another run of the same agent has made, but for what decides."""
         for kind, service in older._made.items():
-            if kind not in (Gate, Approvals) and kind not in _ABOUT_THE_RUN:
+            if kind not in _OF_THE_RUN:
                 self._made[kind] = service
         older._made = {kind: older._made[kind] for kind in older._made if kind not in self._made}
         self._older = older
 
-    def __getitem__(self, kind: type) -> object:
+    def __getitem__(self, kind: type[T]) -> T:
         if kind not in self._made:
             self._made[kind] = self._factories[kind]()
-        return self._made[kind]
+        service: Any = self._made[kind]
+        made: T = service
+        return made
 
     def __iter__(self) -> Iterator[type]:
         return iter(self._factories)
@@ -251,7 +256,7 @@ class Services(Mapping[type, object]):
         from clawkit.process.supervisor import Supervisor
 
         if self._is_closed:
-            raise ToolError("clawkit has been closed here; nothing is started any more")
+            raise ToolError("clawkit is shutting down; no new commands can start")
         folder = commands_dir(os.environ)
         settings = self._exec
         confines: Any = self[Confines]
@@ -297,7 +302,7 @@ class Services(Mapping[type, object]):
 
     async def _ask_host(self, host: str, port: int) -> bool:
         """Have a person decide whether a command may connect to a host."""
-        approvals: Any = self[Approvals]
+        approvals = self[Approvals]
         if approvals.route() == "none":
             return False
         question = Question(
@@ -311,8 +316,7 @@ class Services(Mapping[type, object]):
             agent=self._scope.agent,
             session=self._scope.session,
         )
-        answer: Answer = await approvals.ask(question)
-        return answer.verdict == "allow"
+        return (await approvals.ask(question)).verdict == "allow"
 
     def _surroundings(self) -> Any:
         from clawkit.process.environ import LocalEnvironment
@@ -329,8 +333,7 @@ class Services(Mapping[type, object]):
     def _interpreters(self) -> Any:
         from clawkit.code.interpreters import KeptInterpreters
 
-        commands: Any = self[Commands]
-        return KeptInterpreters(commands)
+        return KeptInterpreters(self[Commands])
 
     def _sessions(self) -> Any:
         from clawkit.sessions.location import locate_store
@@ -338,11 +341,6 @@ class Services(Mapping[type, object]):
 
         place = locate_store(self._loaded.config.session.store, os.environ)
         return SessionStore(place, self._redactor.text)
-
-    def _plan(self) -> Any:
-        from clawkit.sessions.protocols import CurrentPlan
-
-        return CurrentPlan()
 
     def judge(self, settings: Exec | None = None) -> Judge:
         """What commands of this run are judged by, with other settings than those in force."""
@@ -411,16 +409,13 @@ class Services(Mapping[type, object]):
         from clawkit.approvals.gate import LocalGate
         from clawkit.fs.masks import EnvSecrets
 
-        def approvals() -> Any:
-            return self[Approvals]
-
         return LocalGate(
             self.judge(),
-            approvals,
+            lambda: self[Approvals],
             Audit(audit_file(os.environ), self._redactor),
             self._redactor,
             timeout_s=self._loaded.config.approvals.timeout_seconds,
-            confines=self[Confines],  # type: ignore[arg-type]
+            confines=self[Confines],
             before=EnvSecrets(self._workspace, self._redactor.learn).refresh,
         )
 

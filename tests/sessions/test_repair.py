@@ -18,11 +18,16 @@ from clawkit.content import (
     ToolResult,
     User,
 )
-from clawkit.sessions.repair import INTERRUPTED, repair, repair_numbered
+from clawkit.sessions.repair import INTERRUPTED
+from clawkit.sessions.repair import repair as repair_numbered
 
 HI, MORE = User((Text("hi"),)), User((Text("and more"),))
 BYE = Assistant((Text("bye"),))
 EMPTY = Assistant((), stop="aborted")
+
+
+def repair(messages: list[Message]) -> list[Message]:
+    return [message for _, message in repair_numbered(messages)]
 
 
 def asks(*ids: str, text: str = "", at_ms: int = 0) -> Assistant:
