@@ -311,7 +311,7 @@ def test_times(text: str, value: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "5", "m", "5 minutes", "-5m", "1.2.3s"])
 def test_what_is_no_time(text: str) -> None:
-    with pytest.raises(ValueError, match="no time"):
+    with pytest.raises(ValueError, match="invalid time"):
         parse_time(text)
 
 

@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 
 
 MAX_IMAGE_BYTES = 5 * 1024 * 1024
+WARM_UP_S = 0.2
+"""How long a model is waited for before the time is used for something else."""
 _AGAIN = (
     "Your last message cannot be used: {}. Answer again with the JSON value alone, as the "
     "instructions about the final answer say."
@@ -77,9 +79,9 @@ class Agent:
         selection: Selection,
         conversation: Conversation,
         kept: LiveSession | None = None,
-        *,
         mode: Mode = "full",
         instructions: str = "",
+        *,
         is_pinned: bool = False,
     ) -> None:
         self.kit = kit
@@ -188,15 +190,8 @@ class Agent:
             )
             if tell is not None:
                 talk.tell = tell
-            made = cls(
-                kit,
-                selection,
-                talk,
-                kept,
-                mode=mode,
-                instructions=instructions,
-                is_pinned=bool(chosen) or bool(selection.catalog.candidates()),
-            )
+            is_pinned = bool(chosen) or bool(selection.catalog.candidates())
+            made = cls(kit, selection, talk, kept, mode, instructions, is_pinned=is_pinned)
             made.refresh()
             state = kept.session.state if kept else {}
             own = {"exec": state.get("exec") or {}, "elevated": state.get("elevated")}
@@ -253,7 +248,19 @@ class Agent:
         """Say something and let the model work until it is done. Cancel the task to abort it."""
         self.conversation.check_idle()
         self.refresh()
-        return await self.conversation.turn(said)
+        warming = asyncio.ensure_future(self._warm_up())
+        try:
+            return await self.conversation.turn(said)
+        finally:
+            warming.cancel()
+
+    async def _warm_up(self) -> None:
+        """Get ready for a first command while the model thinks."""
+        # Not before the request is sent, and not for an answer that comes at once.
+        await asyncio.sleep(WARM_UP_S)
+        run = self.kit.run
+        if "exec" in run.tools and isinstance(run.services, Services):
+            await run.services.warm_up()
 
     async def stream(self, said: str | Iterable[Block]) -> AsyncGenerator[Event]:
         """The events of one turn as they happen; the last one is its `TurnEnded`. Closing the

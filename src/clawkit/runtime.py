@@ -24,7 +24,6 @@ from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.errors import ConfigError, Issue, SchemaError
 from clawkit.redact import Redactor, is_secret_name
-from clawkit.sandbox.protocols import SandboxUnavailableError
 from clawkit.schema.choose import PROVIDERS, Provider, declare
 from clawkit.services import Services, known_secrets
 
@@ -287,6 +286,8 @@ def _place(services: Services, scope: Scope, workspace: str) -> str:
     """Where the run works: in the sandbox of its session, if that is sandboxed."""
     if not services.requires_sandbox:
         return workspace
+    from clawkit.sandbox.protocols import SandboxUnavailableError
+
     problem = services[Confines].problem
     try:
         if not problem:

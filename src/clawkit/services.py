@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pwd
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +31,7 @@ from clawkit.config.sources import substitute
 from clawkit.core.approval import Approver, Question
 from clawkit.core.context import InForce, Scope
 from clawkit.core.paths import ways_of
-from clawkit.errors import ConfigError, ToolError
+from clawkit.errors import ClawkitError, ConfigError, ToolError
 from clawkit.fs.magic import ImageLimits
 from clawkit.fs.protected_files import Protection
 from clawkit.fs.protocols import FileSystem, Search, WorkspaceFiles
@@ -50,6 +51,11 @@ T = TypeVar("T")
 Factory = Callable[[], object]
 _OF_THE_RUN = (Gate, Approvals, InForce, Redactor)
 """What a later run of the same agent makes anew: what decides, and what is about the run."""
+_FOR_COMMANDS = (
+    *("approvals.gate", "approvals.judge", "approvals.path_rules", "fs.masks"),
+    *("process.environ", "process.local_host", "process.output_text", "process.preflight"),
+    *("process.supervisor", "sandbox.confinement"),
+)
 
 
 class FileRules(Protocol):
@@ -114,6 +120,19 @@ class Services(Mapping[type, object]):
             Plan: CurrentPlan,
             Redactor: lambda: self._redactor,
         }
+
+    async def warm_up(self) -> None:
+        """Load what a first command needs, and start the spawn server. Never fails: what is wrong
+        is said when a command is started."""
+        if Commands in self._made or self._scope.sandboxed:
+            return
+        from clawkit.core.tasks import in_thread  # asyncio is not needed to look at settings
+
+        # Services belong to the loop; only what they are made of is loaded in a thread.
+        for module in _FOR_COMMANDS:
+            await in_thread(importlib.import_module, f"clawkit.{module}")
+        with suppress(ClawkitError, OSError):
+            self[Commands].prepare("gateway")
 
     def is_made(self, kind: type) -> bool:
         """Whether somebody has asked for a service."""
