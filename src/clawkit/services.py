@@ -1,4 +1,4 @@
-"""The services of one run, made from the configuration when somebody first asks for one."""
+"""The services of one run, each made from the configuration on first use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pwd
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -43,8 +43,8 @@ from clawkit.redact import Redactor
 from clawkit.sessions.protocols import CurrentPlan, Plan, Sessions
 
 if TYPE_CHECKING:
+    from clawkit.agent.assemble import Assembly
     from clawkit.approvals.judge import Judge
-    from clawkit.sandbox.hidden_paths import DeniedFiles
     from clawkit.sandbox.protocols import Mount
 
 T = TypeVar("T")
@@ -58,21 +58,8 @@ _FOR_COMMANDS = (
 )
 
 
-class FileRules(Protocol):
-    """What `tools.rules` says about files."""
-
-    @property
-    def denies_files(self) -> bool:
-        """Whether a rule may deny that a file is read."""
-        ...
-
-    def effect_on(self, tool: str, path: str, workspace: str) -> str:
-        """`allow`, `ask` or `deny` for a file tool's use of a path."""
-        ...
-
-
 class Services(Mapping[type, object]):
-    """By Protocol. What nobody asks for is neither made nor imported."""
+    """By Protocol. What is not used is neither made nor imported."""
 
     def __init__(
         self,
@@ -83,9 +70,9 @@ class Services(Mapping[type, object]):
         approver: Approver | None = None,
         later: bool = False,
         redactor: Redactor | None = None,
-        rules: FileRules | None = None,
+        rules: Assembly | None = None,
     ) -> None:
-        """`approver` is somebody here who can be asked; with `later`, what needs a person may also
+        """`approver` is a person here who can be asked; with `later`, what needs a person may also
         be answered after the call."""
         self._loaded = loaded
         self._scope = scope
@@ -135,7 +122,7 @@ class Services(Mapping[type, object]):
             self[Commands].prepare("gateway")
 
     def is_made(self, kind: type) -> bool:
-        """Whether somebody has asked for a service."""
+        """Whether a service has been used."""
         return kind in self._made
 
     def fill(self, kind: type, factory: Factory) -> None:
@@ -164,7 +151,7 @@ class Services(Mapping[type, object]):
         return len(self._factories)
 
     async def close(self) -> None:
-        """End what the services started. They can be asked for again, but nothing more runs."""
+        """Stop what the services started. They can be used again, but nothing more runs."""
         self._is_closed = True
         made, self._made = self._made, {}
         # Commands end before the sandbox that they run in.
@@ -259,11 +246,10 @@ class Services(Mapping[type, object]):
     def _diagnostics(self) -> Any:
         from clawkit.lsp.service import LanguageServers
 
-        cache = os.path.join(home(os.environ), "cache", "lsp")
-        here = self._workspace
-        given = (*self._fs.write_roots, *self._fs.read_roots)
+        here, given = self._workspace, (*self._fs.write_roots, *self._fs.read_roots)
         roots = [os.path.join(here, os.path.expanduser(root)) for root in given]
-        return LanguageServers(self._workspace, roots, self._fs.lsp, cache_dir=cache)
+        cache = os.path.join(home(os.environ), "cache", "lsp")
+        return LanguageServers(here, roots, self._fs.lsp, cache_dir=cache)
 
     def _media(self) -> Any:
         from clawkit.media.local import LocalMedia
@@ -300,6 +286,13 @@ class Services(Mapping[type, object]):
         from clawkit.sandbox.paths import SandboxContext
 
         files = DeniedFiles(lambda path: self._effect_on("read", path) == "deny")
+
+        def denied() -> list[str]:
+            """Files in the workspace that no file tool may read. Raises `ToolError` when there are
+            too many files to look at."""
+            rules = self._rules
+            return files.find(self._workspace) if rules and rules.denies_files else []
+
         around = SandboxContext(
             workspace=self._workspace,
             state=home(os.environ),
@@ -309,7 +302,7 @@ class Services(Mapping[type, object]):
             spool_dir=commands_dir(os.environ),
             max_processes=self._exec.max_processes,
             files=self._mounted,
-            denied=partial(self._denied_files, files),
+            denied=denied,
             own=self._own_files(),
             ask_host=self._ask_host,
             reveal=partial(
@@ -405,13 +398,6 @@ class Services(Mapping[type, object]):
             return "allow"
         return self._rules.effect_on(tool, path, self._workspace)
 
-    def _denied_files(self, files: DeniedFiles) -> list[str]:
-        """Files in the workspace that no file tool may read. Raises `ToolError` when there are too
-        many files to look at."""
-        if self._rules is None or not self._rules.denies_files:
-            return []
-        return files.find(self._workspace)
-
     def _approvals(self) -> Any:
         from clawkit.approvals.broker import Broker
         from clawkit.approvals.pending_store import PendingStore
@@ -459,7 +445,7 @@ def known_secrets(loaded: Loaded) -> list[str]:
 
 
 def _find_line() -> tuple[str, str] | None:
-    """Where somebody may wait for questions, and the token that is known there."""
+    """Where an approver may be listening, and the token for it."""
     from clawkit.approvals.file import BadDocumentError, read_document
     from clawkit.approvals.socket import socket_path
 

@@ -142,11 +142,16 @@ def _assemble(config: Config, scope: Scope, extra: Sequence[Registered]) -> Asse
             if each.source == CALLER:
                 raise
             conflicts.append(str(error))
-    subjects = [_subject(name, registry.get(name)) for name in {**CATALOG, **registry}]
+    subjects = [
+        Subject(name, found.source, found.tool.owner_only, found.optional)
+        if (found := registry.get(name))
+        else Subject(name)
+        for name in {**CATALOG, **registry}
+    ]
     decision = apply_policy(config, scope, subjects)
     sources = {subject.name: subject.source for subject in subjects}
     rules, remarks = compile_rules(config.tools.rules, Universe.of(sources))
-    decision = _deny_with_exec(_deny_by_rule(_take_away(decision, withheld), rules))
+    decision = _deny_more(decision, withheld, rules)
     tools = {
         name: _switch_off(each.tool, name, rules)
         for name, each in registry.items()
@@ -176,46 +181,29 @@ def _withhold(entry: Entry, config: Config, scope: Scope) -> str:
     return "the sandbox has the workspace read-only (sandbox.workspaceAccess is 'ro')"
 
 
-def _take_away(decision: PolicyDecision, withheld: Mapping[str, str]) -> PolicyDecision:
-    """What lists leave but settings keep from this run is removed as well."""
+def _deny_more(
+    decision: PolicyDecision, withheld: Mapping[str, str], rules: Sequence[Rule]
+) -> PolicyDecision:
+    """The decision without what lists leave, but settings or rules take away."""
     verdicts = dict(decision.verdicts)
-    for name, why in withheld.items():
+
+    def remove(name: str, said: Trace) -> None:
         if verdicts[name].kept:
-            said = Trace(10, SETTINGS, "deny", SETTINGS, None, why)
             verdicts[name] = ToolVerdict(False, (*verdicts[name].traces, said))
-    return decision._replace(verdicts=verdicts)
 
-
-def _deny_with_exec(decision: PolicyDecision) -> PolicyDecision:
-    """Who denies exec does not want code_execution to run the same programs."""
-    exec_, code = decision.verdicts["exec"], decision.verdicts["code_execution"]
-    denied = exec_.removed_by
-    if denied is None or denied.effect != "deny" or not code.kept:
-        return decision
-    said = denied._replace(why=f"it runs programs like exec, and {denied.why}")
-    removed = ToolVerdict(False, (*code.traces, said))
-    return decision._replace(verdicts={**decision.verdicts, "code_execution": removed})
-
-
-def _subject(name: str, registered: Registered | None) -> Subject:
-    if registered is None:
-        return Subject(name)
-    return Subject(name, registered.source, registered.tool.owner_only, registered.optional)
-
-
-def _deny_by_rule(decision: PolicyDecision, rules: Sequence[Rule]) -> PolicyDecision:
-    """A deny rule without conditions takes the tool out of the list as well."""
-    verdicts = dict(decision.verdicts)
+    for name, why in withheld.items():
+        remove(name, Trace(10, SETTINGS, "deny", SETTINGS, None, why))
     for rule in rules:
-        if rule.effect != "deny" or not rule.unconditional:
-            continue
-        for name, verdict in verdicts.items():
-            entry = rule.tools.find(name)
-            if verdict.kept and entry is not None:
-                key = f"tools.rules[{rule.number}]"
+        key = f"tools.rules[{rule.number}]"
+        for name in verdicts if rule.effect == "deny" and rule.unconditional else ():
+            if (entry := rule.tools.find(name)) is not None:
                 why = f"{key} denies it with {entry!r}"
-                said = Trace(11, "tools.rules", "deny", key, entry, why)
-                verdicts[name] = ToolVerdict(False, (*verdict.traces, said))
+                remove(name, Trace(11, "tools.rules", "deny", key, entry, why))
+    denied = verdicts["exec"].removed_by
+    if denied is not None and denied.effect == "deny":
+        # If exec is denied, code_execution must not run the same programs.
+        why = f"it runs programs like exec, and {denied.why}"
+        remove("code_execution", denied._replace(why=why))
     return decision._replace(verdicts=verdicts)
 
 

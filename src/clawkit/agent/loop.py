@@ -114,11 +114,9 @@ class Transcript(Protocol):
 
     def append(self, message: Message, *, is_redacted: bool = False) -> None:
         """`is_redacted` says that secrets were taken out of it already."""
-        ...
 
     def compact(self, summary: Summary, kept: Sequence[Message]) -> None:
         """The summary stands for everything but the messages that are kept."""
-        ...
 
 
 class NullTranscript:

@@ -92,14 +92,12 @@ class CallGuard(Protocol):
 
     def admit(self, calls: Sequence[Asked]) -> Admission:
         """Let the calls of one message pass, or none of them."""
-        ...
 
     def note(self, ticket: object, result: Result, *, acts: bool) -> Result:
         """Take note of a result, and give back the one that goes out.
 
         `acts` says that the tool ran and is one that may change something.
         """
-        ...
 
 
 def _no_rules(_tool: Tool, _params: Mapping[str, Any], _ctx: Context) -> None:

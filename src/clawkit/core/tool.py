@@ -278,6 +278,11 @@ def tool(
     thread, which nothing can interrupt: write `async def` for anything that may take long.
     """
 
+    declared = ANYTHING if effects is None or callable(effects) else tuple(effects)
+
+    def fixed(_params: object, _ctx: Context) -> tuple[Effect, ...]:
+        return declared
+
     def build(func: Callable[..., object]) -> Tool:
         description, docs = _read_docstring(func)
         struct, context_name = _params_struct(func, docs)
@@ -288,7 +293,7 @@ def tool(
             execute=_make_execute(func, struct, context_name),
             label=label,
             owner_only=owner_only,
-            effects=_effects_of(effects),
+            effects=effects if callable(effects) else fixed,
             aliases=aliases or _NO_ALIASES,
             paths=tuple(paths),
         )
@@ -296,15 +301,6 @@ def tool(
         return made
 
     return build if function is None else build(function)
-
-
-def _effects_of(effects: EffectsOf | Iterable[Effect] | None) -> EffectsOf:
-    if effects is None:
-        return _anything
-    if callable(effects):
-        return effects
-    fixed = tuple(effects)
-    return lambda _params, _ctx: fixed
 
 
 def _params_struct(
