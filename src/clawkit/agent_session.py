@@ -18,7 +18,7 @@ import msgspec
 from clawkit.agent.compact import KEEP_RECENT_TOKENS, PrunedHistory
 from clawkit.agent.compact import Settings as Compaction
 from clawkit.agent.events import Event, Tell, TurnEnded
-from clawkit.agent.loop import Conversation, NullTranscript, limits_of, specs_of
+from clawkit.agent.loop import Conversation, NullTranscript, limits_of, no_listener, specs_of
 from clawkit.agent.model_selection import Selection
 from clawkit.agent.prompt import (
     MAX_CHARS,
@@ -34,7 +34,7 @@ from clawkit.config.load import Loaded
 from clawkit.config.model import Config
 from clawkit.config.sections.agents import Agent as AgentConfig
 from clawkit.config.sections.shared import Thinking as Level
-from clawkit.content import Block, Image, Usage
+from clawkit.content import Block, Image
 from clawkit.core.approval import Approver
 from clawkit.core.context import Sender
 from clawkit.core.hooks import Hooks
@@ -152,16 +152,14 @@ class Agent:
             store = SessionStore(where, make_redactor(loaded).text)
             kept = LiveSession.open(store, name, session, place)
         try:
-            chosen = kept.session.model_override if kept and model is None else model
-            if chosen is None or isinstance(chosen, str):
-                using = selection.model(chosen or None)
-            else:
-                using = chosen
+            stored = kept.session if kept else Session("", "main", name)
+            chosen = stored.model_override if model is None else model
+            using = selection.model(chosen or None) if isinstance(chosen, str) else chosen
             kit = Toolkit.open(
                 loaded,
                 workspace=place,
                 agent=name,
-                session=kept.session.key if kept else "main",
+                session=stored.key,
                 model=using.ref,
                 context_window=using.facts.window,
                 channel=channel,
@@ -180,20 +178,19 @@ class Agent:
                 using,
                 "",
                 (),
-                session=kept.session.key if kept else "main",
+                session=stored.key,
                 transcript=kept or NullTranscript(),
                 history=kept.load() if kept else [],
                 limits=limits_of(loaded.config, settings, max_turns, max_cost),
                 compaction=_compaction(loaded.config, selection),
-                thinking=thinking or _thinking(loaded.config, settings, kept),
-                usage=kept.session.usage if kept else Usage(),
+                thinking=thinking or _thinking(loaded.config, settings, stored.thinking),
+                usage=stored.usage,
+                tell=tell or no_listener,
             )
-            if tell is not None:
-                talk.tell = tell
             is_pinned = bool(chosen) or bool(selection.catalog.candidates())
             made = cls(kit, selection, talk, kept, mode, instructions, is_pinned=is_pinned)
             made.refresh()
-            state = kept.session.state if kept else {}
+            state = stored.state
             own = {"exec": state.get("exec") or {}, "elevated": state.get("elevated")}
             # What the owner has set for themselves is not for others who talk here.
             if own != made._own and kit.run.scope.sender.owner:
@@ -495,8 +492,7 @@ def _compaction(config: Config, selection: Selection) -> Compaction:
     )
 
 
-def _thinking(config: Config, agent: AgentConfig, kept: LiveSession | None) -> Level:
-    stored: Any = kept.session.thinking if kept else ""
+def _thinking(config: Config, agent: AgentConfig, stored: Any) -> Level:
     level = stored or agent.thinking_default or config.agents.defaults.thinking_default or "off"
     return "medium" if level == "adaptive" else level
 
@@ -509,9 +505,8 @@ class AgentSessionState:
 
     @property
     def session(self) -> Session:
-        run = self._agent.kit.run.scope
-        unkept = Session("", run.session, run.agent, usage=self._agent.conversation.usage)
-        return self._agent.session or unkept
+        scope, usage = self._agent.kit.run.scope, self._agent.conversation.usage
+        return self._agent.session or Session("", scope.session, scope.agent, usage=usage)
 
     @property
     def model(self) -> str:

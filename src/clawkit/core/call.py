@@ -159,13 +159,13 @@ async def call_all(
     _admit(run, calls)
     for each in calls:
         await each.prepare()
-    open_ = [each for each in calls if not each.is_done]
-    if len(open_) == 1:
-        await open_[0].carry_out(())
-        open_ = []
+    admitted = [each for each in calls if not each.is_done]
+    if len(admitted) == 1:
+        await admitted[0].carry_out(())
+        return [each.result for each in calls]
     started: list[tuple[_Pending, asyncio.Task[None]]] = []
     async with asyncio.TaskGroup() as group:
-        for each in open_:
+        for each in admitted:
             earlier = [task for other, task in started if collide(each.effects, other.effects)]
             started.append((each, group.create_task(each.carry_out(earlier))))
     return [each.result for each in calls]
