@@ -14,13 +14,16 @@ from PIL import Image as Picture
 
 from clawkit import Agent
 from clawkit.agent.events import TextPiece
+from clawkit.agent_session import WARM_UP_S
 from clawkit.config.model import Config
 from clawkit.content import Assistant, Block, Image, Summary, Text, ToolResult, Usage, User
 from clawkit.errors import ConfigError, ConflictError, ToolAuthorizationError, ToolInputError
 from clawkit.models.protocols import Api, Facts, ModelError
+from clawkit.process.protocols import Commands
+from clawkit.services import Services
 from clawkit.sessions.location import locate_store
 from clawkit.sessions.store import SessionStore
-from clawkit.testing import ScriptedApprover, ScriptedModel, ScriptedServer, call
+from clawkit.testing import Gate, ScriptedApprover, ScriptedModel, ScriptedServer, call
 from clawkit_testkit import fault
 
 FREE = {"tools": {"exec": {"mode": "full"}}}
@@ -235,6 +238,34 @@ async def test_what_is_being_run_goes_on_when_the_model_changes(workspace: Path)
             results = [m for m in agent.conversation.history if isinstance(m, ToolResult)]
     assert "sleep 60" in str(results[-1].content)
     assert "running" in str(results[-1].content)
+
+
+async def test_commands_are_prepared_while_the_model_thinks(workspace: Path) -> None:
+    gate = Gate(call("exec", {"command": "echo ready"}))
+    model = ScriptedModel(gate, "done")
+    async with Agent.open(FREE, workspace=workspace, model=model, owner=True) as agent:
+        services = agent.kit.run.services
+        assert isinstance(services, Services)
+        turn = asyncio.ensure_future(agent.send("go"))
+        while not services.is_made(Commands):
+            await asyncio.sleep(0.01)
+        gate.release()
+        assert (await turn).how == "done"
+    [result] = [each for each in model.requests[1].messages if isinstance(each, ToolResult)]
+    assert result.content == (Text("ready"),)
+
+
+async def test_nothing_is_prepared_for_a_run_without_commands(workspace: Path) -> None:
+    config = {"tools": {"deny": ["exec"]}}
+    gate = Gate("done")
+    async with Agent.open(config, workspace=workspace, model=ScriptedModel(gate)) as agent:
+        services = agent.kit.run.services
+        assert isinstance(services, Services)
+        turn = asyncio.ensure_future(agent.send("go"))
+        await asyncio.sleep(2 * WARM_UP_S)
+        gate.release()
+        await turn
+        assert not services.is_made(Commands)
 
 
 async def test_without_any_model_the_operator_answers(workspace: Path) -> None:

@@ -168,7 +168,7 @@ async def test_details_that_never_end_are_an_error(workspace: Path, make: Any) -
 
     async with open_kit(workspace, endless) as kit:
         result = await kit.call("endless")
-    assert "go in circles" in result.details["error"]
+    assert "are circular" in result.details["error"]
 
 
 async def nothing(_params: Any, _ctx: Context) -> None:

@@ -27,34 +27,26 @@ if TYPE_CHECKING:
     from clawkit.runtime import Toolkit
 
 # Loaded on first use: `import clawkit` costs next to nothing.
-_HOME = {
-    "Agent": "clawkit.agent_session",
-    "Answer": "clawkit.core.approval",
-    "Approver": "clawkit.core.approval",
-    "Ask": "clawkit.core.approval",
-    "Call": "clawkit.core.hooks",
-    "CallRequest": "clawkit.core.call",
-    "Context": "clawkit.core.context",
-    "Deny": "clawkit.core.approval",
-    "Effect": "clawkit.core.tool",
-    "Hooks": "clawkit.core.hooks",
-    "Image": "clawkit.content",
-    "Model": "clawkit.models.protocols",
-    "ModelError": "clawkit.models.protocols",
-    "OutputError": "clawkit.errors",
-    "Question": "clawkit.core.approval",
-    "Result": "clawkit.core.result",
-    "Rewrite": "clawkit.core.hooks",
-    "Sender": "clawkit.core.context",
-    "Text": "clawkit.content",
-    "Tool": "clawkit.core.tool",
-    "ToolAuthorizationError": "clawkit.errors",
-    "ToolError": "clawkit.errors",
-    "ToolInputError": "clawkit.errors",
-    "Toolkit": "clawkit.runtime",
-    "TurnError": "clawkit.errors",
-    "tool": "clawkit.core.tool",
+_MODULES = {
+    "clawkit.agent_session": ("Agent",),
+    "clawkit.content": ("Image", "Text"),
+    "clawkit.core.approval": ("Answer", "Approver", "Ask", "Deny", "Question"),
+    "clawkit.core.call": ("CallRequest",),
+    "clawkit.core.context": ("Context", "Sender"),
+    "clawkit.core.hooks": ("Call", "Hooks", "Rewrite"),
+    "clawkit.core.result": ("Result",),
+    "clawkit.core.tool": ("Effect", "Tool", "tool"),
+    "clawkit.errors": (
+        "OutputError",
+        "ToolAuthorizationError",
+        "ToolError",
+        "ToolInputError",
+        "TurnError",
+    ),
+    "clawkit.models.protocols": ("Model", "ModelError"),
+    "clawkit.runtime": ("Toolkit",),
 }
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "Agent",

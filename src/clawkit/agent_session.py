@@ -11,15 +11,14 @@ import os
 import re
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
-from clawkit.agent.compact import KEEP_RECENT_TOKENS
+from clawkit.agent.compact import KEEP_RECENT_TOKENS, PrunedHistory
 from clawkit.agent.compact import Settings as Compaction
 from clawkit.agent.events import Event, Tell, TurnEnded
-from clawkit.agent.loop import Conversation, NullTranscript, limits_of, specs_of
+from clawkit.agent.loop import Conversation, NullTranscript, limits_of, no_listener, specs_of
 from clawkit.agent.model_selection import Selection
 from clawkit.agent.prompt import (
     MAX_CHARS,
@@ -29,14 +28,13 @@ from clawkit.agent.prompt import (
     build_prompt,
     read_workspace_files,
 )
-from clawkit.agent.pruning import PrunedHistory
 from clawkit.agent.session_overrides import with_overrides
 from clawkit.approvals.protocols import Confines
 from clawkit.config.load import Loaded
 from clawkit.config.model import Config
 from clawkit.config.sections.agents import Agent as AgentConfig
 from clawkit.config.sections.shared import Thinking as Level
-from clawkit.content import Block, Image, Usage
+from clawkit.content import Block, Image
 from clawkit.core.approval import Approver
 from clawkit.core.context import Sender
 from clawkit.core.hooks import Hooks
@@ -60,6 +58,8 @@ if TYPE_CHECKING:
 
 
 MAX_IMAGE_BYTES = 5 * 1024 * 1024
+WARM_UP_S = 0.2
+"""How long a model is waited for before the time is used for something else."""
 _AGAIN = (
     "Your last message cannot be used: {}. Answer again with the JSON value alone, as the "
     "instructions about the final answer say."
@@ -79,9 +79,9 @@ class Agent:
         selection: Selection,
         conversation: Conversation,
         kept: LiveSession | None = None,
-        *,
         mode: Mode = "full",
         instructions: str = "",
+        *,
         is_pinned: bool = False,
     ) -> None:
         self.kit = kit
@@ -96,9 +96,9 @@ class Agent:
         self._runner: asyncio.Runner | None = None
         """The event loop of a program that has none."""
         self._is_pinned = is_pinned
-        """Whether somebody asked for this very model."""
+        """Whether this very model was asked for."""
         self._plain = kit.config
-        """The configuration without what holds for this conversation alone."""
+        """The configuration without the settings of this conversation alone."""
         self._own: dict[str, Any] = {"exec": {}, "elevated": None}
         self._attach()
 
@@ -146,18 +146,20 @@ class Agent:
         name = loaded.config.agents.choose(agent)
         place = resolve_workspace(loaded.config, name, workspace)
         selection = Selection(loaded, name, clock=clock)
-        kept = _keep(loaded, name, session, place) if keep else None
+        kept = None
+        if keep:
+            where = locate_store(loaded.config.session.store, os.environ)
+            store = SessionStore(where, make_redactor(loaded).text)
+            kept = LiveSession.open(store, name, session, place)
         try:
-            chosen = kept.session.model_override if kept and model is None else model
-            if chosen is None or isinstance(chosen, str):
-                using = selection.model(chosen or None)
-            else:
-                using = chosen
+            stored = kept.session if kept else Session("", "main", name)
+            chosen = stored.model_override if model is None else model
+            using = selection.model(chosen or None) if isinstance(chosen, str) else chosen
             kit = Toolkit.open(
                 loaded,
                 workspace=place,
                 agent=name,
-                session=kept.session.key if kept else "main",
+                session=stored.key,
                 model=using.ref,
                 context_window=using.facts.window,
                 channel=channel,
@@ -176,27 +178,19 @@ class Agent:
                 using,
                 "",
                 (),
-                session=kept.session.key if kept else "main",
+                session=stored.key,
                 transcript=kept or NullTranscript(),
                 history=kept.load() if kept else [],
                 limits=limits_of(loaded.config, settings, max_turns, max_cost),
                 compaction=_compaction(loaded.config, selection),
-                thinking=thinking or _thinking(loaded.config, settings, kept),
-                usage=kept.session.usage if kept else Usage(),
+                thinking=thinking or _thinking(loaded.config, settings, stored.thinking),
+                usage=stored.usage,
+                tell=tell or no_listener,
             )
-            if tell is not None:
-                talk.tell = tell
-            made = cls(
-                kit,
-                selection,
-                talk,
-                kept,
-                mode=mode,
-                instructions=instructions,
-                is_pinned=bool(chosen) or bool(selection.catalog.candidates()),
-            )
+            is_pinned = bool(chosen) or bool(selection.catalog.candidates())
+            made = cls(kit, selection, talk, kept, mode, instructions, is_pinned=is_pinned)
             made.refresh()
-            state = kept.session.state if kept else {}
+            state = stored.state
             own = {"exec": state.get("exec") or {}, "elevated": state.get("elevated")}
             # What the owner has set for themselves is not for others who talk here.
             if own != made._own and kit.run.scope.sender.owner:
@@ -220,23 +214,13 @@ class Agent:
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
     def __enter__(self) -> Agent:
         return self._run_sync(self.__aenter__())
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         try:
             self._run_sync(self.close())
         finally:
@@ -244,7 +228,7 @@ class Agent:
                 self._runner.close()
 
     async def close(self) -> None:
-        """End what runs for this conversation; the conversation itself stays."""
+        """Stop what runs for this conversation; the conversation itself stays."""
         try:
             await self.kit.close()
         finally:
@@ -261,7 +245,19 @@ class Agent:
         """Say something and let the model work until it is done. Cancel the task to abort it."""
         self.conversation.check_idle()
         self.refresh()
-        return await self.conversation.turn(said)
+        warming = asyncio.ensure_future(self._warm_up())
+        try:
+            return await self.conversation.turn(said)
+        finally:
+            warming.cancel()
+
+    async def _warm_up(self) -> None:
+        """Get ready for a first command while the model thinks."""
+        # Not before the request is sent, and not for an answer that comes at once.
+        await asyncio.sleep(WARM_UP_S)
+        run = self.kit.run
+        if "exec" in run.tools and isinstance(run.services, Services):
+            await run.services.warm_up()
 
     async def stream(self, said: str | Iterable[Block]) -> AsyncGenerator[Event]:
         """The events of one turn as they happen; the last one is its `TurnEnded`. Closing the
@@ -345,14 +341,19 @@ class Agent:
 
     async def attach(self, path: str | os.PathLike[str]) -> Image:
         """A picture from the person's own disk, made to fit. Raises `ToolInputError`."""
-        shown = one_line(os.fspath(path), 200)
+
+        def read() -> bytes:
+            with open(path, "rb") as file:
+                return file.read(MAX_PICTURE_BYTES + 1)
+
         media: Any = self.kit.run.services[Media]
         side = self.kit.config.agents.defaults.image_max_dimension_px
         try:
-            data = await in_thread(_read, path)
+            data = await in_thread(read)
             picture = await media.picture(data, max_side=side, max_bytes=MAX_IMAGE_BYTES)
         except (OSError, ToolInputError) as error:
-            raise ToolInputError(f"{shown}: {getattr(error, 'strerror', '') or error}") from None
+            why = getattr(error, "strerror", "") or error
+            raise ToolInputError(f"{one_line(os.fspath(path), 200)}: {why}") from None
         return Image(b64encode(picture.data).decode(), picture.mime_type)
 
     def refresh(self) -> None:
@@ -419,14 +420,14 @@ class Agent:
     def use_exec(self, changes: Mapping[str, Any]) -> None:
         """Other settings of exec for this conversation alone; an empty mapping takes them back.
 
-        Raises `ConfigError` for what is no setting of exec.
+        Raises `ConfigError` for an unknown or invalid setting.
         """
         self._use(self._own | {"exec": dict(changes)})
 
     def use_elevated(self, level: str | None) -> None:
         """Another elevated mode (off, on, ask, full) for this conversation; None takes it back.
 
-        Raises `ConfigError` for what is no mode.
+        Raises `ConfigError` for an unknown mode.
         """
         self._use(self._own | {"elevated": level})
 
@@ -480,17 +481,6 @@ def _read_output(output_type: Any, text: str) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def _read(path: str | os.PathLike[str]) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(MAX_PICTURE_BYTES + 1)
-
-
-def _keep(loaded: Loaded, agent: str, name: str | None, workspace: str) -> LiveSession:
-    """What is stored holds no secret that the configuration or the environment does."""
-    where = locate_store(loaded.config.session.store, os.environ)
-    return LiveSession.open(SessionStore(where, make_redactor(loaded).text), agent, name, workspace)
-
-
 def _compaction(config: Config, selection: Selection) -> Compaction:
     settings = config.agents.defaults.compaction
     return Compaction(
@@ -502,8 +492,7 @@ def _compaction(config: Config, selection: Selection) -> Compaction:
     )
 
 
-def _thinking(config: Config, agent: AgentConfig, kept: LiveSession | None) -> Level:
-    stored: Any = kept.session.thinking if kept else ""
+def _thinking(config: Config, agent: AgentConfig, stored: Any) -> Level:
     level = stored or agent.thinking_default or config.agents.defaults.thinking_default or "off"
     return "medium" if level == "adaptive" else level
 
@@ -516,9 +505,8 @@ class AgentSessionState:
 
     @property
     def session(self) -> Session:
-        run = self._agent.kit.run.scope
-        unkept = Session("", run.session, run.agent, usage=self._agent.conversation.usage)
-        return self._agent.session or unkept
+        scope, usage = self._agent.kit.run.scope, self._agent.conversation.usage
+        return self._agent.session or Session("", scope.session, scope.agent, usage=usage)
 
     @property
     def model(self) -> str:

@@ -60,7 +60,7 @@ class ToolCall(Value, frozen=True, tag="toolCall"):
     id: str
     name: str
     arguments: dict[str, Any] | str = msgspec.field(default_factory=dict)
-    """The text as it came where it is no JSON object."""
+    """The text as it came where it is not a JSON object."""
     signature: str = ""
     """What the provider wants to have back with the call."""
 
@@ -85,24 +85,13 @@ class Usage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         """Tokens that the next request will find in the context."""
         return self.input + self.cache_read + self.cache_write + self.output
 
-    def plus(self, other: Usage) -> Usage:
-        return Usage(
-            self.input + other.input,
-            self.output + other.output,
-            self.cache_read + other.cache_read,
-            self.cache_write + other.cache_write,
-            self.cost + other.cost,
-        )
+    def plus(self, other: Usage, sign: int = 1) -> Usage:
+        mine, others = msgspec.structs.astuple(self), msgspec.structs.astuple(other)
+        return Usage(*(a + sign * b for a, b in zip(mine, others, strict=True)))
 
     def minus(self, other: Usage) -> Usage:
         """What came on top of it."""
-        return Usage(
-            self.input - other.input,
-            self.output - other.output,
-            self.cache_read - other.cache_read,
-            self.cache_write - other.cache_write,
-            self.cost - other.cost,
-        )
+        return self.plus(other, -1)
 
 
 class User(Value, frozen=True, tag="user"):
@@ -148,7 +137,7 @@ class ToolResult(Value, frozen=True, tag="toolResult"):
 
 
 class Summary(Value, frozen=True, tag="summary"):
-    """Stands for everything before it, which no model is sent any more."""
+    """Replaces everything before it in what models are sent."""
 
     text: str
     tokens_before: int = 0

@@ -6,8 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from clawkit.agent.assemble import Assembly, assemble
 from clawkit.agent.model import context_window_of, default_model, target_of
@@ -25,7 +24,6 @@ from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.errors import ConfigError, Issue, SchemaError
 from clawkit.redact import Redactor, is_secret_name
-from clawkit.sandbox.protocols import SandboxUnavailableError
 from clawkit.schema.choose import PROVIDERS, Provider, declare
 from clawkit.services import Services, known_secrets
 
@@ -97,7 +95,10 @@ class Toolkit:
         """
         loaded = load_config(config)
         agent = loaded.config.agents.choose(agent)
-        ref = _model(model) if isinstance(model, str) else model
+        try:
+            ref = parse_ref(model) if isinstance(model, str) else model
+        except ValueError as error:
+            raise ConfigError([Issue("model", str(error))]) from None
         ref = ref or default_model(loaded.config, agent)
         if sandboxed is None:
             sandboxed = loaded.config.agents.sandbox_of(agent).covers(session)
@@ -156,12 +157,7 @@ class Toolkit:
     async def __aenter__(self) -> Toolkit:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -225,30 +221,6 @@ def load_config(
     return loads(text, file="<mapping>")
 
 
-def _model(text: str) -> ModelRef:
-    try:
-        return parse_ref(text)
-    except ValueError as error:
-        raise ConfigError([Issue("model", str(error))]) from None
-
-
-def _enter_sandbox(run: Run) -> Run:
-    """The run as the sandbox of its session has it, if that is sandboxed. Raises `ConfigError` when
-    a sandbox is configured that cannot be used."""
-    services: Any = run.services
-    if not services.requires_sandbox:
-        return run
-    confines: Any = services[Confines]
-    if problem := confines.problem:
-        raise ConfigError([Issue("agents.defaults.sandbox", problem)])
-    if not run.scope.sandboxed:
-        return run
-    try:
-        return replace(run, workspace=services.enter_sandbox())
-    except SandboxUnavailableError as error:
-        raise ConfigError([Issue("agents.defaults.sandbox", str(error))]) from None
-
-
 def resolve_workspace(
     config: Config, agent: str, given: str | os.PathLike[str] | None = None
 ) -> str:
@@ -281,12 +253,10 @@ def make_run(
 
     A `redactor` of an earlier run knows what was learned in it.
     """
-    refused = assembly.refused
     if redactor is None:
         redactor = make_redactor(loaded)
     else:
         redactor.learn(known_secrets(loaded))
-    made = redactor
     services = Services(
         loaded,
         scope,
@@ -297,25 +267,37 @@ def make_run(
         rules=assembly,
     )
     services.fill(InForce, lambda: assembly.in_force)
-    services.fill(Redactor, lambda: made)
-    run = Run(
+    return Run(
         tools=assembly.tools,
-        workspace=workspace,
+        workspace=_place(services, scope, workspace),
         scope=scope,
-        refused=refused,
+        refused=assembly.refused,
         rules=assembly.judge,
         hooks=hooks or Hooks(),
         approver=_Asker(services),
         approval_timeout_s=loaded.config.approvals.timeout_seconds,
         services=services,
         redactor=redactor,
-        watch=_guard(loaded.config, scope.agent),
+        watch=_make_guard(loaded.config, scope.agent),
     )
-    return _enter_sandbox(run)
 
 
-def _guard(config: Config, agent: str) -> CallGuard | None:
-    """Looks for loops, unless that is turned off."""
+def _place(services: Services, scope: Scope, workspace: str) -> str:
+    """Where the run works: in the sandbox of its session, if that is sandboxed."""
+    if not services.requires_sandbox:
+        return workspace
+    from clawkit.sandbox.protocols import SandboxUnavailableError
+
+    problem = services[Confines].problem
+    try:
+        if not problem:
+            return services.enter_sandbox() if scope.sandboxed else workspace
+    except SandboxUnavailableError as error:
+        problem = str(error)
+    raise ConfigError([Issue("agents.defaults.sandbox", problem)])
+
+
+def _make_guard(config: Config, agent: str) -> CallGuard | None:
     override = config.agents.get(agent).tools.loop_detection
     settings = config.tools.loop_detection.merged(override)
     if settings.enabled is False:
@@ -325,18 +307,16 @@ def _guard(config: Config, agent: str) -> CallGuard | None:
     return LoopGuard(settings)
 
 
-class _Asker:
-    """Asks by way of the service, which is made when somebody has a question."""
+class _Asker(NamedTuple):
+    """Asks by way of the service, which is created with the first question."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    services: Services
 
     async def ask(self, request: Question) -> Answer:
-        approvals: Any = self._services[Approvals]
+        approvals = self.services[Approvals]
         if approvals.route() == "none":
             raise nobody_to_ask(request.title, request.to_allow)
-        answer: Answer = await approvals.ask(request)
-        return answer
+        return await approvals.ask(request)
 
 
 async def close_run(run: Run) -> None:

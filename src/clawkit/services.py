@@ -1,13 +1,14 @@
-"""The services of one run, made from the configuration when somebody first asks for one."""
+"""The services of one run, each made from the configuration on first use."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import pwd
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -27,10 +28,10 @@ from clawkit.config.paths import (
 from clawkit.config.sections.sandbox import Sandbox
 from clawkit.config.sections.tools import Exec, Fs
 from clawkit.config.sources import substitute
-from clawkit.core.approval import Answer, Approver, Question
+from clawkit.core.approval import Approver, Question
 from clawkit.core.context import InForce, Scope
 from clawkit.core.paths import ways_of
-from clawkit.errors import ConfigError, ToolError
+from clawkit.errors import ClawkitError, ConfigError, ToolError
 from clawkit.fs.magic import ImageLimits
 from clawkit.fs.protected_files import Protection
 from clawkit.fs.protocols import FileSystem, Search, WorkspaceFiles
@@ -39,32 +40,26 @@ from clawkit.lsp.protocols import Diagnostics
 from clawkit.media.protocols import Media
 from clawkit.process.protocols import BaseEnvironment, Commands, ExecHost
 from clawkit.redact import Redactor
-from clawkit.sessions.protocols import Plan, Sessions
+from clawkit.sessions.protocols import CurrentPlan, Plan, Sessions
 
 if TYPE_CHECKING:
+    from clawkit.agent.assemble import Assembly
     from clawkit.approvals.judge import Judge
-    from clawkit.sandbox.hidden_paths import DeniedFiles
     from clawkit.sandbox.protocols import Mount
 
+T = TypeVar("T")
 Factory = Callable[[], object]
-_ABOUT_THE_RUN = (InForce, Redactor)
-
-
-class FileRules(Protocol):
-    """What `tools.rules` says about files."""
-
-    @property
-    def denies_files(self) -> bool:
-        """Whether a rule may deny that a file is read."""
-        ...
-
-    def effect_on(self, tool: str, path: str, workspace: str) -> str:
-        """`allow`, `ask` or `deny` for a file tool's use of a path."""
-        ...
+_OF_THE_RUN = (Gate, Approvals, InForce, Redactor)
+"""What a later run of the same agent makes anew: what decides, and what is about the run."""
+_FOR_COMMANDS = (
+    *("approvals.gate", "approvals.judge", "approvals.path_rules", "fs.masks"),
+    *("process.environ", "process.local_host", "process.output_text", "process.preflight"),
+    *("process.supervisor", "sandbox.confinement"),
+)
 
 
 class Services(Mapping[type, object]):
-    """By Protocol. What nobody asks for is neither made nor imported."""
+    """By Protocol. What is not used is neither made nor imported."""
 
     def __init__(
         self,
@@ -75,9 +70,9 @@ class Services(Mapping[type, object]):
         approver: Approver | None = None,
         later: bool = False,
         redactor: Redactor | None = None,
-        rules: FileRules | None = None,
+        rules: Assembly | None = None,
     ) -> None:
-        """`approver` is somebody here who can be asked; with `later`, what needs a person may also
+        """`approver` is a person here who can be asked; with `later`, what needs a person may also
         be answered after the call."""
         self._loaded = loaded
         self._scope = scope
@@ -109,11 +104,25 @@ class Services(Mapping[type, object]):
             Confines: self._confines,
             Gate: self._gate,
             Sessions: self._sessions,
-            Plan: self._plan,
+            Plan: CurrentPlan,
+            Redactor: lambda: self._redactor,
         }
 
+    async def warm_up(self) -> None:
+        """Load what a first command needs, and start the spawn server. Never fails: what is wrong
+        is said when a command is started."""
+        if Commands in self._made or self._scope.sandboxed:
+            return
+        from clawkit.core.tasks import in_thread  # asyncio is not needed to look at settings
+
+        # Services belong to the loop; only what they are made of is loaded in a thread.
+        for module in _FOR_COMMANDS:
+            await in_thread(importlib.import_module, f"clawkit.{module}")
+        with suppress(ClawkitError, OSError):
+            self[Commands].prepare("gateway")
+
     def is_made(self, kind: type) -> bool:
-        """Whether somebody has asked for a service."""
+        """Whether a service has been used."""
         return kind in self._made
 
     def fill(self, kind: type, factory: Factory) -> None:
@@ -123,15 +132,17 @@ class Services(Mapping[type, object]):
     def take_over(self, older: Services) -> None:
         """Go on with what another run of the same agent has made, but for what decides."""
         for kind, service in older._made.items():
-            if kind not in (Gate, Approvals) and kind not in _ABOUT_THE_RUN:
+            if kind not in _OF_THE_RUN:
                 self._made[kind] = service
         older._made = {kind: older._made[kind] for kind in older._made if kind not in self._made}
         self._older = older
 
-    def __getitem__(self, kind: type) -> object:
+    def __getitem__(self, kind: type[T]) -> T:
         if kind not in self._made:
             self._made[kind] = self._factories[kind]()
-        return self._made[kind]
+        service: Any = self._made[kind]
+        made: T = service
+        return made
 
     def __iter__(self) -> Iterator[type]:
         return iter(self._factories)
@@ -140,7 +151,7 @@ class Services(Mapping[type, object]):
         return len(self._factories)
 
     async def close(self) -> None:
-        """End what the services started. They can be asked for again, but nothing more runs."""
+        """Stop what the services started. They can be used again, but nothing more runs."""
         self._is_closed = True
         made, self._made = self._made, {}
         # Commands end before the sandbox that they run in.
@@ -235,11 +246,10 @@ class Services(Mapping[type, object]):
     def _diagnostics(self) -> Any:
         from clawkit.lsp.service import LanguageServers
 
-        cache = os.path.join(home(os.environ), "cache", "lsp")
-        here = self._workspace
-        given = (*self._fs.write_roots, *self._fs.read_roots)
+        here, given = self._workspace, (*self._fs.write_roots, *self._fs.read_roots)
         roots = [os.path.join(here, os.path.expanduser(root)) for root in given]
-        return LanguageServers(self._workspace, roots, self._fs.lsp, cache_dir=cache)
+        cache = os.path.join(home(os.environ), "cache", "lsp")
+        return LanguageServers(here, roots, self._fs.lsp, cache_dir=cache)
 
     def _media(self) -> Any:
         from clawkit.media.local import LocalMedia
@@ -251,7 +261,7 @@ class Services(Mapping[type, object]):
         from clawkit.process.supervisor import Supervisor
 
         if self._is_closed:
-            raise ToolError("clawkit has been closed here; nothing is started any more")
+            raise ToolError("clawkit is shutting down; no new commands can start")
         folder = commands_dir(os.environ)
         settings = self._exec
         confines: Any = self[Confines]
@@ -276,6 +286,13 @@ class Services(Mapping[type, object]):
         from clawkit.sandbox.paths import SandboxContext
 
         files = DeniedFiles(lambda path: self._effect_on("read", path) == "deny")
+
+        def denied() -> list[str]:
+            """Files in the workspace that no file tool may read. Raises `ToolError` when there are
+            too many files to look at."""
+            rules = self._rules
+            return files.find(self._workspace) if rules and rules.denies_files else []
+
         around = SandboxContext(
             workspace=self._workspace,
             state=home(os.environ),
@@ -285,7 +302,7 @@ class Services(Mapping[type, object]):
             spool_dir=commands_dir(os.environ),
             max_processes=self._exec.max_processes,
             files=self._mounted,
-            denied=partial(self._denied_files, files),
+            denied=denied,
             own=self._own_files(),
             ask_host=self._ask_host,
             reveal=partial(
@@ -297,7 +314,7 @@ class Services(Mapping[type, object]):
 
     async def _ask_host(self, host: str, port: int) -> bool:
         """Have a person decide whether a command may connect to a host."""
-        approvals: Any = self[Approvals]
+        approvals = self[Approvals]
         if approvals.route() == "none":
             return False
         question = Question(
@@ -311,8 +328,7 @@ class Services(Mapping[type, object]):
             agent=self._scope.agent,
             session=self._scope.session,
         )
-        answer: Answer = await approvals.ask(question)
-        return answer.verdict == "allow"
+        return (await approvals.ask(question)).verdict == "allow"
 
     def _surroundings(self) -> Any:
         from clawkit.process.environ import LocalEnvironment
@@ -329,8 +345,7 @@ class Services(Mapping[type, object]):
     def _interpreters(self) -> Any:
         from clawkit.code.interpreters import KeptInterpreters
 
-        commands: Any = self[Commands]
-        return KeptInterpreters(commands)
+        return KeptInterpreters(self[Commands])
 
     def _sessions(self) -> Any:
         from clawkit.sessions.location import locate_store
@@ -338,11 +353,6 @@ class Services(Mapping[type, object]):
 
         place = locate_store(self._loaded.config.session.store, os.environ)
         return SessionStore(place, self._redactor.text)
-
-    def _plan(self) -> Any:
-        from clawkit.sessions.protocols import CurrentPlan
-
-        return CurrentPlan()
 
     def judge(self, settings: Exec | None = None) -> Judge:
         """What commands of this run are judged by, with other settings than those in force."""
@@ -388,13 +398,6 @@ class Services(Mapping[type, object]):
             return "allow"
         return self._rules.effect_on(tool, path, self._workspace)
 
-    def _denied_files(self, files: DeniedFiles) -> list[str]:
-        """Files in the workspace that no file tool may read. Raises `ToolError` when there are too
-        many files to look at."""
-        if self._rules is None or not self._rules.denies_files:
-            return []
-        return files.find(self._workspace)
-
     def _approvals(self) -> Any:
         from clawkit.approvals.broker import Broker
         from clawkit.approvals.pending_store import PendingStore
@@ -411,16 +414,13 @@ class Services(Mapping[type, object]):
         from clawkit.approvals.gate import LocalGate
         from clawkit.fs.masks import EnvSecrets
 
-        def approvals() -> Any:
-            return self[Approvals]
-
         return LocalGate(
             self.judge(),
-            approvals,
+            lambda: self[Approvals],
             Audit(audit_file(os.environ), self._redactor),
             self._redactor,
             timeout_s=self._loaded.config.approvals.timeout_seconds,
-            confines=self[Confines],  # type: ignore[arg-type]
+            confines=self[Confines],
             before=EnvSecrets(self._workspace, self._redactor.learn).refresh,
         )
 
@@ -445,7 +445,7 @@ def known_secrets(loaded: Loaded) -> list[str]:
 
 
 def _find_line() -> tuple[str, str] | None:
-    """Where somebody may wait for questions, and the token that is known there."""
+    """Where an approver may be listening, and the token for it."""
     from clawkit.approvals.file import BadDocumentError, read_document
     from clawkit.approvals.socket import socket_path
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cache
 
 UNKNOWN_WINDOW = 200_000
-"""Tokens assumed when nobody knows the model's context window."""
+"""Tokens assumed when the model's context window is unknown."""
 
 TAIL_LOOK = 2_000
 """Characters at the end of a text that decide whether its end is worth keeping."""
@@ -172,7 +172,7 @@ def parse_time(text: str) -> float:
     units = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
     number, unit = text.strip()[:-1], text.strip()[-1:].lower()
     if unit not in units or not number.isascii() or not number.replace(".", "", 1).isdigit():
-        raise ValueError(f"{text!r} is no time such as 30s, 5m or 1h")
+        raise ValueError(f"invalid time {text!r}; use one such as 30s, 5m or 1h")
     return float(number) * units[unit]
 
 

@@ -225,7 +225,7 @@ async def test_an_enormous_result_is_cut_before_the_model_sees_it(tmp_path: Path
     @tool
     async def flood() -> str:
         """Says very much."""
-        return "x" * 50_000_000
+        return "x" * 5_000_000
 
     async with open_kit(tmp_path, flood) as kit:
         model = ScriptedModel(call("flood"), "much")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clawkit.agent.pruning import PrunedHistory
+from clawkit.agent.compact import PrunedHistory
 from clawkit.config.sections.agents import ContextPruning, HardClear, PruningTools
 from clawkit.content import Assistant, Message, Text, ToolCall, ToolResult, User
 

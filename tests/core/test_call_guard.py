@@ -177,7 +177,7 @@ async def test_nothing_runs_when_the_watch_fails_on_the_way_in(
     assert results[0].details["deniedReason"] == "loop_admission_failure"
     assert results[0].details["tool"] == "probe"
     assert len(results[1].details["tool"]) == 80
-    assert "the guard against loops failed" in caplog.text
+    assert "the loop guard failed" in caplog.text
 
 
 async def test_a_result_stands_when_the_watch_fails_on_the_way_out(

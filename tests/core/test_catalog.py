@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from clawkit.agent.assemble import load_tool
@@ -25,13 +27,15 @@ def test_every_entry_is_a_usable_canonical_name_with_a_description(entry: Entry)
         assert canonical(f" {alias.upper()} ") == entry.id
 
 
-@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry.available])
-def test_every_available_entry_leads_to_the_tool_of_that_name(entry: Entry) -> None:
-    tool = load_tool(entry, Config(tools=Tools(update_plan=True)), Scope())
-    assert isinstance(tool, Tool)
-    assert isinstance(tool, Tool)
-    assert tool.name == entry.id
-    assert tool.owner_only <= entry.owner_only
+def test_every_available_entry_leads_to_the_tool_of_that_name(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Entry] = [entry for entry in ENTRIES if entry.available]
+    for entry in cases:
+        with subtests.test(f"{entry!r:.80}"):
+            tool = load_tool(entry, Config(tools=Tools(update_plan=True)), Scope())
+            assert isinstance(tool, Tool)
+            assert isinstance(tool, Tool)
+            assert tool.name == entry.id
+            assert tool.owner_only <= entry.owner_only
 
 
 def test_no_alias_belongs_to_two_tools() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,8 @@ from hypothesis import strategies as st
 from clawkit.core.tool import ANYTHING, Effect, collide, file_resource
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "expected"),
-    [
+def test_two_calls_collide_when_their_order_could_matter(subtests: pytest.Subtests) -> None:
+    cases: Iterable[tuple[Effect, Effect, bool]] = [
         (Effect("read", "file:/a"), Effect("read", "file:/a"), False),
         (Effect("read"), Effect("read"), False),
         (Effect("read", "file:/a"), Effect("write", "file:/a"), True),
@@ -27,13 +27,11 @@ from clawkit.core.tool import ANYTHING, Effect, collide, file_resource
         (Effect("send", "channel:a"), Effect("send", "channel:a"), True),
         (Effect("send", "channel:a"), Effect("send", "channel:a/b"), False),
         (Effect("network", "host:x"), Effect("read", "file:/x"), False),
-    ],
-)
-def test_two_calls_collide_when_their_order_could_matter(
-    first: Effect, second: Effect, expected: bool
-) -> None:
-    assert collide([first], [second]) is expected
-    assert collide([second], [first]) is expected
+    ]
+    for first, second, expected in cases:
+        with subtests.test(f"{first!r:.80}"):
+            assert collide([first], [second]) is expected
+            assert collide([second], [first]) is expected
 
 
 def test_one_colliding_pair_is_enough_and_no_effects_collide_with_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -67,9 +68,10 @@ def read(tool: Tool, raw: object) -> dict[str, Any]:
     return read_params(tool, raw)[0]
 
 
-@pytest.mark.parametrize(
-    ("given_params", "expected"),
-    [
+def test_other_spellings_and_certain_repairs_become_the_advertised_form(
+    subtests: pytest.Subtests,
+) -> None:
+    cases: Iterable[tuple[object, dict[str, Any]]] = [
         ({"path": "a", "maxLines": 3}, {"path": "a", "maxLines": 3}),
         ({"path": "a", "max_lines": 3}, {"path": "a", "maxLines": 3}),
         ({"path": "a", "max-lines": 3}, {"path": "a", "maxLines": 3}),
@@ -98,14 +100,12 @@ def read(tool: Tool, raw: object) -> dict[str, Any]:
         ({"path": "a.txt</arg_value>"}, {"path": "a.txt"}),
         ({"path": "a.txt</arg_value>>\n"}, {"path": "a.txt"}),
         ('{"path": "a"}', {"path": "a"}),
-    ],
-)
-def test_other_spellings_and_certain_repairs_become_the_advertised_form(
-    given_params: object, expected: dict[str, Any]
-) -> None:
-    params, typed = read_params(STRUCT, given_params)
-    assert params == expected
-    assert isinstance(typed, Params)
+    ]
+    for given_params, expected in cases:
+        with subtests.test(f"{given_params!r:.80}"):
+            params, typed = read_params(STRUCT, given_params)
+            assert params == expected
+            assert isinstance(typed, Params)
 
 
 def test_a_schema_tool_is_given_the_checked_dict() -> None:
@@ -139,9 +139,8 @@ def test_one_error_lists_everything_that_is_missing_or_wrong(tool: Tool) -> None
     assert caught.value.status == 400
 
 
-@pytest.mark.parametrize(
-    ("raw", "words"),
-    [
+def test_bad_parameters_are_refused_in_plain_words(subtests: pytest.Subtests) -> None:
+    cases: Iterable[tuple[object, str]] = [
         ({"path": "a", "file_path": "b"}, "given twice, as 'path' and 'file_path'"),
         ({"path": "a", "filePath": "/etc/passwd"}, "given twice"),
         ({"maxLines": 1, "max_lines": 2, "path": "a"}, "given twice"),
@@ -158,12 +157,12 @@ def test_one_error_lists_everything_that_is_missing_or_wrong(tool: Tool) -> None
         ("[" * 100_000, "not valid JSON"),
         ({"path": {1, 2}}, "not plain JSON: they hold a set"),
         ({"path": "a", "ratio": 10**400}, "ratio"),
-    ],
-)
-def test_bad_parameters_are_refused_in_plain_words(raw: object, words: str) -> None:
-    with pytest.raises(ToolInputError) as caught:
-        read(STRUCT, raw)
-    assert words in str(caught.value)
+    ]
+    for raw, words in cases:
+        with subtests.test(f"{raw!r:.80}"):
+            with pytest.raises(ToolInputError) as caught:
+                read(STRUCT, raw)
+            assert words in str(caught.value)
 
 
 def test_a_schema_tool_refuses_what_is_not_json() -> None:

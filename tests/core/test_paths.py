@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,8 @@ from clawkit.core.paths import MAX_PATH, plain_path, real_path, unmark, ways_of
 from clawkit.errors import ToolInputError
 
 
-@pytest.mark.parametrize(
-    ("written", "plain"),
-    [
+def test_every_spelling_becomes_one_plain_path(subtests: pytest.Subtests) -> None:
+    cases: Iterable[tuple[str, str]] = [
         ("a.txt", "a.txt"),
         ("", ""),
         ("./a", "./a"),
@@ -43,10 +43,10 @@ from clawkit.errors import ToolInputError
         ("file:%66ile:///a", "./file:///a"),
         ("files/a", "files/a"),
         ("b\udcff", "b\udcff"),
-    ],
-)
-def test_every_spelling_becomes_one_plain_path(written: str, plain: str) -> None:
-    assert plain_path(written) == plain
+    ]
+    for written, plain in cases:
+        with subtests.test(f"{written!r:.80}"):
+            assert plain_path(written) == plain
 
 
 @pytest.mark.parametrize(

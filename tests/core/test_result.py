@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Any
 
@@ -56,9 +57,8 @@ def test_a_result_is_written_as_content_and_details() -> None:
     assert result.as_text() == "a\nb"
 
 
-@pytest.mark.parametrize(
-    ("details", "failed"),
-    [
+def test_the_details_decide_whether_a_call_failed(subtests: pytest.Subtests) -> None:
+    cases: Iterable[tuple[dict[str, Any], bool]] = [
         ({}, False),
         ({"status": "ok"}, False),
         ({"ok": False}, True),
@@ -89,15 +89,14 @@ def test_a_result_is_written_as_content_and_details() -> None:
         ({"exitCode": None}, False),
         ({"exitCode": "1"}, False),
         ({"status": 5}, False),
-    ],
-)
-def test_the_details_decide_whether_a_call_failed(details: dict[str, Any], failed: bool) -> None:
-    assert Result((), details).is_error is failed
+    ]
+    for details, failed in cases:
+        with subtests.test(f"{details!r:.80}"):
+            assert Result((), details).is_error is failed
 
 
-@pytest.mark.parametrize(
-    ("value", "result"),
-    [
+def test_what_a_tool_returns_becomes_a_result(subtests: pytest.Subtests) -> None:
+    cases: Iterable[tuple[object, Result]] = [
         (Result.text("a"), Result.text("a")),
         ("plain", Result.text("plain")),
         ("", Result.text("")),
@@ -134,10 +133,10 @@ def test_the_details_decide_whether_a_call_failed(details: dict[str, Any], faile
         ({"content": [1, 2]}, Result.json({"content": [1, 2]})),
         ({"content": [{"type": "text"}]}, Result.json({"content": [{"type": "text"}]})),
         ({"content": None}, Result.json({"content": None})),
-    ],
-)
-def test_what_a_tool_returns_becomes_a_result(value: object, result: Result) -> None:
-    assert Result.of(value, "demo") == result
+    ]
+    for value, result in cases:
+        with subtests.test(f"{value!r:.80}"):
+            assert Result.of(value, "demo") == result
 
 
 def test_a_result_is_taken_as_it_is() -> None:
@@ -145,9 +144,8 @@ def test_a_result_is_taken_as_it_is() -> None:
     assert Result.of(result, "demo") is result
 
 
-@pytest.mark.parametrize(
-    ("value", "named"),
-    [
+def test_what_is_not_json_is_refused_by_name(subtests: pytest.Subtests) -> None:
+    cases: Iterable[tuple[object, str]] = [
         ({1, 2}, "set"),
         (b"bytes", "bytes"),
         (object(), "object"),
@@ -159,11 +157,11 @@ def test_a_result_is_taken_as_it_is() -> None:
         ({("a", "b"): 1}, "tuple"),
         (Result(("text",)), "str"),  # type: ignore[arg-type]
         (Result((), ["a"]), "list"),  # type: ignore[arg-type]
-    ],
-)
-def test_what_is_not_json_is_refused_by_name(value: object, named: str) -> None:
-    with pytest.raises(TypeError, match=f"'demo' returned what cannot be a result: .*{named}"):
-        Result.of(value, "demo")
+    ]
+    for value, named in cases:
+        words = f"'demo' returned what cannot be a result: .*{named}"
+        with subtests.test(f"{value!r:.80}"), pytest.raises(TypeError, match=words):
+            Result.of(value, "demo")
 
 
 def test_endless_values_are_refused() -> None:
@@ -181,7 +179,7 @@ def test_endless_details_are_refused() -> None:
     loop: dict[str, Any] = {}
     loop["again"] = loop
     for details in (loop, {"many": [0] * 100_001}):
-        with pytest.raises(TypeError, match="go in circles or hold more than"):
+        with pytest.raises(TypeError, match="are circular or hold more than"):
             Result.of(Result((), details), "demo")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -127,17 +128,18 @@ def test_all_text_of_a_message_counts_together() -> None:
     assert len(encode(kept)) < MAX_TEXT + 1_000
 
 
-@pytest.mark.parametrize("before", range(0, 60, 7))
-def test_a_cut_through_a_secret_leaves_none_of_it(before: int) -> None:
-    for end in (MAX_TEXT, MAX_TEXT + 8_192):
-        text = "a " * ((end - before) // 2) + SECRET + " b" * 10_000
-        (block,) = stored(User((Text(text),))).content
-        assert SECRET[:8] not in block.text
+def test_a_cut_through_a_secret_leaves_none_of_it(subtests: pytest.Subtests) -> None:
+    cases: Iterable[int] = range(0, 60, 7)
+    for before in cases:
+        with subtests.test(f"{before!r:.80}"):
+            for end in (MAX_TEXT, MAX_TEXT + 8_192):
+                text = "a " * ((end - before) // 2) + SECRET + " b" * 10_000
+                (block,) = stored(User((Text(text),))).content
+                assert SECRET[:8] not in block.text
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
+def test_whatever_a_message_holds_it_can_be_read_again(subtests: pytest.Subtests) -> None:
+    cases: Iterable[Message] = [
         User((Text("a\ud800b"), Image("\ud800", "\udcff"))),
         Summary("\udcff"),
         Assistant(
@@ -159,12 +161,12 @@ def test_a_cut_through_a_secret_leaves_none_of_it(before: int) -> None:
         ToolResult("1", "x", details=deep(100_000)),
         Assistant(usage=Usage(10**30, -5, 2**63, 0, math.nan)),
         Assistant(usage=Usage(cost=math.inf)),
-    ],
-)
-def test_whatever_a_message_holds_it_can_be_read_again(message: Message) -> None:
-    once = stored(message)
-    assert stored(once) == once
-    assert type(once) is type(message)
+    ]
+    for number, message in enumerate(cases):
+        with subtests.test(f"case {number}"):
+            once = stored(message)
+            assert stored(once) == once
+            assert type(once) is type(message)
 
 
 def test_halves_of_a_character_that_belong_together_become_one() -> None:

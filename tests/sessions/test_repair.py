@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,11 +20,16 @@ from clawkit.content import (
     ToolResult,
     User,
 )
-from clawkit.sessions.repair import INTERRUPTED, repair, repair_numbered
+from clawkit.sessions.repair import INTERRUPTED
+from clawkit.sessions.repair import repair as repair_numbered
 
 HI, MORE = User((Text("hi"),)), User((Text("and more"),))
 BYE = Assistant((Text("bye"),))
 EMPTY = Assistant((), stop="aborted")
+
+
+def repair(messages: list[Message]) -> list[Message]:
+    return [message for _, message in repair_numbered(messages)]
 
 
 def asks(*ids: str, text: str = "", at_ms: int = 0) -> Assistant:
@@ -64,9 +71,8 @@ def test_what_is_right_stays_as_it_is(messages: list[Message]) -> None:
     assert all(new is old for new, old in zip(mended, messages, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("messages", "mended"),
-    [
+def test_what_is_wrong_is_put_right(subtests: pytest.Subtests) -> None:
+    cases: Iterable[tuple[list[Message], list[Message]]] = [
         # Results in the order in which the calls ended.
         ([asks("a", "b"), result("b"), result("a")], [asks("a", "b"), result("a"), result("b")]),
         # Something was said while the calls ran.
@@ -130,11 +136,11 @@ def test_what_is_right_stays_as_it_is(messages: list[Message]) -> None:
             [Summary("two"), MORE, asks("a"), lost("a")],
         ),
         ([asks("a"), Summary("one"), result("a"), HI], [Summary("one"), HI]),
-    ],
-)
-def test_what_is_wrong_is_put_right(messages: list[Message], mended: list[Message]) -> None:
-    assert repair(messages) == mended
-    assert repair(mended) == mended
+    ]
+    for messages, mended in cases:
+        with subtests.test(f"{messages!r:.80}"):
+            assert repair(messages) == mended
+            assert repair(mended) == mended
 
 
 def test_each_message_is_known_by_where_it_came_from() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from clawkit.sessions.protocols import Session, Sight, why_hidden
@@ -24,9 +26,8 @@ def descends(id_: str, ancestor: str) -> bool:
 ALL = ("here", "main", "child", "grandchild", "sibling")
 
 
-@pytest.mark.parametrize(
-    ("sight", "here", "seen"),
-    [
+def test_what_can_be_seen(subtests: pytest.Subtests) -> None:
+    cases: Iterable[tuple[Sight, str, set[str]]] = [
         ("self", "here", {"here"}),
         ("self", "main", {"main"}),
         ("tree", "here", {"here", "child", "grandchild"}),
@@ -36,11 +37,13 @@ ALL = ("here", "main", "child", "grandchild", "sibling")
         ("spawned", "main", {"main", "sibling"}),
         ("agent", "sibling", set(ALL)),
         ("all", "sibling", set(ALL)),
-    ],
-)
-def test_what_can_be_seen(sight: Sight, here: str, seen: set[str]) -> None:
-    answers = {each: why_hidden(sight, session(here), session(each), descends) for each in ALL}
-    assert {each for each, why in answers.items() if not why} == seen
+    ]
+    for sight, here, seen in cases:
+        with subtests.test(f"{sight!r:.80}"):
+            answers = {
+                each: why_hidden(sight, session(here), session(each), descends) for each in ALL
+            }
+            assert {each for each, why in answers.items() if not why} == seen
 
 
 @pytest.mark.parametrize("sight", ["self", "spawned", "tree", "agent", "all"])

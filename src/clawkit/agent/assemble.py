@@ -22,7 +22,7 @@ from clawkit.core.context import Context, InForce, Scope
 from clawkit.core.params import advertised
 from clawkit.core.registry import CALLER, CORE, Registered, Registry
 from clawkit.core.tool import Tool, action_values, without_actions
-from clawkit.errors import ConfigError, Issue, SchemaError
+from clawkit.errors import ConfigError, Issue, RegistryError, SchemaError
 from clawkit.policy.pipeline import PolicyDecision, Subject, ToolVerdict, Trace, apply_policy
 from clawkit.policy.rules import Pattern, Rule, compile_rules, judge, judge_file
 from clawkit.policy.tool_names import Universe
@@ -122,48 +122,45 @@ def _content(config: Config) -> bytes:
 
 def _assemble(config: Config, scope: Scope, extra: Sequence[Registered]) -> Assembly:
     registry = Registry()
+    conflicts: list[str] = []
     withheld: dict[str, str] = {}
     for entry in CATALOG.values():
         if entry.available:
             built = _withhold(entry, config, scope) or load_tool(entry, config, scope)
             if isinstance(built, Tool):
-                registry.add(built, CORE)
+                registry.add(Registered(built, CORE))
             else:
                 withheld[entry.id] = built
     for each in extra:
-        _register(registry, each)
-    registered = {canonical(each.tool.name): each for each in registry}
-    subjects = [_subject(name, registered.get(name)) for name in {**CATALOG, **registered}]
+        try:
+            check_schema(each.tool.schema, each.tool.name)
+            for name in each.tool.stray_paths:
+                raise SchemaError(f"{each.tool.name}: the path {name!r} is not a parameter")
+            registry.add(each)
+        except (SchemaError, RegistryError) as error:
+            # A tool from the caller must fit; one from a plugin or server is left out.
+            if each.source == CALLER:
+                raise
+            conflicts.append(str(error))
+    subjects = [
+        Subject(name, found.source, found.tool.owner_only, found.optional)
+        if (found := registry.get(name))
+        else Subject(name)
+        for name in {**CATALOG, **registry}
+    ]
     decision = apply_policy(config, scope, subjects)
     sources = {subject.name: subject.source for subject in subjects}
     rules, remarks = compile_rules(config.tools.rules, Universe.of(sources))
-    decision = _deny_with_exec(_deny_by_rule(_take_away(decision, withheld), rules))
+    decision = _deny_more(decision, withheld, rules)
     tools = {
         name: _switch_off(each.tool, name, rules)
-        for name, each in registered.items()
+        for name, each in registry.items()
         if decision.verdicts[name].kept
     }
     tools = {name: _hide(tool, tools) for name, tool in tools.items()}
-    remarks += _remarks_on_rules(rules, registered)
-    warnings = (*decision.warnings, *remarks, *dict.fromkeys(registry.conflicts))
+    remarks += _remarks_on_rules(rules, registry)
+    warnings = (*decision.warnings, *remarks, *dict.fromkeys(conflicts))
     return Assembly(tools, sources, decision, rules, warnings)
-
-
-def _register(registry: Registry, given: Registered) -> None:
-    """A tool from the caller must fit; one from a plugin or server that does not is left out."""
-    try:
-        check_schema(given.tool.schema, given.tool.name)
-        for name in given.tool.stray_paths:
-            raise SchemaError(f"{given.tool.name}: the path {name!r} is not a parameter")
-    except SchemaError as error:
-        if given.source == CALLER:
-            raise
-        registry.conflicts.append(str(error))
-        return
-    if given.source == CALLER:
-        registry.add(given.tool, given.source, optional=given.optional)
-    else:
-        registry.add_all([given.tool], given.source, optional=given.optional)
 
 
 def load_tool(entry: Entry, config: Config, scope: Scope) -> Tool | str:
@@ -184,46 +181,29 @@ def _withhold(entry: Entry, config: Config, scope: Scope) -> str:
     return "the sandbox has the workspace read-only (sandbox.workspaceAccess is 'ro')"
 
 
-def _take_away(decision: PolicyDecision, withheld: Mapping[str, str]) -> PolicyDecision:
-    """What lists leave but settings keep from this run is removed as well."""
+def _deny_more(
+    decision: PolicyDecision, withheld: Mapping[str, str], rules: Sequence[Rule]
+) -> PolicyDecision:
+    """The decision without what lists leave, but settings or rules take away."""
     verdicts = dict(decision.verdicts)
-    for name, why in withheld.items():
+
+    def remove(name: str, said: Trace) -> None:
         if verdicts[name].kept:
-            said = Trace(10, SETTINGS, "deny", SETTINGS, None, why)
             verdicts[name] = ToolVerdict(False, (*verdicts[name].traces, said))
-    return decision._replace(verdicts=verdicts)
 
-
-def _deny_with_exec(decision: PolicyDecision) -> PolicyDecision:
-    """Who denies exec does not want code_execution to run the same programs."""
-    exec_, code = decision.verdicts["exec"], decision.verdicts["code_execution"]
-    denied = exec_.removed_by
-    if denied is None or denied.effect != "deny" or not code.kept:
-        return decision
-    said = denied._replace(why=f"it runs programs like exec, and {denied.why}")
-    removed = ToolVerdict(False, (*code.traces, said))
-    return decision._replace(verdicts={**decision.verdicts, "code_execution": removed})
-
-
-def _subject(name: str, registered: Registered | None) -> Subject:
-    if registered is None:
-        return Subject(name)
-    return Subject(name, registered.source, registered.tool.owner_only, registered.optional)
-
-
-def _deny_by_rule(decision: PolicyDecision, rules: Sequence[Rule]) -> PolicyDecision:
-    """A deny rule without conditions takes the tool out of the list as well."""
-    verdicts = dict(decision.verdicts)
+    for name, why in withheld.items():
+        remove(name, Trace(10, SETTINGS, "deny", SETTINGS, None, why))
     for rule in rules:
-        if rule.effect != "deny" or not rule.unconditional:
-            continue
-        for name, verdict in verdicts.items():
-            entry = rule.tools.find(name)
-            if verdict.kept and entry is not None:
-                key = f"tools.rules[{rule.number}]"
+        key = f"tools.rules[{rule.number}]"
+        for name in verdicts if rule.effect == "deny" and rule.unconditional else ():
+            if (entry := rule.tools.find(name)) is not None:
                 why = f"{key} denies it with {entry!r}"
-                said = Trace(11, "tools.rules", "deny", key, entry, why)
-                verdicts[name] = ToolVerdict(False, (*verdict.traces, said))
+                remove(name, Trace(11, "tools.rules", "deny", key, entry, why))
+    denied = verdicts["exec"].removed_by
+    if denied is not None and denied.effect == "deny":
+        # If exec is denied, code_execution must not run the same programs.
+        why = f"it runs programs like exec, and {denied.why}"
+        remove("code_execution", denied._replace(why=why))
     return decision._replace(verdicts=verdicts)
 
 

@@ -69,14 +69,14 @@ class Voided(Happening, frozen=True, tag="retry"):
     wait_s: float
     model: str
     kind: str = ""
-    """Of error, as in `models.base.ErrorKind`."""
+    """Of error, as in `models.protocols.ErrorKind`."""
 
 
 class Unanswered(Happening, frozen=True, tag="request_failed"):
     """There is no answer: the turn ends, or continues with a shortened conversation."""
 
     kind: str
-    """Of error, as in `models.base.ErrorKind`."""
+    """Of error, as in `models.protocols.ErrorKind`."""
     error: str
 
 

@@ -17,29 +17,17 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from clawkit.agent.compact import Settings as Compaction
-from clawkit.agent.compact import check_last, compact, estimate, is_due
-from clawkit.agent.events import (
-    Answered,
-    CallBegun,
-    CallWritten,
-    Compacted,
-    Ended,
-    Event,
-    Noticed,
-    Requested,
-    ResultStored,
-    Said,
-    Tell,
-    TextPiece,
-    ThinkingPiece,
-    ToolHappened,
-    TurnEnded,
-    TurnStarted,
-    Unanswered,
-    Voided,
+from clawkit.agent import events
+from clawkit.agent.compact import (
+    CHARS_PER_TOKEN,
+    PrunedHistory,
+    check_last,
+    compact,
+    estimate,
+    is_due,
 )
-from clawkit.agent.pruning import PrunedHistory
+from clawkit.agent.compact import Settings as Compaction
+from clawkit.agent.events import Ended, Event, Tell, TurnEnded
 from clawkit.config.model import Config
 from clawkit.config.sections.agents import Agent
 from clawkit.config.sections.shared import Thinking as Level
@@ -126,11 +114,9 @@ class Transcript(Protocol):
 
     def append(self, message: Message, *, is_redacted: bool = False) -> None:
         """`is_redacted` says that secrets were taken out of it already."""
-        ...
 
     def compact(self, summary: Summary, kept: Sequence[Message]) -> None:
         """The summary stands for everything but the messages that are kept."""
-        ...
 
 
 class NullTranscript:
@@ -162,17 +148,17 @@ class PartialAnswer:
     def _event(self, delta: Delta) -> Event:
         match delta:
             case TextDelta(text):
-                return TextPiece(text)
+                return events.TextPiece(text)
             case ThinkingDelta(text):
-                return ThinkingPiece(text)
+                return events.ThinkingPiece(text)
             case CallStarted(number, _, name):
                 self._chars[number] = 0
-                return CallBegun(number, name)
+                return events.CallBegun(number, name)
             case CallDelta(number, text):
                 self._chars[number] = self._chars.get(number, 0) + len(text)
-                return CallWritten(number, self._chars[number])
+                return events.CallWritten(number, self._chars[number])
             case Again(reason, wait_s, model, kind):
-                return Voided(reason, wait_s, str(model), kind)
+                return events.Voided(reason, wait_s, str(model), kind)
 
     def parts(self) -> tuple[Text, ...]:
         """Without calls: what was not asked for to the end is not to be done, or to be told of."""
@@ -244,12 +230,10 @@ class Conversation:
     def context_tokens(self) -> int:
         """About how many tokens the next request has."""
         fresh = estimate(self.history[self._counted :])
-        return self._context + fresh if self._context else fresh + self._overhead()
-
-    def _overhead(self) -> int:
-        """About how many tokens the prompt and the tools are."""
+        if self._context:
+            return self._context + fresh
         chars = sum(len(tool.description) + len(str(tool.schema)) for tool in self.tools)
-        return (len(self.system) + chars) // 4
+        return fresh + (len(self.system) + chars) // CHARS_PER_TOKEN
 
     async def turn(self, said: str | Iterable[Block]) -> TurnEnded:
         """Say something and let the model work until it is done. Failures are in the result.
@@ -260,7 +244,7 @@ class Conversation:
             return await self._turn(_user(said))
 
     async def _turn(self, said: User) -> TurnEnded:
-        self._tell(TurnStarted(self.session, str(self.model.ref)))
+        self._tell(events.TurnStarted(self.session, str(self.model.ref)))
         before, self._last = self.usage, ""
         how: Ended = "error"
         error = "the turn broke off"
@@ -312,7 +296,7 @@ class Conversation:
 
     def _say(self, message: User, *, steering: bool = False) -> None:
         self._add(message)
-        self._tell(Said(message, steering))
+        self._tell(events.Said(message, steering))
 
     def _add(self, message: Message) -> None:
         """Stored first: what the model was told is never more than what is kept."""
@@ -391,15 +375,19 @@ class Conversation:
         self._add(answer)
         if answer.usage.context:
             self._context, self._counted = answer.usage.context, len(self.history)
-        self._tell(Answered(answer))
+        self._tell(events.Answered(answer))
         if answer.stop == "refusal":
-            self._tell(Noticed(f"{answer.model or self.model.ref} refused to answer", "warning"))
+            self._tell(
+                events.Noticed(f"{answer.model or self.model.ref} refused to answer", "warning")
+            )
         if answer.stop == "length" and not answer.calls:
-            self._tell(Noticed("the answer reached its limit of tokens and is cut off", "warning"))
+            self._tell(
+                events.Noticed("the answer reached its limit of tokens and is cut off", "warning")
+            )
         return answer
 
     async def _stream(self) -> Assistant:
-        """One answer as it comes. What has come is kept when it breaks off for good."""
+        """One answer as it comes. What has come is stored when it fails."""
         request = Request(
             self.system,
             self.view.show(self.history),
@@ -409,7 +397,7 @@ class Conversation:
             params=self.params,
             tokens=self.context_tokens if self._context else 0,
         )
-        self._tell(Requested(str(self.model.ref)))
+        self._tell(events.Requested(str(self.model.ref)))
         heard = PartialAnswer(self._tell if self._listening else None)
         # A stream is a generator: it has to be closed for the request to end.
         stream = cast("AsyncIterator[Any]", self.model.stream(request))
@@ -420,7 +408,7 @@ class Conversation:
                         return item
                     heard.take(item)
         except ModelError as error:
-            self._tell(Unanswered(error.kind, str(error)))
+            self._tell(events.Unanswered(error.kind, str(error)))
             if error.kind != "overflow":
                 self._keep(heard, error)
             raise
@@ -447,46 +435,41 @@ class Conversation:
     async def _carry_out(self, answer: Assistant) -> None:
         """Run the calls of an answer; every one of them has a result afterwards."""
         calls = answer.calls
-        stored: list[ToolResult | None] = [None] * len(calls)
-        unfinished = [
-            number
-            for number, call in enumerate(calls)
-            if answer.stop == "length" and isinstance(call.arguments, str)
-        ]
-        for number in unfinished:
-            stored[number] = self._result(calls[number], Result.error(calls[number].name, CUT_OFF))
-        todo = [number for number in range(len(calls)) if number not in unfinished]
+        stored: dict[int, ToolResult] = {}
 
-        def keep(index: int, result: Result) -> None:
-            number = todo[index]
+        def keep(number: int, result: Result) -> None:
             stored[number] = self._result(calls[number], result)
+
+        for number, call in enumerate(calls):
+            if answer.stop == "length" and isinstance(call.arguments, str):
+                keep(number, Result.error(call.name, CUT_OFF))
+        todo = [number for number in range(len(calls)) if number not in stored]
+
+        def watch(event: Mapping[str, Any]) -> None:
+            self._tell(events.ToolHappened(dict(event)))
 
         try:
             await call_all(
                 self.run,
                 [CallRequest(calls[n].name, calls[n].arguments, calls[n].id) for n in todo],
-                self._watch if self._listening else None,
-                on_result=keep,
+                watch if self._listening else None,
+                on_result=lambda index, result: keep(todo[index], result),
             )
         finally:
             # The model reads results in the order of its calls, whatever order they came in.
-            for number, result in enumerate(stored):
-                if result is None:
-                    gone = Result.text(ABORTED, status="aborted")
-                    stored[number] = result = self._result(calls[number], gone)
-                self.history.append(result)
-        if any(result is not None and result.details.get("terminate") for result in stored):
+            for number in range(len(calls)):
+                if number not in stored:
+                    keep(number, Result.text(ABORTED, status="aborted"))
+                self.history.append(stored[number])
+        if any(result.details.get("terminate") for result in stored.values()):
             raise EndOfTurn("loop", "stopped: the model kept repeating calls without progress")
-
-    def _watch(self, event: Mapping[str, Any]) -> None:
-        self._tell(ToolHappened(dict(event)))
 
     def _result(self, call: ToolCall, result: Result) -> ToolResult:
         message = ToolResult(
             call.id, call.name, result.content, result.is_error, dict(result.details), _now()
         )
         self._store(message, is_redacted=True)
-        self._tell(ResultStored(message))
+        self._tell(events.ResultStored(message))
         return message
 
     async def compact(self, instructions: str = "") -> bool:
@@ -514,8 +497,8 @@ class Conversation:
         if self.run.watch is not None:
             self.run.watch.compacted()
         if done.trouble:
-            self._tell(Noticed(done.trouble, "warning"))
-        self._tell(Compacted(before, self.context_tokens, done.summary.text))
+            self._tell(events.Noticed(done.trouble, "warning"))
+        self._tell(events.Compacted(before, self.context_tokens, done.summary.text))
         return True
 
 

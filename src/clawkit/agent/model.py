@@ -59,23 +59,13 @@ def context_window_of(config: Config, model: ModelRef | None) -> int | None:
     """How many tokens the model takes in: as configured, a cap first, else as it is known."""
     if model is None:
         return None
-    return _configured_window(config, model) or _known_window(model)
-
-
-def _known_window(model: ModelRef) -> int | None:
+    names = (name for name in config.models.providers if normalize_provider(name) == model.provider)
+    if provider := config.models.providers.get(next(names, "")):
+        entry = next((each for each in provider.models or () if each.id == model.id), None)
+        for place in (entry, provider):
+            if place is not None and (tokens := place.context_tokens or place.context_window):
+                return tokens
     from clawkit.models.known import known_model
 
     known = known_model(model.provider, model.id)
     return known.context_window if known else None
-
-
-def _configured_window(config: Config, model: ModelRef) -> int | None:
-    names = (name for name in config.models.providers if normalize_provider(name) == model.provider)
-    provider = config.models.providers.get(next(names, ""))
-    if provider is None:
-        return None
-    entry = next((each for each in provider.models or () if each.id == model.id), None)
-    for place in (entry, provider):
-        if place is not None and (tokens := place.context_tokens or place.context_window):
-            return tokens
-    return None

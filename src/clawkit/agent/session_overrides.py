@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from clawkit.config.model import Config
-from clawkit.config.sections.agents import AgentDefaults
 from clawkit.config.sections.tools import Exec
 from clawkit.errors import ConfigError, Issue
 from clawkit.text import nearest
@@ -30,11 +30,8 @@ def with_overrides(config: Config, agent: str, own: Mapping[str, Any]) -> Config
         return config
     if level not in LEVELS:
         raise ConfigError([Issue("elevated", f"must be one of {', '.join(LEVELS)}, not {level!r}")])
-    defaults: AgentDefaults = msgspec.structs.replace(
-        config.agents.defaults, elevated_default=level
-    )
-    agents = msgspec.structs.replace(config.agents, defaults=defaults)
-    return msgspec.structs.replace(config, agents=agents)
+    defaults = replace(config.agents.defaults, elevated_default=level)
+    return replace(config, agents=replace(config.agents, defaults=defaults))
 
 
 def _with_exec(config: Config, agent: str, changes: dict[str, Any]) -> Config:
@@ -48,28 +45,23 @@ def _with_exec(config: Config, agent: str, changes: dict[str, Any]) -> Config:
     # What the agent has for itself is part of what is changed, not something above it.
     settings = config.tools.exec.merged(config.agents.get(agent).tools.exec)
     if not changes.keys().isdisjoint(("security", "ask")):
-        settings = msgspec.structs.replace(settings, mode=None)
+        settings = replace(settings, mode=None)
     try:
         built = msgspec.to_builtins(settings) | changes
         settings = msgspec.convert(built, Exec)
     except msgspec.ValidationError as error:
         raise ConfigError([Issue("exec", str(error))]) from None
-    tools = msgspec.structs.replace(config.tools, exec=settings)
-    return msgspec.structs.replace(config, tools=tools, agents=_without_exec(config, agent))
+    agents, wanted = config.agents, agent.strip().lower()
 
-
-def _without_exec(config: Config, agent: str) -> Any:
-    """The agents, this one without settings of its own for exec: they are in the general ones."""
-    agents = config.agents
-
-    def changed(name: str, entry: Any) -> Any:
-        if name.strip().lower() != agent.strip().lower():
+    def without_own(name: str, entry: Any) -> Any:
+        if name.strip().lower() != wanted:
             return entry
-        tools = msgspec.structs.replace(entry.tools, exec=None)
-        return msgspec.structs.replace(entry, tools=tools)
+        tools = replace(entry.tools, exec=None)
+        return replace(entry, tools=tools)
 
-    return msgspec.structs.replace(
+    agents = replace(
         agents,
-        listed=[changed(entry.id or "", entry) for entry in agents.listed],
-        entries={name: changed(name, entry) for name, entry in agents.entries.items()},
+        listed=[without_own(entry.id or "", entry) for entry in agents.listed],
+        entries={name: without_own(name, entry) for name, entry in agents.entries.items()},
     )
+    return replace(config, tools=replace(config.tools, exec=settings), agents=agents)

@@ -341,7 +341,7 @@ async def _closing(run: Run, work: Coroutine[Any, Any, T]) -> T:
 def tell_ending(run: Run) -> None:
     """Say which background commands are stopped now."""
     if isinstance(run.services, Services) and run.services.is_made(Commands):
-        mine = run.services[Commands].all(owner_of(run.scope))  # type: ignore[attr-defined]
+        mine = run.services[Commands].all(owner_of(run.scope))
         running = [each for each in mine if each.exit is None or each.left]
         names = [each.id for each in running if not each.launch.detach]
         if names:

@@ -16,7 +16,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from clawkit.core.approval import (
     DEFAULT_TIMEOUT_S,
@@ -86,22 +86,18 @@ class CallGuard(Protocol):
 
     def begin(self) -> None:
         """A new turn begins."""
-        ...
 
     def compacted(self) -> None:
         """The conversation was shortened: what the model had seen before, it may have forgotten."""
-        ...
 
     def admit(self, calls: Sequence[Asked]) -> Admission:
         """Let the calls of one message pass, or none of them."""
-        ...
 
     def note(self, ticket: object, result: Result, *, acts: bool) -> Result:
         """Take note of a result, and give back the one that goes out.
 
         `acts` says that the tool ran and is one that may change something.
         """
-        ...
 
 
 def _no_rules(_tool: Tool, _params: Mapping[str, Any], _ctx: Context) -> None:
@@ -139,43 +135,10 @@ class CallRequest:
     id: str = ""
 
 
-class _Entry(Struct, frozen=True):
-    """A call on its way, whatever becomes of it."""
-
-    run: Run
-    request: CallRequest
-    name: str
-    """The canonical name it asks for."""
-    shown: str
-    """The tool's own name; a short one if there is no such tool."""
-    id: str
-    on_event: OnEvent | None
-    on_result: Callable[[Result], None] | None
-    ticket: object = None
-    """What the guard wants to have back."""
-
-
-class _Prepared(Struct, frozen=True):
-    """A call that is understood, and that no hook blocked."""
-
-    entry: _Entry
-    tool: Tool
-    call: Call
-    arguments: Any
-    effects: tuple[Effect, ...]
-    ask: Ask | None
-    """What a hook wants a person to decide."""
-    agreed: set[str]
-    """The rules whose questions a person answered with yes."""
-
-
 async def call(run: Run, request: CallRequest, on_event: OnEvent | None = None) -> Result:
     """Carry out one call. Failures are results; only cancellation is raised."""
-    [entered] = _enter(run, [_entry(run, request, on_event)])
-    prepared = await _prepare(entered)
-    if isinstance(prepared, Result):
-        return prepared
-    return await _carry_out((), prepared)
+    [result] = await call_all(run, [request], on_event)
+    return result
 
 
 async def call_all(
@@ -187,50 +150,32 @@ async def call_all(
 ) -> list[Result]:
     """The calls of one message: admitted in order, then side by side where they cannot collide.
 
-    `on_result` is told each result as soon as it is final, in whatever order that is.
+    `on_result` gets each result as soon as it is final, in whatever order that is.
     """
-    entries = [
-        _entry(run, request, on_event, on_result and partial(on_result, number))
+    calls = [
+        _Pending(run, request, on_event, on_result and partial(on_result, number))
         for number, request in enumerate(requests)
     ]
-    prepared = [await _prepare(entered) for entered in _enter(run, entries)]
-    if len(prepared) == 1 and isinstance(prepared[0], _Prepared):
-        return [await _carry_out((), prepared[0])]
-    started: list[asyncio.Task[Result] | Result] = []
+    _admit(run, calls)
+    for each in calls:
+        await each.prepare()
+    admitted = [each for each in calls if not each.is_done]
+    if len(admitted) == 1:
+        await admitted[0].carry_out(())
+        return [each.result for each in calls]
+    started: list[tuple[_Pending, asyncio.Task[None]]] = []
     async with asyncio.TaskGroup() as group:
-        for each in prepared:
-            if isinstance(each, Result):
-                started.append(each)
-                continue
-            earlier = [
-                task
-                for other, task in zip(prepared, started, strict=False)
-                if isinstance(other, _Prepared)
-                and isinstance(task, asyncio.Task)
-                and collide(each.effects, other.effects)
-            ]
-            started.append(group.create_task(_carry_out(earlier, each)))
-    return [each if isinstance(each, Result) else each.result() for each in started]
+        for each in admitted:
+            earlier = [task for other, task in started if collide(each.effects, other.effects)]
+            started.append((each, group.create_task(each.carry_out(earlier))))
+    return [each.result for each in calls]
 
 
-def _entry(
-    run: Run,
-    request: CallRequest,
-    on_event: OnEvent | None,
-    on_result: Callable[[Result], None] | None = None,
-) -> _Entry:
-    name = canonical(str(request.tool))
-    tool = run.tools.get(name)
-    shown = one_line(name, MAX_NAME) if tool is None else tool.name
-    call_id = request.id or os.urandom(8).hex()
-    return _Entry(run, request, name, shown, call_id, on_event, on_result)
-
-
-def _enter(run: Run, entries: Sequence[_Entry]) -> Sequence[_Entry | Result]:
-    """The calls of a message as the guard lets them pass: all of them, or none."""
-    if run.watch is None or not entries:
-        return entries
-    asked = [Asked(each.name, each.request.params, each.name in run.tools) for each in entries]
+def _admit(run: Run, calls: Sequence[_Pending]) -> None:
+    """Have the guard let the calls of a message pass: all of them, or none."""
+    if run.watch is None or not calls:
+        return
+    asked = [Asked(each.name, each.request.params, each.name in run.tools) for each in calls]
     refusals: Sequence[Result]
     try:
         admission = run.watch.admit(asked)
@@ -238,227 +183,223 @@ def _enter(run: Run, entries: Sequence[_Entry]) -> Sequence[_Entry | Result]:
         if len(refusals or tickets) != len(asked):
             raise ValueError("it answered for another number of calls")
     except Exception as error:  # noqa: BLE001  # whatever it does wrong, nothing passes unseen
-        log.warning("the guard against loops failed: %r", error)
-        refusals, tickets = [_unseen(each.tool) for each in asked], ()
-    if refusals:
-        return [_told(e, _final(e, r)) for e, r in zip(entries, refusals, strict=True)]
-    return [structs.replace(e, ticket=t) for e, t in zip(entries, tickets, strict=True)]
+        log.warning("the loop guard failed: %r", error)
+        reason = "not executed: the loop guard failed, and no call runs without it"
+        denied = {"deniedReason": "loop_admission_failure", "reason": reason, "code": 403}
+        refusals = [
+            Result.text(reason, status="blocked", tool=each.tool[:MAX_NAME], **denied)
+            for each in asked
+        ]
+    for number, each in enumerate(calls):
+        if refusals:
+            each.finish(refusals[number], is_noted=False)
+        else:
+            each.ticket = tickets[number]
 
 
-def _unseen(tool: str) -> Result:
-    reason = "not executed: the guard against loops failed, and without it no call is made"
-    denied = {"deniedReason": "loop_admission_failure", "reason": reason, "code": 403}
-    return Result.text(reason, status="blocked", tool=tool[:MAX_NAME], **denied)
+class _Pending:
+    """One call on its way, whatever becomes of it."""
 
+    def __init__(
+        self,
+        run: Run,
+        request: CallRequest,
+        on_event: OnEvent | None,
+        on_result: Callable[[Result], None] | None,
+    ) -> None:
+        self.run = run
+        self.request = request
+        self.name = canonical(str(request.tool))
+        found = run.tools.get(self.name)
+        self.shown = one_line(self.name, MAX_NAME) if found is None else found.name
+        """The tool's own name; a short one if there is no such tool."""
+        self.ticket: object = None
+        """What the guard gets back with the result."""
+        self.effects: tuple[Effect, ...] = ()
+        self.result = Result()
+        self.is_done = False
+        self._id = request.id or os.urandom(8).hex()
+        self._on_event = on_event
+        self._on_result = on_result
+        self._agreed: set[str] = set()
+        """The rules whose questions a person answered with yes."""
 
-async def _carry_out(earlier: Sequence[Awaitable[Result]], prepared: _Prepared) -> Result:
-    """When the calls it could collide with are done: rules, a person, the tool itself."""
-    for task in earlier:
-        await task
-    try:
-        await _decide(prepared.entry.run, prepared)
-    except Exception as error:  # noqa: BLE001  # as in _prepare
-        return _finish(prepared.entry, failure(prepared.tool.name, error))
-    return await _execute(prepared)
-
-
-async def _prepare(entry: _Entry | Result) -> _Prepared | Result:
-    """Everything that comes before the tool itself; a refusal is a finished result."""
-    if isinstance(entry, Result):
-        return entry
-    try:
-        return await _admit(entry, _find(entry.run, entry.name))
-    except Exception as error:  # noqa: BLE001  # whatever goes wrong on the way, nothing runs
-        return _finish(entry, failure(entry.shown, error))
-
-
-def _find(run: Run, key: str) -> Tool:
-    if (tool := run.tools.get(key)) is not None:
-        return tool
-    if key in run.refused:
-        raise ToolAuthorizationError(run.refused[key])
-    if key in CATALOG:
-        raise UnknownToolError(f"the tool {key!r} is not available in this build")
-    close = nearest(key, tuple(run.tools), 3)
-    hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "see the list of tools"
-    raise UnknownToolError(f"unknown tool {key[:MAX_NAME]!r}; {hint}")
-
-
-def _context(entry: _Entry) -> Context:
-    run = entry.run
-
-    async def send_update(update: Result) -> None:
-        _tell(entry, "update", update)
-
-    def notify(notice: Result) -> None:
-        _tell(entry, "notice", notice)
-
-    return Context(entry.id, run.scope, run.workspace, run.services, send_update, notify)
-
-
-async def _admit(entry: _Entry, tool: Tool) -> _Prepared:
-    run = entry.run
-    params, arguments = read_params(tool, entry.request.params, run.workspace)
-    call = Call(tool.name, params, _context(entry))
-    outcome = await run.hooks.run_before(call)
-    if outcome.blocked is not None:
-        reason = "hook-failed" if outcome.failed else "hook"
-        raise ToolAuthorizationError(outcome.blocked, reason=reason)
-    if outcome.rewritten:
-        params, arguments = read_params(tool, outcome.params, run.workspace)
-        call = replace(call, params=params)
-    agreed: set[str] = set()
-    ctx = _with_questions(run, tool, call, agreed)
-    call = replace(call, ctx=ctx)
-    effects = _effects(tool, arguments, ctx)
-    return _Prepared(entry, tool, call, arguments, effects, outcome.ask, agreed)
-
-
-def _with_questions(run: Run, tool: Tool, call: Call, agreed: set[str]) -> Context:
-    """The context, able to ask a person and the rules about this call."""
-
-    async def ask(wish: Ask) -> None:
-        named = wish if wish.asked_by else replace(wish, asked_by=f"the tool {call.tool}")
-        await _ask(run, call, named)
-
-    def permits(path: str) -> bool:
-        named = dict.fromkeys(tool.paths or ("path",), path)
-        verdict = run.rules(tool, {**_with_defaults(tool, call), **named}, call.ctx)
-        return verdict is None or (isinstance(verdict, Ask) and verdict.asked_by in agreed)
-
-    return replace(call.ctx, ask=ask, permits=permits)
-
-
-async def _decide(run: Run, prepared: _Prepared) -> None:
-    """Return when the call may run. Rules come last: no hook can rewrite a call past them, and no
-    earlier call can change where a path leads after they looked."""
-    tool, call = prepared.tool, prepared.call
-    asked = _check_rules(run, tool, call)
-    wishes = [wish for wish in (prepared.ask, asked) if wish is not None]
-    for wish in wishes:
-        await _ask(run, call, wish)
-    if wishes and _check_rules(run, tool, call) != asked:
-        raise ToolAuthorizationError(
-            "what the call would reach changed while a person was deciding; send it again",
-            reason="rule",
-        )
-    if asked is not None:
-        prepared.agreed.add(asked.asked_by)
-
-
-def _with_defaults(tool: Tool, call: Call) -> Mapping[str, Any]:
-    """The parameters as rules see them: one about a value must not be passed by leaving it out."""
-    left_out = {key: tool.defaults[key] for key in tool.defaults if key not in call.params}
-    return {**call.params, **left_out}
-
-
-def _check_rules(run: Run, tool: Tool, call: Call) -> Ask | None:
-    """What a rule wants to have asked; raises when one says no."""
-    verdict = run.rules(tool, _with_defaults(tool, call), call.ctx)
-    if isinstance(verdict, Deny):
-        raise ToolAuthorizationError(verdict.reason, reason="rule")
-    return verdict
-
-
-def _effects(tool: Tool, arguments: Any, ctx: Context) -> tuple[Effect, ...]:
-    try:
-        effects = tuple(tool.effects(arguments, ctx))
-        if all(isinstance(each, Effect) and isinstance(each.resource, str) for each in effects):
-            return effects
-        log.warning("effects of %s are not effects: %r", tool.name, effects)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # the tool's own code
-        log.warning("effects of %s failed: %r", tool.name, error)
-    return ANYTHING  # if in doubt, it runs alone
-
-
-async def _ask(run: Run, call: Call, wish: Ask) -> None:
-    """Return when a person allowed the call; raise in every other case."""
-    scope = run.scope
-    if run.approver is None:
-        raise nobody_to_ask(wish.title, wish.to_allow)
-    timeout_s = run.approval_timeout_s
-    if wish.timeout_s is not None:
-        timeout_s = min(max(wish.timeout_s, 0.0), MAX_TIMEOUT_S)
-    request = Question(
-        tool=call.tool,
-        params=copy.deepcopy(run.redactor.data(dict(call.params))),
-        title=wish.title,
-        description=wish.description,
-        asked_by=wish.asked_by,
-        to_allow=wish.to_allow,
-        timeout_s=timeout_s,
-        agent=scope.agent,
-        session=scope.session,
-    )
-    try:
-        answer = await bounded(run.approver.ask(request), timeout_s)
-    except TimeoutError:
-        answer = Answer("deny", f"no answer within {timeout_s:g} s")
-    except ToolAuthorizationError:
-        raise  # there was nobody to ask after all
-    except Exception as error:  # noqa: BLE001  # whatever goes wrong while asking, the answer is no
-        log.warning("asking for approval failed: %r", error)
-        answer = Answer("deny", "asking for approval failed")
-    if not isinstance(answer, Answer) or answer.verdict != "allow":
-        reason = getattr(answer, "reason", "")
-        raise ToolAuthorizationError(
-            f"{wish.title}: refused{f' ({reason})' if reason else ''}. {FINAL}",
-            reason="approval",
-        )
-
-
-async def _execute(prepared: _Prepared) -> Result:
-    entry, tool, call = prepared.entry, prepared.tool, prepared.call
-    run = entry.run
-    if entry.on_event is not None:
-        shown = params_for_event(call.params, run.redactor)
-        _emit(entry, entry.on_event, "start", {"params": shown})
-    try:
-        value = await bounded(tool.execute(prepared.arguments, call.ctx), None, run.grace_s)
-        result = Result.of(value, tool.name)
-    except Exception as error:  # noqa: BLE001  # the boundary where failures become results
-        result = failure(tool.name, error)
-    result = await run.hooks.run_after(call, result)
-    return _finish(entry, result, acts=any(each.kind in ACTING for each in prepared.effects))
-
-
-def _finish(entry: _Entry, result: Result, *, acts: bool = False) -> Result:
-    """The result as it goes out, noted by the guard and sent to the listeners."""
-    result = _final(entry, result)
-    if entry.run.watch is not None:
+    async def prepare(self) -> None:
+        """Find the tool, read the parameters and run the before-hooks."""
+        if self.is_done:
+            return
         try:
-            result = entry.run.watch.note(entry.ticket, result, acts=acts)
-        except Exception as error:  # noqa: BLE001  # the call has happened: its result is kept
-            log.warning("the guard against loops failed to take note: %r", error)
-    return _told(entry, result)
+            self._tool = self._find()
+            await self._read()
+        except Exception as error:  # noqa: BLE001  # whatever goes wrong on the way, nothing runs
+            self.finish(failure(self.shown, error))
 
+    def _find(self) -> Tool:
+        run, name = self.run, self.name
+        if (tool := run.tools.get(name)) is not None:
+            return tool
+        if name in run.refused:
+            raise ToolAuthorizationError(run.refused[name])
+        if name in CATALOG:
+            raise UnknownToolError(f"the tool {name!r} is not available in this build")
+        close = nearest(name, tuple(run.tools), 3)
+        near = (
+            f"did you mean {' or '.join(map(repr, close))}?" if close else "see the list of tools"
+        )
+        raise UnknownToolError(f"unknown tool {name[:MAX_NAME]!r}; {near}")
 
-def _final(entry: _Entry, result: Result) -> Result:
-    window = entry.run.scope.context_window
-    try:
-        return finalize(result, redactor=entry.run.redactor, context_window=window)
-    except Exception as error:  # noqa: BLE001  # what a tool put into its details may not be JSON
-        words = str(failure(entry.shown, error).details["error"])
-        return Result.error(entry.shown, entry.run.redactor.strict(words), code=500)
+    async def _read(self) -> None:
+        run, tool = self.run, self._tool
+        params, self._arguments = read_params(tool, self.request.params, run.workspace)
 
+        async def send_update(update: Result) -> None:
+            self._tell("update", update)
 
-def _told(entry: _Entry, result: Result) -> Result:
-    _tell(entry, "end", result)
-    if entry.on_result is not None:
+        def notify(notice: Result) -> None:
+            self._tell("notice", notice)
+
+        ctx = Context(self._id, run.scope, run.workspace, run.services, send_update, notify)
+        outcome = await run.hooks.run_before(Call(tool.name, params, ctx))
+        if outcome.blocked is not None:
+            reason = "hook-failed" if outcome.failed else "hook"
+            raise ToolAuthorizationError(outcome.blocked, reason=reason)
+        if outcome.rewritten:
+            params, self._arguments = read_params(tool, outcome.params, run.workspace)
+        self._wish = outcome.ask
+        ctx = replace(ctx, ask=self._ask_for_tool, permits=self._permits)
+        self._call = Call(tool.name, params, ctx)
+        self.effects = self._declared_effects()
+
+    def _declared_effects(self) -> tuple[Effect, ...]:
+        name = self._tool.name
         try:
-            entry.on_result(result)
-        except Exception as error:  # noqa: BLE001  # a listener's own code
-            log.warning("a listener for results failed: %r", error)
-    return result
+            effects = tuple(self._tool.effects(self._arguments, self._call.ctx))
+            if all(isinstance(each, Effect) and isinstance(each.resource, str) for each in effects):
+                return effects
+            log.warning("effects of %s are not effects: %r", name, effects)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # the tool's own code
+            log.warning("effects of %s failed: %r", name, error)
+        return ANYTHING  # if in doubt, it runs alone
 
+    async def carry_out(self, earlier: Sequence[Awaitable[None]]) -> None:
+        """When the calls it could collide with are done: rules, a person, the tool itself."""
+        for task in earlier:
+            await task
+        run, call = self.run, self._call
+        try:
+            await self._decide()
+        except Exception as error:  # noqa: BLE001  # as in prepare
+            return self.finish(failure(self.shown, error))
+        self._tell("start")
+        try:
+            work = self._tool.execute(self._arguments, call.ctx)
+            result = Result.of(await bounded(work, None, run.grace_s), self.shown)
+        except Exception as error:  # noqa: BLE001  # the boundary where failures become results
+            result = failure(self.shown, error)
+        result = await run.hooks.run_after(call, result)
+        return self.finish(result, acts=any(each.kind in ACTING for each in self.effects))
 
-def _tell(entry: _Entry, kind: str, result: Result) -> None:
-    if entry.on_event is not None:
-        _emit(entry, entry.on_event, kind, for_event(result, entry.run.redactor))
+    async def _decide(self) -> None:
+        """Return when the call may run. Rules come last: no hook can rewrite a call past them, and
+        no earlier call can change where a path leads after they looked."""
+        asked = self._check_rules()
+        wishes = [wish for wish in (self._wish, asked) if wish is not None]
+        for wish in wishes:
+            await self._ask(wish)
+        if wishes and self._check_rules() != asked:
+            raise ToolAuthorizationError(
+                "what the call would reach changed while a person was deciding; send it again",
+                reason="rule",
+            )
+        if asked is not None:
+            self._agreed.add(asked.asked_by)
 
+    def _check_rules(self) -> Ask | None:
+        """What a rule wants to have asked; raises when one denies the call."""
+        verdict = self._judge({})
+        if isinstance(verdict, Deny):
+            raise ToolAuthorizationError(verdict.reason, reason="rule")
+        return verdict
 
-def _emit(entry: _Entry, on_event: OnEvent, kind: str, body: Mapping[str, Any]) -> None:
-    try:
-        on_event({"type": kind, "tool": entry.shown, "callId": entry.id, **body})
-    except Exception as error:  # noqa: BLE001  # a listener that fails must not harm the call
-        log.warning("an event listener failed: %r", error)
+    def _permits(self, path: str) -> bool:
+        verdict = self._judge(dict.fromkeys(self._tool.paths or ("path",), path))
+        return verdict is None or (isinstance(verdict, Ask) and verdict.asked_by in self._agreed)
+
+    def _judge(self, other: Mapping[str, Any]) -> Deny | Ask | None:
+        """What the rules say of the call, with `other` parameters in place of its own. Defaults are
+        filled in: a rule about a value must not be passed by leaving it out."""
+        tool, call = self._tool, self._call
+        return self.run.rules(tool, {**tool.defaults, **call.params, **other}, call.ctx)
+
+    async def _ask_for_tool(self, wish: Ask) -> None:
+        await self._ask(wish if wish.asked_by else replace(wish, asked_by=f"the tool {self.shown}"))
+
+    async def _ask(self, wish: Ask) -> None:
+        """Return when a person allowed the call; raise in every other case."""
+        run = self.run
+        if run.approver is None:
+            raise nobody_to_ask(wish.title, wish.to_allow)
+        timeout_s = run.approval_timeout_s
+        if wish.timeout_s is not None:
+            timeout_s = min(max(wish.timeout_s, 0.0), MAX_TIMEOUT_S)
+        request = Question(
+            tool=self.shown,
+            params=copy.deepcopy(run.redactor.data(dict(self._call.params))),
+            title=wish.title,
+            description=wish.description,
+            asked_by=wish.asked_by,
+            to_allow=wish.to_allow,
+            timeout_s=timeout_s,
+            agent=run.scope.agent,
+            session=run.scope.session,
+        )
+        try:
+            answer = await bounded(run.approver.ask(request), timeout_s)
+        except TimeoutError:
+            answer = Answer("deny", f"no answer within {timeout_s:g} s")
+        except ToolAuthorizationError:
+            raise  # there was no one to ask after all
+        except Exception as error:  # noqa: BLE001  # whatever goes wrong, the answer is no
+            log.warning("asking for approval failed: %r", error)
+            answer = Answer("deny", "asking for approval failed")
+        if not isinstance(answer, Answer) or answer.verdict != "allow":
+            reason = getattr(answer, "reason", "")
+            raise ToolAuthorizationError(
+                f"{wish.title}: refused{f' ({reason})' if reason else ''}. {FINAL}",
+                reason="approval",
+            )
+
+    def finish(self, result: Result, *, is_noted: bool = True, acts: bool = False) -> None:
+        """Send the result out: redacted and bounded, noted by the guard, passed to listeners."""
+        run = self.run
+        try:
+            window = run.scope.context_window
+            result = finalize(result, redactor=run.redactor, context_window=window)
+        except Exception as error:  # noqa: BLE001  # what a tool put into its details may not be JSON
+            words = str(failure(self.shown, error).details["error"])
+            result = Result.error(self.shown, run.redactor.strict(words), code=500)
+        if is_noted and run.watch is not None:
+            try:
+                result = run.watch.note(self.ticket, result, acts=acts)
+            except Exception as error:  # noqa: BLE001  # the call has happened: its result is kept
+                log.warning("the loop guard failed to take note: %r", error)
+        self.result, self.is_done = result, True
+        self._tell("end", result)
+        if self._on_result is not None:
+            try:
+                self._on_result(result)
+            except Exception as error:  # noqa: BLE001  # a listener's own code
+                log.warning("a listener for results failed: %r", error)
+
+    def _tell(self, kind: str, result: Result | None = None) -> None:
+        if self._on_event is None:
+            return
+        redactor = self.run.redactor
+        if result is None:
+            body = {"params": params_for_event(self._call.params, redactor)}
+        else:
+            body = for_event(result, redactor)
+        try:
+            self._on_event({"type": kind, "tool": self.shown, "callId": self._id, **body})
+        except Exception as error:  # noqa: BLE001  # a listener that fails must not harm the call
+            log.warning("an event listener failed: %r", error)

@@ -87,7 +87,7 @@ class Context:
     services: Mapping[type, object] = field(default_factory=lambda: MappingProxyType({}))
     send_update: Update = _drop
     notify: Callable[[Result], None] = _drop_notice
-    """Tells whoever watches what came of a call later on, when it may have ended long ago."""
+    """Tells listeners what came of a call after it returned."""
     ask: AskPerson = _nobody
     """Has a person decide in the middle of a call: returns after a yes, raises after a no."""
     permits: Callable[[str], bool] = _any_path
@@ -119,5 +119,5 @@ class Context:
         return found
 
     async def update(self, progress: Result | str) -> None:
-        """Report progress to whoever watches the call. Nothing of it reaches the model."""
+        """Report progress to listeners. Nothing of it reaches the model."""
         await self.send_update(Result.text(progress) if isinstance(progress, str) else progress)

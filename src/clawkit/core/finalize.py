@@ -33,14 +33,17 @@ def finalize(result: Result, *, redactor: Redactor, context_window: int | None) 
 
 def for_event(result: Result, redactor: Redactor) -> dict[str, Any]:
     """The result as those who watch may see it: short, without images, strictly redacted."""
+    content: list[dict[str, Any]] = []
+    for block in result.content:
+        if isinstance(block, Text):
+            content.append(Text(cut(redactor.strict(block.text), EVENT_TEXT)).to_json())
+        else:
+            size = len(block.data) * 3 // 4 - block.data[-2:].count("=")
+            kind = one_line(block.mime_type, 60)
+            content.append({"type": "image", "mimeType": kind, "bytes": size, "omitted": True})
     details = _bounded(redactor.data(result.details, strict=True))
-    failed = result.is_error
-    event: dict[str, Any] = {
-        "content": [_event_block(block, redactor) for block in result.content],
-        "details": details,
-        "isError": failed,
-    }
-    if failed:
+    event = {"content": content, "details": details, "isError": result.is_error}
+    if result.is_error:
         said = result.details.get("error")
         message = redactor.strict(said if said and isinstance(said, str) else result.as_text())
         event["error"] = one_line(message.strip().partition("\n")[0], EVENT_ERROR)
@@ -55,7 +58,16 @@ def params_for_event(params: Mapping[str, Any], redactor: Redactor) -> Any:
 def _checked(block: Block, redactor: Redactor) -> Block:
     """The block redacted and well-formed."""
     if isinstance(block, Image):
-        reason = _what_is_wrong(block)
+        reason = ""
+        if not block.mime_type.lower().startswith("image/"):
+            reason = f"its type is {one_line(block.mime_type, 60)!r}, which is not an image"
+        elif not block.data:
+            reason = "it has no data"
+        else:
+            try:
+                binascii.a2b_base64(block.data, strict_mode=True)
+            except ValueError:
+                reason = "its data is not base64"
         return Text(f"[an image was left out: {reason}]") if reason else block
     text = redactor.text(block.text)
     if not text.isascii():
@@ -63,18 +75,6 @@ def _checked(block: Block, redactor: Redactor) -> Block:
         encodable = text.encode("utf-8", "replace").decode()
         text = text if encodable == text else encodable
     return block if text is block.text else Text(text)
-
-
-def _what_is_wrong(image: Image) -> str:
-    if not image.mime_type.lower().startswith("image/"):
-        return f"its type is {one_line(image.mime_type, 60)!r}, which is not an image"
-    if not image.data:
-        return "it has no data"
-    try:
-        binascii.a2b_base64(image.data, strict_mode=True)
-    except ValueError:
-        return "its data is not base64"
-    return ""
 
 
 def _told_again(blocks: Sequence[Block], result: Result, details: Any) -> list[Block]:
@@ -114,18 +114,6 @@ def _shares(sizes: Sequence[int], total: int) -> list[int]:
         floor + (size - floor) * left // max(1, wanted)
         for floor, size in zip(floors, sizes, strict=True)
     ]
-
-
-def _event_block(block: Block, redactor: Redactor) -> dict[str, Any]:
-    if isinstance(block, Text):
-        return Text(cut(redactor.strict(block.text), EVENT_TEXT)).to_json()
-    size = len(block.data) * 3 // 4 - block.data[-2:].count("=")
-    return {
-        "type": "image",
-        "mimeType": one_line(block.mime_type, 60),
-        "bytes": size,
-        "omitted": True,
-    }
 
 
 def _bounded(value: Any) -> Any:

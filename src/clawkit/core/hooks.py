@@ -3,7 +3,7 @@
 A before-hook may let the call pass (None), block it, rewrite its parameters, or have a person
 decide. Higher priority goes first; the first block ends it; parameters are frozen once a person
 is to decide about them. A before-hook that raises, or takes longer than its time, blocks.
-An after-hook may replace the result; if it fails, the result it was given stands.
+An after-hook may replace the result; if it fails, the result stays as it was.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Hooks:
 
         Raises `RegistryError` for what cannot name a tool: patterns and groups are not expanded.
         """
-        _insert(self._before, _make(hook, priority, tools, timeout_s))
+        _add(self._before, hook, priority, tools, timeout_s)
         return hook
 
     def after(
@@ -108,7 +108,7 @@ class Hooks:
         timeout_s: float = TIMEOUT_S,
     ) -> After:
         """Add an after-hook, for all tools or for those named."""
-        _insert(self._after, _make(hook, priority, tools, timeout_s))
+        _add(self._after, hook, priority, tools, timeout_s)
         return hook
 
     async def run_before(self, call: Call) -> Outcome:
@@ -135,33 +135,32 @@ class Hooks:
             try:
                 replaced = await _run(hook, _copy(call, call.params), result)
                 result = result if replaced is None else Result.of(replaced, call.tool)
-            except Exception as error:  # noqa: BLE001  # the call has happened: its result stands
+            except Exception as error:  # noqa: BLE001  # the call has happened: its result is used
                 log.warning("after-hook %s failed: %r", hook.name, error)
         return result
 
 
-def _make(
-    run: Callable[..., Any], priority: int, tools: str | Iterable[str] | None, timeout_s: float
-) -> _Hook:
-    timeout_s = min(timeout_s, MAX_TIMEOUT_S)
-    if tools is None:
-        return _Hook(run, priority, None, timeout_s)
-    names = [tools] if isinstance(tools, str) else list(tools)
-    for name in names:
+def _add(
+    hooks: list[_Hook],
+    run: Callable[..., Any],
+    priority: int,
+    tools: str | Iterable[str] | None,
+    timeout_s: float,
+) -> None:
+    names = None
+    if tools is not None:
+        names = frozenset(map(canonical, [tools] if isinstance(tools, str) else tools))
+    for name in names or ():
         # A guard that silently never runs is worse than none.
-        if not is_tool_name(canonical(name)):
-            raise RegistryError(f"a hook is for tools by name: {name!r} cannot be one")
-    return _Hook(run, priority, frozenset(map(canonical, names)), timeout_s)
+        if not is_tool_name(name):
+            raise RegistryError(f"hooks are for tools by name: {name!r} is not a tool name")
+    hooks.append(_Hook(run, priority, names, min(timeout_s, MAX_TIMEOUT_S)))
+    hooks.sort(key=lambda each: -each.priority)
 
 
 def _copy(call: Call, params: Mapping[str, Any]) -> Call:
-    """The call for somebody who may keep its parameters, or change them, to no effect."""
+    """The call for a hook, which may change its parameters to no effect."""
     return replace(call, params=copy.deepcopy(dict(params)))
-
-
-def _insert(hooks: list[_Hook], hook: _Hook) -> None:
-    hooks.append(hook)
-    hooks.sort(key=lambda each: -each.priority)
 
 
 def _apply(outcome: Outcome, verdict: object, hook: _Hook) -> Outcome:

@@ -10,9 +10,9 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from clawkit.core.paths import plain_path, unmark
 from clawkit.core.tool import Tool
@@ -32,14 +32,6 @@ _INDEX = re.compile(r"\[\d+\]")
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d{1,17})?([eE][+-]?\d{1,3})?\Z")
 
 
-class _Reading(NamedTuple):
-    """One set of parameters being read."""
-
-    tool: Tool
-    workspace: str
-    problems: list[str]
-
-
 def read_params(tool: Tool, raw: object, workspace: str = "") -> tuple[dict[str, Any], Any]:
     """The canonical parameters and what `execute` is given: the struct, or the same dict.
 
@@ -47,8 +39,9 @@ def read_params(tool: Tool, raw: object, workspace: str = "") -> tuple[dict[str,
     """
     given = _as_object(tool, raw)
     _bound(tool, given)
-    problems: list[str] = []
-    params = _canonical(given, tool.schema, _Reading(tool, workspace, problems))
+    reader = _Reader(tool, workspace)
+    params = reader.canonical(given, tool.schema)
+    problems = reader.problems
     action = params.get("action")
     if isinstance(action, str) and action in tool.off:
         raise ToolAuthorizationError(tool.off[action], reason="rule")
@@ -93,7 +86,7 @@ def _bound(tool: Tool, given: object) -> None:
                     f"{tool.name}: the parameters are not plain JSON: they hold a {_kind(node)}"
                 )
             if isinstance(node, float) and not math.isfinite(node):
-                raise ToolInputError(f"{tool.name}: the parameters hold {node}, which no JSON has")
+                raise ToolInputError(f"{tool.name}: the parameters hold {node}, which is not JSON")
         if depth > MAX_DEPTH or nodes > MAX_NODES:
             limit = f"{MAX_DEPTH} levels" if depth > MAX_DEPTH else f"{MAX_NODES} values"
             raise ToolInputError(
@@ -108,38 +101,95 @@ def _bound(tool: Tool, given: object) -> None:
         depth += 1
 
 
-def _canonical(
-    given: Mapping[str, Any],
-    schema: Mapping[str, Any],
-    reading: _Reading,
-    at: str = "",
-) -> dict[str, Any]:
-    """Known names in their advertised spelling, values repaired where the repair is certain."""
-    tool, problems = reading.tool, reading.problems
-    properties: Mapping[str, Any] = schema.get("properties", {})
-    spellings = _spellings(tuple(properties))
-    closed = schema.get("additionalProperties") is False
-    out: dict[str, Any] = {}
-    origin: dict[str, str] = {}
-    for key, value in given.items():
-        name = key if key in properties else _resolve(key, spellings, tool.aliases)
-        if name is None:
-            if closed:
-                problems.append(_unknown(at + key, tuple(properties)))
-            else:
-                out[key] = value
-            continue
-        if name in out:
-            problems.append(f"{at}{name}: given twice, as {origin[name]!r} and {key!r}; send one")
-            continue
-        origin[name] = key
-        part = _follow(properties[name], tool.schema)
-        if value is None and not _takes_null(part) and name not in schema.get("required", ()):
-            continue
-        value = _repair(value, part, reading, f"{at}{name}")
-        is_path = tool.paths and _INDEX.sub("", f"{at}{name}") in tool.paths
-        out[name] = _plain(value, reading, f"{at}{name}") if is_path else value
-    return out
+class _Reader:
+    """Reads one set of parameters, and collects what is wrong with it."""
+
+    def __init__(self, tool: Tool, workspace: str) -> None:
+        self._tool = tool
+        self._workspace = workspace
+        self.problems: list[str] = []
+
+    def canonical(
+        self, given: Mapping[str, Any], schema: Mapping[str, Any], at: str = ""
+    ) -> dict[str, Any]:
+        """Known names in their advertised spelling, values repaired where the repair is certain."""
+        tool = self._tool
+        properties: Mapping[str, Any] = schema.get("properties", {})
+        spellings = _spellings(tuple(properties))
+        out: dict[str, Any] = {}
+        origin: dict[str, str] = {}
+        for key, value in given.items():
+            name = key if key in properties else _resolve(key, spellings, tool.aliases)
+            if name is None:
+                if schema.get("additionalProperties") is False:
+                    self.problems.append(_unknown(at + key, tuple(properties)))
+                else:
+                    out[key] = value
+                continue
+            where = at + name
+            if name in out:
+                self.problems.append(
+                    f"{where}: given twice, as {origin[name]!r} and {key!r}; send one"
+                )
+                continue
+            origin[name] = key
+            part = _follow(properties[name], tool.schema)
+            if value is None and not _takes_null(part) and name not in schema.get("required", ()):
+                continue
+            value = self._repair(value, part, where)
+            is_path = tool.paths and _INDEX.sub("", where) in tool.paths
+            out[name] = self._plain(value, where) if is_path else value
+        return out
+
+    def _repair(self, value: Any, schema: Mapping[str, Any], at: str) -> Any:
+        wanted = schema.get("type")
+        if isinstance(value, str):
+            value = self._repair_string(value, wanted, schema, at)
+        elif wanted == "integer" and isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, dict) and "properties" in schema:
+            return self.canonical(value, schema, f"{at}.")
+        if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
+            items = _follow(schema["items"], self._tool.schema)
+            return [self._repair(item, items, f"{at}[{n}]") for n, item in enumerate(value)]
+        return value
+
+    def _repair_string(self, value: str, wanted: Any, schema: Mapping[str, Any], at: str) -> Any:
+        bare = value.strip()
+        if wanted in ("integer", "number") and _NUMBER.match(bare):
+            number = json.loads(bare)
+            return int(number) if wanted == "integer" and float(number).is_integer() else number
+        if wanted == "boolean" and bare.lower() in ("true", "false"):
+            return bare.lower() == "true"
+        if wanted in ("array", "object") and bare[:1] in ("[", "{"):
+            with contextlib.suppress(ValueError, RecursionError):
+                parsed = json.loads(value)
+                _bound(self._tool, parsed)
+                if isinstance(parsed, list if wanted == "array" else dict):
+                    return parsed
+        if wanted == "array":
+            items = _follow(schema.get("items", {}), self._tool.schema)
+            return [value] if items.get("type") == "string" else value
+        if at not in _ONE_LINE_KEYS:
+            return value
+        repaired = _LEAKED_TAG.sub("", value)
+        if at == "path":
+            repaired = _OFFICE.sub(r"\1x", repaired)
+        if value and not repaired.strip() and repaired != value:
+            self.problems.append(f"{at}: only a leaked closing tag was sent; send the real value")
+        return repaired
+
+    def _plain(self, value: Any, at: str) -> Any:
+        """Paths in the one spelling that rules, effects and the file system read alike."""
+        if isinstance(value, list):
+            return [self._plain(each, at) for each in value]
+        if not isinstance(value, str):
+            return value
+        try:
+            return plain_path(unmark(value, self._workspace))
+        except ToolInputError as error:
+            self.problems.append(f"{at}: {error}")
+            return value
 
 
 def advertised(tool: Tool, name: str) -> str | None:
@@ -176,62 +226,6 @@ def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).replace("-", "_").lower()
 
 
-def _repair(value: Any, schema: Mapping[str, Any], reading: _Reading, at: str) -> Any:
-    wanted = schema.get("type")
-    if isinstance(value, str):
-        value = _repair_string(value, wanted, schema, reading, at)
-    elif wanted == "integer" and isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, dict) and "properties" in schema:
-        return _canonical(value, schema, reading, f"{at}.")
-    if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
-        items = _follow(schema["items"], reading.tool.schema)
-        return [_repair(item, items, reading, f"{at}[{index}]") for index, item in enumerate(value)]
-    return value
-
-
-def _repair_string(
-    value: str, wanted: Any, schema: Mapping[str, Any], reading: _Reading, at: str
-) -> Any:
-    if wanted in ("integer", "number") and _NUMBER.match(value.strip()):
-        number = json.loads(value.strip())
-        return int(number) if wanted == "integer" and float(number).is_integer() else number
-    if wanted == "boolean" and value.strip().lower() in ("true", "false"):
-        return value.strip().lower() == "true"
-    if wanted in ("array", "object") and value.strip()[:1] in ("[", "{"):
-        with contextlib.suppress(ValueError, RecursionError):
-            parsed = json.loads(value)
-            _bound(reading.tool, parsed)
-            if isinstance(parsed, list if wanted == "array" else dict):
-                return parsed
-    items = _follow(schema.get("items", {}), reading.tool.schema) if wanted == "array" else {}
-    if items.get("type") == "string":
-        return [value]
-    if at in _ONE_LINE_KEYS:
-        repaired = _LEAKED_TAG.sub("", value)
-        if at == "path":
-            repaired = _OFFICE.sub(r"\1x", repaired)
-        if value and not repaired.strip() and repaired != value:
-            reading.problems.append(
-                f"{at}: only a leaked closing tag was sent; send the real value"
-            )
-        return repaired
-    return value
-
-
-def _plain(value: Any, reading: _Reading, at: str) -> Any:
-    """Paths in the one spelling that rules, effects and the file system read alike."""
-    if isinstance(value, list):
-        return [_plain(each, reading, at) for each in value]
-    if not isinstance(value, str):
-        return value
-    try:
-        return plain_path(unmark(value, reading.workspace))
-    except ToolInputError as error:
-        reading.problems.append(f"{at}: {error}")
-        return value
-
-
 def _follow(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
     """A local `$ref` resolved; anything that is not a plain object schema becomes `{}`."""
     for _ in range(8):
@@ -253,21 +247,20 @@ def _takes_null(schema: Mapping[str, Any]) -> bool:
 
 def _explain(tool: Tool, params: Mapping[str, Any]) -> list[str]:
     """Everything that is wrong, one line each."""
+    lines: list[str] = []
     try:
-        return [line for error in tool.validator.iter_errors(params) for line in _say(tool, error)]
+        for error in tool.validator.iter_errors(params):
+            parts = (f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.instance_path)
+            at = "".join(parts).lstrip(".")
+            if error.kind.name == "required":
+                at = f"{at}.{error.kind.property}" if at else error.kind.property
+                lines.append(f"{at}: missing{_describe(tool, at)}")
+            else:
+                words = one_line(error.message, 200)
+                lines.append(f"{at or 'parameters'}: {words}{_describe(tool, at)}")
     except ValueError as error:
         return [f"the parameters are not plain JSON ({error})"]
-
-
-def _say(tool: Tool, error: Any) -> Iterator[str]:
-    at = "".join(
-        f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path
-    ).lstrip(".")
-    if error.kind.name == "required":
-        name = f"{at}.{error.kind.property}" if at else error.kind.property
-        yield f"{name}: missing{_describe(tool, name)}"
-    else:
-        yield f"{at or 'parameters'}: {one_line(error.message, 200)}{_describe(tool, at)}"
+    return lines
 
 
 def _describe(tool: Tool, name: str) -> str:

@@ -99,10 +99,8 @@ class Result:
 
     def to_json(self) -> dict[str, Any]:
         """`{"content": […], "details": {…}}`, as it is printed and sent."""
-        return {
-            "content": [block.to_json() for block in self.content],
-            "details": dict(self.details),
-        }
+        content = [block.to_json() for block in self.content]
+        return {"content": content, "details": dict(self.details)}
 
 
 def to_text(value: object) -> str:
@@ -125,23 +123,18 @@ def _checked(result: Result) -> Result:
 
 
 def _bound(details: Mapping[str, Any]) -> None:
-    """Refuse details that go in circles or on for ever, before anything walks through them."""
+    """Refuse details that are circular or endless, before anything walks through them."""
     level: list[Any] = [details]
     nodes = 0
     while level:
-        inner = [
-            node
-            for node in level
-            if type(node) not in _PLAIN and isinstance(node, (dict, list, tuple, Mapping))
-        ]
+        others = (node for node in level if type(node) not in _PLAIN)
+        inner = [node for node in others if isinstance(node, (dict, list, tuple, Mapping))]
         nodes += sum(map(len, inner))
         if nodes > MAX_DETAILS:
-            raise TypeError(f"its details go in circles or hold more than {MAX_DETAILS} values")
-        level = [
-            child
-            for node in inner
-            for child in (node if isinstance(node, (list, tuple)) else node.values())
-        ]
+            raise TypeError(f"its details are circular or hold more than {MAX_DETAILS} values")
+        level = []
+        for node in inner:
+            level += node if isinstance(node, (list, tuple)) else node.values()
 
 
 def _from_shape(value: Mapping[str, Any]) -> Result | None:

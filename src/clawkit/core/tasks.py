@@ -49,9 +49,14 @@ async def _contain(work: Awaitable[Any]) -> Any:
 async def _stop(task: asyncio.Future[Any], grace_s: float) -> None:
     task.cancel()
     done, _ = await asyncio.wait({task}, timeout=grace_s)
-    if not done:
+    if done:
+        _note_failure(task)
+    else:
         log.warning("left behind: it ignored its cancellation for %s s: %r", grace_s, task)
-    elif not task.cancelled() and task.exception() is not None:
+
+
+def _note_failure(task: asyncio.Future[Any]) -> None:
+    if not task.cancelled() and task.exception() is not None:
         log.debug("failed while being cancelled: %r", task.exception())
 
 
@@ -62,8 +67,7 @@ async def unbroken(work: Awaitable[Any]) -> Any:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait({task})
-        if not task.cancelled() and task.exception() is not None:
-            log.debug("failed while being cancelled: %r", task.exception())
+        _note_failure(task)
         raise
 
 
@@ -86,7 +90,7 @@ async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
         try:
             result = function(*args, **kwargs)
         except (StopIteration, KeyboardInterrupt) as error:
-            # A future cannot carry the one; the other is nobody's Ctrl-C, which comes elsewhere.
+            # A future cannot carry the one; the other is no Ctrl-C, which comes elsewhere.
             failure = RuntimeError(f"the function raised {type(error).__name__}")
         except BaseException as error:  # noqa: BLE001  # a thread's root: handed to the waiter
             failure = error

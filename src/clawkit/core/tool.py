@@ -30,7 +30,7 @@ from clawkit.errors import SchemaError, ToolAuthorizationError
 from clawkit.text import one_line
 
 if TYPE_CHECKING:
-    from jsonschema_rs import Draft202012Validator, RegexOptions
+    from jsonschema_rs import Draft202012Validator
 
 
 Kind = Literal["read", "write", "exec", "network", "send"]
@@ -75,45 +75,30 @@ MAX_PATTERN_BYTES = 2 * 1024 * 1024
 """Most memory a compiled pattern takes: time is linear in the text, but also in the pattern."""
 
 
-def _refuse_remote(uri: str) -> Any:
-    raise ValueError(f"remote references are refused: {uri}")
-
-
-def _pattern_options() -> RegexOptions:
+def _make_validator(schema: Mapping[str, Any]) -> Draft202012Validator:
+    """For schemas that anyone may have written: nothing is fetched, patterns take linear time."""
     import jsonschema_rs
 
-    return jsonschema_rs.RegexOptions(
+    def refuse_remote(uri: str) -> Any:
+        raise ValueError(f"remote references are refused: {uri}")
+
+    options = jsonschema_rs.RegexOptions(
         size_limit=MAX_PATTERN_BYTES, dfa_size_limit=MAX_PATTERN_BYTES
     )
-
-
-def make_validator(schema: Mapping[str, Any], owner: str) -> Draft202012Validator:
-    """A checker for a schema that may come from anybody: nothing fetched, linear-time patterns."""
-    import jsonschema_rs
-
-    try:
-        return jsonschema_rs.Draft202012Validator(
-            dict(schema), retriever=_refuse_remote, pattern_options=_pattern_options()
-        )
-    except (ValueError, TypeError, RecursionError) as error:
-        first = str(error).partition("\n")[0]
-        raise SchemaError(f"{owner}: the parameter schema cannot be used: {first}") from None
+    return jsonschema_rs.Draft202012Validator(
+        dict(schema), retriever=refuse_remote, pattern_options=options
+    )
 
 
 def make_pattern(pattern: str) -> Callable[[str], bool]:
     """A search for a regular expression in linear time: no look-around, no back-references."""
-    import jsonschema_rs
-
     try:
-        validator = jsonschema_rs.Draft202012Validator(
-            {"type": "string", "pattern": pattern}, pattern_options=_pattern_options()
-        )
+        return _make_validator({"type": "string", "pattern": pattern}).is_valid
     except ValueError:
         raise SchemaError(
             f"/{pattern}/ is not a usable pattern: check the brackets, and note that look-around, "
             "back-references and very large repeats are not available"
         ) from None
-    return validator.is_valid
 
 
 Execute = Callable[[Any, Context], Awaitable[object]]
@@ -200,11 +185,18 @@ class Tool:
         """The JSON Schema of the parameters: the one description that calls are checked against."""
         if self.struct is not None:
             try:
-                return _struct_schema(self.struct)
+                (root,), parts = msgspec.json.schema_components(
+                    (self.struct,), ref_template="#/$defs/{name}"
+                )
             except TypeError as error:
                 raise SchemaError(
                     f"{self.name}: the parameters cannot be described: {one_line(str(error), 200)}"
                 ) from None
+            for part in parts.values():
+                part.pop("title", None)
+                part.pop("description", None)
+            own: dict[str, Any] = parts.pop(root["$ref"].rsplit("/", 1)[-1])
+            return own | ({"$defs": parts} if parts else {})
         if self.model is not None:
             schema = self.model.model_json_schema()
         elif isinstance(self.parameters, Mapping):
@@ -246,19 +238,14 @@ class Tool:
 
     @cached_property
     def validator(self) -> Any:
-        """Checks parameters against the schema; raises `SchemaError` if the schema is no good."""
-        return make_validator(self.schema, self.name)
-
-
-def _struct_schema(struct: type[msgspec.Struct]) -> dict[str, Any]:
-    """The struct's own schema at the root, nested structs under `$defs`."""
-    (root,), components = msgspec.json.schema_components((struct,), ref_template="#/$defs/{name}")
-    name = root["$ref"].rsplit("/", 1)[-1]
-    schema: dict[str, Any] = components.pop(name)
-    for part in (schema, *components.values()):
-        part.pop("title", None)
-        part.pop("description", None)
-    return schema | ({"$defs": components} if components else {})
+        """Checks parameters against the schema. Raises `SchemaError` for an invalid schema."""
+        try:
+            return _make_validator(self.schema)
+        except (ValueError, TypeError, RecursionError) as error:
+            first = str(error).partition("\n")[0]
+            raise SchemaError(
+                f"{self.name}: the parameter schema cannot be used: {first}"
+            ) from None
 
 
 @overload
@@ -291,6 +278,11 @@ def tool(
     thread, which nothing can interrupt: write `async def` for anything that may take long.
     """
 
+    declared = ANYTHING if effects is None or callable(effects) else tuple(effects)
+
+    def fixed(_params: object, _ctx: Context) -> tuple[Effect, ...]:
+        return declared
+
     def build(func: Callable[..., object]) -> Tool:
         description, docs = _read_docstring(func)
         struct, context_name = _params_struct(func, docs)
@@ -301,7 +293,7 @@ def tool(
             execute=_make_execute(func, struct, context_name),
             label=label,
             owner_only=owner_only,
-            effects=_effects_of(effects),
+            effects=effects if callable(effects) else fixed,
             aliases=aliases or _NO_ALIASES,
             paths=tuple(paths),
         )
@@ -309,15 +301,6 @@ def tool(
         return made
 
     return build if function is None else build(function)
-
-
-def _effects_of(effects: EffectsOf | Iterable[Effect] | None) -> EffectsOf:
-    if effects is None:
-        return _anything
-    if callable(effects):
-        return effects
-    fixed = tuple(effects)
-    return lambda _params, _ctx: fixed
 
 
 def _params_struct(

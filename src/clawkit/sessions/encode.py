@@ -48,28 +48,28 @@ def decode(body: bytes) -> Message:
 def encode(message: Message, redact: Redact | None = None) -> bytes:
     """A message as it is stored."""
     packing = _Packing(redact)
+    changes: dict[str, Any]
     match message:
         case User():
-            content = packing.blocks(message.content)
-            return _encode(User(content, message.at_ms))
+            changes = {"content": packing.blocks(message.content)}
         case ToolResult():
-            content = packing.blocks(message.content)
-            details = bound_details(message.details, redact)
-            kept = (sound(message.call_id), sound(message.tool), content)
-            return _encode(ToolResult(*kept, message.is_error, details, message.at_ms))
+            changes = {
+                "call_id": sound(message.call_id),
+                "tool": sound(message.tool),
+                "content": packing.blocks(message.content),
+                "details": bound_details(message.details, redact),
+            }
         case Summary():
-            text = packing.text(message.text)
-            return _encode(msgspec.structs.replace(message, text=text))
+            changes = {"text": packing.text(message.text)}
         case Assistant():
-            changed = msgspec.structs.replace(
-                message,
-                content=tuple(filter(None, map(packing.part, message.content))),
-                model=sound(message.model),
-                api=sound(message.api),
-                usage=bound_usage(message.usage),
-                error=packing.text(message.error),
-            )
-            return _encode(changed)
+            changes = {
+                "content": tuple(filter(None, map(packing.part, message.content))),
+                "model": sound(message.model),
+                "api": sound(message.api),
+                "usage": bound_usage(message.usage),
+                "error": packing.text(message.error),
+            }
+    return _encode(msgspec.structs.replace(message, **changes))
 
 
 def sound(text: str) -> str:
@@ -89,13 +89,11 @@ def bound_usage(usage: Usage) -> Usage:
     def bound(count: int) -> int:
         return min(max(count, 0), MAX_TOKENS)
 
-    return Usage(
-        bound(usage.input),
-        bound(usage.output),
-        bound(usage.cache_read),
-        bound(usage.cache_write),
-        usage.cost if 0 <= usage.cost < MAX_TOKENS else 0.0,
-    )
+    counts = {
+        name: bound(getattr(usage, name))
+        for name in ("input", "output", "cache_read", "cache_write")
+    }
+    return Usage(**counts, cost=usage.cost if 0 <= usage.cost < MAX_TOKENS else 0.0)
 
 
 def bound_details(details: Mapping[str, Any], redact: Redact | None = None) -> dict[str, Any]:

@@ -108,20 +108,16 @@ class Sessions(Protocol):
 
         Raises `NotFoundError`, or `ToolInputError` when more than one could be meant.
         """
-        ...
 
     def find(self, text: str, agent: str = "") -> Session | None:
         """The same; None when there is none."""
-        ...
 
     def changes(self, id_: str, since: int = 0, limit: int = 50) -> Changes: ...
     def descends(self, id_: str, ancestor: str) -> bool:
         """Whether a session was started by another, or by one that was."""
-        ...
 
     def set_model(self, id_: str, model: str) -> Session:
         """Have a session use another model; empty for its own."""
-        ...
 
 
 class SessionState(Protocol):
@@ -132,37 +128,30 @@ class SessionState(Protocol):
     @property
     def model(self) -> str:
         """`provider/id` of what is asked next."""
-        ...
 
     @property
     def auth(self) -> str:
         """What kind of credential is used and where it is from; never the credential."""
-        ...
 
     @property
     def context_tokens(self) -> int:
         """Tokens in the context; 0 when not known."""
-        ...
 
     @property
     def context_window(self) -> int:
         """Tokens that fit in; 0 when not known."""
-        ...
 
     @property
     def queued(self) -> int:
         """Messages that wait for their turn."""
-        ...
 
     def resolve_model(self, text: str) -> str:
         """`provider/id` of a model by any of its names; empty for `default`. Raises
         `ToolInputError` when there is none such, `ToolAuthorizationError` when it may not be
         chosen, or not by whom this run is for."""
-        ...
 
     def set_model(self, model: str) -> None:
         """Use a model, by its resolved name, from the next request on; empty for the default."""
-        ...
 
 
 class Step(NamedTuple):

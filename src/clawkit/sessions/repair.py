@@ -10,27 +10,24 @@ import msgspec
 from clawkit.content import Assistant, Message, Summary, Text, ToolCall, ToolResult, User
 
 INTERRUPTED = "interrupted: clawkit ended before this call was done; it may have happened in part"
-_Numbered = tuple[int, Message]
+Numbered = tuple[int, Message]
 
 
-def repair(messages: Sequence[Message]) -> list[Message]:
-    """The messages from the last summary on, such that no API refuses them.
+def repair(messages: Sequence[Message]) -> list[Numbered]:
+    """The messages from the last summary on, such that no API refuses them, each with the index of
+    the one that it is, or was made, from.
 
     Every call has exactly one result, in the order of the calls, right after the message that asks
     for them; one without is said to be interrupted, and results of no call are left out. No two
     calls have the same id. Answers with neither text nor calls, and empty messages of users, are
     left out. What is right already comes back as the same objects.
     """
-    return [message for _, message in repair_numbered(messages)]
-
-
-def repair_numbered(messages: Sequence[Message]) -> list[_Numbered]:
-    """The same, each message with the index of the one that it is, or was made, from."""
+    start = max((at for at, each in enumerate(messages) if isinstance(each, Summary)), default=0)
     used: dict[str, int] = {}
-    mended: list[_Numbered] = []
+    mended: list[Numbered] = []
     answer: tuple[int, Assistant] | None = None
-    after: list[_Numbered] = []
-    for at, each in _since_summary(messages):
+    after: list[Numbered] = []
+    for at, each in list(enumerate(messages))[start:]:
         if _is_empty(each):
             continue
         if isinstance(each, Assistant):
@@ -42,24 +39,22 @@ def repair_numbered(messages: Sequence[Message]) -> list[_Numbered]:
 
 
 def _join(
-    answer: tuple[int, Assistant] | None, after: Sequence[_Numbered], used: dict[str, int]
-) -> list[_Numbered]:
+    answer: tuple[int, Assistant] | None, after: Sequence[Numbered], used: dict[str, int]
+) -> list[Numbered]:
     """An answer, the results of its calls, and what else came before the next one."""
     others = [pair for pair in after if not isinstance(pair[1], ToolResult)]
     if answer is None:
         return others
     index, asking = answer
-    renamed = _with_own_ids(asking, used)
+    content = tuple(
+        _with_own_id(part, used) if isinstance(part, ToolCall) else part for part in asking.content
+    )
+    same = all(new is old for new, old in zip(content, asking.content, strict=True))
+    renamed = asking if same else msgspec.structs.replace(asking, content=content)
     return [(index, renamed), *_results(index, asking, renamed, after), *others]
 
 
-def _since_summary(messages: Sequence[Message]) -> list[_Numbered]:
-    start = max((at for at, each in enumerate(messages) if isinstance(each, Summary)), default=0)
-    return list(enumerate(messages))[start:]
-
-
 def _is_empty(message: Message) -> bool:
-    """Whether there is nothing in it that could be sent."""
     if isinstance(message, Assistant):
         return not (message.calls or message.text.strip())
     if isinstance(message, User):
@@ -67,16 +62,8 @@ def _is_empty(message: Message) -> bool:
     return False
 
 
-def _with_own_ids(asking: Assistant, used: dict[str, int]) -> Assistant:
-    """The message with ids that no call before has. `used` has those, and how often they came."""
-    content = tuple(
-        _with_own_id(part, used) if isinstance(part, ToolCall) else part for part in asking.content
-    )
-    same = all(new is old for new, old in zip(content, asking.content, strict=True))
-    return asking if same else msgspec.structs.replace(asking, content=content)
-
-
 def _with_own_id(call: ToolCall, used: dict[str, int]) -> ToolCall:
+    """The call with an id that none before has. `used` has those, and how often they came."""
     first = id_ = call.id or "call"
     while id_ in used:
         used[first] += 1
@@ -86,14 +73,14 @@ def _with_own_id(call: ToolCall, used: dict[str, int]) -> ToolCall:
 
 
 def _results(
-    index: int, asking: Assistant, renamed: Assistant, after: Sequence[_Numbered]
-) -> list[_Numbered]:
+    index: int, asking: Assistant, renamed: Assistant, after: Sequence[Numbered]
+) -> list[Numbered]:
     """What came of each call of an answer, in their order."""
     found: defaultdict[str, deque[tuple[int, ToolResult]]] = defaultdict(deque)
     for at, each in after:
         if isinstance(each, ToolResult):
             found[each.call_id].append((at, each))
-    answered: list[_Numbered] = []
+    answered: list[Numbered] = []
     for before, call in zip(asking.calls, renamed.calls, strict=True):
         if found[before.id]:
             at, result = found[before.id].popleft()

@@ -25,7 +25,7 @@ from clawkit.sessions.protocols import (
     check_name,
     session_key,
 )
-from clawkit.sessions.repair import repair_numbered
+from clawkit.sessions.repair import repair
 from clawkit.store import Database, hold_lock, remove_lock
 from clawkit.text import human_size, nearest, one_line
 
@@ -139,9 +139,9 @@ class SessionStore:
         check_name(agent, "an agent")
         if name is not None:
             check_name(name)
-        at_ms = now_ms()
+        at_ms = _now_ms()
         with self._database.writing() as db:
-            id_ = new_id(db)
+            id_ = _new_id(db)
             key = session_key(agent, name or id_)
             _check_free(db, key, id_)
             given = (os.fsencode(workspace), sound(model), sound(thinking), parent, at_ms, at_ms)
@@ -150,7 +150,7 @@ class SessionStore:
                 " created_ms, updated_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (id_, key, agent, name or id_, *given),
             )
-            log(db, id_, "created", at_ms)
+            _log(db, id_, "created", at_ms)
         return self._exact(id_)
 
     def get(self, text: str, agent: str = "") -> Session:
@@ -164,7 +164,7 @@ class SessionStore:
         known = [name for each in self.recent(limit=500) for name in (each.name, each.id)]
         close = nearest(text.strip(), known)
         hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-        raise NotFoundError(f"{unknown(text)}{hint}")
+        raise NotFoundError(f"{_unknown(text)}{hint}")
 
     def find(self, text: str, agent: str = "") -> Session | None:
         """The same; None when there is none."""
@@ -178,7 +178,12 @@ class SessionStore:
         for where, given in ways:
             found = self._select(f"WHERE {where} ORDER BY updated_ms DESC LIMIT 9", *given)
             if len(found) > 1:
-                raise _ambiguous(wanted, found)
+                listed = ", ".join(f"{each.id} ({each.key})" for each in found[:8])
+                more = " and more" if len(found) > 8 else ""
+                raise ToolInputError(
+                    f"{one_line(wanted, 60)!r} may be any of these sessions: {listed}{more}; "
+                    "give the id"
+                )
             if found:
                 return found[0]
         return None
@@ -210,7 +215,7 @@ class SessionStore:
             key = session_key(self._exact(id_, db).agent, name)
             _check_free(db, key, id_)
             db.execute("UPDATE session SET key = ?, name = ? WHERE id = ?", (key, name, id_))
-            log(db, id_, "renamed", now_ms(), name=name)
+            _log(db, id_, "renamed", _now_ms(), name=name)
         return self._exact(id_)
 
     def update(
@@ -239,11 +244,11 @@ class SessionStore:
         with self._database.writing() as db:
             before = self._exact(id_, db)
             if state is not UNSET:
-                fields["state"] = pack_state({**before.state, **state})
+                fields["state"] = _pack_state({**before.state, **state})
             for column, value in fields.items():
                 db.execute(f"UPDATE session SET {column} = ? WHERE id = ?", (value, id_))  # noqa: S608
             for event, details in _changed(before, self._exact(id_, db)):
-                log(db, id_, event, now_ms(), **details)
+                _log(db, id_, event, _now_ms(), **details)
         return self._exact(id_)
 
     def set_model(self, id_: str, model: str) -> Session:
@@ -269,25 +274,31 @@ class SessionStore:
         if isinstance(message, Summary):
             return self.compact(id_, message, _LAST)
         redact = None if is_redacted else self.redact
-        id_, body, at_ms = sound(id_), encode(message, redact), now_ms()
+        id_, body, at_ms = sound(id_), encode(message, redact), _now_ms()
         with self._database.writing() as db:
             if isinstance(message, User):
-                title = self._title(_text_of(message), _TITLE_FROM)
-                return add_message(db, id_, body, at_ms, "turn", title=title)
+                said = " ".join(part.text for part in message.content if isinstance(part, Text))
+                title = self._title(said, _TITLE_FROM)
+                return _add_message(db, id_, body, at_ms, "turn", title=title)
             if isinstance(message, Assistant):
                 event: Event | None = None if message.calls else "answered"
                 usage = bound_usage(message.usage)
                 model = sound(message.model)
-                return add_message(db, id_, body, at_ms, event, usage=usage, model=model)
-            return add_message(db, id_, body, at_ms)
+                return _add_message(db, id_, body, at_ms, event, usage=usage, model=model)
+            return _add_message(db, id_, body, at_ms)
 
     def compact(self, id_: str, summary: Summary, keep_from: int) -> int:
         """Have a summary stand for all messages before the number `keep_from`."""
         id_, body = sound(id_), encode(summary, self.redact)
         with self._database.writing() as db:
             usage = bound_usage(summary.usage)
-            number = add_message(db, id_, body, now_ms(), "compacted", usage=usage)
-            cut_off(db, id_, number, keep_from)
+            number = _add_message(db, id_, body, _now_ms(), "compacted", usage=usage)
+            # What another summary already stands for stays away.
+            db.execute(
+                "UPDATE session SET summary = ?, keep_from = max(keep_from, ?), context_tokens = 0"
+                " WHERE id = ?",
+                (number, min(keep_from, number), id_),
+            )
         return number
 
     def messages(self, id_: str, *, all: bool = False) -> list[Message]:  # noqa: A002
@@ -303,13 +314,13 @@ class SessionStore:
             query = "SELECT summary, keep_from FROM session WHERE id = ?"
             found = db.execute(query, (sound(id_),)).get
         if found is None:
-            raise unknown(id_)
+            raise _unknown(id_)
         summary, keep_from = found
         entries = self._read("number >= ? ORDER BY number", id_, keep_from)
         entries = [each for each in entries if not isinstance(each.message, Summary)]
         if summary:
             entries = self._read("number = ?", id_, summary) + entries
-        mended = repair_numbered([each.message for each in entries])
+        mended = repair([each.message for each in entries])
         return [Entry(entries[at].number, message) for at, message in mended]
 
     def history(self, id_: str, limit: int = 50, before: int | None = None) -> list[Entry]:
@@ -330,7 +341,7 @@ class SessionStore:
                 (*key, min(since, _LAST), limit + 1),
             ).fetchall()
         if version is None:
-            raise unknown(id_)
+            raise _unknown(id_)
         events = tuple(
             Change(number, event, at_ms, self._decode(details, id_))
             for number, event, at_ms, details in rows[:limit]
@@ -359,7 +370,7 @@ class SessionStore:
     def _exact(self, id_: str, db: Connection | None = None) -> Session:
         for session in self._select("WHERE id = ?", sound(id_), db=db):
             return session
-        raise unknown(id_)
+        raise _unknown(id_)
 
     def _select(
         self, where: str, *given: SQLiteValue, db: Connection | None = None
@@ -402,15 +413,7 @@ class SessionStore:
 def _check_free(db: Connection, key: str, id_: str) -> None:
     holder = db.execute("SELECT id FROM session WHERE key = ?", (key,)).get
     if holder not in (None, id_):
-        raise ConflictError(f"there is a session {key!r} already; give it another name")
-
-
-def _ambiguous(wanted: str, found: Sequence[Session]) -> ToolInputError:
-    listed = ", ".join(f"{each.id} ({each.key})" for each in found[:8])
-    more = " and more" if len(found) > 8 else ""
-    return ToolInputError(
-        f"{one_line(wanted, 60)!r} may be any of these sessions: {listed}{more}; give the id"
-    )
+        raise ConflictError(f"the session {key!r} already exists; choose another name")
 
 
 def _changed(before: Session, after: Session) -> Iterator[tuple[Event, dict[str, Any]]]:
@@ -427,19 +430,15 @@ def _changed(before: Session, after: Session) -> Iterator[tuple[Event, dict[str,
         yield "settings", {"keys": [one_line(key, 40) for key in keys[:20]]}
 
 
-def _text_of(message: User) -> str:
-    return " ".join(part.text for part in message.content if isinstance(part, Text))
-
-
-def now_ms() -> int:
+def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def unknown(id_: str) -> NotFoundError:
+def _unknown(id_: str) -> NotFoundError:
     return NotFoundError(f"there is no session {one_line(id_, 60)!r}")
 
 
-def new_id(db: Connection) -> str:
+def _new_id(db: Connection) -> str:
     while True:
         rest = (secrets.choice(LETTERS + DIGITS) for _ in range(7))
         id_ = secrets.choice(LETTERS) + "".join(rest)
@@ -447,7 +446,7 @@ def new_id(db: Connection) -> str:
             return id_
 
 
-def add_message(
+def _add_message(
     db: Connection,
     id_: str,
     body: bytes,
@@ -463,21 +462,11 @@ def add_message(
     With a `title` it begins a turn, and a session that has none yet is called by it. A `model` is
     the one that the session has from now on.
     """
-    found = db.execute(
-        _ADD,
-        (
-            at_ms,
-            event is not None,
-            title is not None,
-            title or "",
-            *msgspec.structs.astuple(usage),
-            usage.context,
-            model,
-            id_,
-        ),
-    ).get
+    counted = (*msgspec.structs.astuple(usage), usage.context)
+    begun = (event is not None, title is not None, title or "")
+    found = db.execute(_ADD, (at_ms, *begun, *counted, model, id_)).get
     if found is None:
-        raise unknown(id_)
+        raise _unknown(id_)
     number, version = found
     db.execute("INSERT INTO message VALUES (?, ?, ?)", (id_, number, body))
     if event is not None:
@@ -485,17 +474,7 @@ def add_message(
     return int(number)
 
 
-def cut_off(db: Connection, id_: str, summary: int, keep_from: int) -> None:
-    """Have a message stand for all before `keep_from`. What another one stands for stays away."""
-    db.execute(
-        "UPDATE session SET summary = ?, keep_from = max(keep_from, ?), context_tokens = 0"
-        " WHERE id = ?",
-        (summary, min(keep_from, summary), id_),
-    )
-
-
-def log(db: Connection, id_: str, event: Event, at_ms: int, **details: Any) -> None:
-    """Write down that something happened."""
+def _log(db: Connection, id_: str, event: Event, at_ms: int, **details: Any) -> None:
     version = db.execute(
         "UPDATE session SET version = version + 1 WHERE id = ? RETURNING version", (id_,)
     ).get
@@ -513,7 +492,7 @@ def _write_down(
         db.execute("DELETE FROM change WHERE session = ? AND number <= ?", old)
 
 
-def pack_state(state: Mapping[str, Any]) -> bytes:
+def _pack_state(state: Mapping[str, Any]) -> bytes:
     """Settings of a session as they are stored; those that are None are not."""
     try:
         data = msgspec.json.encode({key: each for key, each in state.items() if each is not None})
