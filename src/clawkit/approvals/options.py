@@ -72,7 +72,8 @@ OPERAND = "operand"
 FLAG = "flag"
 ATTACHED = "attached"
 """The value is the rest of the word, even if that is empty."""
-_WITHOUT_VALUE = frozenset({FLAG, "about", "version", "runs", "denied"})
+DENIED = "denied"
+_WITHOUT_VALUE = frozenset({FLAG, "about", "version", "runs", DENIED})
 _BLANK = re.compile(r"\s")
 
 Table = Mapping[str, str]
@@ -101,14 +102,18 @@ class Option(NamedTuple):
 
 
 def make_table(**names: str) -> Table:
-    """A table from the names of each sort. A long option that takes a value is known in both
-    forms, one of the sort `attached` only as it is written (`--in-place=`)."""
+    """A table from the names of each sort; letters of short options may be joined, without a dash:
+    `cds --count`. A long option that takes a value is known in both forms, one of the sort
+    `attached` only as it is written (`--in-place=`), and one of the sort `maybe` is a flag that
+    may have a value behind `=`."""
     table: dict[str, str] = {}
     for sort, words in names.items():
+        has_value = sort == DENIED or (sort not in _WITHOUT_VALUE and sort != ATTACHED)
         for word in words.split():
-            table[word] = sort
-            if sort not in _WITHOUT_VALUE and sort != ATTACHED and word.startswith("--"):
-                table[f"{word}="] = sort
+            for name in (word,) if word.startswith("-") else (f"-{letter}" for letter in word):
+                table[name] = FLAG if sort == "maybe" else sort
+                if has_value and name.startswith("--"):
+                    table[f"{name}="] = "value" if sort == "maybe" else sort
     return table
 
 
@@ -119,11 +124,13 @@ def read_options(
     groups: bool = True,
     permutes: bool = False,
     numbers: bool = False,
+    short_forms: bool = False,
 ) -> Iterator[Option]:
     """The options and operands of a call, in order.
 
     `groups` is for programs that take `-ab` for `-a -b`, `permutes` for those that take options
-    behind operands too, `numbers` for those that take `-5` for a number. Raises `OptionError` for
+    behind operands too, `numbers` for those that take `-5` for a number, `short_forms` for those
+    that take `--li` for `--lines` where the table has all their options. Raises `OptionError` for
     an unknown option, a missing value, and a pattern where an option or a value could be.
     """
     index, only_operands = 1, False
@@ -139,7 +146,8 @@ def read_options(
         elif numbers and arg.text[1:].isascii() and arg.text[1:].isdigit():
             yield Option(FLAG, "", index, arg.text)
         else:
-            for name, sort, value in _read_word(arg.text, table, groups=groups):
+            word = _spell_out(arg.text, table) if short_forms else arg.text
+            for name, sort, value in _read_word(word, table, groups=groups):
                 if value is None:
                     index += 1
                     if index == len(argv):
@@ -149,6 +157,15 @@ def read_options(
                     value = argv[index].text
                 yield Option(sort, value, index, name)
         index += 1
+
+
+def _spell_out(text: str, table: Table) -> str:
+    """A word with its long option in full, if only one begins like it."""
+    name, equals, value = text.partition("=")
+    if name in table or not text.startswith("--"):
+        return text
+    meant = {each.rstrip("=") for each in table if each.startswith(name)}
+    return f"{meant.pop()}{equals}{value}" if len(meant) == 1 else text
 
 
 def _read_word(text: str, table: Table, *, groups: bool) -> Iterator[tuple[str, str, str | None]]:

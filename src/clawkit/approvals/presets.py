@@ -22,7 +22,7 @@ from clawkit.approvals.arguments import (
     search_table,
     show,
 )
-from clawkit.approvals.options import base_name, words_of
+from clawkit.approvals.options import base_name, make_table, words_of
 from clawkit.approvals.safe_bins import BELOW, PROFILES, Profile, make_profile, read_call
 from clawkit.approvals.types import Arg, Children, Match, Program, Rules
 from clawkit.process.protocols import NO_GRANTS, Grants
@@ -30,9 +30,9 @@ from clawkit.process.protocols import NO_GRANTS, Grants
 MAX_FILES = 5_000
 """Most files of a tree that are looked at before one of them is shown."""
 _SUMS = make_profile("btz --binary --text --tag --zero", denied="c --check")
-_GREP = PROFILES["grep"]
-_GREP_TREES = frozenset(("-r", "--recursive"))
-_GREP_NAMES = frozenset(("--exclude", "--exclude-dir", "--include"))
+_GREP = PROFILES["grep"].options
+_GREP_TREES = make_table(flag="r --recursive", value="--exclude --exclude-dir --include")
+_RECURSIVE = frozenset(("-r", "--recursive"))
 
 LOOKS: Mapping[str, Profile | None] = MappingProxyType(
     {
@@ -40,36 +40,34 @@ LOOKS: Mapping[str, Profile | None] = MappingProxyType(
             """1ABCFGHLNQRSUXabcdfghiklmnopqrstuvx --all --almost-all --directory
             --group-directories-first --human-readable --inode --recursive --reverse --size
             --full-time --no-group --numeric-uid-gid --si""",
-            "ITw --format --hide --ignore --sort --time --time-style --width",
-            "--color --classify",
+            value="ITw --format --hide --ignore --sort --time --time-style --width",
+            maybe="--color --classify",
         ),
         "cat": make_profile(
             """AETbenstuv --number --number-nonblank --show-all --show-ends --show-tabs
             --squeeze-blank"""
         ),
-        "stat": make_profile("Lft --dereference --file-system --terse", "c --format --printf"),
-        "file": make_profile("0Nbhikn --brief --mime --mime-type --mime-encoding", "F"),
-        "tree": make_profile("CDFJQSadfhiprstuvx --dirsfirst --du --prune --noreport", "ILP"),
+        "stat": make_profile(
+            "Lft --dereference --file-system --terse", value="c --format --printf"
+        ),
+        "file": make_profile("0Nbhikn --brief --mime --mime-type --mime-encoding", value="F"),
+        "tree": make_profile("CDFJQSadfhiprstuvx --dirsfirst --du --prune --noreport", value="ILP"),
         "du": make_profile(
             "0DSabchklmsx --all --apparent-size --human-readable --summarize --total",
-            "Bdt --block-size --exclude --max-depth --threshold",
+            value="Bdt --block-size --exclude --max-depth --threshold",
         ),
         "diff": make_profile(
             """BENTZabcdeinpqrstuwy --brief --ignore-all-space --ignore-blank-lines --ignore-case
             --ignore-space-change --new-file --recursive --side-by-side --text""",
-            "CUW --width",
-            "--color --context --unified",
+            value="CUW --width",
+            maybe="--color --context --unified",
         ),
-        "grep": _GREP._replace(
-            flags=_GREP.flags | _GREP_TREES,
-            values=_GREP.values | _GREP_NAMES,
-            denied=_GREP.denied - _GREP_TREES - _GREP_NAMES,
-        ),
+        "grep": PROFILES["grep"]._replace(options={**_GREP, **_GREP_TREES}),
         "rg": make_profile(
             """FHINSUVcilnoqsuvwx --count --files-with-matches --fixed-strings --heading
             --hidden --ignore-case --json --line-number --multiline --no-heading --no-ignore
             --only-matching --smart-case --stats --word-regexp""",
-            """ABCMTdegjmrt --after-context --before-context --color --context --glob --max-count
+            value="""ABCMTdegjmrt --after-context --before-context --color --context --glob --max-count
             --max-depth --regexp --sort --type --type-not""",
         ),
         **{name: PROFILES[name] for name in ("head", "tail", "wc", "sort")},
@@ -138,7 +136,7 @@ def _find_files(name: str, profile: Profile, program: Program) -> list[str] | st
     words = call.words
     if name in ("grep", "rg") and not call.has_pattern(name):
         words = words[1:]
-    here = name in _HERE or not call.seen.isdisjoint(_GREP_TREES)
+    here = name in _HERE or not call.seen.isdisjoint(_RECURSIVE)
     return list(words) or (["."] if here else [])
 
 
