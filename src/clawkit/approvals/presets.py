@@ -30,7 +30,7 @@ from clawkit.process.protocols import NO_GRANTS, Grants
 MAX_FILES = 5_000
 """Most files of a tree that are looked at before one of them is shown."""
 _SUMS = make_profile("btz --binary --text --tag --zero", denied="c --check")
-_GREP = PROFILES["grep"].options
+_GREP = PROFILES["grep"]
 _GREP_TREES = make_table(flag="r --recursive", value="--exclude --exclude-dir --include")
 _RECURSIVE = frozenset(("-r", "--recursive"))
 
@@ -62,13 +62,13 @@ LOOKS: Mapping[str, Profile | None] = MappingProxyType(
             value="CUW --width",
             maybe="--color --context --unified",
         ),
-        "grep": PROFILES["grep"]._replace(options={**_GREP, **_GREP_TREES}),
+        "grep": _GREP._replace(options={**_GREP.options, **_GREP_TREES}),
         "rg": make_profile(
             """FHINSUVcilnoqsuvwx --count --files-with-matches --fixed-strings --heading
             --hidden --ignore-case --json --line-number --multiline --no-heading --no-ignore
             --only-matching --smart-case --stats --word-regexp""",
-            value="""ABCMTdegjmrt --after-context --before-context --color --context --glob --max-count
-            --max-depth --regexp --sort --type --type-not""",
+            value="""ABCMTdegjmrt --after-context --before-context --color --context --glob
+            --max-count --max-depth --regexp --sort --type --type-not""",
         ),
         **{name: PROFILES[name] for name in ("head", "tail", "wc", "sort")},
         **dict.fromkeys(("md5sum", "sha256sum"), _SUMS),

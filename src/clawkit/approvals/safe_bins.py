@@ -76,11 +76,12 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             --line-number --line-regexp --no-filename --no-group-separator --no-ignore-case
             --no-messages --null --null-data --only-matching --quiet --silent --text
             --with-filename --word-regexp""",
-            value="""ABCem --after-context --before-context --binary-files --context --group-separator
-            --label --max-count --regexp""",
+            value="""ABCem --after-context --before-context --binary-files --context
+            --group-separator --label --max-count --regexp""",
             maybe="--color --colour",
-            denied="""DPRXdfru --dereference-recursive --devices --directories --exclude --exclude-dir
-            --exclude-from --file --include --perl-regexp --recursive --unix-byte-offsets""",
+            denied="""DPRXdfru --dereference-recursive --devices --directories --exclude
+            --exclude-dir --exclude-from --file --include --perl-regexp --recursive
+            --unix-byte-offsets""",
             least=1,
             most=1,
             numbers=True,

@@ -306,14 +306,6 @@ class Shared:
             raise Doubt(f"it has more than {MAX_STEPS:,} commands", at, "long")
 
 
-def only_text(argv: Sequence[Arg], index: int) -> int:
-    """The index of a text for another shell. Raises `Doubt` for more than that text, which it
-    could refer to, and for a pattern."""
-    if index != len(argv) - 1 or argv[index].glob:
-        raise Doubt("only one text may be given to another shell", argv[0].at, "shell")
-    return index
-
-
 @dataclass(slots=True)
 class SimpleCommand:
     """A simple command, its words known, and what is found out about it."""
@@ -394,7 +386,7 @@ class SimpleCommand:
             case Inner():
                 return inner.index
             case ShellText():
-                self.text = only_text(self.argv, index + inner.index)
+                self.text = index + inner.index
                 return inner.index + 1
         return 0
 
