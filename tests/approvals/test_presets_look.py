@@ -119,7 +119,14 @@ def test_what_only_shows_readable_files_fits(here: Path, line: str) -> None:
             "ls --unknown",
             "ls -D",
         ),
-        *("find /", "find . -delete", "find . -exec cat {} +", "find . -fprintf x y", "find -L ."),
+        *(
+            "find /",
+            "find . -delete",
+            "find -- . -delete",
+            "find . -exec cat {} +",
+            "find . -fprintf x y",
+            "find -L .",
+        ),
         *("find . -newer /etc/passwd", "find glob:*", "find . -name glob:*", "cat --numb a.txt"),
         *(
             "git push",

@@ -1,6 +1,8 @@
-"""Arguments of programs: one table-driven option parser, and what an argument could turn out to be.
+"""Arguments of programs: one table-driven option parser, tables of flags and sub-commands to look
+for, and what an argument could turn out to be.
 
-Options are read as getopt reads them; what is not in a table is an error.
+The parser reads options as getopt does; what is not in its table is an error. What the other
+tables do not list passes.
 """
 
 from __future__ import annotations
@@ -189,3 +191,95 @@ def _read_word(text: str, table: Table, *, groups: bool) -> Iterator[tuple[str, 
             yield name, sort, rest if rest or sort == ATTACHED else None
             return
         yield name, sort, ""
+
+
+ALWAYS = "*"
+
+
+class Row(NamedTuple):
+    """What a table says of a program, or of one of its sub-commands."""
+
+    long: tuple[str, ...] = ()
+    """`--output`, and every short form of it."""
+    dashed: tuple[str, ...] = ()
+    """`-exec`, and what begins like it."""
+    letters: frozenset[str] = frozenset()
+    """Letters of `-x`, alone or among others."""
+    words: frozenset[str] = frozenset()
+    """Sub-commands; `*` for every call."""
+
+
+CommandTable = Mapping[str, Row]
+"""Rows by program and sub-commands: `git`, `git bisect`."""
+
+
+class Hit(NamedTuple):
+    """What of a call is in a table."""
+
+    what: str
+    """The flag or the sub-command; `*` when it is the program itself."""
+    rest: tuple[Arg, ...]
+    """The arguments behind a sub-command, all of them for a flag."""
+
+
+def read_table(rows: Mapping[str, str]) -> CommandTable:
+    """Rows as people write them: `{"tar,gtar": "-I --to-command", "git bisect": "run"}`."""
+    found: dict[str, Row] = {}
+    for key, text in rows.items():
+        programs, _, subcommand = key.partition(" ")
+        for name in programs.split(","):
+            found[f"{name} {subcommand}".rstrip()] = _read_row(text)
+    return found
+
+
+def _read_row(text: str) -> Row:
+    given = text.split()
+    short = [each[1:] for each in given if each.startswith("-") and not each.startswith("--")]
+    return Row(
+        tuple(each for each in given if each.startswith("--")),
+        tuple(f"-{each}" for each in short if len(each) > 1),
+        frozenset(each for each in short if len(each) == 1),
+        frozenset(each for each in given if not each.startswith("-")),
+    )
+
+
+def search_table(table: CommandTable, key: str, arguments: tuple[Arg, ...]) -> Hit | None:
+    """What a table has of arguments under a key, and under those of its sub-commands."""
+    row = table.get(key)
+    if row is None:
+        return None
+    if ALWAYS in row.words:
+        return Hit(ALWAYS, arguments)
+    for arg in arguments:
+        if _has_flag(row, arg):
+            return Hit(arg.text, arguments)
+    for at in _find_words(arguments):
+        word, rest = arguments[at].text, arguments[at + 1 :]
+        if word in row.words:
+            return Hit(word, rest)
+        if hit := search_table(table, f"{key} {word}", rest):
+            return hit
+    return None
+
+
+def _has_flag(row: Row, arg: Arg) -> bool:
+    """Whether an argument is a flag of a row, is short for one, or could become one."""
+    text = arg.text
+    if arg.glob:
+        return may_be_option(arg) and bool(row.long or row.dashed or row.letters)
+    if text.startswith("--"):
+        name = text.partition("=")[0]
+        return len(name) > 2 and any(flag.startswith(name) for flag in row.long)
+    if not text.startswith("-"):
+        return False
+    return text.startswith(row.dashed) or not row.letters.isdisjoint(text[1:])
+
+
+def _find_words(arguments: Sequence[Arg]) -> Iterator[int]:
+    before = ""
+    for at, arg in enumerate(arguments):
+        if not arg.text.startswith("-"):
+            yield at
+            if not before.startswith("-") or "=" in before:
+                return
+        before = arg.text

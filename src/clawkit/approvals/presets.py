@@ -13,16 +13,22 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from clawkit.approvals.arguments import (
-    Table,
     find_code,
     find_destination,
     find_steering,
     read_git,
-    read_table,
-    search_table,
     show,
 )
-from clawkit.approvals.options import base_name, make_table, words_of
+from clawkit.approvals.options import (
+    OPERAND,
+    CommandTable,
+    OptionError,
+    base_name,
+    make_table,
+    read_options,
+    read_table,
+    search_table,
+)
 from clawkit.approvals.safe_bins import BELOW, PROFILES, Profile, make_profile, read_call
 from clawkit.approvals.types import Arg, Children, Match, Program, Rules
 from clawkit.process.protocols import NO_GRANTS, Grants
@@ -79,14 +85,14 @@ LOOKS: Mapping[str, Profile | None] = MappingProxyType(
 _NAMES_ONLY = frozenset(("ls", "find", "du", "tree", "stat"))
 _HERE = frozenset(("ls", "find", "du", "tree", "rg"))
 """Without a file, they show the directory that they are in."""
-_FIND_FLAGS = words_of(
-    """-print -print0 -ls -empty -depth -xdev -mount -not ! ( ) -o -or -a -and -prune -true -false
-    -daystart -readable -writable -executable -quit"""
+_FIND = make_table(
+    flag="""-print -print0 -ls -empty -depth -xdev -mount -not -o -or -a -and -prune -true -false
+    -daystart -readable -writable -executable -quit""",
+    value="""-name -iname -path -ipath -wholename -regex -iregex -regextype -type -maxdepth
+    -mindepth -mtime -mmin -atime -amin -ctime -cmin -size -perm -user -group -links
+    -inum -printf""",
 )
-_FIND_VALUES = words_of(
-    """-name -iname -path -ipath -wholename -regex -iregex -regextype -type -maxdepth -mindepth
-    -mtime -mmin -atime -amin -ctime -cmin -size -perm -user -group -links -inum -printf"""
-)
+_FIND_SIGNS = ("(", ")", "!")
 
 
 def check_look(program: Program, rules: Rules) -> Match | str:
@@ -98,7 +104,7 @@ def check_look(program: Program, rules: Rules) -> Match | str:
     if profile is not None:
         found = _find_files(name, profile, program)
     elif name == "find":
-        found = _read_find(program.argv[1:])
+        found = _read_find(program.argv)
     else:
         found = []
     if isinstance(found, str):
@@ -140,19 +146,24 @@ def _find_files(name: str, profile: Profile, program: Program) -> list[str] | st
     return list(words) or (["."] if here else [])
 
 
-def _read_find(arguments: Sequence[Arg]) -> list[str] | str:
-    texts = [arg.text for arg in arguments]
-    if odd := next((arg.text for arg in arguments if arg.glob), ""):
-        return f"{show(odd)} stands for files"
-    start = next((at for at, text in enumerate(texts) if text.startswith(("-", "(", "!"))), None)
-    at = len(texts) if start is None else start
-    while at < len(texts):
-        if texts[at] in _FIND_VALUES:
-            at += 1
-        elif texts[at] not in _FIND_FLAGS:
-            return f"not with {show(texts[at])}"
-        at += 1
-    return texts[:start] or ["."]
+def _read_find(argv: Sequence[Arg]) -> list[str] | str:
+    """The places that find starts at, or why the call does more than to look."""
+    if any(arg.text == "--" for arg in argv):
+        return "not with --"  # an expression may still follow
+    places: list[str] = []
+    in_expression = False
+    try:
+        for option in read_options(argv, _FIND, groups=False, permutes=True):
+            is_place = option.sort == OPERAND and option.value not in _FIND_SIGNS
+            in_expression = in_expression or not is_place
+            if not is_place:
+                continue
+            if in_expression or argv[option.at].glob:
+                return f"not with {show(option.value)}"
+            places.append(option.value)
+    except OptionError as error:
+        return f"not with {show(error.name)}"
+    return places or ["."]
 
 
 _VERSION = re.compile(r"-?\d[\d.]*\Z")
@@ -171,7 +182,7 @@ class Preset(NamedTuple):
     """What a call may begin with, one or more words, in any form that is not refused."""
     only: Mapping[str, frozenset[str]] = MappingProxyType({})
     """The same for calls that take no other arguments than these."""
-    refused: Table = MappingProxyType({})
+    refused: CommandTable = MappingProxyType({})
     """Flags, by the first word of the command."""
     grants: Grants = NO_GRANTS
     """What the program gets beyond the sandbox; `~` is the home directory."""

@@ -98,15 +98,16 @@ class Analysis(msgspec.Struct, frozen=True):
     doubt: Doubt | None = None
 
 
-class Flags(msgspec.Struct, frozen=True):
+class Flags(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Which flags of a program are allowed; `deny` wins."""
 
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
 
 
-class ArgRule(msgspec.Struct, frozen=True):
-    """Which arguments of a program are allowed."""
+class ArgRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Which arguments of a program are allowed. Every key narrows that, so one that is not known
+    is an error: left out, it would allow more than was meant."""
 
     subcommand: tuple[str, ...] | None = None
     """The first argument that is no flag must be one of these, or begin with the words of one."""
@@ -115,7 +116,7 @@ class ArgRule(msgspec.Struct, frozen=True):
     """Whether whatever names a file must lie in the workspace."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One line of an allowlist."""
 
     pattern: str
