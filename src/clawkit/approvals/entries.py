@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os.path
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -29,8 +29,6 @@ MAX_CHARS = 4_096
 """Longest pattern, and longest path, that is looked at: no longer path can be opened."""
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-_KEPT = 8
-"""Lists whose order is kept; one for each judge is enough."""
 
 
 def matches_path(pattern: str, program: Program, home: str) -> bool:
@@ -43,22 +41,13 @@ def matches_path(pattern: str, program: Program, home: str) -> bool:
     return subject is not None and subject.is_meant(pattern, home)
 
 
-def find_entries(entries: tuple[Entry, ...], program: Program, home: str) -> list[Entry]:
+def find_entries(entries: Sequence[Entry], program: Program, home: str) -> list[Entry]:
     """Those whose pattern means a program: first such as name arguments, each in its order."""
     subject = _Subject.of(program)
-    if subject is None or not entries:
+    if subject is None:
         return []
-    listed = _list(entries)
-    texts = (*subject.paths, subject.name) if subject.name else subject.paths
-    found = [place for text in (*texts, "*") for place in listed.plain.get(text, ())]
-    for place, start, end in listed.wild:
-        for text in texts:
-            if text.startswith(start) and text.endswith(end):
-                if subject.is_meant(listed.entries[place].pattern, home):
-                    found.append(place)
-                break
-    found.sort()
-    return [listed.entries[place] for place in found]
+    found = [entry for entry in entries if subject.is_meant(entry.pattern, home)]
+    return sorted(found, key=lambda each: each.arg_pattern is None)
 
 
 class _Subject(NamedTuple):
@@ -85,45 +74,6 @@ class _Subject(NamedTuple):
         if not names_place(pattern):
             return bool(self.name) and _compile(pattern, "")(self.name)
         return _is_absolute(pattern, home) and any(map(_compile(pattern, home), self.paths))
-
-
-class _List(NamedTuple):
-    """Entries by what they mean, so that of a long list only few are looked at."""
-
-    given: tuple[Entry, ...]
-    """Kept, so that no other list is taken for it."""
-    entries: list[Entry]
-    """In the order that they are tried."""
-    plain: dict[str, list[int]]
-    """By path or name: which of them."""
-    wild: list[tuple[int, str, str]]
-    """All others, with what their pattern begins and ends with."""
-
-
-_LISTS: dict[int, _List] = {}
-
-
-def _list(entries: tuple[Entry, ...]) -> _List:
-    """The same tuple comes again and again, and is compared by what it is, not what is in it."""
-    found = _LISTS.get(id(entries))
-    if found is None:
-        if len(_LISTS) >= _KEPT:
-            _LISTS.clear()
-        found = _LISTS[id(entries)] = _make_list(entries)
-    return found
-
-
-def _make_list(entries: tuple[Entry, ...]) -> _List:
-    made = _List(entries, sorted(entries, key=lambda each: each.arg_pattern is None), {}, [])
-    for place, entry in enumerate(made.entries):
-        pattern = entry.pattern
-        if pattern == "*" or (is_fixed(pattern) and not pattern.startswith("~")):
-            made.plain.setdefault(pattern, []).append(place)
-        else:
-            start, _, rest = pattern.replace("?", "*").partition("*")
-            end = f"*{rest}".rpartition("*")[2]
-            made.wild.append((place, "" if start.startswith("~") else start, end))
-    return made
 
 
 def names_place(pattern: str) -> bool:
@@ -259,16 +209,13 @@ def fits_arguments(pattern: str, program: Program) -> bool:
 def hash_call(cwd: str, arguments: Iterable[Arg]) -> str:
     """What stands for one very call of a program: these arguments, in this directory."""
     texts = [each.text for each in arguments]
-    parts = [*_measured(cwd), b"%d" % len(texts)]
-    for each in texts:
-        parts += _measured(each)
+    parts: list[bytes] = []
+    for text in (cwd, *texts):
+        data = text.encode("utf-8", "surrogatepass")
+        parts += b"%d" % len(data), data
+    parts.insert(2, b"%d" % len(texts))
     whole = b"".join(part + b"\0" for part in parts)
     return f"{EXACT}{hashlib.sha256(whole).hexdigest()}"
-
-
-def _measured(text: str) -> tuple[bytes, bytes]:
-    data = text.encode("utf-8", "surrogatepass")
-    return b"%d" % len(data), data
 
 
 @lru_cache(maxsize=1024)

@@ -18,6 +18,7 @@ from clawkit.approvals.shell_words import (
     Assignment,
     Chain,
     Command,
+    CommandList,
     Doubt,
     For,
     Group,
@@ -26,7 +27,6 @@ from clawkit.approvals.shell_words import (
     Pipeline,
     Redirect,
     RedirectOperator,
-    Script,
     Simple,
     Subshell,
     Text,
@@ -279,7 +279,7 @@ _SPECIAL_NAME = re.compile(
 )
 
 
-def parse(text: str) -> Script:
+def parse(text: str) -> CommandList:
     """What a command is made of. Raises `Doubt` for whatever is not understood for certain."""
     if len(text) > MAX_BYTES or (
         not text.isascii() and len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES
@@ -302,7 +302,7 @@ class _Parser(Source):
         self._commands = 0
         self._depth = 0
 
-    def parse(self) -> Script:
+    def parse(self) -> CommandList:
         self.pass_lines()
         if not self.char():
             self.fail("nothing to run", "empty", 0)
@@ -310,7 +310,7 @@ class _Parser(Source):
         self.finish()
         return script
 
-    def _script(self, ends: frozenset[str]) -> tuple[Script, str]:
+    def _script(self, ends: frozenset[str]) -> tuple[CommandList, str]:
         chains: list[Chain] = []
         plain = self.pass_lines()
         while (end := plain or self._sign()) not in ends:
@@ -331,7 +331,7 @@ class _Parser(Source):
         if not chains:
             self.fail("a command is missing")
         self.at += len(end)
-        return Script(tuple(chains)), end
+        return CommandList(tuple(chains)), end
 
     def _sign(self) -> str:
         char = self.char()
@@ -415,7 +415,7 @@ class _Parser(Source):
     def _opens_file(self) -> bool:
         return self.text.startswith("&>", self.at)
 
-    def _nested(self, size: int, ends: frozenset[str]) -> tuple[Script, str]:
+    def _nested(self, size: int, ends: frozenset[str]) -> tuple[CommandList, str]:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             self.fail("commands nested too deeply", "deep")
@@ -435,7 +435,7 @@ class _Parser(Source):
         return tuple(redirects)
 
     def _if(self) -> If:
-        branches: list[tuple[Script, Script]] = []
+        branches: list[tuple[CommandList, CommandList]] = []
         end = "if"
         while end in ("if", "elif"):
             condition, _ = self._nested(2 if end == "if" else 0, _THEN)
