@@ -174,5 +174,5 @@ def test_git_may_only_look_where_the_kernel_confines_it(here: Path) -> None:
     found = check_preset("look", call, "", rules_of(here))
     assert isinstance(found, Match)
     assert (found.by, found.children, found.changes) == ("look", "named", False)
-    unheld = check_preset("look", call, "", replace(rules_of(here), look=True))
+    unheld = check_preset("look", call, "", replace(rules_of(here), confines=False))
     assert unheld == "the settings of a repository can start programs, which are not confined here"

@@ -24,7 +24,7 @@ from clawkit.approvals.file import (
 )
 from clawkit.approvals.hardline import may_be_hardline
 from clawkit.approvals.protocols import Request
-from clawkit.approvals.types import Decision, Entry, Policy, Rules, Where
+from clawkit.approvals.types import Decision, Entry, Policy, Rules
 from clawkit.config.sections.tools import Ask, Exec, Security
 from clawkit.process.protocols import NO_GRANTS
 
@@ -78,23 +78,16 @@ class Judge:
         analysis = analyze(
             request.command, cwd=request.cwd, env=request.env, assigned=request.assigned
         )
-        home = request.env.get("HOME", "")
         stored = (each.grants or NO_GRANTS for each in rules.entries if each.extent == "access")
-        granted = reduce(or_, stored, request.granted)
-        where = Where(
-            request.wanted,
-            request.leaves,
-            self.confines,
-            request.access,
-            granted,
-            "detach" in request.modes,
-        )
-        decision = decide(analysis, policy, rules, home=home, where=where)
+        request = request._replace(granted=reduce(or_, stored, request.granted))
+        decision = decide(analysis, policy, rules, request)
         if decision.verdict == "ask" and decision.code == "access":
             return replace(decision, offers=offer_access(decision))
         if decision.verdict != "ask" or decision.code in _NO_ENTRY_HELPS:
             return decision
-        return replace(decision, offers=make_offers(decision, rules, home=home))
+        return replace(
+            decision, offers=make_offers(decision, rules, home=request.env.get("HOME", ""))
+        )
 
     def _know(self, request: Request, policy: Policy, rules: Rules) -> Decision | None:
         """The decision, when it takes no look at the command."""
@@ -135,7 +128,7 @@ class Judge:
             strict_inline_eval=settings.strict_inline_eval,
             skills=self.skills if policy.auto_allow_skills else {},
             redirects=settings.redirects,
-            look=not self.confines,
+            confines=self.confines,
             may_read=self.may_read,
             # The same few paths are asked about again and again.
             may_write=cache(self.may_write),

@@ -346,7 +346,7 @@ def check_preset(name: str, program: Program, script: str, rules: Rules) -> Matc
         return check_look(program, rules)
     if name == "look":
         preset = _GIT_LOOK
-        if rules.look:
+        if not rules.confines:
             return "the settings of a repository can start programs, which are not confined here"
     if why := _check_call(name, preset, program, script, rules):
         return why
