@@ -334,8 +334,8 @@ def test_a_file_that_others_may_have_written_is_known(
 
 def test_a_lock_is_waited_for_as_long_as_was_said(tmp_path: Path) -> None:
     path = str(tmp_path / "file.lock")
-    with locked(path):
-        with pytest.raises(TimeoutError, match="locked by another process"), locked(path, wait_s=0):
-            pass
+    held = pytest.raises(TimeoutError, match="locked by another process")
+    with locked(path), held, locked(path, wait_s=0):
+        pass
     with locked(path, wait_s=0):
         pass

@@ -30,6 +30,7 @@ def test_what_starts_other_programs_is_named(subtests: pytest.Subtests) -> None:
     cases: Iterable[Any] = [
         *("git -c a.b=c log", "git --config-env=a=b log", "git --exec-path=x log", "git --exec x"),
         *("git --git-dir=x log", "git --work-tree x log", "git glob:-* log", "git -C glob:* log"),
+        *("git glob:src/* x", "git -- log", "git --", "git - log"),
         *("git diff --output=x", "git diff --outp x", "git log --ou=x", "git archive --exec=x"),
         *("git grep --open-files-in-pager=x a", "git grep -Oless a", "git grep -nO a"),
         *("git rebase --exec x", "git rebase -x x", "git rebase --root -ix x"),

@@ -123,6 +123,7 @@ def test_what_only_shows_readable_files_fits(here: Path, line: str) -> None:
             "find /",
             "find . -delete",
             "find -- . -delete",
+            "find -",
             "find . -exec cat {} +",
             "find . -fprintf x y",
             "find -L .",

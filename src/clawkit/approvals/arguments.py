@@ -423,17 +423,23 @@ class GitCall(NamedTuple):
 def read_git(program: Program) -> GitCall | str:
     """A call of git with nothing in front of the sub-command that changes what it does, or why it
     is none."""
-    place = program.cwd
+    place, end, odd = program.cwd, len(program.argv), ""
     if place is None:
         return "the directory it runs in is not certain; use && after cd"
     try:
         for option in read_options(program.argv, _GIT_OPTIONS, groups=False):
             if option.sort == OPERAND:
-                return GitCall(place, program.argv[option.at :])
+                end = option.at
+                break
             place = os.path.join(place, option.value)
     except OptionError as error:
-        return f"{show(error.name)} before the sub-command can make it start other programs"
-    return GitCall(place, ())
+        odd = error.name
+    for arg in program.argv[1 : end + 1]:
+        if arg.glob or arg.text in ("-", "--"):
+            odd = odd or arg.text
+    if odd:
+        return f"{show(odd)} before the sub-command can make it start other programs"
+    return GitCall(place, program.argv[end:])
 
 
 def check_repository(place: str, rules: Rules) -> str:

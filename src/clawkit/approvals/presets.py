@@ -148,8 +148,9 @@ def _find_files(name: str, profile: Profile, program: Program) -> list[str] | st
 
 def _read_find(argv: Sequence[Arg]) -> list[str] | str:
     """The places that find starts at, or why the call does more than to look."""
-    if any(arg.text == "--" for arg in argv):
-        return "not with --"  # an expression may still follow
+    # Not all of find takes these as getopt does: an expression may still follow.
+    if odd := next((arg.text for arg in argv if arg.text in ("-", "--")), ""):
+        return f"not with {odd}"
     places: list[str] = []
     in_expression = False
     try:
