@@ -154,7 +154,11 @@ def carried(kind: str, argv: Sequence[Arg]) -> Opaque | None:
     elif kind == "fd":
         starts = any(map(_executes, argv[1:]))
     else:
-        starts = any(_begins(arg, _STARTERS[kind]) for arg in argv[1:])
+        # Some take short forms of their sub-commands.
+        starts = any(
+            arg.glob or (arg.text and any(word.startswith(arg.text) for word in _STARTERS[kind]))
+            for arg in argv[1:]
+        )
     if not starts:
         return None
     return Opaque(f"with these arguments {kind} starts, or could start, other programs", "carrier")
@@ -167,10 +171,6 @@ def _executes(arg: Arg) -> bool:
     if arg.text.startswith("--"):
         return arg.text.startswith("--exe")
     return arg.text.startswith("-") and ("x" in arg.text or "X" in arg.text)
-
-
-def _begins(arg: Arg, words: Sequence[str]) -> bool:
-    return arg.glob or any(arg.text and word.startswith(arg.text) for word in words)
 
 
 def _runs_package(tool: str, argv: Sequence[Arg]) -> bool:

@@ -142,7 +142,7 @@ def read_options(
             yield Option(OPERAND, arg.text, index)
             only_operands |= not permutes
         elif arg.glob:
-            raise OptionError(arg.text, "stands for files")
+            raise OptionError(arg.text, "is a pattern for files")
         elif arg.text == "--":
             only_operands = True
         elif numbers and arg.text[1:].isascii() and arg.text[1:].isdigit():
@@ -155,7 +155,7 @@ def read_options(
                     if index == len(argv):
                         raise OptionError(name, "has no value")
                     if argv[index].glob:
-                        raise OptionError(argv[index].text, "stands for files")
+                        raise OptionError(argv[index].text, "is a pattern for files")
                     value = argv[index].text
                 yield Option(sort, value, index, name)
         index += 1

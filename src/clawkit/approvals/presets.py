@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -122,16 +122,14 @@ def _may_show(path: str, rules: Rules, *, names_only: bool) -> bool:
         return False
     if names_only or not os.path.isdir(path):
         return True
-    for number, file in enumerate(_walk(path)):
-        if number >= MAX_FILES or not rules.may_read(file):
-            return False
-    return True
-
-
-def _walk(folder: str) -> Iterator[str]:
-    for place, folders, files in os.walk(folder):
+    seen = 0
+    for place, folders, files in os.walk(path):
         links = (name for name in folders if os.path.islink(os.path.join(place, name)))
-        yield from (os.path.join(place, name) for name in (*files, *links))
+        for name in (*files, *links):
+            seen += 1
+            if seen > MAX_FILES or not rules.may_read(os.path.join(place, name)):
+                return False
+    return True
 
 
 def _find_files(name: str, profile: Profile, program: Program) -> list[str] | str:
@@ -337,7 +335,7 @@ def check_preset(name: str, program: Program, script: str, rules: Rules) -> Matc
     `script` is the file that an interpreter is given."""
     preset = PRESETS.get(name)
     if preset is None:
-        return f"there is no preset {show(name)!r}; there are {', '.join(PRESETS)}"
+        return f"unknown preset {show(name)!r}; use one of {', '.join(PRESETS)}"
     bare = {_VERSION.sub("", base_name(path)) for path in (program.resolved, program.real)}
     if not bare <= preset.programs:
         return ""

@@ -349,7 +349,7 @@ def read_call(
                 return f"not with {show(option.name)}"
             if option.sort == OPERAND:
                 if program.argv[option.at].glob and not (looks and option.value.endswith(BELOW)):
-                    return f"{show(option.value)} stands for files"
+                    return f"{show(option.value)} is a pattern for files"
                 # For tr it is a set of characters, for the others their input.
                 if option.value == "-" and name != "tr":
                     continue

@@ -325,7 +325,10 @@ class SimpleCommand:
             name = self._name(index)
             found = None
             if by_shell and name in OWN_NAMES:
-                if name not in CARRIERS or self._only_asks(index):
+                # `command -v` starts nothing.
+                after = [arg.text for arg in self.argv[index + 1 : index + 2]]
+                asks = name == "command" and after == ["-v"]
+                if name not in CARRIERS or asks:
                     self.builtin = name
                     return index
                 names = frozenset((name,))
@@ -382,11 +385,6 @@ class SimpleCommand:
         if arg.text.startswith("%"):
             raise Doubt("a name that begins with % is a job of the shell", word.start, "builtin")
         return arg.text
-
-    def _only_asks(self, index: int) -> bool:
-        """Whether it is `command -v`, which starts nothing."""
-        rest = self.argv[index + 1 : index + 2]
-        return self.argv[index].text == "command" and [arg.text for arg in rest] == ["-v"]
 
     def _carry(self, found: Found, carried: Carried, shared: Shared) -> None:
         outer, inner = carried
