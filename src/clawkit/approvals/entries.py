@@ -46,7 +46,13 @@ def find_entries(entries: Sequence[Entry], program: Program, home: str) -> list[
     subject = _Subject.of(program)
     if subject is None:
         return []
-    found = [entry for entry in entries if subject.is_meant(entry.pattern, home)]
+    texts = {"*", *subject.paths, subject.name} - {""}
+    found = [
+        entry
+        for entry in entries
+        if entry.pattern in texts
+        or (_is_wild(entry.pattern) and subject.is_meant(entry.pattern, home))
+    ]
     return sorted(found, key=lambda each: each.arg_pattern is None)
 
 
@@ -74,6 +80,11 @@ class _Subject(NamedTuple):
         if not names_place(pattern):
             return bool(self.name) and _compile(pattern, "")(self.name)
         return _is_absolute(pattern, home) and any(map(_compile(pattern, home), self.paths))
+
+
+def _is_wild(pattern: str) -> bool:
+    """Whether a pattern has to be compared: most are plain paths and names."""
+    return "*" in pattern or "?" in pattern or pattern.startswith("~")
 
 
 def names_place(pattern: str) -> bool:

@@ -282,10 +282,16 @@ def family(name: str) -> str:
     return _family(name) if len(name) <= _LONGEST else ""
 
 
+@lru_cache(maxsize=1024)
+def _names(*paths: str) -> frozenset[str]:
+    return frozenset(base_name(path)[:_MAX_NAME] for path in paths)
+
+
 def names_of(program: Program) -> frozenset[str]:
     """The base names that a program goes by: as it was written, as it was found, without links."""
-    paths = (program.name, program.resolved, program.real)
-    return frozenset(base_name(path)[:_MAX_NAME] for path in paths)
+    name = program.name
+    names = _names if len(name) <= _LONGEST else _names.__wrapped__
+    return names(name, program.resolved, program.real)
 
 
 @lru_cache(maxsize=1024)
