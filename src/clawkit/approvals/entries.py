@@ -309,7 +309,7 @@ def read_entry(value: object) -> Entry:
 def _check_entry(entry: Entry, fields: Mapping[str, Any]) -> None:
     if entry.extent == "access":
         # What any command may ask for; it is about no program.
-        for key in fields.keys() - {"id", "source", "extent"}:
+        for key in sorted(fields.keys() - {"id", "source", "extent"}):
             raise ValueError(f"{key} has no meaning with the extent 'access'")
         if entry.grants is None:
             raise ValueError("grants is missing: it is what every command may ask for")
