@@ -10,13 +10,13 @@ from clawkit.approvals.shell_parse import parse
 from clawkit.approvals.shell_words import (
     Chain,
     Command,
+    CommandList,
     For,
     Glob,
     Group,
     If,
     Pipeline,
     Redirect,
-    Script,
     Simple,
     Subshell,
     Tilde,
@@ -82,7 +82,7 @@ def _of_program(name: str, resolved: str, *, wrapper: bool) -> Iterator[str]:
         yield "not found"
 
 
-def _of_script(node: Script, depth: int) -> Iterator[str]:
+def _of_script(node: CommandList, depth: int) -> Iterator[str]:
     if len(node.chains) > 1:
         yield "list"
     for chain in node.chains:

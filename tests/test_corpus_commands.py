@@ -52,9 +52,14 @@ def ws(made: Path, tmp_path: Path) -> Path:
     return tmp_path / "ws"
 
 
+def fill_in(value: Any, ws: Path) -> Any:
+    """A value of a case, with the workspace in place of its name."""
+    return json.loads(json.dumps(value).replace("$WS", str(ws)))
+
+
 @pytest.fixture
 def fill(ws: Path) -> Fill:
-    return lambda value: json.loads(json.dumps(value).replace("$WS", str(ws)))
+    return lambda value: fill_in(value, ws)
 
 
 def judge(given: dict[str, Any], ws: Path) -> tuple[Decision, Request]:
@@ -85,15 +90,20 @@ def judge(given: dict[str, Any], ws: Path) -> tuple[Decision, Request]:
 JUDGED = [name for name in cases("allowlist") if "harm" not in CASES[name]]
 
 
-@pytest.mark.parametrize("case_id", JUDGED)
-async def test_allowlist(case_id: str, ws: Path, fill: Fill) -> None:
-    case = CASES[case_id]
-    decision, request = judge(fill(case["input"]), ws)
-    if case["expected"] != "allow":
-        assert decision.verdict in ("ask", "deny")
-        assert decision.reason
-        assert after_silence(decision) == "deny"
-        return
+def test_what_no_rule_allows_is_not_run_unasked(made: Path, subtests: pytest.Subtests) -> None:
+    ws = made / "ws"  # judging changes nothing
+    for case_id in JUDGED:
+        if CASES[case_id]["expected"] != "allow":
+            with subtests.test(case_id=case_id):
+                decision, _ = judge(fill_in(CASES[case_id]["input"], ws), ws)
+                assert decision.verdict in ("ask", "deny")
+                assert decision.reason
+                assert after_silence(decision) == "deny"
+
+
+@pytest.mark.parametrize("case_id", [name for name in JUDGED if CASES[name]["expected"] == "allow"])
+async def test_what_is_allowed_runs(case_id: str, ws: Path, fill: Fill) -> None:
+    decision, request = judge(fill(CASES[case_id]["input"]), ws)
     assert decision.verdict == "allow", decision.reason
     host = LocalHost(str(ws.parent / "spool"))
     running = await host.start(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from clawkit.store import private_dir, rotate_backups, why_foreign, write_atomic
+from clawkit.store import locked, private_dir, rotate_backups, why_foreign, write_atomic
 
 
 def mode_of(path: Path) -> int:
@@ -330,3 +330,12 @@ def test_a_file_that_others_may_have_written_is_known(
     monkeypatch.setattr("os.geteuid", lambda: me)
     info = os.stat_result((stat.S_IFREG | mode, 1, 1, 1, owner, owner, 0, 0, 0, 0))
     assert why_foreign(info) == why
+
+
+def test_a_lock_is_waited_for_as_long_as_was_said(tmp_path: Path) -> None:
+    path = str(tmp_path / "file.lock")
+    held = pytest.raises(TimeoutError, match="locked by another process")
+    with locked(path), held, locked(path, wait_s=0):
+        pass
+    with locked(path, wait_s=0):
+        pass

@@ -11,6 +11,7 @@ import fcntl
 import os
 import stat
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import pairwise
@@ -41,6 +42,7 @@ _TROUBLE = {
         f"it cannot be written; is the disk read-only? Set {_ELSEWHERE}",
     ),
 }
+_POLL_S = 0.01
 _inherited: list[Connection] = []
 """Of the process that this one was forked from: to close them would be to drop its locks."""
 
@@ -149,6 +151,35 @@ def rotate_backups(path: str | os.PathLike[str], keep: int = 5) -> None:
         if os.path.lexists(newer):
             os.replace(newer, older)
     write_atomic(first, data, mode=info.st_mode & 0o600)
+
+
+@contextmanager
+def locked(path: str, *, wait_s: float | None = None, dir_fd: int | None = None) -> Iterator[None]:
+    """Hold the lock file at `path`, made if missing, for one change of what it is about.
+
+    The kernel releases it with the process, however that ends. Raises TimeoutError when another
+    process still holds it after `wait_s`; None waits as long as it takes.
+    """
+    fd = os.open(path, _FLAGS | os.O_NONBLOCK, 0o600, dir_fd=dir_fd)
+    try:
+        if wait_s is None:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        else:
+            _lock_within(fd, path, wait_s)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _lock_within(fd: int, path: str, wait_s: float) -> None:
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise TimeoutError(errno.ETIMEDOUT, "is locked by another process", path) from None
+        time.sleep(_POLL_S)
 
 
 @contextmanager
@@ -301,10 +332,7 @@ class Database:
         """A new database that appears whole; one that somebody else just made is left alone."""
         import apsw
 
-        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        lock = os.open(f"{self.path}.lock", flags, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(f"{self.path}.lock"):
             if os.path.lexists(self.path):
                 return
             # What is left of an earlier file would be taken for changes to this one.
@@ -312,14 +340,12 @@ class Database:
                 with suppress(FileNotFoundError):
                     os.unlink(self.path + rest)
             temp = f"{self.path}.new"
-            os.close(os.open(temp, flags | os.O_EXCL, 0o600))
+            os.close(os.open(temp, _CREATE, 0o600))
             with closing(apsw.Connection(temp, apsw.SQLITE_OPEN_READWRITE)) as db:
                 db.execute("PRAGMA journal_mode = WAL")
                 self._migrate(db, 0)
                 db.pragma("application_id", self._application)
             os.rename(temp, self.path)
-        finally:
-            os.close(lock)
 
     def _open(self) -> Connection:
         import apsw

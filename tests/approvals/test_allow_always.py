@@ -8,6 +8,7 @@ import pytest
 
 from clawkit.approvals.allow_always import make_offers
 from clawkit.approvals.decide import decide
+from clawkit.approvals.protocols import Request
 from clawkit.approvals.types import Analysis, Arg, Decision, Policy, Program, Rules, Segment
 
 ASKS = Policy("allowlist", "on-miss")
@@ -23,7 +24,12 @@ WRAPPER = program("timeout", "5", wrapper=True, resolved="/opt/timeout", real="/
 
 
 def judge(*programs: Program, policy: Policy = ASKS) -> Decision:
-    return decide(Analysis("x", (Segment("x", programs),), "x"), policy, Rules(), home="/h")
+    return decide(
+        Analysis("x", (Segment("x", programs),), "x"),
+        policy,
+        Rules(),
+        Request("x", "/", {"HOME": "/h"}),
+    )
 
 
 def extents(decision: Decision, rules: Rules | None = None) -> list[str]:

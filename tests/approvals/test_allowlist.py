@@ -244,12 +244,12 @@ def test_a_match_names_what_has_to_stay_as_it_is(
 
 
 def test_programs_that_show_files_run_where_the_kernel_confines_none(workspace: Path) -> None:
-    rules = replace(rules_of(workspace), look=True)
+    rules = replace(rules_of(workspace), confines=False)
     call = program("cat a", cwd=str(workspace))
     found = judge(call, rules=rules)
     assert isinstance(found, Match)
     assert (found.by, found.changes, found.grants) == ("look", False, Grants())
-    assert not allowed(call, rules=replace(rules, look=False))
+    assert not allowed(call, rules=replace(rules, confines=True))
     assert "/etc/passwd may not be read" in reason(
         program("cat /etc/passwd", cwd=str(workspace)), rules=rules
     )

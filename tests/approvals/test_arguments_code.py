@@ -30,6 +30,7 @@ def test_what_starts_other_programs_is_named(subtests: pytest.Subtests) -> None:
     cases: Iterable[Any] = [
         *("git -c a.b=c log", "git --config-env=a=b log", "git --exec-path=x log", "git --exec x"),
         *("git --git-dir=x log", "git --work-tree x log", "git glob:-* log", "git -C glob:* log"),
+        *("git glob:src/* x", "git -- log", "git --", "git - log"),
         *("git diff --output=x", "git diff --outp x", "git log --ou=x", "git archive --exec=x"),
         *("git grep --open-files-in-pager=x a", "git grep -Oless a", "git grep -nO a"),
         *("git rebase --exec x", "git rebase -x x", "git rebase --root -ix x"),
@@ -156,7 +157,7 @@ def test_the_reason_names_the_argument() -> None:
         ("tar --to-command=sh -xf a", "--to-command=sh starts other programs"),
         ("git bisect run x", "run starts other programs"),
         ("less a", "it takes commands from the keyboard that start other programs"),
-        ("git --git-dir=x log", "--git-dir=x before the sub-command can make it start"),
+        ("git --git-dir=x log", "--git-dir before the sub-command can make it start"),
         ("git config a.b c", "config changes settings"),
         ("git fetch ext::sh", "a remote helper starts other programs"),
     ):

@@ -396,8 +396,8 @@ def test_only_what_was_offered_is_an_answer(subtests: pytest.Subtests) -> None:
         (OFFERS, Answer("allow", extent=""), "'' was not offered"),  # type: ignore[arg-type]
         (OFFERS, Answer("allow", extent=["exact"]), "was not offered"),  # type: ignore[arg-type]
         (OFFERS, Answer("deny", extent="exact"), "only an approval can be made to last"),
-        (OFFERS, Answer("deny", silent=True), "silence is no answer"),
-        (OFFERS, Answer("allow", silent=True), "silence is no answer"),
+        (OFFERS, Answer("deny", silent=True), "silence does not count as an answer"),
+        (OFFERS, Answer("allow", silent=True), "silence does not count as an answer"),
         (OFFERS, Answer("ALLOW"), "neither a yes nor a no"),  # type: ignore[arg-type]
         (OFFERS, Answer("allow", 5), "must be texts"),  # type: ignore[arg-type]
         (OFFERS, Answer("allow", by=b"x"), "must be texts"),  # type: ignore[arg-type]

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from clawkit.approvals.shell_words import Doubt
+from clawkit.approvals.shell_words import RESERVED, Doubt
 from clawkit.approvals.simple_command import (
     BUILTINS,
-    KEYWORDS,
     check_builtin,
     check_name,
     read_cd,
@@ -31,7 +30,7 @@ def test_every_name_that_bash_keeps_for_itself_is_known(option: str) -> None:
     names = subprocess.run(
         ["bash", "--norc", "-c", f"compgen {option}"], capture_output=True, text=True, check=True
     )
-    assert set(names.stdout.split()) <= (BUILTINS if option == "-b" else KEYWORDS)
+    assert set(names.stdout.split()) <= (BUILTINS if option == "-b" else RESERVED)
 
 
 FINE = [
@@ -92,7 +91,7 @@ def test_what_only_shows_or_compares_is_understood(subtests: pytest.Subtests) ->
 
 DOUBTFUL = [
     *([name, "x"] for name in sorted(BUILTINS - {":", "true", "false", "echo", "test", "printf"})),
-    *([name] for name in sorted(KEYWORDS)),
+    *([name] for name in sorted(RESERVED)),
     ["pwd", "x"],
     ["pwd", STAR],
     ["exit", "256"],

@@ -17,6 +17,7 @@ from clawkit.approvals.decide import (
     is_listed,
     sandbox_all,
 )
+from clawkit.approvals.protocols import Request
 from clawkit.approvals.shell_words import Doubt
 from clawkit.approvals.types import (
     Analysis,
@@ -28,12 +29,12 @@ from clawkit.approvals.types import (
     Program,
     Rules,
     Segment,
-    Where,
 )
 from clawkit.config.sections.tools import Ask, Security
 from clawkit.process.protocols import Grants
 
-HOME = "/home/ann"
+HOST = Request("", "/", {"HOME": "/home/ann"})
+AUTO, INSIDE = HOST._replace(wanted="auto"), HOST._replace(wanted="sandbox")
 ALLOWLIST = Policy("allowlist", "on-miss", sources=("tools.exec.ask is 'on-miss'",))
 
 
@@ -54,10 +55,11 @@ UNCLEAR = analysis(Segment("ls", (start("ls"),)), doubt=Doubt("the output of a c
 EVAL = analysis(Segment("python3 -c 1", (start("python3", "-c", "1"),)))
 WIPE = analysis(Segment("mkfs /dev/sda", (start("mkfs", "/dev/sda"),)))
 RULES = Rules(entries=(Entry("/usr/bin/ls", id="1"), Entry("/usr/bin/python3", id="2")))
+UNCONFINED = replace(RULES, confines=False)
 
 
 def judge(found: Analysis, policy: Policy = ALLOWLIST, rules: Rules = RULES) -> Decision:
-    return decide(found, policy, rules, home=HOME)
+    return decide(found, policy, rules, HOST)
 
 
 CASES: list[tuple[Analysis, Security, Ask, str, str]] = [
@@ -273,7 +275,7 @@ def _an_earlier_part_must_not_change_what_a_later_one_is_allowed_for(
     assert (decision.verdict, decision.code, decision.reason) == ("ask", "gap", reason)
     assert (decision.to_allow, is_listed(decision), after_silence(decision)) == ("", False, "deny")
     assert judge(found, Policy("allowlist", "off"), LISTED).verdict == "deny"
-    auto = decide(found, ALLOWLIST, LISTED, home=HOME, where=Where("auto"))
+    auto = decide(found, ALLOWLIST, LISTED, AUTO)
     assert (auto.verdict, auto.place, auto.grants) == ("allow", "sandbox", Grants())
 
 
@@ -344,38 +346,35 @@ def test_parts_with_different_grants_do_not_share_them(
     assert (decision.verdict == "ask") is mixed
     assert is_listed(decision) is not mixed
     assert ("different grants" in decision.reason) is mixed
-    auto = decide(found, ALLOWLIST, rules, home=HOME, where=Where("auto"))
+    auto = decide(found, ALLOWLIST, rules, AUTO)
     assert auto.place == ("entry" if not mixed and grants != (Grants(), Grants()) else "sandbox")
 
 
 @pytest.mark.parametrize(
     ("found", "rules", "verdict"),
     [
-        (analysis(SHOW), replace(LISTED, entries=(), look=True), "allow"),
-        (analysis(CD, SHOW, SORT), replace(LISTED, entries=(), look=True), "allow"),
-        (analysis(SHOW), replace(LISTED, entries=()), "ask"),
+        (analysis(SHOW), replace(LISTED, entries=(), confines=False), "allow"),
+        (analysis(CD, SHOW, SORT), replace(LISTED, entries=(), confines=False), "allow"),
         (analysis(SHOW), replace(LISTED, entries=(Entry("*", args="look"),)), "allow"),
         (LS, RULES, "ask"),
-        (analysis(SHOW, *LS.segments), replace(LISTED, look=True), "ask"),
+        (analysis(SHOW, *LS.segments), replace(LISTED, confines=False), "ask"),
     ],
 )
 def test_without_confinement_only_what_shows_files_runs_unasked(
     found: Analysis, rules: Rules, verdict: str
 ) -> None:
-    where = Where(confines=False)
-    assert decide(found, ALLOWLIST, rules, home=HOME, where=where).verdict == verdict
+    assert decide(found, ALLOWLIST, replace(rules, confines=False), HOST).verdict == verdict
 
 
-AUTO, INSIDE = Where("auto"), Where("sandbox")
 NAMED = replace(RULES, entries=(Entry("/usr/bin/ls", grants=Grants(hosts=("a.example",))),))
 PLAIN = replace(RULES, entries=(Entry("/usr/bin/ls", grants=Grants()),))
 MORE = Grants(network=True)
 
 
 def _where_a_command_runs(
-    found: Analysis, rules: Rules, where: Where, expected: tuple[Any, ...]
+    found: Analysis, rules: Rules, where: Request, expected: tuple[Any, ...]
 ) -> None:
-    decision = decide(found, ALLOWLIST, rules, home=HOME, where=where)
+    decision = decide(found, ALLOWLIST, rules, where)
     assert (decision.verdict, decision.code, decision.place, decision.grants) == expected
     if decision.place == "sandbox":
         assert decision.run == "typed"
@@ -386,16 +385,16 @@ def test_where_a_command_runs(subtests: pytest.Subtests) -> None:
         (LS, RULES, AUTO, ("allow", "allowlist", "entry", MORE)),
         (LS, PLAIN, AUTO, ("allow", "sandbox", "sandbox", Grants())),
         (LS, NAMED, AUTO, ("allow", "sandbox", "sandbox", Grants(hosts=("a.example",)))),
-        (LS, RULES, AUTO._replace(confines=False), ("allow", "sandbox", "sandbox", MORE)),
+        (LS, UNCONFINED, AUTO, ("allow", "sandbox", "sandbox", MORE)),
         (LS, RULES, INSIDE, ("allow", "sandbox", "sandbox", Grants())),
         (TOUCH, RULES, AUTO, ("allow", "sandbox", "sandbox", Grants())),
         (UNCLEAR, RULES, AUTO, ("allow", "sandbox", "sandbox", Grants())),
         (WIPE, RULES, AUTO, ("allow", "sandbox", "sandbox", Grants())),
         (LS, RULES, AUTO._replace(leaves=True), ("ask", "elevated", "host", Grants())),
         (LS, RULES, AUTO._replace(access=MORE), ("ask", "access", "sandbox", MORE)),
-        (LS, PLAIN, Where(), ("allow", "allowlist", "entry", Grants())),
-        (LS, NAMED, Where(), ("ask", "unconfined", "host", Grants())),
-        (LS, RULES, Where(confines=False), ("ask", "unconfined", "host", Grants())),
+        (LS, PLAIN, HOST, ("allow", "allowlist", "entry", Grants())),
+        (LS, NAMED, HOST, ("ask", "unconfined", "host", Grants())),
+        (LS, UNCONFINED, HOST, ("ask", "unconfined", "host", Grants())),
     ]
     for found, rules, where, expected in cases:
         with subtests.test(found=found, rules=rules, where=where, expected=expected):
@@ -409,7 +408,7 @@ OUTLIVES = "it is to live on when clawkit ends, where protected files are not re
     ("found", "rules", "where", "place"),
     [
         (LS, RULES, AUTO, "entry"),
-        (LS, PLAIN, Where(), "entry"),
+        (LS, PLAIN, HOST, "entry"),
         (LS, NAMED, AUTO, "sandbox"),
         (LS, RULES, INSIDE, "sandbox"),
         (TOUCH, RULES, AUTO, "sandbox"),
@@ -419,18 +418,18 @@ OUTLIVES = "it is to live on when clawkit ends, where protected files are not re
 )
 @pytest.mark.parametrize("fallback", ["deny", "allowlist", "full"])
 def test_what_is_confined_and_detached_takes_a_person(
-    found: Analysis, rules: Rules, where: Where, place: str, fallback: Any
+    found: Analysis, rules: Rules, where: Request, place: str, fallback: Any
 ) -> None:
-    before = decide(found, ALLOWLIST, rules, home=HOME, where=where)
+    before = decide(found, ALLOWLIST, rules, where)
     assert before.verdict == "allow"
-    where = where._replace(detached=True)
+    where = where._replace(modes=("detach",))
     policy = ALLOWLIST._replace(fallback=fallback)
-    asked = decide(found, policy, rules, home=HOME, where=where)
+    asked = decide(found, policy, rules, where)
     assert (asked.verdict, asked.code, asked.reason) == ("ask", "detach", OUTLIVES)
     assert (asked.place, asked.run, asked.programs) == (place, before.run, before.programs)
     assert (asked.grants, asked.human_only) == (before.grants, False)
     assert after_silence(asked) == "deny"
-    refused = decide(found, policy._replace(ask="off"), rules, home=HOME, where=where)
+    refused = decide(found, policy._replace(ask="off"), rules, where)
     assert (refused.verdict, refused.code, refused.reason) == ("deny", "detach", OUTLIVES)
 
 
@@ -438,8 +437,8 @@ def test_what_is_confined_and_detached_takes_a_person(
     ("found", "policy", "where", "expected"),
     [
         (TOUCH, Policy("full", "off"), AUTO, ("allow", "full")),
-        (TOUCH, Policy("full", "off"), Where(), ("allow", "full")),
-        (TOUCH, ALLOWLIST, Where(), ("ask", "miss")),
+        (TOUCH, Policy("full", "off"), HOST, ("allow", "full")),
+        (TOUCH, ALLOWLIST, HOST, ("ask", "miss")),
         (TOUCH, ALLOWLIST, AUTO._replace(leaves=True), ("ask", "elevated")),
         (TOUCH, ALLOWLIST, AUTO._replace(access=MORE), ("ask", "access")),
         (TOUCH, Policy("allowlist", "always"), AUTO, ("ask", "")),
@@ -447,10 +446,10 @@ def test_what_is_confined_and_detached_takes_a_person(
     ],
 )
 def test_what_is_asked_about_or_unconfined_may_be_detached_as_before(
-    found: Analysis, policy: Policy, where: Where, expected: tuple[str, str]
+    found: Analysis, policy: Policy, where: Request, expected: tuple[str, str]
 ) -> None:
-    for each in (where, where._replace(detached=True)):
-        decision = decide(found, policy, RULES, home=HOME, where=each)
+    for each in (where, where._replace(modes=("detach",))):
+        decision = decide(found, policy, RULES, each)
         assert (decision.verdict, decision.code) == expected
 
 
@@ -459,9 +458,9 @@ def test_what_is_always_asked_about_is_so_in_the_sandbox_too() -> None:
         (Policy("allowlist", "always"), RULES, ""),
         (ALLOWLIST, replace(RULES, strict_inline_eval=True), "inline-eval"),
     ):
-        decision = decide(EVAL, policy, rules, home=HOME, where=AUTO)
+        decision = decide(EVAL, policy, rules, AUTO)
         assert (decision.verdict, decision.code, decision.place) == ("ask", code, "sandbox")
-    full = decide(LS, Policy("full", "off"), RULES, home=HOME, where=AUTO)
+    full = decide(LS, Policy("full", "off"), RULES, AUTO)
     assert (full.code, full.place) == ("full", "host")
     assert sandbox_all("x", ALLOWLIST).place == "sandbox"
 
@@ -470,7 +469,7 @@ def test_what_is_listed_runs_by_its_rules_when_nobody_answers() -> None:
     asked = judge(LS, ALLOWLIST._replace(ask="always"))
     assert (asked.place, asked.grants) == ("host", Grants())
     assert (as_listed(asked).place, as_listed(asked).grants) == ("entry", MORE)
-    inside = decide(LS, ALLOWLIST._replace(ask="always"), RULES, home=HOME, where=AUTO)
+    inside = decide(LS, ALLOWLIST._replace(ask="always"), RULES, AUTO)
     assert as_listed(inside).place == "sandbox"
 
 
@@ -478,5 +477,5 @@ def test_what_is_listed_runs_by_its_rules_when_nobody_answers() -> None:
 @pytest.mark.parametrize("fallback", ["allowlist", "full"])
 def test_without_confinement_silence_means_no(ask: Ask, fallback: Any) -> None:
     policy = Policy("allowlist", ask, fallback)
-    asked = decide(LS, policy, RULES, home=HOME, where=Where(confines=False))
+    asked = decide(LS, policy, UNCONFINED, HOST)
     assert (asked.verdict, after_silence(asked)) == ("ask", "deny")

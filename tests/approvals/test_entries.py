@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -117,7 +118,7 @@ def test_an_entry_is_read_and_written_alike(subtests: pytest.Subtests) -> None:
 
 
 def _what_is_wrong_with_an_entry_is_named(value: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=re.escape(message)):
         read_entry(value)
 
 
@@ -128,44 +129,50 @@ def test_what_is_wrong_with_an_entry_is_named(subtests: pytest.Subtests) -> None
         ([], "an entry is list"),
         ("", "pattern is missing"),
         ({}, "pattern is missing"),
-        ({"pattern": 3}, "pattern is 3"),
-        ({"pattern": "x", "argPattern": ["a"]}, "argPattern is"),
+        ({"pattern": 3}, "pattern: expected `str`, got `int`"),
+        ({"pattern": "x", "argPattern": ["a"]}, "argPattern: expected"),
         ({"pattern": "x", "arg_pattern": "a"}, "'arg_pattern' is written 'argPattern'"),
         ({"pattern": "x", "ArgPattern": "a"}, "'ArgPattern' is written 'argPattern'"),
-        ({"pattern": "x", "id": 1}, "id is 1"),
-        ({"pattern": "x", "source": 1}, "source is 1"),
-        ({"pattern": "x", "children": "some"}, "children is 'some', not one of any, named"),
-        ({"pattern": "x", "children": ["any"]}, "children is"),
-        ({"pattern": "x", "extent": "all"}, "extent is 'all', not one of exact"),
+        ({"pattern": "x", "id": 1}, "id: expected `str`"),
+        ({"pattern": "x", "source": 1}, "source: expected `str`"),
+        ({"pattern": "x", "children": "some"}, "children: invalid enum value 'some'"),
+        ({"pattern": "x", "children": ["any"]}, "children: expected"),
+        ({"pattern": "x", "extent": "all"}, "extent: invalid enum value 'all'"),
         ({"pattern": "x", "cwd": "srv"}, "cwd is 'srv', not an absolute"),
-        ({"pattern": "x", "cwd": 1}, "cwd is 1"),
+        ({"pattern": "x", "cwd": 1}, "cwd: expected `str`"),
         ({"pattern": "x", "content": "md5:00"}, "content is 'md5:00'"),
         ({"pattern": "x", "content": SUM.upper()}, "content is"),
         ({"pattern": "x", "args": ""}, "args is empty"),
-        ({"pattern": "x", "args": 3}, "args is int"),
-        ({"pattern": "x", "args": ["any"]}, "args is list"),
-        ({"pattern": "x", "args": {"flag": {}}}, "args has the unknown key 'flag'"),
+        ({"pattern": "x", "args": 3}, "args: expected"),
+        ({"pattern": "x", "args": ["any"]}, "args: expected"),
+        ({"pattern": "x", "args": {"flag": {}}}, "args: object contains unknown field `flag`"),
         ({"pattern": "x", "args": {"subcommand": []}}, "args.subcommand"),
         ({"pattern": "x", "args": {"subcommand": 3}}, "args.subcommand"),
-        ({"pattern": "x", "args": {"subcommand": [3]}}, "args.subcommand has 3"),
+        ({"pattern": "x", "args": {"subcommand": [3]}}, "args.subcommand[0]: expected `str`"),
         ({"pattern": "x", "args": {"subcommand": " "}}, "args.subcommand has ' '"),
         ({"pattern": "x", "args": {"subcommand": "-c"}}, "args.subcommand has '-c'"),
-        ({"pattern": "x", "args": {"flags": []}}, "args.flags is list"),
-        ({"pattern": "x", "args": {"flags": {"denied": []}}}, "unknown key 'denied'"),
-        ({"pattern": "x", "args": {"flags": {"allow": "-v"}}}, "args.flags.allow is not a list"),
-        ({"pattern": "x", "args": {"flags": {"deny": None}}}, "args.flags.deny is not a list"),
-        ({"pattern": "x", "args": {"flags": {"deny": ["v"]}}}, "args.flags.deny has 'v'"),
+        ({"pattern": "x", "args": {"flags": []}}, "args.flags: expected `object`"),
+        (
+            {"pattern": "x", "args": {"flags": {"denied": []}}},
+            "args.flags: object contains unknown field `denied`",
+        ),
+        (
+            {"pattern": "x", "args": {"flags": {"allow": "-v"}}},
+            "args.flags.allow: expected `array | null`",
+        ),
+        ({"pattern": "x", "args": {"flags": {"deny": None}}}, "args.flags.deny: expected `array`"),
+        ({"pattern": "x", "args": {"flags": {"deny": ["v"]}}}, "args.flags has 'v'"),
         ({"pattern": "x", "args": {"flags": {"deny": ["--a=b"]}}}, "has '--a=b'"),
         ({"pattern": "x", "args": {"flags": {"deny": ["--"]}}}, "has '--'"),
-        ({"pattern": "x", "args": {"flags": {"deny": [1]}}}, "has 1"),
-        ({"pattern": "x", "args": {"paths": "home"}}, "args.paths is 'home'"),
-        ({"pattern": "x", "args": {"paths": None}}, "args.paths is None"),
-        ({"pattern": "x", "grants": "network"}, "grants is str"),
-        ({"pattern": "x", "grants": {"net": True}}, "grants has the unknown key 'net'"),
-        ({"pattern": "x", "grants": {"network": "yes"}}, "grants.network is 'yes', not true"),
-        ({"pattern": "x", "grants": {"sockets": None}}, "grants.sockets is None"),
-        ({"pattern": "x", "grants": {"read": "/srv"}}, "grants.read is not a list"),
-        ({"pattern": "x", "grants": {"write": [1]}}, "grants.write is not a list"),
+        ({"pattern": "x", "args": {"flags": {"deny": [1]}}}, "args.flags.deny[0]: expected `str`"),
+        ({"pattern": "x", "args": {"paths": "home"}}, "args.paths: invalid enum value 'home'"),
+        ({"pattern": "x", "args": {"paths": None}}, "args.paths: expected `str`"),
+        ({"pattern": "x", "grants": "network"}, "grants: expected `object`"),
+        ({"pattern": "x", "grants": {"net": True}}, "grants: object contains unknown field `net`"),
+        ({"pattern": "x", "grants": {"network": "yes"}}, "grants.network: expected `bool`"),
+        ({"pattern": "x", "grants": {"sockets": None}}, "grants.sockets: expected `bool`"),
+        ({"pattern": "x", "grants": {"read": "/srv"}}, "grants.read: expected `array`"),
+        ({"pattern": "x", "grants": {"write": [1]}}, "grants.write[0]: expected `str`"),
         ({"pattern": "x", "grants": {"hosts": ["a b"]}}, "grants.hosts: invalid host 'a b'"),
         ({"pattern": "x", "grants": {"hosts": [""]}}, "grants.hosts: invalid host ''"),
         ({"pattern": "x", "grants": {"read": ["srv"]}}, "the path 'srv'; it must be absolute"),

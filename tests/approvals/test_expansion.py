@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clawkit.approvals.expansion import MAX_LOOKS, Finder, Found, OneLook, follow, once, settle
+from clawkit.approvals.expansion import MAX_LOOKS, Finder, Found, follow, once, one_look, settle
 from clawkit.approvals.shell_words import Doubt
 
 
@@ -320,7 +320,7 @@ def test_links_are_followed_as_python_does(here: Path, path: str) -> None:
     (here / "root").symlink_to("/")
     place = path.format(here=here)
     assert follow(place) == os.path.realpath(place)
-    with OneLook():
+    with one_look():
         assert [follow(place) for _ in range(2)] == [os.path.realpath(place)] * 2
 
 
@@ -336,13 +336,13 @@ def test_a_verdict_is_about_one_state_of_the_files(here: Path) -> None:
         (here / name).mkdir()
     link = here / "link"
     link.symlink_to("one")
-    with OneLook():
+    with one_look():
         assert follow(f"{link}/x") == f"{here}/one/x"
         link.unlink()
         link.symlink_to("two")
         assert follow(f"{link}/y") == f"{here}/one/y"
     assert follow(f"{link}/y") == f"{here}/two/y"
-    with OneLook():
+    with one_look():
         assert follow(f"{link}/y") == f"{here}/two/y"
 
 
@@ -354,6 +354,6 @@ def test_nothing_is_looked_at_twice_within_one_look() -> None:
         return len(asked)
 
     assert [once(look, "/a"), once(look, "/a")] == [1, 2]
-    with OneLook():
+    with one_look():
         assert [once(look, each) for each in ("/a", "/b", "/a", "/b")] == [3, 4, 3, 4]
     assert once(look, "/a") == 5

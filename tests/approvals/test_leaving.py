@@ -144,7 +144,7 @@ def test_access_that_is_granted_permanently_is_an_entry(tmp_path: Path) -> None:
         ({"extent": "access", "pattern": "git", "grants": {}}, "pattern"),
         ({"pattern": "git", "unconfined": True}, "exact call"),
         ({"pattern": "git", "argPattern": "^a$", "unconfined": True}, "exact call"),
-        ({"pattern": "git", "unconfined": "yes"}, "true or false"),
+        ({"pattern": "git", "unconfined": "yes"}, "expected `bool`"),
     ],
 )
 def test_entries_that_make_no_sense_are_refused(value: dict[str, Any], words: str) -> None:

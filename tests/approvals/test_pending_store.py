@@ -318,7 +318,7 @@ def test_a_used_yes_is_still_told_to_who_comes_late(waiting: PendingStore) -> No
     [
         (Answer("allow", extent="subcommand"), "'subcommand' was not offered, only 'exact' or 'pr"),
         (Answer("deny", extent="exact"), "only an approval can be made to last"),
-        (Answer("deny", silent=True), "silence is no answer"),
+        (Answer("deny", silent=True), "silence does not count as an answer"),
         (Answer("maybe"), "neither a yes nor a no"),  # type: ignore[arg-type]
         ("allow", "neither a yes nor a no"),
         (Answer("allow", by=None), "must be texts"),  # type: ignore[arg-type]

@@ -119,7 +119,17 @@ def test_what_only_shows_readable_files_fits(here: Path, line: str) -> None:
             "ls --unknown",
             "ls -D",
         ),
-        *("find /", "find . -delete", "find . -exec cat {} +", "find . -fprintf x y", "find -L ."),
+        *(
+            "find /",
+            "find . -delete",
+            "find -- . -delete",
+            "find -",
+            "find . -print b",
+            "find glob:a*",
+            "find . -exec cat {} +",
+            "find . -fprintf x y",
+            "find -L .",
+        ),
         *("find . -newer /etc/passwd", "find glob:*", "find . -name glob:*", "cat --numb a.txt"),
         *(
             "git push",
@@ -167,5 +177,5 @@ def test_git_may_only_look_where_the_kernel_confines_it(here: Path) -> None:
     found = check_preset("look", call, "", rules_of(here))
     assert isinstance(found, Match)
     assert (found.by, found.children, found.changes) == ("look", "named", False)
-    unheld = check_preset("look", call, "", replace(rules_of(here), look=True))
+    unheld = check_preset("look", call, "", replace(rules_of(here), confines=False))
     assert unheld == "the settings of a repository can start programs, which are not confined here"

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from clawkit.approvals.analysis import analyze
-from clawkit.approvals.shell_words import Doubt
-from clawkit.approvals.simple_command import NOWHERE, either, only_text
+from clawkit.approvals.simple_command import NOWHERE, either
 from clawkit.approvals.types import Analysis, Arg
 
 
@@ -358,11 +357,3 @@ def test_one_of_two_directories_is_certain_only_if_they_agree(
     one: str | None, other: str | None, expected: str | None
 ) -> None:
     assert either(one, other) == expected
-
-
-def test_a_text_for_another_shell_stands_alone() -> None:
-    words = (Arg("sh"), Arg("-c"), Arg("ls"))
-    assert only_text(words, 2) == 2
-    for wrong in ((*words, Arg("x")), (*words[:2], Arg("*", glob=True))):
-        with pytest.raises(Doubt):
-            only_text(wrong, 2)

@@ -23,7 +23,7 @@ from clawkit.approvals.entries import (
     hash_call,
     is_literal,
 )
-from clawkit.approvals.interpreters import Called, is_interpreter, is_shell, names_of
+from clawkit.approvals.interpreters import is_interpreter, is_shell, names_of
 from clawkit.approvals.launchers import look_through
 from clawkit.approvals.options import base_name, words_of
 from clawkit.approvals.presets import PRESETS
@@ -314,7 +314,9 @@ def _examine(program: Program, rules: Rules, home: str) -> _Missed | None:
     if program.wrapper:
         return None
     call = Call(program, rules, home)
-    subject = _subject(program, call.called)
+    subject, called = program.resolved, call.called
+    if called.by_shell and called.script is not None and program.cwd is not None:
+        subject = os.path.normpath(os.path.join(program.cwd, called.script.text))
     if call.called.code or not is_literal(subject) or call.refuse():
         return None
     files = filter(None, (call.script, program.real))
@@ -324,18 +326,14 @@ def _examine(program: Program, rules: Rules, home: str) -> _Missed | None:
 
 
 def _offer(extent: StoredExtent, missed: list[_Missed], *, leaves: bool) -> Offer | None:
-    entries: dict[Entry, None] = {}
+    entries: dict[Entry, str] = {}
     for each in missed:
         entry = _entry(extent, each, leaves=leaves)
         if entry is None or not each.call.is_allowed_by(entry):
             return None
-        entries[entry] = None
-    return Offer(extent, tuple(entries), "; ".join(map(_describe, entries)))
-
-
-def _describe(entry: Entry) -> str:
-    preset = PRESETS.get(entry.args) if isinstance(entry.args, str) else None
-    return describe_entry(entry) if preset is None else preset.words
+        preset = PRESETS.get(entry.args) if isinstance(entry.args, str) else None
+        entries[entry] = describe_entry(entry) if preset is None else preset.words
+    return Offer(extent, tuple(entries), "; ".join(entries.values()))
 
 
 def _entry(extent: StoredExtent, missed: _Missed, *, leaves: bool) -> Entry | None:
@@ -375,10 +373,3 @@ def _preset_entries(program: Program) -> Iterator[Entry]:
     for preset in dict.fromkeys((*_NARROW, *PRESETS)):
         if not PRESETS[preset].programs.isdisjoint(names):
             yield Entry(program.resolved, args=preset, source="allow-always", extent="preset")
-
-
-def _subject(program: Program, called: Called) -> str:
-    script = called.script if called.by_shell else None
-    if script is None or program.cwd is None:
-        return program.resolved
-    return os.path.normpath(os.path.join(program.cwd, script.text))

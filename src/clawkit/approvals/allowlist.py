@@ -6,6 +6,7 @@ import hashlib
 import os
 import shlex
 import stat
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -28,7 +29,7 @@ from clawkit.approvals.entries import (
     plain_path,
 )
 from clawkit.approvals.expansion import follow
-from clawkit.approvals.interpreters import Called, how_called
+from clawkit.approvals.interpreters import how_called
 from clawkit.approvals.options import base_name
 from clawkit.approvals.presets import FOLLOWING, check_preset, expand_grants
 from clawkit.approvals.safe_bins import (
@@ -49,14 +50,18 @@ PLAIN_GRANTS = Grants(network=True)
 
 _ALLOW_ALWAYS = "allow-always"
 _ABOUT = ("--version", "--help")
-_QUESTIONS = 3
-"""Reasons that are told for one program; more help nobody."""
+_MAX_REASONS = 3
+"""For one program."""
 
 
 def match_program(program: Program, rules: Rules, *, home: str) -> Match | Miss:
     """The rule that allows a program, or why none does."""
     if program.wrapper:
-        return _match_wrapper(program, rules)
+        name = show(program.name)
+        if not is_trusted(program, rules):
+            return Miss(f"{name} starts other programs, and is in no directory of the system")
+        words = f"{name} (starts the next program)"
+        return Match("wrapper", words, children="named", changes=False)
     call = Call(program, rules, home)
     if miss := call.refuse():
         return miss
@@ -73,7 +78,7 @@ def match_program(program: Program, rules: Rules, *, home: str) -> Match | Miss:
         reasons.append(safe)
     if skill := _match_skill(call):
         return skill
-    if rules.look:
+    if not rules.confines:
         look = check_preset("look", program, "", rules)
         if isinstance(look, Match):
             return look
@@ -82,42 +87,15 @@ def match_program(program: Program, rules: Rules, *, home: str) -> Match | Miss:
 
 
 def content_of(path: str) -> str:
-    """`sha256:` and what stands for the content of a file; empty when it cannot be told."""
+    """`sha256:` and the digest of a file's content; empty when it cannot be read."""
     try:
-        with open(path, "rb", opener=_open_at_once) as file:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             info = os.fstat(file.fileno())
             if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_CONTENT_BYTES:
                 return ""
             return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
     except (OSError, ValueError):
         return ""
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
-
-
-def _match_wrapper(program: Program, rules: Rules) -> Match | Miss:
-    name = show(program.name)
-    if not is_trusted(program, rules):
-        return Miss(f"{name} starts other programs, and is in no directory of the system")
-    words = f"{name} (starts the next program)"
-    return Match("wrapper", words, children="named", changes=False)
-
-
-def _refuse(program: Program, called: Called, rules: Rules) -> Miss | None:
-    """What no rule can allow."""
-    if not program.resolved or program.argv[0].glob:
-        where = " in PATH" if program.by_name else ""
-        return Miss(f"{show(program.name)} was not found{where}")
-    if called.reads:
-        return Miss(f"{show(program.name)}: {called.reads}", code="reads-code")
-    if rules.strict_inline_eval and called.code:
-        return Miss(f"{show(program.name)}: {called.code}", code="inline-eval")
-    for variable in program.assigned:
-        if why := why_refused(variable):
-            return Miss(f"{show(program.name)}: the variable {show(variable)} {why}")
-    return None
 
 
 class Call:
@@ -134,21 +112,22 @@ class Call:
 
     def refuse(self) -> Miss | None:
         """Why no rule can allow it; to be asked before anything else."""
-        if miss := _refuse(self.program, self.called, self.rules):
-            return miss
-        self.script = self._find_script()
-        why = self._look_at_script() if self.called.by_shell else ""
+        program, called = self.program, self.called
+        name = show(program.name)
+        if not program.resolved or program.argv[0].glob:
+            return Miss(f"{name} was not found{' in PATH' if program.by_name else ''}")
+        if called.reads:
+            return Miss(f"{name}: {called.reads}", code="reads-code")
+        if self.rules.strict_inline_eval and called.code:
+            return Miss(f"{name}: {called.code}", code="inline-eval")
+        for variable in program.assigned:
+            if why := why_refused(variable):
+                return Miss(f"{name}: the variable {show(variable)} {why}")
+        if called.script is not None and program.cwd is not None:
+            with suppress(ValueError):  # a NUL
+                self.script = follow(os.path.join(program.cwd, called.script.text))
+        why = self._look_at_script() if called.by_shell else ""
         return Miss(why) if why else None
-
-    def _find_script(self) -> str:
-        """The file an interpreter is given, links followed; empty when there is none."""
-        operand = self.called.script
-        if operand is None or self.program.cwd is None:
-            return ""
-        try:
-            return follow(os.path.join(self.program.cwd, operand.text))
-        except ValueError:  # a NUL
-            return ""
 
     def _look_at_script(self) -> str:
         """A shell does what its script says, so that is what has to be allowed; why that cannot
@@ -197,8 +176,12 @@ class Call:
                 why = check_arguments(rule, self.subject, self.rules)
                 why = why or self.look_at_arguments(named=named)
             case str(name) if name != "any":
-                return self._try_preset(entry, name)
-        return why or self._found(entry)
+                found = check_preset(name, self.subject, self.script, self.rules)
+                return found if isinstance(found, str) else self._complete(found, entry)
+        if why:
+            return why
+        words = f"{show(entry.pattern)} (allowlist)"
+        return self._complete(Match("entry", words, grants=PLAIN_GRANTS), entry)
 
     def look_at_arguments(self, *, named: bool = False) -> str:
         """Why an entry does not allow the arguments; `named` for one that names sub-commands."""
@@ -209,12 +192,12 @@ class Call:
     def explain(self, reasons: list[str]) -> str:
         """Why nothing allows it, in one line."""
         name = show(self.program.name)
-        told = list(dict.fromkeys(reasons))[:_QUESTIONS]
-        if not told:
+        given = list(dict.fromkeys(reasons))[:_MAX_REASONS]
+        if not given:
             subject = self.subject.resolved
             more = "" if subject == self.program.resolved else f" ({show(subject)})"
             return f"{name}{more} is not on the allowlist"
-        return f"{name} is allowed, but {'; '.join(told)}"
+        return f"{name} is allowed, but {'; '.join(given)}"
 
     def suggest(self) -> str:
         """What to type to have the call allowed from now on; empty when that would not do, or
@@ -230,14 +213,6 @@ class Call:
         if changes or not is_literal(path) or isinstance(self.try_entry(Entry(path)), str):
             return ""
         return f"clawkit approvals allowlist add {shlex.quote(path)}"
-
-    def _found(self, entry: Entry) -> Match:
-        rule = f"{show(entry.pattern)} (allowlist)"
-        return self._complete(Match("entry", rule, grants=PLAIN_GRANTS), entry)
-
-    def _try_preset(self, entry: Entry, name: str) -> Match | str:
-        found = check_preset(name, self.subject, self.script, self.rules)
-        return found if isinstance(found, str) else self._complete(found, entry)
 
     def _complete(self, match: Match, entry: Entry) -> Match:
         grants = match.grants if entry.grants is None else entry.grants

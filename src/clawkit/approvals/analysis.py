@@ -24,13 +24,13 @@ from clawkit.approvals.shell_words import (
     Assignment,
     Chain,
     Command,
+    CommandList,
     Doubt,
     For,
     Group,
     If,
     Pipeline,
     Redirect,
-    Script,
     Simple,
     Subshell,
     Word,
@@ -136,7 +136,7 @@ class Walk:
         self._depth = depth
         self._texts: dict[tuple[int, int], str] = {}
 
-    def script(self, node: Script, around: Around) -> Ends:
+    def script(self, node: CommandList, around: Around) -> Ends:
         """Go through commands that follow each other. Raises `Doubt`."""
         ends = Ends(around.cwd, around.cwd)
         for index, chain in enumerate(node.chains):
@@ -205,7 +205,7 @@ class Walk:
             case _:
                 assert_never(node)
 
-    def _enclosed(self, start: str, body: Script, end: str, around: Around) -> Ends:
+    def _enclosed(self, start: str, body: CommandList, end: str, around: Around) -> Ends:
         # On lines of their own: two parentheses in a row would mean something else.
         self.rebuilt.put(start)
         self.rebuilt.end_line()

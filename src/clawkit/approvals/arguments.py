@@ -13,14 +13,25 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from clawkit.approvals.interpreters import names_of
-from clawkit.approvals.options import may_be_option, words_of
+from clawkit.approvals.options import (
+    ALWAYS,
+    OPERAND,
+    CommandTable,
+    Hit,
+    OptionError,
+    make_table,
+    may_be_option,
+    read_options,
+    read_table,
+    search_table,
+)
 from clawkit.approvals.types import Arg, ArgRule, Flags, Program, Rules
 from clawkit.text import one_line, printable
 
@@ -209,57 +220,7 @@ def _check_glob(arg: Arg, cwd: str, rules: Rules) -> str:
     return ""
 
 
-ALWAYS = "*"
-
-
-class Row(NamedTuple):
-    """What a table says of a program, or of one of its sub-commands."""
-
-    long: tuple[str, ...] = ()
-    """`--output`, and every short form of it."""
-    dashed: tuple[str, ...] = ()
-    """`-exec`, and what begins like it."""
-    letters: frozenset[str] = frozenset()
-    """Letters of `-x`, alone or among others."""
-    words: frozenset[str] = frozenset()
-    """Sub-commands; `*` for every call."""
-
-
-class Hit(NamedTuple):
-    """What of a call is in a table."""
-
-    what: str
-    """The flag or the sub-command; `*` when it is the program itself."""
-    rest: tuple[Arg, ...]
-    """The arguments behind a sub-command, all of them for a flag."""
-
-
-Table = Mapping[str, Row]
-
-
-def read_table(rows: Mapping[str, str]) -> Table:
-    """Rows as people write them: `{"tar,gtar": "-I --to-command", "git bisect": "run"}`."""
-    found: dict[str, Row] = {}
-    for key, text in rows.items():
-        programs, _, subcommand = key.partition(" ")
-        for name in programs.split(","):
-            found[f"{name} {subcommand}".rstrip()] = read_row(text)
-    return found
-
-
-def read_row(text: str) -> Row:
-    """A row from flags and sub-commands."""
-    given = text.split()
-    short = [each[1:] for each in given if each.startswith("-") and not each.startswith("--")]
-    return Row(
-        tuple(each for each in given if each.startswith("--")),
-        tuple(f"-{each}" for each in short if len(each) > 1),
-        frozenset(each for each in short if len(each) == 1),
-        frozenset(each for each in given if not each.startswith("-")),
-    )
-
-
-def find_row(table: Table, program: Program) -> Hit | None:
+def find_row(table: CommandTable, program: Program) -> Hit | None:
     """What a table has of a call, by any name of the program, versions aside."""
     for name in bare_names(program):
         if hit := search_table(table, name, program.argv[1:]):
@@ -275,48 +236,6 @@ def bare_names(program: Program) -> tuple[str, ...]:
 @lru_cache(maxsize=1024)
 def _strip(names: frozenset[str]) -> tuple[str, ...]:
     return tuple(sorted({name.rstrip("0123456789.-") or name for name in names} | names))
-
-
-def search_table(table: Table, key: str, arguments: tuple[Arg, ...]) -> Hit | None:
-    """What a table has of arguments under a key, and under those of its sub-commands."""
-    row = table.get(key)
-    if row is None:
-        return None
-    if ALWAYS in row.words:
-        return Hit(ALWAYS, arguments)
-    for arg in arguments:
-        if has_flag(row, arg):
-            return Hit(arg.text, arguments)
-    for at in _find_words(arguments):
-        word, rest = arguments[at].text, arguments[at + 1 :]
-        if word in row.words:
-            return Hit(word, rest)
-        if hit := search_table(table, f"{key} {word}", rest):
-            return hit
-    return None
-
-
-def has_flag(row: Row, arg: Arg) -> bool:
-    """Whether an argument is a flag of a row, is short for one, or could become one."""
-    text = arg.text
-    if arg.glob:
-        return may_be_option(arg) and bool(row.long or row.dashed or row.letters)
-    if text.startswith("--"):
-        name = text.partition("=")[0]
-        return len(name) > 2 and any(flag.startswith(name) for flag in row.long)
-    if not text.startswith("-"):
-        return False
-    return text.startswith(row.dashed) or not row.letters.isdisjoint(text[1:])
-
-
-def _find_words(arguments: Sequence[Arg]) -> Iterator[int]:
-    before = ""
-    for at, arg in enumerate(arguments):
-        if not arg.text.startswith("-"):
-            yield at
-            if not before.startswith("-") or "=" in before:
-                return
-        before = arg.text
 
 
 _DESTINATION_TABLE = read_table(
@@ -450,11 +369,13 @@ _CODE_TABLE = read_table(
     }
 )
 _KEYBOARD = "it takes commands from the keyboard that start other programs"
-_GIT_BEFORE = words_of(
-    """-P -p -v -h --no-pager --paginate --version --help --no-optional-locks --no-advice
+_GIT_OPTIONS = make_table(
+    flag="""-P -p -v -h --no-pager --paginate --version --help --no-optional-locks --no-advice
     --literal-pathspecs --glob-pathspecs --noglob-pathspecs --icase-pathspecs --no-replace-objects
-    --html-path --man-path --info-path"""
+    --html-path --man-path --info-path""",
+    value="-C",
 )
+"""Before the sub-command."""
 _TRANSPORT = re.compile(r"[\w-]+::", re.ASCII)
 """`ext::sh -c …` is a remote that is a program."""
 _READS = ("--get", "--get-all", "--get-regexp", "--list", "-l", "get", "list")
@@ -502,18 +423,23 @@ class GitCall(NamedTuple):
 def read_git(program: Program) -> GitCall | str:
     """A call of git with nothing in front of the sub-command that changes what it does, or why it
     is none."""
-    place, rest = program.cwd, program.argv[1:]
+    place, end, odd = program.cwd, len(program.argv), ""
     if place is None:
         return "the directory it runs in is not certain; use && after cd"
-    while rest and (rest[0].glob or rest[0].text.startswith("-")):
-        text = rest[0].text
-        if text == "-C" and len(rest) > 1 and not rest[1].glob:
-            place, rest = os.path.join(place, rest[1].text), rest[2:]
-        elif text in _GIT_BEFORE and not rest[0].glob:
-            rest = rest[1:]
-        else:
-            return f"{show(text)} before the sub-command can make it start other programs"
-    return GitCall(place, rest)
+    try:
+        for option in read_options(program.argv, _GIT_OPTIONS, groups=False):
+            if option.sort == OPERAND:
+                end = option.at
+                break
+            place = os.path.join(place, option.value)
+    except OptionError as error:
+        odd = error.name
+    for arg in program.argv[1 : end + 1]:
+        if arg.glob or arg.text in ("-", "--"):
+            odd = odd or arg.text
+    if odd:
+        return f"{show(odd)} before the sub-command can make it start other programs"
+    return GitCall(place, program.argv[end:])
 
 
 def check_repository(place: str, rules: Rules) -> str:

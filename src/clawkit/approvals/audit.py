@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import logging
 import os
@@ -17,7 +16,7 @@ from typing import Any, NotRequired, TypedDict, cast
 
 from clawkit.errors import ClawkitError, ToolAuthorizationError
 from clawkit.redact import Redactor
-from clawkit.store import private_dir
+from clawkit.store import locked, private_dir
 
 POLICY = "policy"
 """The actor of what was decided without a question."""
@@ -271,18 +270,15 @@ def _open(path: str, flags: int) -> int:
 
 def _rotate(path: str, info: os.stat_result) -> bool:
     """Move the log, if it is still this one, and those before it; False when others do."""
-    fd = _open(f"{path}.lock", os.O_RDWR | os.O_CREAT)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.stat(path, follow_symlinks=False).st_ino == info.st_ino:
-            for number in range(KEPT, 1, -1):
-                with suppress(FileNotFoundError):
-                    os.replace(f"{path}.{number - 1}", f"{path}.{number}")
-            os.replace(path, f"{path}.1")
-    except (BlockingIOError, FileNotFoundError):
+        with locked(f"{path}.lock", wait_s=0):
+            if os.stat(path, follow_symlinks=False).st_ino == info.st_ino:
+                for number in range(KEPT, 1, -1):
+                    with suppress(FileNotFoundError):
+                        os.replace(f"{path}.{number - 1}", f"{path}.{number}")
+                os.replace(path, f"{path}.1")
+    except (TimeoutError, FileNotFoundError):
         return False
-    finally:
-        os.close(fd)
     return True
 
 

@@ -208,7 +208,7 @@ def fault(question: Question, answer: object) -> str:
     if not isinstance(answer, Answer) or answer.verdict not in ("allow", "deny"):
         return "it is neither a yes nor a no"
     if answer.silent:
-        return "silence is no answer"
+        return "silence does not count as an answer"
     texts: tuple[object, ...] = answer.reason, answer.by
     if not all(isinstance(text, str) for text in texts):
         return "its reason and its author must be texts"

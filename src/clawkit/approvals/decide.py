@@ -10,9 +10,11 @@ from typing import Literal
 from msgspec import structs
 
 from clawkit.approvals.allowlist import match_program
+from clawkit.approvals.arguments import show
 from clawkit.approvals.entries import describe_grants
 from clawkit.approvals.hardline import find_hardline
 from clawkit.approvals.interpreters import inline_code
+from clawkit.approvals.protocols import Request
 from clawkit.approvals.shell_words import Doubt
 from clawkit.approvals.types import (
     Analysis,
@@ -24,12 +26,9 @@ from clawkit.approvals.types import (
     Rules,
     Segment,
     Verdict,
-    Where,
 )
 from clawkit.process.protocols import NO_GRANTS, Grants
-from clawkit.text import one_line, printable
 
-ON_HOST = Where()
 _BUILTIN = Match("builtin", "the shell does it itself", children="named", changes=False)
 _HARMLESS = frozenset(("builtin", "look", "safe-bin", "wrapper"))
 """What may run although the kernel cannot confine it."""
@@ -37,14 +36,12 @@ _DETACHED = "it is to live on when clawkit ends, where protected files are not r
 _SHOWN = 80
 
 
-def decide(
-    analysis: Analysis, policy: Policy, rules: Rules, *, home: str, where: Where = ON_HOST
-) -> Decision:
+def decide(analysis: Analysis, policy: Policy, rules: Rules, request: Request) -> Decision:
     """Judge a command. On the host, whatever is not certainly allowed is asked about or refused;
     in the sandbox, the kernel sees to it that nothing needs to be. What is confined and outlives
     clawkit takes a person, for nothing restores what it changes."""
-    decision = _decide(analysis, policy, rules, home, where)
-    if not where.detached or decision.verdict != "allow" or decision.place == "host":
+    decision = _decide(analysis, policy, rules, request)
+    if "detach" not in request.modes or decision.verdict != "allow" or decision.place == "host":
         return decision
     return structs.replace(
         decision,
@@ -55,16 +52,17 @@ def decide(
     )
 
 
-def _decide(analysis: Analysis, policy: Policy, rules: Rules, home: str, where: Where) -> Decision:
+def _decide(analysis: Analysis, policy: Policy, rules: Rules, request: Request) -> Decision:
     if refused := refuse_all(policy):
         return refused
-    if not where.confines and policy.security != "full":
+    if not rules.confines and policy.security != "full":
         # Silence must not let run, unconfined, what is otherwise asked about.
         policy = policy._replace(fallback="deny")
+    home = request.env.get("HOME", "")
     judged = tuple(_judge(segment, rules, home) for segment in analysis.segments)
     run = analysis.rebuilt or analysis.command
     make = partial(Decision, policy=policy, segments=judged, doubt=analysis.doubt, run=run)
-    inside = where.wanted != "host"
+    inside = request.wanted != "host"
     # What runs in the sandbox is given to the shell as it was written.
     sandboxed = partial(make, run=analysis.command, place="sandbox")
     hardline = find_hardline(analysis, rules, home=home)
@@ -78,7 +76,7 @@ def _decide(analysis: Analysis, policy: Policy, rules: Rules, home: str, where: 
     if policy.ask == "always":
         reason = f"every command is asked about: {_sources(policy)}"
         return sandboxed("ask", reason=reason) if inside else make("ask", reason=reason)
-    if policy.security == "full" and where.wanted != "sandbox" and not hardline:
+    if policy.security == "full" and request.wanted != "sandbox" and not hardline:
         return allow_all(analysis.command, policy)
     missed: Verdict = "deny" if policy.ask == "off" else "ask"
     gap = "" if analysis.doubt is not None else find_gap(judged) or _find_mixed(judged)
@@ -87,23 +85,23 @@ def _decide(analysis: Analysis, policy: Policy, rules: Rules, home: str, where: 
     words = "; ".join(dict.fromkeys(match.rule for match in matches))
     if not inside and any(match.entry for match in matches) and all(map(may_leave, matches)):
         return make("allow", reason=f"every part is allowed: {words}", code="allowlist")
-    if where.leaves:
+    if request.leaves:
         return make(missed, reason="it asks to run outside the sandbox", code="elevated")
     if inside:
-        widened = where.wanted == "auto" and grants != NO_GRANTS and not hardline
-        if where.access != NO_GRANTS:
-            missing = where.access.without(where.granted)
+        widened = request.wanted == "auto" and grants != NO_GRANTS and not hardline
+        if request.access != NO_GRANTS:
+            missing = request.access.without(request.granted)
             reason = f"it asks for more than the sandbox gives: {describe_grants(missing)}"
             if missing == NO_GRANTS:
-                reason = f"a person has granted {describe_grants(where.access)}"
+                reason = f"a person has granted {describe_grants(request.access)}"
             verdict = "allow" if missing == NO_GRANTS else missed
-            return sandboxed(verdict, reason=reason, code="access", grants=where.access)
+            return sandboxed(verdict, reason=reason, code="access", grants=request.access)
         # Only the sandbox can tell hosts apart.
-        if not widened or not where.confines or grants.hosts:
+        if not widened or not rules.confines or grants.hosts:
             grants = grants if widened else NO_GRANTS
             reason = "it runs in the sandbox"
             return sandboxed("allow", reason=reason, code="sandbox", grants=grants)
-    held = where.confines or all(match.by in _HARMLESS for match in matches)
+    held = rules.confines or all(match.by in _HARMLESS for match in matches)
     if matches and held and not grants.hosts:
         reason = f"every part is allowed: {words}"
         named = _find_named(judged)
@@ -149,7 +147,7 @@ def find_gap(segments: Sequence[Judged]) -> str:
             return ""
         is_last = number == len(segments) - 1
         if earlier and (what := _find_need(judged, anything=anything, is_last=is_last)):
-            shown = one_line(printable(earlier, ""), _SHOWN)
+            shown = show(earlier, _SHOWN)
             return f"an earlier part ({shown}) could change {what}"
         changes = any(match.changes for match in _find_matches((judged,)))
         writes = any(file.writes for file in judged.segment.files)
@@ -164,7 +162,7 @@ def _find_need(judged: Judged, *, anything: bool, is_last: bool) -> str:
     they can do `anything`, where paths lead; the shell alone cannot make a link of a file."""
     segment = judged.segment
     if anything and segment.files:
-        return f"the file {one_line(printable(segment.files[0].path, ''), _SHOWN)}"
+        return f"the file {show(segment.files[0].path, _SHOWN)}"
     if anything and segment.builtin == "cd" and not is_last:
         return "where cd leads"
     matches = (each for each in _find_matches((judged,)) if anything or each.by != "look")
@@ -272,7 +270,7 @@ def _judge(segment: Segment, rules: Rules, home: str) -> Judged:
 
 def _judge_files(segment: Segment, rules: Rules) -> Iterator[Miss]:
     for file in segment.files:
-        shown = one_line(printable(file.path, ""), _SHOWN)
+        shown = show(file.path, _SHOWN)
         if file.writes:
             if rules.redirects != "workspace":
                 yield Miss(

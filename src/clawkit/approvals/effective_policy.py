@@ -227,7 +227,8 @@ def _needed(elevated: Elevated, scope: Scope, *, local: bool, whose: str = "") -
         return
     lists = elevated.allow_from or {}
     channel = find_key(lists, scope.channel)
-    if channel is not None and _is_listed(lists[channel], scope):
+    people: People = [] if channel is None else lists[channel]
+    if any(_is_about(entry, scope) for each in people for entry in _typed(str(each))):
         return
     if scope.channel.strip():
         name = channel or one_line(scope.channel, 64)
@@ -237,10 +238,6 @@ def _needed(elevated: Elevated, scope: Scope, *, local: bool, whose: str = "") -
             "it must come from the owner at the local terminal, or through a channel from a sender "
             f"in tools.elevated.allowFrom{whose}"
         )
-
-
-def _is_listed(people: People, scope: Scope) -> bool:
-    return any(_is_about(entry, scope) for each in people for entry in _typed(str(each)))
 
 
 def _typed(written: str) -> Iterator[str]:

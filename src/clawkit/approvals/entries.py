@@ -12,12 +12,14 @@ from __future__ import annotations
 import hashlib
 import os.path
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
-from clawkit.approvals.types import Arg, ArgRule, Children, Entry, Flags, Program
-from clawkit.core.approval import StoredExtent
+import msgspec
+from msgspec import structs
+
+from clawkit.approvals.types import Arg, ArgRule, Entry, Program
 from clawkit.globs import Glob
 from clawkit.net.host_rules import PACKAGES
 from clawkit.process.protocols import NO_GRANTS, Grants
@@ -27,8 +29,6 @@ MAX_CHARS = 4_096
 """Longest pattern, and longest path, that is looked at: no longer path can be opened."""
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-_KEPT = 8
-"""Lists whose order is kept; one for each judge is enough."""
 
 
 def matches_path(pattern: str, program: Program, home: str) -> bool:
@@ -41,22 +41,19 @@ def matches_path(pattern: str, program: Program, home: str) -> bool:
     return subject is not None and subject.is_meant(pattern, home)
 
 
-def find_entries(entries: tuple[Entry, ...], program: Program, home: str) -> list[Entry]:
+def find_entries(entries: Sequence[Entry], program: Program, home: str) -> list[Entry]:
     """Those whose pattern means a program: first such as name arguments, each in its order."""
     subject = _Subject.of(program)
-    if subject is None or not entries:
+    if subject is None:
         return []
-    listed = _list(entries)
-    texts = (*subject.paths, subject.name) if subject.name else subject.paths
-    found = [place for text in (*texts, "*") for place in listed.plain.get(text, ())]
-    for place, start, end in listed.wild:
-        for text in texts:
-            if text.startswith(start) and text.endswith(end):
-                if subject.is_meant(listed.entries[place].pattern, home):
-                    found.append(place)
-                break
-    found.sort()
-    return [listed.entries[place] for place in found]
+    texts = {"*", *subject.paths, subject.name} - {""}
+    found = [
+        entry
+        for entry in entries
+        if entry.pattern in texts
+        or (_is_wild(entry.pattern) and subject.is_meant(entry.pattern, home))
+    ]
+    return sorted(found, key=lambda each: each.arg_pattern is None)
 
 
 class _Subject(NamedTuple):
@@ -85,43 +82,9 @@ class _Subject(NamedTuple):
         return _is_absolute(pattern, home) and any(map(_compile(pattern, home), self.paths))
 
 
-class _List(NamedTuple):
-    """Entries by what they mean, so that of a long list only few are looked at."""
-
-    given: tuple[Entry, ...]
-    """Kept, so that no other list is taken for it."""
-    entries: list[Entry]
-    """In the order that they are tried."""
-    plain: dict[str, list[int]]
-    """By path or name: which of them."""
-    wild: list[tuple[int, str, str]]
-    """All others, with what their pattern begins and ends with."""
-
-
-_LISTS: dict[int, _List] = {}
-
-
-def _list(entries: tuple[Entry, ...]) -> _List:
-    """The same tuple comes again and again, and is compared by what it is, not what is in it."""
-    found = _LISTS.get(id(entries))
-    if found is None:
-        if len(_LISTS) >= _KEPT:
-            _LISTS.clear()
-        found = _LISTS[id(entries)] = _make_list(entries)
-    return found
-
-
-def _make_list(entries: tuple[Entry, ...]) -> _List:
-    made = _List(entries, sorted(entries, key=lambda each: each.arg_pattern is None), {}, [])
-    for place, entry in enumerate(made.entries):
-        pattern = entry.pattern
-        if pattern == "*" or (is_fixed(pattern) and not pattern.startswith("~")):
-            made.plain.setdefault(pattern, []).append(place)
-        else:
-            start, _, rest = pattern.replace("?", "*").partition("*")
-            end = f"*{rest}".rpartition("*")[2]
-            made.wild.append((place, "" if start.startswith("~") else start, end))
-    return made
+def _is_wild(pattern: str) -> bool:
+    """Whether a pattern has to be compared: most are plain paths and names."""
+    return "*" in pattern or "?" in pattern or pattern.startswith("~")
 
 
 def names_place(pattern: str) -> bool:
@@ -257,16 +220,13 @@ def fits_arguments(pattern: str, program: Program) -> bool:
 def hash_call(cwd: str, arguments: Iterable[Arg]) -> str:
     """What stands for one very call of a program: these arguments, in this directory."""
     texts = [each.text for each in arguments]
-    parts = [*_measured(cwd), b"%d" % len(texts)]
-    for each in texts:
-        parts += _measured(each)
+    parts: list[bytes] = []
+    for text in (cwd, *texts):
+        data = text.encode("utf-8", "surrogatepass")
+        parts += b"%d" % len(data), data
+    parts.insert(2, b"%d" % len(texts))
     whole = b"".join(part + b"\0" for part in parts)
     return f"{EXACT}{hashlib.sha256(whole).hexdigest()}"
-
-
-def _measured(text: str) -> tuple[bytes, bytes]:
-    data = text.encode("utf-8", "surrogatepass")
-    return b"%d" % len(data), data
 
 
 @lru_cache(maxsize=1024)
@@ -304,84 +264,112 @@ _KEYS = (
     *("id", "pattern", "argPattern", "args", "children", "source", "extent", "cwd", "content"),
     *("unconfined", "grants"),
 )
-_RULE_KEYS = ("subcommand", "flags", "paths")
-_FLAG_KEYS = ("allow", "deny")
 _SHOWN = 200
 _PACKAGES = f"the {len(PACKAGES)} hosts of package registries ({', '.join(PACKAGES[:3])}, …)"
+
+
+class _GrantFields(msgspec.Struct, forbid_unknown_fields=True):
+    network: bool = False
+    sockets: bool = False
+    hosts: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+
+
+class _Granted(msgspec.Struct):
+    grants: _GrantFields
 
 
 def read_entry(value: object) -> Entry:
     """An entry from the document: an object, or only the pattern. Raises ValueError."""
     if isinstance(value, str):
         value = {"pattern": value}
-    fields = _object(value, "an entry")
-    for key in fields:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"an entry is {type(value).__name__}, not an object")
+    for key in value:
         _check_spelling(key)
-    pattern, extent = _text(fields, "pattern"), _one_of(fields, "extent", get_args(StoredExtent))
-    if extent == "access":
-        return _read_access(fields)
-    if not pattern:
-        raise ValueError("pattern is missing: it is the path or the name of a program")
-    arg_pattern = None if fields.get("argPattern") is None else _text(fields, "argPattern")
-    unconfined = fields.get("unconfined", False)
-    if unconfined not in (True, False):
-        raise ValueError(f"unconfined is {unconfined!r}, not true or false")
-    if unconfined and not (arg_pattern or "").startswith(EXACT):
-        raise ValueError(f"unconfined needs an argPattern of one exact call ({EXACT}…)")
-    content = _text(fields, "content")
-    if content and not _CONTENT.fullmatch(content):
-        raise ValueError(f"content is {content!r}, not 'sha256:' and 64 lower-case hex digits")
-    cwd = _text(fields, "cwd")
-    if cwd and not cwd.startswith("/"):
-        raise ValueError(f"cwd is {cwd!r}, not an absolute path")
-    return Entry(
-        pattern,
-        id=_text(fields, "id"),
-        arg_pattern=arg_pattern,
-        args=_read_args(fields.get("args")),
-        children=_one_of(fields, "children", get_args(Children)),
-        source=_text(fields, "source"),
-        extent=extent,
-        cwd=cwd,
-        content=content,
-        unconfined=bool(unconfined),
-        grants=None if fields.get("grants") is None else _read_grants(fields["grants"]),
-    )
+    fields = {key: value[key] for key in _KEYS if value.get(key) is not None}
+    grants = fields.pop("grants", None)
+    args = fields.get("args")
+    if isinstance(args, Mapping) and isinstance(args.get("subcommand"), str):
+        fields["args"] = {**args, "subcommand": [args["subcommand"]]}
+    try:
+        entry = msgspec.convert({"pattern": "", **fields}, Entry)
+        granted = None if grants is None else msgspec.convert({"grants": grants}, _Granted).grants
+    except msgspec.ValidationError as error:
+        message, _, place = str(error).partition(" - at `$.")
+        raise ValueError(f"{place.rstrip('`')}: {message[0].lower()}{message[1:]}") from None
+    if granted is not None:
+        _check_grants(granted)
+        entry = structs.replace(entry, grants=Grants(*structs.astuple(granted)))
+    _check_entry(entry, fields)
+    return entry
 
 
-def _read_access(fields: Mapping[str, Any]) -> Entry:
-    """What any command may ask for; it is about no program."""
-    for key in fields:
-        if key in _KEYS and key not in ("id", "source", "extent", "grants"):
+def _check_entry(entry: Entry, fields: Mapping[str, Any]) -> None:
+    if entry.extent == "access":
+        # What any command may ask for; it is about no program.
+        for key in sorted(fields.keys() - {"id", "source", "extent"}):
             raise ValueError(f"{key} has no meaning with the extent 'access'")
-    grants = _read_grants(fields.get("grants"))
-    return Entry(
-        "", id=_text(fields, "id"), source=_text(fields, "source"), extent="access", grants=grants
-    )
+        if entry.grants is None:
+            raise ValueError("grants is missing: it is what every command may ask for")
+    elif not entry.pattern:
+        raise ValueError("pattern is missing: it is the path or the name of a program")
+    if entry.unconfined and not (entry.arg_pattern or "").startswith(EXACT):
+        raise ValueError(f"unconfined needs an argPattern of one exact call ({EXACT}…)")
+    if entry.content and not _CONTENT.fullmatch(entry.content):
+        raise ValueError(
+            f"content is {entry.content!r}, not 'sha256:' and 64 lower-case hex digits"
+        )
+    if entry.cwd and not entry.cwd.startswith("/"):
+        raise ValueError(f"cwd is {entry.cwd!r}, not an absolute path")
+    if entry.args == "":
+        raise ValueError("args is empty: leave it out, or write 'any' or the name of a preset")
+    if isinstance(entry.args, ArgRule):
+        _check_rule(entry.args)
+
+
+def _check_rule(rule: ArgRule) -> None:
+    if rule.subcommand == ():
+        raise ValueError("args.subcommand is empty: leave it out, or name sub-commands")
+    for each in rule.subcommand or ():
+        if not each.split() or each.startswith("-"):
+            raise ValueError(f"args.subcommand has {each!r}, which is not a sub-command")
+    for each in (*(rule.flags.allow or ()), *rule.flags.deny):
+        if not _FLAG.fullmatch(each):
+            raise ValueError(
+                f"args.flags has {each!r}, which is not a flag such as '-v' or '--verbose'"
+            )
+
+
+def _check_grants(grants: _GrantFields) -> None:
+    if grants.hosts:
+        from clawkit.net.host_rules import check_host
+
+        for problem in filter(None, map(check_host, grants.hosts)):
+            raise ValueError(f"grants.hosts: {problem}")
+    for path in (*grants.read, *grants.write):
+        if not path.startswith(("/", "~/")) or ".." in path.split("/") or "\0" in path:
+            raise ValueError(
+                f"grants has the path {path!r}; it must be absolute or begin with ~/, without '..'"
+            )
 
 
 def entry_to_json(entry: Entry) -> dict[str, Any]:
     """What stands in the document for an entry; `read_entry` makes the same of it."""
-    rule = entry.args
-    values = {
-        "id": entry.id,
-        "pattern": entry.pattern,
-        "argPattern": entry.arg_pattern,
-        "args": _rule_to_json(rule) if isinstance(rule, ArgRule) else rule,
-        "children": entry.children,
-        "source": entry.source,
-        "extent": entry.extent,
-        "cwd": entry.cwd,
-        "content": entry.content,
-        "unconfined": entry.unconfined or None,
-        "grants": None if entry.grants is None else _grants_to_json(entry.grants),
-    }
-    # An empty argPattern fits nothing, none at all everything.
-    return {
-        key: each
-        for key, each in values.items()
-        if each is not None and (each != "" or key == "argPattern")
-    }
+    found = _to_json(msgspec.to_builtins(structs.replace(entry, grants=None)))
+    if entry.grants is not None:
+        granted = entry.grants._asdict().items()
+        found["grants"] = _to_json({key: each for key, each in granted if each})
+    if entry.extent == "access":
+        del found["pattern"]
+    return {key: found[key] for key in _KEYS if key in found}
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _to_json(each) for key, each in value.items()}
+    return list(value) if isinstance(value, tuple) else value
 
 
 def describe_entry(entry: Entry) -> str:
@@ -453,63 +441,6 @@ def validate_pattern(pattern: str) -> str:
     return ""
 
 
-def _read_args(value: object) -> ArgRule | str | None:
-    if value is None or isinstance(value, str):
-        if value == "":
-            raise ValueError("args is empty: leave it out, or write 'any' or the name of a preset")
-        return value
-    fields = _object(value, "args", _RULE_KEYS)
-    flags = _object(fields.get("flags", {}), "args.flags", _FLAG_KEYS)
-    subcommand = fields.get("subcommand")
-    paths = fields.get("paths", "any")
-    if paths not in ("workspace", "any"):
-        raise ValueError(f"args.paths is {paths!r}, not 'workspace' or 'any'")
-    allow = flags.get("allow")
-    return ArgRule(
-        subcommand=None if subcommand is None else _read_subcommands(subcommand),
-        flags=Flags(
-            allow=None if allow is None else _read_flags(allow, "args.flags.allow"),
-            deny=_read_flags(flags.get("deny", []), "args.flags.deny"),
-        ),
-        paths=paths,
-    )
-
-
-def _read_subcommands(value: object) -> tuple[str, ...]:
-    given = [value] if isinstance(value, str) else value
-    if not isinstance(given, list) or not given:
-        raise ValueError("args.subcommand is neither a text nor a list of some")
-    for each in given:
-        if not isinstance(each, str) or not each.split() or each.startswith("-"):
-            raise ValueError(f"args.subcommand has {each!r}, which is not a sub-command")
-    return tuple(given)
-
-
-def _read_flags(value: object, key: str) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise ValueError(f"{key} is not a list")
-    for each in value:
-        if not isinstance(each, str) or not _FLAG.fullmatch(each):
-            raise ValueError(f"{key} has {each!r}, which is not a flag such as '-v' or '--verbose'")
-    return tuple(value)
-
-
-def _rule_to_json(rule: ArgRule) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if rule.subcommand is not None:
-        found["subcommand"] = list(rule.subcommand)
-    flags: dict[str, Any] = {}
-    if rule.flags.allow is not None:
-        flags["allow"] = list(rule.flags.allow)
-    if rule.flags.deny:
-        flags["deny"] = list(rule.flags.deny)
-    if flags:
-        found["flags"] = flags
-    if rule.paths != "any":
-        found["paths"] = rule.paths
-    return found
-
-
 def _describe_rule(rule: ArgRule) -> list[str]:
     words = []
     if rule.subcommand is not None:
@@ -524,70 +455,9 @@ def _describe_rule(rule: ArgRule) -> list[str]:
     return words
 
 
-def _read_grants(value: object) -> Grants:
-    fields = _object(value, "grants", Grants._fields)
-    for key in ("network", "sockets"):
-        if not isinstance(fields.get(key, False), bool):
-            raise ValueError(f"grants.{key} is {fields[key]!r}, not true or false")
-    hosts, read, write = (_read_texts(fields, key) for key in ("hosts", "read", "write"))
-    if hosts:
-        from clawkit.net.host_rules import check_host
-
-        for problem in filter(None, map(check_host, hosts)):
-            raise ValueError(f"grants.hosts: {problem}")
-    for path in (*read, *write):
-        if not path.startswith(("/", "~/")) or ".." in path.split("/") or "\0" in path:
-            raise ValueError(
-                f"grants has the path {path!r}; it must be absolute or begin with ~/, without '..'"
-            )
-    return Grants(fields.get("network", False), fields.get("sockets", False), hosts, read, write)
-
-
-def _read_texts(fields: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    value = fields.get(key, [])
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise ValueError(f"grants.{key} is not a list of texts")
-    return tuple(value)
-
-
-def _grants_to_json(grants: Grants) -> dict[str, Any]:
-    return {
-        key: list(each) if isinstance(each, tuple) else each
-        for key, each in grants._asdict().items()
-        if each
-    }
-
-
-def _object(value: object, what: str, known: tuple[str, ...] | None = None) -> Mapping[str, Any]:
-    """An object. Where every key narrows what is allowed, an unknown one is an error: left out, it
-    would allow more than was meant."""
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{what} is {type(value).__name__}, not an object")
-    for key in value:
-        if known is not None and key not in known:
-            raise ValueError(f"{what} has the unknown key {key!r}; known are {', '.join(known)}")
-    return value
-
-
 def _check_spelling(key: object) -> None:
     """Unknown keys are for others, but not those that are known ones written in another way."""
     bare = str(key).replace("_", "").replace("-", "").lower()
     for known in _KEYS:
         if bare == known.lower() and key != known:
             raise ValueError(f"the key {key!r} is written {known!r}")
-
-
-def _text(fields: Mapping[str, Any], key: str) -> str:
-    value = fields.get(key)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise ValueError(f"{key} is {value!r}, not a text")
-    return value
-
-
-def _one_of(fields: Mapping[str, Any], key: str, allowed: tuple[Any, ...]) -> Any:
-    value = fields.get(key)
-    if value is not None and value not in allowed:
-        raise ValueError(f"{key} is {value!r}, not one of {', '.join(allowed)}")
-    return value

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar, assert_never
@@ -196,14 +197,14 @@ def settle(whole: str) -> str:
     return place
 
 
-class OneLook:
+@contextmanager
+def one_look() -> Iterator[None]:
     """While it lasts, nothing is looked at twice: a verdict is about one state of the files."""
-
-    def __enter__(self) -> None:
-        self._token = _SEEN.set({})
-
-    def __exit__(self, *_: object) -> None:
-        _SEEN.reset(self._token)
+    token = _SEEN.set({})
+    try:
+        yield
+    finally:
+        _SEEN.reset(token)
 
 
 def once(look: Callable[[str], T], path: str) -> T:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import logging
 import os
 import stat
-import time
 from base64 import urlsafe_b64encode
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
@@ -27,12 +25,12 @@ from clawkit.config import json5
 from clawkit.config.sections.tools import Ask, Security
 from clawkit.errors import BadDocumentError as BadDocumentError
 from clawkit.errors import ConflictError, ToolInputError
-from clawkit.store import private_dir, write_atomic
+from clawkit.store import locked, private_dir, write_atomic
 from clawkit.text import human_size, nearest, one_line, printable
 
 MAX_BYTES = 4 * 1024 * 1024
 EVERY = "*"  # stands for all agents
-LOCK_WAIT_S, LOCK_POLL_S = 5.0, 0.01
+LOCK_WAIT_S = 5.0
 USE_EVERY_MS = 60_000  # how often the use of an entry is saved at most
 
 _VERSION = 1
@@ -355,22 +353,11 @@ def _check_owner(path: str, info: os.stat_result) -> None:
 def _writing(path: str, wait_s: float) -> Iterator[bytes | None]:
     try:
         private_dir(os.path.dirname(os.path.abspath(path)))
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        fd = os.open(f"{path}.lock", flags, 0o600)
-        try:
-            deadline = time.monotonic() + wait_s
-            while True:
-                try:
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() >= deadline:
-                        message = "was not changed: another process is changing it. Try again"
-                        raise BadDocumentError(path, message) from None
-                time.sleep(LOCK_POLL_S)
+        with locked(f"{path}.lock", wait_s=wait_s):
             yield _read_bytes(path)
-        finally:
-            os.close(fd)
+    except TimeoutError:
+        message = "was not changed: another process is changing it. Try again"
+        raise BadDocumentError(path, message) from None
     except OSError as error:
         where = error.filename or path
         message = f"was not changed: {where}: {error.strerror}"

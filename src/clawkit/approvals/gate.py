@@ -223,7 +223,9 @@ class LocalGate:
 
     def _count(self, request: Request, decision: Decision) -> int:
         """How often this, or anything at all, has been refused in a row."""
-        goal = " ".join(sorted(_names(decision))) or decision.code
+        missed = (judged.segment.programs for judged in decision.segments if judged.misses)
+        names = (os.path.basename(each.name) for programs in missed for each in programs)
+        goal = " ".join(sorted(names)) or decision.code
         now, counts = time.monotonic(), []
         for key in (f"{request.session}\0{goal}", f"{request.session}\0"):
             times, at = self._refusals.pop(key, (0, now))
@@ -264,7 +266,11 @@ class LocalGate:
                 "verdict": verdict,
                 "code": decision.code,
                 "reason": decision.reason,
-                "rules": [_words(each) for judged in decision.segments for each in judged.results],
+                "rules": [
+                    each.rule if isinstance(each, Match) else f"no rule: {each.reason}"
+                    for judged in decision.segments
+                    for each in judged.results
+                ],
                 "actor": by or POLICY,
                 "agent": request.agent,
                 "session": request.session,
@@ -288,10 +294,6 @@ def _find_scripts(request: Request, decision: Decision) -> Sequence[Script]:
     return find_scripts(analyze(request.command, cwd=request.cwd, env=request.env).segments)
 
 
-def _words(result: Match | Miss) -> str:
-    return result.rule if isinstance(result, Match) else f"no rule: {result.reason}"
-
-
 def _programs(decision: Decision) -> Iterator[ProgramFact]:
     for judged in decision.segments:
         for program, result in zip(judged.segment.programs, judged.results, strict=False):
@@ -301,12 +303,6 @@ def _programs(decision: Decision) -> Iterator[ProgramFact]:
                 "code": result.code if isinstance(result, Miss) else "",
                 "wrapper": program.wrapper,
             }
-
-
-def _names(decision: Decision) -> Iterator[str]:
-    for judged in decision.segments:
-        if judged.misses:
-            yield from (os.path.basename(each.name) for each in judged.segment.programs)
 
 
 def _facts(request: Request, decision: Decision) -> dict[str, Any]:

@@ -15,12 +15,10 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from clawkit.approvals.options import (
-    FIND_ACTIONS,
     Table,
     base_name,
     is_device,
     make_table,
-    may_be,
     may_be_option,
     read_options,
     words_of,
@@ -216,7 +214,6 @@ _KNOWN: dict[str, str] = {
     **dict.fromkeys(("gawk", "mawk", "nawk", "goawk", "original-awk"), "awk"),
     **dict.fromkeys(("gsed", "ssed", "minised"), "sed"),
     **dict.fromkeys(("make", "gmake"), "make"),
-    **dict.fromkeys(("find", "gfind"), "find"),
     **dict.fromkeys(("xargs", "gxargs"), "xargs"),
 }
 _VERSIONED = re.compile(r"([A-Za-z]+(?:-[A-Za-z]+)*?)[-.]?\d", re.ASCII)
@@ -253,7 +250,8 @@ _UNSURE = "with these options it is not clear what runs"
 _NOT_READ = "what this interpreter makes of its arguments is not known"
 
 
-class Called(NamedTuple):
+@dataclass(slots=True)
+class Called:
     """How a program was called, as far as it runs code."""
 
     code: str = ""
@@ -261,12 +259,8 @@ class Called(NamedTuple):
     reads: str = ""
     """Why it takes code from its standard input, or could; empty when it does not."""
     script: Arg | None = None
-    """The script that it is told to run; None when that cannot be told."""
+    """The script that it is given to run; None when that is not certain."""
     by_shell: bool = False
-    """Whether it is a shell."""
-
-
-_NO_CODE = Called()
 
 
 @lru_cache(maxsize=1024)
@@ -289,8 +283,8 @@ def family(name: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _names(name: str, resolved: str, real: str) -> frozenset[str]:
-    return frozenset(base_name(path)[:_MAX_NAME] for path in (name, resolved, real))
+def _names(*paths: str) -> frozenset[str]:
+    return frozenset(base_name(path)[:_MAX_NAME] for path in paths)
 
 
 def names_of(program: Program) -> frozenset[str]:
@@ -319,7 +313,7 @@ def how_called(program: Program) -> Called:
     """What the names and the arguments of a program say about the code that it runs."""
     languages = _languages_of(names_of(program))
     if not languages:
-        return _NO_CODE
+        return Called()
     by_shell = not languages.isdisjoint(SHELLS)
     if languages <= SHELLS:
         # All of them take a script in the same way, and `sh` is mostly a link to another one.
@@ -327,8 +321,8 @@ def how_called(program: Program) -> Called:
     calls = [_read(language, program.argv, program.cwd) for language in sorted(languages)]
     code = next((call.code for call in calls if call.code), "")
     reads = next((call.reads for call in calls if call.reads), "")
-    script = program.argv[calls[0].script] if len(calls) == 1 and calls[0].script else None
-    if script is not None and (code or reads or script.glob or not script.text):
+    script = calls[0].script if len(calls) == 1 and not (code or reads) else None
+    if script is not None and (script.glob or not script.text):
         script = None
     return Called(code, reads, script, by_shell)
 
@@ -394,46 +388,33 @@ def _find_script(program: Program) -> Script | None:
     return Script("javascript", path) if is_script else None
 
 
-@dataclass(slots=True)
-class _Call:
-    """How a program was called as an interpreter of one language."""
-
-    code: str = ""
-    reads: str = ""
-    script: int = 0
-    """Index of its script; 0 for none."""
-
-
-def _read(language: str, argv: Sequence[Arg], cwd: str | None) -> _Call:
+def _read(language: str, argv: Sequence[Arg], cwd: str | None) -> Called:
     if language in SHELLS:
         return _read_shell(argv, cwd)
-    if language == "find":
-        starts = any(may_be(arg, FIND_ACTIONS) for arg in argv[1:])
-        return _Call("it starts programs that its arguments name" if starts else "")
     if language == "xargs":
-        return _Call("it starts a program with arguments from its standard input")
+        return Called("it starts a program with arguments from its standard input")
     if language in _INTERACTIVE:
-        return _Call(_NOT_READ, _GOES_ON)
+        return Called(_NOT_READ, _GOES_ON)
     if language in _RARE:
         scripts = len(argv) > 1 and all(_is_plain(arg, cwd) for arg in argv[1:])
-        return _Call(_NOT_READ, "" if scripts else _NOT_READ)
+        return Called(_NOT_READ, "" if scripts else _NOT_READ)
     try:
         return _read_table(language, argv, cwd)
     except LookupError:
-        return _Call(_UNSURE, _UNSURE)
+        return Called(_UNSURE, _UNSURE)
 
 
-def _read_shell(argv: Sequence[Arg], cwd: str | None) -> _Call:
+def _read_shell(argv: Sequence[Arg], cwd: str | None) -> Called:
     """A shell without options; the text of `-c` is looked at as a command, not here."""
     if len(argv) == 1:
-        return _Call(reads=_READS)
+        return Called(reads=_READS)
     first = argv[1]
     if first.glob:
-        return _Call(reads=_UNSURE)
+        return Called(reads=_UNSURE)
     if first.text[:1] in ("-", "+"):
-        told = first.text == "-c" or (first.text in _ABOUT and len(argv) == 2)
-        return _Call(reads="" if told else _UNSURE)
-    return _Call(reads=_IS_INPUT if _is_input(first.text, cwd) else "", script=1)
+        known = first.text == "-c" or (first.text in _ABOUT and len(argv) == 2)
+        return Called(reads="" if known else _UNSURE)
+    return Called(reads=_IS_INPUT if _is_input(first.text, cwd) else "", script=first)
 
 
 def _is_input(text: str, cwd: str | None) -> bool:
@@ -444,9 +425,9 @@ def _is_plain(arg: Arg, cwd: str | None) -> bool:
     return not may_be_option(arg) and arg.text[:1] != "+" and not _is_input(arg.text, cwd)
 
 
-def _read_table(language: str, argv: Sequence[Arg], cwd: str | None) -> _Call:
-    """How a program was called by its table. Raises `LookupError` when that cannot be told."""
-    grammar, call = _GRAMMARS[language], _Call()
+def _read_table(language: str, argv: Sequence[Arg], cwd: str | None) -> Called:
+    """How a program was called by its table. Raises `LookupError` when that is not certain."""
+    grammar, call = _GRAMMARS[language], Called()
     if not grammar.dashes and any(arg.text == "--" for arg in argv):
         raise LookupError("--")
     if len(argv) == 2 and grammar.options.get(argv[1].text) == "version":
@@ -470,7 +451,7 @@ def _read_table(language: str, argv: Sequence[Arg], cwd: str | None) -> _Call:
                 if _is_input(option.value, cwd):
                     call.reads = _IS_INPUT
             case "operand":
-                _take_operand(grammar, call, argv[option.at], option.at, cwd, settled=settled)
+                _take_operand(grammar, call, argv[option.at], cwd, settled=settled)
                 if grammar.operand == "script":
                     return call
         settled = settled or option.sort in _SETTLES
@@ -484,7 +465,7 @@ def _read_table(language: str, argv: Sequence[Arg], cwd: str | None) -> _Call:
 
 
 def _take_operand(
-    grammar: Grammar, call: _Call, arg: Arg, at: int, cwd: str | None, *, settled: bool
+    grammar: Grammar, call: Called, arg: Arg, cwd: str | None, *, settled: bool
 ) -> None:
     match grammar.words.get(arg.text):
         case "reads":
@@ -501,6 +482,6 @@ def _take_operand(
             if not _is_plain(arg, cwd):
                 call.reads = _IS_INPUT
         case _ if not settled:
-            call.script = at
+            call.script = arg
             if _is_input(arg.text, cwd):
                 call.reads = _IS_INPUT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cache, reduce
 from operator import or_
 from types import MappingProxyType
 
@@ -14,7 +14,7 @@ from clawkit.approvals.allow_always import make_offers, offer_access
 from clawkit.approvals.analysis import analyze
 from clawkit.approvals.decide import allow_all, decide, refuse_all, sandbox_all
 from clawkit.approvals.effective_policy import combine
-from clawkit.approvals.expansion import OneLook
+from clawkit.approvals.expansion import one_look
 from clawkit.approvals.file import (
     NO_DOCUMENT,
     BadDocumentError,
@@ -24,7 +24,7 @@ from clawkit.approvals.file import (
 )
 from clawkit.approvals.hardline import may_be_hardline
 from clawkit.approvals.protocols import Request
-from clawkit.approvals.types import Decision, Entry, Policy, Rules, Where
+from clawkit.approvals.types import Decision, Entry, Policy, Rules
 from clawkit.config.sections.tools import Ask, Exec, Security
 from clawkit.process.protocols import NO_GRANTS
 
@@ -62,14 +62,15 @@ class Judge:
 
     def judge(self, request: Request) -> Decision:
         """The decision about a command, with everything a person could allow for good."""
-        with OneLook():
+        with one_look():
             return self._judge(request)
 
     def _judge(self, request: Request) -> Decision:
         try:
             document = read_document(self.document)
         except BadDocumentError as error:
-            return Decision("deny", _refuse_all(error), str(error), code="document")
+            said = str(error)
+            return Decision("deny", Policy("deny", "off", problem=said), said, code="document")
         policy = self._policy(document, request.security, request.ask)
         rules = self.rules(document, policy)
         if (known := self._know(request, policy, rules)) is not None:
@@ -77,28 +78,22 @@ class Judge:
         analysis = analyze(
             request.command, cwd=request.cwd, env=request.env, assigned=request.assigned
         )
-        home = request.env.get("HOME", "")
         stored = (each.grants or NO_GRANTS for each in rules.entries if each.extent == "access")
-        granted = reduce(or_, stored, request.granted)
-        where = Where(
-            request.wanted,
-            request.leaves,
-            self.confines,
-            request.access,
-            granted,
-            "detach" in request.modes,
-        )
-        decision = decide(analysis, policy, rules, home=home, where=where)
+        request = request._replace(granted=reduce(or_, stored, request.granted))
+        decision = decide(analysis, policy, rules, request)
         if decision.verdict == "ask" and decision.code == "access":
             return replace(decision, offers=offer_access(decision))
         if decision.verdict != "ask" or decision.code in _NO_ENTRY_HELPS:
             return decision
-        return replace(decision, offers=make_offers(decision, rules, home=home))
+        return replace(
+            decision, offers=make_offers(decision, rules, home=request.env.get("HOME", ""))
+        )
 
     def _know(self, request: Request, policy: Policy, rules: Rules) -> Decision | None:
         """The decision, when it takes no look at the command."""
         if (policy.security, policy.ask) == ("full", "off") and request.wanted != "sandbox":
-            return None if self._is_suspect(request) else allow_all(request.command, policy)
+            suspect = rules.strict_inline_eval or may_be_hardline(request.command, self.own_names)
+            return None if suspect else allow_all(request.command, policy)
         if request.wanted == "host" or policy.ask == "always" or rules.strict_inline_eval:
             return None
         if request.access != NO_GRANTS or "detach" in request.modes:
@@ -121,17 +116,11 @@ class Judge:
             )
         return policy
 
-    def _is_suspect(self, request: Request) -> bool:
-        if self.settings.strict_inline_eval:
-            return True
-        return may_be_hardline(request.command, self.own_names)
-
     def rules(self, document: Document, policy: Policy) -> Rules:
         """What is allowed without a question, for one command."""
         listed = () if self.only_more else document.entries_for(self.agent)
         settings = self.settings
         return Rules(
-            # Mostly one of them is empty, and the sum is the other: a tuple that is known already.
             entries=self.more + listed,
             safe_bins=tuple(settings.safe_bins),
             profiles=settings.safe_bin_profiles,
@@ -139,24 +128,10 @@ class Judge:
             strict_inline_eval=settings.strict_inline_eval,
             skills=self.skills if policy.auto_allow_skills else {},
             redirects=settings.redirects,
-            look=not self.confines,
+            confines=self.confines,
             may_read=self.may_read,
-            may_write=_Once(self.may_write).__getitem__,
-            is_own=_Once(self.is_own).__getitem__,
-            holds_own=_Once(self.holds_own).__getitem__,
+            # The same few paths are asked about again and again.
+            may_write=cache(self.may_write),
+            is_own=cache(self.is_own),
+            holds_own=cache(self.holds_own),
         )
-
-
-class _Once(dict[str, bool]):
-    """Answers about paths: the same few are asked about again and again."""
-
-    def __init__(self, ask: Callable[[str], bool]) -> None:
-        self._ask = ask
-
-    def __missing__(self, path: str) -> bool:
-        found = self[path] = self._ask(path)
-        return found
-
-
-def _refuse_all(error: BadDocumentError) -> Policy:
-    return Policy("deny", "off", problem=str(error))

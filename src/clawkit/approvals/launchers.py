@@ -135,23 +135,30 @@ def carrier_kind(name: str) -> str:
     return _launcher_kind(name) if len(name) <= _LONGEST else ""
 
 
+_ALWAYS_OPAQUE = {
+    "blocked": Opaque("it starts another program under changed conditions", "blocked-wrapper"),
+    "remote": Opaque("it runs commands on another machine", "remote"),
+    "carrier": Opaque("it starts whatever its arguments or its input say", "carrier"),
+    "other-shell": Opaque("the language of this shell is not understood", "shell"),
+}
+
+
 def carried(kind: str, argv: Sequence[Arg]) -> Opaque | None:
     """What a carrier of a kind could start with these arguments; None when nothing else."""
-    match kind:
-        case "blocked":
-            return Opaque("it starts another program under changed conditions", "blocked-wrapper")
-        case "remote":
-            return Opaque("it runs commands on another machine", "remote")
-        case "carrier":
-            return Opaque("it starts whatever its arguments or its input say", "carrier")
-        case "find":
-            starts = any(may_be(arg, FIND_ACTIONS) for arg in argv[1:])
-        case "fd":
-            starts = any(_executes(arg) for arg in argv[1:])
-        case _ if kind in _PACKAGES:
-            starts = _runs_package(kind, argv)
-        case _:
-            starts = any(_begins(arg, _STARTERS[kind]) for arg in argv[1:])
+    if kind in _ALWAYS_OPAQUE:
+        return _ALWAYS_OPAQUE[kind]
+    if kind in _PACKAGES:
+        starts = _runs_package(kind, argv)
+    elif kind == "find":
+        starts = any(may_be(arg, FIND_ACTIONS) for arg in argv[1:])
+    elif kind == "fd":
+        starts = any(map(_executes, argv[1:]))
+    else:
+        # Some take short forms of their sub-commands.
+        starts = any(
+            arg.glob or (arg.text and any(word.startswith(arg.text) for word in _STARTERS[kind]))
+            for arg in argv[1:]
+        )
     if not starts:
         return None
     return Opaque(f"with these arguments {kind} starts, or could start, other programs", "carrier")
@@ -164,10 +171,6 @@ def _executes(arg: Arg) -> bool:
     if arg.text.startswith("--"):
         return arg.text.startswith("--exe")
     return arg.text.startswith("-") and ("x" in arg.text or "X" in arg.text)
-
-
-def _begins(arg: Arg, words: Sequence[str]) -> bool:
-    return arg.glob or any(arg.text and word.startswith(arg.text) for word in words)
 
 
 def _runs_package(tool: str, argv: Sequence[Arg]) -> bool:
@@ -270,7 +273,7 @@ def _place(argv: tuple[Arg, ...], files: list[Arg]) -> tuple[Arg, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    """It does nothing but start the command that begins there."""
+    """It does nothing but start the command that begins at an index."""
 
     index: int
 
@@ -338,7 +341,13 @@ def look_through(names: frozenset[str], argv: Sequence[Arg]) -> Inner | ShellTex
     if len(wrappers) > 1:
         return Opaque("its name leads to a program of another kind", "blocked-wrapper")
     kind = wrappers.pop()
-    found = _look(kind, argv)
+    found: Inner | ShellText | Opaque | None
+    if kind == "shell":
+        found = _shell(argv)
+    elif kind in _OPTIONS:
+        found = _wrapper(kind, argv)
+    else:
+        found = carried(kind, argv)
     if isinstance(found, Inner | ShellText):
         return _doubt(kind, argv, found, sure=len(kinds) == 1, plain=not shared) or found
     return found
@@ -353,17 +362,6 @@ def _kind(name: str) -> str:
     if shell in POSIX_SHELLS:
         return "shell"
     return "other-shell" if shell in OTHER_SHELLS else carrier_kind(name)
-
-
-def _look(kind: str, argv: Sequence[Arg]) -> Inner | ShellText | Opaque | None:
-    match kind:
-        case "shell":
-            return _shell(argv)
-        case "other-shell":
-            return Opaque("the language of this shell is not understood", "shell")
-        case _ if kind in _OPTIONS:
-            return _wrapper(kind, argv)
-    return carried(kind, argv)
 
 
 def _doubt(

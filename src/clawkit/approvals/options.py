@@ -1,6 +1,8 @@
-"""Arguments of programs: one table-driven option parser, and what an argument could turn out to be.
+"""Arguments of programs: one table-driven option parser, tables of flags and sub-commands to look
+for, and what an argument could turn out to be.
 
-Options are read as getopt reads them; what is not in a table is an error.
+The parser reads options as getopt does; what is not in its table is an error. What the other
+tables do not list passes.
 """
 
 from __future__ import annotations
@@ -72,7 +74,8 @@ OPERAND = "operand"
 FLAG = "flag"
 ATTACHED = "attached"
 """The value is the rest of the word, even if that is empty."""
-_WITHOUT_VALUE = frozenset({FLAG, "about", "version", "runs", "denied"})
+DENIED = "denied"
+_WITHOUT_VALUE = frozenset({FLAG, "about", "version", "runs", DENIED})
 _BLANK = re.compile(r"\s")
 
 Table = Mapping[str, str]
@@ -101,14 +104,18 @@ class Option(NamedTuple):
 
 
 def make_table(**names: str) -> Table:
-    """A table from the names of each sort. A long option that takes a value is known in both
-    forms, one of the sort `attached` only as it is written (`--in-place=`)."""
+    """A table from the names of each sort; letters of short options may be joined, without a dash:
+    `cds --count`. A long option that takes a value is known in both forms, one of the sort
+    `attached` only as it is written (`--in-place=`), and one of the sort `maybe` is a flag that
+    may have a value behind `=`."""
     table: dict[str, str] = {}
     for sort, words in names.items():
+        has_value = sort == DENIED or (sort not in _WITHOUT_VALUE and sort != ATTACHED)
         for word in words.split():
-            table[word] = sort
-            if sort not in _WITHOUT_VALUE and sort != ATTACHED and word.startswith("--"):
-                table[f"{word}="] = sort
+            for name in (word,) if word.startswith("-") else (f"-{letter}" for letter in word):
+                table[name] = FLAG if sort == "maybe" else sort
+                if has_value and name.startswith("--"):
+                    table[f"{name}="] = "value" if sort == "maybe" else sort
     return table
 
 
@@ -119,11 +126,13 @@ def read_options(
     groups: bool = True,
     permutes: bool = False,
     numbers: bool = False,
+    short_forms: bool = False,
 ) -> Iterator[Option]:
     """The options and operands of a call, in order.
 
     `groups` is for programs that take `-ab` for `-a -b`, `permutes` for those that take options
-    behind operands too, `numbers` for those that take `-5` for a number. Raises `OptionError` for
+    behind operands too, `numbers` for those that take `-5` for a number, `short_forms` for those
+    that take `--li` for `--lines` where the table has all their options. Raises `OptionError` for
     an unknown option, a missing value, and a pattern where an option or a value could be.
     """
     index, only_operands = 1, False
@@ -133,22 +142,32 @@ def read_options(
             yield Option(OPERAND, arg.text, index)
             only_operands |= not permutes
         elif arg.glob:
-            raise OptionError(arg.text, "stands for files")
+            raise OptionError(arg.text, "is a pattern for files")
         elif arg.text == "--":
             only_operands = True
         elif numbers and arg.text[1:].isascii() and arg.text[1:].isdigit():
             yield Option(FLAG, "", index, arg.text)
         else:
-            for name, sort, value in _read_word(arg.text, table, groups=groups):
+            word = _spell_out(arg.text, table) if short_forms else arg.text
+            for name, sort, value in _read_word(word, table, groups=groups):
                 if value is None:
                     index += 1
                     if index == len(argv):
                         raise OptionError(name, "has no value")
                     if argv[index].glob:
-                        raise OptionError(argv[index].text, "stands for files")
+                        raise OptionError(argv[index].text, "is a pattern for files")
                     value = argv[index].text
                 yield Option(sort, value, index, name)
         index += 1
+
+
+def _spell_out(text: str, table: Table) -> str:
+    """A word with its long option in full, if only one begins like it."""
+    name, equals, value = text.partition("=")
+    if name in table or not text.startswith("--"):
+        return text
+    meant = {each.rstrip("=") for each in table if each.startswith(name)}
+    return f"{meant.pop()}{equals}{value}" if len(meant) == 1 else text
 
 
 def _read_word(text: str, table: Table, *, groups: bool) -> Iterator[tuple[str, str, str | None]]:
@@ -172,3 +191,95 @@ def _read_word(text: str, table: Table, *, groups: bool) -> Iterator[tuple[str, 
             yield name, sort, rest if rest or sort == ATTACHED else None
             return
         yield name, sort, ""
+
+
+ALWAYS = "*"
+
+
+class Row(NamedTuple):
+    """What a table says of a program, or of one of its sub-commands."""
+
+    long: tuple[str, ...] = ()
+    """`--output`, and every short form of it."""
+    dashed: tuple[str, ...] = ()
+    """`-exec`, and what begins like it."""
+    letters: frozenset[str] = frozenset()
+    """Letters of `-x`, alone or among others."""
+    words: frozenset[str] = frozenset()
+    """Sub-commands; `*` for every call."""
+
+
+CommandTable = Mapping[str, Row]
+"""Rows by program and sub-commands: `git`, `git bisect`."""
+
+
+class Hit(NamedTuple):
+    """What of a call is in a table."""
+
+    what: str
+    """The flag or the sub-command; `*` when it is the program itself."""
+    rest: tuple[Arg, ...]
+    """The arguments behind a sub-command, all of them for a flag."""
+
+
+def read_table(rows: Mapping[str, str]) -> CommandTable:
+    """Rows as people write them: `{"tar,gtar": "-I --to-command", "git bisect": "run"}`."""
+    found: dict[str, Row] = {}
+    for key, text in rows.items():
+        programs, _, subcommand = key.partition(" ")
+        for name in programs.split(","):
+            found[f"{name} {subcommand}".rstrip()] = _read_row(text)
+    return found
+
+
+def _read_row(text: str) -> Row:
+    given = text.split()
+    short = [each[1:] for each in given if each.startswith("-") and not each.startswith("--")]
+    return Row(
+        tuple(each for each in given if each.startswith("--")),
+        tuple(f"-{each}" for each in short if len(each) > 1),
+        frozenset(each for each in short if len(each) == 1),
+        frozenset(each for each in given if not each.startswith("-")),
+    )
+
+
+def search_table(table: CommandTable, key: str, arguments: tuple[Arg, ...]) -> Hit | None:
+    """What a table has of arguments under a key, and under those of its sub-commands."""
+    row = table.get(key)
+    if row is None:
+        return None
+    if ALWAYS in row.words:
+        return Hit(ALWAYS, arguments)
+    for arg in arguments:
+        if _has_flag(row, arg):
+            return Hit(arg.text, arguments)
+    for at in _find_words(arguments):
+        word, rest = arguments[at].text, arguments[at + 1 :]
+        if word in row.words:
+            return Hit(word, rest)
+        if hit := search_table(table, f"{key} {word}", rest):
+            return hit
+    return None
+
+
+def _has_flag(row: Row, arg: Arg) -> bool:
+    """Whether an argument is a flag of a row, is short for one, or could become one."""
+    text = arg.text
+    if arg.glob:
+        return may_be_option(arg) and bool(row.long or row.dashed or row.letters)
+    if text.startswith("--"):
+        name = text.partition("=")[0]
+        return len(name) > 2 and any(flag.startswith(name) for flag in row.long)
+    if not text.startswith("-"):
+        return False
+    return text.startswith(row.dashed) or not row.letters.isdisjoint(text[1:])
+
+
+def _find_words(arguments: Sequence[Arg]) -> Iterator[int]:
+    before = ""
+    for at, arg in enumerate(arguments):
+        if not arg.text.startswith("-"):
+            yield at
+            if not before.startswith("-") or "=" in before:
+                return
+        before = arg.text

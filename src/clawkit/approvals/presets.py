@@ -8,21 +8,27 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 from clawkit.approvals.arguments import (
-    Table,
     find_code,
     find_destination,
     find_steering,
     read_git,
-    read_table,
-    search_table,
     show,
 )
-from clawkit.approvals.options import base_name, words_of
+from clawkit.approvals.options import (
+    OPERAND,
+    CommandTable,
+    OptionError,
+    base_name,
+    make_table,
+    read_options,
+    read_table,
+    search_table,
+)
 from clawkit.approvals.safe_bins import BELOW, PROFILES, Profile, make_profile, read_call
 from clawkit.approvals.types import Arg, Children, Match, Program, Rules
 from clawkit.process.protocols import NO_GRANTS, Grants
@@ -31,8 +37,8 @@ MAX_FILES = 5_000
 """Most files of a tree that are looked at before one of them is shown."""
 _SUMS = make_profile("btz --binary --text --tag --zero", denied="c --check")
 _GREP = PROFILES["grep"]
-_GREP_TREES = frozenset(("-r", "--recursive"))
-_GREP_NAMES = frozenset(("--exclude", "--exclude-dir", "--include"))
+_GREP_TREES = make_table(flag="r --recursive", value="--exclude --exclude-dir --include")
+_RECURSIVE = frozenset(("-r", "--recursive"))
 
 LOOKS: Mapping[str, Profile | None] = MappingProxyType(
     {
@@ -40,37 +46,35 @@ LOOKS: Mapping[str, Profile | None] = MappingProxyType(
             """1ABCFGHLNQRSUXabcdfghiklmnopqrstuvx --all --almost-all --directory
             --group-directories-first --human-readable --inode --recursive --reverse --size
             --full-time --no-group --numeric-uid-gid --si""",
-            "ITw --format --hide --ignore --sort --time --time-style --width",
-            "--color --classify",
+            value="ITw --format --hide --ignore --sort --time --time-style --width",
+            maybe="--color --classify",
         ),
         "cat": make_profile(
             """AETbenstuv --number --number-nonblank --show-all --show-ends --show-tabs
             --squeeze-blank"""
         ),
-        "stat": make_profile("Lft --dereference --file-system --terse", "c --format --printf"),
-        "file": make_profile("0Nbhikn --brief --mime --mime-type --mime-encoding", "F"),
-        "tree": make_profile("CDFJQSadfhiprstuvx --dirsfirst --du --prune --noreport", "ILP"),
+        "stat": make_profile(
+            "Lft --dereference --file-system --terse", value="c --format --printf"
+        ),
+        "file": make_profile("0Nbhikn --brief --mime --mime-type --mime-encoding", value="F"),
+        "tree": make_profile("CDFJQSadfhiprstuvx --dirsfirst --du --prune --noreport", value="ILP"),
         "du": make_profile(
             "0DSabchklmsx --all --apparent-size --human-readable --summarize --total",
-            "Bdt --block-size --exclude --max-depth --threshold",
+            value="Bdt --block-size --exclude --max-depth --threshold",
         ),
         "diff": make_profile(
             """BENTZabcdeinpqrstuwy --brief --ignore-all-space --ignore-blank-lines --ignore-case
             --ignore-space-change --new-file --recursive --side-by-side --text""",
-            "CUW --width",
-            "--color --context --unified",
+            value="CUW --width",
+            maybe="--color --context --unified",
         ),
-        "grep": _GREP._replace(
-            flags=_GREP.flags | _GREP_TREES,
-            values=_GREP.values | _GREP_NAMES,
-            denied=_GREP.denied - _GREP_TREES - _GREP_NAMES,
-        ),
+        "grep": _GREP._replace(options={**_GREP.options, **_GREP_TREES}),
         "rg": make_profile(
             """FHINSUVcilnoqsuvwx --count --files-with-matches --fixed-strings --heading
             --hidden --ignore-case --json --line-number --multiline --no-heading --no-ignore
             --only-matching --smart-case --stats --word-regexp""",
-            """ABCMTdegjmrt --after-context --before-context --color --context --glob --max-count
-            --max-depth --regexp --sort --type --type-not""",
+            value="""ABCMTdegjmrt --after-context --before-context --color --context --glob
+            --max-count --max-depth --regexp --sort --type --type-not""",
         ),
         **{name: PROFILES[name] for name in ("head", "tail", "wc", "sort")},
         **dict.fromkeys(("md5sum", "sha256sum"), _SUMS),
@@ -81,14 +85,14 @@ LOOKS: Mapping[str, Profile | None] = MappingProxyType(
 _NAMES_ONLY = frozenset(("ls", "find", "du", "tree", "stat"))
 _HERE = frozenset(("ls", "find", "du", "tree", "rg"))
 """Without a file, they show the directory that they are in."""
-_FIND_FLAGS = words_of(
-    """-print -print0 -ls -empty -depth -xdev -mount -not ! ( ) -o -or -a -and -prune -true -false
-    -daystart -readable -writable -executable -quit"""
+_FIND = make_table(
+    flag="""-print -print0 -ls -empty -depth -xdev -mount -not -o -or -a -and -prune -true -false
+    -daystart -readable -writable -executable -quit""",
+    value="""-name -iname -path -ipath -wholename -regex -iregex -regextype -type -maxdepth
+    -mindepth -mtime -mmin -atime -amin -ctime -cmin -size -perm -user -group -links
+    -inum -printf""",
 )
-_FIND_VALUES = words_of(
-    """-name -iname -path -ipath -wholename -regex -iregex -regextype -type -maxdepth -mindepth
-    -mtime -mmin -atime -amin -ctime -cmin -size -perm -user -group -links -inum -printf"""
-)
+_FIND_SIGNS = ("(", ")", "!")
 
 
 def check_look(program: Program, rules: Rules) -> Match | str:
@@ -100,7 +104,7 @@ def check_look(program: Program, rules: Rules) -> Match | str:
     if profile is not None:
         found = _find_files(name, profile, program)
     elif name == "find":
-        found = _read_find(program.argv[1:])
+        found = _read_find(program.argv)
     else:
         found = []
     if isinstance(found, str):
@@ -118,16 +122,14 @@ def _may_show(path: str, rules: Rules, *, names_only: bool) -> bool:
         return False
     if names_only or not os.path.isdir(path):
         return True
-    for number, file in enumerate(_walk(path)):
-        if number >= MAX_FILES or not rules.may_read(file):
-            return False
-    return True
-
-
-def _walk(folder: str) -> Iterator[str]:
-    for place, folders, files in os.walk(folder):
+    seen = 0
+    for place, folders, files in os.walk(path):
         links = (name for name in folders if os.path.islink(os.path.join(place, name)))
-        yield from (os.path.join(place, name) for name in (*files, *links))
+        for name in (*files, *links):
+            seen += 1
+            if seen > MAX_FILES or not rules.may_read(os.path.join(place, name)):
+                return False
+    return True
 
 
 def _find_files(name: str, profile: Profile, program: Program) -> list[str] | str:
@@ -138,23 +140,29 @@ def _find_files(name: str, profile: Profile, program: Program) -> list[str] | st
     words = call.words
     if name in ("grep", "rg") and not call.has_pattern(name):
         words = words[1:]
-    here = name in _HERE or not call.seen.isdisjoint(_GREP_TREES)
+    here = name in _HERE or not call.seen.isdisjoint(_RECURSIVE)
     return list(words) or (["."] if here else [])
 
 
-def _read_find(arguments: Sequence[Arg]) -> list[str] | str:
-    texts = [arg.text for arg in arguments]
-    if odd := next((arg.text for arg in arguments if arg.glob), ""):
-        return f"{show(odd)} stands for files"
-    start = next((at for at, text in enumerate(texts) if text.startswith(("-", "(", "!"))), None)
-    at = len(texts) if start is None else start
-    while at < len(texts):
-        if texts[at] in _FIND_VALUES:
-            at += 1
-        elif texts[at] not in _FIND_FLAGS:
-            return f"not with {show(texts[at])}"
-        at += 1
-    return texts[:start] or ["."]
+def _read_find(argv: Sequence[Arg]) -> list[str] | str:
+    """The places that find starts at, or why the call does more than to look."""
+    # Not all of find takes these as getopt does: an expression may still follow.
+    if odd := next((arg.text for arg in argv if arg.text in ("-", "--")), ""):
+        return f"not with {odd}"
+    places: list[str] = []
+    in_expression = False
+    try:
+        for option in read_options(argv, _FIND, groups=False, permutes=True):
+            is_place = option.sort == OPERAND and option.value not in _FIND_SIGNS
+            in_expression = in_expression or not is_place
+            if not is_place:
+                continue
+            if in_expression or argv[option.at].glob:
+                return f"not with {show(option.value)}"
+            places.append(option.value)
+    except OptionError as error:
+        return f"not with {show(error.name)}"
+    return places or ["."]
 
 
 _VERSION = re.compile(r"-?\d[\d.]*\Z")
@@ -173,7 +181,7 @@ class Preset(NamedTuple):
     """What a call may begin with, one or more words, in any form that is not refused."""
     only: Mapping[str, frozenset[str]] = MappingProxyType({})
     """The same for calls that take no other arguments than these."""
-    refused: Table = MappingProxyType({})
+    refused: CommandTable = MappingProxyType({})
     """Flags, by the first word of the command."""
     grants: Grants = NO_GRANTS
     """What the program gets beyond the sandbox; `~` is the home directory."""
@@ -327,7 +335,7 @@ def check_preset(name: str, program: Program, script: str, rules: Rules) -> Matc
     `script` is the file that an interpreter is given."""
     preset = PRESETS.get(name)
     if preset is None:
-        return f"there is no preset {show(name)!r}; there are {', '.join(PRESETS)}"
+        return f"unknown preset {show(name)!r}; use one of {', '.join(PRESETS)}"
     bare = {_VERSION.sub("", base_name(path)) for path in (program.resolved, program.real)}
     if not bare <= preset.programs:
         return ""
@@ -337,7 +345,7 @@ def check_preset(name: str, program: Program, script: str, rules: Rules) -> Matc
         return check_look(program, rules)
     if name == "look":
         preset = _GIT_LOOK
-        if rules.look:
+        if not rules.confines:
             return "the settings of a repository can start programs, which are not confined here"
     if why := _check_call(name, preset, program, script, rules):
         return why

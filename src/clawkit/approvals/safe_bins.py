@@ -16,34 +16,35 @@ from typing import NamedTuple
 
 from clawkit.approvals.arguments import find_steering, show
 from clawkit.approvals.interpreters import is_interpreter, is_shell
-from clawkit.approvals.options import FLAG, OPERAND, OptionError, Table, base_name, read_options
+from clawkit.approvals.options import (
+    DENIED,
+    FLAG,
+    OPERAND,
+    OptionError,
+    Table,
+    base_name,
+    make_table,
+    read_options,
+    words_of,
+)
 from clawkit.approvals.types import Match, Program, Rules
 from clawkit.config.sections.tools import SafeBinProfile
 
-NEVER = frozenset(
+NEVER = words_of(
     """
-    awk gawk mawk nawk original-awk goawk bwk sed gsed ssed ed ex vi vim nvim emacs nano less more
-    ash bash bun busybox cmd cscript csh dash deno elvish expect fish gdb groovy guile irb java
-    jshell julia ksh lua luajit m4 mksh make gmake node nodejs nu ocaml osascript osh perl php pry
-    powershell psh pwsh pypy python R Rscript raku rlwrap ruby scala sh sqlite sqlite3 tclsh tcsh
-    toybox ts-node tsx wish wscript xonsh yash zsh env find xargs parallel sudo doas su ssh git
-    """.split()  # noqa: SIM905  # a list of words is easier to read and to add to
+    bwk busybox cmd cscript ed emacs env ex find git gmake java less make more nano nvim parallel
+    psh rlwrap sqlite sqlite3 ssh su sudo doas toybox vi vim wscript xargs
+    """
 )
-"""Run code that they are given, or programs: no list of flags makes them harmless."""
-
-_COMMON = "--help --version"
+"""Run code that they are given, or programs, as interpreters and shells do: no list of flags makes
+them harmless."""
 
 
 class Profile(NamedTuple):
     """What a program may be given."""
 
-    flags: frozenset[str] = frozenset()
-    """Without a value."""
-    values: frozenset[str] = frozenset()
-    """With a value, attached or in the next argument."""
-    maybe: frozenset[str] = frozenset()
-    """With a value behind `=`, or none."""
-    denied: frozenset[str] = frozenset()
+    options: Table
+    """All that it has, those that open files or start programs as `denied`."""
     least: int = 0
     most: int | None = 0
     """Arguments that are no flags, `-` for the standard input aside."""
@@ -53,46 +54,20 @@ class Profile(NamedTuple):
     """Whether all flags of the program are known, so that it is certain what a short form means,
     and that no other argument is ever a file."""
 
-    @property
-    def known(self) -> frozenset[str]:
-        return self.flags | self.values | self.maybe | self.denied
-
 
 def make_profile(
-    flags: str,
-    values: str = "",
-    maybe: str = "",
-    denied: str = "",
-    *,
-    least: int = 0,
-    most: int = 0,
-    numbers: bool = False,
+    flag: str, *, least: int = 0, most: int = 0, numbers: bool = False, **options: str
 ) -> Profile:
-    """A profile of a known program: flags, those with a value, with one that may be missing, and
-    denied ones. Letters of short flags come first, before the long ones: `cds --count`."""
-    return Profile(
-        _words(f"{flags} {_COMMON}"),
-        _words(values),
-        _words(maybe),
-        _words(denied),
-        least=least,
-        most=most,
-        numbers=numbers,
-    )
-
-
-def _words(text: str) -> frozenset[str]:
-    found: set[str] = set()
-    for word in text.split():
-        found |= {word} if word.startswith("--") else {f"-{letter}" for letter in word}
-    return frozenset(found)
+    """A profile of a known program: its flags, and options of other sorts."""
+    table = make_table(flag=f"{flag} --help --version", **options)
+    return Profile(table, least, most, numbers)
 
 
 PROFILES: Mapping[str, Profile] = MappingProxyType(
     {
         "cut": make_profile(
             "nsz --complement --only-delimited --zero-terminated",
-            "bcdf --bytes --characters --delimiter --fields --output-delimiter",
+            value="bcdf --bytes --characters --delimiter --fields --output-delimiter",
         ),
         "grep": make_profile(
             """EFGHILTUZabchilnoqsvwxyzV --basic-regexp --binary --byte-offset --count
@@ -101,24 +76,25 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             --line-number --line-regexp --no-filename --no-group-separator --no-ignore-case
             --no-messages --null --null-data --only-matching --quiet --silent --text
             --with-filename --word-regexp""",
-            """ABCem --after-context --before-context --binary-files --context --group-separator
-            --label --max-count --regexp""",
-            "--color --colour",
-            """DPRXdfru --dereference-recursive --devices --directories --exclude --exclude-dir
-            --exclude-from --file --include --perl-regexp --recursive --unix-byte-offsets""",
+            value="""ABCem --after-context --before-context --binary-files --context
+            --group-separator --label --max-count --regexp""",
+            maybe="--color --colour",
+            denied="""DPRXdfru --dereference-recursive --devices --directories --exclude
+            --exclude-dir --exclude-from --file --include --perl-regexp --recursive
+            --unix-byte-offsets""",
             least=1,
             most=1,
             numbers=True,
         ),
         "head": make_profile(
             "qvz --quiet --silent --verbose --zero-terminated",
-            "cn --bytes --lines",
+            value="cn --bytes --lines",
             numbers=True,
         ),
         "jq": make_profile(
             """CMRSacejrs --ascii-output --color-output --compact-output --exit-status
             --join-output --monochrome-output --raw-input --raw-output --slurp --sort-keys --tab""",
-            "--indent",
+            value="--indent",
             denied="""Lfnu --arg --argfile --argjson --args --from-file --jsonargs --null-input
             --rawfile --run-tests --seq --slurpfile --stream --unbuffered""",
             least=1,
@@ -129,14 +105,14 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             --human-numeric-sort --ignore-case --ignore-leading-blanks --ignore-nonprinting
             --merge --month-sort --numeric-sort --random-sort --reverse --stable --unique
             --version-sort --zero-terminated""",
-            "Skt --batch-size --buffer-size --field-separator --key --parallel --sort",
-            "--check",
-            """Toy --compress-program --files0-from --output --random-source
+            value="Skt --batch-size --buffer-size --field-separator --key --parallel --sort",
+            maybe="--check",
+            denied="""Toy --compress-program --files0-from --output --random-source
             --temporary-directory""",
         ),
         "tail": make_profile(
             "qvz --quiet --silent --verbose --zero-terminated",
-            "cn --bytes --lines",
+            value="cn --bytes --lines",
             denied="Ffsb --debug --follow --max-unchanged-stats --pid --retry --sleep-interval",
             numbers=True,
         ),
@@ -145,12 +121,12 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
         ),
         "uniq": make_profile(
             "Dcduiz --count --ignore-case --repeated --unique --zero-terminated",
-            "fsw --check-chars --skip-chars --skip-fields",
-            "--all-repeated --group",
+            value="fsw --check-chars --skip-chars --skip-fields",
+            maybe="--all-repeated --group",
         ),
         "wc": make_profile(
             "Lclmw --bytes --chars --debug --lines --max-line-length --words",
-            "--total",
+            value="--total",
             denied="--files0-from",
         ),
     }
@@ -162,16 +138,12 @@ def find_profile(name: str, own: Mapping[str, SafeBinProfile]) -> Profile | None
     given = own.get(name)
     if given is None:
         return PROFILES.get(name)
-    least = given.min_positional or 0
-    most = given.max_positional
-    return Profile(
-        flags=frozenset(given.allowed_flags),
-        values=frozenset(given.allowed_value_flags),
-        denied=frozenset(given.denied_flags),
-        least=least,
-        most=None if most is None else max(least, most),
-        complete=False,
-    )
+    least, most = given.min_positional or 0, given.max_positional
+    options = dict.fromkeys(given.allowed_flags, FLAG)
+    for sort, names in (("value", given.allowed_value_flags), (DENIED, given.denied_flags)):
+        options |= dict.fromkeys((*names, *(f"{each}=" for each in names)), sort)
+    most = None if most is None else max(least, most)
+    return Profile(options, least, most, complete=False)
 
 
 _FILTER = re.compile(
@@ -184,14 +156,14 @@ _FILTER = re.compile(
     |(?:\.(?!\.)|==|!=|<=|>=|//|[][(){}:;,|?<>+-])""",
     re.VERBOSE,
 )
-_WORDS = frozenset(
+_WORDS = words_of(
     """
     add all and any arrays ascii_downcase ascii_upcase booleans ceil contains elif else empty end
     endswith false first flatten floor from_entries fromjson group_by has if index inside iterables
     join keys keys_unsorted last length ltrimstr map map_values max max_by min min_by not null nulls
     numbers objects or reverse round rtrimstr scalars select sort sort_by split startswith strings
     then to_entries tojson tonumber tostring true type unique unique_by values with_entries
-    """.split()  # noqa: SIM905
+    """
 )
 _MAX_FILTER = 4_096
 _MAX_GROWTH = 8
@@ -362,22 +334,28 @@ def read_call(
     # jq knows neither this nor short forms, and of others not all flags may be known.
     if name == "jq" and any(arg.text == "--" for arg in program.argv):
         return "not with --"
-    table, spelled = _make_table(profile, profile.complete and not looks and name != "jq")
+    short_forms = profile.complete and not looks and name != "jq"
     seen: set[str] = set()
     words: list[str] = []
     try:
-        for option in read_options(program.argv, table, permutes=True, numbers=profile.numbers):
-            if option.sort == "denied":
+        for option in read_options(
+            program.argv,
+            profile.options,
+            permutes=True,
+            numbers=profile.numbers,
+            short_forms=short_forms,
+        ):
+            if option.sort == DENIED:
                 return f"not with {show(option.name)}"
             if option.sort == OPERAND:
                 if program.argv[option.at].glob and not (looks and option.value.endswith(BELOW)):
-                    return f"{show(option.value)} stands for files"
+                    return f"{show(option.value)} is a pattern for files"
                 # For tr it is a set of characters, for the others their input.
                 if option.value == "-" and name != "tr":
                     continue
                 words.append(option.value)
             else:
-                seen.add(spelled.get(option.name, option.name))
+                seen.add(option.name)
                 if option.sort == FLAG:
                     continue
                 is_number = option.value.isascii() and option.value.isdigit()
@@ -389,29 +367,6 @@ def read_call(
         shown = show(error.name)
         return f"{shown} {error.problem}" if error.problem else f"not with {shown}"
     return SafeCall(frozenset(seen), tuple(words))
-
-
-@lru_cache(maxsize=64)
-def _make_table(profile: Profile, short_forms: bool) -> tuple[Table, Mapping[str, str]]:
-    """The options of a profile, and of each short form of a long one what it is short for."""
-    table = {
-        **dict.fromkeys(profile.flags | profile.maybe, FLAG),
-        **dict.fromkeys(profile.values, "value"),
-        **{f"{each}=": "value" for each in profile.values | profile.maybe},
-    }
-    for each in profile.denied:
-        table[each] = table[f"{each}="] = "denied"
-    spelled: dict[str, str] = {}
-    known = profile.known
-    for flag in known if short_forms else ():
-        for end in range(3, len(flag)) if flag.startswith("--") else ():
-            short = flag[:end]
-            if short not in known and sum(each.startswith(short) for each in known) == 1:
-                spelled[short] = flag
-    for short, flag in spelled.items():
-        forms = {short: flag, f"{short}=": f"{flag}="}
-        table |= {form: table[whole] for form, whole in forms.items() if whole in table}
-    return table, spelled
 
 
 def _check_file(text: str, cwd: str | None) -> str:

@@ -18,6 +18,7 @@ from clawkit.approvals.shell_words import (
     Assignment,
     Chain,
     Command,
+    CommandList,
     Doubt,
     For,
     Group,
@@ -26,7 +27,6 @@ from clawkit.approvals.shell_words import (
     Pipeline,
     Redirect,
     RedirectOperator,
-    Script,
     Simple,
     Subshell,
     Text,
@@ -61,18 +61,69 @@ _NO_WORD = frozenset(("", *"\n;&|<>()"))
 _TABS = re.compile(r"^\t++", re.MULTILINE)
 
 
-class Source:
-    """A text and how far it was read."""
+MAX_BYTES = 64 * 1024
+MAX_DEPTH = 50
+MAX_COMMANDS = 500
 
-    __slots__ = ("_ascii", "_chosen", "_lines", "_waiting", "_words", "at", "text")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+")
+_ASSIGNS = re.compile(r"([A-Za-z_][A-Za-z0-9_]*+)(=|\+=|\[)")
+_ALONE = re.compile(r"[!{}](?=[ \t\n;&|<>()]|\Z)")
+_SEPARATORS = frozenset(("", *"\n;&|)"))
+_END = frozenset(("",))
+_PAREN = frozenset((")",))
+_BRACE = frozenset(("}",))
+_THEN = frozenset(("then",))
+_BRANCH = frozenset(("elif", "else", "fi"))
+_FI = frozenset(("fi",))
+_DONE = frozenset(("done",))
+_DOUBTS = {
+    "while": ("a while loop", "loop"),
+    "until": ("an until loop", "loop"),
+    "select": ("a select loop", "loop"),
+    "case": ("a case command", "case"),
+    "function": ("a definition of a function", "function"),
+    "coproc": ("a coprocess", "coproc"),
+    "time": ("time in the middle of a pipeline", "time"),
+}
+# Bash gives these a meaning, or a value of its own, whatever a loop sets them to.
+_SPECIAL_NAME = re.compile(
+    r"_|IFS|PATH|PWD|OLDPWD|HOME|CDPATH|ENV|S?RANDOM|SECONDS|LINENO|DIRSTACK|GROUPS|FUNCNAME|FUNCNEST"
+    r"|PIPESTATUS|E?UID|PPID|OPT(?:IND|ARG|ERR)|REPLY|MAPFILE|COPROC|PS\d|PROMPT_COMMAND|FCEDIT"
+    r"|IGNOREEOF|INPUTRC|TZ|LANG|(?:GLOB|EXEC|F)IGNORE|POSIXLY_CORRECT|TMPDIR|TMOUT|TIMEFORMAT"
+    r"|(?:SHELL|SHLVL|TERM|MAIL|HOST|MACH|OSTYPE|LINES|COLUMNS|BASH|LC_|LD_|EPOCH|COMP|HIST|READLINE)"
+    r"[A-Z0-9_]*"
+)
+
+
+def parse(text: str) -> CommandList:
+    """What a command is made of. Raises `Doubt` for whatever is not understood for certain."""
+    if len(text) > MAX_BYTES or (
+        not text.isascii() and len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES
+    ):
+        raise Doubt("a command of more than 64 KiB", 0, "long")
+    if control := _CONTROL.search(text):
+        raise Doubt("a control character, or half of one", control.start(), "control")
+    if text.startswith(("-", "+")):
+        raise Doubt("a command that begins like an option of bash", 0, "option")
+    return _Parser(text).parse()
+
+
+class _Parser:
+    """A text and how far it was read. Each method for a kind of command leaves it at the token
+    after the command."""
+
+    __slots__ = (
+        *("_ascii", "_chosen", "_commands", "_depth", "_lines", "_waiting", "_words"),
+        *("at", "text"),
+    )
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
         self._ascii = text.isascii()
         self._lines = ""
-        self._words = 0
-        self._chosen = 0
+        self._words = self._chosen = self._commands = self._depth = 0
         self._waiting: list[tuple[Redirect, str, bool]] = []
         """Here-documents whose text comes after this line: delimiter, and whether tabs go."""
 
@@ -152,8 +203,7 @@ class Source:
             return None
         start, digits, operator = self.at, found[1], found[2]
         if operator[-1] == "(":
-            code = "process-substitution"
-            self.fail("process substitution, <(…)", code)
+            self.fail("process substitution, <(…)", "process-substitution")
         if operator == "<>" or (digits and len(digits) > 1):
             self.fail("a redirection with <>, or of a handle above 9", "redirect")
         fd = int(digits) if digits else None
@@ -163,7 +213,10 @@ class Source:
         if operator in ("<<", "<<-"):
             return self._here_document(fd, start, tabs=operator == "<<-")
         if operator in ("<&", ">&"):
-            target = self._handle()
+            handle = _HANDLE.match(self.text, self.at)
+            if handle is None:
+                self.fail("a handle that is neither one digit nor -", "redirect")
+            target = self._literal(handle[0], handle.end())
         else:
             target = self.word(plain, "a redirection")
             if plain.isdigit() and self.char() in ("<", ">"):
@@ -203,12 +256,6 @@ class Source:
         if not self._ascii and (found := _FOREIGN_DIGIT.search(self.text, self.at, end)):
             self.fail(*ENCODING, found.start())
 
-    def _handle(self) -> Word:
-        found = _HANDLE.match(self.text, self.at)
-        if found is None:
-            self.fail("a handle that is neither one digit nor -", "redirect")
-        return self._literal(found[0], found.end())
-
     def _here_document(self, fd: int | None, start: int, *, tabs: bool) -> Redirect:
         found = _DELIMITER.match(self.text, self.at)
         if found is None:
@@ -243,66 +290,7 @@ class Source:
             self.at = min(found + len(delimiter) + 1, len(self.text))
         self._waiting.clear()
 
-
-MAX_BYTES = 64 * 1024
-MAX_DEPTH = 50
-MAX_COMMANDS = 500
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+")
-_ASSIGNS = re.compile(r"([A-Za-z_][A-Za-z0-9_]*+)(=|\+=|\[)")
-_ALONE = re.compile(r"[!{}](?=[ \t\n;&|<>()]|\Z)")
-_SEPARATORS = frozenset(("", *"\n;&|)"))
-_END = frozenset(("",))
-_PAREN = frozenset((")",))
-_BRACE = frozenset(("}",))
-_THEN = frozenset(("then",))
-_BRANCH = frozenset(("elif", "else", "fi"))
-_FI = frozenset(("fi",))
-_DONE = frozenset(("done",))
-_DOUBTS = {
-    "while": ("a while loop", "loop"),
-    "until": ("an until loop", "loop"),
-    "select": ("a select loop", "loop"),
-    "case": ("a case command", "case"),
-    "function": ("a definition of a function", "function"),
-    "coproc": ("a coprocess", "coproc"),
-    "time": ("time in the middle of a pipeline", "time"),
-}
-# Bash gives these a meaning, or a value of its own, whatever a loop sets them to.
-_SPECIAL_NAME = re.compile(
-    r"_|IFS|PATH|PWD|OLDPWD|HOME|CDPATH|ENV|S?RANDOM|SECONDS|LINENO|DIRSTACK|GROUPS|FUNCNAME|FUNCNEST"
-    r"|PIPESTATUS|E?UID|PPID|OPT(?:IND|ARG|ERR)|REPLY|MAPFILE|COPROC|PS\d|PROMPT_COMMAND|FCEDIT"
-    r"|IGNOREEOF|INPUTRC|TZ|LANG|(?:GLOB|EXEC|F)IGNORE|POSIXLY_CORRECT|TMPDIR|TMOUT|TIMEFORMAT"
-    r"|(?:SHELL|SHLVL|TERM|MAIL|HOST|MACH|OSTYPE|LINES|COLUMNS|BASH|LC_|LD_|EPOCH|COMP|HIST|READLINE)"
-    r"[A-Z0-9_]*"
-)
-
-
-def parse(text: str) -> Script:
-    """What a command is made of. Raises `Doubt` for whatever is not understood for certain."""
-    if len(text) > MAX_BYTES or (
-        not text.isascii() and len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES
-    ):
-        raise Doubt("a command of more than 64 KiB", 0, "long")
-    if control := _CONTROL.search(text):
-        raise Doubt("a control character, or half of one", control.start(), "control")
-    if text.startswith(("-", "+")):
-        raise Doubt("a command that begins like an option of bash", 0, "option")
-    return _Parser(text).parse()
-
-
-class _Parser(Source):
-    """One method for each kind of command. Each leaves the source at the token after it."""
-
-    __slots__ = ("_commands", "_depth")
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._commands = 0
-        self._depth = 0
-
-    def parse(self) -> Script:
+    def parse(self) -> CommandList:
         self.pass_lines()
         if not self.char():
             self.fail("nothing to run", "empty", 0)
@@ -310,7 +298,7 @@ class _Parser(Source):
         self.finish()
         return script
 
-    def _script(self, ends: frozenset[str]) -> tuple[Script, str]:
+    def _script(self, ends: frozenset[str]) -> tuple[CommandList, str]:
         chains: list[Chain] = []
         plain = self.pass_lines()
         while (end := plain or self._sign()) not in ends:
@@ -331,7 +319,7 @@ class _Parser(Source):
         if not chains:
             self.fail("a command is missing")
         self.at += len(end)
-        return Script(tuple(chains)), end
+        return CommandList(tuple(chains)), end
 
     def _sign(self) -> str:
         char = self.char()
@@ -415,7 +403,7 @@ class _Parser(Source):
     def _opens_file(self) -> bool:
         return self.text.startswith("&>", self.at)
 
-    def _nested(self, size: int, ends: frozenset[str]) -> tuple[Script, str]:
+    def _nested(self, size: int, ends: frozenset[str]) -> tuple[CommandList, str]:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             self.fail("commands nested too deeply", "deep")
@@ -435,7 +423,7 @@ class _Parser(Source):
         return tuple(redirects)
 
     def _if(self) -> If:
-        branches: list[tuple[Script, Script]] = []
+        branches: list[tuple[CommandList, CommandList]] = []
         end = "if"
         while end in ("if", "elif"):
             condition, _ = self._nested(2 if end == "if" else 0, _THEN)
@@ -485,7 +473,9 @@ class _Parser(Source):
             elif (not plain or plain.isdigit()) and (redirect := self.redirect()):
                 redirects.append(redirect)
             elif not plain and self.char() == "(":
-                self._fail_at_parenthesis(words)
+                if len(words) == 1:
+                    self.fail("a definition of a function", "function", words[0].start)
+                self.fail("a parenthesis after a word")
             elif words:
                 words += self.words(plain)
             elif assignment := self._assignment(plain):
@@ -523,8 +513,3 @@ class _Parser(Source):
         if value or not parts:
             parts = (Text(value), *parts)
         return Assignment(name, Word(parts, word.start + len(name) + 1, word.end))
-
-    def _fail_at_parenthesis(self, words: list[Word]) -> None:
-        if len(words) == 1:
-            self.fail("a definition of a function", "function", words[0].start)
-        self.fail("a parenthesis after a word")

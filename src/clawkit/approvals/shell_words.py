@@ -110,23 +110,23 @@ class Simple(msgspec.Struct, frozen=True):
 class Subshell(msgspec.Struct, frozen=True):
     """`( … )`"""
 
-    body: Script
+    body: CommandList
     redirects: tuple[Redirect, ...]
 
 
 class Group(msgspec.Struct, frozen=True):
     """`{ …; }`"""
 
-    body: Script
+    body: CommandList
     redirects: tuple[Redirect, ...]
 
 
 class If(msgspec.Struct, frozen=True):
     """`if … then … elif … else … fi`"""
 
-    branches: tuple[tuple[Script, Script], ...]
+    branches: tuple[tuple[CommandList, CommandList], ...]
     """Conditions and what they lead to."""
-    otherwise: Script | None
+    otherwise: CommandList | None
     redirects: tuple[Redirect, ...]
 
 
@@ -135,7 +135,7 @@ class For(msgspec.Struct, frozen=True):
 
     name: str
     words: tuple[Word, ...]
-    body: Script
+    body: CommandList
     redirects: tuple[Redirect, ...]
     start: int
     end: int
@@ -161,7 +161,7 @@ class Chain(msgspec.Struct, frozen=True):
     rest: tuple[tuple[Literal["&&", "||"], Pipeline], ...]
 
 
-class Script(msgspec.Struct, frozen=True):
+class CommandList(msgspec.Struct, frozen=True):
     """Chains, one after the other. Never empty."""
 
     chains: tuple[Chain, ...]

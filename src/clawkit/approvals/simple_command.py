@@ -21,17 +21,11 @@ from clawkit.approvals.launchers import (
     read_carried,
 )
 from clawkit.approvals.options import words_of
-from clawkit.approvals.shell_words import Doubt, Simple, Tilde, quote
+from clawkit.approvals.shell_words import RESERVED, Doubt, Simple, Tilde, quote
 from clawkit.approvals.types import Arg, Input, Program, Segment
 from clawkit.process.env_blocklist import why_refused
 from clawkit.text import one_line
 
-KEYWORDS = words_of(
-    """
-    if then else elif fi case esac for select while until do done in function time { } ! [[ ]]
-    coproc
-    """
-)
 BUILTINS = words_of(
     """
     . : [ alias bg bind break builtin caller cd command compgen complete compopt continue declare
@@ -40,7 +34,7 @@ BUILTINS = words_of(
     source suspend test times trap true type typeset ulimit umask unalias unset wait
     """
 )
-OWN_NAMES = KEYWORDS | BUILTINS
+OWN_NAMES = RESERVED | BUILTINS
 """Names that bash looks up in no directory."""
 CARRIERS = frozenset(("command", "exec"))
 """Builtins that start another command."""
@@ -68,8 +62,8 @@ _TEST_NEVER = frozenset(("-v", "-R", "-a", "-o", "(", ")"))
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 _CONVERSION = re.compile(r"%(?:%|[-+ 0#']{0,5}[0-9]{0,4}(?:\.[0-9]{0,4})?([a-zA-Z]))")
-_OF_TEXT = frozenset("bcqs")
 _OF_NUMBER = frozenset("aAdeEfFgGiouxX")
+_CONVERSIONS = _OF_NUMBER | frozenset("bcqs")
 _NUMBER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|[0-9]{1,18}(?:\.[0-9]{0,18})?)?")
 
 _SET_LETTERS = re.compile(r"[-+][eu]*o?")
@@ -180,30 +174,14 @@ def _printf(texts: list[str], at: int) -> None:
         raise Doubt("options of printf can set variables", at, "builtin")
     if not texts:
         raise Doubt("printf has no format", at, "builtin")
-    conversions = _read_format(texts[0])
-    if conversions is None:
+    letters = [letter for letter in _CONVERSION.findall(texts[0]) if letter]
+    if "%" in _CONVERSION.sub("", texts[0]) or not _CONVERSIONS.issuperset(letters):
         raise Doubt("the format of printf is not understood", at, "builtin")
     # Some shells calculate where a number belongs, and what they calculate can be a command.
     for index, text in enumerate(texts[1:]):
-        kind = conversions[index % len(conversions)] if conversions else "s"
-        if kind in _OF_NUMBER and not _NUMBER.fullmatch(text):
+        letter = letters[index % len(letters)] if letters else "s"
+        if letter in _OF_NUMBER and not _NUMBER.fullmatch(text):
             raise Doubt(f"{one_line(text, 40)!r} is not a number for printf", at, "builtin")
-
-
-def _read_format(text: str) -> list[str] | None:
-    """The letters of its conversions; None if there is one that is not known."""
-    letters = []
-    place = text.find("%")
-    while place >= 0:
-        found = _CONVERSION.match(text, place)
-        if found is None:
-            return None
-        if letter := found[1]:
-            if letter not in _OF_TEXT and letter not in _OF_NUMBER:
-                return None
-            letters.append(letter)
-        place = text.find("%", found.end())
-    return letters
 
 
 def _test(texts: list[str], at: int) -> None:
@@ -306,14 +284,6 @@ class Shared:
             raise Doubt(f"it has more than {MAX_STEPS:,} commands", at, "long")
 
 
-def only_text(argv: Sequence[Arg], index: int) -> int:
-    """The index of a text for another shell. Raises `Doubt` for more than that text, which it
-    could refer to, and for a pattern."""
-    if index != len(argv) - 1 or argv[index].glob:
-        raise Doubt("only one text may be given to another shell", argv[0].at, "shell")
-    return index
-
-
 @dataclass(slots=True)
 class SimpleCommand:
     """A simple command, its words known, and what is found out about it."""
@@ -355,7 +325,10 @@ class SimpleCommand:
             name = self._name(index)
             found = None
             if by_shell and name in OWN_NAMES:
-                if name not in CARRIERS or self._only_asks(index):
+                # `command -v` starts nothing.
+                after = [arg.text for arg in self.argv[index + 1 : index + 2]]
+                asks = name == "command" and after == ["-v"]
+                if name not in CARRIERS or asks:
                     self.builtin = name
                     return index
                 names = frozenset((name,))
@@ -394,7 +367,7 @@ class SimpleCommand:
             case Inner():
                 return inner.index
             case ShellText():
-                self.text = only_text(self.argv, index + inner.index)
+                self.text = index + inner.index
                 return inner.index + 1
         return 0
 
@@ -412,11 +385,6 @@ class SimpleCommand:
         if arg.text.startswith("%"):
             raise Doubt("a name that begins with % is a job of the shell", word.start, "builtin")
         return arg.text
-
-    def _only_asks(self, index: int) -> bool:
-        """Whether it is `command -v`, which starts nothing."""
-        rest = self.argv[index + 1 : index + 2]
-        return self.argv[index].text == "command" and [arg.text for arg in rest] == ["-v"]
 
     def _carry(self, found: Found, carried: Carried, shared: Shared) -> None:
         outer, inner = carried

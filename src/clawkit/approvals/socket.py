@@ -12,7 +12,6 @@ all.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import hashlib
 import hmac
 import logging
@@ -43,7 +42,7 @@ from clawkit.approvals.types import Pending
 from clawkit.core.approval import MAX_WAIT_S, Answer, Question
 from clawkit.core.tasks import bounded
 from clawkit.errors import ConflictError, ToolError, ToolInputError
-from clawkit.store import private_dir
+from clawkit.store import locked, private_dir
 from clawkit.text import one_line
 
 NAME = "exec-approvals.sock"
@@ -215,7 +214,7 @@ async def serve(path: str, token: str, handler: Handler, *, talk_s: float = TALK
 
 def _listen(path: str) -> tuple[socket.socket, tuple[int, int]]:
     private_dir(os.path.dirname(os.path.abspath(path)))
-    with _folder_of(path) as (fd, name), _locked(fd, f"{name}.lock"):
+    with _folder_of(path) as (fd, name), locked(f"{name}.lock", dir_fd=fd):
         if _is_there(fd, name, path) and _is_served(path):
             raise ConflictError(f"{path}: another program already answers there")
         temp = f"{name}.new"
@@ -233,17 +232,6 @@ def _listen(path: str) -> tuple[socket.socket, tuple[int, int]]:
             sock.close()
             raise
         return sock, (info.st_dev, info.st_ino)
-
-
-@contextmanager
-def _locked(folder: int, name: str) -> Iterator[None]:
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(name, flags, 0o600, dir_fd=folder)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
 
 
 def _is_served(path: str) -> bool:
@@ -288,7 +276,11 @@ class Server:
             talk.cancel()
         while self._talks:
             await asyncio.wait(self._talks)
-        with suppress(OSError), _folder_of(self.path) as (fd, name), _locked(fd, f"{name}.lock"):
+        with (
+            suppress(OSError),
+            _folder_of(self.path) as (fd, name),
+            locked(f"{name}.lock", dir_fd=fd),
+        ):
             info = os.stat(name, dir_fd=fd, follow_symlinks=False)
             if (info.st_dev, info.st_ino) == self._identity:
                 os.unlink(name, dir_fd=fd)

@@ -98,15 +98,16 @@ class Analysis(msgspec.Struct, frozen=True):
     doubt: Doubt | None = None
 
 
-class Flags(msgspec.Struct, frozen=True):
+class Flags(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Which flags of a program are allowed; `deny` wins."""
 
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
 
 
-class ArgRule(msgspec.Struct, frozen=True):
-    """Which arguments of a program are allowed."""
+class ArgRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Which arguments of a program are allowed. Every key narrows that, so one that is not known
+    is an error: left out, it would allow more than was meant."""
 
     subcommand: tuple[str, ...] | None = None
     """The first argument that is no flag must be one of these, or begin with the words of one."""
@@ -115,7 +116,7 @@ class ArgRule(msgspec.Struct, frozen=True):
     """Whether whatever names a file must lie in the workspace."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One line of an allowlist."""
 
     pattern: str
@@ -152,8 +153,9 @@ class Rules(msgspec.Struct, frozen=True):
     skills: Mapping[str, str] = MappingProxyType({})
     """Programs of installed skills: by name, the absolute path."""
     redirects: Literal["ask", "workspace"] = "ask"
-    look: bool = False
-    """Whether programs that only show files run unasked, because the kernel confines none."""
+    confines: bool = True
+    """Whether the kernel can confine what an entry allows, or need not. Where it cannot, only
+    programs that do no harm run unasked, among them those that show files."""
     may_read: Callable[[str], bool] = lambda _path: False
     """Whether a file, by absolute path, may be read by the file tools without a question."""
     may_write: Callable[[str], bool] = lambda _path: False
@@ -230,23 +232,6 @@ class Offer(NamedTuple):
 Place = Literal["sandbox", "entry", "host"]
 """Where a command runs: in the sandbox; on the host, confined and widened by the grants of
 allowlist entries; on the host, unconfined."""
-
-
-class Where(NamedTuple):
-    """Where a command may run, as far as its text plays no part in it."""
-
-    wanted: Literal["auto", "sandbox", "host"] = "host"
-    """In the sandbox unless an entry allows more, only there, or on the host."""
-    leaves: bool = False
-    """Whether it asks to leave the sandbox, which a person has to allow."""
-    confines: bool = True
-    """Whether the kernel can confine what an entry allows, or need not."""
-    access: Grants = NO_GRANTS
-    """What it asks for beyond the sandbox."""
-    granted: Grants = NO_GRANTS
-    """What a person has granted to every command of the session that asks for it."""
-    detached: bool = False
-    """Whether it is to live on when clawkit ends."""
 
 
 class Decision(msgspec.Struct, frozen=True):

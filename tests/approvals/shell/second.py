@@ -19,12 +19,12 @@ import pytest
 from clawkit.approvals.shell_words import (
     Chain,
     Command,
+    CommandList,
     For,
     Group,
     If,
     Pipeline,
     Redirect,
-    Script,
     Simple,
     Subshell,
     Tilde,
@@ -116,7 +116,7 @@ def _builtins() -> frozenset[str]:
     return frozenset((*names, "command_not_found_handle", "f"))
 
 
-def foresee(script: Script) -> Calls | None:
+def foresee(script: CommandList) -> Calls | None:
     """What bash would start, were every program missing; None when that cannot be told."""
     calls = Calls(Counter(), Counter())
     try:
@@ -129,7 +129,7 @@ def foresee(script: Script) -> Calls | None:
 Values = Mapping[str, str]
 
 
-def _run_script(script: Script, values: Values, calls: Calls) -> bool:
+def _run_script(script: CommandList, values: Values, calls: Calls) -> bool:
     good = True
     for chain in script.chains:
         good = _run_pipeline(chain.first, values, calls)
@@ -228,7 +228,7 @@ def ask_shfmt(text: str) -> Any:
     return [_stmt(each, data) for each in json.loads(done.stdout).get("Stmts", ())]
 
 
-def like_shfmt(script: Script, text: str) -> Any:
+def like_shfmt(script: CommandList, text: str) -> Any:
     """The same lists as `ask_shfmt` gives, from what was read here."""
     return [_from_chain(chain, text) for chain in script.chains]
 
@@ -340,7 +340,7 @@ def _from_pipeline(pipeline: Pipeline, text: str) -> Any:
 
 
 def _from_command(command: Command, text: str) -> Any:
-    def stmts(script: Script | None) -> Any:
+    def stmts(script: CommandList | None) -> Any:
         return script and like_shfmt(script, text)
 
     def words(given: Sequence[Word]) -> Any:

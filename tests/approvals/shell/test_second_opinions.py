@@ -20,7 +20,7 @@ from tests.approvals.shell.second import (
 )
 
 from clawkit.approvals.shell_parse import parse
-from clawkit.approvals.shell_words import Doubt, Script
+from clawkit.approvals.shell_words import CommandList, Doubt
 
 ACCEPTED = [text for text, _ in (*WORDS, *SHAPES)]
 # As pieces, they meet more often where they mean something.
@@ -60,7 +60,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def understood(texts: Iterable[str]) -> list[tuple[str, Script]]:
+def understood(texts: Iterable[str]) -> list[tuple[str, CommandList]]:
     found = []
     for text in texts:
         with contextlib.suppress(Doubt):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from clawkit.approvals.shell_words import (
     Chain,
     Command,
+    CommandList,
     For,
     Glob,
     Group,
     If,
     Pipeline,
     Redirect,
-    Script,
     Simple,
     Subshell,
     Text,
@@ -43,7 +43,7 @@ def show_redirect(redirect: Redirect) -> str:
     return f"{fd}{redirect.operator}{target}"
 
 
-def show_script(script: Script) -> str:
+def show_script(script: CommandList) -> str:
     return "; ".join(map(_show_chain, script.chains))
 
 
