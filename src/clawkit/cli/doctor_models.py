@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 
 from clawkit.cli.doctor_checks import MAX_AGENTS, Finding, Level, obstacle_at, open_store
-from clawkit.cli.models_status import ChosenModel, access, chosen, find_local, listening
-from clawkit.cli.onboarding.probe import is_at_home, local_models
+from clawkit.cli.models_status import ChosenModel, access, chosen, listening
+from clawkit.cli.onboarding.probe import is_at_home, kinds_by_name
 from clawkit.config.load import Loaded
 from clawkit.config.modelref import ModelRef
 from clawkit.config.paths import sessions_file
 from clawkit.errors import ClawkitError, ConfigError
 from clawkit.models.auth_profiles import AUTH_PROFILES as PROFILES_JSON
 from clawkit.models.catalog import Catalog
-from clawkit.models.discover import found_model
+from clawkit.models.discover import find_local, found_model, local_models
 from clawkit.models.operator import REF as OPERATOR
 from clawkit.models.providers import MODELS_JSON as MODELS_JSON
-from clawkit.net.addresses import Kind, kind_of, kind_of_name, parse_url, refusal
+from clawkit.net.addresses import parse_url, refusal
 from clawkit.net.route import NetError
 from clawkit.sessions.location import locate_store
 from clawkit.sessions.store import APPLICATION, MIGRATIONS, SessionStore
@@ -40,6 +40,7 @@ def check_models(loaded: Loaded) -> Iterator[Finding]:
     """Whether each agent has a model that can be asked."""
     agents = list(loaded.config.agents.by_id()) or [loaded.config.agents.default_id()]
     findings: dict[Finding, None] = {}
+    # Ollama is asked once, however many agents there are.
     look = cache(lambda: local_models(loaded.env))
     with listening() as remarks:
         for agent in agents[:MAX_AGENTS]:
@@ -82,7 +83,7 @@ def _check_found(catalog: Catalog, whose: str, look: Look) -> Finding:
     if ref := found_model(catalog):
         key = access(catalog, ref.provider).credentials[0].id
         what = f"{whose}no model is chosen; {ref} is used, by {key}"
-    elif ref := find_local(catalog, look):
+    elif ref := find_local(catalog, lambda _env: look()):
         what = f"{whose}no model is chosen; {ref} is used, which runs on this machine"
     else:
         return Finding("models", "warn", f"{whose}{_NO_MODEL}", _TO_CHOOSE)
@@ -151,18 +152,11 @@ def address_problem(url: str, allow_private: bool | None) -> str:
     except NetError as error:
         return str(error)
     encrypted = target.scheme == "https"
-    kind: Kind | None = kind_of(target.address) if target.address else kind_of_name(target.host)
-    if kind is None:
-        # Where private networks are allowed, the name may be of one.
-        if encrypted or allow_private or is_at_home(target.host):
-            return ""
-        kind = "public"
-    return refusal(
-        kind,
-        encrypted=encrypted,
-        loopback=allow_private is not False,
-        private=allow_private is True,
-    )
+    # Where private networks are allowed, the name may be of one.
+    is_fine = encrypted or allow_private or is_at_home(target.host)
+    kinds = kinds_by_name(target) or ([] if is_fine else ["public"])
+    may = {"loopback": allow_private is not False, "private": allow_private is True}
+    return next((refusal(kind, encrypted=encrypted, **may) for kind in kinds), "")
 
 
 def check_sessions(loaded: Loaded, file: str, env: Mapping[str, str]) -> Iterator[Finding]:

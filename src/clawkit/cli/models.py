@@ -16,13 +16,12 @@ from clawkit.cli.models_status import (
     Access,
     ChosenModel,
     access,
-    find_local,
     in_force,
     listening,
     look,
     print_status,
 )
-from clawkit.cli.onboarding.probe import local_models
+from clawkit.cli.onboarding.write import agent_path
 from clawkit.cli.options import (
     columns,
     config_option,
@@ -35,13 +34,13 @@ from clawkit.cli.options import (
     widths_of,
 )
 from clawkit.config.file_edit import content, set_setting
-from clawkit.config.json5 import parse_path
 from clawkit.config.load import Loaded, load
 from clawkit.config.modelref import ModelRef, normalize_provider
 from clawkit.config.schema import Path, spelled, value_at
 from clawkit.config.sections.models import Cost
 from clawkit.errors import ToolInputError
 from clawkit.models.catalog import Catalog, Entry
+from clawkit.models.discover import find_local
 from clawkit.models.known import known_model
 from clawkit.models.operator import REF as OPERATOR
 from clawkit.models.operator import Operator
@@ -108,7 +107,7 @@ def _used(catalog: Catalog) -> list[ChosenModel]:
     source, choices = in_force(catalog)
     if source != "built-in":
         return choices
-    local = find_local(catalog, lambda: local_models(catalog.env))
+    local = find_local(catalog)
     return [ChosenModel(str(local), "", local)] if local else choices
 
 
@@ -239,17 +238,15 @@ def _model_setting(loaded: Loaded, agent: str | None) -> Path:
     if agent is None:
         return ("agents", "defaults", "model")
     agents = loaded.config.agents
-    key = agents.key_of(agent)
-    if not key:
+    path = agent_path(agents, agent)
+    if path is None:
         close = nearest(agent, agents.by_id())
         hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
         raise ToolInputError(
             f"unknown agent {one_line(agent, 60)!r}{hint or '.'} Without --agent, this sets the "
             "model of all agents"
         )
-    if key.startswith("agents.entries."):
-        return ("agents", "entries", key.removeprefix("agents.entries."), "model")
-    return (*parse_path(key), "model")
+    return (*path, "model")
 
 
 def _with_model(text: str, path: Path, primary: str, fallbacks: list[str] | None) -> str:

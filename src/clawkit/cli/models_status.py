@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -15,14 +14,12 @@ import click
 from clawkit.agent.model_selection import Selection
 from clawkit.config.load import Loaded
 from clawkit.config.modelref import ModelRef
-from clawkit.content import Assistant, Text, User
-from clawkit.errors import ClawkitError, ConfigError
+from clawkit.errors import ConfigError
 from clawkit.models.catalog import Catalog
 from clawkit.models.credentials import Credential
 from clawkit.models.discover import found_model
 from clawkit.models.operator import REF as OPERATOR
-from clawkit.models.protocols import ModelError, Request
-from clawkit.text import human_time, one_line, printable
+from clawkit.text import human_time, printable
 
 Source = Literal["config", "found", "local", "built-in"]
 
@@ -112,22 +109,8 @@ def listening() -> Iterator[LoggedRemarks]:
         logger.propagate = propagates
 
 
-def find_local(catalog: Catalog, look: Callable[[], Sequence[str]]) -> ModelRef | None:
-    """The model of Ollama that a turn would use; `look` lists those on this machine."""
-    if "ollama" not in catalog.services:
-        return None
-    found = (ModelRef("ollama", name) for name in look())
-    return next(filter(catalog.is_allowed, found), None)
-
-
 PROBE_S = 60.0
 """Longest time for an answer to `--probe`; a local model may have to be loaded."""
-PROBE = Request(
-    "You are asked whether you can be reached. Answer with one word.",
-    (User((Text("Say: ready"),)),),
-    max_tokens=256,
-    session="probe",
-)
 _SOURCES: dict[Source, str] = {
     "config": "",
     "found": "No model is chosen; this one has a credential.",
@@ -206,23 +189,17 @@ async def _probe(selection: Selection, ref: ModelRef | None) -> dict[str, Any] |
     """What came of asking a model for one word; None when there is no model to ask."""
     if ref is None or ref == OPERATOR:
         return None
-    begun, said, why, kind = time.monotonic(), "", "", ""
-    try:
-        model = selection.one(ref)
-        async with asyncio.timeout(PROBE_S):
-            async for item in model.stream(PROBE):
-                if isinstance(item, Assistant):
-                    said = one_line(item.text, 60)
-    except ModelError as error:
-        why, kind = str(error), error.kind
-    except ClawkitError as error:
-        why, kind = str(error), "config"
-    except TimeoutError:
-        why, kind = f"no answer within {human_time(PROBE_S)}", "timeout"
-    took_ms = round((time.monotonic() - begun) * 1000)
-    if why:
-        return {"ok": False, "ms": took_ms, "text": None, "error": why, "kind": kind}
-    return {"ok": True, "ms": took_ms, "text": said, "error": None, "kind": None}
+    from clawkit.cli.onboarding.probe import ask_for_word
+
+    trial = await ask_for_word(selection, ref, PROBE_S)
+    kind = "config" if trial.kind == "setting" else trial.kind
+    return {
+        "ok": trial.ok,
+        "ms": round(trial.seconds * 1000),
+        "text": trial.said if trial.ok else None,
+        "error": trial.problem or None,
+        "kind": kind or None,
+    }
 
 
 def print_status(report: dict[str, Any]) -> None:
