@@ -63,6 +63,13 @@ def test_the_help_of_a_conversation_does_not_import_the_agent(command: str) -> N
     assert not {"clawkit.agent_session", "clawkit.runtime", "clawkit.config.load"} & found
 
 
+@pytest.mark.parametrize("group", ["sessions", "models", "tools", "sandbox", "config"])
+def test_the_help_of_a_group_imports_no_command_of_it(group: str) -> None:
+    found = imported(group)
+    assert "clawkit.cli.groups" in found
+    assert not {f"clawkit.cli.{group}", "clawkit.config.load", "clawkit.cli.options"} & found
+
+
 @pytest.mark.parametrize(
     ("shell", "words", "at", "said"),
     [

@@ -39,15 +39,7 @@ _DRY_RUN = click.option("--dry-run", is_flag=True, help="Show and check the chan
 _REPLACE = click.option("--replace", is_flag=True, help="Let the change remove settings.")
 
 
-@click.group()
-def config() -> None:
-    """Read, change and check the configuration.
-
-    A PATH is written a.b.c, an entry of a list a.b[0], a key with dots in it a["b.c"].
-    """
-
-
-@config.command()
+@click.command()
 @click.argument("path", metavar="[PATH]", default="")
 @json_option
 @config_option
@@ -86,7 +78,7 @@ def _why_absent(path: str, steps: Path, config_file: str | None) -> str:
     return f"{path!r} is not set; clawkit uses {msgspec.json.encode(value).decode()}"
 
 
-@config.command("set")
+@click.command("set")
 @_PATH
 @click.argument("value", metavar="VALUE")
 @click.option(
@@ -127,7 +119,7 @@ def set_(
     make_change(config_file, edit, [steps], replace, dry_run, as_json)
 
 
-@config.command()
+@click.command()
 @_PATH
 @click.option("--force", is_flag=True, help="Even if that removes most of the file.")
 @_DRY_RUN
@@ -144,7 +136,7 @@ def unset(path: str, force: bool, dry_run: bool, as_json: bool, config_file: str
     )
 
 
-@config.command()
+@click.command()
 @click.argument("source", metavar="[-]", type=click.Choice(["-"]), required=False)
 @click.option("--file", "patch_file", metavar="FILE", help="Read the patch from FILE.")
 @_REPLACE
@@ -180,13 +172,13 @@ def patch(
     )
 
 
-@config.command()
+@click.command()
 def schema() -> None:
     """Print the JSON Schema of the configuration, for editors."""
     print_json(json_schema())
 
 
-@config.command()
+@click.command()
 @json_option
 @config_option
 def validate(as_json: bool, config_file: str | None) -> None:
@@ -230,7 +222,7 @@ def _print_verdict(file: str, files: tuple[str, ...], issues: list[Issue]) -> No
         click.echo(f"{file}: valid{included}")
 
 
-@config.command("file")
+@click.command("file")
 @json_option
 @config_option
 def file_(as_json: bool, config_file: str | None) -> None:

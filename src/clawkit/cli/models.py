@@ -51,18 +51,7 @@ from clawkit.text import nearest, one_line, printable
 _AGENT = click.option("--agent", help="Agent whose models to show. Default: the default agent.")
 
 
-@click.group()
-def models() -> None:
-    """List models, choose one, and check that it answers.
-
-    \b
-    clawkit models list                           models that you can use
-    clawkit models set anthropic/claude-opus-5    use this one
-    clawkit models status --probe                 does it answer?
-    """
-
-
-@models.command("list")
+@click.command("list")
 @click.option("--all", "everything", is_flag=True, help="Include models without a key.")
 @click.option("--provider", metavar="NAME", help="Only models of this provider.")
 @json_option
@@ -142,7 +131,7 @@ def _summary(
     return f"{text} {hidden} more with --all." if hidden else text
 
 
-@models.command()
+@click.command()
 @click.option("--probe", is_flag=True, help="Ask each of them for one word; that costs a little.")
 @json_option
 @_AGENT
@@ -165,7 +154,7 @@ def status(probe: bool, as_json: bool, agent: str | None, config_file: str | Non
     sys.exit(1 if first["problem"] or (first["probe"] and not first["probe"]["ok"]) else 0)
 
 
-@models.command("set")
+@click.command("set")
 @click.argument("name", metavar="MODEL")
 @click.option(
     "--fallback",
@@ -217,7 +206,7 @@ def set_model(
     warn(remarks)
 
 
-@models.command()
+@click.command()
 @click.option("--agent", help="Agent whose file to write. Default: the default agent.")
 @config_option
 def write(agent: str | None, config_file: str | None) -> None:

@@ -49,19 +49,6 @@ _Engine = Literal["docker", "podman"]
 _SLUG = 32
 
 
-@click.group()
-def sandbox() -> None:
-    """Explain, list and recreate sandboxes, and run a command in one.
-
-    \b
-    clawkit sandbox explain                        which one, why, and what it allows
-    clawkit sandbox explain -- git push            where a command would run
-    clawkit sandbox run -- python3 -m pytest       run something in it
-    clawkit sandbox list                           what exists on this machine
-    clawkit sandbox recreate --all                 remove them; the next use creates new ones
-    """
-
-
 def _open(options: dict[str, Any], session: str | None) -> Settings:
     settings = read_settings(options)
     if session is None:
@@ -76,7 +63,7 @@ def _open(options: dict[str, Any], session: str | None) -> Settings:
 _session_option = click.option("--session", metavar="KEY", help="Session.  [default: main]")
 
 
-@sandbox.command(short_help="Explain which sandbox commands run in, and why.")
+@click.command()
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 @_session_option
 @json_option
@@ -102,7 +89,7 @@ def explain(command: tuple[str, ...], session: str | None, as_json: bool, **opti
     sys.exit(1 if found["problem"] else 0)
 
 
-@sandbox.command(short_help="Run a command in the sandbox.")
+@click.command()
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @click.option(
     "--network",
@@ -134,7 +121,7 @@ def run(command: tuple[str, ...], network: Any, session: str | None, **options: 
     sys.exit(asyncio.run(_run(settings, text, network)))
 
 
-@sandbox.command("list", short_help="List the sandboxes that exist.")
+@click.command("list")
 @json_option
 @config_option
 def list_sandboxes(as_json: bool, config_file: str | None) -> None:
@@ -171,7 +158,7 @@ def _cells(instance: Any) -> tuple[str, ...]:
     return printable(instance.name, ""), instance.backend, f"{status}{outdated}", used, age
 
 
-@sandbox.command(short_help="Remove sandboxes; the next use creates new ones.")
+@click.command()
 @click.argument("name", required=False)
 @click.option("--all", "everything", is_flag=True, help="All sandboxes.")
 @click.option("--session", metavar="KEY", help="Sandboxes of a session.")
@@ -250,7 +237,7 @@ def is_meant(
     return body == plain or body.startswith(f"{plain}-")
 
 
-@sandbox.command(short_help="Build the image of docker and podman.")
+@click.command()
 @click.option("--image", metavar="NAME", help="Name of the image.  [default: as configured]")
 @click.option("--engine", type=click.Choice(["docker", "podman"]), help="[default: as configured]")
 @config_option

@@ -56,19 +56,6 @@ _AGENT = click.option("--agent", help="Agent whose sessions to use. Default: the
 _ID = click.argument("which", metavar="ID")
 
 
-@click.group()
-def sessions() -> None:
-    """List, show, rename, delete and export sessions.
-
-    ID is the id of a session, a prefix of it, or its name.
-
-    \b
-    clawkit sessions list --here              sessions of this directory
-    clawkit sessions show k3mq                its messages
-    clawkit agent --session k3mq -m "Go on"   resume it
-    """
-
-
 class _Opened:
     """The store, and whose conversations are meant."""
 
@@ -97,7 +84,7 @@ def _opened(config_file: str | None, agent: str | None = None) -> Iterator[_Open
         found.store.close()
 
 
-@sessions.command("list")
+@click.command("list")
 @click.option("--all-agents", is_flag=True, help="Sessions of every agent.")
 @click.option("--here", is_flag=True, help="Only sessions of this directory.")
 @click.option(
@@ -168,7 +155,7 @@ def _short(path: str) -> str:
     return path if len(path) <= _MAX_DIRECTORY else f"…{path[1 - _MAX_DIRECTORY :]}"
 
 
-@sessions.command()
+@click.command()
 @_ID
 @click.option(
     "-n",
@@ -204,7 +191,7 @@ def show(
         print_transcript(session, entries)
 
 
-@sessions.command()
+@click.command()
 @_ID
 @click.argument("name", metavar="NAME")
 @json_option
@@ -225,7 +212,7 @@ def rename(
         click.echo(printable(f"{session.id} is now called {session.name}"), err=True)
 
 
-@sessions.command()
+@click.command()
 @click.argument("which", metavar="ID...", nargs=-1, required=True)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @json_option
@@ -279,7 +266,7 @@ def _call(session: Session) -> str:
     return session.id if session.name == session.id else f"{session.id} ({session.name})"
 
 
-@sessions.command()
+@click.command()
 @_ID
 @click.option(
     "--format",
@@ -324,7 +311,7 @@ def _write(path: str, what: dict[str, Any] | str) -> None:
     click.echo(printable(f"Wrote {path}"), err=True)
 
 
-@sessions.command()
+@click.command()
 @json_option
 @config_option
 def path(as_json: bool, config_file: str | None) -> None:

@@ -44,11 +44,6 @@ from clawkit.text import human_size, nearest, one_line, printable
 from clawkit.tools._commands import owner_of
 
 
-@click.group()
-def tools() -> None:
-    """List, explain, describe and call tools."""
-
-
 def _open(options: dict[str, Any]) -> tuple[Settings, Assembly]:
     settings = read_settings(options)
     assembly = assemble(settings.loaded.config, settings.scope)
@@ -80,7 +75,7 @@ def _row(name: str, assembly: Assembly, provider: Provider) -> dict[str, Any]:
     return row
 
 
-@tools.command("list")
+@click.command("list")
 @click.option(
     "--all",
     "everything",
@@ -142,7 +137,7 @@ def _absence(row: dict[str, Any]) -> str:
     return "not available in this build"
 
 
-@tools.command()
+@click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @json_option
 @scope_options
@@ -226,7 +221,7 @@ def _print_explanation(row: dict[str, Any]) -> None:
         click.echo(f"  {rule['key']}: {rule['effect']} when {printable(conditions)}")
 
 
-@tools.command()
+@click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option(
     "--provider",
@@ -260,7 +255,7 @@ def _in_force(name: str, assembly: Assembly) -> Any:
     return assembly.tools[key]
 
 
-@tools.command(short_help="Call a tool and print its result as JSON.")
+@click.command()
 @click.argument("name")
 @click.argument("params", default="", metavar="[JSON]")
 @click.option("--text", is_flag=True, help="Print only the text of the result.")
@@ -278,7 +273,7 @@ def call(name: str, params: str, text: bool, **options: Any) -> None:
     sys.exit(run_one(read_settings(options), name, params, text=text))
 
 
-@tools.command()
+@click.command()
 @click.argument("file", metavar="FILE")
 @click.option(
     "--later",

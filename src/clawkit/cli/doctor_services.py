@@ -1,20 +1,33 @@
-"""What `clawkit doctor` checks about models and sessions."""
+"""What `clawkit doctor` checks about models, sessions and the sandbox."""
 
 from __future__ import annotations
 
 import errno
 import os
 import shlex
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 
-from clawkit.cli.doctor_checks import MAX_AGENTS, Finding, Level, obstacle_at, open_store
+from clawkit.agent.assemble import assemble
+from clawkit.cli.doctor_checks import (
+    MAX_AGENTS,
+    Finding,
+    fault,
+    obstacle_at,
+    ok,
+    open_store,
+    warn,
+)
 from clawkit.cli.models_status import ChosenModel, access, chosen, listening
 from clawkit.cli.onboarding.probe import is_at_home, kinds_by_name
+from clawkit.cli.sandbox_explain import ENGINES, advise, look_at_engine
 from clawkit.config.load import Loaded
 from clawkit.config.modelref import ModelRef
 from clawkit.config.paths import sessions_file
-from clawkit.errors import ClawkitError, ConfigError
+from clawkit.config.sections.sandbox import Sandbox
+from clawkit.core.context import Scope, Sender
+from clawkit.errors import ClawkitError, ConfigError, ToolError
 from clawkit.models.auth_profiles import AUTH_PROFILES as PROFILES_JSON
 from clawkit.models.catalog import Catalog
 from clawkit.models.discover import find_local, found_model, local_models
@@ -22,6 +35,9 @@ from clawkit.models.operator import REF as OPERATOR
 from clawkit.models.providers import MODELS_JSON as MODELS_JSON
 from clawkit.net.addresses import parse_url, refusal
 from clawkit.net.route import NetError
+from clawkit.runtime import resolve_workspace
+from clawkit.sandbox.confinement import Choice, choose, why_no_bwrap, why_unusable
+from clawkit.sandbox.hidden_paths import DeniedFiles
 from clawkit.sessions.location import locate_store
 from clawkit.sessions.store import APPLICATION, MIGRATIONS, SessionStore
 from clawkit.store import Database
@@ -54,12 +70,12 @@ def check_models(loaded: Loaded) -> Iterator[Finding]:
                 findings |= dict.fromkeys(_issues(error))
     yield from findings
     for remark in remarks.heard:
-        yield Finding("models", "warn", remark, f"correct it in {PROFILES_JSON}, or remove it")
+        yield warn(remark, f"correct it in {PROFILES_JSON}, or remove it")
 
 
 def _issues(error: ConfigError) -> Iterator[Finding]:
     for issue in error.issues:
-        yield Finding("models", "error", str(issue), f"edit {issue.file}" if issue.file else "")
+        yield fault(str(issue), f"edit {issue.file}" if issue.file else "")
 
 
 def _check_agent(
@@ -73,8 +89,7 @@ def _check_agent(
         yield _check_found(catalog, whose, look)
     for number, choice in enumerate(choices):
         if choice.ref is None:
-            what = f"{choice.setting}: {choice.problem}"
-            yield Finding("models", "error", what, "clawkit models list --all")
+            yield fault(f"{choice.setting}: {choice.problem}", "clawkit models list --all")
         elif choice.ref != OPERATOR:
             yield from _check_choice(catalog, choice.ref, choice, whose, is_first=not number)
 
@@ -86,14 +101,14 @@ def _check_found(catalog: Catalog, whose: str, look: Look) -> Finding:
     elif ref := find_local(catalog, lambda _env: look()):
         what = f"{whose}no model is chosen; {ref} is used, which runs on this machine"
     else:
-        return Finding("models", "warn", f"{whose}{_NO_MODEL}", _TO_CHOOSE)
-    return Finding("models", "ok", what, f"clawkit models set {shlex.quote(str(ref))}")
+        return warn(f"{whose}{_NO_MODEL}", _TO_CHOOSE)
+    return ok(what, f"clawkit models set {shlex.quote(str(ref))}")
 
 
 def _check_choice(
     catalog: Catalog, ref: ModelRef, choice: ChosenModel, whose: str, *, is_first: bool
 ) -> Iterator[Finding]:
-    level: Level = "error" if is_first else "warn"
+    report = fault if is_first else warn
     word = "" if is_first else "fallback "
     try:
         catalog.endpoint(ref)
@@ -102,10 +117,9 @@ def _check_choice(
         return
     keys = access(catalog, ref.provider)
     if keys.problem:
-        yield Finding("models", level, f"{choice.setting}: {keys.problem}")
+        yield report(f"{choice.setting}: {keys.problem}")
     elif not keys.credentials:
-        what = f"{choice.setting}: {ref.provider} has no credential"
-        yield Finding("models", level, what, keys.missing)
+        yield report(f"{choice.setting}: {ref.provider} has no credential", keys.missing)
     else:
         first = keys.credentials[0]
         rest_s = catalog.credentials.cooldown_s(first)
@@ -114,10 +128,10 @@ def _check_choice(
             what = (
                 f"{choice.setting}: {first.id} was refused and is not used for {human_time(rest_s)}"
             )
-            yield Finding("models", "warn", what, "clawkit models status --probe")
+            yield warn(what, "clawkit models status --probe")
         else:
             with_ = "no credential needed" if first.kind == "none" else f"with {first.id}"
-            yield Finding("models", "ok", f"{whose}{word}{ref}, {with_}")
+            yield ok(f"{whose}{word}{ref}, {with_}")
 
 
 def _check_providers(catalog: Catalog, choices: Sequence[ChosenModel]) -> Iterator[Finding]:
@@ -134,15 +148,15 @@ def _check_providers(catalog: Catalog, choices: Sequence[ChosenModel]) -> Iterat
             ),
         ):
             if url and (problem := address_problem(url.strip(), allow)):
-                yield Finding("models", "error", f"{key}: {problem}", f"correct {key}")
+                yield fault(f"{key}: {problem}", f"correct {key}")
         if service.id in chosen_ones or not (settings.base_url or service.models):
             continue
         keys = access(catalog, service.id)
         if keys.problem:
-            yield Finding("models", "warn", keys.problem)
+            yield warn(keys.problem)
         elif not keys.credentials:
             what = f"the provider {service.id} has no credential, so its models cannot be used"
-            yield Finding("models", "warn", what, keys.missing)
+            yield warn(what, keys.missing)
 
 
 def address_problem(url: str, allow_private: bool | None) -> str:
@@ -164,25 +178,25 @@ def check_sessions(loaded: Loaded, file: str, env: Mapping[str, str]) -> Iterato
     try:
         path = locate_store(loaded.config.session.store, env)
     except ConfigError as error:
-        yield from (Finding("sessions", "error", str(issue)) for issue in error.issues)
+        yield from (fault(str(issue)) for issue in error.issues)
         return
     setting = "session.store" if path != sessions_file(env) else "CLAWKIT_HOME"
     if obstacle := obstacle_at(os.path.dirname(path)):
         what = f"{path} cannot be written, so sessions are not saved: {obstacle.why}"
-        yield Finding("sessions", "error", what, f"{obstacle.remedy(setting)}{_OR_KEEP_NOTHING}")
+        yield fault(what, f"{obstacle.remedy(setting)}{_OR_KEEP_NOTHING}")
         return
     if not os.path.lexists(path):
-        yield Finding("sessions", "ok", f"{path} does not exist yet; the first session creates it")
+        yield ok(f"{path} does not exist yet; the first session creates it")
         return
     quoted = shlex.quote(path)
     if open_store(file, env) == path:
         what = f"{path} is accessible to other users, so sessions are not saved"
-        yield Finding("sessions", "error", what, f"chmod 600 {quoted}")
+        yield fault(what, f"chmod 600 {quoted}")
         return
     try:
-        yield Finding("sessions", "ok", _look_through(path))
+        yield ok(_look_through(path))
     except ClawkitError as error:
-        yield Finding("sessions", "error", str(error), store_remedy(error, path, setting))
+        yield fault(str(error), store_remedy(error, path, setting))
 
 
 def store_remedy(error: ClawkitError, path: str, setting: str) -> str:
@@ -208,8 +222,8 @@ def _look_through(path: str) -> str:
     finally:
         store.close()
     number = f"{len(found)} or more" if len(found) == _LOOKED_AT else str(len(found))
-    noun = "session" if len(found) == 1 else "sessions"
-    said = f"{path}: {number} {noun}, {human_size(size)}"
+    plural = "" if len(found) == 1 else "s"
+    said = f"{path}: {number} session{plural}, {human_size(size)}"
     if size > MAX_CHECKED:
         return f"{said}; too large to be checked"
     database = Database(path, "the store of sessions", APPLICATION, MIGRATIONS)
@@ -221,3 +235,120 @@ def _look_through(path: str) -> str:
     finally:
         database.close()
     return said
+
+
+_LOCAL = ("bwrap", "landlock")
+_LOCAL_KEYS = {
+    "network": "network",
+    "allow_hosts": "allowHosts",
+    "allow_private": "allowPrivate",
+    "hide_paths": "hidePaths",
+    "show_paths": "showPaths",
+    "write_paths": "writePaths",
+    "limits": "limits",
+}
+"""Settings of the local backends alone."""
+
+
+def check_sandbox(loaded: Loaded) -> Iterator[Finding]:
+    """The sandbox of every agent; what is the same for several is said once."""
+    seen: dict[Finding, None] = {}
+    agents = loaded.config.agents
+    for agent in [agents.default_id(), *agents.by_id()][:MAX_AGENTS]:
+        seen |= dict.fromkeys(_check_sandbox_of(loaded, agent))
+    yield from seen
+
+
+def _check_sandbox_of(loaded: Loaded, agent: str) -> Iterator[Finding]:
+    config, agents = loaded.config, loaded.config.agents
+    settings, own = agents.sandbox_of(agent), agents.get(agent).sandbox
+    key = f"{agents.key_of(agent)}.sandbox" if own is not None else "agents.defaults.sandbox"
+    if settings.mode == "off":
+        what = f"{key}.mode is 'off': commands run on the host, and need approval"
+        yield warn(what, f"clawkit config set {key}.mode auto")
+        yield from _check_effect(settings, key, None)
+        return
+    security, _ = config.tools.exec.merged(agents.get(agent).tools.exec).policy()
+    if security == "full" and settings.mode == "auto":
+        what = "commands run on the host, unconfined: the security of commands is 'full'"
+        yield warn(what, "clawkit config set tools.exec.security allowlist")
+        return
+    try:
+        workspace = resolve_workspace(config, agent)
+        rules = assemble(config, Scope(agent=agent, sender=Sender(owner=True)))
+    except ConfigError:
+        return  # the sections about workspaces and policy say so
+    # Without a state directory nothing is remembered: doctor writes nothing.
+    choice = choose(settings, workspace=workspace, state="")
+    yield from _check_backend(settings, choice, key)
+    backend = choice.backend
+    can_hide = backend in ("bwrap", None) or settings.access() == "none"
+    if rules.denies_files and not can_hide:
+        what = (
+            "tools.rules denies files to the file tools, but commands can read them: the backend "
+            f"{backend} cannot hide single files"
+        )
+        yield warn(what, "use the backend bwrap (apt-get install bubblewrap)")
+    if rules.denies_files and backend == "bwrap" and settings.access() != "none":
+        # Whether all files are found that commands must not see.
+        files = DeniedFiles(lambda path: rules.effect_on("read", path, workspace) == "deny")
+        try:
+            files.find(workspace)
+        except ToolError as error:
+            yield fault(f"no command can run in the sandbox: {error}")
+    yield from _check_effect(settings, key, backend)
+
+
+def _check_backend(settings: Sandbox, choice: Choice, key: str) -> Iterator[Finding]:
+    if choice.backend is None:
+        problem = why_unusable(settings, choice)
+        what = problem or f"no sandbox is available, so commands need approval: {choice.reason}"
+        found = list(advise(why_no_bwrap(""))) if settings.backend == "auto" else []
+        do = found[0].do if found else f"clawkit config set {key}.backend auto"
+        yield (fault if problem else warn)(what, do)
+        return
+    what = f"commands run in the sandbox {choice.backend}"
+    if choice.backend == "landlock" and settings.backend == "auto":
+        yield ok(what)
+        for each in advise(why_no_bwrap("")):
+            yield warn(f"a stronger sandbox is not used: {each[0]}", each.do)
+        return
+    yield ok(f"{what}: {choice.reason}", "clawkit sandbox explain")
+    if choice.backend in ENGINES:
+        image = settings.docker.image
+        if lack := look_at_engine(choice.backend, image):
+            yield fault(f"{lack.missing}, so no command can run", lack.do)
+        else:
+            yield ok(f"{choice.backend} answers and has the image {image!r}")
+    elif choice.backend == "ssh" and not settings.ssh.target:
+        what = f"{key}.ssh.target is not set, so no command can run"
+        yield fault(what, f"clawkit config set {key}.ssh.target user@host")
+    elif choice.backend == "ssh" and shutil.which(settings.ssh.command) is None:
+        what = f"{settings.ssh.command} is not installed, so no command can run"
+        yield fault(what, "apt-get install openssh-client")
+
+
+def _check_effect(settings: Sandbox, key: str, backend: str | None) -> Iterator[Finding]:
+    """Settings that do nothing with the backend that is used."""
+    default = Sandbox()
+    is_set = {
+        name: getattr(settings, name) != getattr(default, name)
+        for name in (*_LOCAL_KEYS, "docker", "ssh", "scope")
+    }
+    useless: dict[str, str] = {}
+    for name, key_name in _LOCAL_KEYS.items():
+        if is_set[name] and backend not in (*_LOCAL, None):
+            useless[key_name] = f"the backend {backend} does not use it"
+    for name, backends in (("docker", ENGINES), ("ssh", ("ssh",))):
+        if is_set[name] and backend not in (*backends, None):
+            useless[name] = f"the backend is {backend}"
+    if settings.mode == "auto" and is_set["scope"]:
+        useless["scope"] = "in mode 'auto' the commands of an agent share one sandbox"
+    for name in ("allow_hosts", "allow_private"):
+        if is_set[name] and settings.network != "allowlist":
+            useless[_LOCAL_KEYS[name]] = f"network is {settings.network!r}, not 'allowlist'"
+    for name, why in useless.items():
+        yield warn(f"{key}.{name} has no effect: {why}", f"clawkit config unset {key}.{name}")
+    if settings.browser.enabled:
+        what = f"{key}.browser.enabled has no effect: this build has no browser in the sandbox"
+        yield fault(what, f"clawkit config unset {key}.browser")
