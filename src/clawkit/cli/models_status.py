@@ -128,21 +128,15 @@ async def look(loaded: Loaded, agent: str | None, *, probe: bool) -> dict[str, A
         source, choices = in_force(catalog)
         if source == "built-in" and (local := await selection.find_local()):
             source, choices = "local", [ChosenModel(str(local), "", local)]
-        row = [_status_of(catalog, source, number, each) for number, each in enumerate(choices)]
+        rows = [_status_of(catalog, source, number, each) for number, each in enumerate(choices)]
         if probe:
-            refs = [
-                None if one["problem"] else each.ref for one, each in zip(row, choices, strict=True)
-            ]
-            answers = await asyncio.gather(*(_probe(selection, ref) for ref in refs))
-            row = [one | {"probe": answer} for one, answer in zip(row, answers, strict=True)]
+            await asyncio.gather(
+                *(_probe(selection, each.ref, row) for each, row in zip(choices, rows, strict=True))
+            )
     finally:
         await selection.close()
-    return {
-        "agent": catalog.agent,
-        "source": source,
-        "directory": catalog.folder,
-        "models": row,
-    }
+    about = {"agent": catalog.agent, "source": source, "directory": catalog.folder}
+    return {**about, "models": rows}
 
 
 def _status_of(
@@ -173,27 +167,27 @@ def _status_of(
     row |= {"api": endpoint.api, "endpoint": urlsplit(endpoint.base_url).netloc}
     keys = access(catalog, choice.ref.provider)
     if not keys.credentials:
-        why = keys.problem or f"no credential: {keys.missing}"
-        return row | {"problem": why}
-    first, *others = keys.credentials
-    rest_ms = [round(catalog.credentials.cooldown_s(each) * 1000) for each in (first, *others)]
-    row |= {"credential": first.id, "kind": first.kind, "cooldownMs": rest_ms[0]}
-    row["others"] = [
-        {"credential": each.id, "kind": each.kind, "cooldownMs": ms}
-        for each, ms in zip(others, rest_ms[1:], strict=True)
-    ]
-    return row
+        return row | {"problem": keys.problem or f"no credential: {keys.missing}"}
+    first, *others = (
+        {
+            "credential": each.id,
+            "kind": each.kind,
+            "cooldownMs": round(catalog.credentials.cooldown_s(each) * 1000),
+        }
+        for each in keys.credentials
+    )
+    return row | first | {"others": others}
 
 
-async def _probe(selection: Selection, ref: ModelRef | None) -> dict[str, Any] | None:
-    """What came of asking a model for one word; None when there is no model to ask."""
-    if ref is None or ref == OPERATOR:
-        return None
+async def _probe(selection: Selection, ref: ModelRef | None, row: dict[str, Any]) -> None:
+    """Ask a model for one word, if there is one to ask, and add what came of it."""
+    if ref is None or ref == OPERATOR or row["problem"]:
+        return
     from clawkit.cli.onboarding.probe import ask_for_word
 
     trial = await ask_for_word(selection, ref, PROBE_S)
     kind = "config" if trial.kind == "setting" else trial.kind
-    return {
+    row["probe"] = {
         "ok": trial.ok,
         "ms": round(trial.seconds * 1000),
         "text": trial.said if trial.ok else None,
@@ -224,8 +218,8 @@ def _lines(row: dict[str, Any]) -> list[tuple[str, str | None]]:
         lines.append((f"at {row['endpoint']}, which speaks {row['api']}", None))
     keys = [row] if row["credential"] else []
     for number, key in enumerate([*keys, *row["others"]]):
-        kind = {"none": "no credential is needed"}.get(key["kind"])
-        what = kind or f"{'also' if number else 'with'} {key['credential']} ({key['kind']})"
+        what = f"{'also' if number else 'with'} {key['credential']} ({key['kind']})"
+        what = "no credential is needed" if key["kind"] == "none" else what
         rest = human_time(key["cooldownMs"] / 1000)
         resting = f"; it was refused and is not used for {rest}" if key["cooldownMs"] else ""
         lines.append((what + resting, "yellow" if resting else None))
