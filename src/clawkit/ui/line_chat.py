@@ -18,12 +18,7 @@ from clawkit.line_reader import LineReader
 from clawkit.text import printable
 from clawkit.ui import commands
 from clawkit.ui.paint import Paint, Row, Style, describe_image
-from clawkit.ui.session import (
-    ChatSession,
-    SessionOpener,
-    describe_commands,
-    look,
-)
+from clawkit.ui.session import ChatSession, SessionOpener, describe_commands, look
 
 MAX_LINE = 4 * 1024 * 1024
 _ENDINGS = (signal.SIGTERM, signal.SIGHUP)
@@ -147,7 +142,7 @@ class LineChat:
             if self.talk.is_command(line):
                 await commands.run(self.talk, self, line)
             else:
-                ended = await self.talk.send(self.talk.blocks(line))
+                ended = await self.talk.agent.send(self.talk.blocks(line))
                 self._watcher.finish(ended)
                 self._failed = ended.how != "done"
         except ClawkitError as error:
