@@ -205,21 +205,14 @@ def validate(as_json: bool, config_file: str | None) -> None:
             }
         )
     else:
-        _print_verdict(file, files, issues)
+        for issue in issues:
+            click.echo(f"{click.style('error:', fg='red')} {printable(str(issue))}", err=True)
+        if not issues:
+            included = f", with {len(files) - 1} included" if len(files) > 1 else ""
+            verdict = f": valid{included}" if files else " does not exist; the defaults apply"
+            click.echo(f"{file}{verdict}")
         warn(map(str, warnings))
     sys.exit(2 if issues else 0)
-
-
-def _print_verdict(file: str, files: tuple[str, ...], issues: list[Issue]) -> None:
-    for issue in issues:
-        click.echo(f"{click.style('error:', fg='red')} {printable(str(issue))}", err=True)
-    if issues:
-        return
-    if not files:
-        click.echo(f"{file} does not exist; the defaults apply")
-    else:
-        included = f", with {len(files) - 1} included" if len(files) > 1 else ""
-        click.echo(f"{file}: valid{included}")
 
 
 @click.command("file")
@@ -347,17 +340,15 @@ def make_change(
         )
         return
     print_diff(done)
-    click.echo(_outcome(done, dry_run), err=True)
+    backup = f"; the previous file is {done.backup}" if done.backup else ""
+    said = f"Wrote {done.file}{backup}"
+    if done.before == done.after:
+        said = f"{done.file} already says so; nothing was changed."
+    elif dry_run:
+        said = f"This would change {done.file}; nothing was written."
+    click.echo(said, err=True)
     warn(f"still invalid: {issue}" for issue in map(str, done.issues))
     warn(map(str, done.warnings))
-
-
-def _outcome(done: Change, dry_run: bool) -> str:
-    if done.before == done.after:
-        return f"{done.file} already says so; nothing was changed."
-    if dry_run:
-        return f"This would change {done.file}; nothing was written."
-    return f"Wrote {done.file}" + (f"; the previous file is {done.backup}" if done.backup else "")
 
 
 def print_diff(done: Change) -> None:
