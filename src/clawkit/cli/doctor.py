@@ -131,22 +131,23 @@ class _Repair:
 
     def run(self) -> None:
         for path, mode in self._open_to_others():
-            self._close(path, mode)
+            what = f"chmod {mode:o} {path}"
+            try:
+                if not self.dry_run:
+                    os.chmod(path, mode & stat.S_IMODE(os.stat(path).st_mode))
+            except OSError as error:
+                self._note(f"{what}: {error.strerror}", failed=True)
+            else:
+                self._note(what)
         self._update()
         if not (self.done or self.failed or self.quiet):
             click.echo("Nothing to fix.")
 
-    def _say(self, text: str) -> None:
+    def _note(self, what: str, *, failed: bool = False) -> None:
+        (self.failed if failed else self.done).append(what)
         if not self.quiet:
-            click.echo(printable(text))
-
-    def _succeeded(self, what: str) -> None:
-        self.done.append(what)
-        self._say(f"would do: {what}" if self.dry_run else f"done: {what}")
-
-    def _failed(self, what: str) -> None:
-        self.failed.append(what)
-        self._say(f"not done: {what}")
+            word = "not done" if failed else "would do" if self.dry_run else "done"
+            click.echo(printable(f"{word}: {what}"))
 
     def _open_to_others(self) -> Iterator[tuple[str, int]]:
         from clawkit.cli.doctor_checks import open_files, open_store
@@ -160,15 +161,6 @@ class _Repair:
             yield name, 0o600
         if store := open_store(self.file, self.env):
             yield store, 0o600
-
-    def _close(self, path: str, mode: int) -> None:
-        try:
-            if not self.dry_run:
-                os.chmod(path, mode & stat.S_IMODE(os.stat(path).st_mode))
-        except OSError as error:
-            self._failed(f"chmod {mode:o} {path}: {error.strerror}")
-        else:
-            self._succeeded(f"chmod {mode:o} {path}")
 
     def _update(self) -> None:
         """Bring old spellings up to date; the diff is shown before anything is written."""
@@ -187,10 +179,10 @@ class _Repair:
         except ConfigError:
             return  # the findings say what is wrong with the file
         except EditError as error:
-            self._failed(str(error))
+            self._note(str(error), failed=True)
             return
         kept = f"; the previous file is {result.backup}" if result.backup else ""
-        self._succeeded(f"bring {self.file} up to date{kept}")
+        self._note(f"bring {self.file} up to date{kept}")
 
     def _change(self, *, dry_run: bool) -> Change:
         from clawkit.config.file_edit import change, content

@@ -97,7 +97,7 @@ class LoggedRemarks(logging.Handler):
 
 @contextmanager
 def listening() -> Iterator[LoggedRemarks]:
-    """Have remarks on models kept, not printed wherever they happen to be made."""
+    """Collect remarks on models instead of printing them wherever they are made."""
     logger, remarks = logging.getLogger("clawkit.models"), LoggedRemarks()
     propagates = logger.propagate
     logger.addHandler(remarks)

@@ -1,4 +1,4 @@
-"""`clawkit sessions`: conversations that are kept."""
+"""`clawkit sessions`: saved conversations."""
 
 from __future__ import annotations
 

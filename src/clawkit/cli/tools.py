@@ -352,7 +352,7 @@ async def _answer_all(run: Run, lines: LineReader, *, later: bool) -> int:
         sys.stdout.flush()
         worst = max(worst, exit_code(result))
         if len(line) > MAX_LINE:
-            break  # where the next line begins is anybody's guess
+            break  # where the next line begins is unknown
     if later and isinstance(run.services, Services) and run.services.is_made(Gate):
         gate: Any = run.services[Gate]
         await gate.finish()

@@ -15,7 +15,7 @@ MAX_HEAD = 10
 MAX_NEW = 6
 """Lines of a new file that are shown."""
 _MAX_LINE = 1_000
-"""Characters of a line that somebody typed."""
+"""Characters of a typed line that are shown."""
 
 
 def outcome(event: Mapping[str, Any]) -> str:
@@ -122,7 +122,7 @@ def tail_rows(output: str, paint: Paint, most: int = MAX_TAIL) -> Iterator[Row]:
 
 
 def head_lines(text: str, paint: Paint, most: int = MAX_HEAD) -> list[str]:
-    """The first lines of what somebody typed, and how many more there are."""
+    """The first lines of what was typed, and how many more there are."""
     more, lines = paint.glyphs.more, text.split("\n")
     kept = lines if len(lines) <= most + 1 else lines[:most]
     shown = [line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}{more}" for line in kept]

@@ -45,7 +45,7 @@ async def run_plain(
     pictures: Sequence[str] = (),
 ) -> int:
     """Answer line after line until there is none; 1 when the last turn failed."""
-    # Lines that are pasted cannot be told from lines that are typed, so commands are asked about.
+    # Pasted lines look the same as typed ones, so commands are asked about.
     chat = LineChat(doors, watcher, approver)
     task = asyncio.ensure_future(chat.run(message, pictures))
     loop = asyncio.get_running_loop()
@@ -83,7 +83,7 @@ class LineChat:
         self._work: asyncio.Task[None] | None = None
 
     def interrupt(self) -> bool:
-        """Stop what was asked for, where somebody can ask for something else; else false."""
+        """Stop what was asked for, where something else can be asked for; else false."""
         if self._work is None or self._work.done() or not self._is_asked:
             return False
         return self._work.cancel()

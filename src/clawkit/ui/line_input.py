@@ -40,7 +40,7 @@ class Source(Protocol):
 
 
 class LineCompleter(Completer):
-    """Completes the line before the cursor, as soon as somebody knows what with."""
+    """Completes the line before the cursor, as soon as there is a source of words."""
 
     source: Source | None = None
 

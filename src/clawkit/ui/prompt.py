@@ -1,4 +1,4 @@
-"""The line in which the person types, with what stands around it, and its keys.
+"""The line in which the person types, with what is around it, and its keys.
 
 Lines that stay are written above it, so that they end up where the terminal scrolls; nothing
 is drawn on a screen of its own.
@@ -163,7 +163,7 @@ class Prompt:
         self._shown_s = 0.0
 
     async def run(self) -> int:
-        """Until somebody quits; the exit code."""
+        """Until the person quits; the exit code."""
         try:
             return await self.app.run_async(set_exception_handler=False)
         except EOFError:

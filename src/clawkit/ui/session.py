@@ -143,7 +143,7 @@ class ChatSession:
         name = text[1:].partition(" ")[0].partition("\n")[0]
         if name == "tool":
             return not self.is_operator
-        # A path is nothing that anybody would type as a command.
+        # A path is not a command.
         return "/" not in name
 
     def blocks(self, text: str) -> list[Block]:

@@ -179,7 +179,7 @@ class TuiChat:
             self.watcher.running.clear()
         except (ClawkitError, OSError) as error:
             self.watcher.note(str(error), "error")
-        except Exception as error:  # noqa: BLE001  # told when the terminal is itself again
+        except Exception as error:  # noqa: BLE001  # raised again when the terminal is restored
             self.failure = error
             self.prompt.quit(1)
         finally:
@@ -258,7 +258,7 @@ class TuiChat:
         self.watcher.show_call({**event, "details": kept})
 
     def show_output(self, text: str, *, failed: bool) -> None:
-        # What went wrong stands in the line of the call, if one line is enough for it.
+        # What went wrong is in the line of the call, if one line is enough for it.
         if not failed or "\n" in text.strip():
             shown = cut_start(text.rstrip(), _MAX_OUTPUT)
             self.watcher.rows("text", [Row(shown or "(no output)")])

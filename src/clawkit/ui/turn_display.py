@@ -74,7 +74,7 @@ class Answer:
     is_streamed: bool = False
     """Whether text has come in pieces."""
     is_shown: bool = False
-    """Whether some of it stands above already."""
+    """Whether some of it has been printed above."""
     laid_out: tuple[str, int, str] = ("", 0, "")
     """The open block, for how many columns, and what became of it."""
     thought: list[str] = field(default_factory=list)
@@ -102,7 +102,7 @@ class Running:
 
 
 class TurnDisplay:
-    """Is told everything that happens in a conversation."""
+    """Shows everything that happens in a conversation."""
 
     def __init__(
         self,
@@ -233,7 +233,7 @@ class TurnDisplay:
                 yield paint(f"  {one_line(line, columns - 3)}", "dim")
 
     def emit(self, kind: Kind, text: str) -> None:
-        """Lines that stay; one blank line stands between things of different kinds."""
+        """Lines that stay, with a blank line between things of different kinds."""
         gap = "" if kind == self._last and kind in ("call", "note") else "\n"
         self._last = kind
         self._screen.print(f"{gap}{text}\n")
@@ -304,7 +304,7 @@ class TurnDisplay:
             self.note(start + one_line(text, _THOUGHT))
 
     def _void(self, event: Voided) -> None:
-        """What stands above cannot be taken back, so it is said that it does not count."""
+        """What was printed cannot be taken back, so a note says that it does not count."""
         wait = f" in {human_time(event.wait_s)}" if event.wait_s >= 1 else ""
         void = "what was said above is void; " if self.answer.is_shown else ""
         again = " again" if event.model == self._model else ""

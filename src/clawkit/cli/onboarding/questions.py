@@ -243,7 +243,6 @@ def _ask_choice(asker: Asker, place: ConfigTarget) -> AuthChoice:
 
 def _ask_address(asker: Asker, place: ConfigTarget, choice: AuthChoice) -> AuthChoice:
     """Some services have several addresses, each with its own keys."""
-    usual = AuthChoice(choice.id, choice.provider)
     others = [
         each for each in CHOICES.values() if each.provider == choice.provider and each.base_url
     ]
@@ -253,7 +252,7 @@ def _ask_address(asker: Asker, place: ConfigTarget, choice: AuthChoice) -> AuthC
     urls = [PROVIDERS[choice.provider].base_url, *(each.base_url for each in others)]
     default = urls.index(configured) if configured in urls else 0
     picked = asker.choose("Which address is the key for?", [Option(url) for url in urls], default)
-    return [usual, *others][picked]
+    return [choice, *others][picked]
 
 
 def _current(place: ConfigTarget) -> ModelRef | None:
