@@ -36,7 +36,7 @@ from clawkit.models.discover import (
     window_size,
 )
 from clawkit.models.known import LOCAL_WINDOW, PROVIDERS, base_url_of, known_model, read_address
-from clawkit.models.protocols import Api, Facts, ModelError, Request
+from clawkit.models.protocols import Api, ErrorKind, Facts, ModelError, Request
 from clawkit.net.addresses import Kind, Target, kind_of, kind_of_name, parse_url, refusal
 from clawkit.net.route import DIRECT, NetError, Route
 from clawkit.text import human_time, one_line, printable
@@ -314,6 +314,16 @@ class _OneKey(Credentials):
 
     def for_provider(self, provider: str) -> list[Credential]:
         return [self._key]
+
+    async def ready(self, credential: Credential) -> Credential:
+        # As it is: what is stored under the same name is another key.
+        return credential
+
+    def mark_failed(self, credential: Credential, kind: ErrorKind) -> None:
+        """Nothing is noted about a key that is not in use."""
+
+    def mark_used(self, credential: Credential) -> None:
+        """As little as for a failure."""
 
 
 def try_setup(place: ConfigTarget, change: Change, setup: Setup, ref: ModelRef) -> Trial:
