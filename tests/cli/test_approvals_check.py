@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -56,22 +57,21 @@ def check(
 
 
 @pytest.fixture
-def feed(workspace: Path) -> Check:
-    """Lines for `--jsonl`, answered by a process of its own."""
+def feed(
+    capsys: pytest.CaptureFixture[str], workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> Check:
+    """Lines for `--jsonl`."""
+    monkeypatch.chdir(workspace)
 
-    def give(*lines: str | bytes | dict[str, Any], **env: str) -> Done:
+    def give(*lines: str | bytes | dict[str, Any]) -> Done:
         data = b"".join(
             (line if isinstance(line, bytes) else _text(line).encode()) + b"\n" for line in lines
         )
-        done = subprocess.run(
-            [sys.executable, "-m", "clawkit", "approvals", "check", "--jsonl"],
-            input=data,
-            capture_output=True,
-            cwd=workspace,
-            env={**os.environ, **env},
-            timeout=60,
-        )
-        return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        with pytest.raises(SystemExit) as end:
+            run(["approvals", "check", "--jsonl"])
+        assert isinstance(end.value.code, int)
+        return Done(end.value.code, *capsys.readouterr())
 
     def _text(line: str | dict[str, Any]) -> str:
         return line if isinstance(line, str) else json.dumps(line)

@@ -15,7 +15,7 @@ from typing import Any
 import apsw
 import pytest
 
-from clawkit.cli.doctor_models import (
+from clawkit.cli.doctor_services import (
     MAX_CHECKED,
     address_problem,
     check_sessions,

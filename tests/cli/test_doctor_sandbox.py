@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from tests.cli.test_sandbox import BACKENDS
 
-from clawkit.cli.doctor_sandbox import check_sandbox
+from clawkit.cli.doctor_services import check_sandbox
 from clawkit.cli.sandbox_explain import advise
 from clawkit.config.load import loads
 from clawkit.process import landlock

@@ -45,22 +45,32 @@ def test_without_a_command_and_a_terminal_the_help_is_printed(tmp_path: Path) ->
     assert "Usage: clawkit [OPTIONS] [COMMAND]" in done.stderr
 
 
-def imported(command: str) -> set[str]:
-    """The modules of clawkit that the help of a command imports."""
+def imported(*commands: str) -> set[str]:
+    """The modules of clawkit that the help of commands imports, in one process."""
     script = (
         "import sys\nfrom clawkit.cli.main import run\n"
-        f"try:\n    run([{command!r}, '--help'])\n"
-        "finally:\n    print(*(name for name in sys.modules if name.startswith('clawkit')))"
+        f"for command in {commands!r}:\n"
+        "    try:\n        run([command, '--help'])\n"
+        "    except SystemExit as end:\n        assert end.code == 0\n"
+        "print(*(name for name in sys.modules if name.startswith('clawkit')))"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     return set(done.stdout.splitlines()[-1].split())
 
 
-@pytest.mark.parametrize("command", ["chat", "agent"])
-def test_the_help_of_a_conversation_does_not_import_the_agent(command: str) -> None:
-    found = imported(command)
-    assert f"clawkit.cli.{command}" in found
+def test_the_help_of_a_conversation_does_not_import_the_agent() -> None:
+    found = imported("chat", "agent")
+    assert {"clawkit.cli.chat", "clawkit.cli.agent"} <= found
     assert not {"clawkit.agent_session", "clawkit.runtime", "clawkit.config.load"} & found
+
+
+def test_the_help_of_a_group_imports_no_command_of_it() -> None:
+    groups = ("sessions", "models", "tools", "sandbox", "config")
+    found = imported(*groups)
+    assert "clawkit.cli.groups" in found
+    assert not {f"clawkit.cli.{each}" for each in (*groups, "options")} & found
 
 
 @pytest.mark.parametrize(

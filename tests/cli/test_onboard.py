@@ -723,7 +723,7 @@ async def test_what_does_not_work_is_asked_about_again(terminal: Open, file: Pat
             answer(screen, (PROVIDER, "another provider"), ("Which one?", "moonshot"))
             screen.until("2) https://api.moonshot.cn/v1")
             answer(screen, ("Which address", ""), (TYPE_KEY, "two words"))
-            screen.until("That cannot be a key")
+            screen.until("a key has no blanks")
             answer(screen, (TYPE_KEY, KEY), (MODEL, "no id"), ("not a model id", "3"))
             screen.until("has no such model")
             answer(screen, (NOW, ""), (MODEL, "2"), (WRITE, "n"))

@@ -12,17 +12,45 @@ from typing import Any
 
 import pytest
 
+from clawkit.cli.main import run
+
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def cli(workspace: Path) -> Cli:
+def cli(
+    workspace: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Cli:
+    """Run clawkit in this process, in the workspace."""
+    monkeypatch.chdir(workspace)
+    # It would hold for all tests that follow.
+    monkeypatch.setattr("clawkit.cli.tools.hide_memory", lambda: None)
+
+    def type_in(*args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        given = tmp_path / "stdin"
+        given.write_text(stdin, encoding="utf-8")
+        with given.open(encoding="utf-8") as stream:
+            monkeypatch.setattr(sys, "stdin", stream)
+            with pytest.raises(SystemExit) as end:
+                run(list(args))
+        out, err = capsys.readouterr()
+        assert isinstance(end.value.code, int)
+        return subprocess.CompletedProcess(args, end.value.code, out, err)
+
+    return type_in
+
+
+@pytest.fixture
+def program(workspace: Path) -> Cli:
     """Run clawkit as a program in the workspace."""
 
-    def run(*args: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+    def start(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "clawkit", *args],
-            input=stdin,
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             cwd=workspace,
@@ -30,7 +58,7 @@ def cli(workspace: Path) -> Cli:
             timeout=60,
         )
 
-    return run
+    return start
 
 
 @pytest.fixture
@@ -237,13 +265,13 @@ def test_text_of_a_failure_is_its_message(cli: Cli) -> None:
     assert done.stderr == "'a.tx' does not exist; near names: 'a.txt'\n"
 
 
-def test_text_that_cannot_be_encoded_is_spelled_out(cli: Cli) -> None:
+def test_text_that_cannot_be_encoded_is_spelled_out(cli: Cli, program: Cli) -> None:
     lines = '{"tool": "read", "params": {"path": "\\ud800"}, "id": "\\ud800"}\n{"tool": "ls"}\n'
     done = cli("tools", "run", "-", stdin=lines)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert answers[0]["id"] == "\ud800"
     assert answers[1]["details"]["total"] == 2
-    done = cli("tools", "call", "read", '{"path": "é"}', PYTHONIOENCODING="ascii")
+    done = program("tools", "call", "read", '{"path": "é"}', PYTHONIOENCODING="ascii")
     assert "does not exist" in done.stdout
 
 
@@ -332,9 +360,9 @@ def test_a_model_that_cannot_be_one_is_wrong_usage(cli: Cli) -> None:
     assert "--model" in done.stderr
 
 
-def test_debug_shows_where_it_happened(cli: Cli, config: Callable[[str], str]) -> None:
+def test_debug_shows_where_it_happened(program: Cli, config: Callable[[str], str]) -> None:
     file = config("{tools: {nope: 1}}")
-    assert "Traceback" in cli("--debug", "tools", "list", "--config", file).stderr
+    assert "Traceback" in program("--debug", "tools", "list", "--config", file).stderr
 
 
 def test_lines_that_are_no_calls_are_answered(cli: Cli) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from clawkit.call_summary import summarize_params
 from clawkit.ui.calls import (
-    about,
     diff_rows,
     has_failed,
     head_lines,
@@ -40,7 +40,7 @@ PATCH = "*** Begin Patch\n*** Update File: a.py\n@@\n-x\n*** Add File: b.py\n+y\
     ],
 )
 def test_a_call_is_told_by_what_it_is_about(params: Any, words: str) -> None:
-    assert about(params) == words
+    assert summarize_params(params) == words
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ async def made(workspace: Path) -> AsyncIterator[Made]:
         if talk.is_command(line):
             await commands.run(talk, face, line)
         else:
-            await talk.send(talk.blocks(line))
+            await talk.agent.send(talk.blocks(line))
         return face.text
 
     yield talk, type_, face
@@ -365,7 +365,7 @@ async def test_what_a_person_typed_is_not_asked_about(
         assert person.questions == []
         assert shown in face.text
         if config is RULE:  # the model is asked about, all the same
-            await talk.send(talk.blocks("go"))
+            await talk.agent.send(talk.blocks("go"))
             assert [each.tool for each in person.questions] == ["write"]
             assert not (workspace / "other").exists()
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clawkit.terminal_text import text_width
 from clawkit.text import printable
 from clawkit.ui.paint import Paint, Row, fold_line, fold_parts, fold_rows
 
@@ -58,7 +59,7 @@ def test_of_a_line_of_parts_nothing_is_lost(texts: list[str], columns: int) -> N
     parts = [Row(text, "good") for text in texts]
     rows = list(fold_parts(parts, PAINT, columns))
     assert "".join("".join(rows).split()) == "".join("".join(map(spelled, texts)).split())
-    assert all(len(row) < columns for row in rows)
+    assert all(text_width(row) < columns for row in rows)
 
 
 def test_every_part_keeps_its_style_when_it_goes_on_in_another_row() -> None:

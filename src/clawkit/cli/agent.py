@@ -61,7 +61,12 @@ def agent(**options: Any) -> int:
 
     watcher: TurnOutput = JsonOutput() if options["as_json"] else PlainOutput()
     try:
-        _refuse_words(click.get_current_context().args, options["message"])
+        if words := click.get_current_context().args:
+            # A message whose `-m`, or whose quotes, are missing.
+            said = shlex.quote(one_line(" ".join(filter(None, (options["message"], *words))), 60))
+            raise click.UsageError(
+                f"the message is one argument, after -m: clawkit agent -m {said}"
+            )
         if options["print_prompt"]:
             return asyncio.run(_print_prompt(open_agent(options, watcher)))
         said = _read_message(options["message"])
@@ -75,13 +80,6 @@ def agent(**options: Any) -> int:
         raise
     watcher.finish(ended)
     return 0 if ended.how == "done" else 1
-
-
-def _refuse_words(words: list[str], message: str | None) -> None:
-    """Words without an option are a message whose `-m`, or whose quotes, are missing."""
-    if words:
-        said = shlex.quote(one_line(" ".join(filter(None, (message, *words))), 60))
-        raise click.UsageError(f"the message is one argument, after -m: clawkit agent -m {said}")
 
 
 def _approver_beside_pipe(options: dict[str, Any]) -> Any:

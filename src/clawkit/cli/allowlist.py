@@ -122,13 +122,16 @@ def add(
     clawkit approvals allowlist add /usr/bin/make --args '{"subcommand": ["test", "lint"]}'
     clawkit approvals allowlist add aws --read ~/.aws
     """
+    from clawkit.approvals.allowlist import PLAIN_GRANTS
     from clawkit.approvals.entries import (
         describe_entry,
         entry_to_json,
         read_entry,
+        search_regex,
         validate_pattern,
     )
     from clawkit.approvals.file import add_entry
+    from clawkit.approvals.presets import PRESETS
 
     refuse_commands()
     if preset is not None:
@@ -141,10 +144,25 @@ def add(
         raise click.UsageError(f"PATTERN: {problem}")
     given: dict[str, Any] = {"pattern": pattern}
     given |= {"args": _read_rule(rule)} if rule is not None else {}
-    given |= {"argPattern": _read_pattern(arg_pattern)} if arg_pattern is not None else {}
     given |= {"children": children} if children is not None else {}
+    if arg_pattern is not None:
+        if search_regex(arg_pattern, "") is None:
+            raise click.UsageError(
+                f"--arg-pattern: {one_line(arg_pattern, 80)!r} is invalid: it is empty, too long, "
+                "or not a regular expression without look-around and back-references"
+            )
+        given["argPattern"] = arg_pattern
     if no_network or hosts or read or write:
-        given["grants"] = _grants(rule, no_network=no_network, hosts=hosts, read=read, write=write)
+        # What the entry gets by itself, changed by the options.
+        known = PRESETS.get(rule or "")
+        base = PLAIN_GRANTS if known is None else known.grants
+        given["grants"] = {
+            "network": base.network and not no_network and not hosts,
+            "sockets": base.sockets,
+            "hosts": list(hosts),
+            "read": [*base.read, *map(_shorten, read)],
+            "write": [*base.write, *map(_shorten, write)],
+        }
     try:
         entry = read_entry(given)
     except ValueError as error:
@@ -156,29 +174,6 @@ def add(
         return
     word = "allowed" if added else "was allowed already"
     click.echo(f"{word}: {describe_entry(entry)}", err=True)
-
-
-def _grants(
-    rule: str | None,
-    *,
-    no_network: bool,
-    hosts: tuple[str, ...],
-    read: tuple[str, ...],
-    write: tuple[str, ...],
-) -> dict[str, Any]:
-    """What the entry gets by itself, changed by the options."""
-    from clawkit.approvals.allowlist import PLAIN_GRANTS
-    from clawkit.approvals.presets import PRESETS
-
-    preset = PRESETS.get(rule or "")
-    base = PLAIN_GRANTS if preset is None else preset.grants
-    return {
-        "network": base.network and not no_network and not hosts,
-        "sockets": base.sockets,
-        "hosts": list(hosts),
-        "read": [*base.read, *map(_shorten, read)],
-        "write": [*base.write, *map(_shorten, write)],
-    }
 
 
 def _shorten(path: str) -> str:
@@ -201,17 +196,6 @@ def _read_rule(text: str) -> object:
         close = nearest(text, ("any", *PRESETS), 1)
         hint = f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(PRESETS)}, any"
         raise click.UsageError(f"unknown preset {one_line(text, 40)!r}; {hint}")
-    return text
-
-
-def _read_pattern(text: str) -> str:
-    from clawkit.approvals.entries import search_regex
-
-    if search_regex(text, "") is None:
-        raise click.UsageError(
-            f"--arg-pattern: {one_line(text, 80)!r} is invalid: it is empty, too long, or not a "
-            "regular expression without look-around and back-references"
-        )
     return text
 
 

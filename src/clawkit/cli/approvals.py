@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
@@ -14,8 +14,8 @@ from clawkit.cli.allowlist import allowlist
 from clawkit.cli.options import (
     Settings,
     can_ask,
+    columns,
     config_option,
-    is_terminal,
     json_option,
     print_json,
     read_settings,
@@ -101,6 +101,7 @@ def check(
 
     Exit code 0 if it would run without asking, 3 if not. With --jsonl 0, or 1 if a line is invalid.
     """
+    from clawkit.approvals.entries import validate_pattern
     from clawkit.cli.approvals_check import Checker, check_lines, show, to_json
 
     settings = read_settings(options)
@@ -113,11 +114,12 @@ def check(
         sys.exit(check_lines(Checker(settings), sys.stdin.buffer))
     if command is None:
         raise click.UsageError("name a command: clawkit approvals check 'git status'")
-    _check_options(allow, cwd)
+    if cwd is not None and not os.path.isdir(cwd):
+        raise click.UsageError(f"--cwd: {cwd!r} is not a directory")
+    if problem := next(filter(None, map(validate_pattern, allow)), ""):
+        raise click.UsageError(f"--allow: {problem}")
     case: dict[str, Any] = {"command": command, "cwd": cwd, "security": security, "ask": ask}
-    case["place"] = place
-    case |= {"allowlist": list(allow)} if allow else {}
-    case |= {"safeBins": list(safe_bins)} if safe_bins else {}
+    case |= {"place": place, "allowlist": list(allow) or None, "safeBins": list(safe_bins) or None}
     checker = Checker(settings)
     try:
         decision = checker.check(case)
@@ -128,16 +130,6 @@ def check(
     else:
         show(decision, command, checker.backend)
     sys.exit(0 if decision.verdict == "allow" else 3)
-
-
-def _check_options(allow: tuple[str, ...], cwd: str | None) -> None:
-    from clawkit.approvals.entries import validate_pattern
-
-    if cwd is not None and not os.path.isdir(cwd):
-        raise click.UsageError(f"--cwd: {cwd!r} is not a directory")
-    for pattern in allow:
-        if problem := validate_pattern(pattern):
-            raise click.UsageError(f"--allow: {problem}")
 
 
 @approvals.command()
@@ -151,25 +143,17 @@ def pending(as_json: bool) -> None:
         return
     if not found:
         click.echo("No request is pending.", err=True)
-    for each in found:
-        _show_pending(each, now_ms)
-
-
-def _show_pending(each: Stored, now_ms: int) -> None:
+        return
     from clawkit.approvals.prompt import render
 
-    left = human_time(max(0, each.expires_ms - now_ms) / 1000)
-    gone = "; the process that asked is gone" if each.orphaned else ""
-    click.secho(f"{each.slug}  {left} left{gone}", bold=True)
-    for row in render(each.question, width=_width() - 2).split("\n"):
-        click.echo(f"  {row}")
-    always = "|allow-always" if each.question.stored else ""
-    click.echo(f"  Answer: clawkit approvals resolve {each.slug} allow-once{always}|deny")
-
-
-def _width() -> int:
-    """Columns of the terminal; what is no terminal has enough."""
-    return (is_terminal(sys.stdout) and os.get_terminal_size(1).columns) or _WIDTH
+    for each in found:
+        left = human_time(max(0, each.expires_ms - now_ms) / 1000)
+        gone = "; the process that asked is gone" if each.orphaned else ""
+        click.secho(f"{each.slug}  {left} left{gone}", bold=True)
+        for row in render(each.question, width=(columns() or _WIDTH) - 2).split("\n"):
+            click.echo(f"  {row}")
+        always = "|allow-always" if each.question.stored else ""
+        click.echo(f"  Answer: clawkit approvals resolve {each.slug} allow-once{always}|deny")
 
 
 @approvals.command()
@@ -187,6 +171,8 @@ def resolve(approval: str, decision: str, extent: str | None, reason: str, as_js
 
     ID may be a prefix, as long as it is unambiguous.
     """
+    import pwd
+
     from clawkit.approvals.broker import Broker
 
     refuse_commands()
@@ -196,12 +182,16 @@ def resolve(approval: str, decision: str, extent: str | None, reason: str, as_js
     asked = waiting.get(approval)
     if decision == "allow-always" and extent is None and asked.question.stored:
         extent = asked.question.stored[0].extent
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        user = str(os.getuid())
     done = Broker(waiting).resolve(
         asked.id,
         decision,
         extent=extent,
         reason=reason,
-        actor=f"{_user()} at the command line",
+        actor=f"{user} at the command line",
         authorized=True,
     )
     if as_json:
@@ -284,22 +274,14 @@ def log(limit: int, as_json: bool) -> None:
         return
     if not records:
         click.echo("No decisions recorded yet.", err=True)
+    keys = ("at", "verdict", "actor", "command", "reason", "why", "extent")
     for each in records:
-        _show_record(each)
-
-
-def _show_record(record: Mapping[str, Any]) -> None:
-    texts = {
-        key: one_line(printable(str(record.get(key, ""))), 200)
-        for key in ("at", "verdict", "actor", "command", "reason", "why", "extent")
-    }
-    when = f"{texts['at'][:19].replace('T', ' ')} UTC"
-    verdict = texts["verdict"]
-    click.echo(f"{when}  ", nl=False)
-    click.secho(f"{verdict:5}", fg=_COLOURS.get(verdict), nl=False)
-    click.echo(f"  {texts['command']}")
-    always = f", always ({texts['extent']})" if texts["extent"] else ""
-    click.secho(f"    {texts['actor']}{always}: {texts['why'] or texts['reason']}", dim=True)
+        texts = (one_line(printable(str(each.get(key, ""))), 200) for key in keys)
+        at, verdict, actor, command, reason, why, extent = texts
+        shown = click.style(f"{verdict:5}", fg=_COLOURS.get(verdict))
+        click.echo(f"{at[:19].replace('T', ' ')} UTC  {shown}  {command}")
+        always = f", always ({extent})" if extent else ""
+        click.secho(f"    {actor}{always}: {why or reason}", dim=True)
 
 
 @approvals.command()
@@ -388,15 +370,6 @@ def _row(each: Stored, now_ms: int) -> dict[str, Any]:
         "expiresInMs": max(0, each.expires_ms - now_ms),
         "orphaned": each.orphaned,
     }
-
-
-def _user() -> str:
-    import pwd
-
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
 
 
 async def _watch() -> None:

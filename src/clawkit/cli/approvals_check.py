@@ -41,7 +41,7 @@ _KEYS: dict[str, type] = {
     "strictInlineEval": bool,
     "place": str,
 }
-PLACES = ("auto", "sandbox", "host")
+Wanted = Literal["auto", "sandbox", "host"]
 _KINDS = {str: "a string", dict: "an object", list: "a list", bool: "true or false"}
 _NOT_ANALYSED = ("full", "deny", "document", "host")
 _COLOURS = {"allow": "green", "ask": "yellow", "deny": "red"}
@@ -82,11 +82,9 @@ class Checker:
         )
         return _changed(services.judge(), given).judge(request)
 
-    def _find_place(
-        self, case: Mapping[str, Any], services: Services
-    ) -> Literal["auto", "sandbox", "host"]:
+    def _find_place(self, case: Mapping[str, Any], services: Services) -> Wanted:
         """Where the case is judged for. Raises `ToolAuthorizationError` where no command runs."""
-        place: Literal["auto", "sandbox", "host"] | None = case["place"]
+        place: Wanted | None = case["place"]
         is_about_list = case["allowlist"] is not None or case["safeBins"] is not None
         if place is None and is_about_list:
             # The question is what that list allows, and the sandbox needs no list.
@@ -143,7 +141,11 @@ def _read_case(case: object) -> dict[str, Any]:
     for key, kind in _KEYS.items():
         if not isinstance(given[key], kind) and (given[key] is not None or key == "command"):
             raise ValueError(f"{key}: must be {_KINDS[kind]}, not {_show_value(given[key])}")
-    choices = (("security", get_args(Security)), ("ask", get_args(Ask)), ("place", PLACES))
+    choices = (
+        ("security", get_args(Security)),
+        ("ask", get_args(Ask)),
+        ("place", get_args(Wanted)),
+    )
     for key, known in choices:
         if given[key] is not None and given[key] not in known:
             raise ValueError(f"{key}: {_show_value(given[key])} is none of {', '.join(known)}")
@@ -179,28 +181,30 @@ def _check_text(key: str, text: str) -> None:
 def _changed(judge: Judge, case: Mapping[str, Any]) -> Judge:
     """The judge with what the case says in place of what is configured."""
     changes: dict[str, Any] = {}
-    if case.get("security") or case.get("ask"):
+    if case["security"] or case["ask"]:
         security, ask = judge.settings.policy()
-        changes |= {"mode": None, "security": case.get("security") or security}
-        changes |= {"ask": case.get("ask") or ask}
-    if case.get("safeBins") is not None:
-        changes["safe_bins"] = case["safeBins"]
-    if case.get("strictInlineEval") is not None:
-        changes["strict_inline_eval"] = case["strictInlineEval"]
-    judge = replace(
-        judge,
-        settings=msgspec.structs.replace(judge.settings, **changes),
-        ignore_floor="security" in changes,
-    )
-    if case.get("allowlist") is not None:
-        entries = tuple(read_entry(each) for each in case["allowlist"])
+        changes |= {"mode": None, "security": case["security"] or security}
+        changes |= {"ask": case["ask"] or ask}
+    for key, name in (("safeBins", "safe_bins"), ("strictInlineEval", "strict_inline_eval")):
+        if case[key] is not None:
+            changes[name] = case[key]
+    settings = msgspec.structs.replace(judge.settings, **changes)
+    judge = replace(judge, settings=settings, ignore_floor="security" in changes)
+    if case["allowlist"] is not None:
+        entries = tuple(map(read_entry, case["allowlist"]))
         judge = replace(judge, more=entries, only_more=True)
     return judge
 
 
 def to_json(decision: Decision) -> dict[str, Any]:
     """The decision for programs."""
-    grants = {} if decision.grants == NO_GRANTS else {"grants": _grants(decision)}
+    # What it gets beyond the sandbox, without what it does not.
+    granted = {
+        key: value if value is True else list(value)
+        for key, value in decision.grants._asdict().items()
+        if value
+    }
+    grants = {} if decision.grants == NO_GRANTS else {"grants": granted}
     return {
         "verdict": decision.verdict,
         "reason": decision.reason,
@@ -216,12 +220,6 @@ def to_json(decision: Decision) -> dict[str, Any]:
         "place": None if decision.verdict == "deny" else decision.place,
         **grants,
     }
-
-
-def _grants(decision: Decision) -> dict[str, Any]:
-    """What it gets beyond the sandbox, without what it does not."""
-    given = decision.grants._asdict().items()
-    return {key: value if value is True else list(value) for key, value in given if value}
 
 
 def _analysis(decision: Decision) -> dict[str, Any] | None:
@@ -288,7 +286,10 @@ def show(decision: Decision, command: str, backend: str = "") -> None:
     if decision.doubt is not None and decision.doubt.code != "empty" and not is_inside:
         _point(command, decision.doubt.at)
     if decision.verdict == "allow" and decision.segments and not is_inside:
-        _show_run(decision)
+        click.echo(f"  runs as: {_short(decision.run, 400)}")
+        if decision.programs is not None:
+            only = ", ".join(map(_one, decision.programs)) or "no program at all"
+            click.echo(f"  the kernel lets it start only (where it has Landlock): {only}")
     if decision.policy.sources:
         click.echo(f"  in force: {'; '.join(map(_one, decision.policy.sources))}")
     if advice := _advise(decision):
@@ -305,15 +306,9 @@ def _show_result(program: Program | None, result: Match | Miss, decision: Decisi
     click.secho(f"    {word:4}  ", fg=colour, nl=False)
     click.echo(f"{path}{_one(result.reason)}")
     # With one for the whole command, or where none helps, there is no point in it.
-    if result.to_allow and not decision.to_allow and _is_about_rules(decision):
+    is_about_rules = not decision.human_only and decision.policy.ask != "always"
+    if result.to_allow and not decision.to_allow and is_about_rules:
         click.echo(f"          to allow it: {result.to_allow}")
-
-
-def _show_run(decision: Decision) -> None:
-    click.echo(f"  runs as: {_short(decision.run, 400)}")
-    if decision.programs is not None:
-        only = ", ".join(map(_one, decision.programs)) or "no program at all"
-        click.echo(f"  the kernel lets it start only (where it has Landlock): {only}")
 
 
 def _advise(decision: Decision) -> str:
@@ -324,16 +319,10 @@ def _advise(decision: Decision) -> str:
         return ""
     if decision.policy.ask == "always" and not decision.human_only:
         return "No rule changes that while every command needs approval."
+    said = "No rule can allow it as written; a person can, each time."
     if decision.doubt is not None and decision.doubt.code != "empty":
-        return (
-            "No rule can allow it as written; a person can, each time. Without the uncertain part, "
-            "each of its commands is checked by itself."
-        )
-    return "No rule can allow it as written; a person can, each time."
-
-
-def _is_about_rules(decision: Decision) -> bool:
-    return not decision.human_only and decision.policy.ask != "always"
+        said += " Without the uncertain part, each of its commands is checked by itself."
+    return said
 
 
 def _one(text: str) -> str:
@@ -379,7 +368,10 @@ def _answer(checker: Checker, line: bytes, number: int) -> dict[str, Any]:
     try:
         if len(line) > MAX_LINE:
             raise ValueError(f"is longer than {MAX_LINE:,} bytes")
-        case = _parse(line)
+        try:
+            case = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"is not JSON: {error}") from None
         if isinstance(case, dict) and case.get("id") is not None:
             if not isinstance(case["id"], str | int):
                 raise ValueError("id: must be a string or a whole number")
@@ -388,10 +380,3 @@ def _answer(checker: Checker, line: bytes, number: int) -> dict[str, Any]:
     except ValueError as error:
         said = f"line {number} {error}"
         return answer | {"verdict": "deny", "error": said, "analysis": None, "segments": []}
-
-
-def _parse(line: bytes) -> object:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"is not JSON: {error}") from None

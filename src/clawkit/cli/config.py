@@ -39,15 +39,7 @@ _DRY_RUN = click.option("--dry-run", is_flag=True, help="Show and check the chan
 _REPLACE = click.option("--replace", is_flag=True, help="Let the change remove settings.")
 
 
-@click.group()
-def config() -> None:
-    """Read, change and check the configuration.
-
-    A PATH is written a.b.c, an entry of a list a.b[0], a key with dots in it a["b.c"].
-    """
-
-
-@config.command()
+@click.command()
 @click.argument("path", metavar="[PATH]", default="")
 @json_option
 @config_option
@@ -86,7 +78,7 @@ def _why_absent(path: str, steps: Path, config_file: str | None) -> str:
     return f"{path!r} is not set; clawkit uses {msgspec.json.encode(value).decode()}"
 
 
-@config.command("set")
+@click.command("set")
 @_PATH
 @click.argument("value", metavar="VALUE")
 @click.option(
@@ -127,7 +119,7 @@ def set_(
     make_change(config_file, edit, [steps], replace, dry_run, as_json)
 
 
-@config.command()
+@click.command()
 @_PATH
 @click.option("--force", is_flag=True, help="Even if that removes most of the file.")
 @_DRY_RUN
@@ -144,7 +136,7 @@ def unset(path: str, force: bool, dry_run: bool, as_json: bool, config_file: str
     )
 
 
-@config.command()
+@click.command()
 @click.argument("source", metavar="[-]", type=click.Choice(["-"]), required=False)
 @click.option("--file", "patch_file", metavar="FILE", help="Read the patch from FILE.")
 @_REPLACE
@@ -180,13 +172,13 @@ def patch(
     )
 
 
-@config.command()
+@click.command()
 def schema() -> None:
     """Print the JSON Schema of the configuration, for editors."""
     print_json(json_schema())
 
 
-@config.command()
+@click.command()
 @json_option
 @config_option
 def validate(as_json: bool, config_file: str | None) -> None:
@@ -213,24 +205,17 @@ def validate(as_json: bool, config_file: str | None) -> None:
             }
         )
     else:
-        _print_verdict(file, files, issues)
+        for issue in issues:
+            click.echo(f"{click.style('error:', fg='red')} {printable(str(issue))}", err=True)
+        if not issues:
+            included = f", with {len(files) - 1} included" if len(files) > 1 else ""
+            verdict = f": valid{included}" if files else " does not exist; the defaults apply"
+            click.echo(f"{file}{verdict}")
         warn(map(str, warnings))
     sys.exit(2 if issues else 0)
 
 
-def _print_verdict(file: str, files: tuple[str, ...], issues: list[Issue]) -> None:
-    for issue in issues:
-        click.echo(f"{click.style('error:', fg='red')} {printable(str(issue))}", err=True)
-    if issues:
-        return
-    if not files:
-        click.echo(f"{file} does not exist; the defaults apply")
-    else:
-        included = f", with {len(files) - 1} included" if len(files) > 1 else ""
-        click.echo(f"{file}: valid{included}")
-
-
-@config.command("file")
+@click.command("file")
 @json_option
 @config_option
 def file_(as_json: bool, config_file: str | None) -> None:
@@ -355,17 +340,15 @@ def make_change(
         )
         return
     print_diff(done)
-    click.echo(_outcome(done, dry_run), err=True)
+    backup = f"; the previous file is {done.backup}" if done.backup else ""
+    said = f"Wrote {done.file}{backup}"
+    if done.before == done.after:
+        said = f"{done.file} already says so; nothing was changed."
+    elif dry_run:
+        said = f"This would change {done.file}; nothing was written."
+    click.echo(said, err=True)
     warn(f"still invalid: {issue}" for issue in map(str, done.issues))
     warn(map(str, done.warnings))
-
-
-def _outcome(done: Change, dry_run: bool) -> str:
-    if done.before == done.after:
-        return f"{done.file} already says so; nothing was changed."
-    if dry_run:
-        return f"This would change {done.file}; nothing was written."
-    return f"Wrote {done.file}" + (f"; the previous file is {done.backup}" if done.backup else "")
 
 
 def print_diff(done: Change) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -20,21 +21,23 @@ if TYPE_CHECKING:
     from clawkit.cli.doctor_checks import Finding
     from clawkit.config.file_edit import Change
 
-_MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "error": ("error", "red")}
+_COLOURS = {"ok": "green", "warn": "yellow", "error": "red"}
 
 
 class Diagnosis(NamedTuple):
     """Everything that was found, and whether the configuration can be used at all."""
 
-    findings: tuple[Finding, ...]
+    findings: Sequence[tuple[str, Finding]]
+    """Each with the section it belongs to."""
     config_valid: bool
+
+    def count(self, level: str) -> int:
+        return sum(each.level == level for _, each in self.findings)
 
     @property
     def exit_code(self) -> int:
         """0 when nothing is wrong, 1 when something is, 2 when it is the configuration."""
-        if not self.config_valid:
-            return 2
-        return 1 if any(each.level == "error" for each in self.findings) else 0
+        return int(self.count("error") > 0) if self.config_valid else 2
 
 
 def diagnose(
@@ -42,30 +45,33 @@ def diagnose(
 ) -> Diagnosis:
     """Check everything. `named` is the file that was named, if any; `file` the one in use."""
     from clawkit.cli import doctor_checks as checks
-    from clawkit.cli.doctor_models import check_models, check_sessions
-    from clawkit.cli.doctor_sandbox import check_sandbox
+    from clawkit.cli import doctor_services as services
     from clawkit.config.load import load
 
-    findings = [*checks.check_platform(), *checks.check_home(env)]
-    findings += checks.check_open_files(file, env)
+    found: list[tuple[str, Finding]] = []
+
+    def check(section: str, *findings: Iterable[Finding]) -> None:
+        found.extend((section, each) for each in chain(*findings))
+
+    check("platform", checks.check_platform())
+    check("home", checks.check_home(env), checks.check_open_files(file, env))
+    old_spellings = checks.check_old_spellings(file, env)
     try:
         loaded = load(named, env=env)
     except ConfigError as error:
-        findings += checks.config_errors(error)
-        findings += checks.check_old_spellings(file, env)
-        return Diagnosis(tuple(findings), False)
-    findings += checks.check_config(loaded, file)
-    findings += checks.check_old_spellings(file, env)
-    findings += checks.check_policy(loaded.config)
-    findings += checks.check_secrets(loaded, allow_exec=allow_exec)
-    findings += checks.check_workspaces(loaded.config)
-    findings += checks.check_chat()
-    findings += checks.check_files(loaded.config)
-    findings += checks.check_commands(loaded.config)
-    findings += check_sandbox(loaded)
-    findings += check_models(loaded)
-    findings += check_sessions(loaded, file, env)
-    return Diagnosis(tuple(findings), True)
+        check("config", checks.config_errors(error), old_spellings)
+        return Diagnosis(found, False)
+    check("config", checks.check_config(loaded, file), old_spellings)
+    check("policy", checks.check_policy(loaded.config))
+    check("secrets", checks.check_secrets(loaded, allow_exec=allow_exec))
+    check("workspace", checks.check_workspaces(loaded.config))
+    check("chat", checks.check_chat())
+    check("files", checks.check_files(loaded.config))
+    check("commands", checks.check_commands(loaded.config))
+    check("sandbox", services.check_sandbox(loaded))
+    check("models", services.check_models(loaded))
+    check("sessions", services.check_sessions(loaded, file, env))
+    return Diagnosis(found, True)
 
 
 @click.command()
@@ -95,7 +101,17 @@ def doctor(
         repair.run()
     diagnosis = diagnose(file, config_file, env, allow_exec=allow_exec)
     if as_json:
-        _print_json(diagnosis, repair)
+        findings = [{"section": name, **each._asdict()} for name, each in diagnosis.findings]
+        print_json(
+            {
+                "ok": diagnosis.exit_code == 0,
+                "configValid": diagnosis.config_valid,
+                "findings": findings,
+                "fixed": repair.done,
+                "notFixed": repair.failed,
+                "diff": repair.diff,
+            }
+        )
     else:
         _print(diagnosis)
     sys.exit(diagnosis.exit_code or (1 if repair.failed else 0))
@@ -115,22 +131,23 @@ class _Repair:
 
     def run(self) -> None:
         for path, mode in self._open_to_others():
-            self._close(path, mode)
+            what = f"chmod {mode:o} {path}"
+            try:
+                if not self.dry_run:
+                    os.chmod(path, mode & stat.S_IMODE(os.stat(path).st_mode))
+            except OSError as error:
+                self._note(f"{what}: {error.strerror}", failed=True)
+            else:
+                self._note(what)
         self._update()
         if not (self.done or self.failed or self.quiet):
             click.echo("Nothing to fix.")
 
-    def _say(self, text: str) -> None:
+    def _note(self, what: str, *, failed: bool = False) -> None:
+        (self.failed if failed else self.done).append(what)
         if not self.quiet:
-            click.echo(printable(text))
-
-    def _succeeded(self, what: str) -> None:
-        self.done.append(what)
-        self._say(f"would do: {what}" if self.dry_run else f"done: {what}")
-
-    def _failed(self, what: str) -> None:
-        self.failed.append(what)
-        self._say(f"not done: {what}")
+            word = "not done" if failed else "would do" if self.dry_run else "done"
+            click.echo(printable(f"{word}: {what}"))
 
     def _open_to_others(self) -> Iterator[tuple[str, int]]:
         from clawkit.cli.doctor_checks import open_files, open_store
@@ -144,15 +161,6 @@ class _Repair:
             yield name, 0o600
         if store := open_store(self.file, self.env):
             yield store, 0o600
-
-    def _close(self, path: str, mode: int) -> None:
-        try:
-            if not self.dry_run:
-                os.chmod(path, mode & stat.S_IMODE(os.stat(path).st_mode))
-        except OSError as error:
-            self._failed(f"chmod {mode:o} {path}: {error.strerror}")
-        else:
-            self._succeeded(f"chmod {mode:o} {path}")
 
     def _update(self) -> None:
         """Bring old spellings up to date; the diff is shown before anything is written."""
@@ -171,10 +179,10 @@ class _Repair:
         except ConfigError:
             return  # the findings say what is wrong with the file
         except EditError as error:
-            self._failed(str(error))
+            self._note(str(error), failed=True)
             return
         kept = f"; the previous file is {result.backup}" if result.backup else ""
-        self._succeeded(f"bring {self.file} up to date{kept}")
+        self._note(f"bring {self.file} up to date{kept}")
 
     def _change(self, *, dry_run: bool) -> Change:
         from clawkit.config.file_edit import change, content
@@ -187,28 +195,14 @@ class _Repair:
 
 
 def _print(diagnosis: Diagnosis) -> None:
-    section = ""
-    for each in diagnosis.findings:
-        if each.section != section:
-            section = each.section
+    shown = ""
+    for section, each in diagnosis.findings:
+        if section != shown:
+            shown = section
             click.secho(section, bold=True)
-        word, colour = _MARKS[each.level]
-        click.echo(f"  {click.style(f'{word:<5}', fg=colour)} {printable(each.what)}")
+        level = click.style(f"{each.level:<5}", fg=_COLOURS[each.level])
+        click.echo(f"  {level} {printable(each.what)}")
         if each.do:
             click.echo(f"        {click.style('→', fg='cyan')} {printable(each.do)}")
-    errors = sum(each.level == "error" for each in diagnosis.findings)
-    warnings = sum(each.level == "warn" for each in diagnosis.findings)
+    errors, warnings = diagnosis.count("error"), diagnosis.count("warn")
     click.echo(f"{counted(errors, 'error')}, {counted(warnings, 'warning')}.")
-
-
-def _print_json(diagnosis: Diagnosis, repair: _Repair) -> None:
-    print_json(
-        {
-            "ok": diagnosis.exit_code == 0,
-            "configValid": diagnosis.config_valid,
-            "findings": [each._asdict() for each in diagnosis.findings],
-            "fixed": repair.done,
-            "notFixed": repair.failed,
-            "diff": repair.diff,
-        }
-    )

@@ -11,9 +11,11 @@ import shlex
 import stat
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -28,7 +30,7 @@ from clawkit.cli.options import workspace_warning
 from clawkit.config.file_edit import content
 from clawkit.config.json5 import Json5Error, format_path
 from clawkit.config.load import Loaded, load
-from clawkit.config.migrate import Migration, migrations
+from clawkit.config.migrate import migrations
 from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef, normalize_provider
 from clawkit.config.no_effect import find as no_effect
@@ -64,25 +66,22 @@ Level = Literal["ok", "warn", "error"]
 class Finding(NamedTuple):
     """The result of one check."""
 
-    section: str
     level: Level
     what: str
     do: str = ""
     """What to type or to change; empty when there is nothing to do."""
 
 
+ok, warn, fault = (partial(Finding, each) for each in get_args(Level))
+
+
 def check_platform() -> Iterator[Finding]:
     system = platform.system()
-    what = f"Python {platform.python_version()} on {system} {platform.release()}"
-    yield Finding("platform", "ok", what)
+    yield ok(f"Python {platform.python_version()} on {system} {platform.release()}")
     if system != "Linux":
-        yield Finding(
-            "platform", "warn", f"clawkit is made for Linux; on {system} there is less isolation"
-        )
+        yield warn(f"clawkit is made for Linux; on {system} there is less isolation")
     elif not _kernel_resolves_paths():
-        yield Finding(
-            "platform",
-            "warn",
+        yield warn(
             "the kernel does not offer openat2, so the file tools refuse every symbolic link",
             "use Linux 5.6 or newer; in a container, allow openat2 in its seccomp profile",
         )
@@ -92,14 +91,12 @@ def _kernel_resolves_paths() -> bool:
     """Whether a link below a root can be followed; /proc/self is one that is always there."""
     try:
         root = os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        os.close(open_inside(root, "/proc", "self", os.O_PATH | os.O_DIRECTORY))
+        try:
+            os.close(open_inside(root, "/proc", "self", os.O_PATH | os.O_DIRECTORY))
+        finally:
+            os.close(root)
     except (OSError, ClawkitError):
         return False
-    finally:
-        os.close(root)
     return True
 
 
@@ -112,65 +109,63 @@ def check_home(env: Mapping[str, str]) -> Iterator[Finding]:
     except FileNotFoundError:
         if obstacle:
             what = f"{path} does not exist and cannot be created: {obstacle.why}"
-            yield Finding("home", "error", what, obstacle.remedy("CLAWKIT_HOME"))
+            yield fault(what, obstacle.remedy("CLAWKIT_HOME"))
         else:
-            yield Finding("home", "ok", f"{path} does not exist yet; it is created when needed")
+            yield ok(f"{path} does not exist yet; it is created when needed")
         return
     except OSError as error:
-        yield Finding("home", "error", f"{path} cannot be used: {error.strerror}")
+        yield fault(f"{path} cannot be used: {error.strerror}")
         return
     if not stat.S_ISDIR(info.st_mode):
-        yield Finding("home", "error", f"{path} is not a directory", f"mv {quoted} {quoted}.old")
+        yield fault(f"{path} is not a directory", f"mv {quoted} {quoted}.old")
     elif os.geteuid() not in (0, info.st_uid):
-        yield Finding("home", "error", f"{path} belongs to another user", "set CLAWKIT_HOME")
+        yield fault(f"{path} belongs to another user", "set CLAWKIT_HOME")
     elif obstacle:
-        what = f"{path} cannot be written: {obstacle.why}"
-        yield Finding("home", "error", what, obstacle.remedy("CLAWKIT_HOME"))
+        yield fault(f"{path} cannot be written: {obstacle.why}", obstacle.remedy("CLAWKIT_HOME"))
     elif info.st_mode & 0o022:
-        what = f"{path} can be changed by other users"
-        yield Finding("home", "error", what, f"chmod 700 {quoted}")
+        yield fault(f"{path} can be changed by other users", f"chmod 700 {quoted}")
     elif info.st_mode & 0o055:
-        what = f"{path} can be read by other users"
-        yield Finding("home", "warn", what, f"chmod 700 {quoted}")
+        yield warn(f"{path} can be read by other users", f"chmod 700 {quoted}")
     else:
-        yield Finding("home", "ok", f"{path} is private")
+        yield ok(f"{path} is private")
 
 
 def open_files(file: str, env: Mapping[str, str]) -> Iterator[tuple[str, int]]:
     """Our own files that may hold secrets and that other users can get at, and their modes."""
-    for name in (file, os.path.join(home(env), ".env"), *agent_files(file, env)):
-        try:
-            info = os.lstat(name)
-        except OSError:
-            continue
-        ours = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid()
-        if ours and info.st_mode & 0o077:
-            yield name, stat.S_IMODE(info.st_mode)
+    names = [
+        os.path.join(folder, name)
+        for folder in _agent_folders(file, env)
+        for name in (MODELS_JSON, PROFILES_JSON)
+    ]
+    for name in (file, os.path.join(home(env), ".env"), *names):
+        if mode := _open_mode(name):
+            yield name, mode
 
 
-def agent_files(file: str, env: Mapping[str, str]) -> Iterator[str]:
-    """Files of agents that may hold secrets, as far as the configuration says where they are."""
-    for folder in _agent_folders(file, env):
-        yield os.path.join(folder, MODELS_JSON)
-        yield os.path.join(folder, PROFILES_JSON)
+def _open_mode(path: str) -> int:
+    """The mode of a file of ours that other users can get at; 0 for any other."""
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return 0
+    ours = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid()
+    return stat.S_IMODE(info.st_mode) if ours and info.st_mode & 0o077 else 0
 
 
 def _agent_folders(file: str, env: Mapping[str, str]) -> list[str]:
+    """Where agents have files of their own, as far as the configuration says."""
     folders: dict[str, None] = {}
-    loaded = _load(file, env)
-    if loaded is not None:
+    if loaded := _load(file, env):
         agents = loaded.config.agents
         for name in islice((*agents.by_id(), agents.default_id()), MAX_AGENTS):
-            try:
+            # An invalid one is reported with the models of agents.
+            with suppress(ConfigError):
                 folders[agent_dir(loaded.config, loaded.env, name)] = None
-            except ConfigError:
-                continue  # reported with the models of agents
     place = os.path.join(home(env), "agents")
-    try:
-        names = sorted(os.listdir(place))
-    except OSError:
-        names = []
-    return list(folders | {os.path.join(place, name, "agent"): None for name in names[:MAX_AGENTS]})
+    with suppress(OSError):
+        names = sorted(os.listdir(place))[:MAX_AGENTS]
+        folders |= {os.path.join(place, name, "agent"): None for name in names}
+    return list(folders)
 
 
 def _load(file: str, env: Mapping[str, str]) -> Loaded | None:
@@ -185,42 +180,42 @@ def open_store(file: str, env: Mapping[str, str]) -> str | None:
     loaded = _load(file, env)
     try:
         path = locate_store(loaded.config.session.store, env) if loaded else sessions_file(env)
-        info = os.lstat(path)
-    except (ConfigError, OSError):
+    except ConfigError:
         return None
-    ours = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid()
-    return path if ours and info.st_mode & 0o077 else None
+    return path if _open_mode(path) else None
 
 
 def check_open_files(file: str, env: Mapping[str, str]) -> Iterator[Finding]:
     for name, mode in open_files(file, env):
-        level: Level = "error" if mode & 0o022 else "warn"
-        what = f"{name} can be {'changed' if mode & 0o022 else 'read'} by other users"
-        yield Finding("home", level, what, f"chmod 600 {shlex.quote(name)}")
+        do = f"chmod 600 {shlex.quote(name)}"
+        if mode & 0o022:
+            yield fault(f"{name} can be changed by other users", do)
+        else:
+            yield warn(f"{name} can be read by other users", do)
 
 
 def config_errors(error: ConfigError) -> Iterator[Finding]:
     for issue in error.issues:
         place = f"edit {issue.file}" + (f", line {issue.line}" if issue.line else "")
-        yield Finding("config", "error", str(issue), place if issue.file else "")
+        yield fault(str(issue), place if issue.file else "")
 
 
 def check_config(loaded: Loaded, file: str) -> Iterator[Finding]:
     if loaded.file is None:
         what = f"{file} does not exist, so the defaults apply"
-        yield Finding("config", "ok", what, "clawkit config set tools.profile coding")
+        yield ok(what, "clawkit config set tools.profile coding")
         if other := find_openclaw(loaded.env):
             what = f"{other} exists, but is not used"
             do = f"clawkit onboard copies it, or: export CLAWKIT_CONFIG={shlex.quote(other)}"
-            yield Finding("config", "warn", what, do)
+            yield warn(what, do)
     else:
         more = len(loaded.files) - 1
         included = f", with {more} included" if more else ""
-        yield Finding("config", "ok", f"{loaded.file} is valid{included}")
+        yield ok(f"{loaded.file} is valid{included}")
     for issue in loaded.warnings:
-        yield Finding("config", "warn", str(issue))
+        yield warn(str(issue))
     for section, message in no_effect(loaded.config):
-        yield Finding("config", "warn", f"{section}: {message}")
+        yield warn(f"{section}: {message}")
 
 
 def check_old_spellings(file: str, env: Mapping[str, str]) -> Iterator[Finding]:
@@ -232,21 +227,16 @@ def check_old_spellings(file: str, env: Mapping[str, str]) -> Iterator[Finding]:
     except (ReadError, Json5Error):
         return
     known = {each.path for each in ours}
-    found = [_old(each, "clawkit doctor --fix") for each in ours]
+    found = [(each, "clawkit doctor --fix") for each in ours]
     for each in migrations(tree.value):
         place, line = tree.locate(each.path)
         if each.path not in known and place != file:
-            found.append(_old(each, f"edit {place}, line {line}"))
-    yield from found[:MAX_LISTED]
+            found.append((each, f"edit {place}, line {line}"))
+    for each, do in found[:MAX_LISTED]:
+        yield warn(f"{format_path(each.path)} is an old spelling: {each.why}", do)
     if len(found) > MAX_LISTED:
         more = len(found) - MAX_LISTED
-        what = "1 more old spelling" if more == 1 else f"{more} more old spellings"
-        yield Finding("config", "warn", what)
-
-
-def _old(found: Migration, do: str) -> Finding:
-    what = f"{format_path(found.path)} is an old spelling: {found.why}"
-    return Finding("config", "warn", what, do)
+        yield warn("1 more old spelling" if more == 1 else f"{more} more old spellings")
 
 
 def check_policy(config: Config) -> Iterator[Finding]:
@@ -260,13 +250,12 @@ def check_policy(config: Config) -> Iterator[Finding]:
         except ConfigError as error:
             remarks |= dict.fromkeys(map(str, error.issues))
     for remark in remarks:
-        yield Finding("policy", "warn", remark)
+        yield warn(remark)
     if len(agents) > MAX_AGENTS:
-        what = f"only the first {MAX_AGENTS} of {len(agents)} agents were checked"
-        yield Finding("policy", "warn", what)
+        yield warn(f"only the first {MAX_AGENTS} of {len(agents)} agents were checked")
     if not remarks:
         names = ", ".join(agents[:6]) + (", …" if len(agents) > 6 else "")
-        yield Finding("policy", "ok", f"every entry matches something, for {names}")
+        yield ok(f"every entry matches something, for {names}")
 
 
 def _situations(config: Config, agent: str) -> Iterator[Scope]:
@@ -311,14 +300,14 @@ def check_secrets(loaded: Loaded, *, allow_exec: bool) -> Iterator[Finding]:
             ref = msgspec.convert(substitute(value, loaded.env), SecretRef)
         if isinstance(ref, SecretRef) and ref.source == "exec" and not allow_exec:
             what = f"{where}: not checked, because that runs a command"
-            yield Finding("secrets", "warn", what, "clawkit doctor --allow-exec")
+            yield warn(what, "clawkit doctor --allow-exec")
             continue
         try:
             resolve(ref, loaded.config, loaded.env)
         except SecretError as error:
-            yield Finding("secrets", "error", f"{where}: {error}", _how_to_set(ref))
+            yield fault(f"{where}: {error}", _how_to_set(ref))
         else:
-            yield Finding("secrets", "ok", f"{where}: found")
+            yield ok(f"{where}: found")
 
 
 def _how_to_set(ref: SecretRef | str) -> str:
@@ -346,7 +335,7 @@ def check_workspaces(config: Config) -> Iterator[Finding]:
     """The directories that agents work in."""
     if config.agents.defaults.workspace is None and (problem := workspace_warning(os.getcwd())):
         what, _, do = problem.partition(". ")
-        yield Finding("workspace", "warn", what, do)
+        yield warn(what, do)
     places = {"agents.defaults": config.agents.defaults.workspace}
     places |= {f"agent {name!r}": agent.workspace for name, agent in config.agents.by_id().items()}
     for who, place in islice(places.items(), MAX_AGENTS):
@@ -355,14 +344,13 @@ def check_workspaces(config: Config) -> Iterator[Finding]:
         path = os.path.abspath(os.path.expanduser(place))
         if problem := workspace_warning(path):
             what = f"{who}: {problem.partition('. ')[0]}"
-            yield Finding("workspace", "warn", what, "set its workspace to a project's directory")
+            yield warn(what, "set its workspace to a project's directory")
         elif os.path.isdir(path) and os.access(path, os.R_OK | os.X_OK):
-            yield Finding("workspace", "ok", f"{who} works in {path}")
+            yield ok(f"{who} works in {path}")
         elif os.path.isdir(path):
-            yield Finding("workspace", "error", f"{who}: {path} cannot be read")
+            yield fault(f"{who}: {path} cannot be read")
         else:
-            what = f"{who}: {path} is not a directory"
-            yield Finding("workspace", "error", what, f"mkdir -p {shlex.quote(path)}")
+            yield fault(f"{who}: {path} is not a directory", f"mkdir -p {shlex.quote(path)}")
 
 
 def check_commands(config: Config) -> Iterator[Finding]:
@@ -372,23 +360,21 @@ def check_commands(config: Config) -> Iterator[Finding]:
         path = os.path.expanduser(folder)
         if not os.path.isabs(path):
             what = f"tools.exec.pathPrepend: {folder!r} is not absolute, so it has no effect"
-            yield Finding("commands", "warn", what, "use an absolute path")
+            yield warn(what, "use an absolute path")
         elif not os.path.isdir(path):
             what = f"tools.exec.pathPrepend: {folder!r} is not a directory"
-            yield Finding("commands", "warn", what, "correct it, or remove it")
+            yield warn(what, "correct it, or remove it")
     if not os.access("/bin/bash", os.X_OK) and not os.access("/usr/bin/bash", os.X_OK):
-        yield Finding(
-            "commands", "warn", "bash is not installed, so commands run with sh", "install it"
-        )
+        yield warn("bash is not installed, so commands run with sh", "install it")
     if not sys.executable:
         what = "Python does not know its own executable, which starts the commands"
-        yield Finding("commands", "error", what, "run clawkit with an ordinary Python")
+        yield fault(what, "run clawkit with an ordinary Python")
     folder = commands_dir(os.environ)
     if problem := records.distrust(folder):
-        yield Finding("commands", "warn", f"{folder} {problem}", "until then `ps` shows nothing")
+        yield warn(f"{folder} {problem}", "until then `ps` shows nothing")
     if importlib.util.find_spec("pyte") is None:
         what = "full-screen programs cannot be shown: the extra screen is not installed"
-        yield Finding("commands", "warn", what, "pip install 'clawkit[screen]'")
+        yield warn(what, "pip install 'clawkit[screen]'")
 
 
 def _check_security(config: Config) -> Iterator[Finding]:
@@ -398,22 +384,21 @@ def _check_security(config: Config) -> Iterator[Finding]:
     try:
         document = read_document(path)
     except BadDocumentError as error:
-        what = f"every command is refused: {error}"
-        yield Finding("commands", "error", what, "correct the file, or move it away")
+        yield fault(f"every command is refused: {error}", "correct the file, or move it away")
         return
     policy = combine(settings, document.policy_for(agent), where=path)
     what = f"{_describe(policy)} ({', '.join(policy.sources)})"
-    yield Finding("commands", "ok", what, policy.to_loosen or "clawkit approvals check 'git log'")
+    yield ok(what, policy.to_loosen or "clawkit approvals check 'git log'")
     if policy.security == "allowlist" and not landlock.available():
         what = "the kernel has no Landlock: allowlisted programs can start any other program"
-        yield Finding("commands", "warn", what, "Linux 5.13 or later has it")
+        yield warn(what, "Linux 5.13 or later has it")
     rules = Rules(
         safe_bins=tuple(settings.safe_bins),
         profiles=settings.safe_bin_profiles,
         trusted_dirs=tuple(settings.safe_bin_trusted_dirs),
     )
     for warning in safe_bin_warnings(rules):
-        yield Finding("commands", "warn", warning, "see tools.exec.safeBins")
+        yield warn(warning, "see tools.exec.safeBins")
 
 
 def _describe(policy: Policy) -> str:
@@ -430,48 +415,38 @@ def _describe(policy: Policy) -> str:
 def check_chat() -> Iterator[Finding]:
     if not has_tui():
         what = "the chat shows plain lines: the extra tui is not installed"
-        yield Finding("chat", "warn", what, "pip install 'clawkit[tui]'")
+        yield warn(what, "pip install 'clawkit[tui]'")
 
 
 def check_files(config: Config) -> Iterator[Finding]:
     """Everything that limits the file tools."""
     settings = config.tools.fs
-    yield from _check_roots(settings)
-    yield _check_ripgrep(settings)
-    if landlock.available():
-        yield Finding(
-            "files", "ok", f"the kernel confines helper programs (Landlock {landlock.abi()})"
-        )
-    else:
-        what = (
-            "the kernel has no Landlock: searches are slower, and fewer language servers are used"
-        )
-        yield Finding("files", "warn", what, "use Linux 5.13 or newer with Landlock enabled")
-    yield from _check_servers(settings)
-    if importlib.util.find_spec("pypdfium2") is None:
-        what = "PDF files cannot be read: the extra pdf is not installed"
-        yield Finding("files", "warn", what, "pip install 'clawkit[pdf]'")
-
-
-def _check_roots(settings: Fs) -> Iterator[Finding]:
     for name, roots in (("readRoots", settings.read_roots), ("writeRoots", settings.write_roots)):
         for root in roots:
             path = os.path.expanduser(root)
             # Others begin at the workspace, of which there may be many.
             if (os.path.isabs(path) or root.startswith("~")) and not os.path.isdir(path):
                 what = f"tools.fs.{name}: {root!r} is not a directory"
-                yield Finding("files", "warn", what, "correct it, or remove it")
-
-
-def _check_ripgrep(settings: Fs) -> Finding:
+                yield warn(what, "correct it, or remove it")
     try:
-        found = find_ripgrep(settings.ripgrep, ())
+        if found := find_ripgrep(settings.ripgrep, ()):
+            yield ok(f"ripgrep is {found.program}")
+        else:
+            what = "ripgrep is not installed, so grep and find use a slower search"
+            yield warn(what, "pip install 'clawkit[search]'")
     except ToolError as error:
-        return Finding("files", "error", str(error))
-    if found is None:
-        what = "ripgrep is not installed, so grep and find use a slower search"
-        return Finding("files", "warn", what, "pip install 'clawkit[search]'")
-    return Finding("files", "ok", f"ripgrep is {found.program}")
+        yield fault(str(error))
+    if landlock.available():
+        yield ok(f"the kernel confines helper programs (Landlock {landlock.abi()})")
+    else:
+        what = (
+            "the kernel has no Landlock: searches are slower, and fewer language servers are used"
+        )
+        yield warn(what, "use Linux 5.13 or newer with Landlock enabled")
+    yield from _check_servers(settings)
+    if importlib.util.find_spec("pypdfium2") is None:
+        what = "PDF files cannot be read: the extra pdf is not installed"
+        yield warn(what, "pip install 'clawkit[pdf]'")
 
 
 def _check_servers(settings: Fs) -> Iterator[Finding]:
@@ -481,15 +456,15 @@ def _check_servers(settings: Fs) -> Iterator[Finding]:
     known = ServerCatalog(settings.lsp, programs, "", can_hold=landlock.available())
     available = known.available()
     if available:
-        yield Finding("files", "ok", f"language servers: {', '.join(available)}")
+        yield ok(f"language servers: {', '.join(available)}")
     else:
         what = "no language server was found, so problems after an edit are not reported"
-        yield Finding("files", "warn", what, "pip install 'clawkit[lsp]'")
+        yield warn(what, "pip install 'clawkit[lsp]'")
     for name, server in settings.lsp.servers.items():
         if server.command and name not in available:
             what = f"tools.fs.lsp.servers.{name}: {server.command[0]!r} cannot be used"
             do = "use the absolute path of a program outside the workspace, or install it"
-            yield Finding("files", "warn", what, do)
+            yield warn(what, do)
 
 
 NEEDED = 64 * 1024

@@ -11,6 +11,7 @@ try:
     import importlib
     import io
     import os
+    from collections.abc import Mapping
     from typing import Any
 
     import click
@@ -33,20 +34,20 @@ COMMANDS = {
         "Change models, tools or approvals by answering questions.",
     ),
     "sessions": (
-        "clawkit.cli.sessions:sessions",
+        "clawkit.cli.sessions",
         "List, show, rename, delete and export sessions.",
     ),
-    "models": ("clawkit.cli.models:models", "List models, choose one, check that it answers."),
-    "tools": ("clawkit.cli.tools:tools", "List, explain, describe and call tools."),
+    "models": ("clawkit.cli.models", "List models, choose one, check that it answers."),
+    "tools": ("clawkit.cli.tools", "List, explain, describe and call tools."),
     "approvals": (
         "clawkit.cli.approvals:approvals",
         "Answer approval requests; manage the allowlist.",
     ),
     "sandbox": (
-        "clawkit.cli.sandbox:sandbox",
+        "clawkit.cli.sandbox",
         "Explain, list and recreate sandboxes; run a command in one.",
     ),
-    "config": ("clawkit.cli.config:config", "Read, change and validate the configuration."),
+    "config": ("clawkit.cli.config", "Read, change and validate the configuration."),
     "doctor": (
         "clawkit.cli.doctor:doctor",
         "Check this installation, and say what to type to fix it.",
@@ -77,34 +78,46 @@ Try:
 """
 
 
-def _load(name: str) -> click.Command:
-    module, _, attribute = COMMANDS[name][0].partition(":")
+def _load(name: str, path: str) -> click.Command:
+    """A command by the path of its function; a path without one is the module of a group."""
+    module, _, attribute = path.partition(":")
+    if not attribute:
+        from clawkit.cli.groups import make_group
+
+        return make_group(name, module)
     command: click.Command = getattr(importlib.import_module(module), attribute)
     return command
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by name and imports one only to run it."""
+    """A group that knows its commands from a table, and imports one only to run it."""
+
+    def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **options: Any) -> None:
+        """`table` has the path of each command, and what it does in a few words."""
+        super().__init__(*args, **options)
+        self._table = table
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(self._table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return _load(cmd_name) if cmd_name in COMMANDS else None
+        return _load(cmd_name, self._table[cmd_name][0]) if cmd_name in self._table else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+            formatter.write_dl([(name, text) for name, (_, text) in self._table.items()])
 
     def shell_complete(
         self, ctx: click.Context, incomplete: str
     ) -> list[click.shell_completion.CompletionItem]:
         from click.shell_completion import CompletionItem
 
-        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        names = [name for name in self._table if name.startswith(incomplete)]
         options = click.Command.shell_complete(self, ctx, incomplete)
-        return [*(CompletionItem(name, help=COMMANDS[name][1]) for name in names), *options]
+        return [*(CompletionItem(name, help=self._table[name][1]) for name in names), *options]
 
+
+class _Main(LazyGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -122,7 +135,8 @@ class LazyGroup(click.Group):
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=_Main,
+    table=COMMANDS,
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     invoke_without_command=True,
@@ -142,7 +156,7 @@ def main(context: click.Context, debug: bool) -> Any:
         return None
     streams = (sys.stdin, sys.stdout)
     if all(stream is not None and stream.isatty() for stream in streams):
-        return context.invoke(_load("chat"))
+        return context.invoke(_load("chat", COMMANDS["chat"][0]))
     click.echo(context.get_help(), err=True)
     return 2
 
@@ -154,7 +168,8 @@ def run(argv: list[str] | None = None) -> None:
         if isinstance(stream, io.TextIOWrapper):
             # What the terminal's encoding lacks is spelled out; in JSON that is an escape.
             stream.reconfigure(errors="backslashreplace")
-    debug = "--debug" in args[: _first_word(args)]
+    first_word = next((i for i, arg in enumerate(args) if not arg.startswith("-")), len(args))
+    debug = "--debug" in args[:first_word]
     try:
         color = False if os.environ.get("NO_COLOR") else None
         code = main.main(args, prog_name="clawkit", standalone_mode=False, color=color)
@@ -172,10 +187,6 @@ def run(argv: list[str] | None = None) -> None:
         if debug:
             raise
         _end(_report(error))
-
-
-def _first_word(args: list[str]) -> int:
-    return next((i for i, arg in enumerate(args) if not arg.startswith("-")), len(args))
 
 
 def _report(error: Exception) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import click
@@ -16,13 +17,12 @@ from clawkit.cli.models_status import (
     Access,
     ChosenModel,
     access,
-    find_local,
     in_force,
     listening,
     look,
     print_status,
 )
-from clawkit.cli.onboarding.probe import local_models
+from clawkit.cli.onboarding.write import agent_path
 from clawkit.cli.options import (
     columns,
     config_option,
@@ -35,13 +35,13 @@ from clawkit.cli.options import (
     widths_of,
 )
 from clawkit.config.file_edit import content, set_setting
-from clawkit.config.json5 import parse_path
 from clawkit.config.load import Loaded, load
 from clawkit.config.modelref import ModelRef, normalize_provider
 from clawkit.config.schema import Path, spelled, value_at
 from clawkit.config.sections.models import Cost
 from clawkit.errors import ToolInputError
 from clawkit.models.catalog import Catalog, Entry
+from clawkit.models.discover import find_local
 from clawkit.models.known import known_model
 from clawkit.models.operator import REF as OPERATOR
 from clawkit.models.operator import Operator
@@ -52,18 +52,7 @@ from clawkit.text import nearest, one_line, printable
 _AGENT = click.option("--agent", help="Agent whose models to show. Default: the default agent.")
 
 
-@click.group()
-def models() -> None:
-    """List models, choose one, and check that it answers.
-
-    \b
-    clawkit models list                           models that you can use
-    clawkit models set anthropic/claude-opus-5    use this one
-    clawkit models status --probe                 does it answer?
-    """
-
-
-@models.command("list")
+@click.command("list")
 @click.option("--all", "everything", is_flag=True, help="Include models without a key.")
 @click.option("--provider", metavar="NAME", help="Only models of this provider.")
 @json_option
@@ -84,8 +73,14 @@ def list_models(
     loaded = load(config_file)
     with listening() as remarks:
         catalog = Catalog.of(loaded, agent)
-        wanted = _known_provider(provider, catalog) if provider else ""
-        choices = _used(catalog)
+        wanted = normalize_provider(provider) if provider else ""
+        known = [*catalog.services, OPERATOR.provider]
+        if wanted and wanted not in known:
+            raise ToolInputError(f"unknown provider {one_line(wanted, 60)!r}{_hint(wanted, known)}")
+        source, choices = in_force(catalog)
+        # As a turn would find it.
+        if source == "built-in" and (local := find_local(catalog)):
+            choices = [ChosenModel(str(local), "", local)]
         rows = make_rows(catalog, choices)
     rows = [row for row in rows if not wanted or row["provider"] == wanted]
     shown = sorted(
@@ -103,23 +98,9 @@ def list_models(
     warn(said)
 
 
-def _used(catalog: Catalog) -> list[ChosenModel]:
-    """What is in force, as a turn would find it."""
-    source, choices = in_force(catalog)
-    if source != "built-in":
-        return choices
-    local = find_local(catalog, lambda: local_models(catalog.env))
-    return [ChosenModel(str(local), "", local)] if local else choices
-
-
-def _known_provider(name: str, catalog: Catalog) -> str:
-    wanted = normalize_provider(name)
-    known = [*catalog.services, OPERATOR.provider]
-    if wanted in known:
-        return wanted
-    close = nearest(wanted, known)
-    hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-    raise ToolInputError(f"unknown provider {one_line(name, 60)!r}{hint}")
+def _hint(name: str, known: Iterable[str]) -> str:
+    close = nearest(name, known)
+    return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def _summary(
@@ -130,20 +111,19 @@ def _summary(
 ) -> str:
     usable = sum(row["usable"] for row in rows)
     text = f"{usable} of {len(rows)} models can be used."
-    if provider and not rows:
-        text = f"clawkit has no list of {provider}'s models."
-        keys = access(catalog, provider)
-        text += f" To use it: {keys.missing}." if keys.missing else ""
-        return f"{text} Use any of them as {provider}/NAME."
     if provider and not usable:
         keys = access(catalog, provider)
+        if not rows:
+            how = f" To use it: {keys.missing}." if keys.missing else ""
+            no_list = f"clawkit has no list of {provider}'s models."
+            return f"{no_list}{how} Use any of them as {provider}/NAME."
         them = "it" if len(rows) == 1 else "them"
         text += f" To use {them}: {keys.missing or keys.problem}."
     hidden = len(rows) - len(shown)
     return f"{text} {hidden} more with --all." if hidden else text
 
 
-@models.command()
+@click.command()
 @click.option("--probe", is_flag=True, help="Ask each of them for one word; that costs a little.")
 @json_option
 @_AGENT
@@ -166,7 +146,7 @@ def status(probe: bool, as_json: bool, agent: str | None, config_file: str | Non
     sys.exit(1 if first["problem"] or (first["probe"] and not first["probe"]["ok"]) else 0)
 
 
-@models.command("set")
+@click.command("set")
 @click.argument("name", metavar="MODEL")
 @click.option(
     "--fallback",
@@ -207,7 +187,12 @@ def set_model(
     with listening():
         selection = Selection(loaded, agent or loaded.config.agents.default_id())
         refs = [selection.find(each) for each in (name, *fallbacks)]
-        remarks = [*_doubts(selection.catalog, refs), *_overruled(loaded, agent)]
+        remarks = _doubts(selection.catalog, refs)
+    agents = loaded.config.agents
+    own = agents.default_id()
+    if agent is None and agents.get(own).model is not None:
+        where = f"{agents.key_of(own)}.model"
+        remarks += [f"the agent {own!r} has its own model ({where}); add --agent to change that"]
     primary, *rest = map(str, refs)
     others = rest if fallbacks or no_fallback else None
 
@@ -218,7 +203,7 @@ def set_model(
     warn(remarks)
 
 
-@models.command()
+@click.command()
 @click.option("--agent", help="Agent whose file to write. Default: the default agent.")
 @config_option
 def write(agent: str | None, config_file: str | None) -> None:
@@ -239,17 +224,14 @@ def _model_setting(loaded: Loaded, agent: str | None) -> Path:
     if agent is None:
         return ("agents", "defaults", "model")
     agents = loaded.config.agents
-    key = agents.key_of(agent)
-    if not key:
-        close = nearest(agent, agents.by_id())
-        hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+    path = agent_path(agents, agent)
+    if path is None:
+        hint = _hint(agent, agents.by_id()) or "."
         raise ToolInputError(
-            f"unknown agent {one_line(agent, 60)!r}{hint or '.'} Without --agent, this sets the "
-            "model of all agents"
+            f"unknown agent {one_line(agent, 60)!r}{hint} Without --agent, this sets the model of "
+            "all agents"
         )
-    if key.startswith("agents.entries."):
-        return ("agents", "entries", key.removeprefix("agents.entries."), "model")
-    return (*parse_path(key), "model")
+    return (*path, "model")
 
 
 def _with_model(text: str, path: Path, primary: str, fallbacks: list[str] | None) -> str:
@@ -274,23 +256,12 @@ def _doubts(catalog: Catalog, refs: Sequence[ModelRef]) -> list[str]:
             continue
         known = [row.id for row in service.known.models] if service.known else []
         if known and ref.id not in service.models and known_model(ref.provider, ref.id) is None:
-            close = nearest(ref.id, known)
-            hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-            said[f"{ref} is not a model that clawkit knows; the provider may have it{hint}"] = None
+            what = f"{ref} is not a model that clawkit knows; the provider may have it"
+            said[f"{what}{_hint(ref.id, known)}"] = None
         keys = access(catalog, ref.provider)
         if not keys.credentials:
             said[keys.problem or f"{ref.provider} needs a credential: {keys.missing}"] = None
     return list(said)
-
-
-def _overruled(loaded: Loaded, agent: str | None) -> list[str]:
-    """What keeps a general model from being used."""
-    agents = loaded.config.agents
-    name = agents.default_id()
-    if agent is None and agents.get(name).model is not None:
-        where = f"{agents.key_of(name)}.model"
-        return [f"the agent {name!r} has its own model ({where}); add --agent to change that"]
-    return []
 
 
 HEAD = ("MODEL", "NAME", "CONTEXT", "OUTPUT", "INPUT", "THINKS", "PRICE", "KEY", "NOTE")
@@ -299,34 +270,35 @@ _INDENT = "    "
 
 def make_rows(catalog: Catalog, choices: Sequence[ChosenModel]) -> list[dict[str, Any]]:
     """Every model there is, those in force first, as programs read it."""
-    roles = _roles(choices)
+    roles: dict[ModelRef, str] = {}
+    for number, choice in enumerate(choices):
+        if choice.ref is not None:
+            roles[choice.ref] = f"fallback {number}" if number else "default"
     listed = {entry.ref: entry for entry in catalog.list()}
-    refs = dict.fromkeys((*roles, *listed, OPERATOR))
-    keys: dict[str, Access] = {}
+    keys = cache(lambda provider: access(catalog, provider))
     rows = []
-    for ref in refs:
+    for ref in dict.fromkeys((*roles, *listed, OPERATOR)):
         if ref == OPERATOR:
-            rows.append(_operator(roles))
-            continue
-        if ref.provider not in keys:
-            keys[ref.provider] = access(catalog, ref.provider)
-        entry = listed.get(ref) or Entry(ref, catalog.facts(ref), "known", has_credential=False)
-        rows.append(_row(catalog, entry, keys[ref.provider], roles))
+            row = _facts(OPERATOR, Operator().facts) | _OPERATOR
+        else:
+            entry = listed.get(ref) or Entry(ref, catalog.facts(ref), "known", has_credential=False)
+            row = _row(catalog, entry, keys(ref.provider))
+        rows.append(row | {"role": roles.get(ref)})
     return rows
 
 
-def _roles(choices: Sequence[ChosenModel]) -> dict[ModelRef, str]:
-    """What each model in force is: the one that is used, or the first, second … in its place."""
-    found: dict[ModelRef, str] = {}
-    for number, choice in enumerate(choices):
-        if choice.ref is not None:
-            found[choice.ref] = f"fallback {number}" if number else "default"
-    return found
+_OPERATOR = {
+    "source": "built-in",
+    "usable": True,
+    "allowed": True,
+    "auth": "none",
+    "missing": None,
+    "aliases": [],
+    "problem": None,
+}
 
 
-def _row(
-    catalog: Catalog, entry: Entry, keys: Access, roles: Mapping[ModelRef, str]
-) -> dict[str, Any]:
+def _row(catalog: Catalog, entry: Entry, keys: Access) -> dict[str, Any]:
     problem = entry.problem or keys.problem
     is_allowed = catalog.is_allowed(entry.ref)
     return _facts(entry.ref, entry.facts) | {
@@ -336,26 +308,11 @@ def _row(
         "auth": keys.credentials[0].id if keys.credentials else None,
         "missing": keys.missing or None,
         "aliases": list(entry.aliases),
-        "role": roles.get(entry.ref),
         "problem": problem or None,
     }
 
 
-def _operator(roles: Mapping[ModelRef, str]) -> dict[str, Any]:
-    return _facts(OPERATOR, Operator().facts) | {
-        "source": "built-in",
-        "usable": True,
-        "allowed": True,
-        "auth": "none",
-        "missing": None,
-        "aliases": [],
-        "role": roles.get(OPERATOR),
-        "problem": None,
-    }
-
-
 def _facts(ref: ModelRef, facts: Facts) -> dict[str, Any]:
-    known = facts.cost != Cost()
     return {
         "model": str(ref),
         "provider": ref.provider,
@@ -365,7 +322,7 @@ def _facts(ref: ModelRef, facts: Facts) -> dict[str, Any]:
         "maxTokens": facts.max_tokens,
         "input": ["text", "image"] if facts.images else ["text"],
         "reasoning": facts.reasoning,
-        "cost": {**_NO_COST, **msgspec.to_builtins(facts.cost)} if known else None,
+        "cost": {**_NO_COST, **msgspec.to_builtins(facts.cost)} if facts.cost != Cost() else None,
     }
 
 
@@ -430,9 +387,6 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _note(row: Mapping[str, Any]) -> str:
-    notes = [row["role"] or "", *(f"alias {alias}" for alias in row["aliases"])]
-    if not row["allowed"]:
-        notes.append("not allowed by modelPolicy")
-    if row["problem"]:
-        notes.append(row["problem"])
+    notes = [row["role"], *(f"alias {alias}" for alias in row["aliases"])]
+    notes += ["" if row["allowed"] else "not allowed by modelPolicy", row["problem"]]
     return ", ".join(filter(None, notes))

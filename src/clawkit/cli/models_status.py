@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -15,14 +14,12 @@ import click
 from clawkit.agent.model_selection import Selection
 from clawkit.config.load import Loaded
 from clawkit.config.modelref import ModelRef
-from clawkit.content import Assistant, Text, User
-from clawkit.errors import ClawkitError, ConfigError
+from clawkit.errors import ConfigError
 from clawkit.models.catalog import Catalog
 from clawkit.models.credentials import Credential
 from clawkit.models.discover import found_model
 from clawkit.models.operator import REF as OPERATOR
-from clawkit.models.protocols import ModelError, Request
-from clawkit.text import human_time, one_line, printable
+from clawkit.text import human_time, printable
 
 Source = Literal["config", "found", "local", "built-in"]
 
@@ -100,7 +97,7 @@ class LoggedRemarks(logging.Handler):
 
 @contextmanager
 def listening() -> Iterator[LoggedRemarks]:
-    """Have remarks on models kept, not printed wherever they happen to be made."""
+    """Collect remarks on models instead of printing them wherever they are made."""
     logger, remarks = logging.getLogger("clawkit.models"), LoggedRemarks()
     propagates = logger.propagate
     logger.addHandler(remarks)
@@ -112,22 +109,8 @@ def listening() -> Iterator[LoggedRemarks]:
         logger.propagate = propagates
 
 
-def find_local(catalog: Catalog, look: Callable[[], Sequence[str]]) -> ModelRef | None:
-    """The model of Ollama that a turn would use; `look` lists those on this machine."""
-    if "ollama" not in catalog.services:
-        return None
-    found = (ModelRef("ollama", name) for name in look())
-    return next(filter(catalog.is_allowed, found), None)
-
-
 PROBE_S = 60.0
 """Longest time for an answer to `--probe`; a local model may have to be loaded."""
-PROBE = Request(
-    "You are asked whether you can be reached. Answer with one word.",
-    (User((Text("Say: ready"),)),),
-    max_tokens=256,
-    session="probe",
-)
 _SOURCES: dict[Source, str] = {
     "config": "",
     "found": "No model is chosen; this one has a credential.",
@@ -145,21 +128,15 @@ async def look(loaded: Loaded, agent: str | None, *, probe: bool) -> dict[str, A
         source, choices = in_force(catalog)
         if source == "built-in" and (local := await selection.find_local()):
             source, choices = "local", [ChosenModel(str(local), "", local)]
-        row = [_status_of(catalog, source, number, each) for number, each in enumerate(choices)]
+        rows = [_status_of(catalog, source, number, each) for number, each in enumerate(choices)]
         if probe:
-            refs = [
-                None if one["problem"] else each.ref for one, each in zip(row, choices, strict=True)
-            ]
-            answers = await asyncio.gather(*(_probe(selection, ref) for ref in refs))
-            row = [one | {"probe": answer} for one, answer in zip(row, answers, strict=True)]
+            await asyncio.gather(
+                *(_probe(selection, each.ref, row) for each, row in zip(choices, rows, strict=True))
+            )
     finally:
         await selection.close()
-    return {
-        "agent": catalog.agent,
-        "source": source,
-        "directory": catalog.folder,
-        "models": row,
-    }
+    about = {"agent": catalog.agent, "source": source, "directory": catalog.folder}
+    return {**about, "models": rows}
 
 
 def _status_of(
@@ -190,39 +167,33 @@ def _status_of(
     row |= {"api": endpoint.api, "endpoint": urlsplit(endpoint.base_url).netloc}
     keys = access(catalog, choice.ref.provider)
     if not keys.credentials:
-        why = keys.problem or f"no credential: {keys.missing}"
-        return row | {"problem": why}
-    first, *others = keys.credentials
-    rest_ms = [round(catalog.credentials.cooldown_s(each) * 1000) for each in (first, *others)]
-    row |= {"credential": first.id, "kind": first.kind, "cooldownMs": rest_ms[0]}
-    row["others"] = [
-        {"credential": each.id, "kind": each.kind, "cooldownMs": ms}
-        for each, ms in zip(others, rest_ms[1:], strict=True)
-    ]
-    return row
+        return row | {"problem": keys.problem or f"no credential: {keys.missing}"}
+    first, *others = (
+        {
+            "credential": each.id,
+            "kind": each.kind,
+            "cooldownMs": round(catalog.credentials.cooldown_s(each) * 1000),
+        }
+        for each in keys.credentials
+    )
+    return row | first | {"others": others}
 
 
-async def _probe(selection: Selection, ref: ModelRef | None) -> dict[str, Any] | None:
-    """What came of asking a model for one word; None when there is no model to ask."""
-    if ref is None or ref == OPERATOR:
-        return None
-    begun, said, why, kind = time.monotonic(), "", "", ""
-    try:
-        model = selection.one(ref)
-        async with asyncio.timeout(PROBE_S):
-            async for item in model.stream(PROBE):
-                if isinstance(item, Assistant):
-                    said = one_line(item.text, 60)
-    except ModelError as error:
-        why, kind = str(error), error.kind
-    except ClawkitError as error:
-        why, kind = str(error), "config"
-    except TimeoutError:
-        why, kind = f"no answer within {human_time(PROBE_S)}", "timeout"
-    took_ms = round((time.monotonic() - begun) * 1000)
-    if why:
-        return {"ok": False, "ms": took_ms, "text": None, "error": why, "kind": kind}
-    return {"ok": True, "ms": took_ms, "text": said, "error": None, "kind": None}
+async def _probe(selection: Selection, ref: ModelRef | None, row: dict[str, Any]) -> None:
+    """Ask a model for one word, if there is one to ask, and add what came of it."""
+    if ref is None or ref == OPERATOR or row["problem"]:
+        return
+    from clawkit.cli.onboarding.probe import ask_for_word
+
+    trial = await ask_for_word(selection, ref, PROBE_S)
+    kind = "config" if trial.kind == "setting" else trial.kind
+    row["probe"] = {
+        "ok": trial.ok,
+        "ms": round(trial.seconds * 1000),
+        "text": trial.said if trial.ok else None,
+        "error": trial.problem or None,
+        "kind": kind or None,
+    }
 
 
 def print_status(report: dict[str, Any]) -> None:
@@ -247,8 +218,8 @@ def _lines(row: dict[str, Any]) -> list[tuple[str, str | None]]:
         lines.append((f"at {row['endpoint']}, which speaks {row['api']}", None))
     keys = [row] if row["credential"] else []
     for number, key in enumerate([*keys, *row["others"]]):
-        kind = {"none": "no credential is needed"}.get(key["kind"])
-        what = kind or f"{'also' if number else 'with'} {key['credential']} ({key['kind']})"
+        what = f"{'also' if number else 'with'} {key['credential']} ({key['kind']})"
+        what = "no credential is needed" if key["kind"] == "none" else what
         rest = human_time(key["cooldownMs"] / 1000)
         resting = f"; it was refused and is not used for {rest}" if key["cooldownMs"] else ""
         lines.append((what + resting, "yellow" if resting else None))

@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_CONFIG = click.option(
+config_option = click.option(
     "--config",
     "config_file",
     metavar="FILE",
     help="Configuration file. Default: CLAWKIT_CONFIG, else clawkit.json5 in ~/.clawkit.",
 )
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 _MODEL = click.option(
     "--model", metavar="PROVIDER/ID", help="Model whose settings apply. Default: the agent's."
 )
 _SCOPE = (
-    _CONFIG,
+    config_option,
     click.option("--workspace", metavar="DIR", help="Directory to work in. Default: this one."),
     click.option(
         "--agent", help="Agent whose settings apply. Default: the default agent, or main."
@@ -108,16 +108,6 @@ class Settings(NamedTuple):
     workspace: str | None
 
 
-def config_option(command: F) -> F:
-    """`--config`."""
-    return _CONFIG(command)
-
-
-def json_option(command: F) -> F:
-    """`--json`."""
-    return _JSON(command)
-
-
 def always_json(command: F) -> F:
     """`--json` for commands that print nothing else, so that programs can always say it."""
     return click.option("--json", is_flag=True, expose_value=False, help="The default.")(command)
@@ -132,9 +122,8 @@ def scope_options(command: F) -> F:
 
 def conversation_options(command: F) -> F:
     """What every command that talks with a model takes, but for the message."""
-    for option in reversed(
-        (*_CONVERSATION, *(_USE_MODEL if each is _MODEL else each for each in _SCOPE))
-    ):
+    scope = (_USE_MODEL if each is _MODEL else each for each in _SCOPE)
+    for option in reversed((*_CONVERSATION, *scope)):
         command = option(command)
     return command
 
@@ -197,6 +186,12 @@ def count_tokens(tokens: int) -> str:
     if tokens < 999_500:
         return f"{tokens / 1_000:.0f}k"
     return f"{tokens / 1_000_000:.1f}".removesuffix(".0") + "M"
+
+
+def from_home(path: str) -> str:
+    """A path with `~` for the home directory."""
+    home = os.path.expanduser("~")
+    return f"~{path[len(home) :]}" if path == home or path.startswith(f"{home}/") else path
 
 
 def workspace_warning(workspace: str) -> str:

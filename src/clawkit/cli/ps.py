@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from clawkit.cli.options import json_option, print_json, print_table
+from clawkit.cli.options import from_home, json_option, print_json, print_table
 from clawkit.config.paths import commands_dir
 from clawkit.errors import ClawkitError, NotFoundError, ToolError, ToolInputError
 from clawkit.process import detached, process_table, records
@@ -139,18 +139,13 @@ def _cells(seen: _Seen, ids: Sequence[str]) -> tuple[str, ...]:
         else human_time(_runtime(*seen[:2])).replace(" ", ""),
         truncate(_plain(record.owner), _MAX_OWNER),
         _status(seen),
-        shorten(_plain(_from_home(record.cwd)), _MAX_DIRECTORY),
+        shorten(_plain(from_home(record.cwd)), _MAX_DIRECTORY),
         _plain(record.text),
     )
 
 
 def _plain(text: str) -> str:
     return printable(one_line(text, _MAX_COMMAND), "")
-
-
-def _from_home(path: str) -> str:
-    home = os.path.expanduser("~")
-    return f"~{path[len(home) :]}" if path == home or path.startswith(f"{home}/") else path
 
 
 def _status(seen: _Seen) -> str:
@@ -169,6 +164,10 @@ class KnownCommand(NamedTuple):
     id: str
     record: Record | None
 
+    @property
+    def runs(self) -> bool:
+        return self.record is not None and self.record.runs
+
 
 def choose(wanted: str, known: Sequence[KnownCommand]) -> KnownCommand:
     """The command with a key, an id or a prefix of one."""
@@ -176,7 +175,7 @@ def choose(wanted: str, known: Sequence[KnownCommand]) -> KnownCommand:
     alike = [each for each in known if each.key == word]
     if not alike:
         alike = [each for each in known if each.id == word]
-        running = [each for each in alike if each.record and each.record.runs]
+        running = [each for each in alike if each.runs]
         alike = running if len(running) == 1 else alike
     if not alike and word:
         alike = [each for each in known if each.key.startswith(word) or each.id.startswith(word)]
@@ -243,18 +242,16 @@ def _chosen(folder: str, ids: Sequence[str]) -> tuple[list[Record], bool]:
     known = [
         KnownCommand(each.key, each.id, each) for each in records.read_all(folder) if each.is_here
     ]
-    chosen: dict[str, Record] = {}
+    chosen: dict[str, Record | None] = {}
     missing = False
     for id_ in ids:
         try:
-            record = choose(id_, known).record
+            found = choose(id_, known)
+            chosen[found.key] = found.record
         except NotFoundError as error:
             missing = True
             click.echo(f"clawkit: {printable(str(error))}", err=True)
-            continue
-        if record is not None:
-            chosen[record.key] = record
-    return list(chosen.values()), missing
+    return list(filter(None, chosen.values())), missing
 
 
 class _Progress:
@@ -327,12 +324,11 @@ def logs(id_: str, lines: int | None, follow: bool, raw: bool, screen: bool) -> 
     out = _Raw() if raw else _Cleaned()
     try:
         size = os.fstat(fd).st_size
-        at = (
-            0 if raw and lines is None else _last_lines(fd, size, LINES if lines is None else lines)
-        )
+        is_all = raw and lines is None
+        at = 0 if is_all else _last_lines(fd, size, LINES if lines is None else lines)
         if at and lines is None:
             click.echo(f"[{human_size(at)} before this are omitted; -n shows more]", err=True)
-        # Whoever took the output may have seen enough.
+        # The reader of a pipe may have seen enough.
         with suppress(BrokenPipeError):
             at = _copy(fd, at, out, until=size)
             if follow:
@@ -351,7 +347,7 @@ def _all_known(folder: str) -> list[KnownCommand]:
 
 def _open_log(folder: str, chosen: KnownCommand, *, wait: bool) -> int:
     while True:
-        runs = wait and chosen.record is not None and chosen.record.runs
+        runs = wait and chosen.runs
         try:
             return records.open_file(folder, chosen.key, "log")
         except FileNotFoundError:
@@ -441,7 +437,7 @@ def _follow(folder: str, chosen: KnownCommand, fd: int, at: int, out: _Raw | _Cl
         at = _copy(fd, at, out, until=size)
         if is_over:
             return
-        if ended is None and chosen.record is not None and not chosen.record.runs:
+        if ended is None and not chosen.runs:
             ended = time.monotonic()
         time.sleep(_LOOK_S)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shlex
 import signal
 import sys
 import time
@@ -49,34 +50,29 @@ _Engine = Literal["docker", "podman"]
 _SLUG = 32
 
 
-@click.group()
-def sandbox() -> None:
-    """Explain, list and recreate sandboxes, and run a command in one.
-
-    \b
-    clawkit sandbox explain                        which one, why, and what it allows
-    clawkit sandbox explain -- git push            where a command would run
-    clawkit sandbox run -- python3 -m pytest       run something in it
-    clawkit sandbox list                           what exists on this machine
-    clawkit sandbox recreate --all                 remove them; the next use creates new ones
-    """
-
-
 def _open(options: dict[str, Any], session: str | None) -> Settings:
     settings = read_settings(options)
+    warn(map(str, settings.loaded.warnings))
     if session is None:
         return settings
-    scope, config = settings.scope, settings.loaded.config
-    sandboxed = options["sandboxed"]
+    scope, sandboxed = settings.scope, options["sandboxed"]
     if sandboxed is None:
-        sandboxed = config.agents.sandbox_of(scope.agent).covers(session)
+        sandboxed = settings.loaded.config.agents.sandbox_of(scope.agent).covers(session)
     return settings._replace(scope=replace(scope, session=session, sandboxed=sandboxed))
+
+
+def _join(words: Sequence[str]) -> str:
+    """One word is what a shell reads; several are a program and its arguments."""
+    try:
+        return words[0] if len(words) == 1 else shlex.join(words)
+    except ValueError as error:
+        raise ClawkitError(str(error)) from None
 
 
 _session_option = click.option("--session", metavar="KEY", help="Session.  [default: main]")
 
 
-@sandbox.command(short_help="Explain which sandbox commands run in, and why.")
+@click.command()
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 @_session_option
 @json_option
@@ -92,9 +88,7 @@ def explain(command: tuple[str, ...], session: str | None, as_json: bool, **opti
     from clawkit.cli import sandbox_explain
 
     settings = _open(options, session)
-    warn(map(str, settings.loaded.warnings))
-    text = sandbox_explain.join_command(command) if command else ""
-    found = sandbox_explain.explain(settings, text)
+    found = sandbox_explain.explain(settings, _join(command) if command else "")
     if as_json:
         print_json(found)
     else:
@@ -102,7 +96,7 @@ def explain(command: tuple[str, ...], session: str | None, as_json: bool, **opti
     sys.exit(1 if found["problem"] else 0)
 
 
-@sandbox.command(short_help="Run a command in the sandbox.")
+@click.command()
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @click.option(
     "--network",
@@ -122,35 +116,31 @@ def run(command: tuple[str, ...], network: Any, session: str | None, **options: 
     clawkit sandbox run -- ls ~/.ssh
     clawkit sandbox run 'curl -sS https://example.org | head'
     """
-    from clawkit.cli.sandbox_explain import join_command
-
-    text = join_command(command)
+    text = _join(command)
     if not command[0].strip():
         raise click.UsageError("the command is empty")
     if network == "full":
         refuse_commands("widen its sandbox")
-    settings = _open(options, session)
-    warn(map(str, settings.loaded.warnings))
-    sys.exit(asyncio.run(_run(settings, text, network)))
+    sys.exit(asyncio.run(_run(_open(options, session), text, network)))
 
 
-@sandbox.command("list", short_help="List the sandboxes that exist.")
+@click.command("list")
 @json_option
 @config_option
 def list_sandboxes(as_json: bool, config_file: str | None) -> None:
     """List the sandboxes that exist on this machine, and those of configured backends."""
-    found = asyncio.run(find_all(config_file))
+    found, problems = asyncio.run(find_all(config_file))
     if as_json:
-        print_json([_row(each.instance) for each in found.all])
-    elif not found.all:
+        print_json([_row(each.instance) for each in found])
+    elif not found:
         click.echo("No sandbox exists yet; the first command creates one.", err=True)
     else:
         head = ("NAME", "BACKEND", "STATUS", "LAST USED", "AGE")
-        print_table(head, [_cells(each.instance) for each in found.all])
-    warn(found.problems)
+        print_table(head, [_cells(each.instance) for each in found])
+    warn(problems)
 
 
-def _row(instance: Any) -> dict[str, Any]:
+def _row(instance: Instance) -> dict[str, Any]:
     return {
         "name": instance.name,
         "backend": instance.backend,
@@ -162,16 +152,17 @@ def _row(instance: Any) -> dict[str, Any]:
     }
 
 
-def _cells(instance: Any) -> tuple[str, ...]:
-    now = time.time()
+def _cells(instance: Instance) -> tuple[str, ...]:
+    def since(then: float) -> str:
+        return human_time(max(0.0, time.time() - then)) if then else "?"
+
     status = "in use" if instance.running else "idle"
-    used = human_time(max(0.0, now - instance.used)) if instance.used else "?"
-    age = human_time(max(0.0, now - instance.created)) if instance.created else "?"
-    outdated = ", old settings" if instance.outdated else ""
-    return printable(instance.name, ""), instance.backend, f"{status}{outdated}", used, age
+    status += ", old settings" if instance.outdated else ""
+    name = printable(instance.name, "")
+    return name, instance.backend, status, since(instance.used), since(instance.created)
 
 
-@sandbox.command(short_help="Remove sandboxes; the next use creates new ones.")
+@click.command()
 @click.argument("name", required=False)
 @click.option("--all", "everything", is_flag=True, help="All sandboxes.")
 @click.option("--session", metavar="KEY", help="Sandboxes of a session.")
@@ -198,19 +189,18 @@ def recreate(
     if len(given) + everything != 1:
         raise click.UsageError("give exactly one of NAME, --session, --agent and --all")
     refuse_commands("remove sandboxes")
-    found = asyncio.run(find_all(config_file))
+    found, problems = asyncio.run(find_all(config_file))
     chosen = [
         each
-        for each in found.all
+        for each in found
         if everything or is_meant(each.instance, name=name, session=session, agent=agent)
     ]
-    warn(found.problems)
+    warn(problems)
     if name is not None and not chosen:
         raise click.UsageError(f"unknown sandbox {name!r}; see `clawkit sandbox list`")
     if not chosen and not everything:
         whose = f"session {session!r}" if agent is None else f"agent {agent!r}"
-        said = f"the {whose} has no sandbox; see `clawkit sandbox list`"
-        raise NotFoundError(said)
+        raise NotFoundError(f"the {whose} has no sandbox; see `clawkit sandbox list`")
     if chosen and not force and is_terminal(sys.stdin) and not _confirm(chosen):
         click.echo("Nothing was removed.", err=True)
         sys.exit(ToolAuthorizationError.exit_code)
@@ -236,21 +226,21 @@ def _count(number: int) -> str:
 
 
 def is_meant(
-    instance: Any, *, name: str | None, session: str | None = None, agent: str | None = None
+    instance: Instance, *, name: str | None, session: str | None = None, agent: str | None = None
 ) -> bool:
     """Whether a sandbox is of that name, or belongs to that session or agent."""
     if name is not None:
-        return bool(instance.name == name)
+        return instance.name == name
     about = f"agent:{agent}:workspace:" if agent is not None else f"{session}:workspace:"
-    if str(instance.scope).startswith(about):
+    if instance.scope.startswith(about):
         return True
     # Names of local ones are made of the key, shortened, with a hash of it.
     plain = re.sub(r"[^a-z0-9]+", "-", about.lower()).strip("-")[:_SLUG].strip("-")
-    body = str(instance.name).rpartition("-")[0]
+    body = instance.name.rpartition("-")[0]
     return body == plain or body.startswith(f"{plain}-")
 
 
-@sandbox.command(short_help="Build the image of docker and podman.")
+@click.command()
 @click.option("--image", metavar="NAME", help="Name of the image.  [default: as configured]")
 @click.option("--engine", type=click.Choice(["docker", "podman"]), help="[default: as configured]")
 @config_option
@@ -397,14 +387,9 @@ class FoundSandbox(NamedTuple):
     remove: Callable[[], Awaitable[None]]
 
 
-class FoundSandboxes(NamedTuple):
-    all: Sequence[FoundSandbox]
-    problems: Sequence[str]
-    """Why some could not be looked for."""
-
-
-async def find_all(config_file: str | None) -> FoundSandboxes:
-    """Those of the local backends, and of every other backend that an agent is to use."""
+async def find_all(config_file: str | None) -> tuple[list[FoundSandbox], list[str]]:
+    """Those of the local backends, and of every other backend that an agent is to use; and why
+    some could not be looked for."""
     loaded, state = load(config_file), home(os.environ)
     found = [
         FoundSandbox(each, partial(in_thread, remove_local, state, each.name))
@@ -413,10 +398,14 @@ async def find_all(config_file: str | None) -> FoundSandboxes:
     problems = []
     for agent, backend in _elsewhere(loaded):
         try:
-            found += await _find_elsewhere(loaded, agent)
+            async with _opened(loaded, agent) as sandbox:
+                instances: Sequence[Instance] = await sandbox.list()
+            found += (
+                FoundSandbox(each, partial(_remove, loaded, agent, each.name)) for each in instances
+            )
         except ClawkitError as error:
             problems.append(f"cannot list sandboxes of the backend {backend!r}: {error}")
-    return FoundSandboxes(found, problems)
+    return found, problems
 
 
 def _elsewhere(loaded: Loaded) -> Iterator[tuple[str, str]]:
@@ -428,12 +417,6 @@ def _elsewhere(loaded: Loaded) -> Iterator[tuple[str, str]]:
         if settings.mode != "off" and settings.backend not in _LOCAL and key not in seen:
             seen.add(key)
             yield agent, settings.backend
-
-
-async def _find_elsewhere(loaded: Loaded, agent: str) -> list[FoundSandbox]:
-    async with _opened(loaded, agent) as sandbox:
-        instances: Sequence[Instance] = await sandbox.list()
-    return [FoundSandbox(each, partial(_remove, loaded, agent, each.name)) for each in instances]
 
 
 async def _remove(loaded: Loaded, agent: str, name: str) -> None:

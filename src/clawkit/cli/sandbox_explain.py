@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-import shlex
 import shutil
 import subprocess
 from collections import Counter
@@ -24,7 +23,7 @@ from clawkit.cli.options import Settings, counted
 from clawkit.config.paths import home
 from clawkit.config.sections.sandbox import Sandbox
 from clawkit.core.context import Scope
-from clawkit.errors import ClawkitError, ToolAuthorizationError, ToolError
+from clawkit.errors import ToolAuthorizationError, ToolError
 from clawkit.net.host_rules import PACKAGES
 from clawkit.process import landlock, seccomp
 from clawkit.runtime import resolve_workspace
@@ -36,6 +35,7 @@ from clawkit.text import human_size, one_line, printable
 
 _STEP = "tools.sandbox.tools"
 _LISTED = 12
+_SAID_OTHERWISE = ("workdir", "mounts")
 _MODES = {
     "auto": "commands run in the sandbox; the file tools work on the host, in the workspace",
     "all": "every session works in the sandbox",
@@ -52,28 +52,29 @@ def explain(settings: Settings, command: str) -> dict[str, Any]:
     services = Services(settings.loaded, scope, workspace, rules=assembly)
     try:
         confines: Any = services[Confines]
+        about, problem = _describe(confines, scope, workspace)
+        elevated = _describe_elevated(settings)
+        own = config.agents.get(scope.agent).tools.exec
+        is_full = config.tools.exec.merged(own).policy()[0] == "full"
+        advice = _advise(confines.settings, about, elevated)
         found: dict[str, Any] = {
             "docsUrl": "docs/sandbox.md",
             "agentId": scope.agent,
             "sessionKey": scope.session,
             "mainSessionKey": "main",
-            "sandbox": _describe(confines, scope, workspace),
-            "elevated": _describe_elevated(settings),
+            "sandbox": about | {"tools": _describe_tools(settings, assembly)},
+            "elevated": elevated,
+            "problem": problem,
+            "unconfined": is_full and not scope.sandboxed,
+            "fixIt": [*about.get("hints", ()), *advice],
         }
-        about = found["sandbox"]
-        about["tools"] = _describe_tools(settings, assembly)
-        found["problem"] = about.pop("problem")
-        own = config.agents.get(scope.agent).tools.exec
-        is_full = config.tools.exec.merged(own).policy()[0] == "full"
-        found["unconfined"] = is_full and not scope.sandboxed
-        advice = _advise(confines.settings, about, found["elevated"])
-        found["fixIt"] = [*about.get("hints", ()), *advice]
     finally:
         asyncio.run(services.close())
     return found | (_judge(settings, command) if command else {})
 
 
-def _describe(confines: Any, scope: Scope, workspace: str) -> dict[str, Any]:
+def _describe(confines: Any, scope: Scope, workspace: str) -> tuple[dict[str, Any], str]:
+    """The sandbox, and why no command can run in it; empty when one can."""
     settings: Sandbox = confines.settings
     choice, problem = confines.choice, confines.problem
     about: dict[str, Any] = {
@@ -99,18 +100,19 @@ def _describe(confines: Any, scope: Scope, workspace: str) -> dict[str, Any]:
         try:
             sandbox = confines.sandbox
             described = dict(sandbox.describe())
-            about |= {"scopeKey": described.pop("scope", None), **described}
-            about["runtimeWorkdir"] = sandbox.workdir
-            about["workspaceMounts"] = [mount._asdict() for mount in sandbox.mounts]
-            about.pop("workdir", None)
-            about.pop("mounts", None)
+            about |= {
+                "scopeKey": described.pop("scope", None),
+                **{name: described[name] for name in described if name not in _SAID_OTHERWISE},
+                "runtimeWorkdir": sandbox.workdir,
+                "workspaceMounts": [mount._asdict() for mount in sandbox.mounts],
+            }
         except ToolError as error:
             about["available"], problem = False, str(error)
     if choice.backend in ENGINES and (
         lack := look_at_engine(choice.backend, settings.docker.image)
     ):
         about["available"], problem = False, f"{lack.missing}; {lack.do}"
-    return about | {"problem": problem}
+    return about, problem
 
 
 def _describe_elevated(settings: Settings) -> dict[str, Any]:
@@ -218,7 +220,8 @@ def show(found: Mapping[str, Any]) -> None:
         click.secho("Commands run on the host, unconfined", bold=True, fg="yellow", nl=False)
         click.echo(": tools.exec.security is 'full', so the sandbox below is not used")
     if about["available"]:
-        click.echo(f"{click.style('Sandbox:', bold=True)} {about['backend']} ({_say_why(about)})")
+        why = one_line(printable(about["reason"]), 300)
+        click.echo(f"{click.style('Sandbox:', bold=True)} {about['backend']} ({why})")
     else:
         click.secho("No sandbox", bold=True, fg="yellow", nl=False)
         click.echo(f": {printable(found['problem'] or about['reason'])}")
@@ -242,13 +245,8 @@ def show(found: Mapping[str, Any]) -> None:
         click.echo(f"  {printable(command['inWords'])}")
 
 
-def _say_why(about: Mapping[str, Any]) -> str:
-    return one_line(printable(about["reason"]), 300)
-
-
 def _say_sandbox(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    access = about["workspaceAccess"]
-    yield "workspace", f"{about['effectiveHostWorkspaceRoot']} ({access})"
+    yield "workspace", f"{about['effectiveHostWorkspaceRoot']} ({about['workspaceAccess']})"
     yield "workdir", about["runtimeWorkdir"]
     for mount in about["workspaceMounts"]:
         if mount["source"] != mount["target"] or mount["source"] != about["runtimeWorkdir"]:
@@ -258,11 +256,8 @@ def _say_sandbox(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if "writable" in about:
         yield "writable", _say_writable(about["writable"])
         yield "hidden", _say_hidden(about["hidden"])
-        kept = len(about["readOnly"])
-        yield (
-            "read-only",
-            f"everything else, and {counted(kept, 'protected file')} in the workspace",
-        )
+        files = counted(len(about["readOnly"]), "protected file")
+        yield "read-only", f"everything else, and {files} in the workspace"
     if "confinement" in about:
         yield "confinement", about["confinement"]
     yield "network", _say_network(about)
@@ -271,10 +266,8 @@ def _say_sandbox(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _say_network(about: Mapping[str, Any]) -> str:
-    if about["backend"] not in ("bwrap", "landlock"):
+    if about["backend"] not in ("bwrap", "landlock") or about["network"] != "allowlist":
         return str(about["network"])
-    if about["network"] != "allowlist":
-        return "none" if about["network"] == "none" else "full"
     hosts = [
         f"packages ({len(PACKAGES)} hosts)" if each == "packages" else each
         for each in (*about["allowHosts"], *about["allowPrivate"])
@@ -303,7 +296,7 @@ def _say_writable(paths: Sequence[str]) -> str:
 
 def _say_hidden(paths: Sequence[str]) -> str:
     """How many of which kind."""
-    kinds = Counter(_group(path) for path in paths).most_common()
+    kinds = Counter(map(_group, paths)).most_common()
     groups = ", ".join(f"{name} ({number})" for name, number in kinds)
     return f"{counted(len(paths), 'path')}: {groups}" if paths else "nothing"
 
@@ -341,16 +334,6 @@ def _say_elevated(elevated: Mapping[str, Any]) -> str:
 def _list(items: Sequence[str]) -> str:
     more = f" and {len(items) - _LISTED} more" if len(items) > _LISTED else ""
     return ", ".join(items[:_LISTED]) + more
-
-
-def join_command(words: Sequence[str]) -> str:
-    """One word is what a shell reads; several are a program and its arguments."""
-    if len(words) == 1:
-        return words[0]
-    try:
-        return shlex.join(words)
-    except ValueError as error:
-        raise ClawkitError(str(error)) from None
 
 
 ENGINES = ("docker", "podman")

@@ -1,4 +1,4 @@
-"""`clawkit sessions`: conversations that are kept."""
+"""`clawkit sessions`: saved conversations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import msgspec
@@ -20,6 +20,7 @@ from clawkit.cli.options import (
     config_option,
     count_tokens,
     counted,
+    from_home,
     is_terminal,
     json_option,
     print_json,
@@ -56,26 +57,12 @@ _AGENT = click.option("--agent", help="Agent whose sessions to use. Default: the
 _ID = click.argument("which", metavar="ID")
 
 
-@click.group()
-def sessions() -> None:
-    """List, show, rename, delete and export sessions.
-
-    ID is the id of a session, a prefix of it, or its name.
-
-    \b
-    clawkit sessions list --here              sessions of this directory
-    clawkit sessions show k3mq                its messages
-    clawkit agent --session k3mq -m "Go on"   resume it
-    """
-
-
-class _Opened:
+class _Opened(NamedTuple):
     """The store, and whose conversations are meant."""
 
-    def __init__(self, loaded: Loaded, agent: str | None) -> None:
-        self.loaded = loaded
-        self.agent = agent or loaded.config.agents.default_id()
-        self.store = SessionStore(locate_store(loaded.config.session.store, os.environ))
+    loaded: Loaded
+    agent: str
+    store: SessionStore
 
     def find(self, which: str) -> Session:
         try:
@@ -89,15 +76,15 @@ class _Opened:
 def _opened(config_file: str | None, agent: str | None = None) -> Iterator[_Opened]:
     loaded = load(config_file)
     warn(map(str, loaded.warnings))
-    found = _Opened(loaded, agent)
+    store = SessionStore(locate_store(loaded.config.session.store, os.environ))
     try:
         with wrong_usage():
-            yield found
+            yield _Opened(loaded, agent or loaded.config.agents.default_id(), store)
     finally:
-        found.store.close()
+        store.close()
 
 
-@sessions.command("list")
+@click.command("list")
 @click.option("--all-agents", is_flag=True, help="Sessions of every agent.")
 @click.option("--here", is_flag=True, help="Only sessions of this directory.")
 @click.option(
@@ -133,19 +120,15 @@ def list_sessions(
         where = f" in {place}" if place else ""
         click.echo(printable(f"{whose} has no session{where} yet."))
         return
-    _print_list(found, all_agents=all_agents, here=here)
+    now_ms = time.time() * 1000
+    rows = [_cells(each, now_ms, all_agents=all_agents, here=here) for each in found]
+    print_table(_HEAD, rows, min_last=_MIN_TITLE)
     if more:
         click.echo(f"There are more; -n {limit * 5} shows up to {limit * 5}.")
 
 
-def _print_list(found: Sequence[Session], *, all_agents: bool, here: bool) -> None:
-    now_ms = time.time() * 1000
-    rows = [_cells(each, now_ms, all_agents=all_agents, here=here) for each in found]
-    print_table(_HEAD, rows, min_last=_MIN_TITLE)
-
-
 def _cells(session: Session, now_ms: float, *, all_agents: bool, here: bool) -> tuple[str, ...]:
-    cost = session.usage.cost
+    cost, place = session.usage.cost, from_home(session.workspace)
     ago = human_time(max(1, round((now_ms - session.updated_ms) / 1000)))
     cells = (
         session.id,
@@ -155,20 +138,15 @@ def _cells(session: Session, now_ms: float, *, all_agents: bool, here: bool) -> 
         str(session.turns),
         (session.model_override or session.model).rpartition("/")[2],
         f"${cost:.2f}" if cost >= 0.005 else "",
-        "" if here else _short(session.workspace),
+        ""
+        if here
+        else (place if len(place) <= _MAX_DIRECTORY else f"…{place[1 - _MAX_DIRECTORY :]}"),
         truncate(session.title, _MAX_TITLE),
     )
     return tuple(printable(one_line(cell, 200), "") for cell in cells)
 
 
-def _short(path: str) -> str:
-    home = os.path.expanduser("~")
-    if path == home or path.startswith(f"{home}/"):
-        path = f"~{path[len(home) :]}"
-    return path if len(path) <= _MAX_DIRECTORY else f"…{path[1 - _MAX_DIRECTORY :]}"
-
-
-@sessions.command()
+@click.command()
 @_ID
 @click.option(
     "-n",
@@ -204,7 +182,7 @@ def show(
         print_transcript(session, entries)
 
 
-@sessions.command()
+@click.command()
 @_ID
 @click.argument("name", metavar="NAME")
 @json_option
@@ -225,7 +203,7 @@ def rename(
         click.echo(printable(f"{session.id} is now called {session.name}"), err=True)
 
 
-@sessions.command()
+@click.command()
 @click.argument("which", metavar="ID...", nargs=-1, required=True)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @json_option
@@ -253,10 +231,10 @@ def delete(
     gone = [each for each in found if each.id not in failed]
     if as_json:
         print_json({"deleted": [each.id for each in gone], "failed": failed})
-    for session in () if as_json else gone:
-        click.echo(printable(f"deleted {_call(session)}"), err=True)
-    for problem in () if as_json else failed.values():
-        click.echo(f"clawkit: {printable(problem)}", err=True)
+    else:
+        said = [*(f"deleted {_call(each)}" for each in gone)]
+        said += (f"clawkit: {problem}" for problem in failed.values())
+        click.echo(printable("\n".join(said)), err=True)
     sys.exit(1 if failed else 0)
 
 
@@ -279,7 +257,7 @@ def _call(session: Session) -> str:
     return session.id if session.name == session.id else f"{session.id} ({session.name})"
 
 
-@sessions.command()
+@click.command()
 @_ID
 @click.option(
     "--format",
@@ -300,23 +278,21 @@ def export(
         session = opened.find(which)
         entries = opened.store.history(session.id, EVERYTHING)
     messages = [message_to_json(each) for each in entries]
-    data: dict[str, Any] = {"version": 1, "session": session_to_json(session), "messages": messages}
+    whole = {"version": 1, "session": session_to_json(session), "messages": messages}
+    text = to_markdown(session, entries) if form == "markdown" else ""
     if output is None and form == "json":
-        print_json(data)
+        print_json(whole)
     elif output is None:
-        text = to_markdown(session, entries)
         click.echo(printable(text) if is_terminal(sys.stdout) else text, nl=False)
+    elif form == "json":
+        _write(output, msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n")
     else:
-        _write(output, data if form == "json" else to_markdown(session, entries))
+        _write(output, text.encode("utf-8", "backslashreplace"))
 
 
-def _write(path: str, what: dict[str, Any] | str) -> None:
+def _write(path: str, data: bytes) -> None:
     if os.path.lexists(path):
         raise click.UsageError(f"{path!r} already exists; choose another file")
-    if isinstance(what, str):
-        data = what.encode("utf-8", "backslashreplace")
-    else:
-        data = msgspec.json.format(msgspec.json.encode(what), indent=2) + b"\n"
     try:
         write_atomic(path, data)
     except OSError as error:
@@ -324,7 +300,7 @@ def _write(path: str, what: dict[str, Any] | str) -> None:
     click.echo(printable(f"Wrote {path}"), err=True)
 
 
-@sessions.command()
+@click.command()
 @json_option
 @config_option
 def path(as_json: bool, config_file: str | None) -> None:

@@ -44,19 +44,11 @@ from clawkit.text import human_size, nearest, one_line, printable
 from clawkit.tools._commands import owner_of
 
 
-@click.group()
-def tools() -> None:
-    """List, explain, describe and call tools."""
-
-
-def _open(options: dict[str, Any]) -> tuple[Settings, Assembly]:
+def _open(options: dict[str, Any]) -> tuple[Settings, Assembly, list[str]]:
+    """The settings, the tools there are, and remarks on both."""
     settings = read_settings(options)
     assembly = assemble(settings.loaded.config, settings.scope)
-    return settings, assembly
-
-
-def _remarks(settings: Settings, assembly: Assembly) -> list[str]:
-    return [*map(str, settings.loaded.warnings), *assembly.warnings]
+    return settings, assembly, [*map(str, settings.loaded.warnings), *assembly.warnings]
 
 
 def _row(name: str, assembly: Assembly, provider: Provider) -> dict[str, Any]:
@@ -80,7 +72,7 @@ def _row(name: str, assembly: Assembly, provider: Provider) -> dict[str, Any]:
     return row
 
 
-@tools.command("list")
+@click.command("list")
 @click.option(
     "--all",
     "everything",
@@ -91,10 +83,9 @@ def _row(name: str, assembly: Assembly, provider: Provider) -> dict[str, Any]:
 @scope_options
 def list_tools(everything: bool, as_json: bool, **options: Any) -> None:
     """List the tools in force, and how many tokens each costs per request."""
-    settings, assembly = _open(options)
+    settings, assembly, remarks = _open(options)
     provider = target_of(settings.scope.model)
     rows = [_row(name, assembly, provider) for name in assembly.sources]
-    remarks = _remarks(settings, assembly)
     if as_json:
         shown = rows if everything else [row for row in rows if row["inForce"]]
         print_json({"tools": shown, "warnings": remarks})
@@ -111,9 +102,8 @@ def _print_list(rows: list[dict[str, Any]], everything: bool) -> None:
         if row["section"] != section:
             section = row["section"]
             click.secho(section, bold=True)
-        note = (
-            f"{row['tokens']} tokens" if row["inForce"] else click.style(_absence(row), fg="yellow")
-        )
+        tokens = f"{row['tokens']} tokens" if row["inForce"] else ""
+        note = tokens or click.style(_absence(row), fg="yellow")
         click.echo(f"  {row['tool']:<18} {row['description']:<46} {note}")
     in_force = sum(row["inForce"] for row in rows)
     off = sum(map(_is_off, rows))
@@ -135,14 +125,12 @@ def _is_off(row: dict[str, Any]) -> bool:
 
 
 def _absence(row: dict[str, Any]) -> str:
-    if _is_off(row):
-        return printable(f"off: {row['removedBy']['why']}")
-    if not row["allowed"]:
-        return printable(f"removed: {row['removedBy']['why']}")
-    return "not available in this build"
+    if row["allowed"]:
+        return "not available in this build"
+    return printable(f"{'off' if _is_off(row) else 'removed'}: {row['removedBy']['why']}")
 
 
-@tools.command()
+@click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @json_option
 @scope_options
@@ -154,7 +142,7 @@ def explain(names: tuple[str, ...], as_json: bool, **options: Any) -> None:
     \b
     clawkit tools explain exec --agent support --model google/gemini-3-pro
     """
-    settings, assembly = _open(options)
+    settings, assembly, remarks = _open(options)
     provider = target_of(settings.scope.model)
     wanted = [_known(name, assembly) for name in names] or list(assembly.sources)
     rows = [
@@ -165,13 +153,9 @@ def explain(names: tuple[str, ...], as_json: bool, **options: Any) -> None:
         }
         for name in wanted
     ]
-    remarks = _remarks(settings, assembly)
     if as_json:
-        print_json(
-            {**rows[0], "warnings": remarks}
-            if len(names) == 1
-            else {"tools": rows, "warnings": remarks}
-        )
+        shown = rows[0] if len(names) == 1 else {"tools": rows}
+        print_json({**shown, "warnings": remarks})
         return
     for row in rows:
         _print_explanation(row)
@@ -226,7 +210,7 @@ def _print_explanation(row: dict[str, Any]) -> None:
         click.echo(f"  {rule['key']}: {rule['effect']} when {printable(conditions)}")
 
 
-@tools.command()
+@click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option(
     "--provider",
@@ -238,15 +222,15 @@ def _print_explanation(row: dict[str, Any]) -> None:
 @scope_options
 def schema(names: tuple[str, ...], provider: Provider | None, strict: bool, **options: Any) -> None:
     """Print the declarations of the tools in force as JSON, as a model API takes them."""
-    settings, assembly = _open(options)
+    settings, assembly, _ = _open(options)
     target = provider or target_of(settings.scope.model)
     if strict and not target.startswith("openai"):
         raise click.UsageError("--strict requires --provider openai or openai-responses")
     chosen = [_in_force(name, assembly) for name in names] or list(assembly.tools.values())
     print_json(
         [
-            declare(tool.name, tool.description, tool.offered, target, strict=strict)
-            for tool in chosen
+            declare(each.name, each.description, each.offered, target, strict=strict)
+            for each in chosen
         ]
     )
 
@@ -260,7 +244,7 @@ def _in_force(name: str, assembly: Assembly) -> Any:
     return assembly.tools[key]
 
 
-@tools.command(short_help="Call a tool and print its result as JSON.")
+@click.command()
 @click.argument("name")
 @click.argument("params", default="", metavar="[JSON]")
 @click.option("--text", is_flag=True, help="Print only the text of the result.")
@@ -278,7 +262,7 @@ def call(name: str, params: str, text: bool, **options: Any) -> None:
     sys.exit(run_one(read_settings(options), name, params, text=text))
 
 
-@tools.command()
+@click.command()
 @click.argument("file", metavar="FILE")
 @click.option(
     "--later",
@@ -322,7 +306,11 @@ def run_one(settings: Settings, name: str, params: str, *, text: bool) -> int:
 def run_many(settings: Settings, file: str, *, later: bool = False) -> int:
     """One result line per call; the worst exit code. A bad line is an answer, not an end."""
     run = _prepare(settings, later=later)
-    fd = _open_lines(file)
+    try:
+        is_stdin = file == "-" and sys.stdin is not None
+        fd = os.dup(sys.stdin.fileno()) if is_stdin else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise click.UsageError(f"cannot read {file!r}: {error.strerror}") from None
     try:
         return asyncio.run(_closing(run, _answer_all(run, LineReader(fd, MAX_LINE), later=later)))
     finally:
@@ -359,12 +347,12 @@ async def _answer_all(run: Run, lines: LineReader, *, later: bool) -> int:
         if not line.strip():
             continue
         result, given_id = await _answer(run, line, number, watch)
-        answer = {"id": given_id, **result.to_json()} if given_id is not None else result.to_json()
-        click.echo(json.dumps(answer, ensure_ascii=False))
+        id_ = {} if given_id is None else {"id": given_id}
+        click.echo(json.dumps({**id_, **result.to_json()}, ensure_ascii=False))
         sys.stdout.flush()
         worst = max(worst, exit_code(result))
         if len(line) > MAX_LINE:
-            break  # where the next line begins is anybody's guess
+            break  # where the next line begins is unknown
     if later and isinstance(run.services, Services) and run.services.is_made(Gate):
         gate: Any = run.services[Gate]
         await gate.finish()
@@ -379,36 +367,25 @@ def _print_notice(event: Event) -> None:
 
 
 async def _answer(run: Run, line: bytes, number: int, watch: OnEvent | None) -> tuple[Result, Any]:
+    def refuse(problem: str, tool: str = "", id_: Any = None) -> tuple[Result, Any]:
+        return Result.error(tool, f"line {number}{problem}", code=400), id_
+
     if len(line) > MAX_LINE:
-        return Result.error("", f"line {number} is longer than {MAX_LINE} bytes", code=400), None
+        return refuse(f" is longer than {MAX_LINE} bytes")
     try:
         request = json.loads(line)
     except (ValueError, RecursionError) as error:
-        return Result.error("", f"line {number} is not JSON: {error}", code=400), None
+        return refuse(f" is not JSON: {error}")
     if not isinstance(request, dict) or not isinstance(request.get("tool"), str):
-        problem = f'line {number} must be an object like {{"tool": "ls", "params": {{}}}}'
-        return Result.error("", problem, code=400), None
+        return refuse(' must be an object like {"tool": "ls", "params": {}}')
     given_id = request.get("id")
     if not (given_id is None or isinstance(given_id, (str, int))):
-        return Result.error(
-            "", f"line {number}: the id must be text or a whole number", code=400
-        ), None
-    unknown = sorted(set(request) - {"tool", "params", "id"})
-    if unknown:
-        problem = f"line {number} has unknown keys: {', '.join(unknown)}"
-        return Result.error(request["tool"], problem, code=400), given_id
+        return refuse(": the id must be text or a whole number")
+    if unknown := sorted(set(request) - {"tool", "params", "id"}):
+        return refuse(f" has unknown keys: {', '.join(unknown)}", request["tool"], given_id)
     call_id = "" if given_id is None else str(given_id)
     asked = CallRequest(request["tool"], request.get("params"), call_id)
     return await _interruptible(run, asked, watch), given_id
-
-
-def _open_lines(file: str) -> int:
-    if file == "-" and sys.stdin is not None:
-        return os.dup(sys.stdin.fileno())
-    try:
-        return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise click.UsageError(f"cannot read {file!r}: {error.strerror}") from None
 
 
 def _read_params(text: str) -> object:

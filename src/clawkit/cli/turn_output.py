@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
 
 import click
 import msgspec
@@ -114,7 +113,11 @@ class PlainOutput(TurnOutput):
                 self._note(f"{reason}{void}; asking {model}{again}{wait}", "yellow")
                 self._streamed = []
             case ToolHappened(event=happened):
-                self._show_tool(happened)
+                if happened["type"] == "start":
+                    words = summarize_params(happened.get("params"), _SHOWN)
+                    self._note(f"{happened['tool']} {words}")
+                elif happened["type"] == "end" and happened.get("isError"):
+                    self._note(f"{happened['tool']} failed: {happened.get('error', '')}", "yellow")
             case Noticed(text=text, level=level):
                 self._note(text, "bright_black" if level == "info" else "yellow")
             case Compacted(tokens_before=before, tokens_after=after):
@@ -126,12 +129,6 @@ class PlainOutput(TurnOutput):
         self._end_line()
         if ended.error:
             click.echo(f"clawkit: {printable(ended.error)}", err=True)
-
-    def _show_tool(self, event: dict[str, Any]) -> None:
-        if event["type"] == "start":
-            self._note(f"{event['tool']} {summarize_params(event.get('params'), _SHOWN)}")
-        elif event["type"] == "end" and event.get("isError"):
-            self._note(f"{event['tool']} failed: {event.get('error', '')}", "yellow")
 
     def _note(self, text: str, colour: str = "bright_black") -> None:
         self._end_line()

@@ -5,24 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from clawkit.call_summary import summarize_params
 from clawkit.core.approval import FINAL
 from clawkit.text import human_size, human_time, one_line
 from clawkit.ui.paint import Paint, Row, Style
 
-SHOWN = 100
 MAX_DIFF = 24
 MAX_TAIL = 4
 MAX_HEAD = 10
 MAX_NEW = 6
 """Lines of a new file that are shown."""
 _MAX_LINE = 1_000
-"""Characters of a line that somebody typed."""
-
-
-def about(params: Any) -> str:
-    """What a call is about, in a few words."""
-    return summarize_params(params, SHOWN)
+"""Characters of a typed line that are shown."""
 
 
 def outcome(event: Mapping[str, Any]) -> str:
@@ -95,15 +88,10 @@ def more_of(event: Mapping[str, Any], paint: Paint, params: Any = None) -> Itera
     elif details.get("created") is True and isinstance(params, Mapping):
         content, lines = params.get("content"), details.get("lines")
         if isinstance(content, str) and isinstance(lines, int):
-            yield from _new_rows(content, lines, paint)
-
-
-def _new_rows(content: str, lines: int, paint: Paint) -> Iterator[Row]:
-    shown = content.split("\n")[: min(lines, MAX_NEW)]
-    for line in shown:
-        yield Row(f"  +{_row(line)}", "good")
-    if lines > len(shown):
-        yield Row(f"  {paint.glyphs.more} {count_lines(lines - len(shown))} more", "dim")
+            shown = content.split("\n")[: min(lines, MAX_NEW)]
+            yield from (Row(f"  +{_row(line)}", "good") for line in shown)
+            if lines > len(shown):
+                yield Row(f"  {paint.glyphs.more} {count_lines(lines - len(shown))} more", "dim")
 
 
 def diff_rows(diff: str, paint: Paint, most: int = MAX_DIFF) -> Iterator[Row]:
@@ -134,7 +122,7 @@ def tail_rows(output: str, paint: Paint, most: int = MAX_TAIL) -> Iterator[Row]:
 
 
 def head_lines(text: str, paint: Paint, most: int = MAX_HEAD) -> list[str]:
-    """The first lines of what somebody typed, and how many more there are."""
+    """The first lines of what was typed, and how many more there are."""
     more, lines = paint.glyphs.more, text.split("\n")
     kept = lines if len(lines) <= most + 1 else lines[:most]
     shown = [line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}{more}" for line in kept]

@@ -18,12 +18,7 @@ from clawkit.line_reader import LineReader
 from clawkit.text import printable
 from clawkit.ui import commands
 from clawkit.ui.paint import Paint, Row, Style, describe_image
-from clawkit.ui.session import (
-    ChatSession,
-    SessionOpener,
-    describe_commands,
-    look,
-)
+from clawkit.ui.session import ChatSession, SessionOpener, describe_commands, look
 
 MAX_LINE = 4 * 1024 * 1024
 _ENDINGS = (signal.SIGTERM, signal.SIGHUP)
@@ -50,7 +45,7 @@ async def run_plain(
     pictures: Sequence[str] = (),
 ) -> int:
     """Answer line after line until there is none; 1 when the last turn failed."""
-    # Lines that are pasted cannot be told from lines that are typed, so commands are asked about.
+    # Pasted lines look the same as typed ones, so commands are asked about.
     chat = LineChat(doors, watcher, approver)
     task = asyncio.ensure_future(chat.run(message, pictures))
     loop = asyncio.get_running_loop()
@@ -88,7 +83,7 @@ class LineChat:
         self._work: asyncio.Task[None] | None = None
 
     def interrupt(self) -> bool:
-        """Stop what was asked for, where somebody can ask for something else; else false."""
+        """Stop what was asked for, where something else can be asked for; else false."""
         if self._work is None or self._work.done() or not self._is_asked:
             return False
         return self._work.cancel()
@@ -147,7 +142,7 @@ class LineChat:
             if self.talk.is_command(line):
                 await commands.run(self.talk, self, line)
             else:
-                ended = await self.talk.send(self.talk.blocks(line))
+                ended = await self.talk.agent.send(self.talk.blocks(line))
                 self._watcher.finish(ended)
                 self._failed = ended.how != "done"
         except ClawkitError as error:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Protocol
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
@@ -39,7 +40,7 @@ class Source(Protocol):
 
 
 class LineCompleter(Completer):
-    """Completes the line before the cursor, as soon as somebody knows what with."""
+    """Completes the line before the cursor, as soon as there is a source of words."""
 
     source: Source | None = None
 
@@ -82,23 +83,13 @@ def _matching(start: str, among: Iterable[tuple[str, str]]) -> Iterator[Completi
 
 def _list(place: str, start: str) -> list[tuple[str, bool]]:
     """Names in a directory that begin so and can be typed; hidden ones only when asked for."""
-    try:
-        with os.scandir(place) as entries:
-            found = [
-                (each.name, _is_dir(each))
-                for each in entries
-                if each.name.startswith(start) and each.name.isprintable()
-            ]
-    except OSError:
-        return []
-    return sorted(each for each in found if start or not each[0].startswith("."))
-
-
-def _is_dir(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False
+    found = []
+    with suppress(OSError), os.scandir(place) as entries:
+        for each in entries:
+            is_hidden = each.name.startswith(".") and not start
+            if each.name.startswith(start) and each.name.isprintable() and not is_hidden:
+                found.append((each.name, os.path.isdir(each)))
+    return sorted(found)
 
 
 def history_file() -> str:
@@ -126,7 +117,9 @@ class InputHistory(History):
         lines = self._read()
         found = [text for text in map(_decode, lines) if text]
         if len(lines) > MAX_KEPT:
-            self._write(found[-MAX_KEPT // 2 :])
+            data = "".join(f"{json.dumps(text)}\n" for text in found[-MAX_KEPT // 2 :]).encode()
+            with suppress(OSError):
+                write_atomic(self._path, data, mode=0o600)
         return reversed(found[-MAX_KEPT:])
 
     def store_string(self, string: str) -> None:
@@ -151,22 +144,13 @@ class InputHistory(History):
     def _read(self) -> list[bytes]:
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                size = os.fstat(fd).st_size
+                return os.pread(fd, MAX_BYTES, max(0, size - MAX_BYTES)).split(b"\n")
+            finally:
+                os.close(fd)
         except OSError:
             return []
-        try:
-            size = os.fstat(fd).st_size
-            return os.pread(fd, MAX_BYTES, max(0, size - MAX_BYTES)).split(b"\n")
-        except OSError:
-            return []
-        finally:
-            os.close(fd)
-
-    def _write(self, texts: list[str]) -> None:
-        data = "".join(f"{json.dumps(text)}\n" for text in texts).encode()
-        try:
-            write_atomic(self._path, data, mode=0o600)
-        except OSError:
-            return
 
 
 def _decode(line: bytes) -> str:

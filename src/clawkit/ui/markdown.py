@@ -6,27 +6,12 @@ Pure: however a text is cut into pieces, its blocks are the same, and together t
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 _FENCE = re.compile(r"( *)(`{3,}(?=[^`]*$)|~{3,})")
 _ITEM = re.compile(r" *(?:[-*+]|[0-9]{1,9}[.)])(?:[ \t]|$)")
 _HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
 _MOST_INDENT = 3
 """Blanks that a line can begin with and still be what it looks like; more make it code."""
-
-
-class _Fence(NamedTuple):
-    """The line that code began with."""
-
-    indent: int
-    mark: str
-    length: int
-
-    def is_closed_by(self, line: str) -> bool:
-        text = line.strip()
-        indent = len(line) - len(line.lstrip(" "))
-        only_marks = len(text) >= self.length and not text.strip(self.mark)
-        return only_marks and indent <= self.indent + _MOST_INDENT
 
 
 class Blocks:
@@ -37,7 +22,8 @@ class Blocks:
         """Of the block that is open."""
         self._part: list[str] = []
         """Of the line that has no end yet."""
-        self._fence: _Fence | None = None
+        self._fence: tuple[int, str] | None = None
+        """The indent and the marks of the line that code began with."""
         self._is_list = False
         self._has_text = False
         """Whether the open block is more than blank lines."""
@@ -70,7 +56,7 @@ class Blocks:
     def _take(self, line: str) -> list[str]:
         """The blocks that a line completes; the line is part of the last, or of the open one."""
         if self._fence is not None:
-            return self._take_code(line)
+            return self._take_code(line, *self._fence)
         if not line.strip():
             self._lines.append(line)
             self._after_blank = True
@@ -89,14 +75,16 @@ class Blocks:
         if fence and (is_inside or len(fence[1]) <= _MOST_INDENT):
             if not is_inside:
                 found += self._close()
-            self._fence = _Fence(len(fence[1]), fence[2][0], len(fence[2]))
+            self._fence = (len(fence[1]), fence[2])
         self._lines.append(line)
         self._is_list = self._is_list or (is_item and not fence)
         return found
 
-    def _take_code(self, line: str) -> list[str]:
+    def _take_code(self, line: str, indent: int, marks: str) -> list[str]:
         self._lines.append(line)
-        if self._fence is None or not self._fence.is_closed_by(line):
+        text = line.strip()
+        is_indented = len(line) - len(line.lstrip(" ")) > indent + _MOST_INDENT
+        if is_indented or len(text) < len(marks) or text.strip(marks[0]):
             return []
         self._fence = None
         return [] if self._is_list else self._close()

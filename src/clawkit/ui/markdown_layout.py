@@ -46,7 +46,7 @@ def _parse(text: str) -> list[Token]:
     for token in tokens:
         for child in token.children or ():
             if child.type == "softbreak":
-                # Lines that somebody wrote one below the other stay so.
+                # Lines that were written one below the other stay so.
                 child.type = "hardbreak"
     return tokens
 

@@ -10,8 +10,8 @@ from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from clawkit.approvals.prompt import MIN_WIDTH, fold
 from clawkit.content import Image
+from clawkit.terminal_text import wrap
 from clawkit.text import human_size, one_line, printable
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ _THEME = {
     "markdown.table.header": "bold",
     "markdown.hr": "dim",
 }
+MIN_WIDTH = 20
+"""Columns that are used even of a narrower terminal."""
 _DEEPEST = 20
 """Blanks that the rows in which a line goes on begin with, unless it says where."""
 ImageProtocol = Literal["kitty", "iterm"]
@@ -110,7 +112,7 @@ class Paint:
         from clawkit.ui.markdown_layout import lay_out
 
         lines = lay_out(text, self._console, max(20, min(width, MAX_WIDTH)))
-        return self._lines(lines).strip("\n")
+        return "\n".join(map(self._line, lines)).strip("\n")
 
     @cached_property
     def _console(self) -> Console:
@@ -129,28 +131,23 @@ class Paint:
             _environ={},
         )
 
-    def _lines(self, lines: Iterable[list[Segment]]) -> str:
-        return "\n".join("".join(map(self._segment, _stripped(line))) for line in lines)
+    def _line(self, line: list[Segment]) -> str:
+        """Without the blanks at the end, which would be in the way of copying."""
+        while line and not line[-1].text.strip(" "):
+            line = line[:-1]
+        end = [line[-1]._replace(text=line[-1].text.rstrip(" "))] if line else []
+        return "".join(map(self._segment, (*line[:-1], *end)))
 
     def _segment(self, segment: Segment) -> str:
+        if segment.control:
+            return ""
         # Character references and escaped addresses may have become something else by now.
         text = printable(segment.text, "")
         style: Any = segment.style
-        if not style or not self.colours or segment.control:
-            return "" if segment.control else text
+        if not style or not self.colours:
+            return text
         plain = style.update_link(None) if style.link else style
         return str(plain.render(text, color_system=self._console._color_system))
-
-
-def _stripped(line: list[Segment]) -> list[Segment]:
-    """Without the blanks at the end, which would be in the way of copying."""
-    kept = list(line)
-    while kept and not kept[-1].text.strip(" "):
-        kept.pop()
-    if kept:
-        last = kept[-1]
-        kept[-1] = last._replace(text=last.text.rstrip(" "))
-    return kept
 
 
 def fold_rows(rows: Iterable[Row], paint: Paint, columns: int) -> Iterator[str]:
@@ -166,7 +163,7 @@ def fold_line(line: str, columns: int, column: int = 0) -> Iterator[str]:
     width = max(columns, MIN_WIDTH)
     start = len(line) - len(line.lstrip(" "))
     rest = column if 0 < column <= width // 2 else min(start + 2, _DEEPEST, width // 2)
-    return (part.rstrip(" ") for part in fold(line, width, "", " " * rest))
+    return (part.rstrip(" ") for part in wrap(line, width, "", " " * rest))
 
 
 def fold_parts(parts: Iterable[Row], paint: Paint, columns: int) -> Iterator[str]:
@@ -174,7 +171,7 @@ def fold_parts(parts: Iterable[Row], paint: Paint, columns: int) -> Iterator[str
     shown = [Row(printable(part.text, ""), part.style) for part in parts if part.text]
     styles: list[Style] = [part.style for part in shown for _ in f"{part.text} "]
     rest, at = "", 0
-    for row in fold(" ".join(part.text for part in shown), max(columns, MIN_WIDTH), "", "  "):
+    for row in wrap(" ".join(part.text for part in shown), max(columns, MIN_WIDTH), "", "  "):
         text = row[len(rest) :]
         pairs = zip(text.rstrip(" "), styles[at:], strict=False)
         pieces = (
@@ -213,14 +210,12 @@ def draw_image(image: Image, protocol: ImageProtocol | None) -> str:
     text = b64encode(data).decode()
     if protocol == "iterm":
         return f"\x1b]1337;File=inline=1;size={len(data)};height={_rows(data)}:{text}\a\n"
-    return _draw_kitty(text, _rows(data)) if data.startswith(_PNG) else ""
-
-
-def _draw_kitty(text: str, rows: int) -> str:
+    if not data.startswith(_PNG):
+        return ""
     chunks = [text[at : at + _CHUNK] for at in range(0, len(text), _CHUNK)]
     parts = []
     for number, chunk in enumerate(chunks):
-        how = f"a=T,f=100,q=2,r={rows}," if number == 0 else ""
+        how = f"a=T,f=100,q=2,r={_rows(data)}," if number == 0 else ""
         more = int(number < len(chunks) - 1)
         parts.append(f"\x1b_G{how}m={more};{chunk}\x1b\\")
     return "".join((*parts, "\n"))

@@ -1,4 +1,4 @@
-"""The line in which the person types, with what stands around it, and its keys.
+"""The line in which the person types, with what is around it, and its keys.
 
 Lines that stay are written above it, so that they end up where the terminal scrolls; nothing
 is drawn on a screen of its own.
@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import sys
+from contextlib import suppress
 from typing import Any, Protocol, TextIO
 
 from prompt_toolkit.application import Application
@@ -90,16 +91,12 @@ class _Output(Vt100_Output):
     """Can hold back what it is given, so that a change of the screen is one write."""
 
     is_held = False
-    is_gone = False
 
     def flush(self) -> None:
-        if self.is_held:
-            return
-        try:
-            super().flush()
-        except OSError:
-            # The terminal is gone; whoever runs the program will be told by a signal.
-            self.is_gone = True
+        # Where the terminal is gone, a signal says so.
+        with suppress(OSError):
+            if not self.is_held:
+                super().flush()
 
 
 class Prompt:
@@ -120,7 +117,7 @@ class Prompt:
         self.buffer = Buffer(
             history=history,
             completer=completer,
-            complete_while_typing=Condition(self._completes),
+            complete_while_typing=Condition(self._can_complete),
             enable_history_search=True,
             multiline=True,
         )
@@ -166,7 +163,7 @@ class Prompt:
         self._shown_s = 0.0
 
     async def run(self) -> int:
-        """Until somebody quits; the exit code."""
+        """Until the person quits; the exit code."""
         try:
             return await self.app.run_async(set_exception_handler=False)
         except EOFError:
@@ -209,7 +206,7 @@ class Prompt:
             self._output.is_held = False
             self._output.flush()
 
-    def _completes(self) -> bool:
+    def _can_complete(self) -> bool:
         text = self.buffer.document.current_line_before_cursor.lstrip(" ")
         return text.startswith("/") or "@" in text
 
@@ -303,7 +300,7 @@ class Prompt:
         return HSplit(
             [
                 _shown_if_any(self._live),
-                _shown_if_any(self._queue, "class:queue"),
+                _shown_if_any(lambda: "\n".join(map(self.paint, self.desk.queue())), "class:queue"),
                 ConditionalContainer(self.question_window, asking & ~wants_reason),
                 ConditionalContainer(why, wants_reason),
                 Window(height=1),
@@ -335,9 +332,6 @@ class Prompt:
                 asyncio.get_running_loop().call_soon(log.warning, words, error)
             return NOT_DRAWN
 
-    def _queue(self) -> AnyFormattedText:
-        return "\n".join(self.paint(row) for row in self.desk.queue())
-
     def _toolbar(self) -> AnyFormattedText:
         if self.is_armed and not self.buffer.text:
             return "Ctrl-C again, or Ctrl-D, ends the chat."
@@ -352,10 +346,8 @@ def _shown_if_any(text: Any, style: str = "") -> ConditionalContainer:
 def make_keys(prompt: Prompt) -> KeyBindings:
     """The keys of the line, of a question, and of the reason for a no."""
     keys = KeyBindings()
-    _bind_line(keys, prompt)
-    _bind_ends(keys, prompt)
-    _bind_question(keys, prompt)
-    _bind_reason(keys, prompt)
+    for bind in (_bind_line, _bind_ends, _bind_question, _bind_reason):
+        bind(keys, prompt)
     return keys
 
 

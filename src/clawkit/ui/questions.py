@@ -139,7 +139,7 @@ class Questions:
         self._changed = changed
         self._spill = spill
         self.who: Callable[[], tuple[str, str]] = lambda: ("main", "main")
-        """Agent and session that the person talks with, and need not be told."""
+        """Agent and session that the person talks with, which questions do not mention."""
         self.waits: Callable[[str, bool], None] = lambda _tool, _is_asked: None
         """Called with the tool when a question about it begins to wait, and when it ends."""
         self._one_at_a_time = asyncio.Lock()

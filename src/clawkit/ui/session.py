@@ -25,7 +25,7 @@ from clawkit.ui.paint import Row, Style
 from clawkit.ui.questions import BY
 
 if TYPE_CHECKING:
-    from clawkit.agent.events import Tell, TurnEnded
+    from clawkit.agent.events import Tell
     from clawkit.agent_session import Agent
 
 _NETWORKS = {"none": "no network", "allowlist": "listed hosts only", "full": "with network"}
@@ -143,7 +143,7 @@ class ChatSession:
         name = text[1:].partition(" ")[0].partition("\n")[0]
         if name == "tool":
             return not self.is_operator
-        # A path is nothing that anybody would type as a command.
+        # A path is not a command.
         return "/" not in name
 
     def blocks(self, text: str) -> list[Block]:
@@ -151,9 +151,6 @@ class ChatSession:
         pictures, self.images = self.images, []
         words = text[1:] if text.startswith("//") else text
         return [Text(clean(words)), *pictures]
-
-    async def send(self, said: Iterable[Block]) -> TurnEnded:
-        return await self.agent.send(said)
 
     async def call(self, line: str, face: ChatView) -> None:
         """Carry out what the person typed as a command (`!ls`) or a call (`/tool ls {}`)."""

@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from clawkit.agent.events import Answered, Compacted, Event, Said, TurnEnded
-from clawkit.content import Assistant, Block, Image, Message, Text, User
+from clawkit.content import Assistant, Image, Message, Text, User
 from clawkit.errors import ClawkitError
 from clawkit.text import cut_start, one_line
 from clawkit.ui import commands
@@ -104,7 +104,7 @@ class TuiChat:
             (conversation.follow_up if later else conversation.steer)(said)
             self._update()
         else:
-            self._start(self._send(talk.blocks(text)))
+            self._start(talk.agent.send(talk.blocks(text)))
         self.prompt.refresh()
 
     def _run_command(self, talk: ChatSession, text: str) -> None:
@@ -119,7 +119,7 @@ class TuiChat:
         else:
             self._start(self._until_interrupted(work))
 
-    def _run_beside(self, work: Coroutine[Any, Any, None]) -> None:
+    def _run_beside(self, work: Coroutine[Any, Any, object]) -> None:
         """Do something while the person types and the agent works."""
         task = asyncio.ensure_future(self._carry(work))
         self._tasks.add(task)
@@ -156,7 +156,7 @@ class TuiChat:
 
     # Work
 
-    async def _until_interrupted(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _until_interrupted(self, work: Coroutine[Any, Any, object]) -> None:
         """A command; of a turn it is said that it was interrupted."""
         try:
             await work
@@ -165,15 +165,12 @@ class TuiChat:
             self.watcher.note("interrupted", "warning")
             raise
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, object]) -> None:
         self.watcher.is_stopping = False
         self._work = asyncio.ensure_future(self._carry(work))
         self._work.add_done_callback(self._settle)
 
-    async def _send(self, said: list[Block]) -> None:
-        await self.talk.send(said)
-
-    async def _carry(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _carry(self, work: Coroutine[Any, Any, object]) -> None:
         """Do something, and show that it goes on, and what went wrong."""
         ticking = asyncio.ensure_future(self._tick())
         try:
@@ -182,7 +179,7 @@ class TuiChat:
             self.watcher.running.clear()
         except (ClawkitError, OSError) as error:
             self.watcher.note(str(error), "error")
-        except Exception as error:  # noqa: BLE001  # told when the terminal is itself again
+        except Exception as error:  # noqa: BLE001  # raised again when the terminal is restored
             self.failure = error
             self.prompt.quit(1)
         finally:
@@ -206,7 +203,7 @@ class TuiChat:
             waiting.insert(0, message)
         blocks = [block for each in waiting for block in each.content]
         if waiting and self._how == "done":
-            self._start(self._send(blocks))
+            self._start(self.talk.agent.send(blocks))
         elif waiting:
             self.talk.images += [block for block in blocks if isinstance(block, Image)]
             texts = [*map(_text_of, waiting), self.prompt.buffer.text]
@@ -261,7 +258,7 @@ class TuiChat:
         self.watcher.show_call({**event, "details": kept})
 
     def show_output(self, text: str, *, failed: bool) -> None:
-        # What went wrong stands in the line of the call, if one line is enough for it.
+        # What went wrong is in the line of the call, if one line is enough for it.
         if not failed or "\n" in text.strip():
             shown = cut_start(text.rstrip(), _MAX_OUTPUT)
             self.watcher.rows("text", [Row(shown or "(no output)")])

@@ -25,6 +25,7 @@ from clawkit.agent.events import (
     TurnStarted,
     Voided,
 )
+from clawkit.call_summary import MAX_CHARS, summarize_params
 from clawkit.content import Image, Text, User
 from clawkit.text import human_time, one_line
 from clawkit.ui import calls
@@ -73,7 +74,7 @@ class Answer:
     is_streamed: bool = False
     """Whether text has come in pieces."""
     is_shown: bool = False
-    """Whether some of it stands above already."""
+    """Whether some of it has been printed above."""
     laid_out: tuple[str, int, str] = ("", 0, "")
     """The open block, for how many columns, and what became of it."""
     thought: list[str] = field(default_factory=list)
@@ -82,8 +83,26 @@ class Answer:
     """Calls that are being written: tool and how many characters."""
 
 
+@dataclass
+class Running:
+    """A call that is being carried out."""
+
+    tool: str
+    words: str
+    since: float
+    params: Any = None
+    size: str = ""
+    tail: str = ""
+    paused: float | None = None
+    """Since when it waits for the person."""
+
+    def elapsed(self, now: float) -> float:
+        """Seconds that it took, without those in which the person was asked."""
+        return (now if self.paused is None else self.paused) - self.since
+
+
 class TurnDisplay:
-    """Is told everything that happens in a conversation."""
+    """Shows everything that happens in a conversation."""
 
     def __init__(
         self,
@@ -96,7 +115,7 @@ class TurnDisplay:
         self.paint = paint
         self.show_thinking = False
         self._screen = screen
-        self._protocol: ImageProtocol | None = protocol
+        self._protocol = protocol
         self._clock = clock
         self._last: Kind | None = None
         self.answer = Answer()
@@ -161,12 +180,60 @@ class TurnDisplay:
         self._screen.refresh()
 
     def live(self, columns: int, rows: int) -> str:
-        """The part that still changes, at most so many rows."""
+        """The last rows of everything that is under way; empty when nothing is."""
+        if self.began is None and not self.running:
+            return ""
         now = self._clock()
-        return show_live(self, self.paint, columns, rows, now)
+        lines = [
+            *self._live_thinking(columns),
+            *self._live_text(columns),
+            *self._live_calls(columns, now),
+        ]
+        if self.began is not None:
+            took = human_time(now - self.began)
+            word = "stopping" if self.is_stopping else "working"
+            said = f"{word} {took} · Esc interrupts"
+            said = f"waiting for your answer {took}" if self.is_asked else said
+            lines.append(self.paint(f"{self._wheel(now)} {said}", "dim"))
+        return "\n".join(lines[-max(1, rows) :])
+
+    def _wheel(self, now: float) -> str:
+        wheel = self.paint.glyphs.wheel
+        return wheel[int(now * 10) % len(wheel)]
+
+    def _live_thinking(self, columns: int) -> Iterator[str]:
+        text = "".join(self.answer.thought[-200:])[-4_000:].strip()
+        for line in text.split("\n")[-TAIL:] if text else ():
+            yield self.paint(one_line(line, columns - 2), "dim")
+
+    def _live_text(self, columns: int) -> Iterable[str]:
+        answer, rest = self.answer, self.answer.blocks.rest
+        if not rest.strip():
+            return ()
+        if self.is_plain or len(rest) > _MAX_LAID_OUT:
+            return fold_rows([Row(rest[-_MAX_LAID_OUT:].strip("\n"))], self.paint, columns)
+        # The wheel turns more often than text comes.
+        if answer.laid_out[:2] != (rest, columns):
+            answer.laid_out = (rest, columns, self.paint.markdown(rest, columns))
+        return answer.laid_out[2].split("\n")
+
+    def _live_calls(self, columns: int, now: float) -> Iterator[str]:
+        paint, wheel = self.paint, self._wheel(now)
+        for tool, chars in self.answer.writing.values():
+            size = f"  {chars:,} characters" if chars > 1_000 else ""
+            yield paint(one_line(f"{wheel} {tool} {paint.glyphs.more}{size}", columns - 1), "dim")
+        for each in self.running.values():
+            elapsed = each.elapsed(now)
+            time = human_time(elapsed) if elapsed >= 1 else ""
+            facts = "  ".join(filter(None, (time, each.size)))
+            room = max(10, columns - 4 - len(each.tool) - len(facts))
+            words = f"{wheel} {each.tool} {one_line(each.words, room)}  {facts}"
+            yield paint(one_line(words, columns - 1), "accent")
+            for line in each.tail.rstrip().split("\n")[-TAIL:] if each.tail.strip() else ():
+                yield paint(f"  {one_line(line, columns - 3)}", "dim")
 
     def emit(self, kind: Kind, text: str) -> None:
-        """Lines that stay; one blank line stands between things of different kinds."""
+        """Lines that stay, with a blank line between things of different kinds."""
         gap = "" if kind == self._last and kind in ("call", "note") else "\n"
         self._last = kind
         self._screen.print(f"{gap}{text}\n")
@@ -212,9 +279,8 @@ class TurnDisplay:
         return f" {row}" if _CODES.sub("", row).startswith(marks) else row
 
     def show_image(self, image: Image) -> None:
-        drawn = draw_image(image, self._protocol)
         words = self.paint(f"  {describe_image(image)}", "dim")
-        self.emit("call", f"{drawn}{words}")
+        self.emit("call", f"{draw_image(image, self._protocol)}{words}")
 
     def _show_blocks(self, blocks: list[str]) -> None:
         for block in blocks:
@@ -238,7 +304,7 @@ class TurnDisplay:
             self.note(start + one_line(text, _THOUGHT))
 
     def _void(self, event: Voided) -> None:
-        """What stands above cannot be taken back, so it is said that it does not count."""
+        """What was printed cannot be taken back, so a note says that it does not count."""
         wait = f" in {human_time(event.wait_s)}" if event.wait_s >= 1 else ""
         void = "what was said above is void; " if self.answer.is_shown else ""
         again = " again" if event.model == self._model else ""
@@ -251,7 +317,7 @@ class TurnDisplay:
         kind = event.get("type")
         if kind == "start":
             params = event.get("params")
-            self.running[call_id] = Running(tool, calls.about(params), self._clock(), params)
+            self.running[call_id] = Running(tool, summarize_params(params), self._clock(), params)
         elif kind == "update" and call_id in self.running:
             self.running[call_id].size, self.running[call_id].tail = calls.progress(event)
         elif kind == "end":
@@ -272,34 +338,38 @@ class TurnDisplay:
         took = calls.since(calls.duration_s(event) or 0.0)
         name = one_line(str(details.get("sessionId") or tool), 40)
         tail = str(details.get("tail") or details.get("aggregated") or "")
-        said = "  ".join(filter(None, (took, how)))
         rows = calls.tail_rows(tail, self.paint)
-        self._emit_call(name, words, said, rows, failed=calls.has_failed(event))
+        self._emit_call(name, words, (took, how), rows, failed=calls.has_failed(event))
 
     def _end_call(self, call_id: str, tool: str, event: Mapping[str, Any]) -> None:
         began = self.running.pop(call_id, None)
-        words = began.words if began else calls.about(self._asked.get(call_id))
+        words = began.words if began else summarize_params(self._asked.get(call_id))
         seconds = calls.duration_s(event)
         if seconds is None:
             seconds = began.elapsed(self._clock()) if began else 0.0
-        took = calls.since(seconds)
         if (event.get("details") or {}).get("status") == "running":
             self._background[call_id] = words
         is_repeated = self.is_plain and tool == "exec"
         params = began.params if began else None
-        more = [] if is_repeated else list(calls.more_of(event, self.paint, params))
-        said = "  ".join(filter(None, (took, calls.outcome(event))))
+        more = () if is_repeated else calls.more_of(event, self.paint, params)
+        said = (calls.since(seconds), calls.outcome(event))
         self._emit_call(tool, words, said, more, failed=calls.has_failed(event))
 
     def _emit_call(
-        self, tool: str, words: str, said: str, more: Iterable[Row] = (), *, failed: bool
+        self,
+        tool: str,
+        words: str,
+        facts: Iterable[str],
+        more: Iterable[Row] = (),
+        *,
+        failed: bool,
     ) -> None:
         glyphs, columns = self.paint.glyphs, self._screen.columns
         line = (
             Row(glyphs.no, "error") if failed else Row(glyphs.yes, "good"),
             Row(tool, "bold"),
-            Row(one_line(words, calls.SHOWN)),
-            Row(said, "warning" if failed else "dim"),
+            Row(one_line(words, MAX_CHARS)),
+            Row("  ".join(filter(None, facts)), "warning" if failed else "dim"),
         )
         rows = (*fold_parts(line, self.paint, columns), *fold_rows(more, self.paint, columns))
         self.emit("call", "\n".join(rows))
@@ -319,8 +389,7 @@ class TurnDisplay:
         running, self.running = self.running, {}
         for each in running.values():
             took = calls.since(each.elapsed(self._clock()))
-            said = "  ".join(filter(None, (took, "interrupted")))
-            self._emit_call(each.tool, each.words, said, failed=True)
+            self._emit_call(each.tool, each.words, (took, "interrupted"), failed=True)
 
     def _end(self, event: TurnEnded) -> None:
         self._end_text()
@@ -330,79 +399,3 @@ class TurnDisplay:
             self.note("interrupted", "warning")
         elif event.error:
             self.note(event.error, "error")
-
-
-@dataclass
-class Running:
-    """A call that is being carried out."""
-
-    tool: str
-    words: str
-    since: float
-    params: Any = None
-    size: str = ""
-    tail: str = ""
-    paused: float | None = None
-    """Since when it waits for the person."""
-
-    def elapsed(self, now: float) -> float:
-        """Seconds that it took, without those in which the person was asked."""
-        return (now if self.paused is None else self.paused) - self.since
-
-
-def show_live(watcher: TurnDisplay, paint: Paint, columns: int, rows: int, now: float) -> str:
-    """The last rows of everything that is under way; empty when nothing is."""
-    if watcher.began is None and not watcher.running:
-        return ""
-    lines = [
-        *_thinking(watcher.answer, paint, columns),
-        *_text(watcher, paint, columns),
-        *_calls(watcher, paint, columns, now),
-    ]
-    if watcher.began is not None:
-        lines.append(_wheel(watcher, paint, now))
-    return "\n".join(lines[-max(1, rows) :])
-
-
-def _thinking(answer: Answer, paint: Paint, columns: int) -> Iterator[str]:
-    text = "".join(answer.thought[-200:])[-4_000:].strip()
-    for line in text.split("\n")[-TAIL:] if text else ():
-        yield paint(one_line(line, columns - 2), "dim")
-
-
-def _text(watcher: TurnDisplay, paint: Paint, columns: int) -> Iterator[str]:
-    rest = watcher.answer.blocks.rest
-    if not rest.strip():
-        return
-    if watcher.is_plain or len(rest) > _MAX_LAID_OUT:
-        yield from fold_rows([Row(rest[-_MAX_LAID_OUT:].strip("\n"))], paint, columns)
-        return
-    # The wheel turns more often than text comes.
-    if watcher.answer.laid_out[:2] != (rest, columns):
-        watcher.answer.laid_out = (rest, columns, paint.markdown(rest, columns))
-    yield from watcher.answer.laid_out[2].split("\n")
-
-
-def _calls(watcher: TurnDisplay, paint: Paint, columns: int, now: float) -> Iterator[str]:
-    wheel = paint.glyphs.wheel[int(now * 10) % len(paint.glyphs.wheel)]
-    for tool, chars in watcher.answer.writing.values():
-        size = f"  {chars:,} characters" if chars > 1_000 else ""
-        yield paint(one_line(f"{wheel} {tool} {paint.glyphs.more}{size}", columns - 1), "dim")
-    for each in watcher.running.values():
-        elapsed = each.elapsed(now)
-        time = human_time(elapsed) if elapsed >= 1 else ""
-        facts = "  ".join(filter(None, (time, each.size)))
-        room = max(10, columns - 4 - len(each.tool) - len(facts))
-        words = f"{wheel} {each.tool} {one_line(each.words, room)}  {facts}"
-        yield paint(one_line(words, columns - 1), "accent")
-        for line in each.tail.rstrip().split("\n")[-TAIL:] if each.tail.strip() else ():
-            yield paint(f"  {one_line(line, columns - 3)}", "dim")
-
-
-def _wheel(watcher: TurnDisplay, paint: Paint, now: float) -> str:
-    wheel = paint.glyphs.wheel[int(now * 10) % len(paint.glyphs.wheel)]
-    took = human_time(now - (watcher.began or now)) if watcher.began else ""
-    if watcher.is_asked:
-        return paint(f"{wheel} waiting for your answer {took}", "dim")
-    word = "stopping" if watcher.is_stopping else "working"
-    return paint(f"{wheel} {word} {took} · Esc interrupts", "dim")

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import click
 
 from clawkit.cli.config import print_diff
 from clawkit.cli.onboarding import APIS, SECTIONS
 from clawkit.cli.onboarding.probe import (
-    ServerAddress,
+    KEY_VARIABLE,
     Trial,
     check_address,
-    is_model,
-    try_model,
+    check_name,
+    custom_setup,
+    known_setup,
+    offered_models,
+    read_model_id,
+    try_setup,
+    usual_name,
     window_of,
 )
 from clawkit.cli.onboarding.questions import (
-    KEY_VARIABLE,
     Asker,
     Option,
-    bad_name,
-    custom_setup,
-    kept_credential,
-    known_setup,
-    offered_models,
-    own_id,
-    usual_name,
+    ask_approvals,
+    ask_setup,
+    ask_tools,
 )
 from clawkit.cli.onboarding.write import (
     CUSTOM,
@@ -50,22 +50,18 @@ from clawkit.cli.onboarding.write import (
     first_credential,
     plan,
     preview,
-    preview_loaded,
     read_openclaw,
     unknown_choice,
     write,
 )
-from clawkit.cli.options import (
-    can_ask,
-    print_json,
-    refuse_commands,
-    warn,
-)
+from clawkit.cli.options import can_ask, print_json, refuse_commands, warn
 from clawkit.config.file_edit import Change
 from clawkit.config.modelref import parse_ref
 from clawkit.errors import ConfigError
 from clawkit.models.discover import default_model, infer_images
 from clawkit.models.known import PROVIDERS
+
+T = TypeVar("T")
 
 _NEXT = "Try: clawkit chat"
 
@@ -73,21 +69,23 @@ _NEXT = "Try: clawkit chat"
 def run_onboard(config_file: str | None, as_json: bool, options: dict[str, Any]) -> int:
     """What `clawkit onboard` does; the exit code."""
     refuse_commands()
-    given = Given(**options)
-    named = given.auth_choice
+    named = options["auth_choice"]
     choice = None if named is None else find_choice(named)
     if named is not None and choice is None:
         raise click.UsageError(f"--auth-choice: {unknown_choice(named)}")
     place = find_place(config_file)
-    if given.non_interactive:
-        return _unasked(place, given, choice, as_json)
+    if options["non_interactive"]:
+        return _unasked(place, options, choice, as_json)
     _need_terminal("add --non-interactive and --auth-choice, or use `clawkit config set`")
-    _refuse_flags(given, as_json)
+    if names := ["--json"] if as_json else _only_unasked(options):
+        raise click.UsageError(f"{names[0]} requires --non-interactive")
+    if choice is None and (options["api_key"] or options["api_key_env"]):
+        raise click.UsageError("--auth-choice must say which provider this key is for")
     with _asking() as asker:
         asker.say("This saves which model clawkit uses. Ctrl-C stops it; nothing is written then.")
         if choice is None and _took_openclaw(asker, place):
             return 0
-        key = read_key(given, choice) if choice else None
+        key = read_key(options, choice) if choice else None
         return _asked(asker, place, choice, key)
 
 
@@ -103,8 +101,6 @@ def run_configure(section: str | None, config_file: str | None) -> int:
             section = SECTIONS[asker.choose("What do you want to change?", options)]
         if section == "models":
             return _asked(asker, place, None, None)
-        from clawkit.cli.onboarding.questions import ask_approvals, ask_tools
-
         settings = (ask_tools if section == "tools" else ask_approvals)(asker, place.loaded)
         return _confirm(asker, place, settings, None)
 
@@ -117,13 +113,12 @@ def _need_terminal(instead: str) -> None:
     hide_memory()
 
 
-def _refuse_flags(given: Given, as_json: bool) -> None:
-    """Options that say what would be asked."""
-    if as_json or given.only_unasked:
-        name = "--json" if as_json else f"--{given.only_unasked[0].replace('_', '-')}"
-        raise click.UsageError(f"{name} requires --non-interactive")
-    if given.auth_choice is None and (given.api_key or given.api_key_env):
-        raise click.UsageError("--auth-choice must say which provider this key is for")
+def _only_unasked(options: dict[str, Any], start: str = "") -> list[str]:
+    """The options that were given, and that are asked for at a terminal."""
+    names = ("model", "no_test", "save_anyway", "api_key_stdin")
+    custom = (name for name in options if name.startswith("custom_"))
+    given = (name for name in (*names, *custom) if options[name] and name.startswith(start))
+    return [f"--{name.replace('_', '-')}" for name in given]
 
 
 @contextmanager
@@ -162,8 +157,6 @@ def _took_openclaw(asker: Asker, place: ConfigTarget) -> bool:
 
 
 def _asked(asker: Asker, place: ConfigTarget, choice: AuthChoice | None, key: Key | None) -> int:
-    from clawkit.cli.onboarding.questions import ask_setup
-
     setup = ask_setup(asker, place, choice, key)
     if setup is None:
         asker.say("Nothing was written.")
@@ -195,18 +188,20 @@ def _confirm(
     return 0
 
 
-def _unasked(place: ConfigTarget, given: Given, choice: AuthChoice | None, as_json: bool) -> int:
+def _unasked(
+    place: ConfigTarget, options: dict[str, Any], choice: AuthChoice | None, as_json: bool
+) -> int:
     if choice is None:
         raise click.UsageError("--non-interactive requires --auth-choice; `skip` chooses no model")
-    setup = Setup() if choice.id == SKIP else read_setup(place, given, choice)
+    setup = Setup() if choice.id == SKIP else read_setup(place, options, choice)
     settings = plan(setup, place.loaded, place.agent)
     change = preview(place, settings)
     trial = None
-    if setup.ref and not given.no_test:
-        trial = try_model(preview_loaded(place, change), place.agent, setup.ref, setup.key)
+    if setup.ref and not options["no_test"]:
+        trial = try_setup(place, change, setup, setup.ref)
         if not as_json:
             click.echo(trial.words, err=True)
-    failed = trial is not None and not trial.ok and not given.save_anyway
+    failed = trial is not None and not trial.ok and not options["save_anyway"]
     if not failed:
         change = write(place, settings, setup)
     if as_json:
@@ -264,96 +259,67 @@ def _remarks(place: ConfigTarget, setup: Setup) -> list[str]:
     return [f"{provider} has another credential, {first}, which takes precedence"] if first else []
 
 
-class Given(NamedTuple):
-    """The options as they were given. The representation does not show the key."""
-
-    non_interactive: bool
-    auth_choice: str | None
-    api_key: str | None
-    api_key_env: str | None
-    api_key_stdin: bool
-    model: str | None
-    custom_base_url: str | None
-    custom_model_id: str | None
-    custom_provider_id: str | None
-    custom_compatibility: str | None
-    custom_image_input: bool
-    custom_text_input: bool
-    custom_private_network: bool
-    no_test: bool
-    save_anyway: bool
-
-    def __repr__(self) -> str:
-        return f"<options for {self.auth_choice}>"
-
-    @property
-    def only_unasked(self) -> list[str]:
-        """Names of options that were given and are asked for in a terminal."""
-        names = ("model", "no_test", "save_anyway", "api_key_stdin")
-        custom = (name for name in self._fields if name.startswith("custom_"))
-        return [name for name in (*names, *custom) if getattr(self, name)]
+def _check(option: str, check: Callable[[str], T], text: str) -> T:
+    """What `check` makes of an option. Raises UsageError."""
+    try:
+        return check(text)
+    except ValueError as error:
+        raise click.UsageError(f"{option}: {error}") from None
 
 
-def read_key(given: Given, choice: AuthChoice) -> Key | None:
+def read_key(options: dict[str, Any], choice: AuthChoice) -> Key | None:
     """The key that the options give; None when they give none."""
-    ways = [given.api_key is not None, given.api_key_env is not None, given.api_key_stdin]
+    text, name = options["api_key"], options["api_key_env"]
+    ways = [text is not None, name is not None, options["api_key_stdin"]]
     if sum(ways) > 1:
         raise click.UsageError("use one of --api-key, --api-key-env and --api-key-stdin")
     if any(ways) and choice.is_local:
         raise click.UsageError(f"{choice.id} needs no key")
-    if given.api_key_env is not None:
-        if not VARIABLE.fullmatch(given.api_key_env):
+    if name is not None:
+        if not VARIABLE.fullmatch(name):
             raise click.UsageError("--api-key-env takes a name, such as MY_API_KEY")
-        return Key("env", given.api_key_env)
-    text = given.api_key
+        return Key("env", name)
     if text is not None:
         warn(["other users can see --api-key in the process list; use --api-key-stdin"])
-    elif given.api_key_stdin:
-        text = sys.stdin.read(MAX_KEY * 2) if sys.stdin is not None else ""
-    else:
+        return Key("typed", secret=_check("--api-key", clean_key, text))
+    if not options["api_key_stdin"]:
         return None
-    try:
-        return Key("typed", secret=clean_key(text))
-    except ValueError as error:
-        raise click.UsageError(f"{error}") from None
+    text = sys.stdin.read(MAX_KEY * 2) if sys.stdin is not None else ""
+    return Key("typed", secret=_check("--api-key-stdin", clean_key, text))
 
 
-def read_setup(place: ConfigTarget, given: Given, choice: AuthChoice) -> Setup:
+def read_setup(place: ConfigTarget, options: dict[str, Any], choice: AuthChoice) -> Setup:
     """What the options ask for. Raises UsageError for what is missing or does not fit."""
     if choice.id == CUSTOM:
-        return _custom(place, given, choice)
-    if name := next((each for each in given.only_unasked if each.startswith("custom_")), ""):
-        raise click.UsageError(f"--{name.replace('_', '-')} requires --auth-choice {CUSTOM}")
-    key = read_key(given, choice) or _usual_key(place, choice)
-    model = _model(place, given, choice)
-    return known_setup(place, choice, key, model, look=not given.no_test)
+        return _read_custom(place, options, choice)
+    if names := _only_unasked(options, "custom_"):
+        raise click.UsageError(f"{names[0]} requires --auth-choice {CUSTOM}")
+    key = read_key(options, choice) or _usual_key(place, choice)
+    model = _read_model(place, options["model"], choice)
+    return known_setup(place, choice, key, model, look=not options["no_test"])
 
 
 def _usual_key(place: ConfigTarget, choice: AuthChoice) -> Key:
     if choice.is_local:
         return Key()
-    for name in choice.env:
-        if place.loaded.env.get(name, "").strip():
-            return Key("env", name)
-    if kept_credential(place, choice.provider):
+    if name := next(filter(place.is_set, choice.env), ""):
+        return Key("env", name)
+    if place.kept_credential(choice.provider):
         return Key("kept")
-    names = " or ".join(choice.env)
     raise click.UsageError(
-        f"no key for {choice.provider}: set {names}, or use --api-key-stdin, or name another "
-        "variable with --api-key-env"
+        f"no key for {choice.provider}: set {' or '.join(choice.env)}, or use --api-key-stdin, or "
+        "name another variable with --api-key-env"
     )
 
 
-def _model(place: ConfigTarget, given: Given, choice: AuthChoice) -> str:
-    if given.model is None:
+def _read_model(place: ConfigTarget, given: str | None, choice: AuthChoice) -> str:
+    if given is None:
         usual = default_model(choice.provider)
         found = [usual.id] if usual else offered_models(place, choice)
         if not found:
             raise click.UsageError(f"{choice.provider} lists no models here; name one with --model")
         return found[0]
-    model = own_id(given.model.strip(), choice.provider)
-    if not is_model(model):
-        raise click.UsageError("--model is not a model id")
+    model = _check("--model", lambda text: read_model_id(text, choice.provider), given)
     other = parse_ref(model).provider
     has_slashes = any("/" in row.id for row in PROVIDERS[choice.provider].models)
     if other in PROVIDERS and not has_slashes and not choice.is_local:
@@ -361,43 +327,36 @@ def _model(place: ConfigTarget, given: Given, choice: AuthChoice) -> str:
     return model
 
 
-def _custom(place: ConfigTarget, given: Given, choice: AuthChoice) -> Setup:
-    url, model = given.custom_base_url, given.custom_model_id or given.model
-    if not url or not model:
+def _read_custom(place: ConfigTarget, options: dict[str, Any], choice: AuthChoice) -> Setup:
+    url, given = options["custom_base_url"], options["custom_model_id"] or options["model"]
+    if not url or not given:
         raise click.UsageError(f"{CUSTOM} needs --custom-base-url and --custom-model-id")
-    if given.custom_image_input and given.custom_text_input:
+    has_images, has_none = options["custom_image_input"], options["custom_text_input"]
+    if has_images and has_none:
         raise click.UsageError("use one of --custom-image-input and --custom-text-input")
-    address = _address(url, given)
-    name = (given.custom_provider_id or usual_name(address)).lower()
-    if problem := bad_name(name):
-        raise click.UsageError(f"--custom-provider-id: {problem}")
-    model = own_id(model.strip(), name)
-    if not is_model(model):
-        raise click.UsageError("--custom-model-id is not a model id")
-    key = read_key(given, choice)
-    if key is None:
-        has_key = bool(place.loaded.env.get(KEY_VARIABLE, "").strip())
-        key = Key("env", KEY_VARIABLE) if has_key else Key()
-    if key.source == "none" and not (address.is_near or address.is_private):
-        if not kept_credential(place, name):
-            raise click.UsageError(
-                f"no key: set {KEY_VARIABLE}, or use --api-key-stdin or --api-key-env"
-            )
-        key = Key("kept")
-    images = bool(infer_images(model)) and not given.custom_text_input
-    window, _ = window_of(model, url="" if given.no_test else address.url)
-    api = APIS[given.custom_compatibility or "openai"]
-    return custom_setup(name, model, key, address, api, images or given.custom_image_input, window)
-
-
-def _address(url: str, given: Given) -> ServerAddress:
-    try:
-        address = check_address(url, resolve=False, private=given.custom_private_network)
-    except ValueError as error:
-        raise click.UsageError(f"--custom-base-url: {error}") from None
-    if address.is_private and not given.custom_private_network:
+    private = options["custom_private_network"]
+    address = _check(
+        "--custom-base-url", lambda text: check_address(text, resolve=False, private=private), url
+    )
+    if address.is_private and not private:
         raise click.UsageError(
             f"--custom-base-url: {address.host} is in a private network; to allow that, add "
             "--custom-private-network"
         )
-    return address._replace(is_private=given.custom_private_network)
+    name = options["custom_provider_id"] or usual_name(address)
+    name = _check("--custom-provider-id", check_name, name)
+    model = _check("--custom-model-id", lambda text: read_model_id(text, name), given)
+    key = read_key(options, choice)
+    if key is None:
+        key = Key("env", KEY_VARIABLE) if place.is_set(KEY_VARIABLE) else Key()
+    if key.source == "none" and not (address.is_near or private):
+        if not place.kept_credential(name):
+            raise click.UsageError(
+                f"no key: set {KEY_VARIABLE}, or use --api-key-stdin or --api-key-env"
+            )
+        key = Key("kept")
+    images = has_images or (bool(infer_images(model)) and not has_none)
+    window, _ = window_of(model, url="" if options["no_test"] else address.url)
+    api = APIS[options["custom_compatibility"] or "openai"]
+    address = address._replace(is_private=private)
+    return custom_setup(name, model, key, address, api, images, window)

@@ -3,45 +3,56 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from ipaddress import ip_address
+from typing import Any, NamedTuple
 
-import msgspec
-from msgspec.structs import replace
-
-from clawkit.cli.onboarding.write import Key
-from clawkit.config.load import Loaded
-from clawkit.config.modelref import ModelRef, parse_ref
+from clawkit.agent.model_selection import Selection
+from clawkit.cli.onboarding.write import (
+    AuthChoice,
+    ConfigTarget,
+    Key,
+    Setup,
+    address_of,
+    configured_url,
+    loads_or_empty,
+)
+from clawkit.config.file_edit import Change
+from clawkit.config.modelref import ModelRef, normalize_provider, parse_ref
 from clawkit.content import Assistant, Text, User
-from clawkit.errors import ClawkitError, ConfigError, SecretError
+from clawkit.errors import ClawkitError, ConfigError
 from clawkit.models.catalog import Catalog
-from clawkit.models.client import HttpModel, Keys
-from clawkit.models.credentials import Credential
-from clawkit.models.discover import ollama_models
-from clawkit.models.known import LOCAL_WINDOW, PROVIDERS, known_model, read_address
+from clawkit.models.credentials import Credential, Credentials
+from clawkit.models.discover import (
+    fetch_json,
+    infer_images,
+    is_model_id,
+    local_models,
+    ollama_origin_of,
+    show_model,
+    window_size,
+)
+from clawkit.models.known import LOCAL_WINDOW, PROVIDERS, base_url_of, known_model, read_address
 from clawkit.models.protocols import Api, ErrorKind, Facts, ModelError, Request
-from clawkit.net.addresses import env_proxy
+from clawkit.net.addresses import Kind, Target, kind_of, kind_of_name, parse_url, refusal
 from clawkit.net.route import DIRECT, NetError, Route
-from clawkit.text import one_line, printable
+from clawkit.text import human_time, one_line, printable
 
-if TYPE_CHECKING:
-    from clawkit.net.addresses import Kind
-    from clawkit.net.client import Client
-
-
-Found = TypeVar("Found")
-
-LOOK_S = 5.0
+KEY_VARIABLE = "CUSTOM_API_KEY"
 RESOLVE_S = 3.0
-MAX_BODY = 4 << 20
 MAX_MODELS = 500
-_OLLAMA_PORT = 11434
-_WINDOWS = ("context_length", "max_model_len", "context_window", "max_input_tokens")
-MIN_WINDOW, MAX_WINDOW = 1_024, 100_000_000
-"""Tokens. In less there is no room for a question and its answer."""
+_WINDOWS = (
+    "context_length",
+    "max_model_len",
+    "context_window",
+    "max_input_tokens",
+    "inputTokenLimit",
+)
 _AT_HOME = (".local", ".lan", ".home", ".internal", ".home.arpa")
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 class ModelList(NamedTuple):
@@ -53,49 +64,6 @@ class ModelList(NamedTuple):
     """Id to the tokens that it takes; 0 where that is not said."""
 
 
-class OllamaModel(NamedTuple):
-    """What Ollama says about a model."""
-
-    window: int = 0
-    images: bool | None = None
-
-
-def local_models(env: Mapping[str, str]) -> list[str]:
-    """Models of an Ollama on this machine; none when there is no Ollama."""
-
-    async def look(client: Client) -> list[str]:
-        async def get(url: str, timeout_s: float) -> tuple[int, bytes]:
-            return await _fetch(client, "GET", url, timeout_s=timeout_s)
-
-        return [ref.id for ref in await ollama_models(env, get)]
-
-    return asyncio.run(_with_client(look))
-
-
-def show_model(origin: str, model: str) -> OllamaModel:
-    """What Ollama at an address knows about one of its models."""
-
-    async def look(client: Client) -> OllamaModel:
-        body = msgspec.json.encode({"model": model})
-        data = await _json(client, "POST", f"{origin}/api/show", body=body)
-        info = data.get("model_info") if isinstance(data, dict) else None
-        items = info.items() if isinstance(info, dict) else ()
-        found = [_count(size) for key, size in items if str(key).endswith(".context_length")]
-        can = data.get("capabilities") if isinstance(data, dict) else None
-        return OllamaModel(
-            max(found, default=0), "vision" in can if isinstance(can, list) else None
-        )
-
-    return asyncio.run(_with_client(look))
-
-
-def ollama_origin_of(url: str) -> str:
-    """The start of the address of an Ollama server; empty when a server is none, by its port."""
-    scheme, _, rest = url.partition("://")
-    place = rest.partition("/")[0]
-    return f"{scheme}://{place}" if place.endswith(f":{_OLLAMA_PORT}") else ""
-
-
 def list_models(base_url: str, secret: str, route: Route = DIRECT) -> ModelList | None:
     """The models of a server, and which API it seems to speak; None when it does not say."""
     headers = {"accept": "application/json", "anthropic-version": "2023-06-01"}
@@ -103,15 +71,11 @@ def list_models(base_url: str, secret: str, route: Route = DIRECT) -> ModelList 
         headers |= {"authorization": f"Bearer {secret}", "x-api-key": secret}
         headers |= {"x-goog-api-key": secret}
     base = base_url.rstrip("/")
-
-    async def look(client: Client) -> ModelList | None:
-        for start in (base, f"{base}/v1"):
-            data = await _json(client, "GET", f"{start}/models", headers=headers, route=route)
-            if listing := read_listing(data, base, start):
-                return listing
-        return None
-
-    return asyncio.run(_with_client(look))
+    for start in (base, f"{base}/v1"):
+        data = fetch_json("GET", f"{start}/models", headers=headers, route=route)
+        if listing := read_listing(data, base, start):
+            return listing
+    return None
 
 
 def read_listing(data: Any, base: str, start: str) -> ModelList | None:
@@ -119,7 +83,7 @@ def read_listing(data: Any, base: str, start: str) -> ModelList | None:
     rows = (data.get("data") or data.get("models")) if isinstance(data, dict) else None
     if not isinstance(rows, list):
         return None
-    models = dict(filter(None, map(_row, rows[:MAX_MODELS])))
+    models = dict(filter(None, map(_read_row, rows[:MAX_MODELS])))
     if "data" not in data:
         return ModelList("google-generative-ai", start, models)
     if "has_more" in data:
@@ -127,36 +91,18 @@ def read_listing(data: Any, base: str, start: str) -> ModelList | None:
     return ModelList("openai-completions", start, models)
 
 
-def _row(row: Any) -> tuple[str, int] | None:
-    """Id and window of one model in a list."""
-    if not isinstance(row, dict):
+def _read_row(row: Any) -> tuple[str, int] | None:
+    name = (row.get("id") or row.get("name")) if isinstance(row, dict) else None
+    if not isinstance(name, str) or not is_model_id(name := name.removeprefix("models/")):
         return None
-    name = row.get("id") or row.get("name")
-    if not isinstance(name, str) or not is_model(name := name.removeprefix("models/")):
-        return None
-    return name, max(_count(row.get(key)) for key in (*_WINDOWS, "inputTokenLimit"))
-
-
-def is_model(name: str) -> bool:
-    """Whether a text can be the id of a model."""
-    try:
-        return parse_ref(f"x/{name}").id == name
-    except ValueError:
-        return False
-
-
-def _count(value: Any) -> int:
-    """A number of tokens that a model takes; 0 for anything that cannot be one."""
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    return value if is_number and MIN_WINDOW <= value <= MAX_WINDOW else 0
+    return name, max(window_size(row.get(key)) for key in _WINDOWS)
 
 
 def window_of(model: str, listed: int = 0, url: str = "") -> tuple[int, bool]:
     """Tokens a model takes, and whether that is known or only usual."""
     if origin := ollama_origin_of(url):
         # It sets aside memory for all of it.
-        shown = show_model(origin, model).window
-        return min(shown or LOCAL_WINDOW, LOCAL_WINDOW), True
+        return min(show_model(origin, model).window or LOCAL_WINDOW, LOCAL_WINDOW), True
     known = (known_model(name, model) for name in PROVIDERS)
     size = listed or max((each.context_window for each in known if each), default=0)
     return (size, True) if size else (Facts().context_window, False)
@@ -174,6 +120,12 @@ class ServerAddress(NamedTuple):
     """Whether it is on this machine."""
 
 
+def kinds_by_name(target: Target) -> list[Kind]:
+    """What is known about an address without looking its name up; empty for nothing."""
+    kind = kind_of(target.address) if target.address else kind_of_name(target.host)
+    return [kind] if kind else []
+
+
 def is_at_home(host: str) -> bool:
     """Whether a name is only known in a private network."""
     return "." not in host or host.endswith(_AT_HOME)
@@ -185,8 +137,6 @@ def check_address(text: str, *, resolve: bool, private: bool = False) -> ServerA
     With `resolve` a name is looked up. One that is not, or that cannot be resolved
     now, counts as public, unless it is a local name or `private` says otherwise.
     """
-    from clawkit.net.addresses import kind_of, kind_of_name, parse_url, refusal
-
     try:
         read = read_address(text.strip(), "")
         target = parse_url(read.url)
@@ -195,11 +145,9 @@ def check_address(text: str, *, resolve: bool, private: bool = False) -> ServerA
         raise ValueError(" ".join(words).strip()) from None
     except NetError as error:
         raise ValueError(str(error)) from None
-    kinds = [kind_of(target.address)] if target.address else []
-    if named := kind_of_name(target.host):
-        kinds = [named]
+    kinds = kinds_by_name(target)
     if not kinds and resolve:
-        kinds = _kinds(target.host, target.port)
+        kinds = _look_up(target.host, target.port)
     encrypted, limit = target.scheme == "https", ""
     if not (kinds or encrypted or private or is_at_home(target.host)):
         kinds, limit = ["public"], "; http is for this machine and private networks"
@@ -210,13 +158,10 @@ def check_address(text: str, *, resolve: bool, private: bool = False) -> ServerA
     return ServerAddress(read.url, target.host, read.port, "private" in kinds, near)
 
 
-def _kinds(host: str, port: int) -> list[Kind]:
+def _look_up(host: str, port: int) -> list[Kind]:
     """The kinds of addresses of a name; none when it cannot be looked up now."""
     import socket
-    from ipaddress import ip_address
     from threading import Thread
-
-    from clawkit.net.addresses import kind_of
 
     found: list[str] = []
 
@@ -225,68 +170,91 @@ def _kinds(host: str, port: int) -> list[Kind]:
             rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             found.extend(str(address[0]) for *_, address in rows)
 
-    # Nothing can end a lookup that hangs, so it is left alone.
+    # A lookup that hangs cannot be stopped, so it is left alone.
     thread = Thread(target=look, daemon=True)
     thread.start()
     thread.join(RESOLVE_S)
     return [kind_of(ip_address(each)) for each in found]
 
 
-def route_to(url: str, env: Mapping[str, str], *, private: bool) -> Route:
-    """How to connect to your own server."""
-    return Route(private=private, proxy=env_proxy(url, env))
+def read_model_id(text: str, provider: str) -> str:
+    """The id of a model, without the provider's name before it. Raises ValueError."""
+    name = text.strip()
+    with suppress(ValueError):
+        ref = parse_ref(name)
+        name = ref.id if ref.provider == provider else name
+    if not is_model_id(name):
+        raise ValueError("this is not a model id")
+    return name
 
 
-async def _with_client(look: Callable[[Client], Awaitable[Found]]) -> Found:
-    from clawkit.net.client import Client
-
-    client = Client()
-    try:
-        return await look(client)
-    finally:
-        await client.close()
+def usual_name(address: ServerAddress) -> str:
+    """A name for a service, made of where it is."""
+    host = "local" if address.is_near else address.host
+    name = re.sub(r"[^a-z0-9]+", "-", f"{host}-{address.port or ''}".lower()).strip("-")[:48]
+    return f"{name}-custom" if normalize_provider(name) in PROVIDERS or not name else name
 
 
-async def _json(
-    client: Client,
-    method: str,
-    url: str,
-    *,
-    headers: Mapping[str, str] | None = None,
-    body: bytes = b"",
-    route: Route = DIRECT,
-) -> Any:
-    try:
-        status, data = await _fetch(client, method, url, headers=headers, body=body, route=route)
-        return msgspec.json.decode(data) if status == 200 else None
-    except (ClawkitError, OSError, msgspec.DecodeError, RecursionError):
-        return None
+def check_name(text: str) -> str:
+    """The name of a service, in lower case. Raises ValueError when it cannot have it."""
+    name = text.lower()
+    if not _NAME.fullmatch(name):
+        raise ValueError("use lower-case letters, digits, - and _")
+    if normalize_provider(name) in PROVIDERS:
+        raise ValueError("clawkit knows a provider of that name; use another one")
+    return name
 
 
-async def _fetch(
-    client: Client,
-    method: str,
-    url: str,
-    *,
-    headers: Mapping[str, str] | None = None,
-    body: bytes = b"",
-    route: Route = DIRECT,
-    timeout_s: float = LOOK_S,
-) -> tuple[int, bytes]:
-    request = client.stream(
-        method, url, headers=headers or {}, body=body, route=route, timeout_s=timeout_s
-    )
-    async with request as response:
-        return response.status, await response.read(MAX_BODY)
+def offered_models(place: ConfigTarget, choice: AuthChoice) -> list[str]:
+    """Models of a server on this machine."""
+    env = place.loaded.env
+    if choice.provider == "ollama":
+        return local_models(env)
+    listing = list_models(base_url_of(PROVIDERS[choice.provider], env), "")
+    return list(listing.models) if listing else []
+
+
+def known_setup(
+    place: ConfigTarget, choice: AuthChoice, key: Key, model: str, *, look: bool
+) -> Setup:
+    """A model of a provider that clawkit knows; with `look`, Ollama is asked about it."""
+    url = address_of(choice, configured_url(place.loaded, choice.provider))
+    entry: dict[str, object] | None = None
+    if choice.provider == "ollama" and look:
+        origin = base_url_of(PROVIDERS["ollama"], place.loaded.env).removesuffix("/v1")
+        shown = show_model(origin, model)
+        images = bool(infer_images(model))
+        sees = images if shown.images is None else shown.images
+        window = {"contextWindow": shown.window} if 0 < shown.window < LOCAL_WINDOW else {}
+        # Only what differs from what is assumed has to be written.
+        if sees != images or window:
+            entry = {"id": model, "input": _input(images=sees), **window}
+    return Setup(ModelRef(choice.provider, model), key, url, entry=entry)
+
+
+def custom_setup(
+    name: str, model: str, key: Key, address: ServerAddress, api: str, images: bool, window: int
+) -> Setup:
+    """What is saved about your own server."""
+    entry = {"id": model, "input": _input(images=images), "contextWindow": window}
+    return Setup(ModelRef(name, model), key, address.url, api, address.is_private, entry)
+
+
+def _input(*, images: bool) -> list[str]:
+    return ["text", "image"] if images else ["text"]
 
 
 PATIENCE_S, LOCAL_PATIENCE_S = 60.0, 180.0
 """A local server may have to load the model first."""
-MAX_TOKENS = 256
-"""Enough for a word of models that think first."""
-MAX_SHOWN = 60
-_QUESTION = "Answer with the one word: ready"
+_QUESTION = Request(
+    "",
+    (User((Text("Answer with the one word: ready"),)),),
+    # Enough for a word of models that think first.
+    max_tokens=256,
+    session="probe",
+)
 
+MAX_SHOWN = 60
 _PLAIN: Mapping[str, str] = {
     "auth": "The service does not accept the key.",
     "billing": "The key is valid, but the account has no credit or quota left.",
@@ -337,26 +305,19 @@ class Trial(NamedTuple):
         return f"{self.model} answered in {self.seconds:.1f} s{said}"
 
 
-class _OneKey:
+class _OneKey(Credentials):
     """The key that is to be tried, and no other."""
 
-    def __init__(self, provider: str, name: str, secret: str) -> None:
-        kind = "api-key" if secret else "none"
-        self._credential = Credential(
-            name, "api-key" if kind == "api-key" else "none", secret, provider
-        )
+    def __init__(self, catalog: Catalog, provider: str, name: str, secret: str) -> None:
+        super().__init__(catalog.config, catalog.env, catalog.folder, services=catalog.services)
+        self._key = Credential(name, "api-key" if secret else "none", secret, provider)
 
-    def for_provider(self, provider: str) -> Sequence[Credential]:
-        return [self._credential]
-
-    def missing(self, provider: str) -> ModelError:
-        return ModelError("auth", f"there is no key for {provider}")
+    def for_provider(self, provider: str) -> list[Credential]:
+        return [self._key]
 
     async def ready(self, credential: Credential) -> Credential:
+        # As it is: what is stored under the same name is another key.
         return credential
-
-    def cooldown_s(self, credential: Credential) -> float:
-        return 0.0
 
     def mark_failed(self, credential: Credential, kind: ErrorKind) -> None:
         """Nothing is noted about a key that is not in use."""
@@ -365,54 +326,50 @@ class _OneKey:
         """As little as for a failure."""
 
 
-def try_model(loaded: Loaded, agent: str, ref: ModelRef, key: Key) -> Trial:
+def try_setup(place: ConfigTarget, change: Change, setup: Setup, ref: ModelRef) -> Trial:
     """Ask the model of a configuration that is not written yet."""
-    began = time.monotonic()
+    known, key = PROVIDERS.get(ref.provider), setup.key
+    patience_s = LOCAL_PATIENCE_S if known and known.is_local else PATIENCE_S
+
+    async def ask() -> Trial:
+        selection = Selection(loads_or_empty(change.after, place.file), place.agent)
+        catalog = selection.catalog
+        secret = key.secret or catalog.env.get(key.name, "").strip()
+        if key.source == "env" and not secret:
+            why = f"the variable {key.name} is not set here"
+            return Trial(str(ref), 0.0, kind="auth", problem=why)
+        if key.source != "kept":
+            name = f"env:{key.name}" if key.source == "env" else "typed"
+            catalog.credentials = _OneKey(catalog, ref.provider, name, secret)
+        try:
+            return await ask_for_word(selection, ref, patience_s)
+        finally:
+            await selection.close()
+
     try:
-        answer = asyncio.run(_ask(loaded, agent, ref, key))
-    except ModelError as error:
-        took_s, answered = time.monotonic() - began, bool(error.status)
-        return Trial(str(ref), took_s, "", error.kind, str(error), was_answered=answered)
-    except (ConfigError, SecretError) as error:
+        return asyncio.run(ask())
+    except ConfigError as error:
         return Trial(str(ref), 0.0, kind="setting", problem=str(error))
-    text = " ".join(part.text for part in answer.content if isinstance(part, Text))
-    said = printable(one_line(text, MAX_SHOWN), "")
-    return Trial(str(ref), time.monotonic() - began, said)
 
 
-async def _ask(loaded: Loaded, agent: str, ref: ModelRef, key: Key) -> Assistant:
-    from clawkit.net.client import Client
+async def ask_for_word(selection: Selection, ref: ModelRef, timeout_s: float) -> Trial:
+    """What comes of asking a model for one word."""
+    began = time.monotonic()
 
-    catalog = Catalog.of(loaded, agent)
-    endpoint = catalog.endpoint(ref)
-    known = PROVIDERS.get(ref.provider)
-    patience = LOCAL_PATIENCE_S if known and known.is_local else PATIENCE_S
-    client = Client()
+    def fail(kind: str, problem: str, *, was_answered: bool = False) -> Trial:
+        took_s = time.monotonic() - began
+        return Trial(str(ref), took_s, "", kind, problem, was_answered=was_answered)
+
     try:
-        model = HttpModel(
-            replace(endpoint, params={**endpoint.params, **catalog.params(ref)}),
-            client,
-            keys=_keys(catalog, ref, key),
-            settings=catalog.settings(ref),
-            headers=catalog.headers(ref),
-            route=catalog.route(ref),
-            timeout_s=patience,
-        )
-        request = Request("", [User((Text(_QUESTION),))], max_tokens=MAX_TOKENS)
-        async for item in model.stream(request):
-            if isinstance(item, Assistant):
-                return item
-    finally:
-        await client.close()
-    raise ModelError("cut", f"{ref.provider} ended without an answer")
-
-
-def _keys(catalog: Catalog, ref: ModelRef, key: Key) -> Keys:
-    if key.source == "kept":
-        return catalog.credentials
-    if key.source != "env":
-        return _OneKey(ref.provider, "typed", key.secret)
-    secret = catalog.env.get(key.name, "").strip()
-    if not secret:
-        raise ModelError("auth", f"the variable {key.name} is not set here")
-    return _OneKey(ref.provider, f"env:{key.name}", secret)
+        async with asyncio.timeout(timeout_s):
+            async for item in selection.one(ref).stream(_QUESTION):
+                if isinstance(item, Assistant):
+                    said = printable(one_line(item.text, MAX_SHOWN), "")
+                    return Trial(str(ref), time.monotonic() - began, said)
+    except ModelError as error:
+        return fail(error.kind, str(error), was_answered=bool(error.status))
+    except ClawkitError as error:
+        return fail("setting", str(error))
+    except TimeoutError:
+        return fail("timeout", f"no answer within {human_time(timeout_s)}")
+    return fail("cut", f"{ref.provider} ended without an answer")

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import sys
 import termios
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import click
 
 from clawkit.cli.config import print_diff
 from clawkit.cli.onboarding import APIS
 from clawkit.cli.onboarding.probe import (
-    MAX_WINDOW,
-    MIN_WINDOW,
+    KEY_VARIABLE,
     ModelList,
-    OllamaModel,
     ServerAddress,
     check_address,
-    is_model,
+    check_name,
+    custom_setup,
+    known_setup,
     list_models,
-    local_models,
-    route_to,
-    show_model,
-    try_model,
+    offered_models,
+    read_model_id,
+    try_setup,
+    usual_name,
     window_of,
 )
 from clawkit.cli.onboarding.write import (
@@ -39,24 +38,32 @@ from clawkit.cli.onboarding.write import (
     Key,
     Setting,
     Setup,
-    address_of,
     clean_key,
     configured_url,
     find_choice,
     plan,
     preview,
-    preview_loaded,
     unknown_choice,
 )
 from clawkit.cli.options import counted
 from clawkit.config.file_edit import Change
 from clawkit.config.load import Loaded
-from clawkit.config.modelref import ModelRef, normalize_provider, parse_ref
+from clawkit.config.modelref import ModelRef
 from clawkit.errors import ConfigError
 from clawkit.models.catalog import Catalog
-from clawkit.models.discover import infer_images, providers_with_keys
-from clawkit.models.known import LOCAL_WINDOW, PROVIDERS, base_url_of
+from clawkit.models.discover import (
+    MAX_WINDOW,
+    MIN_WINDOW,
+    infer_images,
+    local_models,
+    providers_with_keys,
+)
+from clawkit.models.known import PROVIDERS
+from clawkit.net.addresses import env_proxy
+from clawkit.net.route import Route
 from clawkit.text import nearest, printable
+
+T = TypeVar("T")
 
 
 class Option(NamedTuple):
@@ -89,8 +96,19 @@ class Asker:
                 return text
             self.say("Please use letters, digits and punctuation only.")
 
+    def ask(self, question: str, check: Callable[[str], T], default: str = "") -> T:
+        """What `check` makes of what is typed; the ValueErrors it raises say what is wrong."""
+        while True:
+            try:
+                return check(self.line(question, default))
+            except ValueError as error:
+                self.say_again(error)
+
+    def say_again(self, error: ValueError) -> None:
+        self.say(f"Please try again: {error}".rstrip(".") + ".")
+
     def secret(self, question: str) -> str:
-        """The same, not shown. The echo is off before the question appears."""
+        """What is typed, not shown. The echo is off before the question appears."""
         with _unseen():
             click.echo(printable(f"{question}: "), nl=False, err=True)
             text = sys.stdin.readline()
@@ -176,7 +194,7 @@ def ask_setup(
         else:
             chosen = _ask_address(asker, place, chosen) if choice is None else chosen
             given = key or ask_key(asker, place, chosen.provider, chosen.env)
-            setup = _known(asker, place, chosen, given)
+            setup = _ask_known(asker, place, chosen, given)
         settled = _settle(asker, place, chosen, setup)
         if settled is None or settled.ref is not None:
             return settled
@@ -187,7 +205,9 @@ def _ask_choice(asker: Asker, place: ConfigTarget) -> AuthChoice:
     env = place.loaded.env
     keys = providers_with_keys(env)
     local = local_models(env)
-    found = [Option(name, f"key in {_set_variable(place, PROVIDERS[name].env)}") for name in keys]
+    found = [
+        Option(name, f"key in {next(filter(place.is_set, PROVIDERS[name].env))}") for name in keys
+    ]
     if local:
         words = f"{counted(len(local), 'model')} on this machine, no key needed"
         found.append(Option("ollama", words))
@@ -223,7 +243,6 @@ def _ask_choice(asker: Asker, place: ConfigTarget) -> AuthChoice:
 
 def _ask_address(asker: Asker, place: ConfigTarget, choice: AuthChoice) -> AuthChoice:
     """Some services have several addresses, each with its own keys."""
-    usual = AuthChoice(choice.id, choice.provider)
     others = [
         each for each in CHOICES.values() if each.provider == choice.provider and each.base_url
     ]
@@ -233,7 +252,7 @@ def _ask_address(asker: Asker, place: ConfigTarget, choice: AuthChoice) -> AuthC
     urls = [PROVIDERS[choice.provider].base_url, *(each.base_url for each in others)]
     default = urls.index(configured) if configured in urls else 0
     picked = asker.choose("Which address is the key for?", [Option(url) for url in urls], default)
-    return [usual, *others][picked]
+    return [choice, *others][picked]
 
 
 def _current(place: ConfigTarget) -> ModelRef | None:
@@ -243,19 +262,6 @@ def _current(place: ConfigTarget) -> ModelRef | None:
         return None
 
 
-def _set_variable(place: ConfigTarget, names: Sequence[str]) -> str:
-    return next((name for name in names if place.loaded.env.get(name, "").strip()), "")
-
-
-def kept_credential(place: ConfigTarget, provider: str) -> str:
-    """What is in use for a provider already and is no variable; empty for nothing."""
-    try:
-        found = Catalog.of(place.loaded, place.agent).credentials.for_provider(provider)
-    except ConfigError:
-        return ""
-    return next((str(each.id) for each in found if not each.id.startswith(("env:", "none"))), "")
-
-
 def ask_key(asker: Asker, place: ConfigTarget, provider: str, names: Sequence[str]) -> Key:
     """Where the key comes from."""
     if provider in PROVIDERS and PROVIDERS[provider].is_local:
@@ -263,9 +269,9 @@ def ask_key(asker: Asker, place: ConfigTarget, provider: str, names: Sequence[st
     options = [
         (Option(f"use {name} from the environment", "recommended"), Key("env", name))
         for name in names
-        if place.loaded.env.get(name, "").strip()
+        if place.is_set(name)
     ]
-    if kept := kept_credential(place, provider):
+    if kept := place.kept_credential(provider):
         options.insert(0, (Option("keep the current key", kept), Key("kept")))
     if options:
         words = f"stored in {place.key_file}, which only you can read"
@@ -286,47 +292,10 @@ def type_key(asker: Asker, provider: str, names: Sequence[str]) -> Key:
         try:
             return Key("typed", secret=clean_key(text))
         except ValueError as error:
-            asker.say(f"That cannot be a key: {error}.")
+            asker.say_again(error)
 
 
-def _known(asker: Asker, place: ConfigTarget, choice: AuthChoice, key: Key) -> Setup:
-    model = _ask_model(asker, place, choice)
-    return known_setup(place, choice, key, model, look=True)
-
-
-def known_setup(
-    place: ConfigTarget, choice: AuthChoice, key: Key, model: str, *, look: bool
-) -> Setup:
-    """A model of a provider that clawkit knows; with `look`, Ollama is asked about it."""
-    url = address_of(choice, configured_url(place.loaded, choice.provider))
-    entry = None
-    if choice.provider == "ollama" and look:
-        origin = base_url_of(PROVIDERS["ollama"], place.loaded.env).removesuffix("/v1")
-        entry = _ollama_entry(model, show_model(origin, model))
-    return Setup(ModelRef(choice.provider, model), key, url, entry=entry)
-
-
-def _ollama_entry(model: str, shown: OllamaModel) -> dict[str, object] | None:
-    """What has to be written about a model of Ollama; None when what is assumed is right."""
-    images = bool(infer_images(model))
-    sees = images if shown.images is None else shown.images
-    small = 0 < shown.window < LOCAL_WINDOW
-    if sees == images and not small:
-        return None
-    entry: dict[str, object] = {"id": model, "input": ["text", "image"] if sees else ["text"]}
-    return entry | ({"contextWindow": shown.window} if small else {})
-
-
-def offered_models(place: ConfigTarget, choice: AuthChoice) -> list[str]:
-    """Models of a server on this machine."""
-    env = place.loaded.env
-    if choice.provider == "ollama":
-        return local_models(env)
-    listing = list_models(base_url_of(PROVIDERS[choice.provider], env), "")
-    return list(listing.models) if listing else []
-
-
-def _ask_model(asker: Asker, place: ConfigTarget, choice: AuthChoice) -> str:
+def _ask_known(asker: Asker, place: ConfigTarget, choice: AuthChoice, key: Key) -> Setup:
     rows = [
         Option(row.id, f"{row.name}, {row.context_window:,} tokens{', images' * row.images}")
         for row in PROVIDERS[choice.provider].models
@@ -335,7 +304,8 @@ def _ask_model(asker: Asker, place: ConfigTarget, choice: AuthChoice) -> str:
         rows = [Option(name) for name in offered_models(place, choice)]
     current = _current(place)
     model = current.id if current and current.provider == choice.provider else ""
-    return ask_model_id(asker, rows[:MOST_LISTED], choice.provider, model)
+    model = ask_model_id(asker, rows[:MOST_LISTED], choice.provider, model)
+    return known_setup(place, choice, key, model, look=True)
 
 
 def ask_model_id(asker: Asker, rows: list[Option], provider: str, current: str = "") -> str:
@@ -350,30 +320,23 @@ def ask_model_id(asker: Asker, rows: list[Option], provider: str, current: str =
             answer = asker.line("Which model? Its id", current)
         if isinstance(answer, int):
             return names[answer]
-        answer = own_id(answer, provider)
-        if is_model(answer) and not answer.isdecimal():
-            return answer
+        try:
+            if not answer.isdecimal():
+                return read_model_id(answer, provider)
+        except ValueError:
+            pass
         asker.say("That is not a model id.")
-
-
-def own_id(text: str, provider: str) -> str:
-    """The id of a model without the provider's name before it."""
-    try:
-        ref = parse_ref(text)
-    except ValueError:
-        return text
-    return ref.id if ref.provider == provider else text
 
 
 def _settle(asker: Asker, place: ConfigTarget, choice: AuthChoice, setup: Setup) -> Setup | None:
     """Try it until it works or is accepted as it is. A setup without a model: begin again."""
     while setup.ref is not None:
         change = preview(place, plan(setup, place.loaded, place.agent))
-        if setup.key.source == "env" and not place.loaded.env.get(setup.key.name, "").strip():
+        if setup.key.source == "env" and not place.is_set(setup.key.name):
             asker.say(f"{setup.key.name} is not set here, so this cannot be tried now.")
             return setup
         asker.say(f"\nAsking {setup.ref} for one word …")
-        trial = try_model(preview_loaded(place, change), place.agent, setup.ref, setup.key)
+        trial = try_setup(place, change, setup, setup.ref)
         asker.say(trial.words)
         if trial.ok:
             return setup
@@ -392,29 +355,27 @@ def _settle(asker: Asker, place: ConfigTarget, choice: AuthChoice, setup: Setup)
         if do is _KEY:
             setup = setup._replace(key=type_key(asker, setup.ref.provider, choice.env))
         elif do is _MODEL:
-            setup = _known(asker, place, choice, setup.key)
+            setup = _ask_known(asker, place, choice, setup.key)
     return Setup()
 
 
-KEY_VARIABLE = "CUSTOM_API_KEY"
 _WORDS = {
     "openai": "chat completions, which nearly every server can do",
     "openai-responses": "OpenAI's newer API",
     "anthropic": "messages, as Claude's own service",
     "google": "as Gemini's own service",
 }
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 def ask_custom(asker: Asker, place: ConfigTarget, key: Key | None) -> Setup:
     """Everything about your own server and the model to use."""
     address = _ask_own_address(asker)
-    name = _ask_name(asker, address)
+    name = asker.ask("A short name for it", check_name, usual_name(address))
     needs_key = not (address.is_near or address.is_private)
     key = key or ask_key(asker, place, name, (KEY_VARIABLE,) if needs_key else ())
     secret = key.secret or place.loaded.env.get(key.name, "").strip()
-    route = route_to(address.url, place.loaded.env, private=address.is_private)
-    listing = list_models(address.url, secret, route)
+    proxy = env_proxy(address.url, place.loaded.env)
+    listing = list_models(address.url, secret, Route(private=address.is_private, proxy=proxy))
     api = _ask_api(asker, address, listing)
     url = listing.base_url if listing and listing.api == api else address.url
     rows = [Option(each) for each in listing.models][:MOST_LISTED] if listing else []
@@ -424,61 +385,19 @@ def ask_custom(asker: Asker, place: ConfigTarget, key: Key | None) -> Setup:
         images = asker.yes(f"Does {model} take images?", default=False)
     window, is_sure = window_of(model, listing.models.get(model, 0) if listing else 0, url)
     if not is_sure:
-        window = _ask_window(asker, model, window)
+        window = asker.ask(f"How many tokens does {model} take?", _read_window, str(window))
     return custom_setup(name, model, key, address._replace(url=url), api, images, window)
-
-
-def custom_setup(
-    name: str, model: str, key: Key, address: ServerAddress, api: str, images: bool, window: int
-) -> Setup:
-    """What is saved about your own server."""
-    entry: dict[str, Any] = {
-        "id": model,
-        "input": ["text", "image"] if images else ["text"],
-        "contextWindow": window,
-    }
-    ref = ModelRef(name, model)
-    return Setup(ref, key, address.url, api, address.is_private, entry)
 
 
 def _ask_own_address(asker: Asker) -> ServerAddress:
     while True:
-        text = asker.line("Address of the API, such as https://llm.example.com/v1")
-        try:
-            address = check_address(text, resolve=True)
-        except ValueError as error:
-            asker.say(f"{error}.".replace("..", "."))
-            continue
+        address = asker.ask(
+            "Address of the API, such as https://llm.example.com/v1",
+            lambda text: check_address(text, resolve=True),
+        )
         question = f"{address.host} is in a private network. Let clawkit connect to it?"
         if not address.is_private or asker.yes(question, default=False):
             return address
-
-
-def usual_name(address: ServerAddress) -> str:
-    """A name for a service, made of where it is."""
-    host = "local" if address.is_near else address.host
-    name = re.sub(r"[^a-z0-9]+", "-", f"{host}-{address.port or ''}".lower()).strip("-")[:48]
-    return f"{name}-custom" if is_taken(name) or not name else name
-
-
-def is_taken(name: str) -> bool:
-    """Whether a name is that of a provider which clawkit knows."""
-    return normalize_provider(name) in PROVIDERS
-
-
-def bad_name(name: str) -> str:
-    """Why a service cannot have this name; empty when it can."""
-    if not _NAME.fullmatch(name):
-        return "use lower-case letters, digits, - and _"
-    return "clawkit knows a provider of that name; use another one" if is_taken(name) else ""
-
-
-def _ask_name(asker: Asker, address: ServerAddress) -> str:
-    while True:
-        name = asker.line("A short name for it", usual_name(address)).lower()
-        if not (problem := bad_name(name)):
-            return name
-        asker.say(f"That name cannot be used: {problem}.")
 
 
 def _ask_api(asker: Asker, address: ServerAddress, listing: ModelList | None) -> str:
@@ -491,13 +410,11 @@ def _ask_api(asker: Asker, address: ServerAddress, listing: ModelList | None) ->
     return APIS[names[asker.choose("Which API does it speak?", options, names.index(guess))]]
 
 
-def _ask_window(asker: Asker, model: str, usual: int) -> int:
-    while True:
-        text = asker.line(f"How many tokens does {model} take?", str(usual))
-        digits = text.replace(",", "").replace("_", "")
-        if digits.isdecimal() and len(digits) < 10 and MIN_WINDOW <= int(digits) <= MAX_WINDOW:
-            return int(digits)
-        asker.say(f"Please type a number of {MIN_WINDOW:,} or more, such as 128000.")
+def _read_window(text: str) -> int:
+    digits = text.replace(",", "").replace("_", "")
+    if digits.isdecimal() and len(digits) < 10 and MIN_WINDOW <= int(digits) <= MAX_WINDOW:
+        return int(digits)
+    raise ValueError(f"type a number of {MIN_WINDOW:,} or more, such as 128000")
 
 
 _PROFILES = {
@@ -506,26 +423,28 @@ _PROFILES = {
     "messaging": "messages and sessions, no files and no commands",
     "full": "everything",
 }
-# Name, words, then mode, security and ask as they are written.
-_MODES: tuple[tuple[str, str, str | None, str | None, str | None], ...] = (
-    (
-        "ask",
+_MODES: dict[str, tuple[str, dict[str, str]]] = {
+    "ask": (
         "commands in the sandbox and on the allowlist run, you are asked about the rest",
-        "ask",
-        None,
-        None,
+        {"mode": "ask"},
     ),
-    ("always ask", "you are asked about every command", None, "allowlist", "always"),
-    (
-        "allowlist",
+    "always ask": (
+        "you are asked about every command",
+        {"security": "allowlist", "ask": "always"},
+    ),
+    "allowlist": (
         "commands in the sandbox and on the allowlist run, the rest is refused",
-        "allowlist",
-        None,
-        None,
+        {"mode": "allowlist"},
     ),
-    ("deny", "no command runs", "deny", None, None),
-    ("full", "every command runs without asking; for disposable machines", "full", None, None),
-)
+    "deny": ("no command runs", {"mode": "deny"}),
+    "full": ("every command runs without asking; for disposable machines", {"mode": "full"}),
+}
+"""What can be chosen: words for it, and the settings of `tools.exec` that make it so."""
+_EXEC = {
+    "mode": "What happens when an agent wants to run a command.",
+    "security": "Which commands may run at all.",
+    "ask": "When a person is asked.",
+}
 
 
 def ask_tools(asker: Asker, loaded: Loaded) -> list[Setting]:
@@ -550,21 +469,18 @@ def ask_tools(asker: Asker, loaded: Loaded) -> list[Setting]:
 
 def ask_approvals(asker: Asker, loaded: Loaded) -> list[Setting]:
     """Which commands run unasked."""
-    options = [Option(name, words) for name, words, *_ in _MODES]
-    now = [each.name for each in options].index(_mode(*loaded.config.tools.exec.policy()))
-    at = asker.choose("What happens when an agent wants to run a command?", options, now)
-    question = "Then every command runs, whatever it does. Are you sure?"
-    if options[at].name == "full" and not asker.yes(question, default=False):
-        return ask_approvals(asker, loaded)
+    names = list(_MODES)
+    options = [Option(name, words) for name, (words, _) in _MODES.items()]
+    now = names.index(_mode(*loaded.config.tools.exec.policy()))
+    while True:
+        at = asker.choose("What happens when an agent wants to run a command?", options, now)
+        question = "Then every command runs, whatever it does. Are you sure?"
+        if names[at] != "full" or asker.yes(question, default=False):
+            break
     if at == now:
         return []
-    *_, mode, new_security, new_ask = _MODES[at]
-    where = ("tools", "exec")
-    return [
-        Setting((*where, "mode"), mode, "What happens when an agent wants to run a command."),
-        Setting((*where, "security"), new_security, "Which commands may run at all."),
-        Setting((*where, "ask"), new_ask, "When a person is asked."),
-    ]
+    _, chosen = _MODES[names[at]]
+    return [Setting(("tools", "exec", key), chosen.get(key), _EXEC[key]) for key in _EXEC]
 
 
 def _mode(security: str, ask: str) -> str:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 from clawkit.config.file_edit import READONLY, Change, change, content, set_setting, unset_setting
-from clawkit.config.json5 import Node, locate, parse
+from clawkit.config.json5 import Node, locate, parse, parse_path
 from clawkit.config.load import Loaded, loads
 from clawkit.config.migrate import apply_migrations, migrations
 from clawkit.config.modelref import ModelRef, normalize_provider
@@ -25,7 +25,7 @@ from clawkit.config.text_edit import newline_of
 from clawkit.errors import ConfigError, EditError, Issue
 from clawkit.models.auth_profiles import Profiles
 from clawkit.models.catalog import Catalog
-from clawkit.models.credentials import bad_value
+from clawkit.models.credentials import Credential, bad_value
 from clawkit.models.known import PROVIDERS
 from clawkit.models.providers import agent_dir
 from clawkit.text import nearest
@@ -192,17 +192,15 @@ def clean_key(text: str) -> str:
 
 def plan(setup: Setup, loaded: Loaded, agent: str) -> list[Setting]:
     """The settings that make it so. What a person wrote about other things stays."""
-    settings = list(_model(setup, loaded, agent)) if setup.ref else []
+    settings = list(_plan_model(setup, setup.ref, loaded, agent)) if setup.ref else []
     if loaded.config.tools.profile is None:
         words = "Which tools the agent has; `clawkit configure tools` shows the others."
         settings.append(Setting(("tools", "profile"), "coding", words))
     return settings
 
 
-def _model(setup: Setup, loaded: Loaded, agent: str) -> Iterator[Setting]:
-    ref, key = setup.ref, setup.key
-    if ref is None:
-        return
+def _plan_model(setup: Setup, ref: ModelRef, loaded: Loaded, agent: str) -> Iterator[Setting]:
+    key = setup.key
     words = "The model that is asked. Its key is in the environment or in auth-profiles.json."
     yield Setting(_model_path(loaded, agent), str(ref), words)
     at: Path = ("models", "providers", provider_key(loaded, ref.provider))
@@ -220,20 +218,16 @@ def _model(setup: Setup, loaded: Loaded, agent: str) -> Iterator[Setting]:
     if setup.entry:
         words = "What the model takes: images only if `input` says so, `contextWindow` in tokens."
         yield Setting((*at, "models"), [dict(setup.entry)], words, merge=True)
-    yield from _order(loaded, ref.provider, key)
+    # Where the order of stored keys is configured, the new one has to be among them.
+    for name, order in loaded.config.auth.order.items():
+        is_about_it = key.secret and normalize_provider(name) == ref.provider
+        if is_about_it and profile_id(ref) not in order:
+            yield Setting(("auth", "order", name), [profile_id(ref), *order])
 
 
 def profile_id(ref: ModelRef) -> str:
     """The name under which a key is stored."""
     return f"{ref.provider}:default"
-
-
-def _order(loaded: Loaded, provider: str, key: Key) -> Iterator[Setting]:
-    """Where the order of stored keys is configured, the new one has to be among them."""
-    name = f"{provider}:default"
-    for written, order in loaded.config.auth.order.items():
-        if key.source == "typed" and normalize_provider(written) == provider and name not in order:
-            yield Setting(("auth", "order", written), [name, *order])
 
 
 def provider_key(loaded: Loaded, provider: str) -> str:
@@ -251,16 +245,17 @@ def configured_url(loaded: Loaded, provider: str) -> str:
 def _model_path(loaded: Loaded, agent: str) -> Path:
     """Where the agent's model is written: with the agent if it has its own, else with all."""
     agents = loaded.config.agents
-    own = _agent_path(agents, agent) if agents.get(agent).model else None
+    own = agent_path(agents, agent) if agents.get(agent).model else None
     path = (*(own or ("agents", "defaults")), "model")
     return path if isinstance(in_force(loaded.config, path), str) else (*path, "primary")
 
 
-def _agent_path(agents: Agents, agent: str) -> Path | None:
+def agent_path(agents: Agents, agent: str) -> Path | None:
+    """Where the settings of an agent are written; None where it has none."""
     key = agents.key_of(agent)
-    if key.startswith("agents.list["):
-        return "agents", "list", int(key[len("agents.list[") : -1])
-    return ("agents", "entries", key.removeprefix("agents.entries.")) if key else None
+    if key.startswith("agents.entries."):
+        return "agents", "entries", key.removeprefix("agents.entries.")
+    return parse_path(key) if key else None
 
 
 def edited(text: str, settings: list[Setting]) -> str:
@@ -308,23 +303,41 @@ class ConfigTarget(NamedTuple):
     def key_file(self) -> str:
         return Profiles(self.folder).file
 
+    def is_set(self, variable: str) -> bool:
+        return bool(self.loaded.env.get(variable, "").strip())
+
+    def credentials(self, provider: str) -> list[Credential]:
+        """What is in use for a provider already, in order."""
+        try:
+            return Catalog.of(self.loaded, self.agent).credentials.for_provider(provider)
+        except ConfigError:
+            return []
+
+    def kept_credential(self, provider: str) -> str:
+        """The id of a credential in use that is not a variable; empty for none."""
+        ids = (each.id for each in self.credentials(provider))
+        return next((each for each in ids if not each.startswith(("env:", "none"))), "")
+
 
 def find_place(config_file: str | None) -> ConfigTarget:
     """Read what there is; no file is as good as an empty one. Raises ConfigError, EditError."""
     file = usual_file(os.environ) if config_file is None else expand(config_file, os.environ)
     if os.environ.get(READONLY, "") not in ("", "0"):
         raise EditError(f"the configuration is read-only: {READONLY} is set")
-    try:
-        text = read_text(file) if os.path.lexists(file) else ""
-    except ReadError as error:
-        raise ConfigError([Issue("", str(error), file)]) from error
-    loaded = _load(text, file)
+    loaded = loads_or_empty(_read(file) if os.path.lexists(file) else "", file)
     agent = loaded.config.agents.default_id()
     return ConfigTarget(file, loaded, agent, agent_dir(loaded.config, loaded.env, agent))
 
 
-def _load(text: str, file: str) -> Loaded:
+def loads_or_empty(text: str, file: str) -> Loaded:
     return loads(text if text.strip() else "{}", file=file)
+
+
+def _read(file: str) -> str:
+    try:
+        return read_text(file)
+    except ReadError as error:
+        raise ConfigError([Issue("", str(error), file)]) from error
 
 
 def find_openclaw(env: Mapping[str, str]) -> str | None:
@@ -335,10 +348,7 @@ def find_openclaw(env: Mapping[str, str]) -> str | None:
 
 def read_openclaw(file: str) -> str:
     """Its text with old spellings brought up to date. Raises ConfigError where it has to stay."""
-    try:
-        text = read_text(file)
-    except ReadError as error:
-        raise ConfigError([Issue("", str(error), file)]) from error
+    text = _read(file)
     loaded = loads(text, file=file)
     if len(loaded.files) > 1:
         hint = f"Use it where it is: export CLAWKIT_CONFIG={shlex.quote(file)}"
@@ -356,20 +366,18 @@ def preview(place: ConfigTarget, settings: list[Setting]) -> Change:
     return _change(place, settings, dry_run=True)
 
 
-def preview_loaded(place: ConfigTarget, change_: Change) -> Loaded:
-    """The configuration as it would be."""
-    return _load(change_.after, place.file)
-
-
 def write(place: ConfigTarget, settings: list[Setting], setup: Setup | None = None) -> Change:
     """Write key and configuration; what fails leaves both as they were. Ctrl-C waits for it."""
     with _undisturbed():
-        before = _store_key(place, setup)
+        if not (setup and setup.ref and setup.key.secret):
+            return _change(place, settings, dry_run=False)
+        name = profile_id(setup.ref)
+        entry = {"type": "api_key", "provider": setup.ref.provider, "key": setup.key.secret}
+        before = _put_profile(place, name, entry)
         try:
             return _change(place, settings, dry_run=False)
         except (ConfigError, EditError):
-            if setup and setup.ref and setup.key.secret:
-                _put_profile(place, profile_id(setup.ref), before)
+            _put_profile(place, name, before)
             raise
 
 
@@ -378,15 +386,8 @@ def _change(place: ConfigTarget, settings: list[Setting], *, dry_run: bool) -> C
     return change(place.file, lambda text: edited(text, settings), paths=paths, dry_run=dry_run)
 
 
-def _store_key(place: ConfigTarget, setup: Setup | None) -> Any:
-    """Put a key that was typed where only its owner can read it; gives what was there."""
-    if not (setup and setup.ref and setup.key.secret):
-        return None
-    entry = {"type": "api_key", "provider": setup.ref.provider, "key": setup.key.secret}
-    return _put_profile(place, profile_id(setup.ref), entry)
-
-
 def _put_profile(place: ConfigTarget, name: str, entry: Any) -> Any:
+    """Store a key where only its owner can read it, or remove it; gives what was there."""
     before: list[Any] = []
 
     def edit(raw: dict[str, Any]) -> None:
@@ -418,12 +419,7 @@ def first_credential(place: ConfigTarget, setup: Setup) -> str:
     """The credential that is used before the one that was chosen; empty when that comes first."""
     if setup.ref is None or setup.key.source not in ("env", "typed"):
         return ""
-    loaded = find_place(place.file).loaded
-    try:
-        found = Catalog.of(loaded, place.agent).credentials.for_provider(setup.ref.provider)
-    except ConfigError:
-        return ""
-    wanted = setup.key.secret or loaded.env.get(setup.key.name, "").strip()
-    if not found or not wanted or found[0].secret == wanted:
-        return ""
-    return found[0].id
+    written = find_place(place.file)
+    found = written.credentials(setup.ref.provider)
+    wanted = setup.key.secret or written.loaded.env.get(setup.key.name, "").strip()
+    return found[0].id if found and wanted and found[0].secret != wanted else ""

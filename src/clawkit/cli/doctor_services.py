@@ -1,0 +1,354 @@
+"""What `clawkit doctor` checks about models, sessions and the sandbox."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+
+from clawkit.agent.assemble import assemble
+from clawkit.cli.doctor_checks import (
+    MAX_AGENTS,
+    Finding,
+    fault,
+    obstacle_at,
+    ok,
+    open_store,
+    warn,
+)
+from clawkit.cli.models_status import ChosenModel, access, chosen, listening
+from clawkit.cli.onboarding.probe import is_at_home, kinds_by_name
+from clawkit.cli.sandbox_explain import ENGINES, advise, look_at_engine
+from clawkit.config.load import Loaded
+from clawkit.config.modelref import ModelRef
+from clawkit.config.paths import sessions_file
+from clawkit.config.sections.sandbox import Sandbox
+from clawkit.core.context import Scope, Sender
+from clawkit.errors import ClawkitError, ConfigError, ToolError
+from clawkit.models.auth_profiles import AUTH_PROFILES as PROFILES_JSON
+from clawkit.models.catalog import Catalog
+from clawkit.models.discover import find_local, found_model, local_models
+from clawkit.models.operator import REF as OPERATOR
+from clawkit.models.providers import MODELS_JSON as MODELS_JSON
+from clawkit.net.addresses import parse_url, refusal
+from clawkit.net.route import NetError
+from clawkit.runtime import resolve_workspace
+from clawkit.sandbox.confinement import Choice, choose, why_no_bwrap, why_unusable
+from clawkit.sandbox.hidden_paths import DeniedFiles
+from clawkit.sessions.location import locate_store
+from clawkit.sessions.store import APPLICATION, MIGRATIONS, SessionStore
+from clawkit.store import Database
+from clawkit.text import human_size, human_time
+
+MAX_CHECKED = 512 * 1024 * 1024
+"""Bytes of a store that are checked; beyond that it would take too long."""
+_LOOKED_AT = 500
+Look = Callable[[], Sequence[str]]
+_NO_MODEL = "no model is chosen and no key was found, so only a built-in script answers"
+_TO_CHOOSE = "clawkit onboard, or export ANTHROPIC_API_KEY=..."
+_OR_KEEP_NOTHING = ", or save nothing: clawkit agent --no-session"
+
+
+def check_models(loaded: Loaded) -> Iterator[Finding]:
+    """Whether each agent has a model that can be asked."""
+    agents = list(loaded.config.agents.by_id()) or [loaded.config.agents.default_id()]
+    findings: dict[Finding, None] = {}
+    # Ollama is asked once, however many agents there are.
+    look = cache(lambda: local_models(loaded.env))
+    with listening() as remarks:
+        for agent in agents[:MAX_AGENTS]:
+            try:
+                catalog = Catalog.of(loaded, agent)
+                choices = chosen(catalog)
+                several = len(agents) > 1
+                findings |= dict.fromkeys(_check_agent(catalog, choices, look, several=several))
+                findings |= dict.fromkeys(_check_providers(catalog, choices))
+            except ConfigError as error:
+                findings |= dict.fromkeys(_issues(error))
+    yield from findings
+    for remark in remarks.heard:
+        yield warn(remark, f"correct it in {PROFILES_JSON}, or remove it")
+
+
+def _issues(error: ConfigError) -> Iterator[Finding]:
+    for issue in error.issues:
+        yield fault(str(issue), f"edit {issue.file}" if issue.file else "")
+
+
+def _check_agent(
+    catalog: Catalog, choices: Sequence[ChosenModel], look: Look, *, several: bool
+) -> Iterator[Finding]:
+    """The agent's model and what is used in its place."""
+    # An invalid file of credentials is reported once, not once for each provider.
+    catalog.credentials.for_provider(OPERATOR.provider)
+    whose = f"agent {catalog.agent!r}: " if several else ""
+    if not choices:
+        yield _check_found(catalog, whose, look)
+    for number, choice in enumerate(choices):
+        if choice.ref is None:
+            yield fault(f"{choice.setting}: {choice.problem}", "clawkit models list --all")
+        elif choice.ref != OPERATOR:
+            yield from _check_choice(catalog, choice.ref, choice, whose, is_first=not number)
+
+
+def _check_found(catalog: Catalog, whose: str, look: Look) -> Finding:
+    if ref := found_model(catalog):
+        key = access(catalog, ref.provider).credentials[0].id
+        what = f"{whose}no model is chosen; {ref} is used, by {key}"
+    elif ref := find_local(catalog, lambda _env: look()):
+        what = f"{whose}no model is chosen; {ref} is used, which runs on this machine"
+    else:
+        return warn(f"{whose}{_NO_MODEL}", _TO_CHOOSE)
+    return ok(what, f"clawkit models set {shlex.quote(str(ref))}")
+
+
+def _check_choice(
+    catalog: Catalog, ref: ModelRef, choice: ChosenModel, whose: str, *, is_first: bool
+) -> Iterator[Finding]:
+    report = fault if is_first else warn
+    word = "" if is_first else "fallback "
+    try:
+        catalog.endpoint(ref)
+    except ConfigError as error:
+        yield from _issues(error)
+        return
+    keys = access(catalog, ref.provider)
+    if keys.problem:
+        yield report(f"{choice.setting}: {keys.problem}")
+    elif not keys.credentials:
+        yield report(f"{choice.setting}: {ref.provider} has no credential", keys.missing)
+    else:
+        first = keys.credentials[0]
+        rest_s = catalog.credentials.cooldown_s(first)
+        if rest_s:
+            # Those that rest come last: there is no other one.
+            what = (
+                f"{choice.setting}: {first.id} was refused and is not used for {human_time(rest_s)}"
+            )
+            yield warn(what, "clawkit models status --probe")
+        else:
+            with_ = "no credential needed" if first.kind == "none" else f"with {first.id}"
+            yield ok(f"{whose}{word}{ref}, {with_}")
+
+
+def _check_providers(catalog: Catalog, choices: Sequence[ChosenModel]) -> Iterator[Finding]:
+    """Providers that are configured: may they be connected to, is there a credential?"""
+    chosen_ones = {choice.ref.provider for choice in choices if choice.ref}
+    for service in catalog.services.values():
+        settings = service.settings
+        allow = settings.request.allow_private_network
+        for key, url in (
+            (service.at("baseUrl"), settings.base_url),
+            *(
+                (service.at("models") + f"[{id_!r}].baseUrl", each.base_url)
+                for id_, each in service.models.items()
+            ),
+        ):
+            if url and (problem := address_problem(url.strip(), allow)):
+                yield fault(f"{key}: {problem}", f"correct {key}")
+        if service.id in chosen_ones or not (settings.base_url or service.models):
+            continue
+        keys = access(catalog, service.id)
+        if keys.problem:
+            yield warn(keys.problem)
+        elif not keys.credentials:
+            what = f"the provider {service.id} has no credential, so its models cannot be used"
+            yield warn(what, keys.missing)
+
+
+def address_problem(url: str, allow_private: bool | None) -> str:
+    """Why clawkit does not connect to an address, as far as that is known without a lookup."""
+    try:
+        target = parse_url(url)
+    except NetError as error:
+        return str(error)
+    encrypted = target.scheme == "https"
+    # Where private networks are allowed, the name may be of one.
+    is_fine = encrypted or allow_private or is_at_home(target.host)
+    kinds = kinds_by_name(target) or ([] if is_fine else ["public"])
+    may = {"loopback": allow_private is not False, "private": allow_private is True}
+    return next((refusal(kind, encrypted=encrypted, **may) for kind in kinds), "")
+
+
+def check_sessions(loaded: Loaded, file: str, env: Mapping[str, str]) -> Iterator[Finding]:
+    """Whether sessions can be saved and read again."""
+    try:
+        path = locate_store(loaded.config.session.store, env)
+    except ConfigError as error:
+        yield from (fault(str(issue)) for issue in error.issues)
+        return
+    setting = "session.store" if path != sessions_file(env) else "CLAWKIT_HOME"
+    if obstacle := obstacle_at(os.path.dirname(path)):
+        what = f"{path} cannot be written, so sessions are not saved: {obstacle.why}"
+        yield fault(what, f"{obstacle.remedy(setting)}{_OR_KEEP_NOTHING}")
+        return
+    if not os.path.lexists(path):
+        yield ok(f"{path} does not exist yet; the first session creates it")
+        return
+    quoted = shlex.quote(path)
+    if open_store(file, env) == path:
+        what = f"{path} is accessible to other users, so sessions are not saved"
+        yield fault(what, f"chmod 600 {quoted}")
+        return
+    try:
+        yield ok(_look_through(path))
+    except ClawkitError as error:
+        yield fault(str(error), store_remedy(error, path, setting))
+
+
+def store_remedy(error: ClawkitError, path: str, setting: str) -> str:
+    """What helps against an error of the store: only one that is damaged has to go."""
+    quoted, cause = shlex.quote(path), error.__cause__
+    name = type(cause).__name__
+    is_full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+    if is_full or name in ("FullError", "IOError"):
+        return f"free some space there: df -h {shlex.quote(os.path.dirname(path))}"
+    if isinstance(cause, OSError) or name in ("ReadOnlyError", "CantOpenError"):
+        return f"set {setting} to a place that can be written{_OR_KEEP_NOTHING}"
+    if name in ("BusyError", "LockedError"):
+        return f"stop what uses it: fuser -v {quoted}"
+    return f"mv {quoted} {quoted}.old"
+
+
+def _look_through(path: str) -> str:
+    """What is in a store. Raises `ToolError` when it is damaged."""
+    size = os.stat(path).st_size
+    store = SessionStore(path)
+    try:
+        found = store.recent(limit=_LOOKED_AT)
+    finally:
+        store.close()
+    number = f"{len(found)} or more" if len(found) == _LOOKED_AT else str(len(found))
+    plural = "" if len(found) == 1 else "s"
+    said = f"{path}: {number} session{plural}, {human_size(size)}"
+    if size > MAX_CHECKED:
+        return f"{said}; too large to be checked"
+    database = Database(path, "the store of sessions", APPLICATION, MIGRATIONS)
+    try:
+        with database.using() as db:
+            verdict = db.execute("PRAGMA quick_check(1)").get
+        if verdict != "ok":
+            raise database.broken(f"it is damaged: {verdict}")
+    finally:
+        database.close()
+    return said
+
+
+_LOCAL = ("bwrap", "landlock")
+_LOCAL_KEYS = {
+    "network": "network",
+    "allow_hosts": "allowHosts",
+    "allow_private": "allowPrivate",
+    "hide_paths": "hidePaths",
+    "show_paths": "showPaths",
+    "write_paths": "writePaths",
+    "limits": "limits",
+}
+"""Settings of the local backends alone."""
+
+
+def check_sandbox(loaded: Loaded) -> Iterator[Finding]:
+    """The sandbox of every agent; what is the same for several is said once."""
+    seen: dict[Finding, None] = {}
+    agents = loaded.config.agents
+    for agent in [agents.default_id(), *agents.by_id()][:MAX_AGENTS]:
+        seen |= dict.fromkeys(_check_sandbox_of(loaded, agent))
+    yield from seen
+
+
+def _check_sandbox_of(loaded: Loaded, agent: str) -> Iterator[Finding]:
+    config, agents = loaded.config, loaded.config.agents
+    settings, own = agents.sandbox_of(agent), agents.get(agent).sandbox
+    key = f"{agents.key_of(agent)}.sandbox" if own is not None else "agents.defaults.sandbox"
+    if settings.mode == "off":
+        what = f"{key}.mode is 'off': commands run on the host, and need approval"
+        yield warn(what, f"clawkit config set {key}.mode auto")
+        yield from _check_effect(settings, key, None)
+        return
+    security, _ = config.tools.exec.merged(agents.get(agent).tools.exec).policy()
+    if security == "full" and settings.mode == "auto":
+        what = "commands run on the host, unconfined: the security of commands is 'full'"
+        yield warn(what, "clawkit config set tools.exec.security allowlist")
+        return
+    try:
+        workspace = resolve_workspace(config, agent)
+        rules = assemble(config, Scope(agent=agent, sender=Sender(owner=True)))
+    except ConfigError:
+        return  # the sections about workspaces and policy say so
+    # Without a state directory nothing is remembered: doctor writes nothing.
+    choice = choose(settings, workspace=workspace, state="")
+    yield from _check_backend(settings, choice, key)
+    backend = choice.backend
+    can_hide = backend in ("bwrap", None) or settings.access() == "none"
+    if rules.denies_files and not can_hide:
+        what = (
+            "tools.rules denies files to the file tools, but commands can read them: the backend "
+            f"{backend} cannot hide single files"
+        )
+        yield warn(what, "use the backend bwrap (apt-get install bubblewrap)")
+    if rules.denies_files and backend == "bwrap" and settings.access() != "none":
+        # Whether all files are found that commands must not see.
+        files = DeniedFiles(lambda path: rules.effect_on("read", path, workspace) == "deny")
+        try:
+            files.find(workspace)
+        except ToolError as error:
+            yield fault(f"no command can run in the sandbox: {error}")
+    yield from _check_effect(settings, key, backend)
+
+
+def _check_backend(settings: Sandbox, choice: Choice, key: str) -> Iterator[Finding]:
+    if choice.backend is None:
+        problem = why_unusable(settings, choice)
+        what = problem or f"no sandbox is available, so commands need approval: {choice.reason}"
+        found = list(advise(why_no_bwrap(""))) if settings.backend == "auto" else []
+        do = found[0].do if found else f"clawkit config set {key}.backend auto"
+        yield (fault if problem else warn)(what, do)
+        return
+    what = f"commands run in the sandbox {choice.backend}"
+    if choice.backend == "landlock" and settings.backend == "auto":
+        yield ok(what)
+        for each in advise(why_no_bwrap("")):
+            yield warn(f"a stronger sandbox is not used: {each[0]}", each.do)
+        return
+    yield ok(f"{what}: {choice.reason}", "clawkit sandbox explain")
+    if choice.backend in ENGINES:
+        image = settings.docker.image
+        if lack := look_at_engine(choice.backend, image):
+            yield fault(f"{lack.missing}, so no command can run", lack.do)
+        else:
+            yield ok(f"{choice.backend} answers and has the image {image!r}")
+    elif choice.backend == "ssh" and not settings.ssh.target:
+        what = f"{key}.ssh.target is not set, so no command can run"
+        yield fault(what, f"clawkit config set {key}.ssh.target user@host")
+    elif choice.backend == "ssh" and shutil.which(settings.ssh.command) is None:
+        what = f"{settings.ssh.command} is not installed, so no command can run"
+        yield fault(what, "apt-get install openssh-client")
+
+
+def _check_effect(settings: Sandbox, key: str, backend: str | None) -> Iterator[Finding]:
+    """Settings that do nothing with the backend that is used."""
+    default = Sandbox()
+    is_set = {
+        name: getattr(settings, name) != getattr(default, name)
+        for name in (*_LOCAL_KEYS, "docker", "ssh", "scope")
+    }
+    useless: dict[str, str] = {}
+    for name, key_name in _LOCAL_KEYS.items():
+        if is_set[name] and backend not in (*_LOCAL, None):
+            useless[key_name] = f"the backend {backend} does not use it"
+    for name, backends in (("docker", ENGINES), ("ssh", ("ssh",))):
+        if is_set[name] and backend not in (*backends, None):
+            useless[name] = f"the backend is {backend}"
+    if settings.mode == "auto" and is_set["scope"]:
+        useless["scope"] = "in mode 'auto' the commands of an agent share one sandbox"
+    for name in ("allow_hosts", "allow_private"):
+        if is_set[name] and settings.network != "allowlist":
+            useless[_LOCAL_KEYS[name]] = f"network is {settings.network!r}, not 'allowlist'"
+    for name, why in useless.items():
+        yield warn(f"{key}.{name} has no effect: {why}", f"clawkit config unset {key}.{name}")
+    if settings.browser.enabled:
+        what = f"{key}.browser.enabled has no effect: this build has no browser in the sandbox"
+        yield fault(what, f"clawkit config unset {key}.browser")

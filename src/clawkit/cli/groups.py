@@ -1,0 +1,91 @@
+"""Groups of commands by their help alone: what carries them out is imported on use."""
+
+from __future__ import annotations
+
+from clawkit.cli.main import LazyGroup
+
+_SESSIONS = """List, show, rename, delete and export sessions.
+
+ID is the id of a session, a prefix of it, or its name.
+
+\b
+clawkit sessions list --here              sessions of this directory
+clawkit sessions show k3mq                its messages
+clawkit agent --session k3mq -m "Go on"   resume it
+"""
+_MODELS = """List models, choose one, and check that it answers.
+
+\b
+clawkit models list                           models that you can use
+clawkit models set anthropic/claude-opus-5    use this one
+clawkit models status --probe                 does it answer?
+"""
+_SANDBOX = """Explain, list and recreate sandboxes, and run a command in one.
+
+\b
+clawkit sandbox explain                        which one, why, and what it allows
+clawkit sandbox explain -- git push            where a command would run
+clawkit sandbox run -- python3 -m pytest       run something in it
+clawkit sandbox list                           what exists on this machine
+clawkit sandbox recreate --all                 remove them; the next use creates new ones
+"""
+_CONFIG = """Read, change and check the configuration.
+
+A PATH is written a.b.c, an entry of a list a.b[0], a key with dots in it a["b.c"].
+"""
+# Name of the function, and what it does.
+_COMMANDS = {
+    "sessions": {
+        "delete": ("delete", "Delete sessions permanently."),
+        "export": ("export", "Print a whole session, or write it to a file."),
+        "list": ("list_sessions", "List sessions, the most recently used first."),
+        "path": ("path", "Print where sessions are stored."),
+        "rename": ("rename", "Rename a session to NAME, a word without spaces."),
+        "show": ("show", "Show the messages and calls of a session."),
+    },
+    "models": {
+        "list": ("list_models", "List the models you can use; with --all every known model."),
+        "set": ("set_model", "Use MODEL: provider/model, a model id, or an alias."),
+        "status": ("status", "Show the model in use, its fallbacks, and their credentials."),
+        "write": ("write", "Write the configured providers into the agent's models.json."),
+    },
+    "tools": {
+        "call": ("call", "Call a tool and print its result as JSON."),
+        "explain": ("explain", "Explain why a tool is in force or not."),
+        "list": ("list_tools", "List the tools in force, and what each costs per request."),
+        "run": ("run", "Make the calls in a JSONL file, one after the other."),
+        "schema": ("schema", "Print the declarations of the tools in force as JSON."),
+    },
+    "sandbox": {
+        "build": ("build", "Build the image of docker and podman."),
+        "explain": ("explain", "Explain which sandbox commands run in, and why."),
+        "list": ("list_sandboxes", "List the sandboxes that exist."),
+        "recreate": ("recreate", "Remove sandboxes; the next use creates new ones."),
+        "run": ("run", "Run a command in the sandbox."),
+    },
+    "config": {
+        "file": ("file_", "Print the path of the file in use."),
+        "get": ("get", "Print a setting as it is in the file, or all of them."),
+        "patch": ("patch", "Change many settings at once: all of them or none."),
+        "schema": ("schema", "Print the JSON Schema of the configuration, for editors."),
+        "set": ("set_", "Set a setting."),
+        "unset": ("unset", "Remove a setting, so that its default applies again."),
+        "validate": ("validate", "Check the configuration."),
+    },
+}
+_HELP = {
+    "sessions": _SESSIONS,
+    "models": _MODELS,
+    "tools": "List, explain, describe and call tools.",
+    "sandbox": _SANDBOX,
+    "config": _CONFIG,
+}
+
+
+def make_group(name: str, module: str) -> LazyGroup:
+    """The group whose commands are functions of a module."""
+    table = {
+        command: (f"{module}:{function}", about)
+        for command, (function, about) in _COMMANDS[name].items()
+    }
+    return LazyGroup(name, table=table, help=_HELP[name])
