@@ -97,33 +97,26 @@ class Ended(NamedTuple):
 
 
 class Switch:
-    """Ends a program from another thread. Can be thrown before there is one."""
+    """Kills a program from another thread. Can be used before there is one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: Popen[bytes] | None = None
-        self._thrown = False
+        self._is_off = False
 
-    def throw(self) -> None:
+    def turn_off(self) -> None:
         with self._lock:
-            self._thrown = True
-            self._kill()
+            self._is_off = True
+            # Not reaped yet, so its number cannot be anybody else's.
+            if self._process is not None:
+                with suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
 
     def watch(self, process: Popen[bytes]) -> None:
         with self._lock:
             self._process = process
-            if self._thrown:
-                self._kill()
-
-    def kill(self) -> None:
-        with self._lock:
-            self._kill()
-
-    def _kill(self) -> None:
-        # Not reaped yet, so its number cannot be anybody else's.
-        if self._process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        if self._is_off:
+            self.turn_off()
 
     def reap(self, process: Popen[bytes]) -> int:
         """Waits for the end; from then on nothing can be killed by mistake."""
@@ -142,26 +135,13 @@ def run_program(
     feed: Feed,
     until: float,
     switch: Switch,
-    stdin: bytes | None = None,
     env: Mapping[str, str] = _ENV,
 ) -> Ended:
     """Runs a program to its end, until enough was taken, or to a time of the monotonic clock.
 
     Blocks. Raises OSError when it cannot be started.
     """
-    given = None if stdin is None else _as_file(stdin)
-    try:
-        process = start_helper(
-            argv,
-            cwd=cwd,
-            env=env,
-            hold=hold,
-            stdin=DEVNULL if given is None else given,
-            stderr=PIPE,
-        )
-    finally:
-        if given is not None:
-            os.close(given)
+    process = start_helper(argv, cwd=cwd, env=env, hold=hold, stdin=DEVNULL, stderr=PIPE)
     with process:
         switch.watch(process)
         with suppress(ProcessLookupError):
@@ -173,19 +153,9 @@ def run_program(
             stopped = _pump(process, feed, until, errors)
         finally:
             if stopped:
-                switch.kill()
+                switch.turn_off()
             code = switch.reap(process)
     return Ended(code, errors.decode("utf-8", "replace"), stopped)
-
-
-def _as_file(data: bytes) -> int:
-    """An open file in memory: unlike a pipe, it takes any amount at once."""
-    fd = os.memfd_create("request")
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
 
 
 def _pump(process: Popen[bytes], feed: Feed, until: float, errors: bytearray) -> Stopped:
@@ -498,11 +468,10 @@ class WithPython:
             "types": list(_type_globs(job.type)) if job.type else names and list(names),
             "globs": [*job.selection.excluded, "!.git"],
             "ignored": job.ignored,
-            "max_columns": MAX_LINE,
             "target": job.target,
         }
-        argv = [sys.executable, "-I", "-m", "clawkit.fs.search.python_search"]
-        ended = _start(argv, job, self._hold, json.dumps(request).encode())
+        argv = [sys.executable, "-I", "-m", "clawkit.fs.search.python_search", json.dumps(request)]
+        ended = _start(argv, job, self._hold)
         lines = ended.errors.splitlines()
         notes = [line for line in lines if line.startswith("note: ")]
         if ended.code == 2 and not ended.stopped:
@@ -520,17 +489,10 @@ def _type_globs(name: str) -> tuple[str, ...]:
     return tuple(found.split())
 
 
-def _start(argv: Sequence[str], job: Job, hold: Hold | None, stdin: bytes | None = None) -> Ended:
+def _start(argv: Sequence[str], job: Job, hold: Hold | None) -> Ended:
+    fd, feed, until, switch = job.start.fd, job.feed, job.until, job.switch
     try:
-        return run_program(
-            argv,
-            cwd=job.start.fd,
-            hold=hold,
-            feed=job.feed,
-            until=job.until,
-            switch=job.switch,
-            stdin=stdin,
-        )
+        return run_program(argv, cwd=fd, hold=hold, feed=feed, until=until, switch=switch)
     except OSError as error:
         raise ToolError(f"{argv[0]!r} cannot be started: {error.strerror or error}") from None
 
