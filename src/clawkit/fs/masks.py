@@ -49,7 +49,7 @@ class Masked(NamedTuple):
 
     mask: str
     name: str
-    """What it is the value of, as far as that can be told."""
+    """What it is the value of, as far as that is known."""
     line: int
 
 
@@ -153,7 +153,7 @@ def find_masks(
         literal = frozenset(each for each, _ in _sightings(before))
         shown = {redactor.text(before), *([mask_env(before, redactor)] if env else [])}
         made = frozenset(each for text in shown for each, _ in _sightings(text)) - literal
-    # Whoever saw masks in this file may write them in another form, or behind another name.
+    # A model that saw masks in this file may write them in another form, or behind another name.
     fields = bool(made)
     found: list[Masked] = []
     line, done = 1, 0
@@ -253,7 +253,7 @@ def _find_files(workspace: str) -> Iterator[str]:
 
 
 def _read_secrets(path: str) -> Iterable[str]:
-    # What is at the path may be a pipe by now, and nobody waits for a writer.
+    # What is at the path may be a pipe by now, and there may never be a writer.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     with suppress(OSError), open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -32,8 +32,8 @@ class Want(NamedTuple):
 class Page(NamedTuple):
     """A part of a text: whole lines, or a piece of one line that is too long for a page.
 
-    Pages follow each other without a gap: a newline stands between them unless the next one begins
-    inside a line.
+    Pages follow each other without a gap: there is a newline between them unless the next one
+    begins inside a line.
     """
 
     text: str
@@ -48,7 +48,7 @@ class Page(NamedTuple):
     endings: str = "lf"
     """What ends the lines, as far as they were looked at: `lf`, `crlf`, `cr` or `mixed`."""
     final_newline: bool = True
-    """False when the text is shown to its end and no newline stands there."""
+    """False when the text is shown to its end and does not end in a newline."""
     damaged: bool = False
     """Whether bytes that mean nothing in the encoding are shown as U+FFFD."""
     shrank: bool = False

@@ -7,7 +7,7 @@ from clawkit.fs.protocols import Info
 
 MAX_FILES = 10_000
 MAX_HASHED = 256 * 1024
-"""Larger files are told apart by their version alone."""
+"""Larger files are compared by their version alone."""
 
 
 class ReadVersions:

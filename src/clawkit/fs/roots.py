@@ -347,7 +347,8 @@ def check_folder(folder: int) -> None:
 def make_folders(target: Target, note: Callable[[str], None] = lambda _: None) -> list[str]:
     """Make the missing directories above a target; those made, outermost first.
 
-    `note` is told each, from the root, before it is made. Raises OSError, and leaves none then.
+    `note` is called with each, from the root, before it is made. Raises OSError, and then leaves
+    none.
     """
     made: list[str] = []
     parts = target.folder.split("/")

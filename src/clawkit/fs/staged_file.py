@@ -174,7 +174,7 @@ def _write(fd: int, data: bytes) -> None:
 
 def _keep(fd: int, like: os.stat_result, old: int) -> None:
     """The mode, owner and attributes of the file that is replaced. Special bits go, as they do when
-    somebody writes into a file."""
+    a file is written to."""
     mine = os.fstat(fd)
     if (mine.st_uid, mine.st_gid) != (like.st_uid, like.st_gid):
         try:
@@ -248,7 +248,7 @@ class Step:
             _move(self.temp, self.target.name, folder)
 
     def undo(self, folder: int) -> None:
-        """Take it back, unless somebody else has changed the file since. Can be repeated."""
+        """Take it back, unless another process has changed the file since. Can be repeated."""
         now, moved = look(self.target.name, folder), look(self.backup, folder)
         waiting = look(self.temp, folder)
         is_missing = now is None and (self.delete or self._is_new(waiting))

@@ -100,7 +100,7 @@ class ServerSession:
     async def compare(self, edits: Sequence[Edited]) -> list[Problem] | None:
         """The problems that edits brought; None when later edits of the same files overtook them.
 
-        Until `deliver` says that somebody heard of them, they count as new the next time too.
+        Until `deliver` says that they were reported, they count as new the next time too.
         Raises `ServerError` or OSError when the server cannot be asked.
         """
         self._turn += 1
@@ -124,7 +124,7 @@ class ServerSession:
                 raise ServerError("it does not answer") from None
 
     def deliver(self, edits: Sequence[Edited]) -> None:
-        """Somebody was told of the problems that these edits brought."""
+        """The problems that these edits brought were reported."""
         for each in edits:
             self._untold.pop(each.place, None)
 
@@ -273,7 +273,7 @@ class ServerSession:
         if self._wire is None or self._process is None:
             return
         self._wire.end("closed")
-        # Its number stands for the group until it is waited for, and may be another's afterwards.
+        # Its number is that of the group until it is waited for, and may be another's afterwards.
         if self._process.returncode is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)

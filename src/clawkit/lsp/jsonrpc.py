@@ -26,7 +26,7 @@ _NULL = msgspec.Raw(b"null")
 _LENGTH = re.compile(rb"(?:\A|\r\n)\s*content-length\s*:\s*(\d{1,9})\s*(?:\r\n|\Z)", re.IGNORECASE)
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What reading JSON that somebody else wrote may raise."""
+"""What reading JSON of unknown origin may raise."""
 NOT_OFFERED = object()
 """The answer to a request that we do not serve."""
 

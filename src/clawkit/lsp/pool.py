@@ -165,7 +165,7 @@ class Pool:
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     def abandon(self) -> None:
-        """End all servers at once: their event loop has ended, so that nobody can wait."""
+        """End all servers at once: their event loop has ended, so that it cannot wait."""
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             session.abandon()
@@ -186,7 +186,7 @@ class Pool:
         return work
 
     async def _notice(self, edits: Sequence[Edited]) -> None:
-        """Have every server told what has changed, by these edits or by others."""
+        """Note for every server what has changed, by these edits or by others."""
         async with self._noticing:
             for tree in self._trees:
                 changes: dict[str, int] = await in_thread(tree.changes)
@@ -328,7 +328,7 @@ def _stamp(server: Server, root: str) -> tuple[object, ...]:
 
 
 def _in_order(found: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Errors first, then by place; what two servers word alike is told once."""
+    """Errors first, then by place; what two servers word alike appears once."""
     unique: dict[tuple[object, ...], Problem] = {}
     for each in sorted(
         found, key=lambda each: (each.severity, *each[:3], each.message, each.server)

@@ -16,7 +16,7 @@ MAX_CHARS = 1024 * 1024
 """Most characters that two texts may have together to be compared."""
 MAX_LINES = 20_000
 MAX_CHANGED = 2_000
-"""Most changed lines that are worth telling."""
+"""Most changed lines that are worth showing."""
 MAX_SHOWN = 100_000
 MAX_WORK = 8_000_000
 """Steps of comparing lines: about half a second."""
@@ -27,7 +27,7 @@ Show = Callable[[str], str]
 
 
 class Diff(NamedTuple):
-    """A difference, or why it is not told."""
+    """A difference, or why it is not shown."""
 
     text: str = ""
     first_line: int = 0
@@ -35,7 +35,7 @@ class Diff(NamedTuple):
     left_out: str = ""
 
     def to_details(self) -> dict[str, object]:
-        """The difference as programs are told it."""
+        """The difference as programs get it."""
         told = {"diffOmitted": self.left_out} if self.left_out else {"diff": self.text}
         return {**told, "firstChangedLine": self.first_line} if self.first_line else {**told}
 

@@ -107,7 +107,7 @@ class Switch:
     def turn_off(self) -> None:
         with self._lock:
             self._is_off = True
-            # Not reaped yet, so its number cannot be anybody else's.
+            # Not reaped yet, so its number cannot belong to another process.
             if self._process is not None:
                 with suppress(ProcessLookupError):
                     os.killpg(self._process.pid, signal.SIGKILL)
@@ -200,8 +200,8 @@ class Ripgrep(NamedTuple):
 def find_ripgrep(configured: str | None, avoid: Sequence[str]) -> Ripgrep | None:
     """The configured one, else one on PATH, else the one that was installed along with clawkit.
 
-    No program on PATH that lies below one of `avoid` is taken: whoever can write there could put
-    it there. Raises `ToolError` when the configured one is no good.
+    No program on PATH that lies below one of `avoid` is taken: an agent that can write there could
+    have put it there. Raises `ToolError` when the configured one does not work.
     """
     if configured:
         program = os.path.expanduser(configured)
@@ -258,19 +258,17 @@ def _output(
     argv: Sequence[str], needs: tuple[str, ...], env: Mapping[str, str] = MappingProxyType({})
 ) -> str:
     """What a program prints; as little as nothing when it cannot be started."""
-    parts: list[bytes] = []
+    printed = bytearray()
 
     def feed(data: bytes) -> bool:
-        parts.append(data)
+        printed.extend(data)
         return True
 
     hold = Hold(run=needs) if available() else None
     until = time.monotonic() + PROBE_S
-    try:
+    with suppress(OSError):
         run_program(argv, cwd="/", hold=hold, feed=feed, until=until, switch=Switch(), env=env)
-    except OSError:
-        return ""
-    return b"".join(parts).decode("utf-8", "replace")
+    return printed.decode("utf-8", "replace")
 
 
 def command(ripgrep: Ripgrep, selection: Selection, ignored: bool, file_type: str) -> list[str]:
@@ -280,7 +278,7 @@ def command(ripgrep: Ripgrep, selection: Selection, ignored: bool, file_type: st
         ripgrep.program,
         *("--no-config", "--color=never", "--null", "--hidden", "--no-require-git"),
         *("--no-ignore-global", "--no-ignore-messages"),
-        # The last fitting glob wins, so that nobody's glob can bring it back.
+        # The last fitting glob wins, so that no glob can bring it back.
         *(f"--glob={glob}" for glob in selection.excluded),
         "--glob=!.git",
     ]
@@ -313,7 +311,7 @@ def grep_options(query: Grep, enough: int) -> Iterator[str]:
     if query.multiline:
         yield from ("--multiline", "--multiline-dotall", f"--max-filesize={MAX_MULTILINE}")
     if "\r" not in query.pattern and r"\r" not in query.pattern:
-        # `$` stands at the end of lines that end like those of Windows, too.
+        # `$` also matches before a CRLF.
         yield "--crlf"
     yield f"--regexp={query.pattern}"
 
@@ -324,12 +322,18 @@ def explain(errors: str, query: Grep | None, ripgrep: Ripgrep) -> ToolInputError
     if query is None or message.startswith("error parsing glob"):
         return ToolInputError(one_line(message, 400))
     if message.startswith("unrecognized file type"):
-        return _unknown_type(query.type, ripgrep)
+        listed = _output([ripgrep.program, "--no-config", "--type-list"], ripgrep.needs)
+        known = tuple(line.partition(":")[0] for line in listed.splitlines())
+        return _unknown_type(query.type, known)
     hint = "; literal=true searches for the text as it is"
-    where, what = "", one_line(message.partition("\n\n")[0], 400)
+    where, what = "", message
     if message.startswith("regex parse error"):
-        what = one_line(message.rpartition("error: ")[2].partition("\n\n")[0], 400)
-        where = _where(message)
+        what = message.rpartition("error: ")[2]
+        if place := _PLACE.search(message):
+            # What is shown has a group around it that is not the caller's.
+            at = len(place[2]) - len("(?:" if place[1].startswith("(?:") else "")
+            where = f" (character {at + 1})" if at >= 0 else ""
+    what = one_line(what.partition("\n\n")[0], 400)
     if "multiline" in message and not query.multiline:
         what, hint = "a line break can only match with multiline=true", ""
     elif "size limit" in message:
@@ -339,21 +343,7 @@ def explain(errors: str, query: Grep | None, ripgrep: Ripgrep) -> ToolInputError
     )
 
 
-def _where(message: str) -> str:
-    place = _PLACE.search(message)
-    if place is None:
-        return ""
-    # What is shown has a group around it that nobody asked for.
-    at = len(place[2]) - len("(?:" if place[1].startswith("(?:") else "")
-    return f" (character {at + 1})" if at >= 0 else ""
-
-
-def _unknown_type(name: str, ripgrep: Ripgrep) -> ToolInputError:
-    listed = _output([ripgrep.program, "--no-config", "--type-list"], ripgrep.needs)
-    return unknown_type(name, tuple(line.partition(":")[0] for line in listed.splitlines()))
-
-
-def unknown_type(name: str, known: tuple[str, ...]) -> ToolInputError:
+def _unknown_type(name: str, known: tuple[str, ...]) -> ToolInputError:
     close = nearest(name, known) or [each for each in ("py", "js", "ts") if each in known]
     return ToolInputError(
         f"unknown file type {name!r}; did you mean {', '.join(map(repr, close))}? A glob such as "
@@ -426,7 +416,7 @@ class WithRipgrep:
         argv = command(self._program, job.selection, job.ignored, job.type)
         ended = _start([*argv, *options, "--", job.target], job, self._hold)
         # Trouble with single files, and with ignore files further up, begins with their path. What
-        # is wrong with the question is told first, and nothing after it.
+        # is wrong with the request comes first, and nothing after it.
         about_files = ended.errors.startswith(("rg: ./", "rg: /"))
         if ended.errors.startswith(f"rg: {job.target}: "):
             place = os.path.join(job.start.place, job.start.name)
@@ -447,25 +437,23 @@ class WithPython:
         self._hold = None if readable is None else Hold(read=readable, run=needs)
 
     def grep(self, query: Grep, job: Job, enough: int) -> Outcome:
-        return self._run(
-            job,
-            op="grep",
-            pattern=query.pattern,
-            literal=query.literal,
-            ignore_case=query.ignore_case,
-            multiline=query.multiline,
-            context=query.context,
-            output=query.output,
-        )
+        asked = query._asdict()
+        names = ("pattern", "literal", "ignore_case", "multiline", "context", "output")
+        return self._run(job, op="grep", **{name: asked[name] for name in names})
 
     def files(self, job: Job) -> Outcome:
         return self._run(job, op="files")
 
     def _run(self, job: Job, **asked: object) -> Outcome:
-        names = job.selection.names
+        types = job.selection.names
+        if job.type:
+            known = _TYPES.get(_TYPE_ALIASES.get(job.type, job.type))
+            if known is None:
+                raise _unknown_type(job.type, (*_TYPES, *_TYPE_ALIASES))
+            types = tuple(known.split())
         request = {
             **asked,
-            "types": list(_type_globs(job.type)) if job.type else names and list(names),
+            "types": types,
             "globs": [*job.selection.excluded, "!.git"],
             "ignored": job.ignored,
             "target": job.target,
@@ -479,14 +467,6 @@ class WithPython:
         # Whatever else it prints is how it broke down, with the status of a search without hits.
         broken: Stopped = "failed" if len(notes) < len(lines) else ""
         return Outcome("python", _why(ended) or broken, len(notes))
-
-
-def _type_globs(name: str) -> tuple[str, ...]:
-    """The globs over base names that a file type stands for. Raises for an unknown one."""
-    found = _TYPES.get(_TYPE_ALIASES.get(name, name))
-    if found is None:
-        raise unknown_type(name, (*_TYPES, *_TYPE_ALIASES))
-    return tuple(found.split())
 
 
 def _start(argv: Sequence[str], job: Job, hold: Hold | None) -> Ended:

@@ -68,7 +68,7 @@ class ResultFilter:
             self._prefix = start.place.rstrip("/") + "/"
 
     def admits(self, path: str) -> bool:
-        """Whether hits in a file may be told."""
+        """Whether hits in a file may be shown."""
         return self.accepts(path) and not self.leaves_out(path) and self._admit(self.shown(path))
 
     def accepts(self, path: str) -> bool:
@@ -137,8 +137,8 @@ class Gathering:
         self._rest = data[done:]
         if len(self._rest) > MAX_RECORD:
             if b"\0" not in self._rest[:MAX_RECORD]:
-                raise ToolError("the search program printed what cannot be understood")
-            # Nobody wants the rest of this line.
+                raise ToolError("the search program printed something that cannot be understood")
+            # The rest of this line is not needed.
             self._rest, self._skipping = self._rest[:MAX_RECORD], True
         return True
 
