@@ -6,7 +6,7 @@ import heapq
 import os
 import stat
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from operator import itemgetter
 from time import monotonic
@@ -268,25 +268,20 @@ def _unreadable(path: str, error: OSError) -> ToolInputError:
 def _scan(fd: int, after: bytes, limit: int) -> Listing:
     """Only the entries that are asked for are kept, however large the directory is."""
     total = later = 0
-    batch: list[tuple[bytes, os.DirEntry[str]]] = []
-    last = b""
-    """No entry after this one can be among those asked for, once there are enough."""
-    with os.scandir(fd) as entries:
+
+    def wanted(entries: Iterable[os.DirEntry[str]]) -> Iterator[tuple[bytes, os.DirEntry[str]]]:
+        nonlocal total, later
         for entry in entries:
             total += 1
             key = os.fsencode(entry.name)
-            if key <= after:
-                continue
-            later += 1
-            if last and key > last:
-                continue
-            batch.append((key, entry))
-            if len(batch) >= 2 * limit + 5_000:
-                batch = heapq.nsmallest(limit, batch, key=itemgetter(0))
-                last = batch[-1][0] if batch else last
-    batch.sort(key=itemgetter(0))
-    best = tuple(DirEntry(entry.name, _kind(entry)) for _, entry in batch[:limit])
-    return Listing(best, total, later - len(best))
+            if key > after:
+                later += 1
+                yield key, entry
+
+    with os.scandir(fd) as entries:
+        best = heapq.nsmallest(limit, wanted(entries), key=itemgetter(0))
+    found = tuple(DirEntry(entry.name, _kind(entry)) for _, entry in best)
+    return Listing(found, total, later - len(found))
 
 
 def _look(fd: int, entry: DirEntry) -> DirEntry:

@@ -155,6 +155,8 @@ def run_program(
             if stopped:
                 switch.turn_off()
             code = switch.reap(process)
+    if code not in (0, 1, 2):
+        stopped = stopped or "failed"  # it has not searched everything
     return Ended(code, errors.decode("utf-8", "replace"), stopped)
 
 
@@ -425,7 +427,7 @@ class WithRipgrep:
         if ended.code == 2 and not about_files and not ended.stopped:
             raise explain(ended.errors, query, self._program)
         unread = re.findall(r"^rg: \./.* \(os error \d+\)$", ended.errors, re.M)
-        return Outcome("ripgrep", _why(ended), len(unread))
+        return Outcome("ripgrep", ended.stopped, len(unread))
 
 
 class WithPython:
@@ -466,7 +468,7 @@ class WithPython:
             raise ToolInputError(one_line(" ".join(lines[len(notes) :]), 400))
         # Whatever else it prints is how it broke down, with the status of a search without hits.
         broken: Stopped = "failed" if len(notes) < len(lines) else ""
-        return Outcome("python", _why(ended) or broken, len(notes))
+        return Outcome("python", ended.stopped or broken, len(notes))
 
 
 def _start(argv: Sequence[str], job: Job, hold: Hold | None) -> Ended:
@@ -475,8 +477,3 @@ def _start(argv: Sequence[str], job: Job, hold: Hold | None) -> Ended:
         return run_program(argv, cwd=fd, hold=hold, feed=feed, until=until, switch=switch)
     except OSError as error:
         raise ToolError(f"{argv[0]!r} cannot be started: {error.strerror or error}") from None
-
-
-def _why(ended: Ended) -> Stopped:
-    """Also a program that was ended by something else has not searched everything."""
-    return ended.stopped or ("failed" if ended.code not in (0, 1, 2) else "")

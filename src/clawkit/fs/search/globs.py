@@ -235,8 +235,11 @@ def select(globs: Sequence[str], bases: Sequence[str], *, typed: bool = False) -
         return Selection(None, excluded)
     names = tuple(dict.fromkeys(base_glob(glob).replace(":", "?") for glob in wanted))
     by_type = not typed and "*" not in names
-    exact = by_type and all(_PLAIN_ONLY.isdisjoint(glob) for glob in wanted)
-    return Selection(names if by_type else None, excluded, None if exact else _accept(wanted))
+    if by_type and all(_PLAIN_ONLY.isdisjoint(glob) for glob in wanted):
+        return Selection(names, excluded)
+    first, *others = tests = [compile_glob(glob).match for glob in wanted]
+    accepts: Accepts = (lambda path: any(test(path) for test in tests)) if others else first
+    return Selection(names if by_type else None, excluded, accepts)
 
 
 def tidy(glob: str, bases: Sequence[str]) -> str:
@@ -275,11 +278,6 @@ def _excluded(glob: str, bases: Sequence[str]) -> str:
         raise ToolInputError(f"the glob {glob[:80]!r} does not say what to leave out")
     compile_glob(rest)
     return f"!{rest}"
-
-
-def _accept(globs: Sequence[str]) -> Accepts:
-    tests = [compile_glob(glob).match for glob in globs]
-    return tests[0] if len(tests) == 1 else lambda path: any(test(path) for test in tests)
 
 
 class Rule(NamedTuple):
