@@ -49,6 +49,8 @@ Feed = Callable[[bytes], bool]
 OLDEST = 13
 """Older versions have no way to honour ignore files outside of a repository."""
 PROBE_S = 10.0
+MAX_ARGUMENT = 100_000
+"""Characters of one argument; the kernel takes 128 KB."""
 MAX_MULTILINE = "256M"
 """Files are read whole for patterns over several lines."""
 
@@ -460,7 +462,9 @@ class WithPython:
             "ignored": job.ignored,
             "target": job.target,
         }
-        argv = [sys.executable, "-I", "-m", "clawkit.fs.search.python_search", json.dumps(request)]
+        text = json.dumps(request)
+        parts = (text[at : at + MAX_ARGUMENT] for at in range(0, len(text), MAX_ARGUMENT))
+        argv = [sys.executable, "-I", "-m", "clawkit.fs.search.python_search", *parts]
         ended = _start(argv, job, self._hold)
         lines = ended.errors.splitlines()
         notes = [line for line in lines if line.startswith("note: ")]

@@ -1,6 +1,6 @@
 """A program that searches the working directory, for hosts without ripgrep or without Landlock.
 
-Its argument is a JSON object that says what to look for. What comes out is what
+Its arguments, joined, are a JSON object that says what to look for. What comes out is what
 `rg --no-heading --with-filename --line-number --null --color never` prints, ordered by path. It
 exits with 0 if something was found, 1 if not, and 2 after a line that says why it cannot search.
 Lines that begin with `note: ` say what was left out. Patterns are those of `re`, so one can run
@@ -411,7 +411,7 @@ def run(request: Request, out: BinaryIO, note: Note) -> bool:
 
 
 def main() -> int:
-    """Does what the argument says; the exit status."""
+    """Does what the arguments say; the exit status."""
     warnings.simplefilter("ignore")  # those of `re` would pass for a breakdown
     # Every directory on the way down is open; where there can be no more, that is noted.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -427,7 +427,7 @@ def main() -> int:
 
     try:
         with os.fdopen(os.dup(sys.stdout.fileno()), "wb", BUFFERED) as out:
-            found = run(_parse(sys.argv[1]), out, note)
+            found = run(_parse("".join(sys.argv[1:])), out, note)
     except ToolInputError as error:
         print(error, file=sys.stderr)
         return 2
