@@ -17,7 +17,13 @@ from tests.scale import scaled
 )
 @pytest.mark.timeout(300)
 async def test_no_tool_is_led_outside(tmp_path: Path, calls: object, count: int) -> None:
-    tally = await race(tmp_path, count, calls)
-    # Both sides of the race were seen: otherwise it shows nothing.
-    assert tally.done > count // 100
-    assert tally.refused > count // 100
+    done = refused = 0
+    # Both sides of the race must be seen: otherwise it shows nothing. A busy machine may take
+    # several rounds for that.
+    for number in range(20):
+        tally = await race(tmp_path / str(number), count, calls)
+        done += tally.done
+        refused += tally.refused
+        if min(done, refused) > count // 100:
+            return
+    pytest.fail(f"only one side of the race was seen: {done} done, {refused} refused")

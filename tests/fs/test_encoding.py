@@ -25,9 +25,8 @@ FRENCH = "Déjà vu: l'été à Besançon, où naquit « Victor » – cœur\n"
 GERMAN = "Größe, Maß, Übermut: „Spaß”\n"
 
 
-@pytest.mark.parametrize(
-    ("data", "encoding"),
-    [
+def test_the_encoding_of_a_text_is_found_out(subtests: pytest.Subtests) -> None:
+    for data, encoding in [
         (b"", Encoding("utf-8")),
         (b"plain", Encoding("utf-8")),
         ("naïve 中文 😀".encode(), Encoding("utf-8")),
@@ -46,15 +45,13 @@ GERMAN = "Größe, Maß, Übermut: „Spaß”\n"
         # A character that is cut off where the look ends.
         (b"x" * (LOOK - 1) + "é".encode(), Encoding("utf-8")),
         (b"\x1b[31mred\x1b[0m \x07\n" + "é".encode(), Encoding("utf-8")),
-    ],
-)
-def test_the_encoding_of_a_text_is_found_out(data: bytes, encoding: Encoding) -> None:
-    assert detect(data) == encoding
+    ]:
+        with subtests.test(data=data):
+            assert detect(data) == encoding
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
+def test_what_is_not_text_is_told_from_it(subtests: pytest.Subtests) -> None:
+    for data in [
         b"\0",
         b"text\0text",
         b"x" * (LOOK - 1) + b"\0",
@@ -62,10 +59,9 @@ def test_the_encoding_of_a_text_is_found_out(data: bytes, encoding: Encoding) ->
         b"".join(number.to_bytes(2, "little") for number in range(1, 200)),
         b"".join(number.to_bytes(2, "big") for number in range(1, 20)),
         random.Random(1).randbytes(10_000).replace(b"\0", b""),
-    ],
-)
-def test_what_is_not_text_is_told_from_it(data: bytes) -> None:
-    assert detect(data) is None
+    ]:
+        with subtests.test(data=data):
+            assert detect(data) is None
 
 
 def test_only_the_beginning_is_looked_at() -> None:
@@ -98,9 +94,8 @@ def test_what_is_no_encoding_of_files_is_refused(name: str) -> None:
         find_codec(name)
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "found"),
-    [
+def test_a_named_encoding_takes_the_byte_order_of_the_file(subtests: pytest.Subtests) -> None:
+    for name, data, found in [
         ("utf-16", "x".encode("utf-16"), Encoding("utf-16-le", codecs.BOM_UTF16_LE)),
         ("utf-16", codecs.BOM_UTF16_BE, Encoding("utf-16-be", codecs.BOM_UTF16_BE)),
         ("utf-16", b"x\0", Encoding("utf-16-le")),
@@ -110,12 +105,9 @@ def test_what_is_no_encoding_of_files_is_refused(name: str) -> None:
         ("utf-8", codecs.BOM_UTF8, Encoding("utf-8", codecs.BOM_UTF8)),
         ("utf-8-sig", b"x", Encoding("utf-8")),
         ("cp1252", codecs.BOM_UTF8, Encoding("cp1252")),
-    ],
-)
-def test_a_named_encoding_takes_the_byte_order_of_the_file(
-    name: str, data: bytes, found: Encoding
-) -> None:
-    assert settle(find_codec(name), data) == found
+    ]:
+        with subtests.test(name=name):
+            assert settle(find_codec(name), data) == found
 
 
 @pytest.mark.parametrize(

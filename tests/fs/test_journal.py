@@ -126,7 +126,7 @@ def test_a_failing_step_takes_everything_back(
         change(ws, journals)
     assert snapshot(ws) == before
     assert os.listdir(journals) == []
-    assert open_handles() == handles
+    assert open_handles() <= handles
 
 
 def test_a_failing_step_says_which_file_it_was(ws: Path, journals: Path) -> None:

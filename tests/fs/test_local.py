@@ -302,7 +302,7 @@ async def test_what_fails_while_it_is_read_says_so() -> None:
     files = LocalFileSystem("/proc/self")
     before = open_handles()
     assert await refuse(files, "mem") == "'mem' cannot be read: input/output error"
-    assert open_handles() == before + 1  # the root's, which is kept
+    assert open_handles() <= before + 1  # the root's, which is kept
 
 
 async def test_a_workspace_that_is_gone_says_so(tmp_path: Path) -> None:
@@ -392,7 +392,7 @@ async def test_no_handle_is_left_open_when_nobody_waits_for_it_any_more(place: P
         task.cancel()
         await asyncio.wait({task})
     async with asyncio.timeout(60):
-        while open_handles() != before:
+        while open_handles() > before:
             await asyncio.sleep(0.01)
 
 

@@ -95,9 +95,8 @@ def test_programs_of_this_machine_are_known() -> None:
     assert "ELF program" in kind.name
 
 
-@pytest.mark.parametrize(
-    ("head", "name"),
-    [
+def test_pictures_are_known_by_their_content(subtests: pytest.Subtests) -> None:
+    for head, name in [
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "PNG image"),
         (b"\xff\xd8\xff\xe0\0\x10JFIF\0", "JPEG image"),
         (b"GIF89a\1\0\1\0\x80\0\0", "GIF image"),
@@ -105,15 +104,13 @@ def test_programs_of_this_machine_are_known() -> None:
         (b"BM\x46\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0", "BMP image"),
         (b"II*\0\x08\0\0\0", "TIFF image"),
         (b"\0\0\1\0\1\0\x10\x10\0\0", "ICO image"),
-    ],
-)
-def test_pictures_are_known_by_their_content(head: bytes, name: str) -> None:
-    assert identify(head) == FileKind(name, "image")
+    ]:
+        with subtests.test(head=head):
+            assert identify(head) == FileKind(name, "image")
 
 
-@pytest.mark.parametrize(
-    ("head", "name"),
-    [
+def test_other_files_are_not_pictures(subtests: pytest.Subtests) -> None:
+    for head, name in [
         (b"\0\0\0\x20ftypisom\0\0\2\0", "MP4 or QuickTime video"),
         (b"\0\0\0\x1cftypavif\0\0\0\0", "AVIF image"),
         (b"\x7fELF\2\1\1\0" + b"\0" * 8 + b"\1\0", "ELF object file"),
@@ -124,19 +121,17 @@ def test_pictures_are_known_by_their_content(head: bytes, name: str) -> None:
         (b"wOF2\0\1\0\0", "web font"),
         (b"RIFF\x24\0\0\0ACON", "RIFF media file"),
         (b"\x30\x82\4\0", "certificate or key (DER)"),
-    ],
-)
-def test_other_files_are_not_pictures(head: bytes, name: str) -> None:
-    assert identify(head) == FileKind(name, "binary")
+    ]:
+        with subtests.test(head=head):
+            assert identify(head) == FileKind(name, "binary")
 
 
 def test_a_pdf_may_be_all_letters() -> None:
     assert identify(b"%PDF-1.4\n1 0 obj\n") == FileKind("PDF document", "document")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_words_that_look_like_magic_are_text(subtests: pytest.Subtests) -> None:
+    for text in [
         b"",
         b"plain text",
         b"BM is a company",
@@ -150,10 +145,9 @@ def test_a_pdf_may_be_all_letters() -> None:
         "Grüße".encode("utf-16-le"),
         b"%PDF is not it",
         "\ufeffPAR1".encode(),
-    ],
-)
-def test_words_that_look_like_magic_are_text(text: bytes) -> None:
-    assert identify(text) is None
+    ]:
+        with subtests.test(text=text):
+            assert identify(text) is None
 
 
 def test_any_beginning_can_be_looked_at() -> None:

@@ -26,9 +26,8 @@ KEY = (
 REDACTOR = Redactor(["registered-secret-value"])
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_files_of_settings_are_known_by_name(subtests: pytest.Subtests) -> None:
+    for path in [
         ".env",
         "a/.env",
         ".env.local",
@@ -38,10 +37,9 @@ REDACTOR = Redactor(["registered-secret-value"])
         ".envrc",
         ".env~",
         ".env-prod",
-    ],
-)
-def test_files_of_settings_are_known_by_name(path: str) -> None:
-    assert is_env_file(path)
+    ]:
+        with subtests.test(path=path):
+            assert is_env_file(path)
 
 
 @pytest.mark.parametrize("path", ["env", "environment.py", ".environment", "a.env.py", ".env/a"])
@@ -58,22 +56,20 @@ def test_everything_that_was_masked_in_what_was_shown_is_found() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "before",
-    [
+def test_masks_of_any_file_are_found(subtests: pytest.Subtests) -> None:
+    for before in [
         "use registered-secret-value here\n",
         "curl -H 'Authorization: Bearer abcdefgh12345678901234' x\n",
         "url = https://user:hunter2@example.com/\n",
         KEY,
         f"text {TOKEN}, more\n",
         f"{TOKEN}:{TOKEN}\n",
-    ],
-)
-def test_masks_of_any_file_are_found(before: str) -> None:
-    shown = REDACTOR.text(before)
-    assert shown != before
-    assert find_masks(before, f"new first line\n{shown}", REDACTOR)
-    assert not find_masks(before, f"new first line\n{before}", REDACTOR)
+    ]:
+        with subtests.test(before=before):
+            shown = REDACTOR.text(before)
+            assert shown != before
+            assert find_masks(before, f"new first line\n{shown}", REDACTOR)
+            assert not find_masks(before, f"new first line\n{before}", REDACTOR)
 
 
 def test_masks_behind_another_name_are_found() -> None:
@@ -144,9 +140,8 @@ def test_the_first_mask_of_a_text_is_told() -> None:
     assert first_mask("b=**** …") == ""
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
+def test_whole_values_of_settings_are_masked_line_for_line(subtests: pytest.Subtests) -> None:
+    for text, shown in [
         ("PASSWORD=a b c d\nPORT=1", "PASSWORD=***\nPORT=1"),
         ('DB_PASSWORD="one\ntwo\nthree"\nPORT=1', "DB_PASSWORD=***\n***\n***\nPORT=1"),
         ("export API_KEY='it'\\''s here'", "export API_KEY=***"),
@@ -155,10 +150,9 @@ def test_the_first_mask_of_a_text_is_told() -> None:
         ("API_KEY=\nPORT=1", "API_KEY=\nPORT=1"),
         ("# API_KEY is needed\n\nMODE=dev", "# API_KEY is needed\n\nMODE=dev"),
         ("MONKEY=1\nKEYBOARD=us", "MONKEY=1\nKEYBOARD=us"),
-    ],
-)
-def test_whole_values_of_settings_are_masked_line_for_line(text: str, shown: str) -> None:
-    assert mask_env(text, Redactor()) == shown
+    ]:
+        with subtests.test(text=text):
+            assert mask_env(text, Redactor()) == shown
 
 
 def test_of_a_part_of_a_file_of_settings_only_names_are_shown() -> None:

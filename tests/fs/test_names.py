@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
-from clawkit.fs.roots import alike_names, fold_name, near_names
+from clawkit.errors import NotFoundError
+from clawkit.fs.roots import Roots, alike_names, fold_name
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
+def test_names_that_read_the_same_are_alike(subtests: pytest.Subtests) -> None:
+    for one, other in [
         ("a\u00a0b", "a b"),
         ("Screenshot 9.41\u202fPM.png", "Screenshot 9.41 PM.png"),
         ("a\u2009\u3000b", "a  b"),
@@ -19,17 +22,15 @@ from clawkit.fs.roots import alike_names, fold_name, near_names
         ("5\u2032 2\u2033", "5' 2\""),
         ("a\u2013b\u2014c\u2212d\u2011e", "a-b-c-d-e"),
         ("\uff21", "A"),
-    ],
-)
-def test_names_that_read_the_same_are_alike(one: str, other: str) -> None:
-    assert fold_name(one) == fold_name(other)
-    assert alike_names(one, [other, "unlike", one]) == [other]
-    assert alike_names(other, [one, "unlike", other]) == [one]
+    ]:
+        with subtests.test(one=one):
+            assert fold_name(one) == fold_name(other)
+            assert alike_names(one, [other, "unlike", one]) == [other]
+            assert alike_names(other, [one, "unlike", other]) == [one]
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
+def test_other_names_are_not(subtests: pytest.Subtests) -> None:
+    for one, other in [
         ("a b", "a  b"),
         ("a", "A"),
         ("a ", "a"),
@@ -37,17 +38,24 @@ def test_names_that_read_the_same_are_alike(one: str, other: str) -> None:
         ("e", "\u00e9"),
         ("ab", "a\u200bb"),
         ("a", "\u0430"),
-    ],
-)
-def test_other_names_are_not(one: str, other: str) -> None:
-    assert alike_names(one, [other]) == []
+    ]:
+        with subtests.test(one=one):
+            assert alike_names(one, [other]) == []
 
 
-def test_near_names_are_few_and_the_nearest_first() -> None:
-    names = ["reports", "report.txt", "report1.txt", "deport.txt", "x", "report.text"]
-    assert near_names("repotr.txt", names)[0] == "report.txt"
-    assert len(near_names("report.txt", [f"report{n}.txt" for n in range(9)])) == 3
-    assert near_names("entirely", ["different"]) == []
+def test_near_names_are_few_and_the_nearest_first(tmp_path: Path) -> None:
+    def near(name: str) -> str:
+        with pytest.raises(NotFoundError) as caught:
+            Roots(str(tmp_path)).open(name, os.O_RDONLY)
+        return str(caught.value).partition("near names: ")[2]
+
+    for name in ("reports", "report.txt", "deport.txt", "x", "report.text"):
+        (tmp_path / name).touch()
+    assert near("repotr.txt").startswith("'report.txt'")
+    assert near("entirely") == ""
+    for number in range(9):
+        (tmp_path / f"report{number}.txt").touch()
+    assert near("report_.txt").count("'") == 6
 
 
 def test_names_that_are_not_text_can_be_compared() -> None:

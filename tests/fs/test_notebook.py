@@ -75,9 +75,8 @@ def test_a_notebook_may_begin_with_a_mark_and_have_no_cells() -> None:
     assert notebook_text(b'\xef\xbb\xbf{"cells": []}') == "[a notebook without cells]\n"
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
+def test_what_is_not_a_notebook_is_left_alone(subtests: pytest.Subtests) -> None:
+    for data in [
         b"",
         b"text",
         b"[]",
@@ -89,10 +88,9 @@ def test_a_notebook_may_begin_with_a_mark_and_have_no_cells() -> None:
         b'{"cells": ' + b"[" * 100_000,
         b'{"cells": [], "more": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
         b'{"cells": [',
-    ],
-)
-def test_what_is_not_a_notebook_is_left_alone(data: bytes) -> None:
-    assert notebook_text(data) is None
+    ]:
+        with subtests.test(data=data):
+            assert notebook_text(data) is None
 
 
 def test_odd_parts_of_an_output_are_left_out() -> None:

@@ -283,7 +283,6 @@ def test_the_nth_newline_is_found(text: str, data: st.DataObject) -> None:
     n = data.draw(st.integers(1, text.count("\n")))
     places = [at for at, char in enumerate(text) if char == "\n"]
     assert find_nth(text, "\n", n) == places[n - 1]
-    assert find_nth(text.encode(), b"\n", n) == places[n - 1]
 
 
 @settings(max_examples=100, deadline=None)

@@ -16,9 +16,8 @@ def explain(place: str, existing: Iterable[str] = ()) -> str:
     return Protection().explain(place, lambda path: fold_path(path) in there)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_what_makes_git_run_things_is_protected(subtests: pytest.Subtests) -> None:
+    for path in [
         ".git/config",
         ".git/config.worktree",
         ".git/hooks/pre-commit",
@@ -60,15 +59,13 @@ def explain(place: str, existing: Iterable[str] = ()) -> str:
         ".git/\uff48ooks/x",
         ".git/hoo\u212as/x",
         ".git/hook\u017f/x",
-    ],
-)
-def test_what_makes_git_run_things_is_protected(path: str) -> None:
-    assert "git takes settings or programs to run" in explain(f"/ws/{path}")
+    ]:
+        with subtests.test(path=path):
+            assert "git takes settings or programs to run" in explain(f"/ws/{path}")
 
 
-@pytest.mark.parametrize(
-    ("path", "why"),
-    [
+def test_what_makes_other_programs_run_things_is_protected(subtests: pytest.Subtests) -> None:
+    for path, why in [
         (".git/info/attributes", "git takes"),
         (".git/info", "git takes"),
         (".git/objects/info/alternates", "git takes"),
@@ -100,17 +97,15 @@ def test_what_makes_git_run_things_is_protected(path: str) -> None:
         (".bashrc", ""),
         (".config/x", ""),
         (".npmrc", ""),
-    ],
-)
-def test_what_makes_other_programs_run_things_is_protected(path: str, why: str) -> None:
-    said = explain(f"/ws/{path}")
-    assert why in said
-    assert bool(said) == bool(why)
+    ]:
+        with subtests.test(path=path):
+            said = explain(f"/ws/{path}")
+            assert why in said
+            assert bool(said) == bool(why)
 
 
-@pytest.mark.parametrize(
-    ("path", "is_protected"),
-    [
+def test_startup_files_are_protected_in_the_home_directory_only(subtests: pytest.Subtests) -> None:
+    for path, is_protected in [
         (".bashrc", True),
         (".BASHRC", True),
         (".zshenv", True),
@@ -153,21 +148,17 @@ def test_what_makes_other_programs_run_things_is_protected(path: str, why: str) 
         ("project/.config/x", False),
         ("project/bin/x", False),
         ("notes.md", False),
-    ],
-)
-def test_startup_files_are_protected_in_the_home_directory_only(
-    path: str, is_protected: bool
-) -> None:
-    at_home = Protection(home="/home/u")
-    assert bool(at_home.explain(f"/home/u/{path}", lambda _: False)) is is_protected
-    assert at_home.explain(f"/home/user/{path}", lambda _: False) == ""
-    assert at_home.explain(f"/{path}", lambda _: False) == ""
-    assert bool(Protection(home="/").explain(f"/{path}", lambda _: False)) is is_protected
+    ]:
+        with subtests.test(path=path):
+            at_home = Protection(home="/home/u")
+            assert bool(at_home.explain(f"/home/u/{path}", lambda _: False)) is is_protected
+            assert at_home.explain(f"/home/user/{path}", lambda _: False) == ""
+            assert at_home.explain(f"/{path}", lambda _: False) == ""
+            assert bool(Protection(home="/").explain(f"/{path}", lambda _: False)) is is_protected
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_ordinary_files_are_not(subtests: pytest.Subtests) -> None:
+    for path in [
         ".github/workflows/ci.yml",
         ".gitignore",
         ".gitattributes",
@@ -194,11 +185,10 @@ def test_startup_files_are_protected_in_the_home_directory_only(
         "commondir",
         "...",
         " ",
-    ],
-)
-def test_ordinary_files_are_not(path: str) -> None:
-    assert explain(f"/ws/{path}") == ""
-    assert explain(f"/ws/{path}", ["/ws/.git", "/ws/.git/HEAD", "/ws/.git/objects"]) == ""
+    ]:
+        with subtests.test(path=path):
+            assert explain(f"/ws/{path}") == ""
+            assert explain(f"/ws/{path}", ["/ws/.git", "/ws/.git/HEAD", "/ws/.git/objects"]) == ""
 
 
 PARTS = ("HEAD", "objects/x", "refs/heads/y", "config")
@@ -221,9 +211,8 @@ def test_nor_one_that_takes_the_rest_from_elsewhere(first: str) -> None:
     assert "takes for a repository" in explain(f"/ws/x/{second}", [f"/ws/x/{first}"])
 
 
-@pytest.mark.parametrize(
-    ("name", "is_protected"),
-    [
+def test_the_settings_of_a_bare_repository_are_protected(subtests: pytest.Subtests) -> None:
+    for name, is_protected in [
         ("config", True),
         ("config.worktree", True),
         ("hooks/post-update", True),
@@ -239,11 +228,10 @@ def test_nor_one_that_takes_the_rest_from_elsewhere(first: str) -> None:
         ("refs/heads/main", False),
         ("description", False),
         ("info/exclude", False),
-    ],
-)
-def test_the_settings_of_a_bare_repository_are_protected(name: str, is_protected: bool) -> None:
-    existing = ["/ws/bare", "/ws/bare/HEAD", "/ws/bare/objects", "/ws/bare/refs"]
-    assert bool(explain(f"/ws/bare/{name}", existing)) is is_protected
+    ]:
+        with subtests.test(name=name):
+            existing = ["/ws/bare", "/ws/bare/HEAD", "/ws/bare/objects", "/ws/bare/refs"]
+            assert bool(explain(f"/ws/bare/{name}", existing)) is is_protected
 
 
 def test_a_real_bare_repository_is_known_by_what_is_in_it(tmp_path: Path) -> None:
@@ -296,12 +284,17 @@ def test_everything_may_be_clawkits_own() -> None:
     assert Protection(own=("/",), open=("/",)).explain("/x") == ""
 
 
-@pytest.mark.parametrize(
-    ("name", "folded"),
-    [("A.B", "a.b"), ("x. .", "x"), ("...", "..."), ("", ""), (":", ":"), ("\u00c9", "\u00e9")],
-)
-def test_names_are_folded(name: str, folded: str) -> None:
-    assert fold(name) == folded
+def test_names_are_folded(subtests: pytest.Subtests) -> None:
+    for name, folded in [
+        ("A.B", "a.b"),
+        ("x. .", "x"),
+        ("...", "..."),
+        ("", ""),
+        (":", ":"),
+        ("\u00c9", "\u00e9"),
+    ]:
+        with subtests.test(name=name):
+            assert fold(name) == folded
 
 
 def test_names_that_are_not_text_can_be_asked_about() -> None:

@@ -16,11 +16,17 @@ Race = Callable[[Path, int], Awaitable[Tally]]
 
 
 async def raced(race: Race, place: Path, count: int) -> None:
-    """Both sides of the race were seen: otherwise it shows nothing."""
-    tally = await race(place, count)
-    assert tally.done + tally.refused == count
-    assert tally.done > count // 100
-    assert tally.refused > count // 100
+    """Both sides of the race were seen: otherwise it shows nothing. A busy machine may take several
+    rounds for that."""
+    done = refused = 0
+    for number in range(20):
+        tally = await race(place / str(number), count)
+        assert tally.done + tally.refused == count
+        done += tally.done
+        refused += tally.refused
+        if min(done, refused) > count // 100:
+            return
+    pytest.fail(f"only one side of the race was seen: {done} done, {refused} refused")
 
 
 async def test_no_race_reads_a_file_outside(tmp_path: Path) -> None:

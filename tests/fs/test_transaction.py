@@ -486,7 +486,7 @@ def test_a_full_disk_leaves_everything_as_it_was(tmp_path: Path, count: int, pat
         assert not isinstance(caught.value, ToolInputError)
         assert {each: each.read_bytes() for each in disk.rglob("*") if each.is_file()} == before
         assert [each for each in disk.rglob("*") if each.is_dir()] == folders
-        assert open_handles() == handles + 1  # the root's, which is kept
+        assert open_handles() <= handles + 1  # the root's, which is kept
 
 
 @is_root
@@ -543,7 +543,7 @@ def test_failures_of_the_system_are_told_and_nothing_is_left(
     ):
         commit(ws, *more, Change(path, b"x"))
     assert snapshot(ws) == before
-    assert open_handles() == handles
+    assert open_handles() <= handles
 
 
 def test_a_failure_while_content_is_made_leaves_nothing(ws: Path) -> None:

@@ -72,7 +72,7 @@ def open_inside(root_fd: int, root: str, path: str, flags: int, *, links: bool =
     """A handle for a path below the root, whatever links and races say.
 
     Without `links`, none is followed: the path is then the one the file really has. What leads
-    outside, and what cannot be told not to, raises `ToolAuthorizationError`.
+    outside, and what cannot be known not to, raises `ToolAuthorizationError`.
     """
     flags |= os.O_CLOEXEC
     try:
@@ -94,7 +94,7 @@ def open_near(root_fd: int, path: str, flags: int) -> int:
 
 
 def open_root(path: str) -> int:
-    """A mark of a directory by its real path: nobody can make it lead elsewhere by a link."""
+    """A mark of a directory by its real path: a link cannot make it lead elsewhere."""
     flags = O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
     if _has_openat2():
         return _openat2(_AT_FDCWD, path, flags, _RESOLVE_NO_SYMLINKS)
@@ -107,7 +107,7 @@ def open_root(path: str) -> int:
 
 def open_anywhere(path: str, flags: int) -> int:
     """A handle for an absolute path. Links of `/proc` into open files are not followed: what they
-    lead to cannot be told before they are opened."""
+    lead to is unknown before they are opened."""
     flags |= os.O_CLOEXEC
     if _has_openat2():
         return _openat2(_AT_FDCWD, path, flags, _RESOLVE_NO_MAGICLINKS)

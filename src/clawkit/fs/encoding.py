@@ -123,7 +123,7 @@ def settle(encoding: Encoding, head: bytes) -> Encoding:
 def decode_whole(data: bytes, path: str) -> tuple[str, Encoding]:
     """All of a file's text, so that `encode` gives the same bytes again.
 
-    Raises `ToolInputError` when it is not text or its text cannot be told.
+    Raises `ToolInputError` when it is not text or is damaged.
     """
     encoding = detect(data)
     if encoding is None:

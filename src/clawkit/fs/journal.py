@@ -1,8 +1,9 @@
 """Several files changed as if by one act, also when the program is killed meanwhile.
 
 All new content is first written beside the files it is for, then everything is put in place. What
-is being done stands in a journal. A small program watches over it: when this one dies before it is
-done, that one settles the matter; the next run does so when even the watcher was killed.
+is being done is recorded in a journal. A small program watches over it: when this one dies before
+it is done, that one completes it or rolls it back; the next run does so when even the watcher was
+killed.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from clawkit.store import private_dir
 _SUFFIX = ".patch"
 _MAX_BYTES = 256 * 1024 * 1024
 _MAX_AGE_S = 7 * 24 * 3600
-"""After this time nobody waits any more for directories that could not be reached."""
+"""After this time, directories that could not be reached are given up."""
 _PATIENCE_S = 5.0
-"""For somebody who is still at work; a busy machine takes its time to start a watcher."""
+"""For a process that is still at work; a busy machine takes its time to start a watcher."""
 _GONE = (errno.ENOENT, errno.ENOTDIR)
 # What is to become of the steps, as the first byte of a journal: to change it takes no space.
 _PREPARE, _READY, _UNDO, _DONE = b"p", b"r", b"u", b"d"
@@ -39,7 +40,7 @@ _LOCALE = ("LANG", "LC_ALL", "LC_CTYPE")
 
 @dataclass
 class Journal:
-    """What is being done, in a file that is locked as long as somebody does it."""
+    """What is being done, in a file that is locked as long as it is being done."""
 
     id: str
     file: str
@@ -77,7 +78,7 @@ class Journal:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX)
                 os.write(fd, _PREPARE + b"\n")
-                # Somebody who cleans up may have come before the lock.
+                # Another process that cleans up may have come before the lock.
                 if os.fstat(fd).st_nlink:
                     journal, fd = cls(name, file, fd), -1
                     return journal
@@ -108,10 +109,10 @@ class Journal:
         self._apply()
 
     def settle(self) -> None:
-        """Finish, or take back, what nobody is doing any more."""
+        """Finish, or roll back, what no process is doing any more."""
         with suppress(OSError, ToolError):
             if self.state == _DONE:
-                self._clean_up()
+                self._remove(self._for_each(Step.clean_up))
             elif self.state == _READY and self._is_begun():
                 self._apply()
             else:
@@ -146,9 +147,6 @@ class Journal:
                 f"the files could not be changed ({error}), and not all of them could be put back "
                 "yet; that is tried again before the next change"
             ) from error
-        self._clean_up()
-
-    def _clean_up(self) -> None:
         self._remove(self._for_each(Step.clean_up))
 
     def _for_each(self, act: Callable[[Step, int], None]) -> bool:
@@ -207,29 +205,24 @@ def recover(folder: str) -> None:
 
 
 def _settle(file: str, until: float) -> None:
-    """Settle a journal. Raises OSError, also when somebody is still at it then."""
+    """Settle a journal. Raises OSError, also when another process is still at it then."""
     fd = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        _lock(fd, until)
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise
+            time.sleep(0.005)
         info = os.fstat(fd)
         is_own = info.st_uid == os.geteuid() and not info.st_mode & 0o022
-        # One name: nobody settled it meanwhile, and it is no file from elsewhere.
+        # One name: it was not settled meanwhile, and is not a file from elsewhere.
         if is_own and stat.S_ISREG(info.st_mode) and info.st_nlink == 1:
             load(file, fd).settle()
     finally:
         os.close(fd)
-
-
-def _lock(fd: int, until: float) -> None:
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.005)
-        else:
-            return
 
 
 def load(file: str, fd: int) -> Journal:

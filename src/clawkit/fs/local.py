@@ -6,11 +6,10 @@ import heapq
 import os
 import stat
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from operator import itemgetter
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from clawkit.config.paths import home
 from clawkit.core.tasks import in_thread, unbroken
@@ -18,12 +17,9 @@ from clawkit.errors import ConflictError, ToolAuthorizationError, ToolError, Too
 from clawkit.fs.containment import O_PATH
 from clawkit.fs.journal import recover
 from clawkit.fs.protected_files import Protection
-from clawkit.fs.protocols import Change, Changed, DirEntry, File, Info, Kind, Listing
+from clawkit.fs.protocols import Change, Changed, DirEntry, File, Info, Kind, Listing, Start
 from clawkit.fs.roots import Roots, place_of, reopen
 from clawkit.fs.transaction import Committer, info_of
-
-if TYPE_CHECKING:  # these files also work where the searches are not installed
-    from clawkit.fs.protocols import Start
 
 # Only marks are opened until it is known what is there: opening a device can set it off.
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
@@ -139,8 +135,6 @@ class LocalFileSystem:
 
     def start(self, path: str) -> Start:
         """Where a search begins. Blocks. The caller closes the handle."""
-        from clawkit.fs.protocols import Start
-
         self._recover()
         fd = self._roots.open(path, O_PATH)
         try:
@@ -159,13 +153,14 @@ class LocalFileSystem:
 
     def _recover(self) -> None:
         """What a killed program left behind is settled before anything is looked at."""
-        if not self._is_recovered:
-            with self._recovering:
-                if not self._is_recovered:
-                    recover(self._journals)
-                    with suppress(OSError):
-                        self._is_local = self._roots.is_local
-                    self._is_recovered = True
+        if self._is_recovered:
+            return
+        with self._recovering:
+            if not self._is_recovered:
+                recover(self._journals)
+                with suppress(OSError):
+                    self._is_local = self._roots.is_local
+                self._is_recovered = True
 
     def _open_near(self, path: str) -> LocalFile | None:
         """The file, when it certainly opens without waiting; a thread costs more than
@@ -273,25 +268,20 @@ def _unreadable(path: str, error: OSError) -> ToolInputError:
 def _scan(fd: int, after: bytes, limit: int) -> Listing:
     """Only the entries that are asked for are kept, however large the directory is."""
     total = later = 0
-    batch: list[tuple[bytes, os.DirEntry[str]]] = []
-    last = b""
-    """No entry after this one can be among those asked for, once there are enough."""
-    with os.scandir(fd) as entries:
+
+    def wanted(entries: Iterable[os.DirEntry[str]]) -> Iterator[tuple[bytes, os.DirEntry[str]]]:
+        nonlocal total, later
         for entry in entries:
             total += 1
             key = os.fsencode(entry.name)
-            if key <= after:
-                continue
-            later += 1
-            if last and key > last:
-                continue
-            batch.append((key, entry))
-            if len(batch) >= 2 * limit + 5_000:
-                batch = heapq.nsmallest(limit, batch, key=itemgetter(0))
-                last = batch[-1][0] if batch else last
-    batch.sort(key=itemgetter(0))
-    best = tuple(DirEntry(entry.name, _kind(entry)) for _, entry in batch[:limit])
-    return Listing(best, total, later - len(best))
+            if key > after:
+                later += 1
+                yield key, entry
+
+    with os.scandir(fd) as entries:
+        best = heapq.nsmallest(limit, wanted(entries), key=itemgetter(0))
+    found = tuple(DirEntry(entry.name, _kind(entry)) for _, entry in best)
+    return Listing(found, total, later - len(found))
 
 
 def _look(fd: int, entry: DirEntry) -> DirEntry:

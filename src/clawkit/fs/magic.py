@@ -109,17 +109,10 @@ _ZIPS = (
     (b"AndroidManifest.xml", "Android package"),
     (b"META-INF/", "Java archive"),
 )
+_PYC_FLAGS = frozenset(bytes((flag, 0, 0, 0)) for flag in (0, 1, 3))
 _ELFS = {1: "ELF object file", 2: "ELF program", 3: "ELF program or shared library", 4: "core dump"}
 
 
-def _by_first_byte() -> dict[bytes, list[tuple[bytes, str]]]:
-    rows: dict[bytes, list[tuple[bytes, str]]] = {}
-    for row in _MAGICS:
-        rows.setdefault(row[0][:1], []).append(row)
-    return rows
-
-
-_ROWS = _by_first_byte()
 _WORDS = frozenset(
     magic for magic, _ in _MAGICS if not magic.strip(b"\r\n").translate(None, _LETTERS)
 )
@@ -128,11 +121,12 @@ _WORDS = frozenset(
 def identify(head: bytes) -> FileKind | None:
     """The kind of a file that begins with these bytes; None for text, and for what is not known."""
     has_nul = b"\0" in head[:_WORD_LOOK]
-    name = ""
-    for magic, said in _ROWS.get(head[:1], ()):
-        if head.startswith(magic) and (has_nul or magic not in _WORDS or magic == b"%PDF-"):
-            name = said
-            break
+    fitting = (
+        name
+        for magic, name in _MAGICS
+        if head.startswith(magic) and (has_nul or magic not in _WORDS or magic == b"%PDF-")
+    )
+    name = next(fitting, "")
     if has_nul:
         name = _look_closer(head, name)
     if not name:
@@ -161,6 +155,3 @@ def _look_closer(head: bytes, name: str) -> str:
     if head[257:262] == b"ustar":
         return "tar archive"
     return "Python bytecode" if head[2:4] == b"\r\n" and head[4:8] in _PYC_FLAGS else ""
-
-
-_PYC_FLAGS = frozenset(bytes((flag, 0, 0, 0)) for flag in (0, 1, 3))

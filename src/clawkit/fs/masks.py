@@ -30,6 +30,7 @@ _ENV_NAME = (
 _SETTING = r"(?P<head>\s*(?:export\s+)?(?P<name>[\w.-]+)\s*[=:]\s*)(?P<value>.*)"
 _SHORT_NAME = r"(?i)(?:\A|_)(?:key|pin|pwd|pass|auth|signing|salt|cert|dsn)(?:_|\Z)"
 """Words that mean a secret in such a file, though not elsewhere."""
+_QUOTES = ("'", '"', "`")
 _MIN_SECRET = 8
 """Characters of a value that is masked wherever it appears: shorter ones are words as well."""
 _VALUE_END = r"[\"'`,;\s})\]]|\Z"
@@ -48,16 +49,13 @@ class Masked(NamedTuple):
 
     mask: str
     name: str
-    """What it is the value of, as far as that can be told."""
+    """What it is the value of, as far as that is known."""
     line: int
 
 
-class _Sighting(NamedTuple):
-    """A mask in a text. The ends of a secret speak for themselves; asterisks are known by what
-    stands before them."""
-
-    mask: str
-    lead: str
+_Sighting = tuple[str, str]
+"""A mask in a text, and what comes before it. The ends of a secret speak for themselves; asterisks
+are known by what comes before them."""
 
 
 def is_env_file(path: str) -> bool:
@@ -75,16 +73,12 @@ def mask_env(text: str, redactor: Redactor) -> str:
         if closing:
             lines[at] = MASK
             closing = "" if closing in line else closing
-            continue
-        setting = re.match(_SETTING, line)
-        if setting is None or not _is_secret_setting(setting["name"]):
-            continue
-        value = setting["value"].rstrip()
-        quote = value[:1] if value[:1] in ("'", '"', "`") else ""
-        if quote and quote not in value[1:]:
-            closing = quote
-        if closing or re.search(r"\s", value) or not is_secret_name(setting["name"]):
-            lines[at] = setting["head"] + (conceal(value) if not closing else MASK)
+        elif (setting := _read_secret(line)) is not None:
+            value = setting["value"].rstrip()
+            if value[:1] in _QUOTES and value[:1] not in value[1:]:
+                closing = value[:1]
+            if closing or re.search(r"\s", value) or not is_secret_name(setting["name"]):
+                lines[at] = setting["head"] + (MASK if closing else conceal(value))
     return redactor.strict("\n".join(lines))
 
 
@@ -92,18 +86,25 @@ def secret_values(text: str) -> list[str]:
     """The values of secret-looking names in a file of settings that are long enough to be known
     by themselves, without quotes."""
     found = []
-    for line in text.split("\n"):
-        setting = re.match(_SETTING, line)
-        if setting is None or not _is_secret_setting(setting["name"]):
-            continue
+    for setting in filter(None, map(_read_secret, text.split("\n"))):
         value = setting["value"].strip()
-        if value[:1] in ("'", '"', "`") and (end := value.find(value[0], 1)) > 0:
+        if value[:1] in _QUOTES and (end := value.find(value[:1], 1)) > 0:
             value = value[1:end]
         else:
             value = value.partition(" #")[0].strip()
         if len(value) >= _MIN_SECRET and not value.startswith("$"):
             found.append(value)
     return found
+
+
+def _read_secret(line: str) -> re.Match[str] | None:
+    """A line that sets a secret."""
+    setting = re.match(_SETTING, line)
+    if setting is None:
+        return None
+    name = setting["name"]
+    is_secret = is_secret_setting(name) or re.search(_SHORT_NAME, name) is not None
+    return setting if is_secret else None
 
 
 def mask_settings(text: str) -> str:
@@ -116,10 +117,6 @@ def mask_settings(text: str) -> str:
         return line if not line.strip() or line.lstrip().startswith("#") else MASK
 
     return "\n".join(map(mask, text.split("\n")))
-
-
-def _is_secret_setting(name: str) -> bool:
-    return is_secret_setting(name) or re.search(_SHORT_NAME, name) is not None
 
 
 def hide_keys(text: str) -> str:
@@ -156,19 +153,19 @@ def find_masks(
         literal = frozenset(each for each, _ in _sightings(before))
         shown = {redactor.text(before), *([mask_env(before, redactor)] if env else [])}
         made = frozenset(each for text in shown for each, _ in _sightings(text)) - literal
-    # Whoever saw masks in this file may write them in another form, or behind another name.
+    # A model that saw masks in this file may write them in another form, or behind another name.
     fields = bool(made)
     found: list[Masked] = []
     line, done = 1, 0
     for sighting, match in _sightings(after):
         if sighting in literal:
             continue
-        in_field = (fields or sighting.mask != MASK) and _is_field(after, match)
+        in_field = (fields or match[0] != MASK) and _is_field(after, match)
         if in_field or sighting in made:
             line += after.count("\n", done, match.start())
             done = match.start()
             name, sign = _name_before(after, done)
-            found.append(Masked(sighting.mask, name if sign else "", line))
+            found.append(Masked(match[0], name if sign else "", line))
             if len(found) == MAX_TOLD:
                 break
     return found
@@ -199,7 +196,7 @@ async def refuse_masks(
 def _sightings(text: str) -> Iterator[tuple[_Sighting, re.Match[str]]]:
     for match in re.finditer(_MASK, text):
         lead = "".join(_name_before(text, match.start())) if match[0] == MASK else ""
-        yield _Sighting(match[0], lead), match
+        yield (match[0], lead), match
 
 
 def _name_before(text: str, end: int) -> tuple[str, str]:
@@ -256,7 +253,7 @@ def _find_files(workspace: str) -> Iterator[str]:
 
 
 def _read_secrets(path: str) -> Iterable[str]:
-    # What is at the path may be a pipe by now, and nobody waits for a writer.
+    # What is at the path may be a pipe by now, and there may never be a writer.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     with suppress(OSError), open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from typing import AnyStr, NamedTuple
+from typing import NamedTuple
 
 from clawkit.fs.encoding import LOOK, Encoding
 from clawkit.fs.protocols import CHUNK, File, Info
@@ -11,10 +11,6 @@ from clawkit.text import weigh
 
 COUNT_BELOW_BYTES = 16 * 1024 * 1024
 """Lines and characters of larger files are not counted beyond what is shown."""
-SCAN = 4 * CHUNK
-"""Bytes that are looked through at once for newlines."""
-_BYTE_LINES = frozenset({"utf-8", "ascii", "cp1252", "latin-1", "iso8859-1"})
-"""Encodings whose lines end where the byte of a newline stands, and begin in no special state."""
 ROW = 16
 ROW_CHARS = 79
 """What a row takes, with its newline, in a file below 4 GB."""
@@ -36,8 +32,8 @@ class Want(NamedTuple):
 class Page(NamedTuple):
     """A part of a text: whole lines, or a piece of one line that is too long for a page.
 
-    Pages follow each other without a gap: a newline stands between them unless the next one begins
-    inside a line.
+    Pages follow each other without a gap: there is a newline between them unless the next one
+    begins inside a line.
     """
 
     text: str
@@ -52,7 +48,7 @@ class Page(NamedTuple):
     endings: str = "lf"
     """What ends the lines, as far as they were looked at: `lf`, `crlf`, `cr` or `mixed`."""
     final_newline: bool = True
-    """False when the text is shown to its end and no newline stands there."""
+    """False when the text is shown to its end and does not end in a newline."""
     damaged: bool = False
     """Whether bytes that mean nothing in the encoding are shown as U+FFFD."""
     shrank: bool = False
@@ -146,7 +142,6 @@ class _Text:
         self._file = file
         self._raw: bytes | None = head[len(encoding.mark) :]
         """Read and not decoded."""
-        self._last = self._raw[-1:]
         self._at = len(head)
         self._read_all = len(head) < CHUNK
         self._decoder = codecs.getincrementaldecoder(encoding.name)()
@@ -156,44 +151,29 @@ class _Text:
         look = head[:LOOK]
         # Before there was Mac OS X. Elsewhere a carriage return alone is a character of its line.
         self._is_old = b"\n" not in look and b"\r" in look
-        self._byte_lines = encoding.name in _BYTE_LINES and not self._is_old
 
     @property
     def endings(self) -> str:
         return "mixed" if len(self._seen) > 1 else next(iter(self._seen), "lf")
 
     @property
-    def _is_open(self) -> bool:
-        """Whether the last of the raw bytes is of a line without an end."""
-        return self._last not in (b"", b"\n")
-
-    @property
     def is_countable(self) -> bool:
         # A file may grow faster than it is counted.
         return max(self._file.info.size, self._at) <= COUNT_BELOW_BYTES
 
-    async def _chunk(self, size: int = CHUNK) -> bytes:
-        """The next raw bytes; `_read_all` then says whether they are the last."""
-        if self._raw is not None:
-            chunk, self._raw = self._raw, None
-            return chunk
-        if self._read_all:
-            return b""
-        import asyncio
-
-        # Others may run, and a cancellation come through, while a large file is read.
-        await asyncio.sleep(0)
-        chunk = await self._file.read(size, self._at)
-        self._at += len(chunk)
-        self._read_all = len(chunk) < size
-        self._last = chunk[-1:] or self._last
-        return chunk
-
     async def more(self) -> bool:
         """Decode some more; False at the end."""
+        import asyncio  # not needed to describe a tool
+
         before = len(self.held)
         while len(self.held) == before and not self.ended:
-            chunk = await self._chunk()
+            chunk, self._raw = self._raw, None
+            if chunk is None:
+                # Others may run, and a cancellation come through, while a large file is read.
+                await asyncio.sleep(0)
+                chunk = await self._file.read(CHUNK, self._at)
+                self._at += len(chunk)
+                self._read_all = len(chunk) < CHUNK
             self.ended = self._read_all
             self.shrank = self.ended and self._at < self._file.info.size
             self.held += self._unify(self._decode(chunk))
@@ -236,8 +216,6 @@ class _Text:
 
     async def skip_lines(self, count: int) -> int:
         """Leave out lines; how many there were."""
-        if self._byte_lines and count:
-            return await self._skip_byte_lines(count)
         skipped = 0
         while skipped < count and await self.has_more():
             found = self.held.count("\n")
@@ -250,16 +228,6 @@ class _Text:
             if is_open and not await self.has_more():
                 return skipped + 1
         return skipped
-
-    async def _skip_byte_lines(self, count: int) -> int:
-        skipped = 0
-        while chunk := await self._chunk(SCAN):
-            found = chunk.count(b"\n")
-            if skipped + found >= count:
-                self._raw = chunk[find_nth(chunk, b"\n", count - skipped) + 1 :]
-                return count
-            skipped += found
-        return skipped + self._is_open
 
     async def skip_characters(self, count: int) -> int | None:
         """Leave out that many characters of the line; its length when it ends before, or there,
@@ -291,29 +259,22 @@ class _Text:
 
     async def count_lines(self) -> int | None:
         """Lines of what is held and of all that comes; None when that is too much to count."""
-        count = self.held.count("\n")
-        is_open = self.held != "" and not self.held.endswith("\n")
-        while self.is_countable:
-            if self._byte_lines:
-                chunk = await self._chunk(SCAN)
-                count += chunk.count(b"\n")
-                if not chunk:
-                    return count + self._is_open
-            else:
-                self.held = ""
-                if not await self.more():
-                    return count + is_open
-                count += self.held.count("\n")
-                is_open = not self.held.endswith("\n")
-        return None
+        count, is_open = 0, False
+        while self.held or await self.more():
+            count += self.held.count("\n")
+            is_open = not self.held.endswith("\n")
+            self.held = ""
+            if not self.is_countable:
+                return None
+        return count + is_open
 
 
-def find_nth(text: AnyStr, part: AnyStr, n: int) -> int:
-    """Where a single character or byte stands for the n-th time; it must stand there as often."""
+def find_nth(text: str, char: str, n: int) -> int:
+    """Where a character is for the n-th time; it must be there as often."""
     low, high = 0, len(text)
     while high - low > 1:
         middle = (low + high) // 2
-        found = text.count(part, low, middle)
+        found = text.count(char, low, middle)
         if n <= found:
             high = middle
         else:

@@ -102,15 +102,8 @@ HOME = (
             *(".vim", ".vim/vimrc", ".vim/plugin", ".vim/after", ".config/nvim"),
             *(".emacs", ".emacs.el", ".emacs.d", ".emacs.d/init.el", ".emacs.d/early-init.el"),
             *(".tmux.conf", ".config/tmux", ".screenrc", ".gdbinit", ".lldbinit", ".pdbrc"),
-            *(
-                ".hgrc",
-                ".sqliterc",
-                ".psqlrc",
-                ".mailcap",
-                ".irbrc",
-                ".Rprofile",
-                ".ipython/profile_default/startup",
-            ),
+            *(".hgrc", ".sqliterc", ".psqlrc", ".mailcap", ".irbrc", ".Rprofile"),
+            ".ipython/profile_default/startup",
         ),
     ),
     Group(
@@ -164,9 +157,8 @@ class Protection(NamedTuple):
         if own > max((len(each) for each in self.open if _is_in(place, each)), default=-1):
             return "it belongs to clawkit's own configuration and state"
         names = folded.split("/")
-        return _explain_git(place.split("/"), names, exists) or self._look_up(names)
-
-    def _look_up(self, names: Sequence[str]) -> str:
+        if why := _explain_git(place.split("/"), names, exists):
+            return why
         _, anywhere, at_home = _tables()
         for at, name in enumerate(names):
             if anywhere.pick(name) and (why := anywhere.explain(names[at:])):

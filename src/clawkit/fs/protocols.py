@@ -104,7 +104,7 @@ class FileSystem(Protocol):
 
     Everything raises `NotFoundError` when there is no such file, `ToolInputError` when it is of the
     wrong kind or the system refuses, and `ToolAuthorizationError` when it lies outside what may be
-    reached. A missing or refused file is told before anything was changed.
+    reached. A missing or refused file is reported before anything is changed.
     """
 
     def open(self, path: str) -> AbstractAsyncContextManager[File]: ...

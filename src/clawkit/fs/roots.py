@@ -129,13 +129,6 @@ class Roots:
             handle = self._handles[root] = _RootHandle(root)
         return handle
 
-    def _open_below(self, root: str, relative: str, flags: int, *, links: bool = True) -> int:
-        try:
-            handle = self._handle(root)
-        except OSError as error:
-            raise ToolInputError(f"{root!r} cannot be opened: {error.strerror}") from None
-        return open_inside(handle.fd, root, relative, flags, links=links)
-
     def can_read(self, place: str) -> bool:
         """Whether a resolved path lies below a root."""
         return any(is_below(place, root) for root in self._read_roots)
@@ -164,12 +157,8 @@ class Roots:
         for root in self._read_roots:
             if is_below(place, root) and place != root:
                 folder, name = os.path.split(os.path.relpath(place, root))
-                with suppress(OSError, ToolInputError):
-                    fd = self._open_below(root, folder or ".", _FOLDER, links=False)
-                    try:
-                        return os.stat(name, dir_fd=fd, follow_symlinks=False)
-                    finally:
-                        os.close(fd)
+                with suppress(OSError, ToolInputError), opened(root, folder or ".", _FOLDER) as fd:
+                    return os.stat(name, dir_fd=fd, follow_symlinks=False)
         return None
 
     def ways(self, path: str) -> tuple[str, ...]:
@@ -180,8 +169,12 @@ class Roots:
     def _open(self, path: str, flags: int, roots: Sequence[str]) -> tuple[str, int]:
         """The root, and a handle for a path below it. Raises OSError."""
         for root, relative in self._find(path, flags, roots):
+            try:
+                handle = self._handle(root)
+            except OSError as error:
+                raise ToolInputError(f"{root!r} cannot be opened: {error.strerror}") from None
             with suppress(ToolAuthorizationError):
-                return root, self._open_below(root, relative, flags)
+                return root, open_inside(handle.fd, root, relative, flags)
         raise self._refusal(path, roots)
 
     def _find(self, path: str, flags: int, roots: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -228,7 +221,7 @@ class Roots:
         folder, name = os.path.split(_plain(path).rstrip("/"))
         names = self._names_in(folder or ".")
         alike = alike_names(name, names)
-        close = alike or near_names(name, names)
+        close = alike or nearest(name, names, 3)
         hint = "; near names: " + ", ".join(map(repr, close)) if close else ""
         found = [os.path.join(folder, each) for each in alike]
         return NotFoundError(f"{path!r} {what}{hint}", alike=found)
@@ -322,23 +315,27 @@ def _target(root: str, place: str, info: os.stat_result | None, path: str) -> Ta
 def opened(root: str, path: str, flags: int) -> Iterator[int]:
     """What is at a path from a resolved root, as long as no link is on the way. Raises OSError and
     `ToolInputError`."""
-    fd = _open_below(root, path, flags, links=False)
+    root_fd = fd = -1
     try:
+        try:
+            root_fd = open_root(root)
+        except OSError as error:
+            raise ToolInputError(f"{root!r} cannot be opened: {error.strerror}") from None
+        fd = open_inside(root_fd, root, path, flags, links=False)
         yield fd
     finally:
-        os.close(fd)
+        for each in (fd, root_fd):
+            if each >= 0:
+                os.close(each)
 
 
 @contextmanager
 def open_folder(target: Target) -> Iterator[int]:
     """A mark of the directory of a target, which is still where it was. Raises OSError."""
-    fd = _open_below(target.root, target.folder, _FOLDER, links=False)
-    try:
+    with opened(target.root, target.folder, _FOLDER) as fd:
         if place_of(fd) != os.path.dirname(target.place):
             raise OSError(errno.ESTALE, "was moved meanwhile", target.place)
         yield fd
-    finally:
-        os.close(fd)
 
 
 def check_folder(folder: int) -> None:
@@ -350,24 +347,23 @@ def check_folder(folder: int) -> None:
 def make_folders(target: Target, note: Callable[[str], None] = lambda _: None) -> list[str]:
     """Make the missing directories above a target; those made, outermost first.
 
-    `note` is told each, from the root, before it is made. Raises OSError, and leaves none then.
+    `note` is called with each, from the root, before it is made. Raises OSError, and then leaves
+    none.
     """
     made: list[str] = []
     parts = target.folder.split("/")
     try:
         for depth, name in enumerate(parts):
             folder = "/".join(parts[: depth + 1])
-            above = _open_below(target.root, "/".join(parts[:depth]) or ".", _FOLDER, links=False)
-            try:
+            with (
+                opened(target.root, "/".join(parts[:depth]) or ".", _FOLDER) as above,
+                suppress(FileExistsError),
+            ):
                 if look(name, above) is None:
                     check_folder(above)
                     note(folder)
                     os.mkdir(name, dir_fd=above)
                     made.append(folder)
-            except FileExistsError:
-                pass
-            finally:
-                os.close(above)
     except BaseException:
         remove_folders(target.root, made)
         raise
@@ -378,12 +374,8 @@ def remove_folders(root: str, made: Sequence[str]) -> None:
     """Take back what `make_folders` made, as far as it is still empty."""
     for folder in reversed(made):
         above, name = os.path.split(folder)
-        with suppress(OSError, ToolInputError):
-            fd = _open_below(root, above or ".", _FOLDER, links=False)
-            try:
-                os.rmdir(name, dir_fd=fd)
-            finally:
-                os.close(fd)
+        with suppress(OSError, ToolInputError), opened(root, above or ".", _FOLDER) as fd:
+            os.rmdir(name, dir_fd=fd)
 
 
 def look(name: str, folder: int) -> os.stat_result | None:
@@ -403,17 +395,6 @@ def version_of(info: os.stat_result) -> str:
 def mark_of(info: os.stat_result) -> str:
     """Another text for another file or content; the same one wherever the file is moved to."""
     return f"{info.st_dev}-{info.st_ino}-{info.st_size}-{info.st_mtime_ns}"
-
-
-def _open_below(root: str, relative: str, flags: int, *, links: bool = True) -> int:
-    try:
-        root_fd = open_root(root)
-    except OSError as error:
-        raise ToolInputError(f"{root!r} cannot be opened: {error.strerror}") from None
-    try:
-        return open_inside(root_fd, root, relative, flags, links=links)
-    finally:
-        os.close(root_fd)
 
 
 def reopen(fd: int, flags: int) -> int:
@@ -459,8 +440,3 @@ def alike_names(name: str, names: Iterable[str]) -> list[str]:
     """The names that read the same as one that is missing."""
     wanted = fold_name(name)
     return sorted(each for each in names if each != name and fold_name(each) == wanted)
-
-
-def near_names(name: str, names: Iterable[str]) -> list[str]:
-    """Up to three names that somebody may have meant."""
-    return nearest(name, list(names), 3)

@@ -71,8 +71,7 @@ class StagedFile:
         except OSError as error:
             if error.errno not in _NO_TMPFILE:
                 raise
-            return False
-        return True
+        return self.fd >= 0
 
     def _create_named(self, mode: int) -> None:
         self.fd = os.open(self._temp, _CREATE, mode, dir_fd=self._folder)
@@ -153,12 +152,6 @@ def put_new(temp: str, name: str, folder: int) -> None:
         os.unlink(temp, dir_fd=folder)
 
 
-def exchange(name: str, other: str, folder: int) -> bool:
-    """Have two files of a directory trade names in one act; False where that cannot be done.
-    Raises OSError."""
-    return _rename(name, other, folder, _EXCHANGE)
-
-
 def _rename(name: str, other: str, folder: int, flag: int) -> bool:
     """Whether the system knows this kind of renaming."""
     try:
@@ -181,7 +174,7 @@ def _write(fd: int, data: bytes) -> None:
 
 def _keep(fd: int, like: os.stat_result, old: int) -> None:
     """The mode, owner and attributes of the file that is replaced. Special bits go, as they do when
-    somebody writes into a file."""
+    a file is written to."""
     mine = os.fstat(fd)
     if (mine.st_uid, mine.st_gid) != (like.st_uid, like.st_gid):
         try:
@@ -241,27 +234,21 @@ class Step:
         now, moved = look(self.target.name, folder), look(self.backup, folder)
         if self._is_new(now) or (self.delete and moved and now is None):
             return
-        if moved is None:
-            self._check(now)
-        elif now:
-            raise self._conflict("was changed")
+        is_as_expected = now is None if moved else (version_of(now) if now else "") == self.version
+        # When it was in place already, and another process has been there since, none is waiting.
+        is_waiting = self.delete or self._is_new(look(self.temp, folder))
+        if not is_as_expected or not is_waiting:
+            raise conflict(self.target.place, "was changed")
         if self.delete:
             _move(self.target.name, self.backup, folder)
-        else:
-            self._put(now, folder)
-
-    def _put(self, now: os.stat_result | None, folder: int) -> None:
-        if not self._is_new(look(self.temp, folder)):
-            # It was in place already, and somebody else has been there since.
-            raise self._conflict("was changed")
-        if now is None:
+        elif now is None:
             put_new(self.temp, self.target.name, folder)
-        elif not exchange(self.temp, self.target.name, folder):
+        elif not _rename(self.temp, self.target.name, folder, _EXCHANGE):
             _move(self.target.name, self.backup, folder)
             _move(self.temp, self.target.name, folder)
 
     def undo(self, folder: int) -> None:
-        """Take it back, unless somebody else has changed the file since. Can be repeated."""
+        """Take it back, unless another process has changed the file since. Can be repeated."""
         now, moved = look(self.target.name, folder), look(self.backup, folder)
         waiting = look(self.temp, folder)
         is_missing = now is None and (self.delete or self._is_new(waiting))
@@ -288,15 +275,11 @@ class Step:
         """Whether a file is the one that this step puts in place."""
         return now is not None and mark_of(now) == self.mark
 
-    def _check(self, now: os.stat_result | None) -> None:
-        if (version_of(now) if now else "") != self.version:
-            raise self._conflict("was changed")
 
-    def _conflict(self, what: str) -> ConflictError:
-        return ConflictError(
-            f"{self.target.place!r} {what} by another process meanwhile; nothing was written. Read "
-            "it again"
-        )
+def conflict(path: str, what: str) -> ConflictError:
+    return ConflictError(
+        f"{path!r} {what} by another process meanwhile; nothing was written. Read it again"
+    )
 
 
 def _move(name: str, other: str, folder: int) -> None:
@@ -310,8 +293,7 @@ def _remove(name: str, folder: int) -> None:
 
 def dump_step(step: Step) -> list[object]:
     """A step as JSON takes it."""
-    target = step.target
-    where = (target.root, target.folder, target.name, target.place)
+    where = (step.target.root, step.target.folder, step.target.name, step.target.place)
     return [step.number, *where, step.version, step.delete, step.mark]
 
 

@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Sequence, Set
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 
 from clawkit.errors import (
     ConflictError,
@@ -18,7 +19,7 @@ from clawkit.errors import (
 )
 from clawkit.fs.containment import O_PATH
 from clawkit.fs.journal import Journal
-from clawkit.fs.protected_files import Exists, Protection, fold_path
+from clawkit.fs.protected_files import Protection, fold_path
 from clawkit.fs.protocols import ABSENT, Change, Changed, Info, Kind
 from clawkit.fs.roots import (
     Roots,
@@ -31,34 +32,28 @@ from clawkit.fs.roots import (
     remove_folders,
     version_of,
 )
-from clawkit.fs.staged_file import StagedFile, temp_name
+from clawkit.fs.staged_file import StagedFile, conflict, temp_name
 
+_MARK = O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _KINDS: dict[int, Kind] = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 
 
 def info_of(found: os.stat_result) -> Info:
     kind = _KINDS.get(stat.S_IFMT(found.st_mode), "other")
-    size, mode = found.st_size, found.st_mode
-    return Info(kind, size, found.st_mtime_ns, mode, version_of(found))
+    return Info(kind, found.st_size, found.st_mtime_ns, found.st_mode, version_of(found))
 
 
+@dataclass(frozen=True)
 class Committer:
     """Carries out changes for one run. Everything here blocks."""
 
-    def __init__(
-        self,
-        roots: Roots,
-        *,
-        protection: Protection,
-        ask: bool,
-        hard_links: bool,
-        journals: str,
-    ) -> None:
-        self._roots = roots
-        self._protection = protection
-        self._ask = ask
-        self._hard_links = hard_links
-        self._journals = journals
+    roots: Roots
+    _: KW_ONLY
+    protection: Protection
+    ask: bool
+    """A person decides about protected files, which are refused otherwise."""
+    hard_links: bool
+    journals: str
 
     def commit(self, changes: Sequence[Change], allowed: frozenset[str]) -> tuple[Changed, ...]:
         """All the changes or none."""
@@ -73,19 +68,19 @@ class Committer:
     def _check(self, change: Change) -> Target:
         """Where a change goes, and that it can go there. A link is deleted itself; what is written
         goes to where it leads."""
-        target = self._roots.locate(change.path, follow=change.data is not None)
+        target = self.roots.locate(change.path, follow=change.data is not None)
         info = target.info
         if info is None:
             if change.data is None:
                 raise NotFoundError(f"{change.path!r} does not exist, so it cannot be deleted")
             if change.expect:
-                raise _conflict(change.path, "was deleted")
+                raise conflict(change.path, "was deleted")
             return target
         if change.expect == ABSENT:
             raise ConflictError(f"{change.path!r} already exists; nothing was changed")
         if stat.S_ISLNK(info.st_mode):
             if change.expect is not None:
-                _check_version(change, self._roots.locate(change.path).info)
+                _check_version(change, self.roots.locate(change.path).info)
             return target
         if stat.S_ISDIR(info.st_mode):
             raise ToolInputError(f"{change.path!r} is a directory, not a file")
@@ -101,7 +96,7 @@ class Committer:
                 f"{change.path!r} is read-only; nothing was changed. `chmod u+w` makes it writable"
             )
         is_shared = info.st_nlink > 1 and change.data is not None
-        if is_shared and self._roots.held and not self._hard_links:
+        if is_shared and self.roots.held and not self.hard_links:
             raise ToolAuthorizationError(
                 f"{change.path!r} has {info.st_nlink} names (hard links), so it may be a file from "
                 "outside the workspace; put a copy in its place first, or have tools.fs.hardLinks "
@@ -123,11 +118,15 @@ class Committer:
         def exists(path: str) -> bool:
             return fold_path(path) in made or os.path.lexists(path)
 
-        found = {
-            target.place: why
-            for change, target in zip(changes, targets, strict=True)
-            if target.place not in allowed and (why := self._explain(change, target, exists))
-        }
+        found: dict[str, str] = {}
+        for change, target in zip(changes, targets, strict=True):
+            if target.place in allowed:
+                continue
+            # By where it goes, or by any name on the way.
+            names = (target.place, *self.roots.ways(change.path))
+            reasons = (self.protection.explain(name, exists) for name in names)
+            if why := next(filter(None, reasons), ""):
+                found[target.place] = why
         if not found and not allowed <= {target.place for target in targets}:
             raise ConflictError(
                 "what would be changed is not what was approved; nothing was changed"
@@ -137,18 +136,11 @@ class Committer:
         place, why = next(iter(found.items()))
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         message = f"{place!r}{more} is protected: {why}"
-        if self._ask:
+        if self.ask:
             raise ProtectedError(message, places=tuple(found))
         raise ToolAuthorizationError(
             f"{message}. tools.fs.protected refuses such changes", reason="protected"
         )
-
-    def _explain(self, change: Change, target: Target, exists: Exists) -> str:
-        """Why a change is protected, by where it goes or by any name on the way."""
-        for place in (target.place, *self._roots.ways(change.path)):
-            if why := self._protection.explain(place, exists):
-                return why
-        return ""
 
     def _one(self, change: Change, target: Target) -> Changed:
         made: list[str] = []
@@ -156,11 +148,10 @@ class Committer:
             made = make_folders(target) if target.info is None else []
             with open_folder(target) as folder:
                 return self._place(change, target, folder)
-        except OSError as error:
+        except BaseException as error:
             remove_folders(target.root, made)
-            raise _explain(error, change.path) from None
-        except BaseException:
-            remove_folders(target.root, made)
+            if isinstance(error, OSError):
+                raise _explain(error, change.path) from None
             raise
 
     def _place(self, change: Change, target: Target, folder: int) -> Changed:
@@ -175,7 +166,7 @@ class Committer:
                 try:
                     staged.create(target.name)
                 except FileExistsError:
-                    raise _conflict(change.path, "was created") from None
+                    raise conflict(change.path, "was created") from None
             else:
                 _check_same(change.path, target, folder)
                 staged.replace(target.name)
@@ -188,20 +179,24 @@ class Committer:
         data, like, old = change.data or b"", target.info, -1
         try:
             if like is not None:
-                old = _mark(change.path, target, folder)
+                old = os.open(target.name, _MARK, dir_fd=folder)
             elif change.like:
-                lender = self._roots.locate(change.like).info
+                lender = self.roots.locate(change.like).info
                 like = lender if lender and stat.S_ISREG(lender.st_mode) else None
             named = bool(temp)
             return StagedFile(folder, temp or temp_name(), data, like=like, old=old, named=named)
+        except FileNotFoundError:
+            if target.info is None or old >= 0:
+                raise
+            raise conflict(change.path, "was deleted") from None
         finally:
             if old >= 0:
                 os.close(old)
 
     def _several(self, changes: Sequence[Change], targets: Sequence[Target]) -> tuple[Changed, ...]:
-        path = self._journals
+        path = self.journals
         try:
-            with Journal.begin(self._journals) as journal:
+            with Journal.begin(self.journals) as journal:
                 for change, target in zip(changes, targets, strict=True):
                     path = change.path
                     self._prepare(journal, change, target)
@@ -226,14 +221,6 @@ class Committer:
             self._stage(change, target, folder, step.temp).close()
             # Only now: a file system of another machine may set the time when a file is closed.
             step.mark = mark_of(os.stat(step.temp, dir_fd=folder, follow_symlinks=False))
-
-
-def _mark(path: str, target: Target, folder: int) -> int:
-    """A handle for what is replaced."""
-    try:
-        return os.open(target.name, O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    except FileNotFoundError:
-        raise _conflict(path, "was deleted") from None
 
 
 def _look(target: Target) -> Info | None:
@@ -265,22 +252,16 @@ def _refuse_twice(targets: Sequence[Target], above: Set[str]) -> None:
 
 def _check_version(change: Change, info: os.stat_result | None) -> None:
     if change.expect is not None and (info is None or version_of(info) != change.expect):
-        raise _conflict(change.path, "was changed")
+        raise conflict(change.path, "was changed")
 
 
 def _check_same(path: str, target: Target, folder: int) -> None:
     """The last look before a file is replaced: it is still the one that was judged."""
     now = look(target.name, folder)
     if now is None:
-        raise _conflict(path, "was deleted")
+        raise conflict(path, "was deleted")
     if target.info is None or version_of(now) != version_of(target.info):
-        raise _conflict(path, "was changed")
-
-
-def _conflict(path: str, what: str) -> ConflictError:
-    return ConflictError(
-        f"{path!r} {what} by another process meanwhile; nothing was written. Read it again"
-    )
+        raise conflict(path, "was changed")
 
 
 _WHY = {

@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -52,11 +52,6 @@ class _Status(msgspec.Struct):
     quiescent: bool
 
 
-class _Waiting(NamedTuple):
-    turn: int
-    before: str | None
-
-
 class ServerSession:
     """A server that is started on first use.
 
@@ -85,7 +80,8 @@ class ServerSession:
         self._ready = asyncio.Event()
         self._lock = asyncio.Lock()
         self._turn = 0
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, tuple[int, str | None]] = {}
+        """The last turn that a file is to be looked at in, and its text before the first."""
         self._untold: dict[str, State] = {}
         self._noted: dict[str, int] = {}
 
@@ -104,20 +100,19 @@ class ServerSession:
     async def compare(self, edits: Sequence[Edited]) -> list[Problem] | None:
         """The problems that edits brought; None when later edits of the same files overtook them.
 
-        Until `deliver` says that somebody heard of them, they count as new the next time too.
+        Until `deliver` says that they were reported, they count as new the next time too.
         Raises `ServerError` or OSError when the server cannot be asked.
         """
         self._turn += 1
         turn = self._turn
         for each in edits:
-            overtaken = self._waiting.get(each.place)
-            before = overtaken.before if overtaken else each.before
-            self._waiting[each.place] = _Waiting(turn, before)
+            _, before = self._waiting.get(each.place, (0, each.before))
+            self._waiting[each.place] = (turn, before)
         async with self._lock:
             current = [
-                Edited(each.place, self._waiting.pop(each.place).before, each.after)
+                Edited(each.place, self._waiting.pop(each.place)[1], each.after)
                 for each in edits
-                if each.place in self._waiting and self._waiting[each.place].turn == turn
+                if self._waiting.get(each.place, (0, None))[0] == turn
             ]
             self.last_used = time.monotonic()
             try:
@@ -129,7 +124,7 @@ class ServerSession:
                 raise ServerError("it does not answer") from None
 
     def deliver(self, edits: Sequence[Edited]) -> None:
-        """Somebody was told of the problems that these edits brought."""
+        """The problems that these edits brought were reported."""
         for each in edits:
             self._untold.pop(each.place, None)
 
@@ -137,7 +132,13 @@ class ServerSession:
         """All files are shown as they were, then all as they are: a change over several files is
         judged as one."""
         documents = self._documents or await self._open()
-        self._tell_noted(documents, {each.place for each in edits})
+        edited = {each.place for each in edits}
+        # Texts of files that others changed are read anew from the disk.
+        others = {place: kind for place, kind in self._noted.items() if place not in edited}
+        self._noted = {}
+        for place in others:
+            documents.forget(place)
+        documents.tell(others)
         for each in edits:
             if each.before is not None:
                 documents.show(each.place, each.before)
@@ -158,14 +159,6 @@ class ServerSession:
             before = self._untold.setdefault(place, old.get(place, State("", ())))
             found += new_problems(place, self.server.name, before, state, utf16=documents.utf16)
         return found
-
-    def _tell_noted(self, documents: Documents, edited: set[str]) -> None:
-        """Tell of changes by others; texts of such files are read anew from the disk."""
-        noted, self._noted = self._noted, {}
-        others = {place: kind for place, kind in noted.items() if place not in edited}
-        for place in others:
-            documents.forget(place)
-        documents.tell(others)
 
     async def _open(self) -> Documents:
         if self._wire is not None:
@@ -280,7 +273,7 @@ class ServerSession:
         if self._wire is None or self._process is None:
             return
         self._wire.end("closed")
-        # Its number stands for the group until it is waited for, and may be another's afterwards.
+        # Its number is that of the group until it is waited for, and may be another's afterwards.
         if self._process.returncode is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -8,6 +8,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -161,15 +162,15 @@ class _Report(msgspec.Struct):
     items: list[Diagnostic]
 
 
+@dataclass
 class _Document:
-    def __init__(self, uri: str, text: str) -> None:
-        self.uri = uri
-        self.text = text
-        self.version = 1
-        self.found: Sequence[Diagnostic] | None = None
-        """None while that is not known."""
-        self.has_version = False
-        self.published = asyncio.Event()
+    uri: str
+    text: str
+    version: int = 1
+    found: Sequence[Diagnostic] | None = None
+    """None while that is not known."""
+    has_version: bool = False
+    published: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Documents:

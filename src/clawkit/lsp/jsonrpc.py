@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -20,11 +21,12 @@ MAX_UNSENT = 64 * 1024 * 1024
 MAX_UNASKED = 64 * 1024 * 1024
 """Bytes that a server may send between two requests."""
 _CHUNK = 256 * 1024
-_METHOD_NOT_FOUND = -32601
+_REFUSAL = {"error": {"code": -32601, "message": "not offered"}}
 _NULL = msgspec.Raw(b"null")
+_LENGTH = re.compile(rb"(?:\A|\r\n)\s*content-length\s*:\s*(\d{1,9})\s*(?:\r\n|\Z)", re.IGNORECASE)
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What reading JSON that somebody else wrote may raise."""
+"""What reading JSON of unknown origin may raise."""
 NOT_OFFERED = object()
 """The answer to a request that we do not serve."""
 
@@ -61,29 +63,19 @@ class Frames:
 
     def __init__(self) -> None:
         self._data = bytearray()
-        self._length = -1
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """The bodies that are complete now. Raises `ServerError` for what cannot be one."""
         self._data += data
-        while (body := self._next()) is not None:
-            yield body
-
-    def _next(self) -> bytes | None:
-        if self._length < 0:
-            end = self._data.find(b"\r\n\r\n", 0, MAX_HEADER)
-            if end < 0:
-                if len(self._data) >= MAX_HEADER:
-                    raise ServerError("it sent a header without an end")
-                return None
-            self._length = _content_length(bytes(self._data[:end]))
-            del self._data[: end + 4]
-        if len(self._data) < self._length:
-            return None
-        body = bytes(self._data[: self._length])
-        del self._data[: self._length]
-        self._length = -1
-        return body
+        while (header := self._data.find(b"\r\n\r\n", 0, MAX_HEADER)) >= 0:
+            start = header + 4
+            end = start + _content_length(bytes(self._data[:header]))
+            if len(self._data) < end:
+                return
+            yield bytes(self._data[start:end])
+            del self._data[:end]
+        if len(self._data) >= MAX_HEADER:
+            raise ServerError("it sent a header without an end")
 
 
 def _call(method: str, params: Mapping[str, object] | None) -> dict[str, object]:
@@ -91,14 +83,10 @@ def _call(method: str, params: Mapping[str, object] | None) -> dict[str, object]
 
 
 def _content_length(header: bytes) -> int:
-    for line in header.split(b"\r\n"):
-        name, _, value = line.partition(b":")
-        digits = value.strip()
-        if name.strip().lower() == b"content-length" and digits.isdigit() and len(digits) < 10:
-            length = int(digits)
-            if length <= MAX_BODY:
-                return length
-    raise ServerError("it sent a message whose length is missing or too large")
+    found = _LENGTH.search(header)
+    if found is None or int(found[1]) > MAX_BODY:
+        raise ServerError("it sent a message whose length is missing or too large")
+    return int(found[1])
 
 
 class Connection:
@@ -216,11 +204,8 @@ class Connection:
             self._on_notice(message.method, message.params)
         else:
             result = self._on_request(message.method, message.params)
-            if result is NOT_OFFERED:
-                error = {"code": _METHOD_NOT_FOUND, "message": "not offered"}
-                self._send({"id": message.id, "error": error})
-            else:
-                self._send({"id": message.id, "result": result})
+            is_offered = result is not NOT_OFFERED
+            self._send({"id": message.id, **({"result": result} if is_offered else _REFUSAL)})
 
     def _settle(self, message: _Message) -> None:
         future = self._pending.get(message.id) if isinstance(message.id, int) else None

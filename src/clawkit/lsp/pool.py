@@ -99,14 +99,8 @@ class Limits(NamedTuple):
     """A server that was not used for that time is ended."""
 
 
-class _Key(NamedTuple):
-    server: str
-    root: str
-
-
-class _Answer(NamedTuple):
-    session: ServerSession
-    problems: list[Problem]
+_Key = tuple[str, str]
+"""The name of a server, and the project that it looks at."""
 
 
 class Pool:
@@ -148,9 +142,10 @@ class Pool:
         for task in done:
             answer = None if task.cancelled() or task.exception() else task.result()
             if answer is not None:
+                session, problems = answer
                 answered.add(work[task])
-                found += answer.problems
-                answer.session.deliver(edits)
+                found += problems
+                session.deliver(edits)
         return Problems(
             _in_order(found), tuple(sorted(answered)), tuple(sorted({work[each] for each in late}))
         )
@@ -170,7 +165,7 @@ class Pool:
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     def abandon(self) -> None:
-        """End all servers at once: their event loop has ended, so that nobody can wait."""
+        """End all servers at once: their event loop has ended, so that it cannot wait."""
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             session.abandon()
@@ -191,7 +186,7 @@ class Pool:
         return work
 
     async def _notice(self, edits: Sequence[Edited]) -> None:
-        """Have every server told what has changed, by these edits or by others."""
+        """Note for every server what has changed, by these edits or by others."""
         async with self._noticing:
             for tree in self._trees:
                 changes: dict[str, int] = await in_thread(tree.changes)
@@ -203,14 +198,14 @@ class Pool:
 
     async def _compare(
         self, noticed: asyncio.Task[None], server: Server, root: str, edits: Sequence[Edited]
-    ) -> _Answer | None:
+    ) -> tuple[ServerSession, list[Problem]] | None:
         """The problems that one server finds; None when it could not be asked."""
         await asyncio.wait({noticed}, timeout=self._limits.patience_s)
         session: ServerSession | None = None
         try:
             session = self._session(server, root)
             problems = await session.compare(edits) if session else None
-            return _Answer(session, problems) if session and problems is not None else None
+            return (session, problems) if session and problems is not None else None
         except ServerError as error:
             log.debug("%s: %s", server.name, error)
         except OSError as error:
@@ -220,14 +215,16 @@ class Pool:
         return None
 
     def _session(self, server: Server, root: str) -> ServerSession | None:
-        key = _Key(server.name, root)
+        key = (server.name, root)
         stamp = _stamp(server, root)
         session = self._sessions.get(key)
         if session is not None and stamp != self._stamps[key] and not session.is_busy:
             self._retire(key)
             session = None
         if session is None:
-            if not self._may_start(key) or not self._make_room():
+            since = time.monotonic() - RESTARTS_WITHIN_S
+            restarts = sum(at > since for at in self._ends.get(key, ()))
+            if restarts > MAX_RESTARTS or not self._make_room():
                 return None
             launch = self._known.launch(server, root, self._folders)
             patience_s = self._limits.patience_s
@@ -238,11 +235,6 @@ class Pool:
             if self._timer is None:
                 self._timer = self.loop.call_later(self._limits.idle_s, self._retire_idle)
         return session
-
-    def _may_start(self, key: _Key) -> bool:
-        ends = self._ends.get(key, ())
-        recent = [at for at in ends if at > time.monotonic() - RESTARTS_WITHIN_S]
-        return len(recent) <= MAX_RESTARTS
 
     def _make_room(self) -> bool:
         if len(self._sessions) < MAX_SESSIONS:
@@ -269,10 +261,9 @@ class Pool:
         for key, session in list(self._sessions.items()):
             if session.last_used <= before and not session.is_busy:
                 self._retire(key)
-        again = (
-            self.loop.call_later(self._limits.idle_s, self._retire_idle) if self._sessions else None
-        )
-        self._timer = again
+        self._timer = None
+        if self._sessions:
+            self._timer = self.loop.call_later(self._limits.idle_s, self._retire_idle)
 
     def _spawn(
         self, work: Coroutine[Any, Any, T], among: set[asyncio.Task[Any]]
@@ -337,7 +328,7 @@ def _stamp(server: Server, root: str) -> tuple[object, ...]:
 
 
 def _in_order(found: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Errors first, then by place; what two servers word alike is told once."""
+    """Errors first, then by place; what two servers word alike appears once."""
     unique: dict[tuple[object, ...], Problem] = {}
     for each in sorted(
         found, key=lambda each: (each.severity, *each[:3], each.message, each.server)

@@ -10,10 +10,8 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -27,8 +25,8 @@ _PREFIX_PARTS = ("bin", "lib", "lib64", "libexec", "pyvenv.cfg")
 FIRST_TYPESCRIPT = 7
 """The first version of the compiler that is a language server as well."""
 _ARCHITECTURES = {"x86_64": "x64", "aarch64": "arm64", "armv7l": "arm"}
-_NONE: Mapping[str, Any] = MappingProxyType({})
 _PYTHON = ("*.py", "*.pyi")
+_SITE_PACKAGES = (".venv/lib/python*/site-packages", "venv/lib/python*/site-packages")
 _SCRIPT = ("*.ts", "*.tsx", "*.mts", "*.cts", "*.js", "*.jsx", "*.mjs", "*.cjs")
 _C = ("*.c", "*.h", "*.cc", "*.cpp", "*.cxx", "*.hh", "*.hpp", "*.hxx", "*.m", "*.mm")
 _PASSED_ON = ("LANG", "LC_ALL", "LC_CTYPE", "TZ")
@@ -46,15 +44,16 @@ class Programs:
         self._found: dict[str, str | None] = {}
         given = env.get("PATH", os.defpath).split(os.pathsep)
         folders = (*given, os.path.dirname(sys.executable))
-        self.path = tuple(dict.fromkeys(each for each in folders if self._is_sound(each)))
-
-    def _is_sound(self, folder: str) -> bool:
         # A relative entry is looked up wherever a program happens to run, and what is in a
         # directory of shims starts whichever program a file in the project asks for.
-        return (
-            os.path.isabs(folder)
-            and os.path.basename(folder.rstrip(os.sep)) != "shims"
-            and self.is_safe(folder)
+        self.path = tuple(
+            dict.fromkeys(
+                each
+                for each in folders
+                if os.path.isabs(each)
+                and os.path.basename(each.rstrip(os.sep)) != "shims"
+                and self.is_safe(each)
+            )
         )
 
     def is_safe(self, path: str) -> bool:
@@ -72,11 +71,13 @@ class Programs:
             places = [name] if os.path.isabs(name) else []
             if name and os.sep not in name:
                 places = [os.path.join(folder, name) for folder in self.path]
-            self._found[name] = next((each for each in places if self._is_program(each)), None)
+            programs = (
+                each
+                for each in places
+                if os.path.isfile(each) and os.access(each, os.X_OK) and self.is_safe(each)
+            )
+            self._found[name] = next(programs, None)
         return self._found[name]
-
-    def _is_program(self, path: str) -> bool:
-        return os.path.isfile(path) and os.access(path, os.X_OK) and self.is_safe(path)
 
     def installation(self, program: str) -> tuple[str, ...]:
         """Files and directories that a program, or a script, needs of its own to run."""
@@ -170,10 +171,6 @@ class Needs(NamedTuple):
 
 class _Package(msgspec.Struct):
     version: str = ""
-
-
-def no_needs(_programs: Programs, _cache: str) -> Needs:
-    return Needs()
 
 
 def python_needs(programs: Programs, _cache: str) -> Needs:
@@ -284,7 +281,7 @@ class Server:
     """Patterns, from the project, of what changes when packages are installed."""
     options: Mapping[str, Any] | None = None
     """Sent along when the server is started."""
-    settings: Mapping[str, Any] = field(default_factory=lambda: _NONE)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     """Answers to what it asks about configuration, by section."""
     runs_nothing: bool = False
     """Never runs code of the project, so that it may work where the kernel cannot hold it."""
@@ -292,31 +289,22 @@ class Server:
     """Says when it has loaded the project; what it finds before that is incomplete."""
     unless: str = ""
     """The server that makes this one needless."""
-    needs: Callable[[Programs, str], Needs] = no_needs
+    needs: Callable[[Programs, str], Needs] = lambda _programs, _cache: Needs()
     resolve: Callable[[str, Programs], str | None] | None = None
     """Gives the program to start instead of the one that was found; None for neither."""
-
-    def matches(self, name: str) -> bool:
-        """Whether the server is for files of that name."""
-        return any(fnmatchcase(name, pattern) for pattern in self.files)
 
 
 # Otherwise it would have npm download types of packages that a project names.
 _NO_DOWNLOADS = {"disableAutomaticTypeAcquisition": True}
 
 SERVERS = (
-    Server(
-        "ruff",
-        ("ruff", "server"),
-        _PYTHON,
-        runs_nothing=True,
-    ),
+    Server("ruff", ("ruff", "server"), _PYTHON, runs_nothing=True),
     Server(
         "ty",
         ("ty", "server"),
         _PYTHON,
         root_markers=("ty.toml", "pyproject.toml"),
-        environment=(".venv/lib/python*/site-packages", "venv/lib/python*/site-packages"),
+        environment=_SITE_PACKAGES,
         runs_nothing=True,
         needs=python_needs,
     ),
@@ -325,7 +313,7 @@ SERVERS = (
         ("pyright-langserver", "--stdio"),
         _PYTHON,
         root_markers=("pyrightconfig.json", "pyproject.toml"),
-        environment=(".venv/lib/python*/site-packages", "venv/lib/python*/site-packages"),
+        environment=_SITE_PACKAGES,
         unless="ty",
         needs=python_needs,
     ),
@@ -369,25 +357,20 @@ SERVERS = (
 )
 
 _LANGUAGES = {
-    "py": "python",
-    "pyi": "python",
-    "ts": "typescript",
-    "mts": "typescript",
-    "cts": "typescript",
-    "tsx": "typescriptreact",
-    "js": "javascript",
-    "mjs": "javascript",
-    "cjs": "javascript",
-    "jsx": "javascriptreact",
-    "rs": "rust",
-    "h": "c",
-    "cc": "cpp",
-    "cxx": "cpp",
-    "hh": "cpp",
-    "hpp": "cpp",
-    "hxx": "cpp",
-    "m": "objective-c",
-    "mm": "objective-cpp",
+    ending: language
+    for language, endings in {
+        "python": "py pyi",
+        "typescript": "ts mts cts",
+        "typescriptreact": "tsx",
+        "javascript": "js mjs cjs",
+        "javascriptreact": "jsx",
+        "rust": "rs",
+        "c": "h",
+        "cpp": "cc cxx hh hpp hxx",
+        "objective-c": "m",
+        "objective-cpp": "mm",
+    }.items()
+    for ending in endings.split()
 }
 
 
@@ -426,11 +409,17 @@ class ServerCatalog:
         self._cache_dir = cache_dir
         self._can_hold = can_hold
         self._found: dict[str, str | None] = {}
-        self._watched = _compile(self._servers.values())
+        patterns = {
+            pattern
+            for each in self._servers.values()
+            for pattern in (*each.files, *each.root_markers)
+        }
+        # One for all of them: it is matched with every name in a tree.
+        self._watched = re.compile("|".join(map(fnmatch.translate, sorted(patterns))))
 
     def is_watched(self, name: str) -> bool:
         """Whether what a server says may depend on a file of that name."""
-        return self._watched(name) is not None
+        return self._watched.match(name) is not None
 
     def available(self) -> tuple[str, ...]:
         """The names of the servers that can be started on this machine."""
@@ -440,24 +429,23 @@ class ServerCatalog:
         """The servers for a file that can be started on this machine."""
         name = os.path.basename(place)
         for each in self._servers.values():
-            if each.matches(name) and self._program(each):
-                other = self._servers.get(each.unless)
-                if other is None or not self._program(other):
-                    yield each
+            other = self._servers.get(each.unless)
+            is_meant = any(fnmatch.fnmatchcase(name, pattern) for pattern in each.files)
+            if is_meant and self._program(each) and not (other and self._program(other)):
+                yield each
 
     def _program(self, server: Server) -> str | None:
         if server.name not in self._found:
-            self._found[server.name] = self._find(server)
+            program = self._programs.find(server.command[0]) if server.command else None
+            if program is not None and server.resolve is not None:
+                program = server.resolve(program, self._programs)
+            if program is not None and not server.runs_nothing and not self._can_hold:
+                log.info(
+                    "%s is not used: the kernel cannot confine it to the workspace", server.name
+                )
+                program = None
+            self._found[server.name] = program
         return self._found[server.name]
-
-    def _find(self, server: Server) -> str | None:
-        program = self._programs.find(server.command[0]) if server.command else None
-        if program is not None and server.resolve is not None:
-            program = server.resolve(program, self._programs)
-        if program is not None and not server.runs_nothing and not self._can_hold:
-            log.info("%s is not used: this kernel cannot confine it to the workspace", server.name)
-            return None
-        return program
 
     def launch(self, server: Server, root: str, readable: Sequence[str]) -> Launch:
         """How to start a server for a project. Raises OSError when its cache cannot be made."""
@@ -493,17 +481,3 @@ class ServerCatalog:
         cache = os.path.join(self._cache_dir, f"{plain}-{digest.hexdigest()[:16]}")
         private_dir(cache)
         return cache
-
-
-def _compile(servers: Iterable[Server]) -> Callable[[str], object]:
-    """One pattern for the files of all servers: it is matched with every name in a tree."""
-    endings: set[str] = set()
-    others: set[str] = set()
-    for pattern in (each for server in servers for each in (*server.files, *server.root_markers)):
-        plain = pattern.removeprefix("*.")
-        if plain != pattern and plain.isalnum():
-            endings.add(plain)
-        else:
-            others.add(fnmatch.translate(pattern))
-    joined = "|".join((rf".*\.(?:{'|'.join(sorted(endings))})\Z", *sorted(others)))
-    return re.compile(joined, re.S).match

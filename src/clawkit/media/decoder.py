@@ -37,7 +37,7 @@ PAGE_SIDE = 1_200
 PAGE_BYTES = 4 * 1024 * 1024
 
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "ICO")
-# A multi-picture JPEG is its first picture to everybody who does not know better.
+# A multi-picture JPEG is its first picture to most programs.
 _MIME_TYPES = {"ICO": "image/x-icon", "MPO": "image/jpeg"} | {
     name: f"image/{name.lower()}" for name in FORMATS if name != "ICO"
 }
@@ -232,7 +232,7 @@ def _has_few_colours(image: Image) -> bool:
 def _plain(image: Image) -> Image:
     """8 bits of grey or RGB, with alpha only when something shows through."""
     if image.mode.startswith(("I", "F")):
-        # Nobody knows what is white in 16 bits or more, so that the brightest is.
+        # What is white in 16 bits or more is unknown, so the brightest is.
         image = image.convert("F")
         low, high = cast("tuple[float, float]", image.getextrema())
         scale = 255 / (high - low) if high > low else 0.0

@@ -1,6 +1,6 @@
 """Pictures and documents, decoded by a program that can reach nothing else.
 
-Each call starts a process of its own (`child.py`). The kernel keeps it from the files of the
+Each call starts a process of its own (`decoder.py`). The kernel keeps it from the files of the
 machine and from TCP where it has Landlock; memory, time and open files are limited everywhere.
 """
 
@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from subprocess import PIPE, Popen
-from typing import IO, Annotated, Literal, NamedTuple, cast
+from typing import IO, Annotated, Literal, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -67,7 +67,7 @@ class _Page(msgspec.Struct, frozen=True):
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """The first line of an answer. Whoever wrote it may be under somebody else's control."""
+    """The first line of an answer. The decoder that wrote it may be under an attacker's control."""
 
     reason: str = ""
     missing: str = ""
@@ -82,9 +82,7 @@ class _Head(msgspec.Struct, frozen=True):
         return sizes
 
 
-class _Answer(NamedTuple):
-    head: _Head
-    parts: list[bytes]
+_Answer = tuple[_Head, list[bytes]]
 
 
 class LocalMedia:
@@ -103,11 +101,11 @@ class LocalMedia:
         Otherwise it becomes a PNG or a JPEG; of several pictures the first.
         """
         _check_size("picture", data, MAX_PICTURE_BYTES)
-        answer = await self._ask(data, op="picture", max_side=max_side, max_bytes=max_bytes)
-        head = answer.head.picture
-        if head is None or head.size > max_bytes:
+        head, parts = await self._ask(data, op="picture", max_side=max_side, max_bytes=max_bytes)
+        picture = head.picture
+        if picture is None or picture.size > max_bytes:
             raise _broken()
-        return head.filled(answer.parts[0] or data)
+        return picture.filled(parts[0] or data)
 
     async def pages(self, data: bytes, first: int, last: int) -> Document:
         """The pages from `first` to `last`, counted from 1; at most 50, and none past the end.
@@ -142,31 +140,30 @@ class LocalMedia:
                 raise ToolError(f"decoding took longer than {self._timeout_s:g} s") from None
             finally:
                 decoder.stop()
-        if answer.head.missing:
-            raise _missing(answer.head.missing)
-        if answer.head.reason:
-            raise ToolInputError(one_line(answer.head.reason, _MAX_REASON))
+        head, _ = answer
+        if missing := head.missing:
+            name = missing.partition(".")[0]
+            if name not in _INSTALL:
+                raise ToolError(f"the decoder cannot load {one_line(missing, 80)!r}")
+            raise ToolError(f"{name} is not installed: pip install '{_INSTALL[name]}'")
+        if head.reason:
+            raise ToolInputError(one_line(head.reason, _MAX_REASON))
         return answer
 
 
 class _Decoder:
-    """One child process. A thread sees it through; anybody may stop it meanwhile."""
+    """One child process. A thread sees it through; any other may stop it."""
 
     def __init__(self) -> None:
         self._process: Popen[bytes] | None = None
         self._stopped = False
-        # Whoever signals a process must know that its number is still its own.
+        # A process may only be signalled while its number is certainly its own.
         self._lock = threading.Lock()
 
     def run(self, line: bytes, data: bytes) -> _Answer:
         try:
-            process = start_helper(
-                make_argv(),
-                cwd="/",
-                env={},
-                hold=make_hold() if available() else None,
-                stdin=PIPE,
-            )
+            hold = make_hold() if available() else None
+            process = start_helper(make_argv(), cwd="/", env={}, hold=hold, stdin=PIPE)
         except OSError as error:
             raise ToolError(f"the decoder cannot be started: {error}") from error
         with self._lock:
@@ -216,7 +213,7 @@ def make_hold() -> Hold:
 
 
 def _libraries() -> list[str]:
-    """Where libraries are installed, never the directory somebody happens to work in."""
+    """Where libraries are installed, never the current directory."""
     ours = os.path.dirname(os.path.dirname(msgspec.__file__))
     places = (path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
     return list(dict.fromkeys((ours, *places)))
@@ -235,7 +232,7 @@ def _read_answer(answers: IO[bytes]) -> _Answer | None:
     if sum(sizes) > _MAX_PARTS:
         raise _broken()
     parts = [answers.read(size) for size in sizes]
-    return _Answer(head, parts) if [*map(len, parts)] == sizes else None
+    return (head, parts) if [*map(len, parts)] == sizes else None
 
 
 def explain_end(code: int) -> ToolError:
@@ -260,13 +257,6 @@ def _check_size(what: str, data: bytes, max_bytes: int) -> None:
             f"the {what} has {human_size(len(data))}, more than the {human_size(max_bytes)} that "
             "are decoded"
         )
-
-
-def _missing(library: str) -> ToolError:
-    name = library.partition(".")[0]
-    if name not in _INSTALL:
-        return ToolError(f"the decoder cannot load {one_line(library, 80)!r}")
-    return ToolError(f"this takes {name}, which is not installed: pip install '{_INSTALL[name]}'")
 
 
 def _broken() -> ToolError:

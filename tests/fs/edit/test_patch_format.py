@@ -53,9 +53,8 @@ def test_sections_come_in_order_with_their_lines() -> None:
 PLAIN = wrap("*** Add File: a", "+x")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_wrapping_and_blank_lines_around_a_patch_do_not_matter(subtests: pytest.Subtests) -> None:
+    for text in [
         f"\n  \n{PLAIN}\n\n",
         f"<<EOF\n{PLAIN}\nEOF",
         f"<<'EOF'\n{PLAIN}\nEOF\n",
@@ -65,15 +64,13 @@ PLAIN = wrap("*** Add File: a", "+x")
         PLAIN.replace("\n", "\r\n"),
         PLAIN.replace("*** End Patch", "  *** End Patch  "),
         PLAIN.replace("a\n", "a  \n\n").replace("+x\n", "+x\n\n\n"),
-    ],
-)
-def test_wrapping_and_blank_lines_around_a_patch_do_not_matter(text: str) -> None:
-    assert [each._replace(line=0) for each in parse(text)] == [Add("a", 0, "x\n")]
+    ]:
+        with subtests.test(text=text):
+            assert [each._replace(line=0) for each in parse(text)] == [Add("a", 0, "x\n")]
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
+def test_what_is_not_a_patch_is_refused_with_its_line(subtests: pytest.Subtests) -> None:
+    for text, words in [
         ("", "the patch is empty"),
         (" \n\t\n", "the patch is empty"),
         ("*** Begin Patch", "End Patch"),
@@ -105,10 +102,9 @@ def test_wrapping_and_blank_lines_around_a_patch_do_not_matter(text: str) -> Non
             wrap("*** Update File: a", "-x", "*** End of File", "-y"),
             "line 5 of the patch is '-y', but must have '@@'",
         ),
-    ],
-)
-def test_what_is_not_a_patch_is_refused_with_its_line(text: str, words: str) -> None:
-    assert words in refusal(text)
+    ]:
+        with subtests.test(text=text):
+            assert words in refusal(text)
 
 
 def test_the_first_chunk_needs_no_header_and_empty_lines_are_blank_context() -> None:
@@ -138,22 +134,18 @@ def test_a_line_of_context_that_lost_its_mark_before_a_tab_is_understood() -> No
     assert chunks_of("\ta", "-\tb")[0].body == (" \ta", "-\tb")
 
 
-@pytest.mark.parametrize(
-    ("header", "context", "hint"),
-    [
+def test_headers_in_the_style_of_diff_are_understood(subtests: pytest.Subtests) -> None:
+    for header, context, hint in [
         ("@@ -3,4 +3,5 @@", (), 3),
         ("@@ -12 +12 @@ def f():", ("def f():",), 12),
         ("@@ -0,0 +1,2 @@", (), 0),
         ("@@ - a list item", ("- a list item",), None),
         ("@@ ", (), None),
         ("@@     indented", ("    indented",), None),
-    ],
-)
-def test_headers_in_the_style_of_diff_are_understood(
-    header: str, context: tuple[str, ...], hint: int | None
-) -> None:
-    (chunk,) = chunks_of(header, "-x", "\\ No newline at end of file")
-    assert (chunk.context, chunk.hint, chunk.body) == (context, hint, ("-x",))
+    ]:
+        with subtests.test(header=header):
+            (chunk,) = chunks_of(header, "-x", "\\ No newline at end of file")
+            assert (chunk.context, chunk.hint, chunk.body) == (context, hint, ("-x",))
 
 
 def test_markers_inside_a_body_are_text() -> None:

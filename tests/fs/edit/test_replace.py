@@ -59,53 +59,53 @@ def test_an_empty_file_can_be_filled() -> None:
     assert "use write" in refuse("x", ("", "new"))
 
 
-@pytest.mark.parametrize(
-    ("text", "old", "new", "expected"),
-    [
-        ("a\r\nb\r\n", "a", "x\ny", "x\r\ny\r\nb\r\n"),
-        ("a\nb\n", "a", "x\r\ny", "x\ny\nb\n"),
-        ("a\nb\r\nc\n", "b", "x\ny", "a\nx\r\ny\r\nc\n"),
-        ("a\r\nb", "b", "x\ny", "a\r\nx\r\ny"),
-        ("a\r\nb", "\nb", "\nc", "a\r\nc"),
-        ("a\r\nb", "\nb", "c", "ac"),
-        ("a\r\nb\r\n", "a\r\nb", "a\nb", "a\nb\r\n"),
-        ("ab", "b", "x\r\ny", "ax\r\ny"),
-    ],
-)
-def test_new_text_gets_the_line_ends_of_its_place(
-    text: str, old: str, new: str, expected: str
-) -> None:
-    outcome = replace(text, (old, new))
-    assert (outcome.text, overlooked(outcome)) == (expected, "")
+LINE_ENDS = [
+    ("a\r\nb\r\n", "a", "x\ny", "x\r\ny\r\nb\r\n"),
+    ("a\nb\n", "a", "x\r\ny", "x\ny\nb\n"),
+    ("a\nb\r\nc\n", "b", "x\ny", "a\nx\r\ny\r\nc\n"),
+    ("a\r\nb", "b", "x\ny", "a\r\nx\r\ny"),
+    ("a\r\nb", "\nb", "\nc", "a\r\nc"),
+    ("a\r\nb", "\nb", "c", "ac"),
+    ("a\r\nb\r\n", "a\r\nb", "a\nb", "a\nb\r\n"),
+    ("ab", "b", "x\r\ny", "ax\r\ny"),
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "old", "new", "expected", "what"),
-    [
-        ("a\r\nb\r\nc\r\n", "a\nb", "a\nx\nb", "a\r\nx\r\nb\r\nc\r\n", "line ends"),
-        ("a\nb\nc\n", "a\r\nb", "a\r\nx", "a\nx\nc\n", "line ends"),
-        ("a\r\nb\nc\n", "a\nb\nc", "a\nx\nc", "a\r\nx\r\nc\n", "line ends"),
-        ("a\r\nb\r\nc\r\n", "\nb\nc", "c", "ac\r\n", "line ends"),
-        ("a\r\nb \r\nc\r\n", "\nb\nc", "c", "ac\r\n", "blanks at line ends"),
-        ("a\nlast", "last\n", "end\n", "a\nend", "the missing line end at the end of the file"),
-        ("a  \nb\t\nc", "a\nb", "a\nx", "a  \nx\t\nc", "blanks at line ends"),
-        ("a\nb\nc", "a  \nb\n", "x\nb\n", "x\nb\nc", "blanks at line ends"),
-        ("f(“x”) – ok\nz", 'f("x") - ok\nz', 'f("x") - ok\ny', "f(“x”) – ok\ny", "look-alike"),
-        ("x “a” y", '"a" y', '"b" y', 'x "b" y', "look-alike"),
-        ("it’s\u00a0fine", "it's fine", "it's good", "it's good", "look-alike"),
-        ('say "hi"', "say “hi”", "say “ho”", "say “ho”", "look-alike"),
-        ("cafe\u0301 x", "café x", "tea", "tea", "look-alike"),
-        ("a\u200bb c", "ab c", "x", "x", "look-alike"),
-        ('p("a")\nq\n', r"p(\"a\")\nq", r"p(\"b\")\nr", 'p("b")\nr\n', "backslashes"),
-        ("a\tb\r\nc", r"a\tb\nc", r"a\tx\nc", "a\tx\r\nc", "backslashes"),
-    ],
-)
+def test_new_text_gets_the_line_ends_of_its_place(subtests: pytest.Subtests) -> None:
+    for text, old, new, expected in LINE_ENDS:
+        with subtests.test(text=text):
+            outcome = replace(text, (old, new))
+            assert (outcome.text, overlooked(outcome)) == (expected, "")
+
+
+OVERLOOKED = [
+    ("a\r\nb\r\nc\r\n", "a\nb", "a\nx\nb", "a\r\nx\r\nb\r\nc\r\n", "line ends"),
+    ("a\nb\nc\n", "a\r\nb", "a\r\nx", "a\nx\nc\n", "line ends"),
+    ("a\r\nb\nc\n", "a\nb\nc", "a\nx\nc", "a\r\nx\r\nc\n", "line ends"),
+    ("a\r\nb\r\nc\r\n", "\nb\nc", "c", "ac\r\n", "line ends"),
+    ("a\r\nb \r\nc\r\n", "\nb\nc", "c", "ac\r\n", "blanks at line ends"),
+    ("a\nlast", "last\n", "end\n", "a\nend", "the missing line end at the end of the file"),
+    ("a  \nb\t\nc", "a\nb", "a\nx", "a  \nx\t\nc", "blanks at line ends"),
+    ("a\nb\nc", "a  \nb\n", "x\nb\n", "x\nb\nc", "blanks at line ends"),
+    ("f(“x”) – ok\nz", 'f("x") - ok\nz', 'f("x") - ok\ny', "f(“x”) – ok\ny", "look-alike"),
+    ("x “a” y", '"a" y', '"b" y', 'x "b" y', "look-alike"),
+    ("it’s\u00a0fine", "it's fine", "it's good", "it's good", "look-alike"),
+    ('say "hi"', "say “hi”", "say “ho”", "say “ho”", "look-alike"),
+    ("cafe\u0301 x", "café x", "tea", "tea", "look-alike"),
+    ("a\u200bb c", "ab c", "x", "x", "look-alike"),
+    ('p("a")\nq\n', r"p(\"a\")\nq", r"p(\"b\")\nr", 'p("b")\nr\n', "backslashes"),
+    ("a\tb\r\nc", r"a\tb\nc", r"a\tx\nc", "a\tx\r\nc", "backslashes"),
+]
+
+
 def test_a_difference_that_does_not_matter_is_overlooked_and_told(
-    text: str, old: str, new: str, expected: str, what: str
+    subtests: pytest.Subtests,
 ) -> None:
-    outcome = replace(text, (old, new))
-    assert outcome.text == expected
-    assert overlooked(outcome).startswith(what)
+    for text, old, new, expected, what in OVERLOOKED:
+        with subtests.test(text=text):
+            outcome = replace(text, (old, new))
+            assert outcome.text == expected
+            assert overlooked(outcome).startswith(what)
 
 
 @pytest.mark.parametrize(

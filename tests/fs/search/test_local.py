@@ -535,6 +535,12 @@ async def test_searches_can_run_side_by_side(make: Make) -> None:
     assert [each.total for each in found] == [4, 1, 1]
 
 
+async def test_long_patterns_and_many_globs_are_taken(make: Make) -> None:
+    globs = tuple(f"!{'😀' * 200}{number}" for number in range(50))
+    found = await make().grep(Grep(f"beta|{'😀' * 9_000}", globs=globs))
+    assert (found.total, found.stopped) == (4, "")
+
+
 async def test_a_search_that_breaks_down_does_not_say_that_there_is_nothing(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
+import io
 import os
 import random
 import re
@@ -19,17 +20,8 @@ from hypothesis import strategies as st
 from tests.fs.tricks import swapping, without_privileges
 
 from clawkit.errors import ToolInputError
-from clawkit.fs.search.globs import Rules
-from clawkit.fs.search.python_search import (
-    MAX_OPEN,
-    Choice,
-    Notes,
-    Output,
-    Request,
-    Walk,
-    compile_pattern,
-    run,
-)
+from clawkit.fs.protocols import MAX_LINE
+from clawkit.fs.search.python_search import Request, Walk, compile_pattern, main, run
 
 PROGRAM = [sys.executable, "-I", "-m", "clawkit.fs.search.python_search"]
 RG = shutil.which("rg", path=os.path.dirname(sys.executable)) or shutil.which("rg") or ""
@@ -52,12 +44,21 @@ FLAGS = {
 
 
 def search(place: Path, **request: Any) -> tuple[int, bytes, str]:
-    """Exit status, output and notes of a search."""
-    request = {"op": "grep", **request}
-    done = subprocess.run(
-        PROGRAM, cwd=place, input=json.dumps(request).encode(), capture_output=True, check=False
-    )
-    return done.returncode, done.stdout, done.stderr.decode()
+    """Exit status, output and notes of a search in this process."""
+    out, notes = io.BytesIO(), io.StringIO()
+
+    def note(text: str) -> None:
+        print(f"note: {text}", file=notes)
+
+    with contextlib.chdir(place):
+        found = run(Request(**{"op": "grep", **request}), out, note)
+    return 0 if found else 1, out.getvalue(), notes.getvalue()
+
+
+def start(place: Path, argument: str, *wrapper: str) -> subprocess.CompletedProcess[bytes]:
+    """The same in a process of its own."""
+    argv = [*wrapper, *PROGRAM, argument]
+    return subprocess.run(argv, cwd=place, capture_output=True, check=False)
 
 
 def ripgrep(place: Path, **request: Any) -> tuple[int, bytes]:
@@ -226,7 +227,7 @@ def test_what_cannot_be_searched_for_is_explained() -> None:
         assert says in str(caught.value), pattern
 
 
-def test_a_wrong_request_ends_with_one_line(tmp_path: Path) -> None:
+def test_a_wrong_request_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/etc/passwd")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
@@ -244,30 +245,41 @@ def test_a_wrong_request_ends_with_one_line(tmp_path: Path) -> None:
         ({"pattern": "a", "target": "./.."}, "not a name"),
         ({"pattern": "a", "target": "./a/b"}, "not a name"),
         ({"pattern": "a", "target": "/etc/passwd"}, "not a name"),
-        ({"colour": "red"}, "'colour'"),
     ):
-        status, output, error = search(tmp_path, **request)
-        assert (status, output) == (2, b""), request
-        assert says in error
-        assert error.count("\n") == 1
+        with pytest.raises(ToolInputError) as caught:
+            search(tmp_path, **request)
+        assert says in str(caught.value), request
+        assert "\n" not in str(caught.value)
 
 
-def test_a_request_that_is_no_json_is_refused(tmp_path: Path) -> None:
-    for data in (b"", b"[]", b"{", b"\xff", b'{"op": "x"}', b'{"op": "grep", "output": 1}'):
-        done = subprocess.run(PROGRAM, cwd=tmp_path, input=data, capture_output=True, check=False)
-        assert (done.returncode, done.stderr.count(b"\n")) == (2, 1), data
+def test_the_status_says_how_it_went(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    (tmp_path / "f").write_text("alpha\n")
+    monkeypatch.chdir(tmp_path)
+    for argument, status, output, lines in (
+        ('{"op": "grep", "pattern": "alpha"}', 0, b"./f\x001:alpha\n", 0),
+        ('{"op": "grep", "pattern": "beta"}', 1, b"", 0),
+        ('{"op": "grep", "pattern": "("}', 2, b"", 1),
+        ('{"colour": "red"}', 2, b"", 1),
+        ("", 2, b"", 1),
+        ("[]", 2, b"", 1),
+        ("{", 2, b"", 1),
+        ('{"op": "x"}', 2, b"", 1),
+        ('{"op": "grep", "output": 1}', 2, b"", 1),
+    ):
+        monkeypatch.setattr(sys, "argv", ["python_search", argument])
+        assert main() == status, argument
+        written = capfdbinary.readouterr()
+        assert (written.out, written.err.count(b"\n")) == (output, lines), argument
 
 
 def walk(place: Path, *, ignored: bool = False) -> tuple[list[str], list[str]]:
     """The files of a tree, and what is to be known about it."""
     notes: list[str] = []
-    choice = Choice(Rules([], from_file=False), (), ignored)
-    before = Path.cwd()
-    os.chdir(place)
-    try:
-        return [found.path for found in Walk(choice, notes.append).files()], notes
-    finally:
-        os.chdir(before)
+    with contextlib.chdir(place):
+        found = Walk(Request("files", ignored=ignored), notes.append).files()
+        return [each.path for each in found], notes
 
 
 NAMES = ["a", "b", "ab", ".a", "a.b"]
@@ -376,22 +388,18 @@ def test_a_hostile_ignore_file_does_not_hold_up_the_walk(tmp_path: Path) -> None
 
 
 def test_what_cannot_be_read_is_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    place = tmp_path / "place"
-    (place / "closed").mkdir(parents=True, mode=0)
+    (tmp_path / "closed").mkdir(mode=0)
     for number in range(10, 40):
-        (place / f"secret{number}").touch(mode=0)
-    (place / "open").write_text("alpha")
-    monkeypatch.chdir(place)
-    notes = Notes()
-    with (tmp_path / "output").open("wb", buffering=0) as file:
-        out = Output(file.fileno())
-        request = Request("grep", "alpha")
-        without_privileges(lambda: run(request, out, notes.add))
-    notes.close()
-    assert (tmp_path / "output").read_bytes() == b"./open\x001:alpha\n"
-    lines = capsys.readouterr().err.splitlines()
+        (tmp_path / f"secret{number}").touch(mode=0)
+    (tmp_path / "open").write_text("alpha")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["python_search", '{"op": "grep", "pattern": "alpha"}'])
+    assert without_privileges(main) == 0
+    output, notes = capfdbinary.readouterr()
+    assert output == b"./open\x001:alpha\n"
+    lines = notes.decode().splitlines()
     assert lines[0] == "note: './closed/' cannot be read: Permission denied"
     assert lines[1] == "note: './secret10' cannot be read: Permission denied"
     assert lines[20:] == ["note: and 11 more like these"]
@@ -407,12 +415,17 @@ def test_only_regular_files_are_opened(tmp_path: Path) -> None:
 
 
 def test_lines_are_cut_between_characters(tmp_path: Path) -> None:
-    (tmp_path / "f").write_bytes("aéé日本\nab\n".encode() + b"\xe9\xe9\xe9\xe9\xe9a\n")
-    cuts = {0: "aéé日本", 2: "a", 3: "aé", 4: "aé", 7: "aéé", 11: "aéé日本"}
-    for columns, shown in cuts.items():
-        output = search(tmp_path, pattern="a", max_columns=columns)[1].split(b"\n")
-        assert output[0] == b"./f\x001:" + shown.encode()
-    assert output[2] == b"./f\x003:\xe9\xe9\xe9\xe9\xe9a"
+    for text, shown in (
+        ("a" + "é" * MAX_LINE, "a" + "é" * (MAX_LINE // 2 - 1)),
+        ("é" * MAX_LINE + "a", "é" * (MAX_LINE // 2)),
+        ("a" * (MAX_LINE - 1) + "日", "a" * (MAX_LINE - 1)),
+        ("a" * (MAX_LINE - 3) + "日本", "a" * (MAX_LINE - 3) + "日"),
+        ("a" * MAX_LINE, "a" * MAX_LINE),
+    ):
+        (tmp_path / "f").write_text(text)
+        assert search(tmp_path, pattern="a")[1] == b"./f\x001:" + shown.encode() + b"\n"
+    (tmp_path / "f").write_bytes(b"\xe9\xe9\xe9a\n")
+    assert search(tmp_path, pattern="a")[1] == b"./f\x001:\xe9\xe9\xe9a\n"
 
 
 def test_an_endless_line_is_neither_held_nor_lost_count_of(tmp_path: Path) -> None:
@@ -422,14 +435,14 @@ def test_an_endless_line_is_neither_held_nor_lost_count_of(tmp_path: Path) -> No
             file.write(b"x" * 1024 * 1024)
         file.write(b"beta\nbeta\n")
     (tmp_path / "g").write_bytes(b"beta\n" + b"y" * 3 * 1024 * 1024 + b"beta")
-    request = json.dumps({"op": "grep", "pattern": "alpha|beta", "max_columns": 8}).encode()
-    limited = ["sh", "-c", 'ulimit -v 100000 && exec "$@"', "sh", *PROGRAM]
-    done = subprocess.run(limited, cwd=tmp_path, input=request, capture_output=True, check=False)
-    assert done.stdout == b"./f\x001:alphaxxx\n./f\x002:beta\n./g\x001:beta\n"
-    request = json.dumps({"op": "grep", "pattern": r"beta\nbeta", "multiline": True}).encode()
-    done = subprocess.run(PROGRAM, cwd=tmp_path, input=request, capture_output=True, check=False)
-    assert (done.returncode, done.stdout) == (1, b"")
-    assert done.stderr.startswith(b"note: './f' is larger than 64 MB")
+    limit = ("sh", "-c", 'ulimit -v 100000 && exec "$@"', "sh")
+    done = start(tmp_path, '{"op": "grep", "pattern": "alpha|beta"}', *limit)
+    first, second, third, end = done.stdout.split(b"\n")
+    assert (first[:12], len(first), second) == (b"./f\x001:alphax", 6 + MAX_LINE, b"./f\x002:beta")
+    assert (third, end) == (b"./g\x001:beta", b"")
+    status, output, notes = search(tmp_path, pattern=r"beta\nbeta", multiline=True)
+    assert (status, output) == (1, b"")
+    assert notes.startswith("note: './f' is larger than 64 MB")
 
 
 def test_a_file_that_turns_binary_is_left_at_that_point(tmp_path: Path) -> None:
@@ -439,48 +452,50 @@ def test_a_file_that_turns_binary_is_left_at_that_point(tmp_path: Path) -> None:
     assert search(tmp_path, pattern="alpha")[:2] == (1, b"")
 
 
-def test_a_deep_tree_is_walked_to_its_end_and_back(tmp_path: Path) -> None:
-    depth = 5_000
+def test_a_tree_is_walked_as_deep_as_directories_can_be_open(tmp_path: Path) -> None:
+    depth = 1_200
     fd = os.open(tmp_path, os.O_RDONLY)
     try:
         for level in range(depth):
-            if level % 500 == 0:
+            if level % 30 == 0:
                 os.close(os.open("z", os.O_WRONLY | os.O_CREAT, dir_fd=fd))
             os.mkdir("d", dir_fd=fd)
             inner = os.open("d", os.O_RDONLY, dir_fd=fd)
             os.close(fd)
             fd = inner
-        os.close(os.open("bottom", os.O_WRONLY | os.O_CREAT, dir_fd=fd))
         os.close(fd)
-        limited = ["sh", "-c", 'ulimit -n 60 && exec "$@"', "sh", *PROGRAM]
-        done = subprocess.run(
-            limited, cwd=tmp_path, input=b'{"op": "files"}', capture_output=True, check=False
-        )
-        found = done.stdout.decode().split("\0")[:-1]
-        assert found[0] == "./" + "d/" * depth + "bottom"
-        assert found[1:] == ["./" + "d/" * level + "z" for level in range(4_500, -1, -500)]
+        limits = ("sh", "-c", 'ulimit -n 60 && exec "$@"', "sh")
+        done = start(tmp_path, '{"op": "files"}', *limits)
+        shallow = ["./" + "d/" * level + "z" for level in (30, 0)]
+        assert done.stdout.decode().split("\0")[:-1] == shallow
+        notes = done.stderr.splitlines()
+        assert notes
+        assert all(note.endswith(b"cannot be read: Too many open files") for note in notes)
+        # The soft limit is not what counts.
+        limits = ("sh", "-c", 'ulimit -Sn 60 && exec "$@"', "sh")
+        done = start(tmp_path, '{"op": "files"}', *limits)
+        assert done.stdout.count(b"\0") == depth / 30
         assert done.stderr == b""
     finally:
         # Nothing in Python removes a tree as deep as that.
         subprocess.run(["rm", "-rf", tmp_path / "d"], check=True)
 
 
-def test_a_directory_that_goes_away_is_left(
+def test_a_directory_that_is_moved_away_is_still_the_one_that_was_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    levels = ["/".join(["d"] * depth) for depth in range(1, MAX_OPEN + 10)]
+    levels = ["/".join(["d"] * depth) for depth in range(1, 40)]
     (tmp_path / levels[-1]).mkdir(parents=True)
     for level in ("", *levels):
         (tmp_path / level / "z").touch()
     monkeypatch.chdir(tmp_path)
     notes: list[str] = []
-    files = Walk(Choice(Rules([], from_file=False)), notes.append).files()
+    files = Walk(Request("files"), notes.append).files()
     assert next(files).path == f"./{levels[-1]}/z"
-    # Those that are still open are gone through, the others are looked for and not found.
     (tmp_path / levels[3]).rename(tmp_path / "aside")
-    (tmp_path / levels[3]).symlink_to(tmp_path / "aside")
+    (tmp_path / levels[3]).symlink_to("/etc")
     left = [found.path.count("/") - 1 for found in files]
-    assert left == [*range(len(levels) - 1, len(levels) - MAX_OPEN, -1), 3, 2, 1, 0]
+    assert left == [*range(len(levels) - 1, -1, -1)]
     assert notes == []
 
 
@@ -495,7 +510,7 @@ def test_a_directory_swapped_for_a_link_shows_nothing_from_outside(tmp_path: Pat
     (outside / "leaked").write_text("inside\n")
     seen = set()
     with swapping(root):
-        for _ in range(50):
+        for _ in range(200):
             _, output, notes = search(root, pattern="inside|SECRET", ignored=True)
             assert b"SECRET" not in output
             assert b"leaked" not in output
@@ -507,12 +522,9 @@ def test_a_directory_swapped_for_a_link_shows_nothing_from_outside(tmp_path: Pat
 def test_an_expression_that_never_ends_is_ended_with_its_process(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("first b\n" + "a" * 60 + "b\n")
     (tmp_path / "e").write_text("b\n")
-    process = subprocess.Popen(PROGRAM, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with process.stdin, process.stdout:
-        process.stdin.write(json.dumps({"op": "grep", "pattern": "(a+)+$|^b"}).encode())
-        process.stdin.close()
+    argv = [*PROGRAM, '{"op": "grep", "pattern": "(a+)+$|^b"}']
+    with subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
         assert process.stdout.readline() == b"./e\x001:b\n"  # what was found is not held back
         assert process.poll() is None
         process.kill()
@@ -522,15 +534,13 @@ def test_an_expression_that_never_ends_is_ended_with_its_process(tmp_path: Path)
 def test_the_program_ends_when_nobody_reads_what_it_finds(tmp_path: Path) -> None:
     for number in range(3_000):
         (tmp_path / f"a-file-with-a-long-name-{number}").touch()
-    process = subprocess.Popen(
-        PROGRAM, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    with process.stdin, process.stdout, process.stderr:
-        process.stdout.close()
-        process.stdin.write(b'{"op": "files"}')
-        process.stdin.close()
-        assert process.stderr.read() == b""
-        assert process.wait() == 1
+    receiver, sender = os.pipe()
+    os.close(receiver)
+    try:
+        argv = [*PROGRAM, '{"op": "files"}']
+        done = subprocess.run(
+            argv, cwd=tmp_path, stdout=sender, stderr=subprocess.PIPE, check=False
+        )
+    finally:
+        os.close(sender)
+    assert (done.returncode, done.stderr) == (1, b"")

@@ -26,9 +26,8 @@ def test_plain_names_are_left_to_the_program(globs: list[str], names: tuple[str,
     assert chosen.names == names
 
 
-@pytest.mark.parametrize(
-    ("glob", "fits", "others"),
-    [
+def test_what_a_type_cannot_tell_is_compared(subtests: pytest.Subtests) -> None:
+    for glob, fits, others in [
         ("src/*.py", ["src/a.py"], ["a.py", "x/src/a.py", "src/x/a.py"]),
         ("./*.py", ["a.py"], ["src/a.py"]),
         ("src/**/*.ts", ["src/a.ts", "src/x/y/a.ts"], ["a.ts"]),
@@ -39,14 +38,13 @@ def test_plain_names_are_left_to_the_program(globs: list[str], names: tuple[str,
         ("[ab]?.txt", ["a1.txt", "x/bé.txt"], ["c1.txt", "a.txt"]),
         ("a:b.txt", ["a:b.txt", "x/a:b.txt"], ["axb.txt"]),
         ("{src/a,lib/b}.py", ["src/a.py", "lib/b.py"], ["a.py", "src/b.py"]),
-    ],
-)
-def test_what_a_type_cannot_tell_is_compared(glob: str, fits: list[str], others: list[str]) -> None:
-    for typed in (False, True):
-        accepts = select([glob], BASES, typed=typed).accepts
-        assert accepts is not None
-        assert all(map(accepts, fits))
-        assert not any(map(accepts, others))
+    ]:
+        with subtests.test(glob=glob):
+            for typed in (False, True):
+                accepts = select([glob], BASES, typed=typed).accepts
+                assert accepts is not None
+                assert all(map(accepts, fits))
+                assert not any(map(accepts, others))
 
 
 def test_one_of_several_is_enough() -> None:
@@ -76,9 +74,8 @@ def test_exclusions_are_handed_on() -> None:
     assert chosen.excluded == ("!*.min.js", "!/gen/x", "!/top", "!a/b")
 
 
-@pytest.mark.parametrize(
-    ("glob", "words"),
-    [
+def test_a_glob_that_cannot_be_read_is_explained(subtests: pytest.Subtests) -> None:
+    for glob, words in [
         ("", "empty"),
         ("./", "empty"),
         ("/", "not below"),
@@ -91,8 +88,6 @@ def test_exclusions_are_handed_on() -> None:
         ("!", "what to leave out"),
         ("!/", "what to leave out"),
         ("![a", "never closed"),
-    ],
-)
-def test_a_glob_that_cannot_be_read_is_explained(glob: str, words: str) -> None:
-    with pytest.raises(ToolInputError, match=words):
-        select([glob], BASES)
+    ]:
+        with subtests.test(glob=glob), pytest.raises(ToolInputError, match=words):
+            select([glob], BASES)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from difflib import SequenceMatcher
+from difflib import Match, SequenceMatcher
+from itertools import islice
 from typing import NamedTuple
 
 from clawkit.fs.masks import hide_keys
@@ -15,7 +16,7 @@ MAX_CHARS = 1024 * 1024
 """Most characters that two texts may have together to be compared."""
 MAX_LINES = 20_000
 MAX_CHANGED = 2_000
-"""Most changed lines that are worth telling."""
+"""Most changed lines that are worth showing."""
 MAX_SHOWN = 100_000
 MAX_WORK = 8_000_000
 """Steps of comparing lines: about half a second."""
@@ -26,7 +27,7 @@ Show = Callable[[str], str]
 
 
 class Diff(NamedTuple):
-    """A difference, or why it is not told."""
+    """A difference, or why it is not shown."""
 
     text: str = ""
     first_line: int = 0
@@ -34,7 +35,7 @@ class Diff(NamedTuple):
     left_out: str = ""
 
     def to_details(self) -> dict[str, object]:
-        """The difference as programs are told it."""
+        """The difference as programs get it."""
         told = {"diffOmitted": self.left_out} if self.left_out else {"diff": self.text}
         return {**told, "firstChangedLine": self.first_line} if self.first_line else {**told}
 
@@ -45,15 +46,6 @@ class Piece(NamedTuple):
     start: int
     end: int
     new: str
-
-
-class _Range(NamedTuple):
-    """Lines of the old text, from `a` to before `a_end`, and of the new one."""
-
-    a: int
-    a_end: int
-    b: int
-    b_end: int
 
 
 class _Part(NamedTuple):
@@ -187,21 +179,33 @@ def _may_be_key(part: _Part) -> bool:
     return any(len(line) > 16 and _KEY_LINE.fullmatch(line.strip()) for line in lines)
 
 
+class _Lines(SequenceMatcher[str]):
+    """Groups what `match_lines` finds into hunks. It compares nothing itself."""
+
+    def __init__(self, old: Sequence[str], new: Sequence[str]) -> None:
+        super().__init__()
+        self._runs = [*match_lines(old, new), (len(old), len(new), 0)]
+
+    def get_matching_blocks(self) -> list[Match]:
+        return [Match(*run) for run in self._runs]
+
+
 def _assemble(parts: Sequence[_Part], show: Show) -> Diff:
     first = changed = size = 0
     told: list[str] = []
     for old, new, skipped, new_skipped in parts:
-        changes = _changes(old, new)
-        changed += sum(each.a_end - each.a + each.b_end - each.b for each in changes)
+        matcher = _Lines(old, new)
+        changes = [each for each in matcher.get_opcodes() if each[0] != "equal"]
+        changed += sum(a_end - a + b_end - b for _, a, a_end, b, b_end in changes)
         if changes and not first:
-            first = new_skipped + changes[0].b + 1
+            first = new_skipped + changes[0][3] + 1
         if changed > MAX_CHANGED:
             return Diff(first_line=first, left_out="too much was changed")
-        for hunk in _hunks(changes, len(old), len(new)):
-            a, b = hunk[0].a, hunk[0].b
-            lines, counts = _render(hunk, old, new, show)
-            head = f"@@ -{_span(a + skipped, counts[0])} +{_span(b + new_skipped, counts[1])} @@"
-            told += (head, *lines)
+        for hunk in matcher.get_grouped_opcodes(CONTEXT) if changes else ():
+            (_, a, _, b, _), (_, _, a_end, _, b_end) = hunk[0], hunk[-1]
+            old_span, new_span = _span(a + skipped, a_end - a), _span(b + new_skipped, b_end - b)
+            lines = _render(hunk, old[a:a_end], new[b:b_end], show)
+            told += (f"@@ -{old_span} +{new_span} @@", *lines)
             size += sum(map(len, lines))
         if size > MAX_SHOWN:
             return Diff(first_line=first, left_out="the changed lines are too long")
@@ -213,53 +217,25 @@ def _span(skipped: int, count: int) -> str:
     return str(at) if count == 1 else f"{at},{count}"
 
 
-def _changes(old: Sequence[str], new: Sequence[str]) -> list[_Range]:
-    changes: list[_Range] = []
-    a = b = 0
-    for i, j, length in (*match_lines(old, new), (len(old), len(new), 0)):
-        if a < i or b < j:
-            changes.append(_Range(a, i, b, j))
-        a, b = i + length, j + length
-    return changes
-
-
-def _hunks(changes: Sequence[_Range], old_end: int, new_end: int) -> Iterator[list[_Range]]:
-    """Changes that are near each other, between two empty ones that say where the context is."""
-    group: list[_Range] = []
-    for change in changes:
-        if group and change.a - group[-1].a_end > 2 * CONTEXT:
-            yield _framed(group, old_end, new_end)
-            group = []
-        group.append(change)
-    if group:
-        yield _framed(group, old_end, new_end)
-
-
-def _framed(group: Sequence[_Range], old_end: int, new_end: int) -> list[_Range]:
-    first, last = group[0], group[-1]
-    lead = min(CONTEXT, first.a, first.b)
-    trail = min(CONTEXT, old_end - last.a_end, new_end - last.b_end)
-    a, b, a_end, b_end = first.a - lead, first.b - lead, last.a_end + trail, last.b_end + trail
-    return [_Range(a, a, b, b), *group, _Range(a_end, a_end, b_end, b_end)]
-
-
 def _render(
-    hunk: Sequence[_Range], old: Sequence[str], new: Sequence[str], show: Show
-) -> tuple[list[str], tuple[int, int]]:
-    a, b = hunk[0].a, hunk[0].b
-    ours, theirs = old[a : hunk[-1].a], new[b : hunk[-1].b]
+    hunk: Sequence[tuple[str, int, int, int, int]],
+    ours: Sequence[str],
+    theirs: Sequence[str],
+    show: Show,
+) -> list[str]:
     ended = [line for line in (*ours, *theirs) if line.endswith("\n")]
     end = "\r\n" if all(line.endswith("\r\n") for line in ended) else "\n"
     # Before the signs are put on: a sign can hide a secret from what masks it.
-    shown_old, shown_new = _shown(ours, end, show), _shown(theirs, end, show)
+    old, new = iter(_shown(ours, end, show)), iter(_shown(theirs, end, show))
     lines: list[str] = []
-    at = b
-    for change in hunk:
-        lines += (f" {line}" for line in shown_new[at - b : change.b - b])
-        lines += (f"-{line}" for line in shown_old[change.a - a : change.a_end - a])
-        lines += (f"+{line}" for line in shown_new[change.b - b : change.b_end - b])
-        at = change.b_end
-    return lines, (len(ours), len(theirs))
+    for tag, a, a_end, b, b_end in hunk:
+        gone, come = list(islice(old, a_end - a)), islice(new, b_end - b)
+        if tag == "equal":
+            lines += (f" {line}" for line in come)
+        else:
+            lines += (f"-{line}" for line in gone)
+            lines += (f"+{line}" for line in come)
+    return lines
 
 
 def _shown(lines: Sequence[str], end: str, show: Show) -> list[str]:

@@ -25,7 +25,7 @@ MAX_CHARS = 32 * 1024 * 1024
 """Most characters that are put in: a short text can be replaced by a long one very often."""
 TOO_LARGE = "the file would become too large (32 MB at most), so nothing was changed"
 MAX_PLACES = 10
-"""Places that are looked for when there may be only one; more would not be told."""
+"""Places that are looked for when there may be only one; more would not be shown."""
 MAX_MISSES = 1_000
 """Places that turn out not to fit before a text is given up as too alike everywhere."""
 MAX_COMPARED = 100_000
@@ -182,13 +182,9 @@ def _moved(known: Mapping[str, str]) -> Shift | None:
     if given.endswith(real):
         less = given[: len(given) - len(real)]
         if all(given == less + real for given, real in known.items()):
-            return lambda indent: _without(indent, less)
+            # A line that is further out than all that is known goes out as far as it can.
+            return lambda indent: indent.removeprefix(less) if indent.startswith(less) else ""
     return None
-
-
-def _without(indent: str, less: str) -> str:
-    # A line that is further out than all that is known goes out as far as it can.
-    return indent.removeprefix(less) if indent.startswith(less) else ""
 
 
 def _scaled(known: Mapping[str, str]) -> Shift | None:
@@ -226,13 +222,6 @@ def _one_kind(indents: Iterable[str]) -> str:
     return kinds.pop() if len(kinds) == 1 else ""
 
 
-class Almost(NamedTuple):
-    """Where a text was found, and what had to be overlooked for it."""
-
-    pieces: list[Piece]
-    overlooked: str
-
-
 class _Place(NamedTuple):
     """A part of the text that is `old` in all that counts, to be replaced by `new`."""
 
@@ -258,8 +247,9 @@ class Haystack:
         return self._folded[fold]
 
 
-def find_almost(haystack: Haystack, old: str, new: str, *, every: bool) -> Almost | None:
-    """The places of a text that is not there as given; the least tolerant way that finds any.
+def find_almost(haystack: Haystack, old: str, new: str, *, every: bool) -> tuple[list[Piece], str]:
+    """The places of a text that is not there as given, and what had to be overlooked for it: the
+    least tolerant way that finds any.
 
     When not `every` place is wanted, more than `MAX_PLACES` are not looked for. Raises
     `ToolInputError` when the text would become too large.
@@ -270,8 +260,8 @@ def find_almost(haystack: Haystack, old: str, new: str, *, every: bool) -> Almos
             haystack.room -= len(places) * len(new)
             if haystack.room < 0:
                 raise ToolInputError(TOO_LARGE)
-            return Almost([_rewrite(haystack.text, place) for place in places], overlooked)
-    return None
+            return [_rewrite(haystack.text, place) for place in places], overlooked
+    return [], ""
 
 
 def find_all(text: str, old: str, *, every: bool, shared: int = 0) -> Iterator[int]:
@@ -340,7 +330,7 @@ def _by_indentation(haystack: Haystack, old: str, new: str, every: bool) -> list
     places: list[_Place] = []
     given = _lines(old)
     ended, compared = wanted.endswith("\n"), 0
-    # The line end stands for the beginning of a line.
+    # The line end marks the beginning of a line.
     for at in find_all(f"\n{folded.text}", f"\n{wanted}", every=every, shared=ended):
         stop = at + len(wanted)
         if not ended and folded.text[stop : stop + 1] not in ("", "\n"):
@@ -366,14 +356,12 @@ def _by_escapes(haystack: Haystack, old: str, new: str, every: bool) -> Iterator
         return
     if "n" in kinds and ("\n" in old or "\n" in new):
         return
-    old, new = _unescape(old), _unescape(new)
+    old, new = (
+        re.sub(_ESCAPE, lambda found: _ESCAPED.get(found[1], found[1]), each) for each in (old, new)
+    )
     for given in dict.fromkeys((old, old.replace("\n", "\r\n"))):
         for at in find_all(haystack.text, given, every=every):
             yield _Place(at, at + len(given), old, new)
-
-
-def _unescape(text: str) -> str:
-    return re.sub(_ESCAPE, lambda found: _ESCAPED.get(found[1], found[1]), text)
 
 
 _Find = Callable[[Haystack, str, str, bool], Iterable[_Place]]
@@ -412,14 +400,6 @@ def _lines(text: str) -> list[str]:
     return text.replace("\r\n", "\n").split("\n")
 
 
-class Near(NamedTuple):
-    """Lines of a file that a text may be meant to be."""
-
-    line: int
-    """The first of them, from 0."""
-    likeness: float
-
-
 class _Wanted(NamedTuple):
     at: int
     line: str
@@ -448,7 +428,7 @@ def _describe_near(text: str, old: str, show: Show) -> str:
     def tell(number: int) -> str:
         return f"{number + 1}: {_cut(show(visible[number][:_LOOK]))}"
 
-    best = near[0].line
+    best = near[0]
     while wanted[0].strip() and best < len(lines) - 1 and not lines[best].strip():
         best += 1
     kind, at = _difference(wanted, lines[best : best + len(wanted) + OLD_LINES])
@@ -464,12 +444,13 @@ def _describe_near(text: str, old: str, show: Show) -> str:
     last = min(len(lines), best + len(wanted) + 1, first + SHOWN_LINES)
     told = [f"Nearest is line {best + 1}; {how}:", *map(tell, range(first, last))]
     if others := near[1:]:
-        told += ("Also near:", *(tell(each.line) for each in others))
+        told += ("Also near:", *map(tell, others))
     return "\n".join(told)
 
 
-def find_near(text: str, lines: Sequence[str], old: str) -> list[Near]:
-    """At most `MAX_NEAR`, best first. The work is bounded, whatever the texts are."""
+def find_near(text: str, lines: Sequence[str], old: str) -> list[int]:
+    """The first lines, from 0, of at most `MAX_NEAR` places that may be meant, best first. The work
+    is bounded, whatever the texts are."""
     wanted = [line.strip()[:_LOOK] for line in old[:OLD_CHARS].split("\n")[:OLD_LINES]]
     parts = [_Wanted(at, line, _pairs(line)) for at, line in enumerate(wanted) if line]
     found: dict[int, float] = {}
@@ -480,12 +461,11 @@ def find_near(text: str, lines: Sequence[str], old: str) -> list[Near]:
                 found[start] = _likeness(parts, lines[start : start + len(wanted)])
         if found and max(found.values()) >= MIN_LIKENESS:
             break
-    ranked = sorted((Near(*each) for each in found.items()), key=lambda each: -each.likeness)
-    apart: list[Near] = []
-    for each in ranked:
-        overlaps = any(abs(each.line - other.line) < len(wanted) for other in apart)
-        if each.likeness >= MIN_LIKENESS and not overlaps and len(apart) < MAX_NEAR:
-            apart.append(each)
+    apart: list[int] = []
+    for start in sorted(found, key=lambda start: -found[start]):
+        overlaps = any(abs(start - other) < len(wanted) for other in apart)
+        if found[start] >= MIN_LIKENESS and not overlaps and len(apart) < MAX_NEAR:
+            apart.append(start)
     return apart
 
 

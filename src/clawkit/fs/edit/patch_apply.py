@@ -167,7 +167,7 @@ def _edits(finder: Finder, chunk: Chunk, found: Found, lines: Sequence[str]) -> 
 
 def _make_indent(found: Found, lines: Sequence[str]) -> Shift | None:
     """How lines that come are to be indented where the file indents the old ones in another way
-    than the patch does; None when that cannot be told."""
+    than the patch does; None when that is unclear."""
     old = [line for line in found.body if line[0] != "+"]
     real = lines[found.at : found.at + len(old)]
     pairs = [(line[0], line[1:], there) for line, there in zip(old, real, strict=True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from clawkit.core.tool import file_resource
 from clawkit.errors import ConflictError, NotFoundError, ToolInputError
@@ -128,7 +129,11 @@ class Drafts:
             raise ToolInputError("\n\n".join((*problems, "Nothing was changed.")))
         changed = tuple(each for each in self._by_place.values() if each.changes)
         for draft in changed:
-            await self._refuse_masks(draft)
+            after = _text(draft.now) if draft.suspect else None
+            if after is not None:
+                before = _text(draft.before if draft.source is None else draft.source)
+                redactor, env = self._redactor, draft.is_env
+                await refuse_masks(before, after, redactor, path=draft.path, env=env)
         return changed
 
     async def _carry_out(self, section: Section) -> None:
@@ -212,30 +217,18 @@ class Drafts:
         )
 
     async def _update(self, draft: Draft, section: Update) -> None:
-        text, encoding = decode_whole(draft.now or b"", section.path)
-        redactor = self._redactor
-        show = mask_settings if draft.is_env else redactor.text
-        arguments = (text, section.chunks, section.path)
-        applied: Applied
-        if len(text) > _LARGE:
-            from clawkit.core.tasks import in_thread  # asyncio is not needed to describe a tool
+        from clawkit.core.tasks import in_thread  # asyncio is not needed to describe a tool
 
-            applied = await in_thread(apply_chunks, *arguments, show=show)
-        else:
-            applied = apply_chunks(*arguments, show=show)
+        text, encoding = decode_whole(draft.now or b"", section.path)
+        show = mask_settings if draft.is_env else self._redactor.text
+        apply = partial(apply_chunks, text, section.chunks, section.path, show=show)
+        applied: Applied = await in_thread(apply) if len(text) > _LARGE else apply()
         draft.now = encode(applied.text, encoding)
         draft.added += applied.added
         draft.removed += applied.removed
         draft.inexact += applied.inexact
         added = (line[1:] for chunk in section.chunks for line in chunk.body if line[0] == "+")
         draft.suspect |= any(map(may_have_masks, added))
-
-    async def _refuse_masks(self, draft: Draft) -> None:
-        after = _text(draft.now) if draft.suspect else None
-        if after is not None:
-            before = _text(draft.before if draft.source is None else draft.source)
-            redactor, env = self._redactor, draft.is_env
-            await refuse_masks(before, after, redactor, path=draft.path, env=env)
 
 
 def _move(draft: Draft, target: Draft) -> None:

@@ -203,7 +203,12 @@ def _chunks(lines: Sequence[str], start: int, stop: int) -> Iterator[Chunk]:
             head = at if head is None else head
             at += 1
             continue
-        end = next((each for each in range(at, stop) if _ends_chunk(lines[each])), stop)
+        ends = (
+            each
+            for each in range(at, stop)
+            if lines[each].startswith("@@") or lines[each].rstrip() == _END_OF_FILE
+        )
+        end = next(ends, stop)
         at_end = end < stop and not lines[end].startswith("@@")
         body, loose = _body(lines, at, end)
         if body:
@@ -227,10 +232,6 @@ def _heading(at: int, line: str) -> tuple[str, int | None]:
     if line[2:3].strip():
         _refuse(at, line, "a space after '@@'")
     return line[3:], None
-
-
-def _ends_chunk(line: str) -> bool:
-    return line.startswith("@@") or line.rstrip() == _END_OF_FILE
 
 
 def _body(lines: Sequence[str], start: int, stop: int) -> tuple[tuple[str, ...], int]:

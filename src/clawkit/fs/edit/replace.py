@@ -123,10 +123,8 @@ def _locate(haystack: Haystack, edit: Replacement, number: int) -> list[Found]:
     exact = list(places if edit.every else islice(places, 2))
     if exact:
         return [Found(_fit(text, at, edit), number) for at in exact]
-    almost = find_almost(haystack, edit.old, edit.new, every=edit.every)
-    if almost is None:
-        return []
-    return [Found(piece, number, almost.overlooked) for piece in almost.pieces]
+    pieces, overlooked = find_almost(haystack, edit.old, edit.new, every=edit.every)
+    return [Found(piece, number, overlooked) for piece in pieces]
 
 
 def _fit(text: str, at: int, edit: Replacement) -> Piece:

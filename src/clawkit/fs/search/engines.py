@@ -49,6 +49,8 @@ Feed = Callable[[bytes], bool]
 OLDEST = 13
 """Older versions have no way to honour ignore files outside of a repository."""
 PROBE_S = 10.0
+MAX_ARGUMENT = 100_000
+"""Characters of one argument; the kernel takes 128 KB."""
 MAX_MULTILINE = "256M"
 """Files are read whole for patterns over several lines."""
 
@@ -97,33 +99,26 @@ class Ended(NamedTuple):
 
 
 class Switch:
-    """Ends a program from another thread. Can be thrown before there is one."""
+    """Kills a program from another thread. Can be used before there is one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: Popen[bytes] | None = None
-        self._thrown = False
+        self._is_off = False
 
-    def throw(self) -> None:
+    def turn_off(self) -> None:
         with self._lock:
-            self._thrown = True
-            self._kill()
+            self._is_off = True
+            # Not reaped yet, so its number cannot belong to another process.
+            if self._process is not None:
+                with suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
 
     def watch(self, process: Popen[bytes]) -> None:
         with self._lock:
             self._process = process
-            if self._thrown:
-                self._kill()
-
-    def kill(self) -> None:
-        with self._lock:
-            self._kill()
-
-    def _kill(self) -> None:
-        # Not reaped yet, so its number cannot be anybody else's.
-        if self._process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        if self._is_off:
+            self.turn_off()
 
     def reap(self, process: Popen[bytes]) -> int:
         """Waits for the end; from then on nothing can be killed by mistake."""
@@ -142,26 +137,13 @@ def run_program(
     feed: Feed,
     until: float,
     switch: Switch,
-    stdin: bytes | None = None,
     env: Mapping[str, str] = _ENV,
 ) -> Ended:
     """Runs a program to its end, until enough was taken, or to a time of the monotonic clock.
 
     Blocks. Raises OSError when it cannot be started.
     """
-    given = None if stdin is None else _as_file(stdin)
-    try:
-        process = start_helper(
-            argv,
-            cwd=cwd,
-            env=env,
-            hold=hold,
-            stdin=DEVNULL if given is None else given,
-            stderr=PIPE,
-        )
-    finally:
-        if given is not None:
-            os.close(given)
+    process = start_helper(argv, cwd=cwd, env=env, hold=hold, stdin=DEVNULL, stderr=PIPE)
     with process:
         switch.watch(process)
         with suppress(ProcessLookupError):
@@ -173,19 +155,11 @@ def run_program(
             stopped = _pump(process, feed, until, errors)
         finally:
             if stopped:
-                switch.kill()
+                switch.turn_off()
             code = switch.reap(process)
+    if code not in (0, 1, 2):
+        stopped = stopped or "failed"  # it has not searched everything
     return Ended(code, errors.decode("utf-8", "replace"), stopped)
-
-
-def _as_file(data: bytes) -> int:
-    """An open file in memory: unlike a pipe, it takes any amount at once."""
-    fd = os.memfd_create("request")
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
 
 
 def _pump(process: Popen[bytes], feed: Feed, until: float, errors: bytearray) -> Stopped:
@@ -230,8 +204,8 @@ class Ripgrep(NamedTuple):
 def find_ripgrep(configured: str | None, avoid: Sequence[str]) -> Ripgrep | None:
     """The configured one, else one on PATH, else the one that was installed along with clawkit.
 
-    No program on PATH that lies below one of `avoid` is taken: whoever can write there could put
-    it there. Raises `ToolError` when the configured one is no good.
+    No program on PATH that lies below one of `avoid` is taken: an agent that can write there could
+    have put it there. Raises `ToolError` when the configured one does not work.
     """
     if configured:
         program = os.path.expanduser(configured)
@@ -288,19 +262,17 @@ def _output(
     argv: Sequence[str], needs: tuple[str, ...], env: Mapping[str, str] = MappingProxyType({})
 ) -> str:
     """What a program prints; as little as nothing when it cannot be started."""
-    parts: list[bytes] = []
+    printed = bytearray()
 
     def feed(data: bytes) -> bool:
-        parts.append(data)
+        printed.extend(data)
         return True
 
     hold = Hold(run=needs) if available() else None
     until = time.monotonic() + PROBE_S
-    try:
+    with suppress(OSError):
         run_program(argv, cwd="/", hold=hold, feed=feed, until=until, switch=Switch(), env=env)
-    except OSError:
-        return ""
-    return b"".join(parts).decode("utf-8", "replace")
+    return printed.decode("utf-8", "replace")
 
 
 def command(ripgrep: Ripgrep, selection: Selection, ignored: bool, file_type: str) -> list[str]:
@@ -310,7 +282,7 @@ def command(ripgrep: Ripgrep, selection: Selection, ignored: bool, file_type: st
         ripgrep.program,
         *("--no-config", "--color=never", "--null", "--hidden", "--no-require-git"),
         *("--no-ignore-global", "--no-ignore-messages"),
-        # The last fitting glob wins, so that nobody's glob can bring it back.
+        # The last fitting glob wins, so that no glob can bring it back.
         *(f"--glob={glob}" for glob in selection.excluded),
         "--glob=!.git",
     ]
@@ -343,7 +315,7 @@ def grep_options(query: Grep, enough: int) -> Iterator[str]:
     if query.multiline:
         yield from ("--multiline", "--multiline-dotall", f"--max-filesize={MAX_MULTILINE}")
     if "\r" not in query.pattern and r"\r" not in query.pattern:
-        # `$` stands at the end of lines that end like those of Windows, too.
+        # `$` also matches before a CRLF.
         yield "--crlf"
     yield f"--regexp={query.pattern}"
 
@@ -354,12 +326,18 @@ def explain(errors: str, query: Grep | None, ripgrep: Ripgrep) -> ToolInputError
     if query is None or message.startswith("error parsing glob"):
         return ToolInputError(one_line(message, 400))
     if message.startswith("unrecognized file type"):
-        return _unknown_type(query.type, ripgrep)
+        listed = _output([ripgrep.program, "--no-config", "--type-list"], ripgrep.needs)
+        known = tuple(line.partition(":")[0] for line in listed.splitlines())
+        return _unknown_type(query.type, known)
     hint = "; literal=true searches for the text as it is"
-    where, what = "", one_line(message.partition("\n\n")[0], 400)
+    where, what = "", message
     if message.startswith("regex parse error"):
-        what = one_line(message.rpartition("error: ")[2].partition("\n\n")[0], 400)
-        where = _where(message)
+        what = message.rpartition("error: ")[2]
+        if place := _PLACE.search(message):
+            # What is shown has a group around it that is not the caller's.
+            at = len(place[2]) - len("(?:" if place[1].startswith("(?:") else "")
+            where = f" (character {at + 1})" if at >= 0 else ""
+    what = one_line(what.partition("\n\n")[0], 400)
     if "multiline" in message and not query.multiline:
         what, hint = "a line break can only match with multiline=true", ""
     elif "size limit" in message:
@@ -369,21 +347,7 @@ def explain(errors: str, query: Grep | None, ripgrep: Ripgrep) -> ToolInputError
     )
 
 
-def _where(message: str) -> str:
-    place = _PLACE.search(message)
-    if place is None:
-        return ""
-    # What is shown has a group around it that nobody asked for.
-    at = len(place[2]) - len("(?:" if place[1].startswith("(?:") else "")
-    return f" (character {at + 1})" if at >= 0 else ""
-
-
-def _unknown_type(name: str, ripgrep: Ripgrep) -> ToolInputError:
-    listed = _output([ripgrep.program, "--no-config", "--type-list"], ripgrep.needs)
-    return unknown_type(name, tuple(line.partition(":")[0] for line in listed.splitlines()))
-
-
-def unknown_type(name: str, known: tuple[str, ...]) -> ToolInputError:
+def _unknown_type(name: str, known: tuple[str, ...]) -> ToolInputError:
     close = nearest(name, known) or [each for each in ("py", "js", "ts") if each in known]
     return ToolInputError(
         f"unknown file type {name!r}; did you mean {', '.join(map(repr, close))}? A glob such as "
@@ -456,7 +420,7 @@ class WithRipgrep:
         argv = command(self._program, job.selection, job.ignored, job.type)
         ended = _start([*argv, *options, "--", job.target], job, self._hold)
         # Trouble with single files, and with ignore files further up, begins with their path. What
-        # is wrong with the question is told first, and nothing after it.
+        # is wrong with the request comes first, and nothing after it.
         about_files = ended.errors.startswith(("rg: ./", "rg: /"))
         if ended.errors.startswith(f"rg: {job.target}: "):
             place = os.path.join(job.start.place, job.start.name)
@@ -465,7 +429,7 @@ class WithRipgrep:
         if ended.code == 2 and not about_files and not ended.stopped:
             raise explain(ended.errors, query, self._program)
         unread = re.findall(r"^rg: \./.* \(os error \d+\)$", ended.errors, re.M)
-        return Outcome("ripgrep", _why(ended), len(unread))
+        return Outcome("ripgrep", ended.stopped, len(unread))
 
 
 class WithPython:
@@ -477,64 +441,43 @@ class WithPython:
         self._hold = None if readable is None else Hold(read=readable, run=needs)
 
     def grep(self, query: Grep, job: Job, enough: int) -> Outcome:
-        return self._run(
-            job,
-            op="grep",
-            pattern=query.pattern,
-            literal=query.literal,
-            ignore_case=query.ignore_case,
-            multiline=query.multiline,
-            context=query.context,
-            output=query.output,
-        )
+        asked = query._asdict()
+        names = ("pattern", "literal", "ignore_case", "multiline", "context", "output")
+        return self._run(job, op="grep", **{name: asked[name] for name in names})
 
     def files(self, job: Job) -> Outcome:
         return self._run(job, op="files")
 
     def _run(self, job: Job, **asked: object) -> Outcome:
-        names = job.selection.names
+        types = job.selection.names
+        if job.type:
+            known = _TYPES.get(_TYPE_ALIASES.get(job.type, job.type))
+            if known is None:
+                raise _unknown_type(job.type, (*_TYPES, *_TYPE_ALIASES))
+            types = tuple(known.split())
         request = {
             **asked,
-            "types": list(_type_globs(job.type)) if job.type else names and list(names),
+            "types": types,
             "globs": [*job.selection.excluded, "!.git"],
             "ignored": job.ignored,
-            "max_columns": MAX_LINE,
             "target": job.target,
         }
-        argv = [sys.executable, "-I", "-m", "clawkit.fs.search.python_search"]
-        ended = _start(argv, job, self._hold, json.dumps(request).encode())
+        text = json.dumps(request)
+        parts = (text[at : at + MAX_ARGUMENT] for at in range(0, len(text), MAX_ARGUMENT))
+        argv = [sys.executable, "-I", "-m", "clawkit.fs.search.python_search", *parts]
+        ended = _start(argv, job, self._hold)
         lines = ended.errors.splitlines()
         notes = [line for line in lines if line.startswith("note: ")]
         if ended.code == 2 and not ended.stopped:
             raise ToolInputError(one_line(" ".join(lines[len(notes) :]), 400))
         # Whatever else it prints is how it broke down, with the status of a search without hits.
         broken: Stopped = "failed" if len(notes) < len(lines) else ""
-        return Outcome("python", _why(ended) or broken, len(notes))
+        return Outcome("python", ended.stopped or broken, len(notes))
 
 
-def _type_globs(name: str) -> tuple[str, ...]:
-    """The globs over base names that a file type stands for. Raises for an unknown one."""
-    found = _TYPES.get(_TYPE_ALIASES.get(name, name))
-    if found is None:
-        raise unknown_type(name, (*_TYPES, *_TYPE_ALIASES))
-    return tuple(found.split())
-
-
-def _start(argv: Sequence[str], job: Job, hold: Hold | None, stdin: bytes | None = None) -> Ended:
+def _start(argv: Sequence[str], job: Job, hold: Hold | None) -> Ended:
+    fd, feed, until, switch = job.start.fd, job.feed, job.until, job.switch
     try:
-        return run_program(
-            argv,
-            cwd=job.start.fd,
-            hold=hold,
-            feed=job.feed,
-            until=job.until,
-            switch=job.switch,
-            stdin=stdin,
-        )
+        return run_program(argv, cwd=fd, hold=hold, feed=feed, until=until, switch=switch)
     except OSError as error:
         raise ToolError(f"{argv[0]!r} cannot be started: {error.strerror or error}") from None
-
-
-def _why(ended: Ended) -> Stopped:
-    """Also a program that was ended by something else has not searched everything."""
-    return ended.stopped or ("failed" if ended.code not in (0, 1, 2) else "")

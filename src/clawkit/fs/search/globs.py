@@ -15,7 +15,7 @@ back. So names are made a file type, which does not, and what a type cannot tell
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple, NoReturn
 
@@ -31,7 +31,9 @@ MAX_EXPANDED = 32_768
 _STAR, _SLASH, _OPEN, _COMMA, _CLOSE = "*", "/", "{", ",", "}"
 _ANY = "[^/]"
 _CLASS = "(?!/)["
-_ITEM = re.compile(r"(\\?.)(?:-(\\?[^]]))?", re.DOTALL)
+# An escaped character, a class (whose first character may be a bracket), or any character.
+_TOKEN = re.compile(r"\\.|\[[!^]?+(?:\\.|[^\\])(?:\\.|[^\\\]])*+\]|.", re.DOTALL)
+_ITEM = re.compile(r"(\\?.)(?:-(\\?.))?", re.DOTALL)
 
 Tokens = tuple[str, ...]
 Accepts = Callable[[str], object]
@@ -48,15 +50,10 @@ def compile_glob(pattern: str) -> re.Pattern[str]:
     A leading `./` or `/` only says that the whole path is meant; a slash at the end stands for
     everything below. Raises `ToolInputError` for what cannot be read or stands for too much.
     """
-    return re.compile(translate_glob(pattern))
-
-
-def translate_glob(pattern: str, *, braces: bool = True) -> str:
-    """The text of that expression; without `braces`, they are characters like others."""
-    alternatives, whole = _alternatives(pattern, braces)
+    alternatives, whole = _alternatives(pattern, braces=True)
     if whole:
-        return rf"(?:{'|'.join(map(_path, alternatives))})\Z"
-    return rf"(?s:.*/)?+(?:{'|'.join(map(_component, alternatives))})\Z"
+        return re.compile(rf"(?:{'|'.join(map(_path, alternatives))})\Z")
+    return re.compile(rf"(?s:.*/)?+(?:{'|'.join(map(_component, alternatives))})\Z")
 
 
 def base_glob(pattern: str) -> str:
@@ -96,52 +93,43 @@ def _alternatives(pattern: str, braces: bool) -> tuple[list[Tokens], bool]:
 def _read(pattern: str, braces: bool) -> list[str]:
     tokens: list[str] = []
     opened: list[int] = []
-    at = 0
-    while at < len(pattern):
-        char = pattern[at]
-        if char == "[":
-            token, at = _read_class(pattern, at)
-        elif char in "*/":
-            token = char
-        elif char == "?":
+    for found in _TOKEN.finditer(pattern):
+        text, at = found[0], found.start()
+        char = text[-1]
+        if text == "\\":
+            _refuse(pattern, at, "nothing follows the backslash")
+        if text == "[":
+            _refuse(pattern, at, "'[' is never closed; write '\\[' for the character itself")
+        if text[0] == "[":
+            token = _read_class(pattern, at, text)
+        elif text == "?":
             token = _ANY
-        elif braces and (char in "{}" or (char == "," and opened)):
-            if char == _OPEN:
-                opened.append(at)
-            elif char == _CLOSE and not opened:
-                _refuse(pattern, at, "'}' closes nothing; write '\\}' for the character itself")
-            elif char == _CLOSE:
-                opened.pop()
-            token = char
+        elif text == "*" or (braces and (text in "{}" or (text == "," and opened))):
+            token = text
         else:
-            if char == "\\":
-                at += 1
-                if at == len(pattern):
-                    _refuse(pattern, at - 1, "nothing follows the backslash")
-                char = pattern[at]
             token = _SLASH if char == "/" else "\\," if char == "," else re.escape(char)
+        if token == _OPEN:
+            opened.append(at)
+        elif token == _CLOSE:
+            if not opened:
+                _refuse(pattern, at, "'}' closes nothing; write '\\}' for the character itself")
+            opened.pop()
         tokens.append(token)
-        at += 1
     if opened:
         _refuse(pattern, opened[-1], "'{' is never closed; write '\\{' for the character itself")
     return tokens
 
 
-def _read_class(pattern: str, start: int) -> tuple[str, int]:
-    """The class that begins at `start`, and where it ends. A slash is in none."""
-    negated = pattern[start + 1 : start + 2] in ("!", "^")
-    at = first = start + 1 + negated
+def _read_class(pattern: str, at: int, text: str) -> str:
+    """One character of a class. A slash is in none."""
+    negated = text[1] in "!^"
     items: list[str] = []
-    while at == first or not pattern.startswith("]", at):
-        item = _ITEM.match(pattern, at)
-        if item is None:
-            _refuse(pattern, start, "'[' is never closed; write '\\[' for the character itself")
+    for item in _ITEM.finditer(text, 1 + negated, len(text) - 1):
         low, high = item[1][-1], (item[2] or item[1])[-1]
         if low > high:
-            _refuse(pattern, at, f"the range ends before it begins; write {high}-{low}")
+            _refuse(pattern, at + item.start(), f"the range is reversed; write {high}-{low}")
         items.append(f"{re.escape(low)}-{re.escape(high)}")
-        at = item.end()
-    return f"{_CLASS}{'^' if negated else ''}{''.join(items)}]", at
+    return f"{_CLASS}{'^' if negated else ''}{''.join(items)}]"
 
 
 def _refuse(pattern: str, at: int, why: str) -> NoReturn:
@@ -247,8 +235,11 @@ def select(globs: Sequence[str], bases: Sequence[str], *, typed: bool = False) -
         return Selection(None, excluded)
     names = tuple(dict.fromkeys(base_glob(glob).replace(":", "?") for glob in wanted))
     by_type = not typed and "*" not in names
-    exact = by_type and all(_PLAIN_ONLY.isdisjoint(glob) for glob in wanted)
-    return Selection(names if by_type else None, excluded, None if exact else _accept(wanted))
+    if by_type and all(_PLAIN_ONLY.isdisjoint(glob) for glob in wanted):
+        return Selection(names, excluded)
+    first, *others = tests = [compile_glob(glob).match for glob in wanted]
+    accepts: Accepts = (lambda path: any(test(path) for test in tests)) if others else first
+    return Selection(names if by_type else None, excluded, accepts)
 
 
 def tidy(glob: str, bases: Sequence[str]) -> str:
@@ -289,11 +280,6 @@ def _excluded(glob: str, bases: Sequence[str]) -> str:
     return f"!{rest}"
 
 
-def _accept(globs: Sequence[str]) -> Accepts:
-    tests = [compile_glob(glob).match for glob in globs]
-    return tests[0] if len(tests) == 1 else lambda path: any(test(path) for test in tests)
-
-
 class Rule(NamedTuple):
     """One line of an ignore file."""
 
@@ -308,14 +294,9 @@ class _Run(NamedTuple):
     """Neighbouring rules that say the same."""
 
     keep: bool
-    names: frozenset[str]
-    suffixes: tuple[str, ...]
+    names: re.Pattern[str] | None
+    """Of those without a slash, which are about the base name."""
     paths: re.Pattern[str] | None
-
-    def fits(self, name: str, path: str, start: int) -> bool:
-        if name in self.names or name.endswith(self.suffixes):
-            return True
-        return self.paths is not None and self.paths.match(path, start) is not None
 
 
 class Rules:
@@ -333,10 +314,10 @@ class Rules:
 
     def keeps(self, path: str, start: int, *, directory: bool) -> bool | None:
         """Whether the path from `start` on is kept or left out; None when no rule fits it."""
-        name = path[path.rfind("/") + 1 :]
-        for run in self._for_directories if directory else self._for_files:
-            if run.fits(name, path, start):
-                return run.keep
+        base = path.rfind("/") + 1
+        for keep, names, paths in self._for_directories if directory else self._for_files:
+            if (names and names.match(path, base)) or (paths and paths.match(path, start)):
+                return keep
         return None
 
 
@@ -355,26 +336,24 @@ def _make_runs(rules: Sequence[Rule], from_file: bool) -> list[_Run]:
     """The last rules first."""
     runs = []
     for keep, group in groupby(reversed(rules), key=lambda rule: rule.keep):
-        names, suffixes, texts = set(), set(), []
+        names: dict[str, None] = {}
+        paths: dict[str, None] = {}
         for rule in group:
-            # Most rules are a name or an ending, and those need no expression.
-            if re.fullmatch(r"[\w.~#+@ -]+", rule.glob):
-                names.add(rule.glob)
-            elif re.fullmatch(r"\*[\w.~#+@ -]+", rule.glob):
-                suffixes.add(rule.glob[1:])
+            if from_file and not {"", "."}.isdisjoint(rule.glob.removeprefix("/").split("/")):
+                continue  # to git, no path has such a component
+            try:
+                alternatives, whole = _alternatives(rule.glob, braces=not from_file)
+            except ToolInputError:
+                if from_file:
+                    continue
+                raise
+            if whole:
+                paths |= dict.fromkeys(map(_path, alternatives))
             else:
-                texts += _translate(rule.glob, from_file)
-        paths = re.compile("|".join(texts)) if texts else None
-        runs.append(_Run(keep, frozenset(names), tuple(suffixes), paths))
+                names |= dict.fromkeys(map(_component, alternatives))
+        runs.append(_Run(keep, _compile_any(names), _compile_any(paths)))
     return runs
 
 
-def _translate(glob: str, from_file: bool) -> list[str]:
-    if from_file and not {"", "."}.isdisjoint(glob.removeprefix("/").split("/")):
-        return []  # to git, no path has such a component
-    try:
-        return [translate_glob(glob, braces=not from_file)]
-    except ToolInputError:
-        if from_file:
-            return []
-        raise
+def _compile_any(texts: Collection[str]) -> re.Pattern[str] | None:
+    return re.compile(rf"(?:{'|'.join(texts)})\Z") if texts else None

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import replace
+from typing import TypeVar
 
+from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolInputError
 from clawkit.fs.protocols import (
     Admit,
@@ -19,11 +21,9 @@ from clawkit.fs.protocols import (
     Start,
     admit_all,
 )
-
-if TYPE_CHECKING:
-    from clawkit.fs.search.engines import Engine, Job, Switch
-    from clawkit.fs.search.globs import Selection
-    from clawkit.fs.search.results import ResultFilter
+from clawkit.fs.search.engines import Engine, Job, Switch, choose_engine
+from clawkit.fs.search.globs import Selection, select
+from clawkit.fs.search.results import Collector, Gathering, ResultFilter
 
 T = TypeVar("T")
 
@@ -34,6 +34,8 @@ LOOK_AT = 1_000
 MIN_GATHERED = 1_000
 """Matches that are gathered at least before a search is stopped, so that the first ones in order
 are among them more often than not."""
+SPARE = 1_000
+"""Names kept beyond those wanted, in case some may not be shown."""
 
 
 class LocalSearch:
@@ -68,10 +70,6 @@ class LocalSearch:
         return await _in_thread(lambda switch: self._find(query, admit, switch))
 
     def _grep(self, query: Grep, admit: Admit, switch: Switch) -> Found:
-        from clawkit.fs.search.engines import Job
-        from clawkit.fs.search.globs import select
-        from clawkit.fs.search.results import Gathering
-
         _check_pattern(query.pattern)
         start = self._places.start(query.path)
         try:
@@ -94,10 +92,6 @@ class LocalSearch:
             os.close(start.fd)
 
     def _find(self, query: Find, admit: Admit, switch: Switch) -> Names:
-        from clawkit.fs.search.engines import Job
-        from clawkit.fs.search.globs import select
-        from clawkit.fs.search.results import make_collector
-
         start = self._places.start(query.path)
         try:
             if start.name:
@@ -106,7 +100,14 @@ class LocalSearch:
             pattern = (query.pattern.rstrip("/") or "/") if of_folders else query.pattern
             # Directories are known by the files in them, whatever those are called.
             selection = select([pattern], self._bases(start), typed=of_folders)
-            names = make_collector(query, start.fd, selection.accepts)
+            names = Collector(
+                query.limit + SPARE,
+                sort=query.sort,
+                of_folders=of_folders,
+                accepts=selection.accepts,
+                fd=start.fd,
+                max_chars=2 * query.max_chars,
+            )
             until = time.monotonic() + self._timeout_s
             job = Job(start, selection, query.ignored, names.feed, until, switch)
             outcome = self._engine().files(job)
@@ -118,14 +119,10 @@ class LocalSearch:
             os.close(start.fd)
 
     def _engine(self) -> Engine:
-        from clawkit.fs.search.engines import choose_engine
-
         readable = self._places.readable
         return choose_engine(self._ripgrep, self._real, readable, self._use_landlock)
 
     def _gate(self, start: Start, selection: Selection, admit: Admit) -> ResultFilter:
-        from clawkit.fs.search.results import ResultFilter
-
         one_name = self._places.readable is not None and not self._hard_links
         return ResultFilter(
             start, self._real, accepts=selection.accepts, admit=admit, one_name=one_name
@@ -139,14 +136,11 @@ class LocalSearch:
 
 async def _in_thread(work: Callable[[Switch], T]) -> T:
     """The result of blocking work, whose program ends with the caller's wait."""
-    from clawkit.core.tasks import in_thread
-    from clawkit.fs.search.engines import Switch
-
     switch = Switch()
     try:
         result: T = await in_thread(work, switch)
     except BaseException:
-        switch.throw()
+        switch.turn_off()
         raise
     return result
 
@@ -163,11 +157,7 @@ def _check_pattern(pattern: str) -> None:
 def _look(engine: Engine, job: Job, gate: ResultFilter, admit: Admit) -> Searched:
     """Which files a search looked at. Only their names decide about it: a hint that came from what
     is in a file would tell of files that may not be read."""
-    from dataclasses import replace
-
-    from clawkit.fs.search.results import AsTheyCome
-
-    names = AsTheyCome(LOOK_AT, job.selection.accepts)
+    names = Collector(LOOK_AT, sort="none", accepts=job.selection.accepts)
     outcome = engine.files(replace(job, feed=names.feed, until=time.monotonic() + LOOK_S))
     kept = names.names()
     return Searched(

@@ -11,7 +11,6 @@ hold NUL, and lines cannot hold LF.
 
 from __future__ import annotations
 
-import heapq
 import os
 import re
 import stat
@@ -20,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 
 from clawkit.errors import ToolError
-from clawkit.fs.protocols import MAX_LINE, Admit, Find, Hits, Line, Output, Start
+from clawkit.fs.protocols import MAX_LINE, Admit, Find, Hits, Line, Output, Sort, Start
 from clawkit.fs.roots import is_below
 from clawkit.fs.search.globs import Accepts
 
@@ -40,8 +39,6 @@ _WARNING = re.compile(
 _BINARY = re.compile(rb": binary file matches \([^\n)]*+\)\r?\n\Z")
 
 BATCH = 4_096
-SPARE = 1_000
-"""Names kept beyond those wanted, in case some may not be shown."""
 
 
 class ResultFilter:
@@ -71,7 +68,7 @@ class ResultFilter:
             self._prefix = start.place.rstrip("/") + "/"
 
     def admits(self, path: str) -> bool:
-        """Whether hits in a file may be told."""
+        """Whether hits in a file may be shown."""
         return self.accepts(path) and not self.leaves_out(path) and self._admit(self.shown(path))
 
     def accepts(self, path: str) -> bool:
@@ -110,11 +107,7 @@ class Gathering:
         self._gate = gate
         self._enough = enough
         self._record = {"content": _LINE, "count": _COUNT, "files": _NAME}[output]
-        self._take: Callable[[re.Match[bytes]], None] = {
-            "content": self._take_line,
-            "count": self._take_count,
-            "files": self._take_name,
-        }[output]
+        self._take = self._take_line if output == "content" else self._take_file
         self._rest = b""
         self._skipping = False
         self._held = 0
@@ -144,8 +137,8 @@ class Gathering:
         self._rest = data[done:]
         if len(self._rest) > MAX_RECORD:
             if b"\0" not in self._rest[:MAX_RECORD]:
-                raise ToolError("the search program printed what cannot be understood")
-            # Nobody wants the rest of this line.
+                raise ToolError("the search program printed something that cannot be understood")
+            # The rest of this line is not needed.
             self._rest, self._skipping = self._rest[:MAX_RECORD], True
         return True
 
@@ -180,17 +173,10 @@ class Gathering:
             self._lines = self._files[path] = []
             self._counts[path] = 0
 
-    def _take_count(self, record: re.Match[bytes]) -> None:
-        path, count = _decode(record[1]), record[2]
-        if self._gate.admits(path):
-            self._counts[path] = int(count)
-            self._held += len(path) + 64
-            self.total += 1
-
-    def _take_name(self, record: re.Match[bytes]) -> None:
+    def _take_file(self, record: re.Match[bytes]) -> None:
         path = _decode(record[1])
         if self._gate.admits(path):
-            self._counts[path] = 1
+            self._counts[path] = int(record[2]) if self._record is _COUNT else 1
             self._held += len(path) + 64
             self.total += 1
 
@@ -229,15 +215,29 @@ def _head(lines: Iterable[Line], matches: int) -> Iterator[Line]:
 
 
 class Collector:
-    """Takes the output of a search program, NUL after each path, and keeps the `keep` names that
-    come first in order."""
+    """Takes the output of a search program, NUL after each path, and keeps the wanted names: the
+    first ones by path, the last ones changed, or those that come first, which ends the search."""
 
-    def __init__(self, keep: int, accepts: Accepts | None) -> None:
+    def __init__(
+        self,
+        keep: int,
+        *,
+        sort: Sort = "path",
+        of_folders: bool = False,
+        accepts: Accepts | None = None,
+        fd: int = -1,
+        max_chars: float = inf,
+    ) -> None:
+        """With `of_folders`, the names are those of the directories that files lie in. `fd` is the
+        directory that is searched. Unsorted, as many names are taken as have `max_chars`."""
         self._keep = keep
+        self._sort = sort
         self._accepts = accepts
+        self._fd = fd
+        self._room = max_chars
         self._rest = b""
-        self._kept: list[str] = []
-        self._last: str | None = None
+        self._folders: set[str] | None = {""} if of_folders else None
+        self._kept: list[tuple[int, str]] = []
         self.total = 0
 
     def feed(self, data: bytes) -> bool:
@@ -247,23 +247,34 @@ class Collector:
             return True
         # All of it at once: this is done for every file of a tree.
         plain = whole.removeprefix(b"./").replace(b"\0./", b"\0")
-        names = os.fsdecode(plain).split("\0")
-        return self._add(names if self._accepts is None else [*filter(self._accepts, names)])
-
-    def _add(self, names: Sequence[str]) -> bool:
+        names: Sequence[str] = os.fsdecode(plain).split("\0")
+        if self._folders is not None:
+            names = _new_folders(names, self._folders)
+        if self._accepts is not None:
+            names = [*filter(self._accepts, names)]
         self.total += len(names)
         for at in range(0, len(names), BATCH):
-            batch, last = names[at : at + BATCH], self._last
-            self._kept += batch if last is None else [name for name in batch if name < last]
-            if len(self._kept) >= 2 * self._keep:
+            self._kept += [(self._rank(name), name) for name in names[at : at + BATCH]]
+            if len(self._kept) > 2 * self._keep + BATCH and self._sort != "none":
                 self._kept.sort()
                 del self._kept[self._keep :]
-                self._last = self._kept[-1]
-        return True
+        self._room -= sum(map(len, names))
+        is_full = len(self._kept) >= self._keep or self._room <= 0
+        return not is_full or self._sort != "none"
+
+    def _rank(self, name: str) -> int:
+        if self._sort != "time":
+            return 0
+        try:
+            return -os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_mtime_ns
+        except OSError:
+            return 0
 
     def names(self) -> Sequence[str]:
         """What was kept, in order."""
-        return sorted(self._kept)[: self._keep]
+        if self._sort != "none":
+            self._kept.sort()
+        return [name for _, name in self._kept[: self._keep]]
 
     def first(self, query: Find, admit: Callable[[str], bool]) -> tuple[list[str], int]:
         """The names that a query is to give back, as far as they are admitted, and how many there
@@ -281,85 +292,12 @@ class Collector:
         return shown, self.total - refused
 
 
-class AsTheyCome(Collector):
-    """Keeps the names that come first, and ends the search with them, or with as many as can be
-    shown."""
-
-    def __init__(self, keep: int, accepts: Accepts | None, max_chars: float = inf) -> None:
-        super().__init__(keep, accepts)
-        self._room = max_chars
-
-    def _add(self, names: Sequence[str]) -> bool:
-        self.total += len(names)
-        self._kept += names[: self._keep - len(self._kept)]
-        self._room -= sum(map(len, names))
-        return len(self._kept) < self._keep and self._room > 0
-
-    def names(self) -> Sequence[str]:
-        return self._kept
-
-
-class Newest(Collector):
-    """Keeps the files that were changed last."""
-
-    def __init__(self, keep: int, accepts: Accepts | None, fd: int) -> None:
-        super().__init__(keep, accepts)
-        self._fd = fd
-        self._timed: list[tuple[int, str]] = []
-
-    def _add(self, names: Sequence[str]) -> bool:
-        self.total += len(names)
-        self._timed += [(-self._time(name), name) for name in names]
-        if len(self._timed) > 2 * self._keep + 10_000:
-            self._timed = heapq.nsmallest(self._keep, self._timed)
-        return True
-
-    def _time(self, name: str) -> int:
-        try:
-            return os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_mtime_ns
-        except OSError:
-            return 0
-
-    def names(self) -> Sequence[str]:
-        return [name for _, name in heapq.nsmallest(self._keep, self._timed)]
-
-
-class Folders(Collector):
-    """Keeps the directories that the files lie in."""
-
-    def __init__(self, inner: Collector, accepts: Accepts | None) -> None:
-        super().__init__(0, None)
-        self._inner = inner
-        self._fits = accepts
-        self._seen: set[str] = {""}
-
-    def _add(self, names: Sequence[str]) -> bool:
-        new: list[str] = []
-        for folder in {name.rpartition("/")[0] for name in names}:
-            while folder not in self._seen:
-                self._seen.add(folder)
-                new.append(folder)
-                folder = folder.rpartition("/")[0]
-        fits = self._fits
-        more = self._inner._add(new if fits is None else [*filter(fits, new)])
-        self.total = self._inner.total
-        return more
-
-    def names(self) -> Sequence[str]:
-        return self._inner.names()
-
-
-def make_collector(query: Find, fd: int, accepts: Accepts | None) -> Collector:
-    """What keeps the names that a query asks for; `fd` is the directory that is searched."""
-    keep = query.limit + SPARE
-    of_files = accepts if query.kind == "file" else None
-    collector: Collector
-    match query.sort:
-        case "time":
-            collector = Newest(keep, of_files, fd)
-        case "path":
-            collector = Collector(keep, of_files)
-        case "none":
-            # Twice what can be shown, in case some may not.
-            collector = AsTheyCome(keep, of_files, 2 * query.max_chars)
-    return collector if query.kind == "file" else Folders(collector, accepts)
+def _new_folders(names: Iterable[str], seen: set[str]) -> list[str]:
+    """The directories on the way to files that were not among those seen, which they then are."""
+    new: list[str] = []
+    for folder in {name.rpartition("/")[0] for name in names}:
+        while folder not in seen:
+            seen.add(folder)
+            new.append(folder)
+            folder = folder.rpartition("/")[0]
+    return new
