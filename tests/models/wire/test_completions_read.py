@@ -461,7 +461,7 @@ def test_an_error_inside_the_stream_is_of_its_kind(event: dict[str, Any], kind: 
     assert "openai" in str(caught.value)
     partial = caught.value.partial
     assert partial is not None
-    assert (partial.text, partial.stop) == ("So ", "error")
+    assert (partial.text, partial.stop) == ("So ", "aborted")
 
 
 def test_an_event_by_the_name_of_error_is_one() -> None:
@@ -524,7 +524,7 @@ def test_an_answer_without_any_end_was_cut(finish: str | None, done: bool) -> No
         answer(*chunks, done=done)
     assert caught.value.kind == "cut"
     assert caught.value.partial == Assistant(
-        (Text("So "),), "error", model="openai/gpt-5", api="openai-completions"
+        (Text("So "),), "aborted", model="openai/gpt-5", api="openai-completions"
     )
 
 

@@ -10,35 +10,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.models import Cost
-from clawkit.content import Image, Message, Summary, Text, Usage, User
-from clawkit.models.protocols import ModelError
+from clawkit.content import Message, Summary, Text, Usage, User
+from clawkit.models.protocols import Endpoint, ModelError
 from clawkit.models.wire.answer import (
     MAX_ALL_ARGUMENTS,
     MAX_ARGUMENTS,
     MAX_CALLS,
     MAX_INNER,
     MAX_TEXT,
-    Limits,
-    cost_of,
+    Answer,
     decode,
     priced,
     read_arguments,
     said,
 )
 from clawkit.models.wire.request import (
+    Piece,
     Pieces,
     as_object,
+    blocks_of,
     clean,
-    data_url,
     encode,
     max_tokens_param,
     merge_params,
     short_id,
-    summary_text,
     tokens,
 )
 
+ENDPOINT = Endpoint(ModelRef("a", "m"), "openai-completions", "http://localhost")
 DEEP = '{"a":' * 150 + "1" + "}" * 150
 
 
@@ -110,14 +111,13 @@ def test_many_small_values_are_not_taken_apart() -> None:
 
 
 def test_the_arguments_of_all_calls_together_are_bounded() -> None:
-    limits = Limits()
+    answer = Answer(ENDPOINT)
     piece = "x" * (MAX_ALL_ARGUMENTS // 8)
-    for number in range(8):
-        limits.add_call(number)
-        limits.add_arguments(number, piece)
-    limits.add_call(8)
+    for _ in range(8):
+        answer.argue(answer.call("", "f"), piece)
+    last = answer.call("", "f")
     with pytest.raises(ModelError, match="arguments of its calls exceed"):
-        limits.add_arguments(8, "x")
+        answer.argue(last, "x")
 
 
 def test_unreadable_and_deep_arguments_still_make_an_object() -> None:
@@ -156,41 +156,44 @@ def test_what_is_no_json_is_a_value_error(text: str) -> None:
 def test_a_message_is_encoded_once_while_it_is_part_of_the_conversation() -> None:
     made: list[Message] = []
 
-    def make(message: Message) -> int:
+    def make(message: Message) -> Piece:
         made.append(message)
-        return len(made)
+        return Piece(str(len(made)))
 
     pieces = Pieces(make)
+
+    def numbers(*messages: Message) -> list[int]:
+        return [int(piece.role) for piece in pieces.of(messages)]
+
     first, second, third = (User((Text(name),)) for name in "abc")
-    assert pieces.of([first, second]) == [1, 2]
-    assert pieces.of([first, second, third]) == [1, 2, 3]
+    assert numbers(first, second) == [1, 2]
+    assert numbers(first, second, third) == [1, 2, 3]
     assert made == [first, second, third]
-    assert pieces.of([third]) == [3]
-    assert len(pieces) == 1
-    assert pieces.of([first, third]) == [4, 3]
+    assert numbers(third) == [3]
+    assert numbers(first, third) == [4, 3]
 
 
 def test_a_new_message_in_the_place_of_an_old_one_gets_its_own_encoding() -> None:
-    pieces = Pieces(lambda message: message)
+    pieces = Pieces(lambda message: Piece(repr(message)))
     for number in range(200):
         message = User((Text(str(number)),))  # the last one is gone, and so is its id
-        assert pieces.of([message]) == [message]
+        assert pieces.of([message]) == [Piece(repr(message))]
 
 
 def test_an_answer_without_end_is_refused() -> None:
-    limits = Limits()
-    limits.add_text("x" * MAX_TEXT)
+    answer = Answer(ENDPOINT)
+    words = answer.words("text")
+    answer.say(words, "x" * MAX_TEXT)
     with pytest.raises(ModelError, match="longer than 8,388,608 characters") as caught:
-        limits.add_text("x")
+        answer.say(words, "x")
     assert caught.value.kind == "malformed"
-    for number in range(MAX_CALLS):
-        limits.add_call(number)
+    calls = [answer.call("", "f") for _ in range(MAX_CALLS)]
     with pytest.raises(ModelError, match="more than 512 calls"):
-        limits.add_call(MAX_CALLS)
-    limits.add_arguments(0, "x" * MAX_ARGUMENTS)
-    limits.add_arguments(1, "x" * MAX_ARGUMENTS)
+        answer.call("", "f")
+    answer.argue(calls[0], "x" * MAX_ARGUMENTS)
+    answer.argue(calls[1], "x" * MAX_ARGUMENTS)
     with pytest.raises(ModelError, match="exceed 4,194,304 characters"):
-        limits.add_arguments(0, "x")
+        answer.argue(calls[0], "x")
 
 
 @pytest.mark.parametrize(
@@ -204,8 +207,10 @@ def test_a_number_of_tokens_is_believed_only_where_it_can_be_one(value: Any, exp
 def test_tokens_cost_what_a_million_of_them_costs() -> None:
     usage = Usage(1_000_000, 500_000, 2_000_000, 100_000)
     cost = Cost(input=3, output=15, cache_read=0.3, cache_write=3.75)
-    assert cost_of(usage, cost) == pytest.approx(3 + 7.5 + 0.6 + 0.375)
-    assert priced(usage, cost) == msgspec.structs.replace(usage, cost=cost_of(usage, cost))
+    found = priced(usage, cost)
+    assert found.cost == pytest.approx(3 + 7.5 + 0.6 + 0.375)
+    assert found == msgspec.structs.replace(usage, cost=found.cost)
+    assert priced(found, Cost()) == found
 
 
 @pytest.mark.parametrize(
@@ -253,10 +258,9 @@ def test_the_last_limit_of_the_configuration_counts() -> None:
 
 
 def test_small_texts_say_what_they_should() -> None:
-    assert data_url(Image("AAAA", "image/png")) == "data:image/png;base64,AAAA"
-    assert summary_text(Summary("We met.")) == (
-        "The conversation before this was summarised:\n\nWe met."
-    )
+    assert blocks_of(Summary("We met.")) == [
+        Text("The conversation before this was summarised:\n\nWe met.")
+    ]
     assert said("a\nb\x1b[0m\ud800" + "x" * 1_000).startswith("a b [0m\ufffdx")
     assert len(said("x" * 1_000)) == 300
     assert said(None) == ""

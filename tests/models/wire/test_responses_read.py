@@ -395,7 +395,7 @@ def test_an_error_inside_the_stream_is_of_its_kind(last: dict[str, Any], kind: s
     assert caught.value.kind == kind
     assert "openai" in str(caught.value)
     assert caught.value.partial == Assistant(
-        (Text("Hi"),), "error", model="openai/gpt-5", api="openai-responses"
+        (Text("Hi"),), "aborted", model="openai/gpt-5", api="openai-responses"
     )
 
 
