@@ -183,6 +183,7 @@ def named_variable(text: str, env: Mapping[str, str]) -> str | None:
 
 
 MODELS_JSON = "models.json"
+AUTH_PROFILES = "auth-profiles.json"
 MANAGED = "secretref-managed"
 ENV_MARK = "secretref-env:"
 VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,127}")
