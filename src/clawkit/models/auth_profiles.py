@@ -18,16 +18,15 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from clawkit.config.json5 import Json5Error, parse
 from clawkit.config.modelref import normalize_provider
 from clawkit.config.section import SecretInput, SecretRef
-from clawkit.config.sources import ReadError, read_text
 from clawkit.core.tasks import in_thread
-from clawkit.errors import ClawkitError, ConfigError, Issue
+from clawkit.errors import ClawkitError, ConfigError
 from clawkit.models.known import fault, is_loopback
 from clawkit.models.protocols import ErrorKind, ModelError
 from clawkit.models.providers import AUTH_PROFILES as AUTH_PROFILES
-from clawkit.store import private_dir, why_foreign, write_atomic
+from clawkit.models.providers import read_private
+from clawkit.store import private_dir, write_atomic
 
 EARLY_MS = 60_000
 """A token that expires sooner is renewed before it is used."""
@@ -157,22 +156,15 @@ class Profiles:
             return self._stored
         except OSError as error:
             raise fault(f"cannot be read: {error.strerror}", file=self.file) from error
-        if problem := why_foreign(info):
-            raise fault(problem, hint="Make it your own, and run `chmod 600` on it", file=self.file)
-        seen = (info.st_ino, info.st_mtime_ns, info.st_size)
+        seen = (info.st_ino, info.st_mtime_ns, info.st_size, info.st_mode, info.st_uid)
         if seen != self._seen:
             self._stored = _understand(self._raw())
             self._seen = seen
         return self._stored
 
     def _raw(self) -> dict[str, Any]:
-        try:
-            value = parse(read_text(self.file)).value
-        except ReadError as error:
-            raise fault(str(error), file=self.file) from error
-        except Json5Error as error:
-            problem = f"{error.message} (column {error.column})"
-            raise ConfigError([Issue("", problem, self.file, error.line)]) from None
+        tree = read_private(self.file)
+        value = tree.value if tree else {"version": 1, "profiles": {}}
         if not isinstance(value, dict):
             raise fault("must hold an object", file=self.file)
         return value
@@ -186,7 +178,7 @@ class Profiles:
                 raise TimeoutError(f"{self.file}: another process is changing it")
             time.sleep(LOCK_POLL_S)
         try:
-            raw = self._raw() if os.path.lexists(self.file) else {"version": 1, "profiles": {}}
+            raw = self._raw()
             edit(raw)
             text = msgspec.json.format(msgspec.json.encode(raw), indent=2)
             write_atomic(self.file, text + b"\n")
