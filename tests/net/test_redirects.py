@@ -6,8 +6,7 @@ import pytest
 from tests.net.parts import LOCAL, OK, Server, answering, get, making_client
 
 from clawkit.net.addresses import parse_url
-from clawkit.net.client import Client, NetError
-from clawkit.net.request import HttpRequest
+from clawkit.net.client import Client, HttpRequest, NetError
 
 HEADERS = {
     "Authorization": "secret",
