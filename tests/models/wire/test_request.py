@@ -43,9 +43,10 @@ ENDPOINT = Endpoint(ModelRef("a", "m"), "openai-completions", "http://localhost"
 DEEP = '{"a":' * 150 + "1" + "}" * 150
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_arguments_are_repaired_only_where_they_can_mean_one_thing(
+    subtests: pytest.Subtests,
+) -> None:
+    cases: list[Any] = [
         ('{"a": 1}', {"a": 1}),
         ("", {}),
         (" \n", {}),
@@ -71,19 +72,20 @@ DEEP = '{"a":' * 150 + "1" + "}" * 150
         (DEEP, DEEP),
         ("[" * 100_000, "[" * 100_000),
         ('{"a":' * 100_000, '{"a":' * 100_000),
-    ],
-)
-def test_arguments_are_repaired_only_where_they_can_mean_one_thing(
-    text: str, expected: dict[str, Any] | str
-) -> None:
-    assert read_arguments(text) == expected
+    ]
+    for text, expected in cases:
+        with subtests.test(text=text, expected=expected):
+            assert read_arguments(text) == expected
 
 
-@pytest.mark.parametrize("inner", [" ", "\t", "\n", "`", "```", "\n```"])
-@pytest.mark.parametrize("end", ["x", "```", "x```"])
-def test_endless_fences_are_read_at_once(inner: str, end: str) -> None:
-    text = f"```json\n{inner * 500_000}{end}"
-    assert read_arguments(text) in (text, {})
+def test_endless_fences_are_read_at_once(subtests: pytest.Subtests) -> None:
+    end_cases: list[Any] = ["x", "```", "x```"]
+    cases: list[Any] = [" ", "\t", "\n", "`", "```", "\n```"]
+    for end in end_cases:
+        for inner in cases:
+            with subtests.test(inner=inner, end=end):
+                text = f"```json\n{inner * 500_000}{end}"
+                assert read_arguments(text) in (text, {})
 
 
 def test_a_missing_brace_is_not_added_to_an_answer_that_was_cut() -> None:
@@ -128,18 +130,17 @@ def test_unreadable_and_deep_arguments_still_make_an_object() -> None:
     assert as_object(deep) == {"unreadable": "nested too deeply"}
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_halves_of_pairs_are_joined_or_replaced(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("plain", "plain"),
         ("😀", "😀"),
         ("a\ud83d\ude00b", "a😀b"),
         ("\ude00\ud83d", "\ufffd\ufffd"),
         ("é\udc80", "é\ufffd"),
-    ],
-)
-def test_halves_of_pairs_are_joined_or_replaced(text: str, expected: str) -> None:
-    assert clean(text) == expected
+    ]
+    for text, expected in cases:
+        with subtests.test(text=text, expected=expected):
+            assert clean(text) == expected
 
 
 def test_what_is_no_unicode_is_encoded_all_the_same() -> None:
@@ -147,10 +148,11 @@ def test_what_is_no_unicode_is_encoded_all_the_same() -> None:
     assert msgspec.json.decode(encode(value)) == {"\ufffd": ["😀", ["x\ufffd", 1]], "n": 2**80}
 
 
-@pytest.mark.parametrize("text", ["{", '{"a": Infinity}', "[" * 100_000, "9" * 5_000, "\ud800"])
-def test_what_is_no_json_is_a_value_error(text: str) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011  # any will do
-        decode(text)
+def test_what_is_no_json_is_a_value_error(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = ["{", '{"a": Infinity}', "[" * 100_000, "9" * 5_000, "\ud800"]
+    for text in cases:
+        with subtests.test(text=text), pytest.raises(ValueError):  # noqa: PT011  # any will do
+            decode(text)
 
 
 def test_a_message_is_encoded_once_while_it_is_part_of_the_conversation() -> None:
@@ -196,12 +198,21 @@ def test_an_answer_without_end_is_refused() -> None:
         answer.argue(calls[0], "x")
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [(5, 5), (5.9, 5), (0, 0), (-1, 0), (True, 0), ("5", 0), (None, 0), (10**30, 0), ([], 0)],
-)
-def test_a_number_of_tokens_is_believed_only_where_it_can_be_one(value: Any, expected: int) -> None:
-    assert tokens(value) == expected
+def test_a_number_of_tokens_is_believed_only_where_it_can_be_one(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
+        (5, 5),
+        (5.9, 5),
+        (0, 0),
+        (-1, 0),
+        (True, 0),
+        ("5", 0),
+        (None, 0),
+        (10**30, 0),
+        ([], 0),
+    ]
+    for value, expected in cases:
+        with subtests.test(value=value, expected=expected):
+            assert tokens(value) == expected
 
 
 def test_tokens_cost_what_a_million_of_them_costs() -> None:
@@ -213,9 +224,8 @@ def test_tokens_cost_what_a_million_of_them_costs() -> None:
     assert priced(found, Cost()) == found
 
 
-@pytest.mark.parametrize(
-    ("params", "expected"),
-    [
+def test_parameters_change_everything_but_the_conversation(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ([], {"model": "m", "reasoning": {"effort": "low"}}),
         ([{"seed": 1}, {"seed": 2}], {"model": "m", "reasoning": {"effort": "low"}, "seed": 2}),
         ([{"reasoning": None}], {"model": "m"}),
@@ -236,14 +246,12 @@ def test_tokens_cost_what_a_million_of_them_costs() -> None:
             [{"extraBody": {"tools": [1]}, "fastMode": True, "cacheRetention": "long"}],
             {"model": "m", "reasoning": {"effort": "low"}},
         ),
-    ],
-)
-def test_parameters_change_everything_but_the_conversation(
-    params: list[dict[str, Any]], expected: dict[str, Any]
-) -> None:
-    before = msgspec.json.encode(params)
-    assert merge_params({"model": "m", "reasoning": {"effort": "low"}}, *params) == expected
-    assert msgspec.json.encode(params) == before
+    ]
+    for params, expected in cases:
+        with subtests.test(params=params, expected=expected):
+            before = msgspec.json.encode(params)
+            assert merge_params({"model": "m", "reasoning": {"effort": "low"}}, *params) == expected
+            assert msgspec.json.encode(params) == before
 
 
 def test_parameters_that_follow_each_other_leave_the_configuration_alone() -> None:
