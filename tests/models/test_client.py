@@ -18,12 +18,11 @@ from clawkit.config.sections.shared import Request as RequestSettings
 from clawkit.config.sections.shared import RequestAuth
 from clawkit.content import Assistant, Part, Text, Thinking, ToolCall, Usage, User
 from clawkit.errors import ConfigError, Issue
-from clawkit.models.body_reader import Reading
 from clawkit.models.catalog import Catalog
-from clawkit.models.client import HttpModel, make_wire
+from clawkit.models.client import HttpModel, Reading, make_wire
 from clawkit.models.credentials import Credential
 from clawkit.models.errors import AbsentError
-from clawkit.models.failover import Chain
+from clawkit.models.failover import Chain, Clock
 from clawkit.models.protocols import (
     Again,
     Api,
@@ -501,7 +500,7 @@ async def test_an_event_without_end_is_refused(http: Client) -> None:
 async def test_an_answer_without_end_is_refused(
     http: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clawkit.models.body_reader.MAX_WHOLE", 100_000)
+    monkeypatch.setattr("clawkit.models.client.MAX_WHOLE", 100_000)
     async with plain_server(b"HTTP/1.1 200 OK\r\n\r\n[" + b" " * 300_000) as url:
         error = await failure(at(url, "openai-completions", http))
     assert error.kind == "malformed"
@@ -512,7 +511,7 @@ async def test_an_answer_without_end_is_refused(
 async def test_a_stream_without_end_is_refused(
     line: bytes, http: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clawkit.models.body_reader.MAX_BODY", 100_000)
+    monkeypatch.setattr("clawkit.models.client.MAX_BODY", 100_000)
     async with plain_server(b"HTTP/1.1 200 OK\r\n\r\n" + line * 110_000) as url:
         error = await failure(at(url, "openai-completions", http))
     assert error.kind == "malformed"
@@ -670,7 +669,7 @@ async def test_no_credential_comes_back_in_an_error(code: int, where: str, http:
 
 @pytest.mark.parametrize("api", APIS)
 async def test_a_chain_of_real_models_gets_over_every_fault(api: Api, http: Client) -> None:
-    class NoWait:
+    class NoWait(Clock):
         def now(self) -> float:
             return 0.0
 

@@ -25,6 +25,9 @@ SECRET = "hunter2-very-secret"
 NOW = 1_800_000_000.0
 
 
+MINE = {"mine": 1, "failureCounts": {"timeout": 3}}
+
+
 class Clock:
     def __init__(self) -> None:
         self.now = NOW
@@ -358,7 +361,7 @@ class TestResting:
         assert credentials.cooldown_s(key) == 0
 
     def test_a_success_forgets_refusals_and_is_written_down(self, place: Place) -> None:
-        place.store({"openai:a": api_key()}, usageStats={"openai:a": {"mine": 1}}, mine=2)
+        place.store({"openai:a": api_key()}, usageStats={"openai:a": MINE}, mine=2)
         credentials = place.credentials()
         (key,) = credentials.for_provider("openai")
         credentials.mark_failed(key, "auth")
@@ -369,6 +372,7 @@ class TestResting:
         data = place.read()
         assert (data["mine"], data["usageStats"]["openai:a"]["mine"]) == (2, 1)
         assert data["usageStats"]["openai:a"]["lastUsed"] == int((NOW + 31) * 1000)
+        assert data["usageStats"]["openai:a"]["failureCounts"] == {"timeout": 3, "billing": 0}
         assert data["profiles"] == {"openai:a": api_key()}
         assert stat.S_IMODE(place.file.stat().st_mode) == 0o600
 

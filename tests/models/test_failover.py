@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from clawkit.config.modelref import ModelRef, parse_ref
-from clawkit.content import Assistant, Text, ToolCall
+from clawkit.content import Assistant, Text, ToolCall, Usage
+from clawkit.models import failover
 from clawkit.models.errors import AbsentError
-from clawkit.models.failover import Chain, SystemClock
+from clawkit.models.failover import Chain
 from clawkit.models.protocols import (
     Again,
     Delta,
@@ -31,7 +32,7 @@ TRANSIENT: tuple[ErrorKind, ...] = (
 )
 
 
-class Clock:
+class Clock(failover.Clock):
     """Time that passes only in sleeps; `factor` is what chance always gives."""
 
     def __init__(self, factor: float = 1.0) -> None:
@@ -378,6 +379,16 @@ async def test_the_last_attempt_leaves_its_partial_answer() -> None:
     assert (await failure(Chain([one], clock=Clock()))).partial is partial
 
 
+async def test_what_failed_attempts_cost_is_part_of_the_cost() -> None:
+    partial = Assistant((Text("Hal"),), "aborted", usage=Usage(5, 1, cost=0.25))
+    one = Breaking("a", "b", "Hello.", partial=partial)
+    assert (await answer(Chain([one], clock=Clock()))).usage == Usage(cost=0.5)
+    two = [Breaking("a", "b", kind="refused", partial=partial) for _ in range(2)]
+    failed = await failure(Chain(two, clock=Clock()))
+    assert failed.partial
+    assert failed.partial.usage == Usage(5, 1, cost=0.5)
+
+
 async def test_a_model_that_ends_without_an_answer_is_asked_again() -> None:
     class Silent(Breaking):
         async def stream(self, request: Request) -> AsyncIterator[Delta | Assistant]:
@@ -507,7 +518,7 @@ async def test_cancelling_during_a_wait_is_not_a_reason_to_go_on() -> None:
 
 
 async def test_the_clock_of_this_machine_waits_and_differs() -> None:
-    clock = SystemClock()
+    clock = failover.Clock()
     before = clock.now()
     await clock.sleep(0)
     assert clock.now() >= before

@@ -379,9 +379,8 @@ def test_status_and_words_give_the_kind() -> None:
     assert kinds(OTHERS) == [(raw(body)[:60], kind) for _, body, kind in OTHERS]
 
 
-@pytest.mark.parametrize(
-    ("headers", "body", "wait"),
-    [
+def test_when_to_ask_again_is_found(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ({"retry-after": "7"}, b"", 7),
         ({"retry-after": " 1.5 "}, b"", 1.5),
         ({"retry-after-ms": "250", "retry-after": "1"}, b"", 0.25),
@@ -426,13 +425,11 @@ def test_status_and_words_give_the_kind() -> None:
         ({}, raw({"error": {"type": "rate_limit", "resets_in_seconds": 33}}), 33),
         ({}, raw({"error": {"type": "rate_limit", "retry_after": {"a": 1}}}), None),
         ({}, b"", None),
-    ],
-)
-def test_when_to_ask_again_is_found(
-    headers: dict[str, str], body: bytes, wait: float | None
-) -> None:
-    found = from_response("svc", 429, headers, body, now=NOW).retry_after_s
-    assert found == (None if wait is None else pytest.approx(wait))
+    ]
+    for headers, body, wait in cases:
+        with subtests.test(headers=headers, body=body, wait=wait):
+            found = from_response("svc", 429, headers, body, now=NOW).retry_after_s
+            assert found == (None if wait is None else pytest.approx(wait))
 
 
 def test_a_daily_limit_without_a_time_counts_as_an_empty_account() -> None:
@@ -449,29 +446,28 @@ def test_the_message_says_who_what_and_what_to_do() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("provider", "credential", "advice"),
-    [
+def test_the_credential_to_check_is_named(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("google", "", "Check the key in GEMINI_API_KEY or models.providers.google.apiKey."),
         ("own", "", "Check models.providers.own.apiKey."),
         ("ollama", "none", "Check models.providers.ollama.apiKey."),
         ("google", "env:GOOGLE_API_KEY", "Check the key in GOOGLE_API_KEY."),
         ("openai", "openai:work", "Check the profile openai:work, or sign in again."),
         ("own", "models.providers.own.apiKey", "Check models.providers.own.apiKey."),
-    ],
-)
-def test_the_credential_to_check_is_named(provider: str, credential: str, advice: str) -> None:
-    error = from_response(provider, 401, {}, b"", credential=credential)
-    assert str(error) == f"{provider} refuses the credential (HTTP 401). {advice}"
+    ]
+    for provider, credential, advice in cases:
+        with subtests.test(provider=provider, credential=credential, advice=advice):
+            error = from_response(provider, 401, {}, b"", credential=credential)
+            assert str(error) == f"{provider} refuses the credential (HTTP 401). {advice}"
 
 
 def test_the_message_names_the_time_to_wait() -> None:
     assert "Try again in 1m 30s, or" in str(from_response("svc", 429, {"retry-after": "90"}, b""))
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_whatever_comes_the_message_is_one_short_printable_line(subtests: pytest.Subtests) -> None:
+    status_cases: list[Any] = [200, 400, 429, 500]
+    cases: list[Any] = [
         b"",
         b"\0" * 100_000,
         bytes(range(256)) * 4_000,
@@ -491,15 +487,14 @@ def test_the_message_names_the_time_to_wait() -> None:
         json.dumps([{"message": f"no {n}", "code": n} for n in range(500)]).encode(),
         json.dumps({"errors": [[{"message": f"no {n}"}] * 16 for n in range(99)]}).encode(),
         json.dumps({"error": {"message": json.dumps({"error": "x" * 9_000})}}).encode(),
-    ],
-    ids=range(19),
-)
-@pytest.mark.parametrize("status", [200, 400, 429, 500])
-def test_whatever_comes_the_message_is_one_short_printable_line(status: int, body: bytes) -> None:
-    message = str(from_response("svc", status, {}, body))
-    assert message.isprintable()
-    assert len(message) < 600
-    assert message.startswith("svc ")
+    ]
+    for status in status_cases:
+        for body in cases:
+            with subtests.test(body=body, status=status):
+                message = str(from_response("svc", status, {}, body))
+                assert message.isprintable()
+                assert len(message) < 600
+                assert message.startswith("svc ")
 
 
 @pytest.mark.parametrize(
@@ -530,9 +525,8 @@ def test_a_redirection_is_told_with_its_place() -> None:
     assert "it sends to 'https://other.test/v1', which is not followed" in message
 
 
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [
+def test_failed_connections_have_kinds_too(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("refused", "refused"),
         ("dns", "not_found"),
         ("connect", "network"),
@@ -541,13 +535,13 @@ def test_a_redirection_is_told_with_its_place() -> None:
         ("timeout", "timeout"),
         ("protocol", "malformed"),
         ("closed", "network"),
-    ],
-)
-def test_failed_connections_have_kinds_too(kind: Any, expected: ErrorKind) -> None:
-    error = from_net("svc", NetError(kind, "no way to x.test"))
-    assert (error.kind, error.status) == (expected, 0)
-    assert str(error).startswith("svc: no way to x.test. ")
-    assert isinstance(error, AbsentError) == (kind == "absent")
+    ]
+    for kind, expected in cases:
+        with subtests.test(kind=kind, expected=expected):
+            error = from_net("svc", NetError(kind, "no way to x.test"))
+            assert (error.kind, error.status) == (expected, 0)
+            assert str(error).startswith("svc: no way to x.test. ")
+            assert isinstance(error, AbsentError) == (kind == "absent")
 
 
 def test_a_service_of_this_machine_may_not_run() -> None:

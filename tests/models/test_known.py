@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -113,9 +114,8 @@ class TestModels:
         assert full_id("openai", "gpt-5.4") == "gpt-5.4"
 
 
-@pytest.mark.parametrize(
-    ("host", "expected"),
-    [
+def test_this_machine_is_known_by_its_names(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("localhost", True),
         ("LOCALHOST", True),
         ("127.0.0.1", True),
@@ -126,10 +126,10 @@ class TestModels:
         ("127.0.0.1.example.com", False),
         ("10.0.0.1", False),
         ("", False),
-    ],
-)
-def test_this_machine_is_known_by_its_names(host: str, expected: bool) -> None:
-    assert is_loopback(host) is expected
+    ]
+    for host, expected in cases:
+        with subtests.test(host=host, expected=expected):
+            assert is_loopback(host) is expected
 
 
 class TestOllamaHost:

@@ -57,7 +57,7 @@ def repeat(start: bytes, body: bytes, total: int) -> Iterator[bytes]:
 
 
 def packed(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    gzip = zlib.compressobj(9, wbits=31)
+    gzip = zlib.compressobj(1, wbits=31)
     for piece in pieces:
         yield gzip.compress(piece)
     yield gzip.flush()
@@ -65,7 +65,7 @@ def packed(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 MB = 1024 * 1024
 ENDLESS = {
-    "text": lambda: repeat(b"", event("word " * 20), 300 * MB),
+    "text": lambda: repeat(b"", event("word " * 60), 300 * MB),
     "wide text in large pieces": lambda: repeat(b"", event("x😀" * 4_000), 300 * MB),
     "one event": lambda: repeat(b"data: ", b"x" * 1_000, 300 * MB),
     "one answer": lambda: repeat(b'{"choices": [', b" " * 1_000, 300 * MB),

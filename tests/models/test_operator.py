@@ -13,9 +13,8 @@ from clawkit.models.operator import HELP, Operator, read_line
 from clawkit.testing import ScriptedApprover, open_kit
 
 
-@pytest.mark.parametrize(
-    ("line", "name", "arguments"),
-    [
+def test_lines_mean_calls(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("!git status", "exec", {"command": "git status"}),
         ("run make test", "exec", {"command": "make test"}),
         ('/tool ls {"path": "src"}', "ls", {"path": "src"}),
@@ -29,15 +28,14 @@ from clawkit.testing import ScriptedApprover, open_kit
         ("grep it's", "grep", {"pattern": "it's"}),
         ("write a.txt hello you", "write", {"path": "a.txt", "content": "hello you\n"}),
         ("status", "session_status", {}),
-    ],
-)
-def test_lines_mean_calls(line: str, name: str, arguments: dict[str, Any]) -> None:
-    assert read_line(line) == (name, arguments)
+    ]
+    for line, name, arguments in cases:
+        with subtests.test(line=line, name=name, arguments=arguments):
+            assert read_line(line) == (name, arguments)
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
+def test_what_is_not_understood_is_explained(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("!", "after `!`"),
         ("/tool", "/tool NAME"),
         ("/tool ls {", "not JSON"),
@@ -45,11 +43,11 @@ def test_lines_mean_calls(line: str, name: str, arguments: dict[str, Any]) -> No
         ("read", "read FILE"),
         ("write a.txt", "write FILE TEXT"),
         ("please help me", "not a language model"),
-    ],
-)
-def test_what_is_not_understood_is_explained(line: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said.replace("[", r"\[")):
-        read_line(line)
+    ]
+    for line, said in cases:
+        words = said.replace("[", r"\[")
+        with subtests.test(line=line), pytest.raises(ValueError, match=words):
+            read_line(line)
 
 
 async def talk(tmp_path: Path, said: str, *answers: str, **config: Any) -> Conversation:

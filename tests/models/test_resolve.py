@@ -74,7 +74,7 @@ class TestFind:
 
     def test_the_same_id_at_two_configured_providers_is_not_guessed(self) -> None:
         config = {"models": {"providers": {"a": LOCAL, "b": LOCAL}}}
-        with pytest.raises(ConfigError, match="'one' may be a/one and b/one"):
+        with pytest.raises(ConfigError, match="'one' is ambiguous: a/one or b/one"):
             catalog(config).find("one")
         assert catalog(config).find("b/one").provider == "b"
 

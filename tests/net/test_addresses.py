@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ipaddress import ip_address
+from typing import Any
 
 import pytest
 
 from clawkit.net.addresses import (
-    Kind,
     is_exempt,
     kind_of,
     kind_of_name,
@@ -17,9 +17,8 @@ from clawkit.net.addresses import (
 from clawkit.net.route import NetError
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
+def test_an_address_is_of_one_kind_however_it_is_wrapped(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("8.8.8.8", "public"),
         ("1.1.1.1", "public"),
         ("99.255.255.255", "public"),
@@ -92,15 +91,14 @@ from clawkit.net.route import NetError
         ("2001:0:808:808::f7f7:f7f7", "public"),
         ("2001:0:7f00:1::f7f7:f7f7", "reserved"),
         ("2001:0:808:808::80ff:fffe", "reserved"),
-    ],
-)
-def test_an_address_is_of_one_kind_however_it_is_wrapped(text: str, kind: Kind) -> None:
-    assert kind_of(ip_address(text)) == kind
+    ]
+    for text, kind in cases:
+        with subtests.test(text=text, kind=kind):
+            assert kind_of(ip_address(text)) == kind
 
 
-@pytest.mark.parametrize(
-    ("kind", "encrypted", "loopback", "private", "why"),
-    [
+def test_only_what_the_route_allows_is_connected_to(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("public", True, False, False, ""),
         ("public", False, True, True, "use https"),
         ("loopback", False, True, False, ""),
@@ -113,34 +111,32 @@ def test_an_address_is_of_one_kind_however_it_is_wrapped(text: str, kind: Kind) 
         ("multicast", True, True, True, "no setting"),
         ("documentation", True, True, True, "no setting"),
         ("reserved", True, True, True, "no setting"),
-    ],
-)
-def test_only_what_the_route_allows_is_connected_to(
-    kind: Kind, encrypted: bool, loopback: bool, private: bool, why: str
-) -> None:
-    found = refusal(kind, encrypted=encrypted, loopback=loopback, private=private)
-    assert why in found
-    assert bool(found) == bool(why)
+    ]
+    for kind, encrypted, loopback, private, why in cases:
+        with subtests.test(
+            kind=kind, encrypted=encrypted, loopback=loopback, private=private, why=why
+        ):
+            found = refusal(kind, encrypted=encrypted, loopback=loopback, private=private)
+            assert why in found
+            assert bool(found) == bool(why)
 
 
-@pytest.mark.parametrize(
-    ("host", "kind"),
-    [
+def test_some_names_mean_the_same_everywhere(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("localhost", "loopback"),
         ("a.b.localhost", "loopback"),
         ("notlocalhost", None),
         ("localhost.example", None),
         ("metadata.google.internal", "metadata"),
         ("example.com", None),
-    ],
-)
-def test_some_names_mean_the_same_everywhere(host: str, kind: Kind | None) -> None:
-    assert kind_of_name(host) == kind
+    ]
+    for host, kind in cases:
+        with subtests.test(host=host, kind=kind):
+            assert kind_of_name(host) == kind
 
 
-@pytest.mark.parametrize(
-    ("url", "scheme", "host", "port", "path"),
-    [
+def test_a_url_has_one_spelling(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("https://example.com", "https", "example.com", 443, "/"),
         ("HTTPS://EXAMPLE.com/A", "https", "example.com", 443, "/A"),
         ("http://example.com:8080/v1?x=1#part", "http", "example.com", 8080, "/v1?x=1"),
@@ -173,17 +169,16 @@ def test_some_names_mean_the_same_everywhere(host: str, kind: Kind | None) -> No
         ("http://[0:0:0:0:0:0:0:1]/", "http", "::1", 80, "/"),
         ("http://[::ffff:127.0.0.1]/", "http", "127.0.0.1", 80, "/"),
         ("http://[2002:7F00::1]/", "http", "2002:7f00::1", 80, "/"),
-    ],
-)
-def test_a_url_has_one_spelling(url: str, scheme: str, host: str, port: int, path: str) -> None:
-    target = parse_url(url)
-    assert target[:4] == (scheme, host, port, path)
-    assert (target.address is not None) == (":" in host or host.replace(".", "").isdigit())
+    ]
+    for url, scheme, host, port, path in cases:
+        with subtests.test(url=url, scheme=scheme, host=host, port=port, path=path):
+            target = parse_url(url)
+            assert target[:4] == (scheme, host, port, path)
+            assert (target.address is not None) == (":" in host or host.replace(".", "").isdigit())
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
+def test_what_can_be_read_in_two_ways_is_refused(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         "",
         "example.com",
         "//example.com/",
@@ -254,35 +249,33 @@ def test_a_url_has_one_spelling(url: str, scheme: str, host: str, port: int, pat
         "https://example.1/",
         "https://0xg.0x1/",
         "https://example.com/" + "a" * 33_000,
-    ],
-)
-def test_what_can_be_read_in_two_ways_is_refused(url: str) -> None:
-    with pytest.raises(NetError) as caught:
-        parse_url(url)
-    assert caught.value.kind == "refused"
-    assert "secret" not in str(caught.value)
-    assert str(caught.value).startswith("clawkit does not use this URL: ")
+    ]
+    for url in cases:
+        with subtests.test(url=url):
+            with pytest.raises(NetError) as caught:
+                parse_url(url)
+            assert caught.value.kind == "refused"
+            assert "secret" not in str(caught.value)
+            assert str(caught.value).startswith("clawkit does not use this URL: ")
 
 
-@pytest.mark.parametrize(
-    ("url", "authority", "place"),
-    [
+def test_the_port_is_left_out_of_the_host_header_when_it_is_the_usual_one(
+    subtests: pytest.Subtests,
+) -> None:
+    cases: list[Any] = [
         ("https://a.example/", "a.example", "a.example:443"),
         ("http://a.example:80/", "a.example", "a.example:80"),
         ("http://a.example:443/", "a.example:443", "a.example:443"),
         ("https://[::1]/", "[::1]", "[::1]:443"),
         ("http://[::1]:81/", "[::1]:81", "[::1]:81"),
-    ],
-)
-def test_the_port_is_left_out_of_the_host_header_when_it_is_the_usual_one(
-    url: str, authority: str, place: str
-) -> None:
-    assert (parse_url(url).authority, parse_url(url).place) == (authority, place)
+    ]
+    for url, authority, place in cases:
+        with subtests.test(url=url, authority=authority, place=place):
+            assert (parse_url(url).authority, parse_url(url).place) == (authority, place)
 
 
-@pytest.mark.parametrize(
-    ("url", "no_proxy", "exempt"),
-    [
+def test_no_proxy_names_who_is_reached_directly(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("https://a.example/", "", False),
         ("https://a.example/", " , ,", False),
         ("https://a.example/", "*", True),
@@ -312,7 +305,7 @@ def test_the_port_is_left_out_of_the_host_header_when_it_is_the_usual_one(
         ("http://[fd00::1]/", "fd00::1", True),
         ("http://[fd00::1]:81/", "[fd00::1]:81", True),
         ("http://[fd00::1]/", "10.0.0.0/8", False),
-    ],
-)
-def test_no_proxy_names_who_is_reached_directly(url: str, no_proxy: str, exempt: bool) -> None:
-    assert is_exempt(parse_url(url), no_proxy) is exempt
+    ]
+    for url, no_proxy, exempt in cases:
+        with subtests.test(url=url, no_proxy=no_proxy, exempt=exempt):
+            assert is_exempt(parse_url(url), no_proxy) is exempt

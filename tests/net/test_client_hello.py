@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -55,10 +56,12 @@ def test_the_name_in_a_real_hello_is_found(name: str | None) -> None:
     assert read_hello(real_hello(name)) == Hello("tls", name or "")
 
 
-@pytest.mark.parametrize("size", [16, 17, 100, 16_000])
-def test_a_hello_may_be_spread_over_records(size: int) -> None:
-    message = real_hello("example.org")[5:]
-    assert read_hello(records(message, size)) == Hello("tls", "example.org")
+def test_a_hello_may_be_spread_over_records(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [16, 17, 100, 16_000]
+    for size in cases:
+        with subtests.test(size=size):
+            message = real_hello("example.org")[5:]
+            assert read_hello(records(message, size)) == Hello("tls", "example.org")
 
 
 def test_a_hello_is_incomplete_until_its_last_byte() -> None:
@@ -67,16 +70,22 @@ def test_a_hello_is_incomplete_until_its_last_byte() -> None:
     assert read_hello(data + b"more") == Hello("tls", "example.org")
 
 
-@pytest.mark.parametrize(
-    "data", [b"G", b"GET / HTTP/1.1\r\n\r\n", b"SSH-2.0-x\r\n", b"\x15\x03\x01", b"\x16\x02", b"\0"]
-)
-def test_what_is_not_tls_is_seen_at_once(data: bytes) -> None:
-    assert read_hello(data) == Hello("other")
+def test_what_is_not_tls_is_seen_at_once(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
+        b"G",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"SSH-2.0-x\r\n",
+        b"\x15\x03\x01",
+        b"\x16\x02",
+        b"\0",
+    ]
+    for data in cases:
+        with subtests.test(data=data):
+            assert read_hello(data) == Hello("other")
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
+def test_an_improper_hello_is_an_error(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         records(hello(server_name(b"a.example"), server_name(b"b.example"))),
         records(hello(server_name(b"a.example", b"b.example"))),
         records(hello(server_name(b""))),
@@ -96,11 +105,10 @@ def test_what_is_not_tls_is_seen_at_once(data: bytes) -> None:
         records(hello(server_name(b"a.example")), 1),
         records(hello(extension(21, bytes(20_000)))),
         b"\x16\x03\x01\xff\xff\x01" + bytes(MAX_HELLO),
-    ],
-)
-def test_an_improper_hello_is_an_error(data: bytes) -> None:
-    with pytest.raises(ValueError, match="TLS"):
-        read_hello(data)
+    ]
+    for data in cases:
+        with subtests.test(data=data), pytest.raises(ValueError, match="TLS"):
+            read_hello(data)
 
 
 def test_extensions_around_the_name_do_not_matter() -> None:

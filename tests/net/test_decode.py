@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -74,9 +75,8 @@ def test_an_empty_body_is_whole() -> None:
     assert unpack("deflate") == b""
 
 
-@pytest.mark.parametrize(
-    ("coding", "data", "kind"),
-    [
+def test_damaged_and_cut_data_is_an_error(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("gzip", b"this is not packed", "protocol"),
         ("gzip", packed(TEXT)[:-8] + b"12345678", "protocol"),
         ("deflate", b"\xff\xff\xff\xff", "protocol"),
@@ -84,18 +84,24 @@ def test_an_empty_body_is_whole() -> None:
         ("gzip", packed(TEXT) + b"\x1f", "closed"),
         ("deflate", zlib.compress(TEXT)[:-1], "closed"),
         ("deflate", b"\x78", "closed"),
-    ],
-)
-def test_damaged_and_cut_data_is_an_error(coding: str, data: bytes, kind: str) -> None:
-    with pytest.raises(NetError, match=r"^api.example:443 sent compressed data that") as caught:
-        unpack(coding, data)
-    assert caught.value.kind == kind
+    ]
+    for coding, data, kind in cases:
+        with subtests.test(coding=coding, data=data, kind=kind):
+            with pytest.raises(
+                NetError, match=r"^api.example:443 sent compressed data that"
+            ) as caught:
+                unpack(coding, data)
+            assert caught.value.kind == kind
 
 
-@pytest.mark.parametrize("coding", ["br", "zstd", "gzip, gzip", "\x1b[31m", "a" * 1000])
-def test_other_ways_of_packing_are_an_error(coding: str) -> None:
-    with pytest.raises(NetError, match="a content encoding that was not requested") as caught:
-        Inflater(coding, "api.example:443")
-    assert caught.value.kind == "protocol"
-    assert len(str(caught.value)) < 100
-    assert str(caught.value).isprintable()
+def test_other_ways_of_packing_are_an_error(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = ["br", "zstd", "gzip, gzip", "\x1b[31m", "a" * 1000]
+    for coding in cases:
+        with subtests.test(coding=coding):
+            with pytest.raises(
+                NetError, match="a content encoding that was not requested"
+            ) as caught:
+                Inflater(coding, "api.example:443")
+            assert caught.value.kind == "protocol"
+            assert len(str(caught.value)) < 100
+            assert str(caught.value).isprintable()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,9 +30,8 @@ def _own_home() -> None:
     """Nothing here looks at a home."""
 
 
-@pytest.mark.parametrize(
-    ("host", "port", "action"),
-    [
+def test_a_host_is_judged_by_name_and_port(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("example.org", 443, "allow"),
         ("example.org", 80, "allow"),
         ("EXAMPLE.Org", 443, "allow"),
@@ -76,17 +77,16 @@ def _own_home() -> None:
         ("example.org", 0, "deny"),
         ("example.org", 65_536, "deny"),
         ("example.org", -1, "deny"),
-    ],
-)
-def test_a_host_is_judged_by_name_and_port(host: str, port: int, action: str) -> None:
-    verdict = judge(host, port, RULES)
-    assert verdict.action == action
-    assert (verdict.reason == "") == (action == "allow")
+    ]
+    for host, port, action in cases:
+        with subtests.test(host=host, port=port, action=action):
+            verdict = judge(host, port, RULES)
+            assert verdict.action == action
+            assert (verdict.reason == "") == (action == "allow")
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
+def test_what_is_not_a_host_name_is_denied_and_safe_to_show(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         "",
         ".",
         "..",
@@ -121,14 +121,14 @@ def test_a_host_is_judged_by_name_and_port(host: str, port: int, action: str) ->
         "[example.org",
         "example.org]",
         "\udc80.example.net",
-    ],
-)
-def test_what_is_not_a_host_name_is_denied_and_safe_to_show(host: str) -> None:
-    verdict = judge(host, 443, RULES)
-    assert verdict.action == "deny"
-    assert verdict.host.name.isprintable()
-    assert verdict.host.name.isascii()
-    assert len(verdict.host.name) < 1_500
+    ]
+    for host in cases:
+        with subtests.test(host=host):
+            verdict = judge(host, 443, RULES)
+            assert verdict.action == "deny"
+            assert verdict.host.name.isprintable()
+            assert verdict.host.name.isascii()
+            assert len(verdict.host.name) < 1_500
 
 
 SPELLINGS = [
@@ -219,12 +219,14 @@ SPELLINGS = [
 ]
 
 
-@pytest.mark.parametrize("port", [80, 443])
-@pytest.mark.parametrize("host", SPELLINGS)
-def test_no_spelling_of_an_address_is_a_name_or_a_question(host: str, port: int) -> None:
+def test_no_spelling_of_an_address_is_a_name_or_a_question(subtests: pytest.Subtests) -> None:
     """Not even where every name is allowed that could be meant."""
-    rules = make_rules(["*.0.example", "example.org", "*.example.net"])
-    assert judge(host, port, rules).action == "deny"
+    cases: list[Any] = [80, 443]
+    for host in SPELLINGS:
+        for port in cases:
+            with subtests.test(port=port, host=host):
+                rules = make_rules(["*.0.example", "example.org", "*.example.net"])
+                assert judge(host, port, rules).action == "deny"
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["d", "x", "o"]), st.integers(1, 4))
@@ -247,9 +249,8 @@ def test_any_text_gets_a_verdict_that_can_be_shown(host: str, port: int) -> None
         assert verdict.host.name == judge(verdict.host.name, port, RULES).host.name
 
 
-@pytest.mark.parametrize(
-    ("found", "reason"),
-    [
+def test_one_address_that_is_not_public_spoils_a_name(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         (["9.9.9.9"], ""),
         (["9.9.9.9", "2620:fe::fe", "9.9.9.9"], ""),
         ([], ""),
@@ -267,13 +268,13 @@ def test_any_text_gets_a_verdict_that_can_be_shown(host: str, port: int) -> None
         (["10.1.2.3"], ""),
         (["10.1.2.3", "10.1.2.4"], "private"),
         (["9.9.9.9", "10.1.2.3"], ""),
-    ],
-)
-def test_one_address_that_is_not_public_spoils_a_name(found: list[str], reason: str) -> None:
-    addresses, why = judge_addresses(found, 443, RULES)
-    assert reason in why
-    assert (why == "") == (reason == "")
-    assert len(addresses) == (0 if reason else len(set(found)))
+    ]
+    for found, reason in cases:
+        with subtests.test(found=found, reason=reason):
+            addresses, why = judge_addresses(found, 443, RULES)
+            assert reason in why
+            assert (why == "") == (reason == "")
+            assert len(addresses) == (0 if reason else len(set(found)))
 
 
 def test_an_exception_for_a_private_address_is_for_its_port() -> None:
@@ -281,9 +282,8 @@ def test_an_exception_for_a_private_address_is_for_its_port() -> None:
     assert judge_addresses(["127.0.0.1"], 8081, RULES)[1] != ""
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
+def test_an_entry_without_an_effect_is_an_error_that_names_it(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         "",
         "*",
         "*.",
@@ -305,30 +305,29 @@ def test_an_exception_for_a_private_address_is_for_its_port() -> None:
         "169.254.169.254:80",
         "a_b.example.org",
         "exa mple.org",
-    ],
-)
-def test_an_entry_without_an_effect_is_an_error_that_names_it(entry: str) -> None:
-    with pytest.raises(ToolError, match="invalid host") as caught:
-        make_rules([entry])
-    assert repr(entry) in str(caught.value)
+    ]
+    for entry in cases:
+        with subtests.test(entry=entry):
+            with pytest.raises(ToolError, match="invalid host") as caught:
+                make_rules([entry])
+            assert repr(entry) in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "entry", ["9.9.9.9", "example.org", "localhost", "10.0.0.0/8", "*.10.1.1.1"]
-)
-def test_private_exceptions_are_addresses_that_are_not_public(entry: str) -> None:
-    with pytest.raises(ToolError, match=r"allowPrivate takes|not a name|wildcard"):
-        make_rules([], [entry])
+def test_private_exceptions_are_addresses_that_are_not_public(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = ["9.9.9.9", "example.org", "localhost", "10.0.0.0/8", "*.10.1.1.1"]
+    for entry in cases:
+        words = r"allowPrivate takes|not a name|wildcard"
+        with subtests.test(entry=entry), pytest.raises(ToolError, match=words):
+            make_rules([], [entry])
 
 
-@pytest.mark.parametrize(
-    ("host", "action"),
-    [
+def test_the_preset_for_packages_allows_downloads(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("pypi.org", "allow"),
         ("de.archive.ubuntu.com", "allow"),
         ("upload.pypi.org", "ask"),
         ("github.com", "ask"),
-    ],
-)
-def test_the_preset_for_packages_allows_downloads(host: str, action: str) -> None:
-    assert judge(host, 443, make_rules(PACKAGES)).action == action
+    ]
+    for host, action in cases:
+        with subtests.test(host=host, action=action):
+            assert judge(host, 443, make_rules(PACKAGES)).action == action

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,8 @@ from clawkit.net.route import NetError, Proxy, Route, Tls
 WEB = "https://api.example/v1"
 
 
-@pytest.mark.parametrize(
-    ("url", "env", "proxy"),
-    [
+def test_the_environment_names_a_proxy(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         (WEB, {}, None),
         (WEB, {"https_proxy": "http://p:1"}, "http://p:1"),
         (WEB, {"HTTPS_PROXY": "http://p:1"}, "http://p:1"),
@@ -34,16 +34,15 @@ WEB = "https://api.example/v1"
         ("http://127.0.0.2/", {"http_proxy": "p:1"}, None),
         ("http://[::1]/", {"ALL_PROXY": "p:1"}, None),
         ("http://10.0.0.1/", {"http_proxy": "p:1"}, "http://p:1"),
-    ],
-)
-def test_the_environment_names_a_proxy(url: str, env: dict[str, str], proxy: str | None) -> None:
-    found = env_proxy(url, env)
-    assert (found and found.url) == proxy
+    ]
+    for url, env, proxy in cases:
+        with subtests.test(url=url, env=env, proxy=proxy):
+            found = env_proxy(url, env)
+            assert (found and found.url) == proxy
 
 
-@pytest.mark.parametrize(
-    ("url", "place", "pair"),
-    [
+def test_a_proxy_has_a_place_and_credentials(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("http://proxy.example:3128", "proxy.example:3128", None),
         ("http://proxy.example/", "proxy.example:80", None),
         ("https://proxy.example", "proxy.example:443", None),
@@ -53,21 +52,20 @@ def test_the_environment_names_a_proxy(url: str, env: dict[str, str], proxy: str
         ("http://m%40e:p%3Aa%2Fss@proxy.example:1", "proxy.example:1", b"m@e:p:a/ss"),
         ("http://a@b:c@proxy.example:1", "proxy.example:1", b"a@b:c"),
         ("http://ü:ß@proxy.example:1", "proxy.example:1", "ü:ß".encode()),
-    ],
-)
-def test_a_proxy_has_a_place_and_credentials(url: str, place: str, pair: bytes | None) -> None:
-    target, credentials = parse_proxy(url)
-    assert target.place == place
-    if pair is None:
-        assert credentials == ""
-    else:
-        scheme, _, encoded = credentials.partition(" ")
-        assert (scheme, b64decode(encoded)) == ("Basic", pair)
+    ]
+    for url, place, pair in cases:
+        with subtests.test(url=url, place=place, pair=pair):
+            target, credentials = parse_proxy(url)
+            assert target.place == place
+            if pair is None:
+                assert credentials == ""
+            else:
+                scheme, _, encoded = credentials.partition(" ")
+                assert (scheme, b64decode(encoded)) == ("Basic", pair)
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
+def test_what_is_not_an_http_proxy_is_refused_without_showing_it(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         "socks5://me:secret@proxy.example:1080",
         "proxy.example:3128",
         "http://me:secret@/",
@@ -76,13 +74,13 @@ def test_a_proxy_has_a_place_and_credentials(url: str, place: str, pair: bytes |
         "http://proxy.example/path",
         "http://proxy.example/?secret",
         "",
-    ],
-)
-def test_what_is_not_an_http_proxy_is_refused_without_showing_it(url: str) -> None:
-    with pytest.raises(NetError, match="proxy's URL") as caught:
-        parse_proxy(url)
-    assert caught.value.kind == "refused"
-    assert "secret" not in str(caught.value)
+    ]
+    for url in cases:
+        with subtests.test(url=url):
+            with pytest.raises(NetError, match="proxy's URL") as caught:
+                parse_proxy(url)
+            assert caught.value.kind == "refused"
+            assert "secret" not in str(caught.value)
 
 
 def test_no_secret_is_shown_when_a_route_is_printed() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.net.parts import LOCAL, OK, Server, answering, get, making_client
 
 from clawkit.net.addresses import parse_url
-from clawkit.net.client import Client, NetError
-from clawkit.net.request import HttpRequest
+from clawkit.net.client import Client, HttpRequest, NetError
 
 HEADERS = {
     "Authorization": "secret",
@@ -50,9 +51,8 @@ async def test_a_redirect_is_followed_from_where_it_came(location: str, line: st
     assert server.asked[1].headers["authorization"] == "secret"
 
 
-@pytest.mark.parametrize(
-    ("method", "status", "after"),
-    [
+def test_the_body_goes_along_only_when_the_method_stays(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("POST", 301, "GET"),
         ("POST", 302, "GET"),
         ("POST", 303, "GET"),
@@ -62,22 +62,19 @@ async def test_a_redirect_is_followed_from_where_it_came(location: str, line: st
         ("PUT", 303, "GET"),
         ("HEAD", 303, "HEAD"),
         ("GET", 301, "GET"),
-    ],
-)
-def test_the_body_goes_along_only_when_the_method_stays(
-    method: str, status: int, after: str
-) -> None:
-    ask = HttpRequest(method, parse_url("https://a.example/"), HEADERS, b"body").redirected(
-        status, "/x"
-    )
-    assert ask.method == after
-    assert ask.body == (b"body" if after == method else b"")
-    assert ("Content-Type" in ask.headers) == (after == method)
+    ]
+    for method, status, after in cases:
+        with subtests.test(method=method, status=status, after=after):
+            ask = HttpRequest(method, parse_url("https://a.example/"), HEADERS, b"body").redirected(
+                status, "/x"
+            )
+            assert ask.method == after
+            assert ask.body == (b"body" if after == method else b"")
+            assert ("Content-Type" in ask.headers) == (after == method)
 
 
-@pytest.mark.parametrize(
-    ("location", "is_kept"),
-    [
+def test_credentials_stay_with_their_origin(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("/x", True),
         ("https://a.example/x", True),
         ("https://A.example:443/x", True),
@@ -85,14 +82,14 @@ def test_the_body_goes_along_only_when_the_method_stays(
         ("https://b.example/x", False),
         ("https://x.a.example/x", False),
         ("//b.example/x", False),
-    ],
-)
-def test_credentials_stay_with_their_origin(location: str, is_kept: bool) -> None:
-    ask = HttpRequest("GET", parse_url("https://a.example/"), HEADERS, b"").redirected(
-        302, location
-    )
-    assert ("secret" in ask.headers.values()) is is_kept
-    assert ask.headers["Accept"] == "a/b"
+    ]
+    for location, is_kept in cases:
+        with subtests.test(location=location, is_kept=is_kept):
+            ask = HttpRequest("GET", parse_url("https://a.example/"), HEADERS, b"").redirected(
+                302, location
+            )
+            assert ("secret" in ask.headers.values()) is is_kept
+            assert ask.headers["Accept"] == "a/b"
 
 
 async def test_another_origin_gets_no_credentials_over_the_wire() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,9 +17,8 @@ def events_of(*pieces: bytes) -> list[tuple[str, str]]:
     return [(event.name, event.data) for event in found + stream.end()]
 
 
-@pytest.mark.parametrize(
-    ("stream", "events"),
-    [
+def test_a_stream_holds_these_events(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         (b"", []),
         (b"data: a\n\n", [("", "a")]),
         (b"data:a\n\n", [("", "a")]),
@@ -52,11 +53,11 @@ def events_of(*pieces: bytes) -> list[tuple[str, str]]:
         (b"data: a\n\ndata: b\n", [("", "a"), ("", "b")]),
         (b"data: a\n\nevent: b\n", [("", "a")]),
         (b"data: \xf0\x9f", [("", "\ufffd")]),
-    ],
-)
-def test_a_stream_holds_these_events(stream: bytes, events: list[tuple[str, str]]) -> None:
-    assert events_of(stream) == events
-    assert events_of(*(stream[at : at + 1] for at in range(len(stream)))) == events
+    ]
+    for stream, events in cases:
+        with subtests.test(stream=stream, events=events):
+            assert events_of(stream) == events
+            assert events_of(*(stream[at : at + 1] for at in range(len(stream)))) == events
 
 
 def test_an_event_of_very_many_lines_is_put_together_once() -> None:

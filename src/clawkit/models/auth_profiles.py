@@ -11,38 +11,41 @@ import fcntl
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from clawkit.config.json5 import Json5Error, parse
 from clawkit.config.modelref import normalize_provider
 from clawkit.config.section import SecretInput, SecretRef
-from clawkit.config.sources import ReadError, read_text
 from clawkit.core.tasks import in_thread
-from clawkit.errors import ClawkitError, ConfigError, Issue
-from clawkit.models.known import is_loopback
+from clawkit.errors import ClawkitError, ConfigError
+from clawkit.models.known import fault, is_loopback
 from clawkit.models.protocols import ErrorKind, ModelError
-from clawkit.store import private_dir, why_foreign, write_atomic
+from clawkit.models.providers import AUTH_PROFILES as AUTH_PROFILES
+from clawkit.models.providers import read_private
+from clawkit.store import private_dir, write_atomic
 
-AUTH_PROFILES = "auth-profiles.json"
 EARLY_MS = 60_000
-"""A token that ends sooner is renewed before it is used."""
+"""A token that expires sooner is renewed before it is used."""
 LOCK_WAIT_S = 2.0
 LOCK_POLL_S = 0.01
 _NOTE_WAIT_S = 0.2
-
-ProfileKind = Literal["oauth", "token", "api-key"]
-_KINDS: dict[str, tuple[ProfileKind, str, str]] = {
-    "oauth": ("oauth", "access", ""),
-    "token": ("token", "token", "tokenRef"),
-    "api_key": ("api-key", "key", "keyRef"),
-    "api-key": ("api-key", "key", "keyRef"),
+_REFRESH_WAIT_S = 30.0
+_REFRESH_POLL_S = 0.02
+_LIFE_S = 3600
+_TOKEN_URLS = {
+    "anthropic": "https://console.anthropic.com/v1/oauth/token",
+    "openai": "https://auth.openai.com/oauth/token",
 }
+_TAKES_JSON = frozenset({"console.anthropic.com", "platform.claude.com"})
+
+Post = Callable[[str, Mapping[str, str], bytes], Awaitable[tuple[int, bytes]]]
+"""Sends a body to an address and gives status and body of the answer."""
+ProfileKind = Literal["oauth", "token", "api-key"]
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 
 log = logging.getLogger(__name__)
 
@@ -57,24 +60,71 @@ class Profile(NamedTuple):
     refresh: str = ""
     """What a new token is asked for with; OAuth only."""
     expires_ms: int = 0
-    """When it ends, in milliseconds since 1970; 0 when it does not."""
+    """When it expires, in milliseconds since 1970; 0 when it does not."""
     client_id: str = ""
     token_url: str = ""
 
     def __repr__(self) -> str:
         return f"<{self.kind} profile {self.id!r} of {self.provider}>"
 
+    def is_fresh(self, now_ms: int) -> bool:
+        """Whether its token can be used as it is."""
+        lasts = not self.expires_ms or self.expires_ms - now_ms >= EARLY_MS
+        return lasts and bool(self.secret)
 
-class Use(NamedTuple):
-    """How it went with one credential; times are milliseconds since 1970."""
 
-    last_used: int = 0
-    errors: int = 0
+class _Entry(msgspec.Struct, rename="camel"):
+    """A profile as it is stored; which fields it has depends on its type."""
+
+    type: str = ""
+    provider: str = ""
+    key: str = ""
+    key_ref: SecretRef | None = None
+    token: str = ""
+    token_ref: SecretRef | None = None
+    access: str = ""
+    refresh: str = ""
+    expires: Annotated[float, msgspec.Meta(ge=0, lt=2**53)] = 0
+    client_id: str = ""
+    token_url: str = ""
+
+    def profile(self, name: str) -> Profile | None:
+        secrets: dict[str, tuple[ProfileKind, SecretInput | None]] = {
+            "oauth": ("oauth", self.access.strip()),
+            "token": ("token", self.token.strip() or self.token_ref),
+            "api_key": ("api-key", self.key.strip() or self.key_ref),
+        }
+        kind, secret = secrets.get(self.type.replace("-", "_"), ("api-key", None))
+        provider = normalize_provider(self.provider or name.partition(":")[0])
+        if not provider or not (secret or (kind == "oauth" and self.refresh)):
+            return None
+        return Profile(
+            name,
+            provider,
+            kind,
+            secret or "",
+            self.refresh,
+            int(self.expires),
+            self.client_id,
+            self.token_url,
+        )
+
+
+class Use(msgspec.Struct, frozen=True, rename="camel"):
+    """How it went with one credential, as it is stored; times are milliseconds since 1970."""
+
+    last_used: _Count = 0
+    error_count: _Count = 0
     """Refusals in a row."""
-    billing_errors: int = 0
-    failed_at: int = 0
-    cooldown_until: int = 0
-    disabled_until: int = 0
+    failure_counts: dict[str, _Count] = {}
+    """Refusals by kind. Only `billing` is used here."""
+    last_failure_at: _Count = 0
+    cooldown_until: _Count = 0
+    disabled_until: _Count = 0
+
+    @property
+    def billing_errors(self) -> int:
+        return self.failure_counts.get("billing", 0)
 
     @property
     def blocked_until(self) -> int:
@@ -105,73 +155,45 @@ class Profiles:
             self._seen, self._stored = None, Stored()
             return self._stored
         except OSError as error:
-            raise self._fault(f"cannot be read: {error.strerror}") from error
-        if problem := why_foreign(info):
-            raise self._fault(problem, "Make it your own, and run `chmod 600` on it")
-        seen = (info.st_ino, info.st_mtime_ns, info.st_size)
+            raise fault(f"cannot be read: {error.strerror}", file=self.file) from error
+        seen = (info.st_ino, info.st_mtime_ns, info.st_size, info.st_mode, info.st_uid)
         if seen != self._seen:
             self._stored = _understand(self._raw())
             self._seen = seen
         return self._stored
 
     def _raw(self) -> dict[str, Any]:
-        try:
-            value = parse(read_text(self.file)).value
-        except ReadError as error:
-            raise self._fault(str(error)) from error
-        except Json5Error as error:
-            problem = f"{error.message} (column {error.column})"
-            raise ConfigError([Issue("", problem, self.file, error.line)]) from None
+        tree = read_private(self.file)
+        value = tree.value if tree else {"version": 1, "profiles": {}}
         if not isinstance(value, dict):
-            raise self._fault("must hold an object")
+            raise fault("must hold an object", file=self.file)
         return value
-
-    def _fault(self, problem: str, hint: str = "") -> ConfigError:
-        return ConfigError([Issue("", problem, self.file, hint=hint)])
 
     def change(self, edit: Callable[[dict[str, Any]], None], wait_s: float = LOCK_WAIT_S) -> None:
         """Has `edit` alter the data, one process at a time. Raises OSError and ConfigError."""
         private_dir(self.folder)
-        with self._locked(wait_s):
-            raw = self._raw() if os.path.lexists(self.file) else {"version": 1, "profiles": {}}
+        deadline = time.monotonic() + wait_s
+        while (fd := try_lock(f"{self.file}.lock")) is None:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.file}: another process is changing it")
+            time.sleep(LOCK_POLL_S)
+        try:
+            raw = self._raw()
             edit(raw)
             text = msgspec.json.format(msgspec.json.encode(raw), indent=2)
             write_atomic(self.file, text + b"\n")
-
-    @contextmanager
-    def _locked(self, wait_s: float) -> Iterator[None]:
-        fd = open_lock(f"{self.file}.lock")
-        try:
-            deadline = time.monotonic() + wait_s
-            while not try_lock(fd):
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"{self.file}: another process is changing it")
-                time.sleep(LOCK_POLL_S)
-            yield
         finally:
             os.close(fd)
 
     def note_use(self, name: str, use: Use) -> None:
-        """Writes down how it went with a profile. Raises OSError and ConfigError.
+        """Saves how it went with a profile. Raises OSError and ConfigError.
 
         Everything waits for it meanwhile: it gives up soon.
         """
 
         def edit(raw: dict[str, Any]) -> None:
-            stats = raw.get("usageStats")
-            stats = raw["usageStats"] = stats if isinstance(stats, dict) else {}
-            before = stats.get(name)
-            kept = dict(before) if isinstance(before, dict) else {}
-            counts = kept.get("failureCounts")
-            counts = dict(counts) if isinstance(counts, dict) else {}
-            stats[name] = kept | {
-                "lastUsed": use.last_used,
-                "errorCount": use.errors,
-                "failureCounts": counts | {"billing": use.billing_errors},
-                "lastFailureAt": use.failed_at,
-                "cooldownUntil": use.cooldown_until,
-                "disabledUntil": use.disabled_until,
-            }
+            stats = raw["usageStats"] = _dict(raw.get("usageStats"))
+            stats[name] = _dict(stats.get(name)) | msgspec.to_builtins(use)
 
         self.change(edit, _NOTE_WAIT_S)
 
@@ -179,118 +201,53 @@ class Profiles:
         """Puts a new token into the file, if the profile is still there."""
 
         def edit(raw: dict[str, Any]) -> None:
-            found = raw.get("profiles")
-            entry = found.get(profile.id) if isinstance(found, dict) else None
+            entry = _dict(raw.get("profiles")).get(profile.id)
             if isinstance(entry, dict):
-                entry |= {
-                    "access": profile.secret,
-                    "refresh": profile.refresh,
-                    "expires": profile.expires_ms,
-                }
+                entry["access"] = profile.secret
+                entry["refresh"] = profile.refresh
+                entry["expires"] = profile.expires_ms
 
         self.change(edit)
 
 
-def is_fresh(profile: Profile, now_ms: int) -> bool:
-    """Whether its token can be used as it is."""
-    lasts = not profile.expires_ms or profile.expires_ms - now_ms >= EARLY_MS
-    return lasts and bool(profile.secret)
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
-def open_lock(path: str) -> int:
-    """A descriptor to lock; the lock ends when it is closed, whatever ends the process."""
+def try_lock(path: str) -> int | None:
+    """A descriptor that has the lock until it is closed, whatever ends the process; None while
+    another one has it. Raises OSError."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    return os.open(path, flags, 0o600)
-
-
-def try_lock(fd: int) -> bool:
-    """Whether this descriptor has the lock now."""
+    fd = os.open(path, flags, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    except OSError as error:
+        os.close(fd)
+        if isinstance(error, BlockingIOError):
+            return None
+        raise
+    return fd
 
 
 def _understand(raw: Mapping[str, Any]) -> Stored:
     """What can be used of it; a profile that cannot is left out, with a word in the log."""
     profiles: dict[str, Profile] = {}
-    given = raw.get("profiles")
-    for name, entry in (given if isinstance(given, dict) else {}).items():
-        profile = _profile(name, entry) if isinstance(entry, dict) else None
+    use: dict[str, Use] = {}
+    for name, given in _dict(raw.get("profiles")).items():
+        try:
+            profile = msgspec.convert(given, _Entry).profile(name)
+        except msgspec.ValidationError:
+            profile = None
         if profile is None:
             log.warning("auth profile %r cannot be used: it is incomplete", name[:80])
         else:
             profiles[name] = profile
-    stats = raw.get("usageStats")
-    use = {
-        name: _use(entry)
-        for name, entry in (stats if isinstance(stats, dict) else {}).items()
-        if isinstance(entry, dict)
-    }
-    return Stored(profiles, use)
-
-
-def _profile(name: str, entry: Mapping[str, Any]) -> Profile | None:
-    kind, key, ref_key = _KINDS.get(_text(entry, "type"), ("api-key", "", ""))
-    provider = normalize_provider(_text(entry, "provider") or name.partition(":")[0])
-    secret: SecretInput = _text(entry, key).strip()
-    if not secret and ref_key and isinstance(entry.get(ref_key), dict):
+    for name, given in _dict(raw.get("usageStats")).items():
         try:
-            secret = msgspec.convert(entry[ref_key], SecretRef)
+            use[name] = msgspec.convert(given, Use)
         except msgspec.ValidationError:
-            return None
-    refresh = _text(entry, "refresh")
-    if not provider or not (secret or (kind == "oauth" and refresh)):
-        return None
-    return Profile(
-        id=name,
-        provider=provider,
-        kind=kind,
-        secret=secret,
-        refresh=refresh,
-        expires_ms=_number(entry, "expires"),
-        client_id=_text(entry, "clientId"),
-        token_url=_text(entry, "tokenUrl"),
-    )
-
-
-def _use(entry: Mapping[str, Any]) -> Use:
-    counts = entry.get("failureCounts")
-    return Use(
-        last_used=_number(entry, "lastUsed"),
-        errors=_number(entry, "errorCount"),
-        billing_errors=_number(counts if isinstance(counts, dict) else {}, "billing"),
-        failed_at=_number(entry, "lastFailureAt"),
-        cooldown_until=_number(entry, "cooldownUntil"),
-        disabled_until=_number(entry, "disabledUntil"),
-    )
-
-
-def _text(entry: Mapping[str, Any], key: str) -> str:
-    value = entry.get(key)
-    return value if isinstance(value, str) else ""
-
-
-def _number(entry: Mapping[str, Any], key: str) -> int:
-    """A count or a time; 0 for anything that cannot be one."""
-    value = entry.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return 0
-    return int(value) if 0 <= value < 2**53 else 0
-
-
-Post = Callable[[str, Mapping[str, str], bytes], Awaitable[tuple[int, bytes]]]
-"""Sends a body to an address and gives status and body of the answer."""
-
-_REFRESH_WAIT_S = 30.0
-_REFRESH_POLL_S = 0.02
-_LIFE_S = 3600
-_TOKEN_URLS = {
-    "anthropic": "https://console.anthropic.com/v1/oauth/token",
-    "openai": "https://auth.openai.com/oauth/token",
-}
-_TAKES_JSON = frozenset({"console.anthropic.com", "platform.claude.com"})
+            continue  # it counts as never used
+    return Stored(profiles, use)
 
 
 async def renew(profile: Profile, profiles: Profiles, post: Post | None, now_ms: int) -> Profile:
@@ -299,9 +256,19 @@ async def renew(profile: Profile, profiles: Profiles, post: Post | None, now_ms:
     Who comes second waits for the first and takes the token it got: most services accept the old
     one only once.
     """
-    async with _refresh_lock(profiles, profile):
+    deadline = time.monotonic() + _REFRESH_WAIT_S
+    try:
+        while (fd := try_lock(f"{profiles.file}.refresh.lock")) is None:
+            if time.monotonic() > deadline:
+                problem = "another process is renewing the sign-in and does not finish"
+                raise _sign_in_error(profile, "timeout", problem)
+            await asyncio.sleep(_REFRESH_POLL_S)
+    except OSError as error:
+        problem = f"{profiles.file} cannot be locked: {error.strerror}"
+        raise ModelError("auth", f"{profile.provider}: {problem}") from error
+    try:
         latest = profiles.read().profiles.get(profile.id, profile)
-        if is_fresh(latest, now_ms):
+        if latest.is_fresh(now_ms):
             return latest
         fresh = await _refresh(latest, post, now_ms)
         try:
@@ -309,23 +276,6 @@ async def renew(profile: Profile, profiles: Profiles, post: Post | None, now_ms:
         except (OSError, ConfigError) as error:
             log.warning("the new token of %s could not be stored: %s", profile.id, error)
         return fresh
-
-
-@asynccontextmanager
-async def _refresh_lock(profiles: Profiles, profile: Profile) -> Any:
-    try:
-        fd = open_lock(f"{profiles.file}.refresh.lock")
-    except OSError as error:
-        problem = f"{profiles.file} cannot be locked: {error.strerror}"
-        raise ModelError("auth", f"{profile.provider}: {problem}") from error
-    try:
-        deadline = time.monotonic() + _REFRESH_WAIT_S
-        while not try_lock(fd):
-            if time.monotonic() > deadline:
-                problem = "another process is renewing the sign-in and does not finish"
-                raise ModelError("timeout", f"{profile.provider}: {problem}")
-            await asyncio.sleep(_REFRESH_POLL_S)
-        yield
     finally:
         os.close(fd)
 
@@ -334,11 +284,13 @@ async def _refresh(profile: Profile, post: Post | None, now_ms: int) -> Profile:
     url = profile.token_url or _TOKEN_URLS.get(profile.provider, "")
     if not profile.refresh or not url or post is None:
         raise _sign_in_error(profile, "auth", "the sign-in has expired")
-    host = _host(url)
-    if host is None:
-        raise _sign_in_error(
-            profile, "auth", "its token address is neither https nor on this machine"
-        )
+    try:
+        scheme, host = urlsplit(url).scheme, urlsplit(url).hostname or ""
+    except ValueError:
+        scheme = host = ""
+    if not host or not (scheme == "https" or (scheme == "http" and is_loopback(host))):
+        problem = "its token address is neither https nor on this machine"
+        raise _sign_in_error(profile, "auth", problem)
     fields = {"grant_type": "refresh_token", "refresh_token": profile.refresh}
     if profile.client_id:
         fields["client_id"] = profile.client_id
@@ -349,45 +301,31 @@ async def _refresh(profile: Profile, post: Post | None, now_ms: int) -> Profile:
     try:
         status, answer = await post(url, headers, body)
     except (ClawkitError, OSError, TimeoutError) as error:
-        raise _sign_in_error(profile, "network", f"{host} did not answer", again=False) from error
+        raise _sign_in_error(profile, "network", f"{host} did not answer") from error
     return _read_token(profile, status, answer, now_ms)
-
-
-def _host(url: str) -> str | None:
-    """The host that a token is sent to, if it may be."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return None
-    host = parts.hostname or ""
-    safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
-    return host if host and safe else None
 
 
 def _read_token(profile: Profile, status: int, answer: bytes, now_ms: int) -> Profile:
     if status == 429 or status >= 500:
-        kind: ErrorKind = "rate_limit" if status == 429 else "server"
-        raise _sign_in_error(
-            profile, kind, f"renewing the sign-in failed with status {status}", again=False
-        )
+        problem = f"renewing the sign-in failed with status {status}"
+        raise _sign_in_error(profile, "rate_limit" if status == 429 else "server", problem)
     try:
-        data = msgspec.json.decode(answer)
+        data = _dict(msgspec.json.decode(answer))
     except (msgspec.DecodeError, RecursionError):
-        data = None
-    token = data.get("access_token") if isinstance(data, dict) else None
+        data = {}
+    token = data.get("access_token")
     if not 200 <= status < 300 or not isinstance(token, str) or not token.strip():
         raise _sign_in_error(profile, "auth", f"the sign-in was not renewed (status {status})")
     refresh, life = data.get("refresh_token"), data.get("expires_in")
-    usable = isinstance(life, int | float) and not isinstance(life, bool) and 0 < life < 10**9
+    if not isinstance(life, int | float) or isinstance(life, bool) or not 0 < life < 10**9:
+        life = _LIFE_S
     return profile._replace(
         secret=token.strip(),
         refresh=refresh if isinstance(refresh, str) and refresh else profile.refresh,
-        expires_ms=now_ms + int((life if usable else _LIFE_S) * 1000),
+        expires_ms=now_ms + int(life * 1000),
     )
 
 
-def _sign_in_error(
-    profile: Profile, kind: ErrorKind, problem: str, *, again: bool = True
-) -> ModelError:
-    advice = f"; sign in to {profile.provider} again" if again else ""
+def _sign_in_error(profile: Profile, kind: ErrorKind, problem: str) -> ModelError:
+    advice = f"; sign in to {profile.provider} again" if kind == "auth" else ""
     return ModelError(kind, f"{profile.provider} (profile {profile.id}): {problem}{advice}")

@@ -17,7 +17,7 @@ from clawkit.config.sections.agents import AgentCommon
 from clawkit.config.sections.models import Cost, Model, Provider
 from clawkit.config.sections.shared import ModelChoice
 from clawkit.config.sections.shared import Tls as TlsSettings
-from clawkit.errors import ConfigError, Issue, SecretError
+from clawkit.errors import ConfigError, SecretError
 from clawkit.globs import Glob
 from clawkit.models.credentials import Credentials, bad_name, bad_value, join_headers
 from clawkit.models.discover import infer_images
@@ -27,6 +27,7 @@ from clawkit.models.known import (
     api_of,
     base_url_of,
     cost_of,
+    fault,
     fit_address,
     full_id,
     host_compat,
@@ -50,6 +51,12 @@ from clawkit.text import nearest
 
 if TYPE_CHECKING:
     from clawkit.net.route import Proxy, Route, Tls
+
+
+_BUILT_IN = ModelRef("clawkit", "operator")
+"""The model that needs no provider."""
+_MAX_SHOWN = 80
+_HINT = "Write it as provider/model; `clawkit models list --all` shows all"
 
 
 class Entry(NamedTuple):
@@ -84,19 +91,15 @@ class Catalog:
         """What was got from where secrets are kept, to be kept out of what is shown."""
         self._raw = raw
         self.services = load_services(config, env, self.folder, raw)
-        own = config.agents.get(agent)
+        self._only_listed = config.models.mode == "replace"
+        """Whether there are no models but those that are configured."""
         key = config.agents.key_of(agent)
-        layers = [(key, own)] if key else []
+        layers = [(key, config.agents.get(agent))] if key else []
         self._layers: list[tuple[str, AgentCommon]] = [
             *layers,
             ("agents.defaults", config.agents.defaults),
         ]
-        self._names = Names(
-            self.services,
-            self._layers,
-            self._has_credential,
-            only_listed=config.models.mode == "replace",
-        )
+        """Agent settings, the nearest first."""
 
     @classmethod
     def of(cls, loaded: Loaded, agent: str | None = None) -> Catalog:
@@ -109,8 +112,140 @@ class Catalog:
         return Credentials(self.config, self.env, self.folder, services=self.services)
 
     def find(self, text: str) -> ModelRef:
-        """The model that a person means: `provider/model`, an alias, or a model id."""
-        return self._names.find(text)
+        """The one model that a person means: `provider/model`, an alias, or a model id.
+
+        Raises ConfigError, with what may have been meant.
+        """
+        text = text.strip()
+        if not text:
+            raise fault("the name of a model is empty")
+        if text.lower() == str(_BUILT_IN):
+            return _BUILT_IN
+        found = (
+            find_alias(self._layers, text, self._entry_ref)
+            or self._by_provider(text)
+            or self._by_id(text)
+        )
+        if found is None:
+            raise self._unknown(text)
+        return found
+
+    def _entry_ref(self, key: str, name: str) -> ModelRef:
+        ref = self._by_provider(name) or self._by_id(name)
+        if ref is None:
+            raise self._unknown(name, f"{setting_of(key)}[{name!r}]")
+        return ref
+
+    def _by_provider(self, text: str) -> ModelRef | None:
+        head, slash, _ = text.partition("/")
+        if not slash or normalize_provider(head) not in self.services:
+            return None
+        try:
+            ref = parse_ref(text)
+        except ValueError as error:
+            raise fault(str(error)) from None
+        service = self.services[ref.provider]
+        if ref.id not in service.models:
+            # An id in another case is the one that is listed.
+            listed = (each for each in (*self._listed(), *self._known()) if each[0] == ref[0])
+            same = {each for each in listed if each.id.casefold() == ref.id.casefold()}
+            if len(same) == 1:
+                ref = same.pop()
+        self._service(ref)
+        return ref
+
+    def _by_id(self, text: str) -> ModelRef | None:
+        for fold in (str, str.casefold):
+            for refs, must_be_one in ((self._listed(), True), (self._known(), False)):
+                same = [ref for ref in refs if fold(ref.id) == fold(text)]
+                usable = [ref for ref in same if self.credentials.has(ref.provider)] or same
+                if must_be_one and len(usable) > 1:
+                    names = " or ".join(map(str, usable))
+                    raise fault(f"{text!r} is ambiguous: {names}; name the provider too")
+                if usable:
+                    return usable[0]
+        return None
+
+    def _listed(self) -> Iterator[ModelRef]:
+        for service in self.services.values():
+            yield from (ModelRef(service.id, name) for name in service.models)
+
+    def _known(self) -> Iterator[ModelRef]:
+        for service in () if self._only_listed else self.services.values():
+            if service.known:
+                yield from (ModelRef(service.id, row.id) for row in service.known.models)
+
+    def _service(self, ref: ModelRef) -> Service:
+        """The provider of a model that may be asked for there. Raises ConfigError."""
+        service = self.services.get(ref.provider)
+        if service is None:
+            raise self._unknown(str(ref))
+        if ref.id in service.models:
+            return service
+        if service.known is None and not service.models:
+            problem = f"is empty: {service.id!r} is not a provider clawkit knows"
+            raise fault(problem, service.at("models"), "List its models, each with its id")
+        if service.known is None or self._only_listed:
+            close = nearest(ref.id, service.models) or list(service.models)[:3]
+            problem = f"the provider {service.id!r} has no model {_short(ref.id)}"
+            raise fault(problem, service.at("models"), f"Add it there, or use {_or(close)}")
+        return service
+
+    def _unknown(self, text: str, key: str = "") -> ConfigError:
+        head, slash, _ = text.partition("/")
+        if slash:
+            close = nearest(normalize_provider(head), self.services)
+            problem = f"unknown provider {_short(head)} for the model {_short(text)}"
+        else:
+            everything = [*self._listed(), *self._known()]
+            by_id = {ref.id: str(ref) for ref in reversed(everything)}
+            entries = [entry for _, layer in self._layers for entry in layer.models.values()]
+            aliases = [entry.alias for entry in entries if entry.alias]
+            close = [by_id.get(name, name) for name in nearest(text, [*by_id, *aliases])]
+            problem = f"unknown model or alias {_short(text)}"
+        hint = f"Did you mean {_or(close)}?" if close else _HINT
+        return fault(problem, key, hint)
+
+    def _means(self, text: str, ref: ModelRef) -> bool:
+        """Whether a key of an agent's `models` is this model."""
+        try:
+            return parse_ref(text) in (ref, ModelRef("", ref.id))
+        except ValueError:
+            return text == ref.id
+
+    def _aliases_of(self, ref: ModelRef) -> tuple[str, ...]:
+        found = {
+            entry.alias: None
+            for _, layer in self._layers
+            for text, entry in layer.models.items()
+            if entry.alias and self._means(text, ref)
+        }
+        return tuple(found)
+
+    def is_allowed(self, ref: ModelRef) -> bool:
+        """Whether the nearest policy lets a person choose this model."""
+        for key, layer in self._layers:
+            policy = layer.model_policy
+            if policy is not None and policy.allow is not None:
+                place = f"{key}.modelPolicy.allow"
+                return any(self._fits(entry, ref, place) for entry in policy.allow)
+        return True
+
+    def _fits(self, entry: str, ref: ModelRef, key: str) -> bool:
+        entry = entry.strip()
+        if problem := unset_variable(entry):
+            raise fault(problem, key)
+        if not entry:
+            return False
+        head, slash, rest = entry.partition("/")
+        if slash:
+            entry = f"{normalize_provider(head)}/{rest}"
+        if "*" in entry:
+            text = str(ref) if slash else ref.id
+            return Glob(entry.casefold()).match(text.casefold())
+        folded = entry.casefold()
+        aliases = (alias.casefold() for alias in self._aliases_of(ref))
+        return folded in (str(ref).casefold(), ref.id.casefold(), *aliases)
 
     def candidates(self, agent: str | None = None) -> list[ModelRef]:
         """The agent's model and its fallbacks, in the order in which they are tried."""
@@ -140,20 +275,18 @@ class Catalog:
                     yield f"{key}.model.fallbacks[{index}]", text
                 break
 
-    def is_allowed(self, ref: ModelRef) -> bool:
-        """Whether a person may choose this model; without a policy every one."""
-        return self._names.is_allowed(ref)
-
     def facts(self, ref: ModelRef) -> Facts:
         """What is known about a model, and what is said about it."""
-        service = self._names.service(ref)
-        return _facts(service, ref.id)
+        return _facts(self._service(ref), ref.id)
 
     def endpoint(self, ref: ModelRef) -> Endpoint:
         """Where and how a model is asked, but for the credential."""
-        service = self._names.service(ref)
+        service = self._service(ref)
         model = service.models.get(ref.id) or Model(id=ref.id)
-        said, key = self._api(service, model)
+        key = service.model_at(model.id, "api") if model.api else service.at("api")
+        said = model.api or service.settings.api
+        if not said:
+            said = api_of(service.known, model.id) if service.known else "openai-completions"
         api = supported_api(said, key)
         address = self._address(service, model)
         ollama = is_ollama(service.id, said, address)
@@ -176,15 +309,6 @@ class Catalog:
             num_ctx=facts.window if wants_num_ctx else None,
         )
 
-    def _api(self, service: Service, model: Model) -> tuple[str, str]:
-        """The API a model is offered through, and the setting that says so."""
-        if model.api:
-            return model.api, service.model_at(model.id, "api")
-        if service.settings.api:
-            return service.settings.api, service.at("api")
-        key = service.at("api")
-        return (api_of(service.known, model.id) if service.known else "openai-completions"), key
-
     def _address(self, service: Service, model: Model) -> Address:
         if model.base_url and model.base_url.strip():
             return read_address(model.base_url, service.model_at(model.id, "baseUrl"))
@@ -193,8 +317,7 @@ class Catalog:
             return read_address(said, service.at("baseUrl"))
         if service.known is None:
             problem = f"is missing: {service.id!r} is not a provider clawkit knows"
-            hint = "Set the address of its API"
-            raise ConfigError([Issue(service.at("baseUrl"), problem, hint=hint)])
+            raise fault(problem, service.at("baseUrl"), "Set the address of its API")
         return read_address(base_url_of(service.known, self.env), service.at("baseUrl"))
 
     def params(self, ref: ModelRef) -> dict[str, Any]:
@@ -203,25 +326,25 @@ class Catalog:
         for _, layer in reversed(self._layers):
             found |= layer.params
             for text, entry in layer.models.items():
-                if self._names.means(text, ref):
+                if self._means(text, ref):
                     found |= entry.params
         return found
 
     def settings(self, ref: ModelRef) -> Provider:
         """The settings of its provider, which say how a credential is sent."""
-        return self._names.service(ref).settings
+        return self._service(ref).settings
 
     def timeout_s(self, ref: ModelRef) -> float | None:
         """Longest time for one request; None when nothing is said. The agent's word goes first."""
         for _, layer in self._layers:
             if isinstance(layer.model, ModelChoice) and layer.model.timeout_ms:
                 return layer.model.timeout_ms / 1000
-        said = self._names.service(ref).settings.timeout_seconds
+        said = self._service(ref).settings.timeout_seconds
         return float(said) if said else None
 
     def headers(self, ref: ModelRef) -> dict[str, str]:
         """Extra headers of requests to this model, secrets put in. Raises SecretError too."""
-        service = self._names.service(ref)
+        service = self._service(ref)
         model = service.models.get(ref.id) or Model(id=ref.id)
         places = (
             (service.at("headers"), service.settings.headers),
@@ -233,10 +356,10 @@ class Catalog:
     def _resolved(self, key: str, given: Mapping[str, SecretInput]) -> Iterator[tuple[str, str]]:
         for name, value in given.items():
             if problem := bad_name(name):
-                raise ConfigError([Issue(key, problem)])
+                raise fault(problem, key)
             text = self._secret(value, f"{key}.{name}").strip()
             if problem := bad_value(text):
-                raise ConfigError([Issue(f"{key}.{name}", f"cannot be sent: {problem}")])
+                raise fault(f"cannot be sent: {problem}", f"{key}.{name}")
             yield name, text
 
     def _secret(self, value: SecretInput, key: str) -> str:
@@ -253,7 +376,7 @@ class Catalog:
         # A catalog alone makes no connections.
         from clawkit.net.route import Route
 
-        service = self._names.service(ref)
+        service = self._service(ref)
         request = service.settings.request
         return Route(
             loopback=request.allow_private_network is not False,
@@ -320,13 +443,10 @@ class Catalog:
             ref,
             _facts(service, name),
             service.origins.get(name, "known"),
-            self._has_credential(service.id),
-            self._names.aliases_of(ref),
+            self.credentials.has(service.id),
+            self._aliases_of(ref),
             problem,
         )
-
-    def _has_credential(self, provider: str) -> bool:
-        return self.credentials.has(provider)
 
     def write_models_json(self) -> str:
         """Writes the configured providers into the agent's models.json; gives its path.
@@ -374,167 +494,6 @@ def _facts(service: Service, name: str) -> Facts:
     )
 
 
-_BUILT_IN = ModelRef("clawkit", "operator")
-"""The model that needs no provider."""
-_MAX_SHOWN = 80
-_HINT = "Write it as provider/model; `clawkit models list --all` shows all"
-
-
-class Names:
-    """Finds models by what they are called. `layers` are agent settings, the nearest first."""
-
-    def __init__(
-        self,
-        services: Mapping[str, Service],
-        layers: Sequence[tuple[str, AgentCommon]],
-        has_credential: Callable[[str], bool],
-        *,
-        only_listed: bool,
-    ) -> None:
-        """With `only_listed` there are no models but those that are configured."""
-        self._services = services
-        self._layers = layers
-        self._has_credential = has_credential
-        self._only_listed = only_listed
-
-    def find(self, text: str) -> ModelRef:
-        """The one model that `text` means. Raises ConfigError, with what may have been meant."""
-        text = text.strip()
-        if not text:
-            raise _fault("the name of a model is empty")
-        if text.lower() == str(_BUILT_IN):
-            return _BUILT_IN
-        found = (
-            find_alias(self._layers, text, self._entry_ref)
-            or self._by_provider(text)
-            or self._by_id(text)
-        )
-        if found is None:
-            raise self._unknown(text)
-        return found
-
-    def _entry_ref(self, key: str, name: str) -> ModelRef:
-        ref = self._by_provider(name) or self._by_id(name)
-        if ref is None:
-            raise self._unknown(name, f"{setting_of(key)}[{name!r}]")
-        return ref
-
-    def _by_provider(self, text: str) -> ModelRef | None:
-        head, slash, _ = text.partition("/")
-        if not slash or normalize_provider(head) not in self._services:
-            return None
-        try:
-            ref = parse_ref(text)
-        except ValueError as error:
-            raise _fault(str(error)) from None
-        service = self._services[ref.provider]
-        if ref.id not in service.models:
-            # An id in another case is the one that is listed.
-            rows = service.known.models if service.known and not self._only_listed else ()
-            names = [*service.models, *(row.id for row in rows)]
-            same = {name for name in names if name.casefold() == ref.id.casefold()}
-            if len(same) == 1:
-                ref = ModelRef(ref.provider, same.pop())
-        self.service(ref)
-        return ref
-
-    def _by_id(self, text: str) -> ModelRef | None:
-        for fold in (str, str.casefold):
-            wanted = fold(text)
-            listed = [ref for ref in self._listed() if fold(ref.id) == wanted]
-            usable = [ref for ref in listed if self._has_credential(ref.provider)]
-            if len(usable or listed) > 1:
-                names = " and ".join(map(str, usable or listed))
-                raise _fault(f"{text!r} may be {names}; name the provider too")
-            if listed:
-                return (usable or listed)[0]
-            known = [ref for ref in self._known() if fold(ref.id) == wanted]
-            usable = [ref for ref in known if self._has_credential(ref.provider)]
-            if known:
-                return (usable or known)[0]
-        return None
-
-    def _listed(self) -> Iterator[ModelRef]:
-        for service in self._services.values():
-            yield from (ModelRef(service.id, name) for name in service.models)
-
-    def _known(self) -> Iterator[ModelRef]:
-        for service in () if self._only_listed else self._services.values():
-            if service.known:
-                yield from (ModelRef(service.id, row.id) for row in service.known.models)
-
-    def service(self, ref: ModelRef) -> Service:
-        """The provider of a model that may be asked for there. Raises ConfigError."""
-        service = self._services.get(ref.provider)
-        if service is None:
-            raise self._unknown(str(ref))
-        if ref.id in service.models:
-            return service
-        if service.known is None and not service.models:
-            problem = f"is empty: {service.id!r} is not a provider clawkit knows"
-            raise _fault(problem, service.at("models"), "List its models, each with its id")
-        if service.known is None or self._only_listed:
-            close = nearest(ref.id, service.models) or list(service.models)[:3]
-            problem = f"the provider {service.id!r} has no model {_short(ref.id)}"
-            raise _fault(problem, service.at("models"), f"Add it there, or use {_or(close)}")
-        return service
-
-    def _unknown(self, text: str, key: str = "") -> ConfigError:
-        head, slash, _ = text.partition("/")
-        if slash:
-            close = nearest(normalize_provider(head), self._services)
-            problem = f"unknown provider {_short(head)} for the model {_short(text)}"
-        else:
-            everything = [*self._listed(), *self._known()]
-            by_id = {ref.id: str(ref) for ref in reversed(everything)}
-            aliases = [alias for _, layer in self._layers for alias in _aliases(layer)]
-            close = [by_id.get(name, name) for name in nearest(text, [*by_id, *aliases])]
-            problem = f"unknown model or alias {_short(text)}"
-        hint = f"Did you mean {_or(close)}?" if close else _HINT
-        return _fault(problem, key, hint)
-
-    def means(self, text: str, ref: ModelRef) -> bool:
-        """Whether a key of an agent's `models` is this model."""
-        try:
-            return parse_ref(text) in (ref, ModelRef("", ref.id))
-        except ValueError:
-            return text == ref.id
-
-    def aliases_of(self, ref: ModelRef) -> tuple[str, ...]:
-        found = {
-            entry.alias: None
-            for _, layer in self._layers
-            for text, entry in layer.models.items()
-            if entry.alias and self.means(text, ref)
-        }
-        return tuple(found)
-
-    def is_allowed(self, ref: ModelRef) -> bool:
-        """Whether the nearest policy lets a person choose this model."""
-        for key, layer in self._layers:
-            policy = layer.model_policy
-            if policy is not None and policy.allow is not None:
-                place = f"{key}.modelPolicy.allow"
-                return any(self._fits(entry, ref, place) for entry in policy.allow)
-        return True
-
-    def _fits(self, entry: str, ref: ModelRef, key: str) -> bool:
-        entry = entry.strip()
-        if problem := unset_variable(entry):
-            raise _fault(problem, key)
-        if not entry:
-            return False
-        head, slash, rest = entry.partition("/")
-        if slash:
-            entry = f"{normalize_provider(head)}/{rest}"
-        if "*" in entry:
-            text = str(ref) if slash else ref.id
-            return Glob(entry.casefold()).match(text.casefold())
-        folded = entry.casefold()
-        aliases = (alias.casefold() for alias in self.aliases_of(ref))
-        return folded in (str(ref).casefold(), ref.id.casefold(), *aliases)
-
-
 def find_alias(
     layers: Sequence[tuple[str, AgentCommon]], text: str, read: Callable[[str, str], ModelRef]
 ) -> ModelRef | None:
@@ -551,7 +510,7 @@ def find_alias(
         }
         if len(found) > 1:
             names = " and ".join(sorted(map(str, found)))
-            raise _fault(f"the alias {text.strip()!r} means both {names}", setting_of(key))
+            raise fault(f"the alias {text.strip()!r} means both {names}", setting_of(key))
         if found:
             return found.pop()
     return None
@@ -560,14 +519,6 @@ def find_alias(
 def setting_of(key: str) -> str:
     """Where the models of a layer of agent settings are."""
     return f"{key}.models"
-
-
-def _aliases(layer: AgentCommon) -> list[str]:
-    return [entry.alias for entry in layer.models.values() if entry.alias]
-
-
-def _fault(problem: str, key: str = "", hint: str = "") -> ConfigError:
-    return ConfigError([Issue(key, problem, hint=hint)])
 
 
 def _short(text: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -21,11 +21,11 @@ from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.models import Provider
 from clawkit.content import Assistant
 from clawkit.errors import ConfigError
-from clawkit.models.body_reader import Reading
 from clawkit.models.credentials import Credential, auth_headers, join_headers
 from clawkit.models.errors import cut_off, from_net, from_response, unusable
 from clawkit.models.protocols import (
     Api,
+    Decoder,
     Delta,
     Endpoint,
     ErrorKind,
@@ -34,7 +34,9 @@ from clawkit.models.protocols import (
     Request,
     Wire,
 )
+from clawkit.models.wire.answer import MAX_INNER
 from clawkit.net.route import DIRECT, NetError, Route
+from clawkit.net.sse import EventStream, ServerEvent
 from clawkit.redact import Redactor
 from clawkit.text import one_line
 
@@ -48,6 +50,12 @@ _DRAIN_S = 0.25
 """How long the end of the body is waited for after the end of the answer."""
 _MAX_REFUSAL = 64 * 1024
 _REFUSAL_S = 10.0
+MAX_BODY = 256 * 1024 * 1024
+"""Bytes of a stream with everything around the answer; they are not kept."""
+MAX_WHOLE = 8 * 1024 * 1024
+"""Bytes of an answer that does not come as a stream."""
+_BLANKS = b"\xef\xbb\xbf \t\r\n"
+_LAST = frozenset({"message_stop", "response.completed", "response.incomplete", "response.failed"})
 
 _WIRES: Mapping[Api, tuple[str, str]] = {
     "openai-completions": ("completions", "CompletionsWire"),
@@ -170,11 +178,11 @@ class HttpModel:
                         break
                 for delta in reading.end():
                     yield delta
-            answer = self._filled(reading.finish())
+            answer = reading.decoder.finish()
         except asyncio.CancelledError as stopped:
             if reading.has_begun:
                 # What the service has counted so far is to be paid.
-                stopped.partial = reading.partial()  # type: ignore[attr-defined]
+                stopped.partial = reading.decoder.partial()  # type: ignore[attr-defined]
             raise
         except (NetError, ModelError) as failed:
             error = self._failed(failed, reading, attempt)
@@ -183,7 +191,7 @@ class HttpModel:
             raise error from None
         if attempt.key and self._keys:
             self._keys.mark_used(attempt.key)
-        yield answer
+        yield msgspec.structs.replace(answer, at_ms=int(self._now() * 1_000))
 
     async def _sign(self, attempt: _Attempt) -> None:
         """Choose the credential. Raises ModelError when there is none, or it cannot be used."""
@@ -247,19 +255,13 @@ class HttpModel:
         else:
             error = from_net(self.ref.provider, failed)
         if error.partial is None and reading.has_begun:
-            error.partial = reading.partial()
-        # Errors inside a stream are told by decoders, which know neither names nor secrets.
+            error.partial = reading.decoder.partial()
+        # Errors inside a stream come from decoders, which know neither names nor secrets.
         words = str(error)
         if error.kind == "malformed" and not words.startswith(self.ref.provider):
             words = unusable(self.ref.provider, words)
         error.args = (Redactor(self._secrets(attempt)).strict(words),)
         return error
-
-    def _filled(self, answer: Assistant) -> Assistant:
-        """The answer with what only the client knows."""
-        return msgspec.structs.replace(
-            answer, model=str(self.ref), api=self.api, at_ms=int(self._now() * 1_000)
-        )
 
 
 async def _read_refusal(response: Response) -> bytes:
@@ -276,3 +278,105 @@ async def _drain(chunks: AsyncIterator[bytes]) -> None:
         async with asyncio.timeout(_DRAIN_S):
             async for _ in chunks:
                 pass
+
+
+class Reading:
+    """One answer on its way. Its first byte decides what a body is: many services send a wrong
+    content type."""
+
+    def __init__(self, endpoint: Endpoint, decoder: Decoder) -> None:
+        self._endpoint = endpoint
+        self.decoder = decoder
+        self._events: EventStream | None = None
+        self._whole = bytearray()
+        self._size = 0
+        self.is_over = False
+        """The last event has come; what follows does not matter."""
+        self.has_begun = False
+        """Something of an answer has come."""
+
+    def feed(self, chunk: bytes) -> Iterator[Delta]:
+        """What more of the body adds. Raises `ModelError`, as `end` does."""
+        self._size += len(chunk)
+        if self._size > MAX_BODY:
+            raise self._malformed(f"an answer of more than {MAX_BODY} bytes")
+        if self._events is None:
+            chunk = chunk if self._whole else chunk.lstrip(_BLANKS)
+            if not chunk:
+                return
+            self.has_begun = True
+            if self._whole or chunk[:1] in (b"{", b"[", b"<"):
+                self._whole += chunk
+                if len(self._whole) > MAX_WHOLE:
+                    raise self._malformed(f"an answer of more than {MAX_WHOLE} bytes")
+                return
+            self._events = EventStream()
+        try:
+            events = self._events.feed(chunk)
+        except ValueError as error:
+            raise self._malformed(str(error)) from None
+        decode = self.decoder.feed
+        for event in events:
+            yield from decode(event)
+            if event.name in _LAST or event.data == "[DONE]":
+                self.is_over = True
+
+    def end(self) -> Iterator[Delta]:
+        """What is left when the body is over."""
+        if self.is_over:
+            return
+        for event in self._events.end() if self._events else self._whole_events():
+            yield from self.decoder.feed(event)
+
+    def _whole_events(self) -> list[ServerEvent]:
+        """The events of an answer that was not streamed. Raises the error that anything else is."""
+        body = bytes(self._whole)
+        events = events_of(self._endpoint.api, body)
+        if not events:
+            raise from_response(self._endpoint.ref.provider, 200, {}, body)
+        return events
+
+    def _malformed(self, what: str) -> ModelError:
+        return ModelError("malformed", f"{self._endpoint.ref.provider} sent {what}.")
+
+
+def events_of(api: Api, body: bytes) -> list[ServerEvent]:
+    """A whole answer as events, for the API's decoder; none when the body is something else."""
+    if body.count(b"[") + body.count(b"{") > MAX_INNER:
+        return []
+    try:
+        items = _items(api, msgspec.json.decode(body))
+        return [ServerEvent("", msgspec.json.encode(item).decode()) for item in items]
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return []
+
+
+def _items(api: Api, data: Any) -> list[dict[str, Any]]:
+    if api == "google-generative-ai":
+        # A list of what would have been events, or the one answer there is.
+        chunks = data if isinstance(data, list) else [data]
+        has_answer = any(isinstance(each, dict) and "candidates" in each for each in chunks)
+        return chunks if has_answer and all(isinstance(each, dict) for each in chunks) else []
+    if not isinstance(data, dict):
+        return []
+    if api == "openai-responses":
+        if not isinstance(data.get("output"), list) or data.get("error"):
+            return []
+        end = "incomplete" if data.get("status") == "incomplete" else "completed"
+        return [{"type": f"response.{end}", "response": data}]
+    if api == "anthropic-messages":
+        return _message_events(data)
+    return [data] if isinstance(data.get("choices"), list) and data["choices"] else []
+
+
+def _message_events(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    blocks = data.get("content")
+    if data.get("type") != "message" or not isinstance(blocks, list):
+        return []
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": {**data, "content": []}}]
+    for index, block in enumerate(blocks):
+        start = {"type": "content_block_start", "index": index, "content_block": block}
+        events += [start, {"type": "content_block_stop", "index": index}]
+    delta = {"stop_reason": data.get("stop_reason"), "stop_details": data.get("stop_details")}
+    events.append({"type": "message_delta", "delta": delta, "usage": data.get("usage")})
+    return [*events, {"type": "message_stop"}]

@@ -6,23 +6,21 @@ import logging
 import string
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
+
+from msgspec.structs import replace
 
 from clawkit.config.model import Config
 from clawkit.config.modelref import normalize_provider
 from clawkit.config.secrets import resolve
 from clawkit.config.section import SecretInput, SecretRef
 from clawkit.config.sections.models import Provider
-from clawkit.errors import ConfigError, Issue, SecretError
-from clawkit.models.auth_profiles import Profile, Profiles, Use, is_fresh
-from clawkit.models.known import PROVIDERS, read_address
+from clawkit.errors import ConfigError, SecretError
+from clawkit.models.auth_profiles import Post, Profile, Profiles, Use, renew
+from clawkit.models.known import PROVIDERS, fault, read_address
 from clawkit.models.protocols import Endpoint, ErrorKind, ModelError
 from clawkit.models.providers import Service, load_services, named_variable
 from clawkit.redact.masking import is_secret_name
-
-if TYPE_CHECKING:
-    from clawkit.models.auth_profiles import Post
-
 
 Kind = Literal["oauth", "token", "api-key", "none"]
 
@@ -95,15 +93,13 @@ class Credentials:
         service = self._service(provider)
         if service.settings.auth == "aws-sdk":
             problem = "signing in with AWS is not built in yet"
-            raise ConfigError([Issue(service.at("auth"), problem, hint="Use api-key")])
+            raise fault(problem, service.at("auth"), "Use api-key")
         found: dict[str, Credential] = {}
         for credential in self._all(service):
             found.setdefault(credential.secret or credential.id, credential)
         now = self._now_ms()
-        until = {each.id: self._use(each).blocked_until for each in found.values()}
-        rested = [each for each in found.values() if until[each.id] <= now]
-        resting = [each for each in found.values() if until[each.id] > now]
-        ordered = rested + sorted(resting, key=lambda each: until[each.id])
+        until = {each.id: self._use(each.id).blocked_until for each in found.values()}
+        ordered = sorted(found.values(), key=lambda each: max(until[each.id], now))
         if not ordered and self._needs_none(service):
             return [Credential("none", "none", "", service.id)]
         return ordered
@@ -142,7 +138,12 @@ class Credentials:
             yield from self._from_setting(service, getattr(auth, key), f"request.auth.{key}")
             return
         for profile in self._stored(service.id):
-            yield self._from_profile(profile)
+            secret, ref = profile.secret, None
+            if isinstance(secret, SecretRef):
+                secret, ref = "", secret
+            elif profile.kind == "oauth" and not profile.is_fresh(self._now_ms()):
+                secret = ""
+            yield Credential(profile.id, profile.kind, secret, profile.provider, ref)
         for name in service.known.env if service.known else ():
             if secret := self._env.get(name, "").strip():
                 yield Credential(f"env:{name}", "api-key", secret, service.id)
@@ -160,25 +161,15 @@ class Credentials:
             if normalize_provider(name) == provider:
                 return [mine[each] for each in order if each in mine]
         return sorted(
-            mine.values(),
-            key=lambda each: (_RANK[each.kind], self._use_of(each.id).last_used),
+            mine.values(), key=lambda each: (_RANK[each.kind], self._use(each.id).last_used)
         )
-
-    def _from_profile(self, profile: Profile) -> Credential:
-        if isinstance(profile.secret, SecretRef):
-            return Credential(profile.id, profile.kind, "", profile.provider, profile.secret)
-        usable = profile.kind != "oauth" or is_fresh(profile, self._now_ms())
-        secret = profile.secret if usable else ""
-        return Credential(profile.id, profile.kind, secret, profile.provider)
 
     def _from_setting(
         self, service: Service, value: SecretInput | None, key: str
     ) -> Iterator[Credential]:
         if not value:
             return
-        kind: Kind = "api-key"
-        if service.settings.auth in ("token", "oauth"):
-            kind = "token"
+        kind: Kind = "token" if service.settings.auth in ("token", "oauth") else "api-key"
         if isinstance(value, str) and (name := named_variable(value, self._env)):
             value = SecretRef(source="env", id=name)
             if not self._env.get(name):
@@ -224,9 +215,7 @@ class Credentials:
             return credential
         profile = self._renewed.get(profile.id, profile)
         now = self._now_ms()
-        if profile.kind == "oauth" and not is_fresh(profile, now):
-            from clawkit.models.auth_profiles import renew
-
+        if profile.kind == "oauth" and not profile.is_fresh(now):
             profile = await renew(profile, self._profiles, self.post, now)
             self._renewed[profile.id] = profile
             self.learn([profile.refresh])
@@ -250,15 +239,16 @@ class Credentials:
 
     def cooldown_s(self, credential: Credential) -> float:
         """Seconds until a credential that was refused is worth trying again; 0 for now."""
-        return max(0, self._use(credential).blocked_until - self._now_ms()) / 1000
+        return max(0, self._use(credential.id).blocked_until - self._now_ms()) / 1000
 
     def mark_used(self, credential: Credential) -> None:
         """It worked: earlier refusals are forgotten."""
-        before = self._use(credential)
+        before = self._use(credential.id)
         now = self._now_ms()
-        troubled = before.errors or before.billing_errors or before.blocked_until
-        if troubled or now - before.last_used >= _NOTE_EVERY_MS:
-            self._note(credential, Use(last_used=now))
+        has_failed = before.error_count or before.billing_errors or before.blocked_until
+        if has_failed or now - before.last_used >= _NOTE_EVERY_MS:
+            counts = before.failure_counts | {"billing": 0}
+            self._note(credential, Use(last_used=now, failure_counts=counts))
 
     def mark_failed(self, credential: Credential, kind: ErrorKind) -> None:
         """It was refused: it rests for a while, longer every time. Other failures are not its."""
@@ -267,19 +257,19 @@ class Credentials:
         if kind == "auth" and credential.ref is not None:
             self._kept.pop(credential.ref, None)
         now = self._now_ms()
-        use = self._use(credential)
+        use = self._use(credential.id)
         if use.blocked_until > now:
             return  # Requests that were under way together count once.
-        if now - use.failed_at > _FORGET_MS:
-            use = use._replace(errors=0, billing_errors=0)
-        use = use._replace(errors=use.errors + 1, failed_at=now)
+        if now - use.last_failure_at > _FORGET_MS:
+            use = replace(use, error_count=0, failure_counts=use.failure_counts | {"billing": 0})
+        use = replace(use, error_count=use.error_count + 1, last_failure_at=now)
         if kind == "billing":
-            times = use.billing_errors + 1
-            rest_s = min(_BILLING_S * 2 ** min(times - 1, 16), _BILLING_MOST_S)
-            use = use._replace(billing_errors=times, disabled_until=now + rest_s * 1000)
+            rest_s = min(_BILLING_S * 2 ** min(use.billing_errors, 16), _BILLING_MOST_S)
+            counts = use.failure_counts | {"billing": use.billing_errors + 1}
+            use = replace(use, failure_counts=counts, disabled_until=now + rest_s * 1000)
         else:
-            rest_s = _COOLDOWN_S[min(use.errors, len(_COOLDOWN_S)) - 1]
-            use = use._replace(cooldown_until=now + rest_s * 1000)
+            rest_s = _COOLDOWN_S[min(use.error_count, len(_COOLDOWN_S)) - 1]
+            use = replace(use, cooldown_until=now + rest_s * 1000)
         self._note(credential, use)
 
     def _note(self, credential: Credential, use: Use) -> None:
@@ -293,10 +283,7 @@ class Credentials:
         else:
             del self._uses[credential.id]
 
-    def _use(self, credential: Credential) -> Use:
-        return self._use_of(credential.id)
-
-    def _use_of(self, name: str) -> Use:
+    def _use(self, name: str) -> Use:
         try:
             return self._uses.get(name) or self._profiles.read().use.get(name, Use())
         except ConfigError:
@@ -322,20 +309,15 @@ def auth_headers(endpoint: Endpoint, settings: Provider, credential: Credential)
         return {name: f"{auth.prefix or ''}{secret}"}
     if auth and auth.mode == "authorization-bearer":
         return {"Authorization": f"Bearer {secret}"}
+    is_anthropic = endpoint.api == "anthropic-messages"
+    is_oauth = credential.kind == "oauth" or secret.startswith(_OAUTH_START)
     as_bearer = credential.kind in ("token", "oauth") or bool(settings.auth_header)
-    if endpoint.api == "anthropic-messages":
-        return _anthropic_headers(credential, as_bearer)
+    if is_anthropic and not (as_bearer or is_oauth):
+        return {"x-api-key": secret}
     if endpoint.api == "google-generative-ai" and not as_bearer:
         return {"x-goog-api-key": secret}
-    return {"Authorization": f"Bearer {secret}"}
-
-
-def _anthropic_headers(credential: Credential, as_bearer: bool) -> dict[str, str]:
-    is_oauth = credential.kind == "oauth" or credential.secret.startswith(_OAUTH_START)
-    if not (as_bearer or is_oauth):
-        return {"x-api-key": credential.secret}
-    headers = {"Authorization": f"Bearer {credential.secret}"}
-    return headers | ({"anthropic-beta": _OAUTH_BETA} if is_oauth else {})
+    beta = {"anthropic-beta": _OAUTH_BETA} if is_anthropic and is_oauth else {}
+    return {"Authorization": f"Bearer {secret}"} | beta
 
 
 _IN_NAMES = frozenset(string.ascii_letters + string.digits + "!#$%&'*+-.^_`|~")

@@ -27,112 +27,112 @@ if TYPE_CHECKING:
 
 _MAX_SAID = 300
 
-_OVERFLOW = "|".join(
-    (
-        r"context_(?:length|window|size)_exceeded|exceed_context_size|request_too_large",
-        r"max_prompt_tokens_exceeded",
-        r"(?:maximum|max|available|model's|exceeds? the) (?:context|prompt|sequence|model) ?"
-        r"(?:length|size|window)",
-        r"exceeds? (?:the |this |its )?(?:model'?s? |maximum |configured )?context",
-        r"context (?:length|window|size|limit) (?:is |was |has been )?exceed",
-        r"context .{0,12}overflow|context length of only|greater than the context length",
-        r"model token limit|maximum number of tokens allowed|too many total text bytes",
-        r"(?:prompt|input|inputs|conversation) (?:is |are )?too long|prompt exceeds max",
-        r"input token count|prompt token count of|range of input length should be",
-        r"input length .{0,60}exceed|max_new_tokens`? must be",
-        r"reduce the length of the (?:messages|prompt|input)",
-        # More tokens in one request than are allowed in a minute: waiting does not help.
-        r"request too large for|超长|超过.{0,12}上下文",
-    )
+_OVERFLOW = (
+    r"context_(?:length|window|size)_exceeded|exceed_context_size|request_too_large"
+    r"|max_prompt_tokens_exceeded"
+    r"|(?:maximum|max|available|model's|exceeds? the) (?:context|prompt|sequence|model) ?"
+    r"(?:length|size|window)"
+    r"|exceeds? (?:the |this |its )?(?:model'?s? |maximum |configured )?context"
+    r"|context (?:length|window|size|limit) (?:is |was |has been )?exceed"
+    r"|context .{0,12}overflow|context length of only|greater than the context length"
+    r"|model token limit|maximum number of tokens allowed|too many total text bytes"
+    r"|(?:prompt|input|inputs|conversation) (?:is |are )?too long|prompt exceeds max"
+    r"|input token count|prompt token count of|range of input length should be"
+    r"|input length .{0,60}exceed|max_new_tokens`? must be"
+    r"|reduce the length of the (?:messages|prompt|input)"
+    # More tokens in one request than are allowed in a minute: waiting does not help.
+    r"|request too large for|超长|超过.{0,12}上下文"
 )
-_BILLING = "|".join(
-    (
-        r"insufficient[ _](?:balance|credits?|funds|quota)|credit balance|billing_(?:error|hard)",
-        r"billing_not_active|billing hard limit|payment_required|exceeded_current_quota",
-        r"exceeded your current quota|check your plan and billing|check your billing",
-        r"(?:out of|no|used all available|requires more|any) credits|key limit exceeded",
-        r"credits? (?:are |is |have been )?(?:depleted|exhausted)",
-        r"(?:enable billing|billing to be enabled|billing_disabled)",
-        r"(?:monthly|weekly|spending|spend|usage|credit|budget)[ _]limits?\b",
-        r"monthly (?:included )?(?:quota|credits)|usage_limit|arrearage|overdue|good standing",
-        r"\btop[- ]up\b|recharge|balance (?:is )?(?:insufficient|too low|not enough|exhausted)",
-        r"balance_not_enough|subscription (?:has )?expired|per-day|余额不足|欠费",
-    )
+_BILLING = (
+    r"insufficient[ _](?:balance|credits?|funds|quota)|credit balance|billing_(?:error|hard)"
+    r"|billing_not_active|billing hard limit|payment_required|exceeded_current_quota"
+    r"|exceeded your current quota|check your plan and billing|check your billing"
+    r"|(?:out of|no|used all available|requires more|any) credits|key limit exceeded"
+    r"|credits? (?:are |is |have been )?(?:depleted|exhausted)"
+    r"|(?:enable billing|billing to be enabled|billing_disabled)"
+    r"|(?:monthly|weekly|spending|spend|usage|credit|budget)[ _]limits?\b"
+    r"|monthly (?:included )?(?:quota|credits)|usage_limit|arrearage|overdue|good standing"
+    r"|\btop[- ]up\b|recharge|balance (?:is )?(?:insufficient|too low|not enough|exhausted)"
+    r"|balance_not_enough|subscription (?:has )?expired|per-day|余额不足|欠费"
 )
-_NOT_FOUND = "|".join(
-    (
-        r"model_not_(?:found|exist|available|supported)|invalid_model|model_decommissioned",
-        r"\bmodel\b.{0,80}?(?:not found|does(?:n't| not) exist|decommissioned)",
-        r"model (?:is )?not (?:exist|supported|available)\b",
-        r"models/\S{1,120} is not found|not found the model|try pulling it",
-        r"not a valid model|unknown model|no such model|no endpoints found|invalid model\b",
-        r"no models? (?:is |are )?loaded|unable to access model|does not have access to model",
-        r"模型不存在",
-    )
+_NOT_FOUND = (
+    r"model_not_(?:found|exist|available|supported)|invalid_model|model_decommissioned"
+    r"|\bmodel\b.{0,80}?(?:not found|does(?:n't| not) exist|decommissioned)"
+    r"|model (?:is )?not (?:exist|supported|available)\b"
+    r"|models/\S{1,120} is not found|not found the model|try pulling it"
+    r"|not a valid model|unknown model|no such model|no endpoints found|invalid model\b"
+    r"|no models? (?:is |are )?loaded|unable to access model|does not have access to model"
+    r"|模型不存在"
 )
-_AUTH = "|".join(
-    (
-        r"(?:invalid|incorrect|missing|no|expired)[ _](?:x-)?api[ _-]?key|invalidapikey",
-        r"api[ _-]?key (?:is |was |has )?(?:not valid|invalid|expired|missing|not found)",
-        r"api_key_(?:invalid|expired)|authentication_error|unauthenticated|unauthorized",
-        r"invalid_authentication|token (?:has |is )?expired|permission_(?:denied|error)",
-        r"location is not supported|unsupported_country|organization_restricted",
-        r"(?:account|organization) (?:is |has been )?(?:deactivated|disabled|suspended)",
-    )
+_AUTH = (
+    r"(?:invalid|incorrect|missing|no|expired)[ _](?:x-)?api[ _-]?key|invalidapikey"
+    r"|api[ _-]?key (?:is |was |has )?(?:not valid|invalid|expired|missing|not found)"
+    r"|api_key_(?:invalid|expired)|authentication_error|unauthenticated|unauthorized"
+    r"|invalid_authentication|token (?:has |is )?expired|permission_(?:denied|error)"
+    r"|location is not supported|unsupported_country|organization_restricted"
+    r"|(?:account|organization) (?:is |has been )?(?:deactivated|disabled|suspended)"
 )
-_OVERLOADED = "|".join(
-    (
-        r"overload|(?:at|over|no) capacity|capacity (?:exceeded|exhausted)|slow_down",
-        r"(?:server|service) (?:is )?busy|processing too many|high demand|no slot",
-        r"loading model|model .{0,80}(?:is |currently )loading|model_not_ready|modelnotready",
-    )
+_OVERLOADED = (
+    r"overload|(?:at|over|no) capacity|capacity (?:exceeded|exhausted)|slow_down"
+    r"|(?:server|service) (?:is )?busy|processing too many|high demand|no slot"
+    r"|loading model|model .{0,80}(?:is |currently )loading|model_not_ready|modelnotready"
 )
 _UNWANTED = r"flagged|moderation|content[ _](?:policy|filter)|safety"
-_RATE_LIMIT = r"rate[ _-]?limit|too[ _]many[ _]requests|throttl|resource_exhausted|tokens per min"
 
-_BY_STATUS: Mapping[int, ErrorKind] = {
-    401: "auth",
-    402: "billing",
-    403: "auth",
-    404: "not_found",
-    405: "not_found",
-    407: "refused",
-    408: "timeout",
-    409: "server",
-    410: "not_found",
-    413: "overflow",
-    424: "server",
-    425: "server",
-    429: "rate_limit",
-    498: "overloaded",
-    499: "server",
-    504: "timeout",
-    522: "timeout",
-    524: "timeout",
-    529: "overloaded",
+_STATUSES: Mapping[ErrorKind, tuple[int, ...]] = {
+    "auth": (401, 403),
+    "billing": (402,),
+    "not_found": (404, 405, 410),
+    "refused": (407,),
+    "timeout": (408, 504, 522, 524),
+    "server": (409, 424, 425, 499),
+    "overflow": (413,),
+    "rate_limit": (429,),
+    "overloaded": (498, 529),
+    "invalid": (501,),
 }
+_BY_STATUS = {status: kind for kind, statuses in _STATUSES.items() for status in statuses}
 # Names of errors, for those that come without a status: inside a stream, or with a 200.
-_BY_NAME = (
-    ("timeout", r"timeout_error|deadline_exceeded|timed?[ _-]?out"),
-    ("server", r"api_error|server_error|internal|unavailable|bad gateway|upstream"),
-    ("not_found", r"not_found"),
-    ("invalid", r"invalid|bad_request|failed_precondition|unsupported|content_filter"),
-)
+_NAMES: Mapping[ErrorKind, str] = {
+    "rate_limit": r"rate[ _-]?limit|too[ _]many[ _]requests|throttl|resource_exhausted"
+    r"|tokens per min",
+    "timeout": r"timeout_error|deadline_exceeded|timed?[ _-]?out",
+    "server": r"api_error|server_error|internal|unavailable|bad gateway|upstream",
+    "not_found": r"not_found",
+    "invalid": r"invalid|bad_request|failed_precondition|unsupported|content_filter",
+}
 
-_WHAT: Mapping[ErrorKind, str] = {
-    "auth": "refuses the credential",
-    "billing": "says that the account has no money or quota left",
-    "rate_limit": "receives too many requests from this account",
-    "overloaded": "has no capacity at the moment",
-    "server": "failed",
-    "timeout": "did not answer in time",
-    "overflow": "cannot take a conversation this long",
-    "not_found": "has no such model, or none at this address",
-    "invalid": "refuses the request as it is",
-    "malformed": "sent an invalid response",
-    "refused": "cannot be connected to",
-    "network": "cannot be reached",
-    "cut": "broke off in the middle of the answer",
+_LATER = "Try again {later}, or set fallbacks."
+# What a service does, and what a person can do about it.
+_MEANING: Mapping[ErrorKind, tuple[str, str]] = {
+    "auth": ("refuses the credential", "{key}"),
+    "billing": (
+        "reports that the account has no money or quota left",
+        "Top up the account at {provider}, use another key, or set fallbacks.",
+    ),
+    "rate_limit": ("receives too many requests from this account", _LATER),
+    "overloaded": ("has no capacity at the moment", _LATER),
+    "server": ("failed", _LATER),
+    "timeout": ("did not answer in time", "Try again, or raise {setting}.timeoutSeconds."),
+    "overflow": (
+        "cannot take a conversation this long",
+        "Shorten the conversation, or choose a model with a larger context.",
+    ),
+    "not_found": (
+        "has no such model, or none at this address",
+        "Check the model's name and {setting}.baseUrl.",
+    ),
+    "invalid": (
+        "refuses the request as it is",
+        "Change the request, or choose another model.",
+    ),
+    "malformed": (
+        "sent an invalid response",
+        "Check {setting}.baseUrl and api, or try again.",
+    ),
+    "refused": ("cannot be connected to", "Check {setting}.request."),
+    "network": ("cannot be reached", "Try again, or set fallbacks."),
+    "cut": ("broke off in the middle of the answer", "Try again, or set fallbacks."),
 }
 
 
@@ -171,7 +171,7 @@ def from_response(
     place = headers.get("location", "") if 300 <= status < 400 else ""
     if place:
         words = f"it sends to {shown(place, secrets)!r}, which is not followed"
-    what = _WHAT[kind]
+    what = _MEANING[kind][0]
     if status >= 300:
         what += f" (HTTP {status})"
     elif kind == "auth":
@@ -211,7 +211,7 @@ def from_net(provider: str, error: NetError) -> ModelError:
 
 def cut_off(provider: str, why: str = "") -> str:
     """The message for an answer that broke off."""
-    what = f"{provider} {_WHAT['cut']}" + (f": {shown(why, ()).rstrip('. ')}" if why else "")
+    what = f"{provider} {_MEANING['cut'][0]}" + (f": {shown(why, ()).rstrip('. ')}" if why else "")
     return f"{what}. {_advice(provider, 'cut')}"
 
 
@@ -224,7 +224,7 @@ def brief(ref: object, error: ModelError) -> str:
     """What happened, in a few words for a status line."""
     # Without an answer it is the host that was not found.
     kind = error.kind if error.status or error.kind != "not_found" else "network"
-    return f"{ref} {_WHAT[kind]}" + (f" (HTTP {error.status})" if error.status else "")
+    return f"{ref} {_MEANING[kind][0]}" + (f" (HTTP {error.status})" if error.status else "")
 
 
 def shown(text: str, secrets: Iterable[str]) -> str:
@@ -240,18 +240,16 @@ def _kind(status: int, said: Said) -> ErrorKind:
     inner = said.status
     if inner and (status < 300 or (status in (500, 502, 503) and inner < 500)):
         status = inner
-    found = _kind_by_words(status, said.search)
-    if found is not None:
+    found = _kind_by_words(status, said.search) or _BY_STATUS.get(status)
+    if found:
         return found
-    if status in _BY_STATUS:
-        return _BY_STATUS[status]
-    if status >= 500:
-        return "invalid" if status == 501 else "server"
-    if status >= 400:
-        return "invalid"
     if status >= 300:
-        return "not_found"
-    return _kind_by_name(said)
+        return "server" if status >= 500 else "invalid" if status >= 400 else "not_found"
+    for kind, pattern in _NAMES.items():
+        if regex(pattern).search(said.search):
+            return kind
+    # Without any word of an error, it is not an error but something else than an answer.
+    return "server" if said.is_json and (said.texts or said.codes) else "malformed"
 
 
 def _kind_by_words(status: int, text: str) -> ErrorKind | None:
@@ -288,15 +286,14 @@ def _kind_of_limit(text: str) -> ErrorKind:
     return "billing" if regex(_BILLING).search(text) else passes
 
 
-def _kind_by_name(said: Said) -> ErrorKind:
-    text = said.search
-    if regex(_RATE_LIMIT).search(text):
-        return "rate_limit"
-    for kind, pattern in _BY_NAME:
-        if regex(pattern).search(text):
-            return kind  # type: ignore[return-value]  # the table holds kinds only
-    # Without any word of an error, it is no error but something else than an answer.
-    return "server" if said.is_json and (said.texts or said.codes) else "malformed"
+def _advice(provider: str, kind: ErrorKind, wait: float | None = None, credential: str = "") -> str:
+    """What a person can do about it: one sentence."""
+    return _MEANING[kind][1].format(
+        provider=provider,
+        setting=f"models.providers.{provider}",
+        later=f"in {human_time(wait)}" if wait and wait >= 1 else "later",
+        key=_key_advice(provider, credential),
+    )
 
 
 def _key_advice(provider: str, credential: str) -> str:
@@ -306,34 +303,11 @@ def _key_advice(provider: str, credential: str) -> str:
         return f"Check the key in {name}."
     if name:
         return f"Check the profile {credential}, or sign in again."
-    setting = f"models.providers.{provider}.apiKey"
     if credential.startswith("models."):
         return f"Check {credential}."
     known = PROVIDERS.get(provider)
-    return (
-        f"Check the key in {known.env[0]} or {setting}."
-        if known and known.env
-        else (f"Check {setting}.")
-    )
-
-
-def _advice(provider: str, kind: ErrorKind, wait: float | None = None, credential: str = "") -> str:
-    """What a person can do about it: one sentence."""
-    later = f"in {human_time(wait)}" if wait and wait >= 1 else "later"
-    advice: Mapping[ErrorKind, str] = {
-        "auth": _key_advice(provider, credential),
-        "billing": f"Top up the account at {provider}, use another key, or set fallbacks.",
-        "rate_limit": f"Try again {later}, or set fallbacks.",
-        "overloaded": f"Try again {later}, or set fallbacks.",
-        "server": f"Try again {later}, or set fallbacks.",
-        "timeout": f"Try again, or raise models.providers.{provider}.timeoutSeconds.",
-        "overflow": "Shorten the conversation, or choose a model with a larger context.",
-        "not_found": f"Check the model's name and models.providers.{provider}.baseUrl.",
-        "invalid": "Change the request, or choose another model.",
-        "malformed": f"Check models.providers.{provider}.baseUrl and api, or try again.",
-        "refused": f"Check models.providers.{provider}.request.",
-    }
-    return advice.get(kind, "Try again, or set fallbacks.")
+    variable = f"the key in {known.env[0]} or " if known and known.env else ""
+    return f"Check {variable}models.providers.{provider}.apiKey."
 
 
 MAX_READ = 64 * 1024
@@ -389,26 +363,18 @@ def read_said(body: bytes) -> Said:
     text = body[:MAX_READ].decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
     if text.startswith("<"):
         said.is_page = True
-        title = regex(r"(?is)<title[^>]{0,200}>([^<]{1,400})").search(text)
-        if title:
+        if title := regex(r"(?is)<title[^>]{0,200}>([^<]{1,400})").search(text):
             said.texts.append(" ".join(title[1].split()))
-    elif text.count("\0") + text.count("�") > max(2, len(text) // 20):
+        return said
+    if text.count("\0") + text.count("�") > max(2, len(text) // 20):
         said.is_binary = True
-    elif not _read_json(text, said):
-        said.texts.append(text)
+        return said
+    is_stream = text.startswith(("data:", "event:", ":"))
+    event = regex(r"(?m)^data:[ \t]*([\[{].*)$").search(text) if is_stream else None
+    value = _decoded(event[1] if event else text)
+    said.is_json = value is not None
+    _collect(text if value is None else value, said, _MAX_DEPTH)
     return said
-
-
-def _read_json(text: str, said: Said) -> bool:
-    if text.startswith(("data:", "event:", ":")):
-        line = regex(r"(?m)^data:[ \t]*([\[{].*)$").search(text)
-        text = line[1] if line else ""
-    value = _decoded(text)
-    if value is None:
-        return False
-    said.is_json = True
-    _collect(value, said, _MAX_DEPTH)
-    return True
 
 
 def _decoded(text: str) -> Any:
@@ -463,63 +429,48 @@ _SPAN = r"(?:\d{1,9}(?:\.\d{1,12})?(?:ms|[smhd]))+"
 
 def find_wait(headers: Mapping[str, str], said: Said, now: float) -> float | None:
     """Seconds to wait, by the headers or the body; None when they do not say."""
-    for wait in _candidates(headers, said, now):
+    for wait in _waits(headers, said, now):
         if wait is not None and math.isfinite(wait):
             return min(max(0.0, wait), _MAX_WAIT_S)
     return None
 
 
-def _candidates(headers: Mapping[str, str], said: Said, now: float) -> Iterable[float | None]:
+def _waits(headers: Mapping[str, str], said: Said, now: float) -> Iterable[float | None]:
     """Everything that is said about it, the most exact first."""
-    milliseconds = _number(headers.get("retry-after-ms", ""))
-    yield None if milliseconds is None else milliseconds / 1_000
-    if text := headers.get("retry-after"):
+    yield _moment(f"{headers.get('retry-after-ms', '').strip()}ms", now)
+    for text in (headers.get("retry-after", ""), *map(str, said.waits)):
         yield _moment(text, now)
-    for wait in said.waits:
-        yield _moment(str(wait), now)
     phrase = regex(rf"(?:try again|retry|reset) (?:in|after) ({_SPAN}|\d{{1,9}}(?:\.\d+)?)")
     if found := phrase.search(said.search):
         yield _moment(found[1], now)
-    yield _exhausted(headers, now)
-    for name in ("anthropic-ratelimit-unified-reset", "x-ratelimit-reset", "ratelimit-reset"):
-        if text := headers.get(name):
-            yield _moment(text, now)
-
-
-def _exhausted(headers: Mapping[str, str], now: float) -> float | None:
-    """When the last one of the limits that are used up begins anew."""
-    waits = []
-    for what in ("requests", "tokens", "input-tokens", "output-tokens"):
+    # When the last one of the limits that are used up begins anew.
+    resets = [
+        _moment(headers.get(reset, ""), now)
+        for what in ("requests", "tokens", "input-tokens", "output-tokens")
         for left, reset in (
             (f"x-ratelimit-remaining-{what}", f"x-ratelimit-reset-{what}"),
             (f"anthropic-ratelimit-{what}-remaining", f"anthropic-ratelimit-{what}-reset"),
-        ):
-            if _number(headers.get(left, "")) == 0 and reset in headers:
-                waits.append(_moment(headers[reset], now))
-    return max((wait for wait in waits if wait is not None), default=None)
+        )
+        if headers.get(left, "").strip() == "0"
+    ]
+    yield max((reset for reset in resets if reset is not None), default=None)
+    for name in ("anthropic-ratelimit-unified-reset", "x-ratelimit-reset", "ratelimit-reset"):
+        yield _moment(headers.get(name, ""), now)
 
 
 def _moment(text: str, now: float) -> float | None:
     """Seconds from now: of a number, a span (`6m0s`), a point in time or a date."""
     text = text.strip()[:64]
-    number = _number(text)
-    if number is not None:
+    if regex(r"\d{1,15}(?:\.\d{1,12})?").fullmatch(text):
+        number = float(text)
         if number >= _EPOCH_S * 1_000:
             return number / 1_000 - now
         return number - now if number >= _EPOCH_S else number
     if regex(_SPAN).fullmatch(text):
-        return sum(
-            float(number) * _UNITS[unit]
-            for number, unit in re.findall(r"([\d.]+)(ms|[smhd])", text)
-        )
-    return _date(text, now)
-
-
-def _number(text: Any) -> float | None:
-    return float(text) if regex(r"\d{1,15}(?:\.\d{1,12})?").fullmatch(text.strip()) else None
-
-
-def _date(text: str, now: float) -> float | None:
+        spans = re.findall(r"([\d.]+)(ms|[smhd])", text)
+        return sum(float(number) * _UNITS[unit] for number, unit in spans)
+    if len(text) < len("2025-01-01"):
+        return None
     from datetime import UTC, datetime
     from email.utils import parsedate_to_datetime
 

@@ -18,7 +18,9 @@ import random
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
+
+from msgspec.structs import replace
 
 from clawkit.config.modelref import ModelRef
 from clawkit.content import Assistant
@@ -57,18 +59,8 @@ _TELLING: tuple[ErrorKind, ...] = (
 )
 
 
-class Clock(Protocol):
-    """Time and chance, so that tests need neither."""
-
-    def now(self) -> float: ...
-    async def sleep(self, seconds: float) -> None: ...
-    def chance(self) -> float:
-        """A number between 0 and 1."""
-        ...
-
-
-class SystemClock:
-    """The time of this machine."""
+class Clock:
+    """Time and chance. Tests replace it, to need neither."""
 
     def now(self) -> float:
         return time.monotonic()
@@ -77,6 +69,7 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
     def chance(self) -> float:
+        """A number between 0 and 1."""
         return random.random()  # noqa: S311  # spreads waits
 
 
@@ -163,13 +156,6 @@ class _Attempts:
         return None if self.retries > RETRIES or spent else wait
 
 
-class _Step(NamedTuple):
-    """What comes after a failure."""
-
-    link: Link
-    wait_s: float
-
-
 class _Run:
     """The attempts of one request."""
 
@@ -185,8 +171,8 @@ class _Run:
         now = self._clock.now()
         return min(self._links, key=lambda link: link.rest_s(now))
 
-    def after(self, link: Link, error: ModelError, took_s: float) -> _Step:
-        """What to do after a failure. Raises when there is nothing left to do."""
+    def after(self, link: Link, error: ModelError, took_s: float) -> tuple[Link, float]:
+        """Whom to ask after a failure, in how many seconds. Raises when nothing is left to do."""
         if error.kind in _AT_ONCE:
             raise error
         now = self._clock.now()
@@ -196,34 +182,28 @@ class _Run:
             attempts.switches += 1
             if attempts.switches <= _MAX_SWITCHES:
                 attempts.error = error
-                return _Step(link, 0.0)
+                return link, 0.0
         wait = attempts.wait_after(error, took_s, self._clock.chance())
         attempts.is_over = wait is None
         attempts.ready_at = now + (wait or 0.0)
         is_limit = error.kind == "rate_limit"
         if wait is not None and not is_limit and attempts.count < PATIENCE:
-            return _Step(link, wait)
-        if fresh := self._fresh(now):
-            link.give_up(error, now)
-            return _Step(fresh, 0.0)
+            return link, wait
+        for fresh in self._links:
+            if fresh not in self._attempts and not fresh.rest_s(now):
+                link.give_up(error, now)
+                return fresh, 0.0
         return self._back(error, now)
 
-    def _fresh(self, now: float) -> Link | None:
-        """The first model that was not asked yet and does not rest."""
-        for link in self._links:
-            if link not in self._attempts and not link.rest_s(now):
-                return link
-        return None
-
-    def _back(self, last: ModelError, now: float) -> _Step:
+    def _back(self, last: ModelError, now: float) -> tuple[Link, float]:
         """Back to the model that is ready soonest; those that rest are asked last."""
         open_links = [each for each, tried in self._attempts.items() if not tried.is_over]
         if open_links:
             best = min(open_links, key=lambda each: self._attempts[each].ready_at)
-            return _Step(best, max(0.0, self._attempts[best].ready_at - now))
+            return best, max(0.0, self._attempts[best].ready_at - now)
         for link in self._links:
             if link not in self._attempts:
-                return _Step(link, 0.0)
+                return link, 0.0
         for link, tried in self._attempts.items():
             if not link.rest_s(now):
                 link.give_up(tried.error, now)
@@ -260,7 +240,7 @@ class Chain:
         if not models:
             raise ValueError("a chain needs at least one model")
         self._links = [Link(model) for model in (models[:1] if strict else models)]
-        self._clock = clock or SystemClock()
+        self._clock = clock or Clock()
         self._current = self._links[0]
 
     @property
@@ -278,38 +258,43 @@ class Chain:
 
     async def stream(self, request: Request) -> AsyncIterator[Delta | Assistant]:
         run = _Run(self._links, self._clock)
-        link = run.first()
-        while True:
-            self._current = link
-            started = self._clock.now()
-            stream = link.model.stream(request)
-            try:
-                async for item in stream:
-                    if isinstance(item, Assistant):
-                        link.succeed()
+        link, spent = run.first(), 0.0
+        try:
+            while True:
+                self._current = link
+                started = self._clock.now()
+                stream = link.model.stream(request)
+                try:
+                    async for item in stream:
+                        if isinstance(item, Assistant):
+                            link.succeed()
+                            yield _with_cost(item, spent)
+                            return
                         yield item
-                        return
-                    yield item
-                raise ModelError("malformed", f"{link.model.ref} ended without an answer.")
-            except ModelError as error:
-                step = run.after(link, error, self._clock.now() - started)
-                reason, kind = brief(link.model.ref, error), error.kind
-            finally:
-                await _close(stream)
-            yield Again(reason, step.wait_s, step.link.model.ref, kind)
-            if step.wait_s:
-                await self._clock.sleep(step.wait_s)
-            link = step.link
+                    raise ModelError("malformed", f"{link.model.ref} ended without an answer.")
+                except ModelError as error:
+                    following, wait_s = run.after(link, error, self._clock.now() - started)
+                    spent += error.partial.usage.cost if error.partial else 0.0
+                    again = Again(
+                        brief(link.model.ref, error), wait_s, following.model.ref, error.kind
+                    )
+                finally:
+                    # The request ends now, not when the garbage is collected.
+                    if close := getattr(stream, "aclose", None):
+                        await close()
+                yield again
+                if wait_s:
+                    await self._clock.sleep(wait_s)
+                link = following
+        except (ModelError, asyncio.CancelledError) as error:
+            if spent:
+                partial = getattr(error, "partial", None) or Assistant(stop="aborted")
+                error.partial = _with_cost(partial, spent)  # type: ignore[union-attr]
+            raise
 
 
-async def _close(stream: AsyncIterator[Delta | Assistant]) -> None:
-    """End a request now, not when the garbage is collected."""
-    if isinstance(stream, Closing):
-        await stream.aclose()
-
-
-@runtime_checkable
-class Closing(Protocol):
-    """What can be ended before it is over."""
-
-    async def aclose(self) -> None: ...
+def _with_cost(answer: Assistant, cost: float) -> Assistant:
+    """The answer with what failed attempts before it cost. Their tokens are not in the context."""
+    if not cost:
+        return answer
+    return replace(answer, usage=replace(answer.usage, cost=answer.usage.cost + cost))

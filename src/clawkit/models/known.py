@@ -230,7 +230,7 @@ def supported_api(api: str, key: str) -> Api:
     found = _SUPPORTED.get(api)
     if found is None:
         known = ", ".join(name for name in _SUPPORTED if name != "ollama")
-        raise ConfigError([Issue(key, f"the API {api!r} is not built in yet", hint=f"Use {known}")])
+        raise fault(f"the API {api!r} is not built in yet", key, f"Use {known}")
     return found
 
 
@@ -239,26 +239,27 @@ def read_address(text: str, key: str) -> Address:
     """The address a person wrote. Raises ConfigError, which says what is wrong with it."""
     text = text.strip()
     if unset := _VARIABLE.search(text):
-        raise _bad(key, f"the environment variable {unset[1]} is not set")
+        raise fault(f"the environment variable {unset[1]} is not set", key)
     try:
         parts = urlsplit(text)
         port = parts.port
     except ValueError:
-        raise _bad(key, "is not an address") from None
+        raise fault("is not an address", key) from None
     host = (parts.hostname or "").rstrip(".")
     if parts.scheme not in ("http", "https") or not host or not text.isprintable() or " " in text:
-        raise _bad(key, "is not an address that starts with http:// or https://")
+        raise fault("is not an address that starts with http:// or https://", key)
     if parts.username or parts.password:
-        raise _bad(key, "contains a user name or password", "Put the credential into apiKey")
+        raise fault("contains a user name or password", key, "Put the credential into apiKey")
     if parts.query or parts.fragment:
-        raise _bad(key, "has a query or fragment", "Remove everything from ? or # on")
+        raise fault("has a query or fragment", key, "Remove everything from ? or # on")
     where = f"[{host}]" if ":" in host else host
     origin = f"{parts.scheme}://{where}" + (f":{port}" if port is not None else "")
     return Address(origin + parts.path.rstrip("/"), host, port)
 
 
-def _bad(key: str, problem: str, hint: str = "") -> ConfigError:
-    return ConfigError([Issue(key, problem, hint=hint)])
+def fault(problem: str, key: str = "", hint: str = "", file: str = "") -> ConfigError:
+    """What is wrong at one place of the configuration, or in another file."""
+    return ConfigError([Issue(key, problem, file, hint=hint)])
 
 
 def is_ollama(provider: str, api: str, address: Address) -> bool:

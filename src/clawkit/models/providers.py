@@ -29,7 +29,7 @@ from clawkit.config.sections.models import Compat, Model, Provider
 from clawkit.config.sections.shared import Headers, Request
 from clawkit.config.sources import ReadError, Source, Tree, read_text, substitute
 from clawkit.errors import ConfigError, Issue
-from clawkit.models.known import PROVIDERS, KnownProvider
+from clawkit.models.known import PROVIDERS, KnownProvider, fault
 from clawkit.redact.masking import is_secret_name
 from clawkit.store import private_dir, why_foreign, write_atomic
 
@@ -41,7 +41,17 @@ _BLANK: dict[type, Any] = {
     Request: Request(),
     Compat: Compat(),
 }
+MODELS_JSON = "models.json"
+AUTH_PROFILES = "auth-profiles.json"
 _KEY_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD")
+MANAGED = "secretref-managed"
+ENV_MARK = "secretref-env:"
+VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,127}")
+_REFERENCE = re.compile(r"\$(?:([A-Z][A-Z0-9_]{0,127})|\{([A-Z_][A-Z0-9_]*)\})")
+_DIRS = ("CLAWKIT_AGENT_DIR", "OPENCLAW_AGENT_DIR", "PI_CODING_AGENT_DIR")
+_AGENT = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
+_OWN_WAY = frozenset({"apiKey", "headers", "models", "request"})
+"""Settings that are written as marks, merged by id, or not at all."""
 
 
 class Service(NamedTuple):
@@ -84,53 +94,39 @@ def load_services(
     `raw` is the configuration as it is written; without it a key behind `${NAME}` looks like one
     that stands there itself. With `models.mode` "replace" only what is configured counts.
     """
-    configured = _configured(config)
     only_configured = config.models.mode == "replace"
     stored = {} if only_configured else read_models_json(folder, env)
-    written = _written_keys(raw)
+    written = {normalize_provider(name): each for name, each in _dicts(_providers_of(raw)).items()}
     services: dict[str, Service] = {}
-    for name in [*configured, *(name for name in stored if name not in configured)]:
-        key, mine = configured.get(name, ("", Provider()))
-        services[name] = _join(name, key, mine, stored.get(name), written.get(name))
-    if not only_configured:
-        for name, known in PROVIDERS.items():
-            services.setdefault(
-                name, Service(name, known, key=setting("models", "providers", name))
-            )
+    for name, provider in config.models.providers.items():
+        wanted, key = normalize_provider(name), setting("models", "providers", name)
+        if wanted in services:
+            problem = f"{name!r} is the same provider as {services[wanted].key}"
+            raise fault(problem, key, "Join the two")
+        services[wanted] = _join(wanted, key, provider, stored.get(wanted), written.get(wanted, {}))
+    for name in [name for name in stored if name not in services]:
+        key = setting("models", "providers", name)
+        services[name] = _join(name, key, Provider(), stored[name], {})
+    for name, known in PROVIDERS.items() if not only_configured else ():
+        services.setdefault(name, Service(name, known, key=setting("models", "providers", name)))
     return services
 
 
-def _configured(config: Config) -> dict[str, tuple[str, Provider]]:
-    """Key in the configuration and settings, by the one spelling of the id."""
-    found: dict[str, tuple[str, Provider]] = {}
-    for name, provider in config.models.providers.items():
-        wanted = normalize_provider(name)
-        key = setting("models", "providers", name)
-        if wanted in found:
-            problem = f"{name!r} is the same provider as {found[wanted][0]}"
-            raise ConfigError([Issue(key, problem, hint="Join the two")])
-        found[wanted] = (key, provider)
-    return found
+def _providers_of(raw: Mapping[str, Any] | None) -> Any:
+    return _dict((raw or {}).get("models")).get("providers")
 
 
-def _written_keys(raw: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The `apiKey` of each provider as the configuration has it, before anything is put in."""
-    models = (raw or {}).get("models")
-    providers = models.get("providers") if isinstance(models, dict) else None
-    return {
-        normalize_provider(name): provider.get("apiKey", provider.get("api_key"))
-        for name, provider in (providers if isinstance(providers, dict) else {}).items()
-        if isinstance(provider, dict)
-    }
-
-
-def _join(name: str, key: str, mine: Provider, stored: Provider | None, written: Any) -> Service:
+def _join(
+    name: str, key: str, mine: Provider, stored: Provider | None, written: Mapping[str, Any]
+) -> Service:
+    """`written` are the provider's settings as the configuration has them, nothing put in."""
     models = {model.id: model for model in mine.models}
     origins: dict[str, Origin] = dict.fromkeys(models, "config")
     settings = mine
     if stored:
-        settings = _over(mine, stored)
-        is_managed = isinstance(mine.api_key, SecretRef) or _is_reference(mine.api_key, written)
+        settings = over(mine, stored)
+        written_key = written.get("apiKey", written.get("api_key")) or mine.api_key
+        is_managed = isinstance(mine.api_key, SecretRef) or bool(key_mark(written_key))
         own_key = stored.api_key if not isinstance(stored.api_key, SecretRef) else None
         settings = msgspec.structs.replace(
             settings,
@@ -139,37 +135,24 @@ def _join(name: str, key: str, mine: Provider, stored: Provider | None, written:
         )
         for model in stored.models:
             before = models.get(model.id)
-            models[model.id] = _over(before, model) if before else model
+            models[model.id] = over(before, model) if before else model
             origins.setdefault(model.id, "models.json")
-    key = key or setting("models", "providers", name)
     return Service(name, PROVIDERS.get(name), settings, models, origins, key)
 
 
-def _is_reference(key: SecretInput | None, written: Any) -> bool:
-    """Whether the configuration names a secret instead of holding it."""
-    if isinstance(written, str) and written:
-        return bool(key_mark(written))
-    return isinstance(key, str) and bool(key_mark(key))
-
-
-def _over(high: SectionT, low: SectionT) -> SectionT:
+def over(high: SectionT, low: SectionT) -> SectionT:
     """`high` with what only `low` sets; maps are joined by key."""
     blank = _BLANK[type(high)]
     changes: dict[str, Any] = {}
     for name in high.__struct_fields__:
         upper, lower, unset = getattr(high, name), getattr(low, name), getattr(blank, name)
         if type(unset) in _BLANK:
-            changes[name] = _over(upper, lower)
+            changes[name] = over(upper, lower)
         elif isinstance(unset, dict):
             changes[name] = {**lower, **upper}
         elif upper == unset:
             changes[name] = lower
     return msgspec.structs.replace(high, **changes)
-
-
-def over(high: Compat, low: Compat) -> Compat:
-    """What a service can do, as it is said, and otherwise as it is known."""
-    return _over(high, low)
 
 
 def named_variable(text: str, env: Mapping[str, str]) -> str | None:
@@ -182,37 +165,21 @@ def named_variable(text: str, env: Mapping[str, str]) -> str | None:
     return text if env.get(text) or text.endswith(_KEY_NAMES) else None
 
 
-MODELS_JSON = "models.json"
-MANAGED = "secretref-managed"
-ENV_MARK = "secretref-env:"
-VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,127}")
-
-_REFERENCE = re.compile(r"\$(?:([A-Z][A-Z0-9_]{0,127})|\{([A-Z_][A-Z0-9_]*)\})")
-_DIRS = ("CLAWKIT_AGENT_DIR", "OPENCLAW_AGENT_DIR", "PI_CODING_AGENT_DIR")
-_AGENT = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
-_OWN_WAY = frozenset({"apiKey", "headers", "models", "request"})
-"""Settings that are written as marks, merged by id, or not at all."""
-
-
 def agent_dir(config: Config, env: Mapping[str, str], agent: str) -> str:
     """The directory of an agent's models and credentials, as an absolute path."""
     settings = config.agents.get(agent)
     key = f"{config.agents.key_of(agent)}.agentDir"
-    for where, given in (*((name, env.get(name)) for name in _DIRS), (key, settings.agent_dir)):
-        if given:
-            return _absolute(given, env, where)
+    for where, path in (*((name, env.get(name)) for name in _DIRS), (key, settings.agent_dir)):
+        if path and not path.startswith(("/", "~/")):
+            # It would be another one in every repository, which could bring it along.
+            raise fault(f"{path!r} is not an absolute path", where)
+        if path:
+            return expand(path, env)
     name = settings.id or agent
     if not _AGENT.fullmatch(name):
         problem = f"{name!r} cannot name a directory: letters, digits, - and _"
-        raise ConfigError([Issue("agents", problem, hint="Set its agentDir, or rename it")])
+        raise fault(problem, "agents", "Set its agentDir, or rename it")
     return os.path.join(home(env), "agents", name, "agent")
-
-
-def _absolute(path: str, env: Mapping[str, str], where: str) -> str:
-    if not path.startswith(("/", "~/")):
-        # It would be another one in every repository, which could bring it along.
-        raise ConfigError([Issue(where, f"{path!r} is not an absolute path")])
-    return expand(path, env)
 
 
 def agent_dirs(config: Config, env: Mapping[str, str]) -> list[str]:
@@ -229,18 +196,13 @@ def read_models_json(folder: str, env: Mapping[str, str]) -> dict[str, Provider]
 
     Markers are gone: those that name a variable are references to it now, the others nothing.
     """
-    file = os.path.join(folder, MODELS_JSON)
-    tree = _parse(file)
+    tree = read_private(os.path.join(folder, MODELS_JSON))
     if tree is None:
         return {}
-
-    def locate(path: tuple[str | int, ...]) -> tuple[str, int]:
-        return tree.locate(path[1:])
-
-    raw = tree.value
+    raw = {"models": substitute(tree.value, env)}
     try:
         # The rules are those of the configuration, so they are checked as a part of one.
-        config, _ = check({"models": substitute(raw, env)}, locate)
+        config, _ = check(raw, lambda path: tree.locate(path[1:]))
     except ConfigError as error:
         raise ConfigError(
             [issue._replace(path=issue.path.removeprefix("models.")) for issue in error.issues]
@@ -251,22 +213,24 @@ def read_models_json(folder: str, env: Mapping[str, str]) -> dict[str, Provider]
     }
 
 
-def _parse(file: str) -> Tree | None:
+def read_private(file: str) -> Tree | None:
+    """The JSON5 of a file that holds credentials, or says where they are sent; None without one.
+
+    Raises ConfigError, also where another user could have written it.
+    """
     if not os.path.lexists(file):
         return None
     try:
-        # It says where credentials are sent to.
         if problem := why_foreign(os.stat(file)):
-            hint = "Make it your own, and run `chmod 600` on it"
-            raise ConfigError([Issue("", problem, file, hint=hint)])
+            raise fault(problem, "", "Make it your own, and run `chmod 600` on it", file)
         tree = Tree(Source(file, read_text(file)), ())
     except OSError as error:
-        raise ConfigError([Issue("", f"cannot be read: {error.strerror}", file)]) from error
+        raise fault(f"cannot be read: {error.strerror}", file=file) from error
     except ReadError as error:
-        raise ConfigError([Issue("", str(error), file)]) from error
+        raise fault(str(error), file=file) from error
     except Json5Error as error:
         message = f"{error.message} (column {error.column})"
-        raise ConfigError([Issue("", message, file, error.line)]) from error
+        raise ConfigError([Issue("", message, file, error.line)]) from None
     if tree.issues:
         raise ConfigError(tree.issues)
     return tree
@@ -314,15 +278,13 @@ def write_models_json(folder: str, raw: Mapping[str, Any], *, replace: bool) -> 
     where the configuration does not refer to one. Raises ConfigError for a broken file, OSError.
     """
     file = os.path.join(folder, MODELS_JSON)
-    tree = None if replace else _parse(file)
-    data: dict[str, Any] = tree.value if tree and isinstance(tree.value, dict) else {}
-    old = data.get("providers")
-    providers: dict[str, Any] = dict(old) if isinstance(old, dict) else {}
-    for name, given in _objects(raw.get("providers")).items():
+    tree = None if replace else read_private(file)
+    data = _dict(tree.value if tree else None)
+    providers = dict(_dict(data.get("providers")))
+    for name, given in _dicts(raw.get("providers")).items():
         wanted = normalize_provider(name)
         same = next((key for key in providers if normalize_provider(key) == wanted), wanted)
-        before = providers.get(same)
-        providers[same] = _entry(given, before if isinstance(before, dict) else {})
+        providers[same] = _entry(given, _dict(providers.get(same)))
     private_dir(folder)
     text = msgspec.json.format(msgspec.json.encode({**data, "providers": providers}), indent=2)
     write_atomic(file, text + b"\n")
@@ -334,11 +296,10 @@ def _entry(given: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any
     entry = {**before, **{key: spelled[key] for key in spelled if key not in _OWN_WAY}}
     if before.get("baseUrl"):
         entry["baseUrl"] = before["baseUrl"]
-    mark = key_mark(spelled.get("apiKey"))
-    if mark:
+    if mark := key_mark(spelled.get("apiKey")):
         entry["apiKey"] = mark
     if headers := _header_marks(spelled.get("headers")):
-        entry["headers"] = {**_objects_or_text(before.get("headers")), **headers}
+        entry["headers"] = {**_dict(before.get("headers")), **headers}
     models = {each["id"]: each for each in _models(before.get("models"))}
     for model in _models(spelled.get("models")):
         own = _documented(model, Model)
@@ -365,7 +326,7 @@ def key_mark(value: Any) -> str:
 
 def _header_marks(headers: Any) -> dict[str, str]:
     found: dict[str, str] = {}
-    for name, value in headers.items() if isinstance(headers, dict) else ():
+    for name, value in _dict(headers).items():
         mark = key_mark(value)
         if mark == MANAGED:
             found[name] = mark
@@ -376,13 +337,12 @@ def _header_marks(headers: Any) -> dict[str, str]:
     return found
 
 
-def _objects(value: Any) -> dict[str, dict[str, Any]]:
-    items = value.items() if isinstance(value, dict) else ()
-    return {key: item for key, item in items if isinstance(item, dict)}
-
-
-def _objects_or_text(value: Any) -> dict[str, Any]:
+def _dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def _dicts(value: Any) -> dict[str, dict[str, Any]]:
+    return {key: item for key, item in _dict(value).items() if isinstance(item, dict)}
 
 
 def _models(value: Any) -> list[dict[str, Any]]:

@@ -10,32 +10,27 @@ from clawkit.config.json5 import Json5Error, parse
 from clawkit.config.masking import secrets_of, variables_of
 from clawkit.config.model import Config
 from clawkit.config.sources import ReadError, read_text, substitute
-from clawkit.models.providers import MODELS_JSON as MODELS
-from clawkit.models.providers import agent_dirs
+from clawkit.models.providers import AUTH_PROFILES, MODELS_JSON, agent_dirs
 
-PROFILES = "auth-profiles.json"
 _SECRETS = ("key", "token", "access", "refresh")
 
 
 def stored_secrets(config: Config, env: Mapping[str, str]) -> Iterator[str]:
-    """What stands in models.json and auth-profiles.json of every agent, or is named there."""
+    """What models.json and auth-profiles.json of every agent hold, or name."""
     for folder in agent_dirs(config, env):
-        models = {"models": _read(os.path.join(folder, MODELS))}
+        models = {"models": _read(os.path.join(folder, MODELS_JSON))}
         yield from map(str, secrets_of(substitute(models, env)))
-        profiles = _read(os.path.join(folder, PROFILES))
-        yield from _of_profiles(profiles.get("profiles"))
-        for name in (*variables_of(models), *variables_of(profiles)):
+        stored = _read(os.path.join(folder, AUTH_PROFILES))
+        profiles = stored.get("profiles")
+        for entry in profiles.values() if isinstance(profiles, dict) else ():
+            given = entry if isinstance(entry, dict) else {}
+            yield from (given[key] for key in _SECRETS if isinstance(given.get(key), str))
+        for name in (*variables_of(models), *variables_of(stored)):
             yield env.get(name, "")
 
 
-def _of_profiles(profiles: Any) -> Iterator[str]:
-    for entry in profiles.values() if isinstance(profiles, dict) else ():
-        given = entry if isinstance(entry, dict) else {}
-        yield from (given[key] for key in _SECRETS if isinstance(given.get(key), str))
-
-
 def _read(file: str) -> dict[str, Any]:
-    """What a file holds; nothing when it cannot be read, which others complain about."""
+    """What a file holds; nothing when it cannot be read, which is reported elsewhere."""
     if not os.path.lexists(file):
         return {}
     try:

@@ -6,13 +6,7 @@ import re
 from base64 import b64encode
 from collections.abc import Mapping
 from functools import lru_cache
-from ipaddress import (
-    IPv4Address,
-    IPv4Network,
-    IPv6Address,
-    IPv6Network,
-    ip_network,
-)
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 from typing import Literal, NamedTuple
 from urllib.parse import unquote_to_bytes
 

@@ -7,6 +7,7 @@ import errno
 import os
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
@@ -18,8 +19,6 @@ _MAX_ADDRESSES = 16
 _THIS_MACHINE: tuple[Address, ...] = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
 # Who set the proxy chose its address; only what is never allowed is not.
 _TO_PROXY = Route(loopback=True, private=True)
-
-
 _LATER = (socket.EAI_AGAIN, socket.EAI_SYSTEM)
 """What a resolver says when it could not ask, as opposed to when there is no such name."""
 _NOBODY = (errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.ENETUNREACH, errno.EAFNOSUPPORT)
@@ -137,10 +136,14 @@ class _Opening:
             why = error.strerror or "no answer"
             kind: NetErrorKind = "connect" if error.errno in _LATER else "dns"
             raise NetError(kind, f"the address of {place.host} was not found: {why}") from None
-        found = [address for text in texts if (address := _read(text)) is not None]
+        found: dict[Address, None] = {}
+        for text in texts:
+            with suppress(ValueError):
+                # Without the zone, as no address that has one is used.
+                found[ip_address(text.partition("%")[0])] = None
         if not found:
             raise NetError("dns", f"{place.host} has no address")
-        return list(dict.fromkeys(found))[:_MAX_ADDRESSES]
+        return list(found)[:_MAX_ADDRESSES]
 
     async def _open_socket(self, address: Address, port: int) -> None:
         loop = asyncio.get_running_loop()
@@ -153,14 +156,6 @@ class _Opening:
         except BaseException:
             sock.close()
             raise
-
-
-def _read(text: str) -> Address | None:
-    """An address as a resolver writes it; the zone goes, as no address that has one is used."""
-    try:
-        return ip_address(text.partition("%")[0])
-    except ValueError:
-        return None
 
 
 def _allowed(

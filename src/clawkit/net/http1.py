@@ -86,11 +86,10 @@ class ByteStream(asyncio.Protocol):
         """Wait for data or the end; false when neither came until then, in the loop's time."""
         if self._pieces or self.is_over:
             return True
-        waiter: asyncio.Future[bool] = self._loop.create_future()
-        self._waiter = waiter
-        timer = self._loop.call_at(until, _give_up, waiter)
+        self._waiter = self._loop.create_future()
+        timer = self._loop.call_at(until, self._wake, False)
         try:
-            return await waiter
+            return await self._waiter
         finally:
             timer.cancel()
             self._waiter = None
@@ -110,9 +109,9 @@ class ByteStream(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _wake(self) -> None:
+    def _wake(self, has_news: bool = True) -> None:
         if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(True)
+            self._waiter.set_result(has_news)
 
     def _was_meant(self) -> bool:
         """Whether an end was announced: under TLS anybody on the way can end the stream."""
@@ -124,11 +123,6 @@ class ByteStream(asyncio.Protocol):
         except OSError:  # an end without notice reads as "wait for more"
             return False
         return not rest
-
-
-def _give_up(waiter: asyncio.Future[bool]) -> None:
-    if not waiter.done():
-        waiter.set_result(False)
 
 
 MAX_HEAD = 64 * 1024
@@ -267,10 +261,13 @@ class HttpConnection:
             if self._end_was_told:
                 raise self._closed() from None
             if error.error_status_hint == 431:
-                problem = f"sent more than {MAX_HEAD // 1024} KiB of headers"
-            else:
-                problem = "sent something that is not HTTP/1.1"
-            raise NetError("protocol", f"{self.place} {problem}") from None
+                raise self._too_long() from None
+            problem = f"{self.place} sent something that is not HTTP/1.1"
+            raise NetError("protocol", problem) from None
+
+    def _too_long(self) -> NetError:
+        limit = f"{MAX_HEAD // 1024} KiB of headers"
+        return NetError("protocol", f"{self.place} sent more than {limit}")
 
     async def _more(self, until: float) -> bool:
         """Take in what comes next; false when nothing came in time."""
@@ -308,6 +305,5 @@ class HttpConnection:
             key, text = name.decode("ascii"), value.decode("latin-1")
             headers[key] = f"{headers[key]}, {text}" if key in headers else text
         if size > MAX_HEAD:
-            problem = f"{self.place} sent more than {MAX_HEAD // 1024} KiB of headers"
-            raise NetError("protocol", problem)
+            raise self._too_long()
         return Head(event.status_code, headers)

@@ -76,22 +76,11 @@ class EventStream:
         for block in text.split("\n\n"):
             name, lines = "", []
             for line in block.split("\n"):
-                # The name is followed by a colon, one blank that does not count, and the value.
-                if line.startswith("data: "):
-                    value = line[6:]
-                elif line.startswith("data:"):
-                    value = line[5:]
-                elif line.startswith("event:"):
-                    name = line[6:].removeprefix(" ")
-                    continue
-                elif line == "data":
-                    value = ""
-                elif line == "event":
-                    name = ""
-                    continue
-                else:
-                    continue
-                lines.append(value)
+                kind, _, value = line.partition(":")
+                if kind == "data":
+                    lines.append(value.removeprefix(" "))
+                elif kind == "event":
+                    name = value.removeprefix(" ")
             if lines:
                 events.append(ServerEvent(name, "\n".join(lines)))
         return events

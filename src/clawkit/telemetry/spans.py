@@ -33,22 +33,7 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from clawkit.agent.events import (
-    Answered,
-    CallBegun,
-    Compacted,
-    Event,
-    Requested,
-    ResultStored,
-    Said,
-    TextPiece,
-    ThinkingPiece,
-    ToolHappened,
-    TurnEnded,
-    TurnStarted,
-    Unanswered,
-    Voided,
-)
+from clawkit.agent import events
 from clawkit.config.modelref import normalize_provider
 from clawkit.config.sections.environment import CaptureContent, Otel
 from clawkit.content import (
@@ -81,8 +66,8 @@ class Content:
         self._redactor = redactor
 
     def input(self, messages: Iterable[User | ToolResult]) -> str:
-        """What the model is told."""
-        return _json([part for each in messages for part in self._told(each)][-MAX_PARTS:])
+        """What the model reads."""
+        return _json([self._message(each) for each in messages][-MAX_PARTS:])
 
     def output(self, answer: Assistant) -> str:
         """What it answers."""
@@ -97,15 +82,14 @@ class Content:
         """Parameters as JSON."""
         return encodable(cut(_json(self._redactor.data(value, strict=True)), MAX_TEXT))
 
-    def _told(self, message: User | ToolResult) -> Iterable[dict[str, Any]]:
+    def _message(self, message: User | ToolResult) -> dict[str, Any]:
         if isinstance(message, User):
-            yield {"role": "user", "parts": [self._block(each) for each in message.content]}
-        else:
-            part = {"type": "tool_call_response", "id": name(message.call_id)}
-            if self.capture.tool_outputs:
-                texts = (each.text for each in message.content if isinstance(each, Text))
-                part["response"] = self.text("\n".join(texts))
-            yield {"role": "tool", "parts": [part]}
+            return {"role": "user", "parts": [self._block(each) for each in message.content]}
+        part = {"type": "tool_call_response", "id": name(message.call_id)}
+        if self.capture.tool_outputs:
+            texts = (each.text for each in message.content if isinstance(each, Text))
+            part["response"] = self.text("\n".join(texts))
+        return {"role": "tool", "parts": [part]}
 
     def _block(self, block: Text | Image) -> dict[str, Any]:
         if isinstance(block, Text):
@@ -202,46 +186,46 @@ class Spans:
         self._failure = ""
         """Why the last request has no answer."""
 
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, TurnStarted):
+    def __call__(self, event: events.Event) -> None:
+        if isinstance(event, events.TurnStarted):
             self._begin(event)
         elif self._turn is not None:
             self._note(event, self._turn)
 
-    def _note(self, event: Event, turn: Span) -> None:
+    def _note(self, event: events.Event, turn: Span) -> None:
         now = time.time_ns()
         match event:
-            case Said(message=said):
+            case events.Said(message=said):
                 self._said.append(said)
                 self._told.append(said)
-            case ResultStored(message=result):
+            case events.ResultStored(message=result):
                 self._told.append(result)
-            case Requested(model=model):
+            case events.Requested(model=model):
                 # An answer that says nothing is asked for once more, and not told of.
                 self._fail("empty")
                 self._asked = _Asked(model, now)
-            case TextPiece() | ThinkingPiece() | CallBegun():
+            case events.TextPiece() | events.ThinkingPiece() | events.CallBegun():
                 if self._asked and not self._asked.first_ns:
                     self._asked.first_ns = now
-            case Voided(wait_s=wait_s, model=model, kind=kind, reason=reason):
+            case events.Voided(wait_s=wait_s, model=model, kind=kind, reason=reason):
                 self._fail(kind or OTHER, reason)
                 self._asked = _Asked(model, now + int(wait_s * 1e9))
-            case Unanswered(kind=kind, error=error):
+            case events.Unanswered(kind=kind, error=error):
                 self._fail(kind, error)
                 self._failure = kind
-            case Answered(message=message):
+            case events.Answered(message=message):
                 self._answered(message)
-            case ToolHappened(event=happened):
+            case events.ToolHappened(event=happened):
                 self._tool(happened, now)
-            case Compacted(tokens_before=before, tokens_after=after):
+            case events.Compacted(tokens_before=before, tokens_after=after):
                 counts = {"clawkit.tokens.before": before, "clawkit.tokens.after": after}
                 turn.add_event("clawkit.compaction", _countable(counts))
-            case TurnEnded():
+            case events.TurnEnded():
                 self._end(event, turn)
             case _:
                 pass
 
-    def _begin(self, event: TurnStarted) -> None:
+    def _begin(self, event: events.TurnStarted) -> None:
         context = get_current()
         if not get_current_span(context).get_span_context().is_valid:
             context = TraceContextTextMapPropagator().extract(self._carrier, context)
@@ -254,7 +238,7 @@ class Spans:
         )
         self._inside = set_span_in_context(self._turn, context)
 
-    def _end(self, event: TurnEnded, turn: Span) -> None:
+    def _end(self, event: events.TurnEnded, turn: Span) -> None:
         self._fail(OTHER if event.how == "error" else event.how)
         for call in [call for calls in self._calls.values() for call in calls]:
             self._call_ended(call, {}, "aborted")
@@ -276,9 +260,8 @@ class Spans:
         asked, self._asked = self._asked, None
         if asked is None:
             return
-        attributes = self._request(asked)
         provider, model = _names(answer.model or asked.model)
-        attributes |= {
+        attributes: Attributes = {
             "gen_ai.provider.name": provider,
             "gen_ai.response.model": model,
             "gen_ai.response.finish_reasons": (answer.stop,),
@@ -286,34 +269,30 @@ class Spans:
         }
         if self._content.capture.output_messages:
             attributes["gen_ai.output.messages"] = self._content.output(answer)
-        self._made(asked, attributes).end()
+        self._request(asked, attributes).end()
         self._told.clear()
 
     def _fail(self, kind: str, error: str = "") -> None:
         """The request that is open, if one is, has no answer."""
         asked, self._asked = self._asked, None
         if asked is None or asked.start_ns > time.time_ns():
-            return  # whoever was to be asked after a while never was
-        span = self._made(asked, self._request(asked) | {"error.type": kind})
+            return  # the request that was to follow a wait was never sent
+        span = self._request(asked, {"error.type": kind})
         span.set_status(self._status(error, self._content.capture.output_messages))
         span.end()
 
-    def _request(self, asked: _Asked) -> Attributes:
+    def _request(self, asked: _Asked, came_of_it: Attributes) -> Span:
         attributes = self._common("chat", asked.model) | {"gen_ai.request.stream": True}
         if asked.first_ns:
             waited = max(asked.first_ns - asked.start_ns, 0) / 1e9
             attributes["gen_ai.response.time_to_first_chunk"] = waited
         if self._content.capture.input_messages:
             attributes["gen_ai.input.messages"] = self._content.input(self._told)
-        return attributes
-
-    def _made(self, asked: _Asked, attributes: Attributes) -> Span:
-        _, model = _names(asked.model)
         return self._tracer.start_span(
-            f"chat {model}",
+            f"chat {_names(asked.model)[1]}",
             self._inside,
             SpanKind.CLIENT,
-            attributes,
+            attributes | came_of_it,
             start_time=min(asked.start_ns, time.time_ns()),
         )
 

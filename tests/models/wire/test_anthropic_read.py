@@ -185,9 +185,8 @@ def test_everything_is_told_while_it_comes() -> None:
     assert answer.usage.cost == pytest.approx(cost)
 
 
-@pytest.mark.parametrize(
-    ("reason", "events", "stop"),
-    [
+def test_why_an_answer_ended(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("end_turn", text_block("x"), "stop"),
         ("stop_sequence", text_block("x"), "stop"),
         ("pause_turn", text_block("x"), "stop"),
@@ -199,10 +198,10 @@ def test_everything_is_told_while_it_comes() -> None:
         ("end_turn", call_block(0, "a", "ls"), "tool_calls"),
         ("tool_use", text_block("x"), "stop"),
         ("max_tokens", call_block(0, "a", "ls"), "length"),
-    ],
-)
-def test_why_an_answer_ended(reason: str, events: list[dict[str, Any]], stop: str) -> None:
-    assert decode([START, *events, end(reason), STOP]).stop == stop
+    ]
+    for reason, events, stop in cases:
+        with subtests.test(reason=reason, events=events, stop=stop):
+            assert decode([START, *events, end(reason), STOP]).stop == stop
 
 
 def test_an_answer_that_was_taken_back_calls_nothing() -> None:
@@ -213,9 +212,8 @@ def test_an_answer_that_was_taken_back_calls_nothing() -> None:
     assert answer.error == "Not this one."
 
 
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [
+def test_an_error_inside_the_stream_says_what_it_is(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ({"type": "overloaded_error", "message": "Overloaded"}, "overloaded"),
         ({"type": "rate_limit_error", "message": "Number of requests exceeded"}, "rate_limit"),
         ({"type": "authentication_error", "message": "invalid x-api-key"}, "auth"),
@@ -235,17 +233,17 @@ def test_an_answer_that_was_taken_back_calls_nothing() -> None:
         ),
         ({"type": "something_else", "message": "?"}, "server"),
         ("just words", "server"),
-    ],
-)
-def test_an_error_inside_the_stream_says_what_it_is(error: Any, kind: str) -> None:
-    decoder = AnthropicDecoder(ENDPOINT)
-    for event in events_of(sse([START, *text_block("So far")])):
-        decoder.feed(event)
-    with pytest.raises(ModelError) as caught:
-        decoder.feed(ServerEvent("error", json.dumps({"type": "error", "error": error})))
-    assert caught.value.kind == kind
-    assert caught.value.partial is not None
-    assert caught.value.partial.content == (Text("So far"),)
+    ]
+    for error, kind in cases:
+        with subtests.test(error=error, kind=kind):
+            decoder = AnthropicDecoder(ENDPOINT)
+            for event in events_of(sse([START, *text_block("So far")])):
+                decoder.feed(event)
+            with pytest.raises(ModelError) as caught:
+                decoder.feed(ServerEvent("error", json.dumps({"type": "error", "error": error})))
+            assert caught.value.kind == kind
+            assert caught.value.partial is not None
+            assert caught.value.partial.content == (Text("So far"),)
 
 
 def test_an_error_without_a_type_is_one_too() -> None:
@@ -312,9 +310,8 @@ def test_what_came_holds_complete_parts_and_open_text_only() -> None:
     assert seen[16] == (thought, hidden, text, call)
 
 
-@pytest.mark.parametrize(
-    "events",
-    [
+def test_imitations_are_understood(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         [START, *text_block("x"), end()],
         [START, *text_block("x"), STOP],
         [*text_block("x"), STOP],
@@ -337,10 +334,10 @@ def test_what_came_holds_complete_parts_and_open_text_only() -> None:
             *text_block("x", 2),
             STOP,
         ],
-    ],
-)
-def test_imitations_are_understood(events: list[dict[str, Any]]) -> None:
-    assert decode(events).content == (Text("x"),)
+    ]
+    for events in cases:
+        with subtests.test(events=events):
+            assert decode(events).content == (Text("x"),)
 
 
 def test_a_missing_or_reused_index_is_understood_from_the_order() -> None:
@@ -363,9 +360,8 @@ def test_a_block_ends_where_another_one_takes_its_place() -> None:
     assert decoder.partial().content == (ToolCall("a", "ls", {"x": 1}),)
 
 
-@pytest.mark.parametrize(
-    ("events", "arguments"),
-    [
+def test_arguments_in_every_form(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         (call_block(0, "c", "x"), {}),
         (call_block(0, "c", "x", input={"a": 1}), {"a": 1}),
         (call_block(0, "c", "x", input='{"a": 1}'), {"a": 1}),
@@ -376,11 +372,15 @@ def test_a_block_ends_where_another_one_takes_its_place() -> None:
         (call_block(0, "c", "x", "[1]"), "[1]"),
         (call_block(0, "c", "x", "nonsense"), "nonsense"),
         (call_block(0, "c", "x", '{"a": ' + "[" * 200 + "]" * 200 + "}"), None),
-    ],
-)
-def test_arguments_in_every_form(events: list[dict[str, Any]], arguments: Any) -> None:
-    (call,) = decode([START, *events, end("tool_use"), STOP]).calls
-    assert call.arguments == arguments if arguments is not None else isinstance(call.arguments, str)
+    ]
+    for events, arguments in cases:
+        with subtests.test(events=events, arguments=arguments):
+            (call,) = decode([START, *events, end("tool_use"), STOP]).calls
+            assert (
+                call.arguments == arguments
+                if arguments is not None
+                else isinstance(call.arguments, str)
+            )
 
 
 def test_arguments_that_are_nested_without_end_are_malformed() -> None:
@@ -426,12 +426,14 @@ def test_half_a_character_in_one_event_and_half_in_the_next() -> None:
     assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == "a😀b"
 
 
-@pytest.mark.parametrize("data", ["{", "[1]", "null", '"x"', "nonsense", "[" * 100_000])
-def test_what_is_no_event_is_malformed(data: str) -> None:
-    with pytest.raises(ModelError) as caught:
-        AnthropicDecoder(ENDPOINT).feed(ServerEvent("message", data))
-    assert caught.value.kind == "malformed"
-    assert len(str(caught.value)) < 500
+def test_what_is_no_event_is_malformed(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = ["{", "[1]", "null", '"x"', "nonsense", "[" * 100_000]
+    for data in cases:
+        with subtests.test(data=data):
+            with pytest.raises(ModelError) as caught:
+                AnthropicDecoder(ENDPOINT).feed(ServerEvent("message", data))
+            assert caught.value.kind == "malformed"
+            assert len(str(caught.value)) < 500
 
 
 @pytest.mark.parametrize("kind", ["text", "thinking", "signature"])

@@ -192,9 +192,8 @@ def test_no_text_is_too_broken_to_be_sent() -> None:
     assert call["id"] == messages[3]["tool_call_id"]
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "given", "kept"),
-    [
+def test_ids_a_service_cannot_take_are_replaced_by_ones_it_can(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         (NATIVE, "call_abc", True),
         (NATIVE, "x" * 40, True),
         (NATIVE, "x" * 41, False),
@@ -207,21 +206,19 @@ def test_no_text_is_too_broken_to_be_sent() -> None:
         (imitation("openrouter", "anthropic/claude-x"), "functions.read:0", False),
         (replace(IMITATION, base_url="https://api.mistral.ai/v1"), "abcDEF123", True),
         (replace(IMITATION, base_url="https://api.mistral.ai/v1"), "call_abc", False),
-    ],
-)
-def test_ids_a_service_cannot_take_are_replaced_by_ones_it_can(
-    endpoint: Endpoint, given: str, kept: bool
-) -> None:
-    call, result = sent(
-        Assistant((ToolCall(given, "read"),)), ToolResult(given, "read"), endpoint=endpoint
-    )
-    used = call["tool_calls"][0]["id"]
-    assert used == result["tool_call_id"]
-    assert (used == given) is kept
-    assert 0 < len(used) <= (40 if endpoint.is_native else 64)
-    if "mistral" in endpoint.base_url:
-        assert len(used) == 9
-        assert used.isalnum()
+    ]
+    for endpoint, given, kept in cases:
+        with subtests.test(endpoint=endpoint, given=given, kept=kept):
+            call, result = sent(
+                Assistant((ToolCall(given, "read"),)), ToolResult(given, "read"), endpoint=endpoint
+            )
+            used = call["tool_calls"][0]["id"]
+            assert used == result["tool_call_id"]
+            assert (used == given) is kept
+            assert 0 < len(used) <= (40 if endpoint.is_native else 64)
+            if "mistral" in endpoint.base_url:
+                assert len(used) == 9
+                assert used.isalnum()
 
 
 TEXTS = User((Text("a"), Text("b")))
@@ -365,34 +362,35 @@ FLAGS: list[tuple[Endpoint, Endpoint, str, Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other", "field", "with_one", "with_other"), FLAGS)
-def test_what_a_service_can_do_decides_what_is_sent(
-    one: Endpoint, other: Endpoint, field: str, with_one: Any, with_other: Any
-) -> None:
-    for endpoint, expected in ((one, with_one), (other, with_other)):
-        value: Any = body(
-            TEXTS,
-            CALLED,
-            RESULT,
-            User((Text("next"),)),
-            endpoint=endpoint,
-            system="Be kind.",
-            tools=(TOOL,),
-            max_tokens=50,
-            session="s",
-            params={"temperature": 0.5, "tool_choice": "auto"},
-        )
-        for key in field.split("."):
-            if isinstance(value, list):
-                value = value[int(key)]
-            else:
-                value = value.get(key) if isinstance(value, dict) else None
-        assert value == expected
+def test_what_a_service_can_do_decides_what_is_sent(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = list(FLAGS)
+    for one, other, field, with_one, with_other in cases:
+        with subtests.test(
+            one=one, other=other, field=field, with_one=with_one, with_other=with_other
+        ):
+            for endpoint, expected in ((one, with_one), (other, with_other)):
+                value: Any = body(
+                    TEXTS,
+                    CALLED,
+                    RESULT,
+                    User((Text("next"),)),
+                    endpoint=endpoint,
+                    system="Be kind.",
+                    tools=(TOOL,),
+                    max_tokens=50,
+                    session="s",
+                    params={"temperature": 0.5, "tool_choice": "auto"},
+                )
+                for key in field.split("."):
+                    if isinstance(value, list):
+                        value = value[int(key)]
+                    else:
+                        value = value.get(key) if isinstance(value, dict) else None
+                assert value == expected
 
 
-@pytest.mark.parametrize(
-    ("level", "compat", "expected"),
-    [
+def test_thinking_is_turned_on_in_the_words_of_the_service(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("high", {}, {"reasoning_effort": "high"}),
         ("off", {}, {}),
         ("minimal", {}, {"reasoning_effort": "low"}),
@@ -430,20 +428,19 @@ def test_what_a_service_can_do_decides_what_is_sent(
         ),
         ("low", {"thinking_format": "together"}, {"reasoning": {"enabled": True}}),
         ("off", {"thinking_format": "together"}, {"reasoning": {"enabled": False}}),
-    ],
-)
-def test_thinking_is_turned_on_in_the_words_of_the_service(
-    level: Any, compat: dict[str, Any], expected: dict[str, Any]
-) -> None:
-    endpoint = imitation(**compat)
-    written = body(User((Text("a"),)), endpoint=endpoint, thinking=level)
-    silent = body(User((Text("a"),)), endpoint=replace(endpoint, facts=Facts()), thinking=level)
-    assert {key: written[key] for key in written.keys() - silent.keys()} == expected
+    ]
+    for level, compat, expected in cases:
+        with subtests.test(level=level, compat=compat, expected=expected):
+            endpoint = imitation(**compat)
+            written = body(User((Text("a"),)), endpoint=endpoint, thinking=level)
+            silent = body(
+                User((Text("a"),)), endpoint=replace(endpoint, facts=Facts()), thinking=level
+            )
+            assert {key: written[key] for key in written.keys() - silent.keys()} == expected
 
 
-@pytest.mark.parametrize(
-    ("base_url", "expected"),
-    [
+def test_known_services_are_known_by_their_address(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("https://openrouter.ai/api/v1", {"reasoning": {"effort": "low"}}),
         ("https://api.deepseek.com", {"thinking": {"type": "enabled"}}),
         ("https://api.z.ai/api/paas/v4", {"thinking": {"type": "enabled"}}),
@@ -453,30 +450,29 @@ def test_thinking_is_turned_on_in_the_words_of_the_service(
         ("https://api.mistral.ai/v1", {}),
         ("https://notopenrouter.ai/v1", {"reasoning_effort": "low"}),
         ("http://[::1", {"reasoning_effort": "low"}),
-    ],
-)
-def test_known_services_are_known_by_their_address(base_url: str, expected: dict[str, Any]) -> None:
-    endpoint = replace(IMITATION, base_url=base_url)
-    written = body(User((Text("a"),)), endpoint=endpoint, thinking="low")
-    silent = body(User((Text("a"),)), endpoint=replace(endpoint, facts=Facts()), thinking="low")
-    assert {key: written[key] for key in written.keys() - silent.keys()} == expected
+    ]
+    for base_url, expected in cases:
+        with subtests.test(base_url=base_url, expected=expected):
+            endpoint = replace(IMITATION, base_url=base_url)
+            written = body(User((Text("a"),)), endpoint=endpoint, thinking="low")
+            silent = body(
+                User((Text("a"),)), endpoint=replace(endpoint, facts=Facts()), thinking="low"
+            )
+            assert {key: written[key] for key in written.keys() - silent.keys()} == expected
 
 
-@pytest.mark.parametrize(
-    ("levels", "level", "expected"),
-    [
+def test_a_model_has_its_own_words_for_levels(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ({"high": "ultra"}, "high", "ultra"),
         ({"high": None}, "high", None),
         ({"off": "none"}, "off", "none"),
         ({"max": True}, "max", "max"),
         ({"high": "ultra"}, "low", "low"),
-    ],
-)
-def test_a_model_has_its_own_words_for_levels(
-    levels: dict[str, Any], level: Any, expected: str | None
-) -> None:
-    endpoint = replace(NATIVE, thinking_levels=levels)
-    assert body(endpoint=endpoint, thinking=level).get("reasoning_effort") == expected
+    ]
+    for levels, level, expected in cases:
+        with subtests.test(levels=levels, level=level, expected=expected):
+            endpoint = replace(NATIVE, thinking_levels=levels)
+            assert body(endpoint=endpoint, thinking=level).get("reasoning_effort") == expected
 
 
 def test_a_level_that_a_model_does_not_have_turns_its_thinking_off() -> None:
@@ -489,9 +485,8 @@ DETAILS = [{"type": "reasoning.encrypted", "data": "xyz", "index": 0}]
 DEEPSEEK = replace(IMITATION, base_url="https://api.deepseek.com")
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "thought", "expected"),
-    [
+def test_thinking_goes_back_the_way_the_service_wants_it(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         (imitation(thinking_format="deepseek"), THOUGHT, {"reasoning_content": "hm"}),
         (imitation(thinking_format="qwen"), THOUGHT, {"reasoning_content": "hm"}),
         (imitation(thinking_format="zai"), Thinking("hm", "reasoning"), {"reasoning": "hm"}),
@@ -520,15 +515,13 @@ DEEPSEEK = replace(IMITATION, base_url="https://api.deepseek.com")
             THOUGHT,
             {"content": "hm\n\nSo."},
         ),
-    ],
-)
-def test_thinking_goes_back_the_way_the_service_wants_it(
-    endpoint: Endpoint, thought: Thinking, expected: dict[str, Any]
-) -> None:
-    said = own(thought, Text("So."), ToolCall("a", "read"), endpoint=endpoint)
-    plain = Assistant((Text("So."), ToolCall("a", "read")))
-    silent = replace(endpoint, facts=Facts())
-    assert sent(said, endpoint=endpoint)[0] == sent(plain, endpoint=silent)[0] | expected
+    ]
+    for endpoint, thought, expected in cases:
+        with subtests.test(endpoint=endpoint, thought=thought, expected=expected):
+            said = own(thought, Text("So."), ToolCall("a", "read"), endpoint=endpoint)
+            plain = Assistant((Text("So."), ToolCall("a", "read")))
+            silent = replace(endpoint, facts=Facts())
+            assert sent(said, endpoint=endpoint)[0] == sent(plain, endpoint=silent)[0] | expected
 
 
 @pytest.mark.parametrize("field", ["model", "api"])

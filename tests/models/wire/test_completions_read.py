@@ -178,9 +178,8 @@ def test_what_comes_is_told_at_once_and_in_order() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("deltas", "expected"),
-    [
+def test_calls_are_told_apart_however_a_service_writes_them(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         # By index, pieces of several calls mixed.
         (
             [
@@ -264,12 +263,10 @@ def test_what_comes_is_told_at_once_and_in_order() -> None:
         ([call(0, arguments="")], []),
         ([{"tool_calls": [None, 1, "x", []]}, {"tool_calls": None}], []),
         ([{"tool_calls": [{"index": "0", "id": 5, "function": {"name": 7}}]}], []),
-    ],
-)
-def test_calls_are_told_apart_however_a_service_writes_them(
-    deltas: list[dict[str, Any]], expected: list[tuple[str, Any]]
-) -> None:
-    assert calls_of(*deltas) == expected
+    ]
+    for deltas, expected in cases:
+        with subtests.test(deltas=deltas, expected=expected):
+            assert calls_of(*deltas) == expected
 
 
 def test_every_call_has_an_id_that_can_be_answered() -> None:
@@ -289,9 +286,8 @@ def test_every_call_has_an_id_that_can_be_answered() -> None:
     assert third != fourth
 
 
-@pytest.mark.parametrize(
-    ("delta", "expected"),
-    [
+def test_thinking_is_found_wherever_a_service_puts_it(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ({"reasoning_content": "hm"}, Thinking("hm", "reasoning_content")),
         ({"reasoning": "hm"}, Thinking("hm", "reasoning")),
         ({"reasoning_text": "hm"}, Thinking("hm", "reasoning_text")),
@@ -307,11 +303,11 @@ def test_every_call_has_an_id_that_can_be_answered() -> None:
             Thinking("", '[{"type":"reasoning.encrypted","index":0,"data":"abc"}]', hidden=True),
         ),
         ({"reasoning_details": [{"type": 5}, None], "reasoning": 7, "content": 9}, None),
-    ],
-)
-def test_thinking_is_found_wherever_a_service_puts_it(delta: dict[str, Any], expected: Any) -> None:
-    content = answer(chunk(delta), chunk({}, "stop")).content
-    assert content == ((expected,) if expected else ())
+    ]
+    for delta, expected in cases:
+        with subtests.test(delta=delta, expected=expected):
+            content = answer(chunk(delta), chunk({}, "stop")).content
+            assert content == ((expected,) if expected else ())
 
 
 def test_details_of_thinking_are_put_together_for_sending_them_back() -> None:
@@ -349,9 +345,8 @@ def test_half_an_emoji_alone_is_told_later() -> None:
     assert told == [TextDelta("😀")]
 
 
-@pytest.mark.parametrize(
-    ("reason", "expected"),
-    [
+def test_an_answer_ends_for_a_reason(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("stop", "stop"),
         ("length", "length"),
         ("max_tokens", "length"),
@@ -359,15 +354,17 @@ def test_half_an_emoji_alone_is_told_later() -> None:
         ("SAFETY", "refusal"),
         ("tool_calls", "stop"),
         ("eos", "stop"),
-    ],
-)
-def test_an_answer_ends_for_a_reason(reason: str, expected: str) -> None:
-    assert answer(chunk({"content": "a"}, reason)).stop == expected
+    ]
+    for reason, expected in cases:
+        with subtests.test(reason=reason, expected=expected):
+            assert answer(chunk({"content": "a"}, reason)).stop == expected
 
 
-@pytest.mark.parametrize("reason", ["stop", "tool_calls", "function_call", "end_turn"])
-def test_an_answer_with_calls_ends_for_them(reason: str) -> None:
-    assert answer(chunk(call(0, "a", "f", "{}"), reason)).stop == "tool_calls"
+def test_an_answer_with_calls_ends_for_them(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = ["stop", "tool_calls", "function_call", "end_turn"]
+    for reason in cases:
+        with subtests.test(reason=reason):
+            assert answer(chunk(call(0, "a", "f", "{}"), reason)).stop == "tool_calls"
 
 
 def test_a_call_that_the_limit_cut_is_not_made_complete() -> None:
@@ -380,9 +377,9 @@ def test_a_call_that_the_limit_cut_is_not_made_complete() -> None:
     assert [each.arguments for each in found.calls] == [{"x": 1}, '{"y": 2']
 
 
-@pytest.mark.parametrize(
-    ("usage", "expected"),
-    [
+def test_tokens_are_counted_wherever_they_are_told(subtests: pytest.Subtests) -> None:
+    place_cases: list[Any] = ["chunk", "choice", "groq"]
+    cases: list[Any] = [
         (COUNTED, Usage(40, 20, 60)),
         (
             {"prompt_tokens": 9, "completion_tokens": 2, "prompt_cache_hit_tokens": 4},
@@ -403,36 +400,37 @@ def test_a_call_that_the_limit_cut_is_not_made_complete() -> None:
             Usage(40, 25, 60),
         ),
         ({"prompt_tokens": "9", "completion_tokens": -2, "prompt_tokens_details": []}, Usage()),
-    ],
-)
-@pytest.mark.parametrize("place", ["chunk", "choice", "groq"])
-def test_tokens_are_counted_wherever_they_are_told(
-    usage: dict[str, Any], expected: Usage, place: str
-) -> None:
-    last = chunk({}, "stop")
-    if place == "choice":
-        last["choices"][0]["usage"] = usage
-    else:
-        last |= {"usage": usage} if place == "chunk" else {"x_groq": {"usage": usage}}
-    found = answer(last, endpoint=replace(ENDPOINT, facts=Facts()))
-    assert found.usage == expected
+    ]
+    for place in place_cases:
+        for usage, expected in cases:
+            with subtests.test(usage=usage, expected=expected, place=place):
+                last = chunk({}, "stop")
+                if place == "choice":
+                    last["choices"][0]["usage"] = usage
+                else:
+                    last |= {"usage": usage} if place == "chunk" else {"x_groq": {"usage": usage}}
+                found = answer(last, endpoint=replace(ENDPOINT, facts=Facts()))
+                assert found.usage == expected
 
 
-@pytest.mark.parametrize(
-    ("provider", "cost", "expected"),
-    [("openrouter", 0.25, 0.25), ("openrouter", "1", 0), ("openrouter", 1e9, 0), ("acme", 0.25, 0)],
-)
-def test_a_service_that_tells_dollars_is_believed(
-    provider: str, cost: Any, expected: float
-) -> None:
-    endpoint = replace(ENDPOINT, ref=ModelRef(provider, "m"), facts=Facts())
-    found = answer(chunk({}, "stop", usage={"prompt_tokens": 5, "cost": cost}), endpoint=endpoint)
-    assert found.usage == Usage(5, cost=expected)
+def test_a_service_that_tells_dollars_is_believed(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
+        ("openrouter", 0.25, 0.25),
+        ("openrouter", "1", 0),
+        ("openrouter", 1e9, 0),
+        ("acme", 0.25, 0),
+    ]
+    for provider, cost, expected in cases:
+        with subtests.test(provider=provider, cost=cost, expected=expected):
+            endpoint = replace(ENDPOINT, ref=ModelRef(provider, "m"), facts=Facts())
+            found = answer(
+                chunk({}, "stop", usage={"prompt_tokens": 5, "cost": cost}), endpoint=endpoint
+            )
+            assert found.usage == Usage(5, cost=expected)
 
 
-@pytest.mark.parametrize(
-    ("event", "kind"),
-    [
+def test_an_error_inside_the_stream_is_of_its_kind(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ({"error": {"code": "context_length_exceeded", "message": "too long"}}, "overflow"),
         ({"error": {"message": "Rate limit reached", "type": "rate_limit_exceeded"}}, "rate_limit"),
         ({"error": {"message": "upstream", "code": 502}}, "server"),
@@ -452,16 +450,16 @@ def test_a_service_that_tells_dollars_is_believed(
         ({"base_resp": {"status_code": 1002, "status_msg": "rate limit"}}, "rate_limit"),
         (chunk({}, "error"), "server"),
         (chunk({}, "insufficient_system_resource"), "overloaded"),
-    ],
-)
-def test_an_error_inside_the_stream_is_of_its_kind(event: dict[str, Any], kind: str) -> None:
-    with pytest.raises(ModelError) as caught:
-        answer(chunk({"content": "So "}), event)
-    assert caught.value.kind == kind
-    assert "openai" in str(caught.value)
-    partial = caught.value.partial
-    assert partial is not None
-    assert (partial.text, partial.stop) == ("So ", "error")
+    ]
+    for event, kind in cases:
+        with subtests.test(event=event, kind=kind):
+            with pytest.raises(ModelError) as caught:
+                answer(chunk({"content": "So "}), event)
+            assert caught.value.kind == kind
+            assert "openai" in str(caught.value)
+            partial = caught.value.partial
+            assert partial is not None
+            assert (partial.text, partial.stop) == ("So ", "aborted")
 
 
 def test_an_event_by_the_name_of_error_is_one() -> None:
@@ -470,16 +468,17 @@ def test_an_event_by_the_name_of_error_is_one() -> None:
     assert caught.value.kind == "server"
 
 
-@pytest.mark.parametrize("data", ["{", "nonsense", "[]", "5", "null", '{"a":' * 100_000])
-def test_what_is_no_event_is_malformed(data: str) -> None:
-    with pytest.raises(ModelError) as caught:
-        CompletionsDecoder(ENDPOINT).feed(ServerEvent("", data))
-    assert caught.value.kind == "malformed"
+def test_what_is_no_event_is_malformed(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = ["{", "nonsense", "[]", "5", "null", '{"a":' * 100_000]
+    for data in cases:
+        with subtests.test(data=data):
+            with pytest.raises(ModelError) as caught:
+                CompletionsDecoder(ENDPOINT).feed(ServerEvent("", data))
+            assert caught.value.kind == "malformed"
 
 
-@pytest.mark.parametrize(
-    "event",
-    [
+def test_what_is_of_no_use_is_passed_over(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         {},
         {"choices": None},
         {"choices": {}},
@@ -489,10 +488,10 @@ def test_what_is_no_event_is_malformed(data: str) -> None:
         {"choices": [], "usage": None},
         {"choices": [], "usage": [], "x_groq": 5},
         {"choices": [{"index": 0, "delta": {"role": "assistant"}}], "error": None},
-    ],
-)
-def test_what_is_of_no_use_is_passed_over(event: dict[str, Any]) -> None:
-    assert answer(chunk({"content": "a"}), event, chunk({}, "stop")).content == (Text("a"),)
+    ]
+    for event in cases:
+        with subtests.test(event=event):
+            assert answer(chunk({"content": "a"}), event, chunk({}, "stop")).content == (Text("a"),)
 
 
 def test_a_whole_message_instead_of_deltas_is_read_once() -> None:
@@ -524,7 +523,7 @@ def test_an_answer_without_any_end_was_cut(finish: str | None, done: bool) -> No
         answer(*chunks, done=done)
     assert caught.value.kind == "cut"
     assert caught.value.partial == Assistant(
-        (Text("So "),), "error", model="openai/gpt-5", api="openai-completions"
+        (Text("So "),), "aborted", model="openai/gpt-5", api="openai-completions"
     )
 
 
@@ -668,9 +667,9 @@ def test_whatever_comes_there_is_an_answer_or_a_model_error(pieces: list[bytes])
 OTHER = replace(ENDPOINT, ref=ModelRef("mine", "small"), is_native=False)
 
 
-@pytest.mark.parametrize(
-    ("text", "thought", "words"),
-    [
+def test_thinking_between_tags_is_told_from_text(subtests: pytest.Subtests) -> None:
+    step_cases: list[Any] = [1, 3, 1_000]
+    cases: list[Any] = [
         ("<think>\nhm\n</think>\n\nyes", "hm", "yes"),
         ("\n <think>a < b</think>c", "a < b", "c"),
         ("<think>all of it", "all of it", ""),
@@ -681,19 +680,21 @@ OTHER = replace(ENDPOINT, ref=ModelRef("mine", "small"), is_native=False)
         ("<think>a</think>b<think>c</think>", "a", "b<think>c</think>"),
         ("<thi", "", "<thi"),
         ("  ", "", "  "),
-    ],
-)
-@pytest.mark.parametrize("step", [1, 3, 1_000])
-def test_thinking_between_tags_is_told_from_text(
-    text: str, thought: str, words: str, step: int
-) -> None:
-    pieces = [text[at : at + step] for at in range(0, len(text), step)]
-    got = answer(*(chunk({"content": each}) for each in pieces), chunk({}, "stop"), endpoint=OTHER)
-    thoughts = [part for part in got.content if isinstance(part, Thinking)]
-    assert "".join(part.text for part in thoughts).strip("\n") == thought
-    assert got.text == words
-    # It goes back to nobody.
-    assert not any(part.signature for part in thoughts)
+    ]
+    for step in step_cases:
+        for text, thought, words in cases:
+            with subtests.test(text=text, thought=thought, words=words, step=step):
+                pieces = [text[at : at + step] for at in range(0, len(text), step)]
+                got = answer(
+                    *(chunk({"content": each}) for each in pieces),
+                    chunk({}, "stop"),
+                    endpoint=OTHER,
+                )
+                thoughts = [part for part in got.content if isinstance(part, Thinking)]
+                assert "".join(part.text for part in thoughts).strip("\n") == thought
+                assert got.text == words
+                # It goes back to nobody.
+                assert not any(part.signature for part in thoughts)
 
 
 def test_what_the_real_service_says_is_not_looked_into() -> None:

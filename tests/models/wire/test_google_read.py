@@ -161,9 +161,8 @@ def test_everything_is_told_while_it_comes() -> None:
     assert answer.usage.cost == pytest.approx(450e-6)
 
 
-@pytest.mark.parametrize(
-    ("reason", "parts", "stop"),
-    [
+def test_why_an_answer_ended(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("STOP", [{"text": "x"}], "stop"),
         ("STOP", [], "stop"),
         ("STOP", [called("ls")], "tool_calls"),
@@ -178,19 +177,20 @@ def test_everything_is_told_while_it_comes() -> None:
         ("PROHIBITED_CONTENT", [called("ls")], "refusal"),
         ("SPII", [], "refusal"),
         ("UNEXPECTED_TOOL_CALL", [called("ls")], "tool_calls"),
-    ],
-)
-def test_why_an_answer_ended(reason: str, parts: list[dict[str, Any]], stop: str) -> None:
-    answer = decode(chunk(*parts), chunk(reason=reason))
-    assert answer.stop == stop
-    if stop == "refusal":
-        assert reason in answer.error
-        assert not answer.calls
+    ]
+    for reason, parts, stop in cases:
+        with subtests.test(reason=reason, parts=parts, stop=stop):
+            answer = decode(chunk(*parts), chunk(reason=reason))
+            assert answer.stop == stop
+            if stop == "refusal":
+                assert reason in answer.error
+                assert not answer.calls
 
 
-@pytest.mark.parametrize(
-    ("reason", "parts"),
-    [
+def test_an_answer_that_failed_is_malformed_so_that_it_is_tried_again(
+    subtests: pytest.Subtests,
+) -> None:
+    cases: list[Any] = [
         ("MALFORMED_FUNCTION_CALL", []),
         ("MALFORMED_FUNCTION_CALL", [{"text": "I call"}]),
         ("MALFORMED_RESPONSE", []),
@@ -199,18 +199,16 @@ def test_why_an_answer_ended(reason: str, parts: list[dict[str, Any]], stop: str
         ("MISSING_THOUGHT_SIGNATURE", []),
         ("OTHER", []),
         ("LATER_INVENTION", []),
-    ],
-)
-def test_an_answer_that_failed_is_malformed_so_that_it_is_tried_again(
-    reason: str, parts: list[dict[str, Any]]
-) -> None:
-    last = chunk(reason=reason)
-    last["candidates"][0]["finishMessage"] = "print(default_api.x"
-    with pytest.raises(ModelError, match=r"default_api\.x") as caught:
-        decode(chunk(*parts), last)
-    assert caught.value.kind == "malformed"
-    assert caught.value.partial is not None
-    assert len(caught.value.partial.content) == len(parts)
+    ]
+    for reason, parts in cases:
+        with subtests.test(reason=reason, parts=parts):
+            last = chunk(reason=reason)
+            last["candidates"][0]["finishMessage"] = "print(default_api.x"
+            with pytest.raises(ModelError, match=r"default_api\.x") as caught:
+                decode(chunk(*parts), last)
+            assert caught.value.kind == "malformed"
+            assert caught.value.partial is not None
+            assert len(caught.value.partial.content) == len(parts)
 
 
 def test_a_request_that_was_blocked_is_refused() -> None:
@@ -219,9 +217,8 @@ def test_a_request_that_was_blocked_is_refused() -> None:
     assert "SAFETY" in answer.error
 
 
-@pytest.mark.parametrize(
-    ("code", "status", "message", "kind"),
-    [
+def test_an_error_inside_the_stream_says_what_it_is(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         (429, "RESOURCE_EXHAUSTED", "Slow down", "rate_limit"),
         (503, "UNAVAILABLE", "The model is overloaded.", "overloaded"),
         (500, "INTERNAL", "An internal error has occurred", "server"),
@@ -231,41 +228,39 @@ def test_a_request_that_was_blocked_is_refused() -> None:
         (400, "INVALID_ARGUMENT", "The input token count (9) exceeds the maximum", "overflow"),
         (400, "INVALID_ARGUMENT", "Request contains an invalid argument.", "invalid"),
         (504, "DEADLINE_EXCEEDED", "Too late", "timeout"),
-    ],
-)
-def test_an_error_inside_the_stream_says_what_it_is(
-    code: int, status: str, message: str, kind: str
-) -> None:
-    decoder = GoogleDecoder(ENDPOINT)
-    decoder.feed(ServerEvent("", json.dumps(chunk({"text": "So far"}))))
-    error = {"error": {"code": code, "status": status, "message": message}}
-    with pytest.raises(ModelError) as caught:
-        decoder.feed(ServerEvent("", json.dumps(error)))
-    assert caught.value.kind == kind
-    assert caught.value.partial is not None
-    assert caught.value.partial.content == (Text("So far"),)
+    ]
+    for code, status, message, kind in cases:
+        with subtests.test(code=code, status=status, message=message, kind=kind):
+            decoder = GoogleDecoder(ENDPOINT)
+            decoder.feed(ServerEvent("", json.dumps(chunk({"text": "So far"}))))
+            error = {"error": {"code": code, "status": status, "message": message}}
+            with pytest.raises(ModelError) as caught:
+                decoder.feed(ServerEvent("", json.dumps(error)))
+            assert caught.value.kind == kind
+            assert caught.value.partial is not None
+            assert caught.value.partial.content == (Text("So far"),)
 
 
-@pytest.mark.parametrize("upto", range(len(FULL)))
-def test_a_stream_that_ends_early_is_cut(upto: int) -> None:
-    decoder = GoogleDecoder(ENDPOINT)
-    for event in events_of(sse(FULL[:upto], named=False)):
-        decoder.feed(event)
-    with pytest.raises(ModelError) as caught:
-        decoder.finish()
-    assert caught.value.kind == "cut"
-    partial = caught.value.partial
-    assert partial == decoder.partial()
-    assert partial is not None
-    texts = ["", "", "", "I look ", "I look at 😀 it.", "I look at 😀 it."]
-    assert partial.text == texts[upto]
-    assert len(partial.calls) == (2 if upto == 5 else 0)
-    assert any(isinstance(part, Thinking) for part in partial.content) is (upto >= 3)
+def test_a_stream_that_ends_early_is_cut(subtests: pytest.Subtests) -> None:
+    for upto in range(len(FULL)):
+        with subtests.test(upto=upto):
+            decoder = GoogleDecoder(ENDPOINT)
+            for event in events_of(sse(FULL[:upto], named=False)):
+                decoder.feed(event)
+            with pytest.raises(ModelError) as caught:
+                decoder.finish()
+            assert caught.value.kind == "cut"
+            partial = caught.value.partial
+            assert partial == decoder.partial()
+            assert partial is not None
+            texts = ["", "", "", "I look ", "I look at 😀 it.", "I look at 😀 it."]
+            assert partial.text == texts[upto]
+            assert len(partial.calls) == (2 if upto == 5 else 0)
+            assert any(isinstance(part, Thinking) for part in partial.content) is (upto >= 3)
 
 
-@pytest.mark.parametrize(
-    ("parts", "content"),
-    [
+def test_signatures_stay_with_their_part(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         (
             [
                 {"text": "a", "thought": True, "thoughtSignature": "s"},
@@ -288,15 +283,14 @@ def test_a_stream_that_ends_early_is_cut(upto: int) -> None:
         ),
         ([{"executableCode": {"code": "1"}}, {"inlineData": {}}, {"text": "a"}], (Text("a"),)),
         ([None, 3, "x", {}, {"text": 5}, {"functionCall": "ls"}, {"text": "a"}], (Text("a"),)),
-    ],
-)
-def test_signatures_stay_with_their_part(parts: list[Any], content: tuple[Any, ...]) -> None:
-    assert decode(chunk(*parts), chunk(reason="STOP")).content == content
+    ]
+    for parts, content in cases:
+        with subtests.test(parts=parts, content=content):
+            assert decode(chunk(*parts), chunk(reason="STOP")).content == content
 
 
-@pytest.mark.parametrize(
-    ("given", "arguments"),
-    [
+def test_arguments_in_every_form(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         (None, {}),
         ({}, {}),
         ({"a": [1, {"b": "ü"}]}, {"a": [1, {"b": "ü"}]}),
@@ -304,11 +298,11 @@ def test_signatures_stay_with_their_part(parts: list[Any], content: tuple[Any, .
         ("nonsense", "nonsense"),
         ([1], "[1]"),
         ({"a\ud800": "\ud800"}, {"a\ufffd": "\ufffd"}),
-    ],
-)
-def test_arguments_in_every_form(given: Any, arguments: Any) -> None:
-    (call,) = decode(chunk(called("x", given), reason="STOP")).calls
-    assert call.arguments == arguments
+    ]
+    for sent, arguments in cases:
+        with subtests.test(sent=sent, arguments=arguments):
+            (call,) = decode(chunk(called("x", sent), reason="STOP")).calls
+            assert call.arguments == arguments
 
 
 def test_arguments_that_are_nested_without_end_are_malformed() -> None:
@@ -334,11 +328,13 @@ def test_the_last_numbers_of_usage_count_and_strange_ones_are_none() -> None:
     assert (used.input, used.cache_read, used.output) == (0, 5, 0)
 
 
-@pytest.mark.parametrize("data", ["{", "[1]", "null", "nonsense", "[" * 100_000])
-def test_what_is_no_event_is_malformed(data: str) -> None:
-    with pytest.raises(ModelError) as caught:
-        GoogleDecoder(ENDPOINT).feed(ServerEvent("", data))
-    assert caught.value.kind == "malformed"
+def test_what_is_no_event_is_malformed(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = ["{", "[1]", "null", "nonsense", "[" * 100_000]
+    for data in cases:
+        with subtests.test(data=data):
+            with pytest.raises(ModelError) as caught:
+                GoogleDecoder(ENDPOINT).feed(ServerEvent("", data))
+            assert caught.value.kind == "malformed"
 
 
 @pytest.mark.parametrize(

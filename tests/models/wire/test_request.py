@@ -10,41 +10,43 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.models import Cost
-from clawkit.content import Image, Message, Summary, Text, Usage, User
-from clawkit.models.protocols import ModelError
+from clawkit.content import Message, Summary, Text, Usage, User
+from clawkit.models.protocols import Endpoint, ModelError
 from clawkit.models.wire.answer import (
     MAX_ALL_ARGUMENTS,
     MAX_ARGUMENTS,
     MAX_CALLS,
     MAX_INNER,
     MAX_TEXT,
-    Limits,
-    cost_of,
+    Answer,
     decode,
     priced,
     read_arguments,
     said,
 )
 from clawkit.models.wire.request import (
+    Piece,
     Pieces,
     as_object,
+    blocks_of,
     clean,
-    data_url,
     encode,
     max_tokens_param,
     merge_params,
     short_id,
-    summary_text,
     tokens,
 )
 
+ENDPOINT = Endpoint(ModelRef("a", "m"), "openai-completions", "http://localhost")
 DEEP = '{"a":' * 150 + "1" + "}" * 150
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_arguments_are_repaired_only_where_they_can_mean_one_thing(
+    subtests: pytest.Subtests,
+) -> None:
+    cases: list[Any] = [
         ('{"a": 1}', {"a": 1}),
         ("", {}),
         (" \n", {}),
@@ -70,19 +72,20 @@ DEEP = '{"a":' * 150 + "1" + "}" * 150
         (DEEP, DEEP),
         ("[" * 100_000, "[" * 100_000),
         ('{"a":' * 100_000, '{"a":' * 100_000),
-    ],
-)
-def test_arguments_are_repaired_only_where_they_can_mean_one_thing(
-    text: str, expected: dict[str, Any] | str
-) -> None:
-    assert read_arguments(text) == expected
+    ]
+    for text, expected in cases:
+        with subtests.test(text=text, expected=expected):
+            assert read_arguments(text) == expected
 
 
-@pytest.mark.parametrize("inner", [" ", "\t", "\n", "`", "```", "\n```"])
-@pytest.mark.parametrize("end", ["x", "```", "x```"])
-def test_endless_fences_are_read_at_once(inner: str, end: str) -> None:
-    text = f"```json\n{inner * 500_000}{end}"
-    assert read_arguments(text) in (text, {})
+def test_endless_fences_are_read_at_once(subtests: pytest.Subtests) -> None:
+    end_cases: list[Any] = ["x", "```", "x```"]
+    cases: list[Any] = [" ", "\t", "\n", "`", "```", "\n```"]
+    for end in end_cases:
+        for inner in cases:
+            with subtests.test(inner=inner, end=end):
+                text = f"```json\n{inner * 500_000}{end}"
+                assert read_arguments(text) in (text, {})
 
 
 def test_a_missing_brace_is_not_added_to_an_answer_that_was_cut() -> None:
@@ -110,14 +113,13 @@ def test_many_small_values_are_not_taken_apart() -> None:
 
 
 def test_the_arguments_of_all_calls_together_are_bounded() -> None:
-    limits = Limits()
+    answer = Answer(ENDPOINT)
     piece = "x" * (MAX_ALL_ARGUMENTS // 8)
-    for number in range(8):
-        limits.add_call(number)
-        limits.add_arguments(number, piece)
-    limits.add_call(8)
+    for _ in range(8):
+        answer.argue(answer.call("", "f"), piece)
+    last = answer.call("", "f")
     with pytest.raises(ModelError, match="arguments of its calls exceed"):
-        limits.add_arguments(8, "x")
+        answer.argue(last, "x")
 
 
 def test_unreadable_and_deep_arguments_still_make_an_object() -> None:
@@ -128,18 +130,17 @@ def test_unreadable_and_deep_arguments_still_make_an_object() -> None:
     assert as_object(deep) == {"unreadable": "nested too deeply"}
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_halves_of_pairs_are_joined_or_replaced(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ("plain", "plain"),
         ("😀", "😀"),
         ("a\ud83d\ude00b", "a😀b"),
         ("\ude00\ud83d", "\ufffd\ufffd"),
         ("é\udc80", "é\ufffd"),
-    ],
-)
-def test_halves_of_pairs_are_joined_or_replaced(text: str, expected: str) -> None:
-    assert clean(text) == expected
+    ]
+    for text, expected in cases:
+        with subtests.test(text=text, expected=expected):
+            assert clean(text) == expected
 
 
 def test_what_is_no_unicode_is_encoded_all_the_same() -> None:
@@ -147,70 +148,84 @@ def test_what_is_no_unicode_is_encoded_all_the_same() -> None:
     assert msgspec.json.decode(encode(value)) == {"\ufffd": ["😀", ["x\ufffd", 1]], "n": 2**80}
 
 
-@pytest.mark.parametrize("text", ["{", '{"a": Infinity}', "[" * 100_000, "9" * 5_000, "\ud800"])
-def test_what_is_no_json_is_a_value_error(text: str) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011  # any will do
-        decode(text)
+def test_what_is_no_json_is_a_value_error(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = ["{", '{"a": Infinity}', "[" * 100_000, "9" * 5_000, "\ud800"]
+    for text in cases:
+        with subtests.test(text=text), pytest.raises(ValueError):  # noqa: PT011  # any will do
+            decode(text)
 
 
 def test_a_message_is_encoded_once_while_it_is_part_of_the_conversation() -> None:
     made: list[Message] = []
 
-    def make(message: Message) -> int:
+    def make(message: Message) -> Piece:
         made.append(message)
-        return len(made)
+        return Piece(str(len(made)))
 
     pieces = Pieces(make)
+
+    def numbers(*messages: Message) -> list[int]:
+        return [int(piece.role) for piece in pieces.of(messages)]
+
     first, second, third = (User((Text(name),)) for name in "abc")
-    assert pieces.of([first, second]) == [1, 2]
-    assert pieces.of([first, second, third]) == [1, 2, 3]
+    assert numbers(first, second) == [1, 2]
+    assert numbers(first, second, third) == [1, 2, 3]
     assert made == [first, second, third]
-    assert pieces.of([third]) == [3]
-    assert len(pieces) == 1
-    assert pieces.of([first, third]) == [4, 3]
+    assert numbers(third) == [3]
+    assert numbers(first, third) == [4, 3]
 
 
 def test_a_new_message_in_the_place_of_an_old_one_gets_its_own_encoding() -> None:
-    pieces = Pieces(lambda message: message)
+    pieces = Pieces(lambda message: Piece(repr(message)))
     for number in range(200):
         message = User((Text(str(number)),))  # the last one is gone, and so is its id
-        assert pieces.of([message]) == [message]
+        assert pieces.of([message]) == [Piece(repr(message))]
 
 
 def test_an_answer_without_end_is_refused() -> None:
-    limits = Limits()
-    limits.add_text("x" * MAX_TEXT)
+    answer = Answer(ENDPOINT)
+    words = answer.words("text")
+    answer.say(words, "x" * MAX_TEXT)
     with pytest.raises(ModelError, match="longer than 8,388,608 characters") as caught:
-        limits.add_text("x")
+        answer.say(words, "x")
     assert caught.value.kind == "malformed"
-    for number in range(MAX_CALLS):
-        limits.add_call(number)
+    calls = [answer.call("", "f") for _ in range(MAX_CALLS)]
     with pytest.raises(ModelError, match="more than 512 calls"):
-        limits.add_call(MAX_CALLS)
-    limits.add_arguments(0, "x" * MAX_ARGUMENTS)
-    limits.add_arguments(1, "x" * MAX_ARGUMENTS)
+        answer.call("", "f")
+    answer.argue(calls[0], "x" * MAX_ARGUMENTS)
+    answer.argue(calls[1], "x" * MAX_ARGUMENTS)
     with pytest.raises(ModelError, match="exceed 4,194,304 characters"):
-        limits.add_arguments(0, "x")
+        answer.argue(calls[0], "x")
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [(5, 5), (5.9, 5), (0, 0), (-1, 0), (True, 0), ("5", 0), (None, 0), (10**30, 0), ([], 0)],
-)
-def test_a_number_of_tokens_is_believed_only_where_it_can_be_one(value: Any, expected: int) -> None:
-    assert tokens(value) == expected
+def test_a_number_of_tokens_is_believed_only_where_it_can_be_one(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
+        (5, 5),
+        (5.9, 5),
+        (0, 0),
+        (-1, 0),
+        (True, 0),
+        ("5", 0),
+        (None, 0),
+        (10**30, 0),
+        ([], 0),
+    ]
+    for value, expected in cases:
+        with subtests.test(value=value, expected=expected):
+            assert tokens(value) == expected
 
 
 def test_tokens_cost_what_a_million_of_them_costs() -> None:
     usage = Usage(1_000_000, 500_000, 2_000_000, 100_000)
     cost = Cost(input=3, output=15, cache_read=0.3, cache_write=3.75)
-    assert cost_of(usage, cost) == pytest.approx(3 + 7.5 + 0.6 + 0.375)
-    assert priced(usage, cost) == msgspec.structs.replace(usage, cost=cost_of(usage, cost))
+    found = priced(usage, cost)
+    assert found.cost == pytest.approx(3 + 7.5 + 0.6 + 0.375)
+    assert found == msgspec.structs.replace(usage, cost=found.cost)
+    assert priced(found, Cost()) == found
 
 
-@pytest.mark.parametrize(
-    ("params", "expected"),
-    [
+def test_parameters_change_everything_but_the_conversation(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         ([], {"model": "m", "reasoning": {"effort": "low"}}),
         ([{"seed": 1}, {"seed": 2}], {"model": "m", "reasoning": {"effort": "low"}, "seed": 2}),
         ([{"reasoning": None}], {"model": "m"}),
@@ -231,14 +246,12 @@ def test_tokens_cost_what_a_million_of_them_costs() -> None:
             [{"extraBody": {"tools": [1]}, "fastMode": True, "cacheRetention": "long"}],
             {"model": "m", "reasoning": {"effort": "low"}},
         ),
-    ],
-)
-def test_parameters_change_everything_but_the_conversation(
-    params: list[dict[str, Any]], expected: dict[str, Any]
-) -> None:
-    before = msgspec.json.encode(params)
-    assert merge_params({"model": "m", "reasoning": {"effort": "low"}}, *params) == expected
-    assert msgspec.json.encode(params) == before
+    ]
+    for params, expected in cases:
+        with subtests.test(params=params, expected=expected):
+            before = msgspec.json.encode(params)
+            assert merge_params({"model": "m", "reasoning": {"effort": "low"}}, *params) == expected
+            assert msgspec.json.encode(params) == before
 
 
 def test_parameters_that_follow_each_other_leave_the_configuration_alone() -> None:
@@ -253,10 +266,9 @@ def test_the_last_limit_of_the_configuration_counts() -> None:
 
 
 def test_small_texts_say_what_they_should() -> None:
-    assert data_url(Image("AAAA", "image/png")) == "data:image/png;base64,AAAA"
-    assert summary_text(Summary("We met.")) == (
-        "The conversation before this was summarised:\n\nWe met."
-    )
+    assert blocks_of(Summary("We met.")) == [
+        Text("The conversation before this was summarised:\n\nWe met.")
+    ]
     assert said("a\nb\x1b[0m\ud800" + "x" * 1_000).startswith("a b [0m\ufffdx")
     assert len(said("x" * 1_000)) == 300
     assert said(None) == ""

@@ -232,34 +232,35 @@ FLAGS: list[tuple[Endpoint, Endpoint, str, Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other", "field", "with_one", "with_other"), FLAGS)
-def test_what_a_service_can_do_decides_what_is_sent(
-    one: Endpoint, other: Endpoint, field: str, with_one: Any, with_other: Any
-) -> None:
-    for endpoint, expected in ((one, with_one), (other, with_other)):
-        value: Any = body(
-            User((Text("a"), Text("b"))),
-            Assistant((CALL,)),
-            ToolResult("call_1", "read"),
-            User((Text("next"),)),
-            endpoint=endpoint,
-            system="Be kind.",
-            tools=(TOOL,),
-            thinking="low",
-            session="s",
-            params={"temperature": 0.5},
-        )
-        for key in field.split("."):
-            if isinstance(value, list):
-                value = value[int(key)]
-            else:
-                value = value.get(key) if isinstance(value, dict) else None
-        assert value == expected
+def test_what_a_service_can_do_decides_what_is_sent(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = list(FLAGS)
+    for one, other, field, with_one, with_other in cases:
+        with subtests.test(
+            one=one, other=other, field=field, with_one=with_one, with_other=with_other
+        ):
+            for endpoint, expected in ((one, with_one), (other, with_other)):
+                value: Any = body(
+                    User((Text("a"), Text("b"))),
+                    Assistant((CALL,)),
+                    ToolResult("call_1", "read"),
+                    User((Text("next"),)),
+                    endpoint=endpoint,
+                    system="Be kind.",
+                    tools=(TOOL,),
+                    thinking="low",
+                    session="s",
+                    params={"temperature": 0.5},
+                )
+                for key in field.split("."):
+                    if isinstance(value, list):
+                        value = value[int(key)]
+                    else:
+                        value = value.get(key) if isinstance(value, dict) else None
+                assert value == expected
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "signature", "expected"),
-    [
+def test_thinking_goes_back_as_the_item_it_was(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         (NATIVE, json.dumps(ITEM), [ITEM]),
         (IMITATION, json.dumps(ITEM), [ITEM]),
         (IMITATION, json.dumps(OPEN_ITEM), [OPEN_ITEM]),
@@ -274,13 +275,13 @@ def test_what_a_service_can_do_decides_what_is_sent(
             json.dumps(ITEM),
             [{"role": "assistant", "content": "hm"}],
         ),
-    ],
-)
-def test_thinking_goes_back_as_the_item_it_was(
-    endpoint: Endpoint, signature: str, expected: list[Any]
-) -> None:
-    items = sent(own(Thinking("hm", signature), Text("So."), endpoint=endpoint), endpoint=endpoint)
-    assert items == [*expected, {"role": "assistant", "content": "So."}]
+    ]
+    for endpoint, signature, expected in cases:
+        with subtests.test(endpoint=endpoint, signature=signature, expected=expected):
+            items = sent(
+                own(Thinking("hm", signature), Text("So."), endpoint=endpoint), endpoint=endpoint
+            )
+            assert items == [*expected, {"role": "assistant", "content": "So."}]
 
 
 @pytest.mark.parametrize("field", ["model", "api"])
@@ -318,15 +319,20 @@ def test_a_model_without_images_is_told_that_there_was_one() -> None:
     assert result["output"] == note
 
 
-@pytest.mark.parametrize(
-    ("given", "kept"),
-    [("call_1", True), ("x" * 64, True), ("x" * 65, False), ("a|b", False), ("\ud800", False)],
-)
-def test_ids_that_the_api_cannot_take_are_replaced(given: str, kept: bool) -> None:
-    call, result = sent(Assistant((ToolCall(given, "read"),)), ToolResult(given, "read"))
-    assert call["call_id"] == result["call_id"]
-    assert (call["call_id"] == given) is kept
-    assert len(call["call_id"]) <= 64
+def test_ids_that_the_api_cannot_take_are_replaced(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
+        ("call_1", True),
+        ("x" * 64, True),
+        ("x" * 65, False),
+        ("a|b", False),
+        ("\ud800", False),
+    ]
+    for given, kept in cases:
+        with subtests.test(given=given, kept=kept):
+            call, result = sent(Assistant((ToolCall(given, "read"),)), ToolResult(given, "read"))
+            assert call["call_id"] == result["call_id"]
+            assert (call["call_id"] == given) is kept
+            assert len(call["call_id"]) <= 64
 
 
 def test_a_limit_below_what_the_api_takes_is_raised_to_it() -> None:

@@ -220,11 +220,13 @@ def test_a_thought_goes_back_the_way_it_came() -> None:
     )
 
 
-@pytest.mark.parametrize("phase", ["commentary", "final_answer", "odd", None])
-def test_the_phase_of_a_text_goes_back_with_it(phase: str | None) -> None:
-    found = answer(*whole(message("a", phase=phase)))
-    kept = phase if phase in ("commentary", "final_answer") else ""
-    assert found.content == (Text("a", kept),)
+def test_the_phase_of_a_text_goes_back_with_it(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = ["commentary", "final_answer", "odd", None]
+    for phase in cases:
+        with subtests.test(phase=phase):
+            found = answer(*whole(message("a", phase=phase)))
+            kept = phase if phase in ("commentary", "final_answer") else ""
+            assert found.content == (Text("a", kept),)
 
 
 def test_a_thought_in_the_open_is_kept_where_there_is_no_other() -> None:
@@ -254,9 +256,8 @@ B = call('{"x":1}', 1)
 TEXT = {"delta": "Hi"}
 
 
-@pytest.mark.parametrize(
-    ("events", "expected"),
-    [
+def test_imitations_are_understood(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         # Everything at the end only, or as whole items only.
         (
             [ended(A, B, call("{}", 2))],
@@ -327,15 +328,15 @@ TEXT = {"delta": "Hi"}
         ),
         ([event("reasoning_summary_text.delta", delta={"text": "hm"}), ended()], [Thinking("hm")]),
         ([event("reasoning_summary_text.delta", delta=5), ended()], []),
-    ],
-)
-def test_imitations_are_understood(events: list[dict[str, Any]], expected: list[Any]) -> None:
-    found, deltas = told(*events)
-    assert list(found.content) == expected
-    started = [delta for delta in deltas if isinstance(delta, CallStarted)]
-    assert [(each.number, each.id) for each in started] == [
-        (number, each.id) for number, each in enumerate(found.calls)
     ]
+    for events, expected in cases:
+        with subtests.test(events=events, expected=expected):
+            found, deltas = told(*events)
+            assert list(found.content) == expected
+            started = [delta for delta in deltas if isinstance(delta, CallStarted)]
+            assert [(each.number, each.id) for each in started] == [
+                (number, each.id) for number, each in enumerate(found.calls)
+            ]
 
 
 def test_calls_with_the_same_id_get_ids_of_their_own() -> None:
@@ -347,9 +348,8 @@ def test_calls_with_the_same_id_get_ids_of_their_own() -> None:
     assert all(ids)
 
 
-@pytest.mark.parametrize(
-    ("last", "expected"),
-    [
+def test_an_answer_ends_for_a_reason(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         (ended(A), "stop"),
         (ended(B), "tool_calls"),
         (event("completed"), "stop"),
@@ -360,10 +360,10 @@ def test_calls_with_the_same_id_get_ids_of_their_own() -> None:
             "length",
         ),
         (ended(A, status="incomplete", incomplete_details={"reason": "content_filter"}), "refusal"),
-    ],
-)
-def test_an_answer_ends_for_a_reason(last: dict[str, Any], expected: str) -> None:
-    assert answer(last).stop == expected
+    ]
+    for last, expected in cases:
+        with subtests.test(last=last, expected=expected):
+            assert answer(last).stop == expected
 
 
 def test_a_call_that_the_limit_cut_is_not_made_complete() -> None:
@@ -375,9 +375,8 @@ def failed(**error: Any) -> dict[str, Any]:
     return ended(status="failed", instructions="x" * 100_000, error=error or None)
 
 
-@pytest.mark.parametrize(
-    ("last", "kind"),
-    [
+def test_an_error_inside_the_stream_is_of_its_kind(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         (failed(code="server_error", message="oops"), "server"),
         (failed(code="rate_limit_exceeded", message="Rate limit reached"), "rate_limit"),
         (failed(code="context_length_exceeded", message="exceeds the context window"), "overflow"),
@@ -387,23 +386,25 @@ def failed(**error: Any) -> dict[str, Any]:
         ({"type": "error", "code": "rate_limit_exceeded", "message": "slow"}, "rate_limit"),
         ({"type": "error", "error": {"code": "insufficient_quota", "message": "quota"}}, "billing"),
         ({"type": "odd", "error": {"message": "internal error"}}, "server"),
-    ],
-)
-def test_an_error_inside_the_stream_is_of_its_kind(last: dict[str, Any], kind: str) -> None:
-    with pytest.raises(ModelError) as caught:
-        answer(*streamed(A), last)
-    assert caught.value.kind == kind
-    assert "openai" in str(caught.value)
-    assert caught.value.partial == Assistant(
-        (Text("Hi"),), "error", model="openai/gpt-5", api="openai-responses"
-    )
+    ]
+    for last, kind in cases:
+        with subtests.test(last=last, kind=kind):
+            with pytest.raises(ModelError) as caught:
+                answer(*streamed(A), last)
+            assert caught.value.kind == kind
+            assert "openai" in str(caught.value)
+            assert caught.value.partial == Assistant(
+                (Text("Hi"),), "aborted", model="openai/gpt-5", api="openai-responses"
+            )
 
 
-@pytest.mark.parametrize("data", ["{", "nonsense", "[]", "5", "null"])
-def test_what_is_no_event_is_malformed(data: str) -> None:
-    with pytest.raises(ModelError) as caught:
-        ResponsesDecoder(ENDPOINT).feed(ServerEvent("", data))
-    assert caught.value.kind == "malformed"
+def test_what_is_no_event_is_malformed(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = ["{", "nonsense", "[]", "5", "null"]
+    for data in cases:
+        with subtests.test(data=data):
+            with pytest.raises(ModelError) as caught:
+                ResponsesDecoder(ENDPOINT).feed(ServerEvent("", data))
+            assert caught.value.kind == "malformed"
 
 
 def test_the_name_of_an_event_says_what_it_is_where_its_data_does_not() -> None:
@@ -448,9 +449,8 @@ def test_what_has_come_so_far_holds_complete_parts_and_open_text() -> None:
     assert decoder.partial().stop == "aborted"
 
 
-@pytest.mark.parametrize(
-    ("usage", "expected"),
-    [
+def test_tokens_are_counted(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         (COUNTED, Usage(40, 20, 60)),
         ({"input_tokens": 5, "output_tokens": 2}, Usage(5, 2)),
         (
@@ -462,11 +462,11 @@ def test_what_has_come_so_far_holds_complete_parts_and_open_text() -> None:
         ),
         ({"input_tokens": "5", "input_tokens_details": None}, Usage()),
         (None, Usage()),
-    ],
-)
-def test_tokens_are_counted(usage: Any, expected: Usage) -> None:
-    free = replace(ENDPOINT, facts=Facts())
-    assert answer(ended(usage=usage), endpoint=free).usage == expected
+    ]
+    for usage, expected in cases:
+        with subtests.test(usage=usage, expected=expected):
+            free = replace(ENDPOINT, facts=Facts())
+            assert answer(ended(usage=usage), endpoint=free).usage == expected
 
 
 def test_an_answer_of_endless_items_is_refused() -> None:

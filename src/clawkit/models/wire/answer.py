@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
 from clawkit.config.sections.models import Cost
 from clawkit.content import Assistant, Part, Stop, Text, Thinking, ToolCall, Usage
+from clawkit.models.errors import cut_off, from_response
 from clawkit.models.protocols import (
     CallDelta,
     CallStarted,
@@ -21,6 +23,7 @@ from clawkit.models.protocols import (
     ThinkingDelta,
 )
 from clawkit.models.wire.request import clean, cleaned, encode, is_deep
+from clawkit.net.sse import ServerEvent
 from clawkit.text import one_line
 
 MAX_TEXT = 8 * 1024 * 1024
@@ -37,12 +40,14 @@ _MAX_SAID = 300
 _MAX_NAME = 256
 _MAX_PARTS = 10_000
 _MAX_LOOK = 64 * 1024
-"""Characters of arguments that are worth a look whether they are complete."""
+"""Characters of arguments that are worth checking for completeness."""
 _MAX_LOOKS = 100
-"""How often that is worth a look."""
+"""How often that is worth it."""
 _JOIN_EVERY = 256
 _TOO_DEEP = "nested too deeply"
 _IDS = re.compile(r"[\x21-\x7e]{1,256}")
+
+Kind = Literal["text", "thinking"]
 
 
 def decode(text: str) -> Any:
@@ -54,7 +59,10 @@ def decode(text: str) -> Any:
     opened = text.count("[") + text.count("{")
     if opened > MAX_INNER:
         raise ValueError("too many lists and objects")
-    value = _decode(text)
+    try:
+        value = _decode(text)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
     if opened > MAX_NESTED and is_deep(value, MAX_NESTED):
         raise ValueError(_TOO_DEEP)
     return value
@@ -64,15 +72,9 @@ def _decode(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.MsgspecError, UnicodeError):
-        pass
-    except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
-    import json
+        import json
 
-    try:
         return json.loads(text, strict=False, parse_constant=_not_a_number)
-    except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
 
 
 def _not_a_number(name: str) -> None:
@@ -83,11 +85,11 @@ def decode_event(text: str) -> dict[str, Any]:
     """The object that an event holds. Raises `ModelError` ("malformed") for anything else."""
     try:
         data = decode(text)
+        problem = "not an object"
     except ValueError as error:
-        what = _TOO_DEEP if str(error) == _TOO_DEEP else "not valid JSON"
-        raise malformed(f"an event is {what}: {said(text[:200])!r}") from None
+        data, problem = None, str(error)
     if not isinstance(data, dict):
-        raise malformed(f"an event is not a JSON object: {said(text[:200])!r}")
+        raise malformed(f"invalid JSON in an event ({problem}): {said(text[:200])!r}")
     return data
 
 
@@ -111,26 +113,22 @@ def read_arguments(text: str, *, is_complete: bool = True) -> dict[str, Any] | s
 
 
 def _object(text: str) -> dict[str, Any] | None:
-    stripped = _unfenced(text.strip())
-    if not stripped or stripped == "null":
+    text = text.strip()
+    if len(text) >= 6 and text.startswith("```") and text.endswith("```"):
+        kind, line_end, inner = text[3:-3].partition("\n")
+        is_json = line_end and kind.rstrip(" \t").lower() in ("", "json")
+        text = inner.strip() if is_json else text
+    if not text or text == "null":
         return {}
-    if stripped[0] not in '{"':
+    if text[0] not in '{"':
         return None
     try:
-        value = decode(stripped)
+        value = decode(text)
         if isinstance(value, str):
             value = decode(value) if value.strip() else {}
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
-
-
-def _unfenced(text: str) -> str:
-    """What is in a code fence; a text without one as it is."""
-    if len(text) < 6 or not (text.startswith("```") and text.endswith("```")):
-        return text
-    kind, line_end, inner = text[3:-3].partition("\n")
-    return inner.strip() if line_end and kind.rstrip(" \t").lower() in ("", "json") else text
 
 
 def given_arguments(given: object) -> str:
@@ -141,35 +139,8 @@ def given_arguments(given: object) -> str:
     if isinstance(given, str):
         return given
     if is_deep(given, MAX_NESTED):
-        raise malformed("the arguments of a call are nested too deeply")
+        raise malformed(f"the arguments of a call are {_TOO_DEEP}")
     return "" if given is None else encode(given).decode()
-
-
-class Limits:
-    """How large an answer may get. Raises `ModelError` ("malformed") for one that is larger."""
-
-    def __init__(self) -> None:
-        self._text = 0
-        self._calls: dict[int, int] = {}
-        self._arguments = 0
-
-    def add_text(self, text: str) -> None:
-        self._text += len(text)
-        if self._text > MAX_TEXT:
-            raise malformed(f"its answer is longer than {MAX_TEXT:,} characters")
-
-    def add_call(self, number: int) -> None:
-        self._calls[number] = 0
-        if len(self._calls) > MAX_CALLS:
-            raise malformed(f"its answer has more than {MAX_CALLS} calls")
-
-    def add_arguments(self, number: int, text: str) -> None:
-        size = self._calls[number] = self._calls.get(number, 0) + len(text)
-        self._arguments += len(text)
-        if size > MAX_ARGUMENTS:
-            raise malformed(f"the arguments of a call exceed {MAX_ARGUMENTS:,} characters")
-        if self._arguments > MAX_ALL_ARGUMENTS:
-            raise malformed(f"the arguments of its calls exceed {MAX_ALL_ARGUMENTS:,} characters")
 
 
 def malformed(what: str) -> ModelError:
@@ -179,22 +150,20 @@ def malformed(what: str) -> ModelError:
 
 def said(text: object) -> str:
     """What a service said, as part of an error message."""
-    return one_line(clean(text) if isinstance(text, str) else "", _MAX_SAID)
+    return one_line(clean(str_of(text)), _MAX_SAID)
 
 
-def cost_of(usage: Usage, cost: Cost) -> float:
-    """What the tokens cost, in dollars."""
-    return (
+def priced(usage: Usage, cost: Cost) -> Usage:
+    """The same tokens with what they cost in dollars, unless the service said it."""
+    if usage.cost:
+        return usage
+    total = (
         usage.input * cost.input
         + usage.output * cost.output
         + usage.cache_read * cost.cache_read
         + usage.cache_write * cost.cache_write
-    ) / 1_000_000
-
-
-def priced(usage: Usage, cost: Cost) -> Usage:
-    """The same tokens with what they cost."""
-    return msgspec.structs.replace(usage, cost=cost_of(usage, cost))
+    )
+    return msgspec.structs.replace(usage, cost=total / 1_000_000)
 
 
 class Growing(list[str]):
@@ -217,10 +186,14 @@ class Growing(list[str]):
 class Words:
     """A text or a thought that grows."""
 
-    def __init__(self, kind: Literal["text", "thinking"]) -> None:
+    def __init__(self, kind: Kind, *, is_hidden: bool | None = None) -> None:
+        """A thought of which nothing is shown counts as hidden unless `is_hidden` says it."""
         self.kind = kind
         self.pieces: list[str] = Growing()
         self.signature = ""
+        self.signed: list[str] = Growing()
+        """The signature, where it comes in pieces."""
+        self.is_hidden = is_hidden
         self.is_closed = False
         self._half = ""
 
@@ -235,19 +208,15 @@ class Words:
             return ()
         return (TextDelta(text),) if self.kind == "text" else (ThinkingDelta(text),)
 
-    @property
-    def text(self) -> str:
-        return clean("".join(self.pieces))
-
     def part(self, *, is_cut: bool) -> Part | None:
+        text, signature = clean("".join(self.pieces)), self.signature
         if self.kind == "text":
-            return Text(self.text, self.signature) if self.pieces else None
-        if not self.pieces and not self.signature:
+            return Text(text, signature) if self.pieces else None
+        signature = signature or clean("".join(self.signed))
+        if not self.pieces and not signature:
             return None
-        return Thinking(self.text, self.signature, hidden=not self.pieces)
-
-
-W = TypeVar("W", bound=Words)
+        hidden = not self.pieces if self.is_hidden is None else self.is_hidden
+        return Thinking(text, signature, hidden)
 
 
 class Call:
@@ -259,6 +228,7 @@ class Call:
         self.given_id = ""
         """The id as the service gave it, which may be that of another call, too."""
         self.name = name
+        self.signature = ""
         self.pieces: list[str] = Growing()
         self.size = 0
         """Characters that have come."""
@@ -271,7 +241,7 @@ class Call:
         return "".join(self.pieces)
 
     def looks_whole(self) -> bool:
-        """Whether the arguments are an object already; for large ones nobody looks."""
+        """Whether the arguments are an object already; large ones are not checked."""
         if not self.pieces or not self.pieces[-1].rstrip().endswith("}"):
             return False
         self._looks += 1
@@ -283,41 +253,52 @@ class Call:
         text = self.text
         if not self.name and not text.strip():
             return None
-        return ToolCall(self.id, self.name, read_arguments(text, is_complete=not is_cut))
+        arguments = read_arguments(text, is_complete=not is_cut)
+        return ToolCall(self.id, self.name, arguments, self.signature)
 
 
 class Answer:
-    """The parts of an answer, held to the limits of one."""
+    """The parts of an answer. Raises `ModelError` ("malformed") for one that grows too large."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self.limits = Limits()
-        self._ids: set[str] = set()
+        self._chars = 0
         self._calls = 0
+        self._argument_chars = 0
+        self._ids: set[str] = set()
         self.parts: list[Words | Call] = []
 
-    def words(self, kind: Literal["text", "thinking"]) -> Words:
-        """A new text or thought."""
-        return self.add(Words(kind))
+    @property
+    def last(self) -> Words | Call | None:
+        return self.parts[-1] if self.parts else None
 
-    def add(self, words: W) -> W:
+    def words(self, kind: Kind, *, is_hidden: bool | None = None) -> Words:
+        """A new text or thought."""
         if len(self.parts) >= _MAX_PARTS:
             raise malformed(f"its answer has more than {_MAX_PARTS:,} parts")
+        words = Words(kind, is_hidden=is_hidden)
         self.parts.append(words)
         return words
+
+    def count(self, text: str) -> None:
+        """Text, thinking or a signature of so many characters has come."""
+        self._chars += len(text)
+        if self._chars > MAX_TEXT:
+            raise malformed(f"its answer is longer than {MAX_TEXT:,} characters")
 
     def say(self, words: Words, text: str) -> Iterable[Delta]:
         if not text:
             return ()
-        self.limits.add_text(text)
+        self.count(text)
         return words.add(text)
 
     def call(self, given_id: object, name: object) -> Call:
         """A new call, with an id that no other call of the answer has."""
         call = Call(self._calls, self._unique(given_id), read_name(name))
-        call.given_id = given_id if isinstance(given_id, str) else ""
+        call.given_id = str_of(given_id)
         self._calls += 1
-        self.limits.add_call(call.number)
+        if self._calls > MAX_CALLS:
+            raise malformed(f"its answer has more than {MAX_CALLS} calls")
         self.parts.append(call)
         return call
 
@@ -339,13 +320,18 @@ class Answer:
         """More of a call's arguments came."""
         if not text:
             return ()
-        self.limits.add_arguments(call.number, text)
-        call.pieces.append(text)
         call.size += len(text)
+        self._argument_chars += len(text)
+        if call.size > MAX_ARGUMENTS:
+            raise malformed(f"the arguments of a call exceed {MAX_ARGUMENTS:,} characters")
+        if self._argument_chars > MAX_ALL_ARGUMENTS:
+            raise malformed(f"the arguments of its calls exceed {MAX_ALL_ARGUMENTS:,} characters")
+        call.pieces.append(text)
         return (CallDelta(call.number, clean(text)),) if call.is_told else ()
 
     def _unique(self, given: object) -> str:
-        base = given if isinstance(given, str) and _IDS.fullmatch(given) else _new_id()
+        is_usable = isinstance(given, str) and _IDS.fullmatch(given)
+        base = str(given) if is_usable else f"call_{os.urandom(12).hex()}"
         found, count = base, 1
         while found in self._ids:
             count += 1
@@ -353,48 +339,109 @@ class Answer:
         self._ids.add(found)
         return found
 
-    def whole(self, stop: Stop, usage: Usage) -> Assistant:
+    def close_all(self) -> None:
+        for part in self.parts:
+            part.is_closed = True
+
+    def whole(self, stop: Stop, usage: Usage, error: str = "") -> Assistant:
         """The answer when everything has come."""
         # Only the last part can have been cut by a limit.
-        parts = [
-            part.part(is_cut=stop == "length" and part is self.parts[-1]) for part in self.parts
-        ]
+        parts = [part.part(is_cut=stop == "length" and part is self.last) for part in self.parts]
         content = tuple(part for part in parts if part is not None)
-        called = any(isinstance(part, ToolCall) for part in content)
-        if stop in ("stop", "tool_calls"):
+        if stop == "refusal":
+            # Nothing is done for an answer that was taken back.
+            content = tuple(part for part in content if not isinstance(part, ToolCall))
+        elif stop in ("stop", "tool_calls"):
+            called = any(isinstance(part, ToolCall) for part in content)
             stop = "tool_calls" if called else "stop"
-        return self._assistant(content, stop, usage)
+        return self._assistant(content, stop, usage, error)
 
     def partial(self, usage: Usage) -> Assistant:
         """What is complete by now, and text that is not."""
         content: list[Part] = []
-        for open_part in self.parts:
-            if isinstance(open_part, Words) and open_part.kind == "text":
-                part = open_part.part(is_cut=True)
-            else:
-                part = open_part.part(is_cut=True) if open_part.is_closed else None
+        for each in self.parts:
+            is_text = isinstance(each, Words) and each.kind == "text"
+            part = each.part(is_cut=True) if is_text or each.is_closed else None
             if part and not (isinstance(part, ToolCall) and isinstance(part.arguments, str)):
                 content.append(part)
-        return self._assistant(tuple(content), "aborted", usage)
+        return self._assistant(tuple(content), "aborted", usage, "")
 
-    @staticmethod
-    def failed(answer: Assistant) -> Assistant:
-        """What had come when the rest could not be had."""
-        return msgspec.structs.replace(answer, stop="error")
+    def _assistant(
+        self, content: tuple[Part, ...], stop: Stop, usage: Usage, error: str
+    ) -> Assistant:
+        endpoint = self._endpoint
+        usage = priced(usage, endpoint.facts.cost)
+        return Assistant(content, stop, str(endpoint.ref), endpoint.api, usage, error)
 
-    def _assistant(self, content: tuple[Part, ...], stop: Stop, usage: Usage) -> Assistant:
-        return Assistant(
-            content, stop, model=str(self._endpoint.ref), api=self._endpoint.api, usage=usage
-        )
+
+class AnswerDecoder(ABC):
+    """What the decoders of all APIs have in common."""
+
+    STOP_WHEN_DONE: ClassVar[Stop | None] = None
+    """What `[DONE]` means where no reason to stop was given; None where it ends nothing."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._answer = Answer(endpoint)
+        self._usage = Usage()
+        self._stop: Stop | None = None
+        """Why the answer is over; None until it is."""
+        self._is_refused = False
+        self._explanation = ""
+        """Why it was refused."""
+        self._is_over = False
+        """Whether everything that follows is ignored."""
+
+    def feed(self, event: ServerEvent) -> Iterable[Delta]:
+        """What the event adds."""
+        text = event.data.strip()
+        if self._is_over or not text:
+            return ()
+        if text == "[DONE]":
+            self._stop = self._stop or self.STOP_WHEN_DONE
+            self._is_over = True
+            return ()
+        try:
+            return self._read(decode_event(text), event.name)
+        except ModelError as error:
+            error.partial = self.partial()
+            raise
+
+    def finish(self) -> Assistant:
+        """The whole answer. Raises "cut" when the stream ended before it."""
+        try:
+            if self._stop is None:
+                raise ModelError("cut", cut_off(self._endpoint.ref.provider))
+            return self._finish("refusal" if self._is_refused else self._stop)
+        except ModelError as error:
+            error.partial = self.partial()
+            raise
+
+    def partial(self) -> Assistant:
+        """What has come so far: complete parts and open text."""
+        self._settle()
+        return self._answer.partial(self._usage)
+
+    def _finish(self, stop: Stop) -> Assistant:
+        self._settle()
+        explanation = self._explanation if stop == "refusal" else ""
+        return self._answer.whole(stop, self._usage, explanation)
+
+    def _settle(self) -> None:  # noqa: B027  # there may be nothing to settle
+        """Decide what is known only when nothing more comes."""
+
+    @abstractmethod
+    def _read(self, data: dict[str, Any], name: str) -> Iterable[Delta]:
+        """What an event of that name adds; evaluated when this returns."""
+
+    def _failure(self, data: dict[str, Any]) -> ModelError:
+        """The error that an event reports."""
+        return from_response(self._endpoint.ref.provider, 200, {}, encode(data))
 
 
 def read_name(name: object) -> str:
     """A tool's name as it came, within reason."""
-    return clean(name.strip()[:_MAX_NAME]) if isinstance(name, str) else ""
-
-
-def _new_id() -> str:
-    return f"call_{os.urandom(12).hex()}"
+    return clean(str_of(name).strip()[:_MAX_NAME])
 
 
 def dict_of(value: object) -> dict[str, Any]:

@@ -1,68 +1,77 @@
-"""The Anthropic Messages API."""
+"""The Anthropic Messages API: what each Claude needs to think, requests, answers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
+from clawkit.config.sections.models import Compat
+from clawkit.config.sections.shared import Thinking as Level
 from clawkit.content import (
     Assistant,
     Block,
     Image,
     Message,
-    Part,
     Stop,
-    Summary,
     Text,
     Thinking,
     ToolCall,
     ToolResult,
     Usage,
 )
-from clawkit.models.errors import cut_off, from_response
-from clawkit.models.protocols import Delta, Endpoint, ModelError, Request
+from clawkit.models.protocols import Delta, Endpoint, Request
 from clawkit.models.wire.answer import (
-    Answer,
+    AnswerDecoder,
     Call,
-    Growing,
-    W,
+    Kind,
     Words,
-    decode_event,
     dict_of,
     given_arguments,
     malformed,
-    priced,
     said,
     str_of,
 )
-from clawkit.models.wire.claude import BINDING, INTERLEAVED, LEAST_BUDGET, Claude, Plan, plan
 from clawkit.models.wire.request import (
     BEGINNING,
     NO_IMAGE,
     NO_OUTPUT,
-    Declarations,
+    ApiWire,
     Piece,
     Pieces,
     as_object,
-    call_as_text,
-    clean,
+    blocks_of,
     encode,
+    flat,
+    join_turns,
     max_tokens_param,
     merge_params,
-    result_as_text,
     room_for_answer,
     safe_name,
     short_id,
-    summary_text,
     tokens,
+    turns_of,
 )
-from clawkit.net.sse import ServerEvent
 
 VERSION = "2023-06-01"
 
+_ID = re.compile(r"claude-(?:([a-z]+)-)?(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?(?:-([a-z]+))?")
+_ALWAYS_THINK = frozenset({"fable", "mythos"})
+BUDGETS: Mapping[str, int] = {
+    "minimal": 1_024,
+    "low": 4_096,
+    "medium": 8_192,
+    "high": 16_384,
+    "xhigh": 32_768,
+    "max": 65_536,
+}
+"""Tokens of thinking for each level."""
+_LEAST_BUDGET = 1_024
+_EFFORTS = ("low", "medium", "high", "xhigh", "max")
+_INTERLEAVED = "interleaved-thinking-2025-05-14"
+_BINDING = "thinking-binding-controls-2026-08-01"
 _IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _SAFE_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _MAX_ID = 64
@@ -70,20 +79,117 @@ _MINIMAX_FAST = {"MiniMax-M2.7": "MiniMax-M2.7-highspeed"}
 _NO_NAMES: Mapping[str, str] = {}
 
 
-class AnthropicWire:
+class Claude(NamedTuple):
+    """A Claude model, by its id. Everything is false for the id of another model."""
+
+    family: str = ""
+    version: tuple[int, int] = (0, 0)
+
+    @classmethod
+    def of(cls, model_id: str) -> Claude:
+        name = model_id.lower()
+        if found := _ID.search(name):
+            family = found[1] or found[4] or ""
+            return cls(family, (int(found[2]), int(found[3] or 0)))
+        return cls("mythos", (4, 6)) if "claude-mythos" in name else cls()
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Decides itself how long to think, and takes an effort instead of a budget."""
+        return self.version >= (4, 6)
+
+    @property
+    def hides_thinking(self) -> bool:
+        """Shows what it thinks only where it is asked to."""
+        return self.version >= (4, 7) or self.family == "mythos"
+
+    @property
+    def is_bound(self) -> bool:
+        """Refuses its earlier thinking where anything before it has changed since."""
+        return self.version >= (5, 1)
+
+    @property
+    def takes_temperature(self) -> bool:
+        return self.version < (4, 7)
+
+    @property
+    def efforts(self) -> tuple[str, ...]:
+        return _EFFORTS if self.version >= (4, 7) else ("low", "medium", "high", "max")
+
+    @property
+    def off(self) -> Plan:
+        """How thinking is turned off, as far as it can be."""
+        if self.family in _ALWAYS_THINK or (self.family == "opus" and self.version >= (5, 5)):
+            # The least effort is the nearest to not thinking; it is not asked to show its thoughts.
+            return Plan({"type": "adaptive"}, "low")
+        if self.version < (5, 0):
+            return Plan()
+        is_sonnet = self.family == "sonnet" and self.version >= (5, 5)
+        return Plan({"type": "between_tools" if is_sonnet else "disabled"})
+
+    def adaptive(self, effort: str, room: int) -> Plan:
+        display = {"display": "summarized"} if self.hides_thinking else {}
+        return Plan({"type": "adaptive"} | display, effort, room)
+
+
+class Plan(NamedTuple):
+    """What a request says about thinking."""
+
+    thinking: dict[str, Any] | None = None
+    effort: str = ""
+    budget: int = 0
+    """Tokens that the thinking may take from those of the answer."""
+
+    @property
+    def is_on(self) -> bool:
+        return self.thinking is not None and self.thinking.get("type") in ("enabled", "adaptive")
+
+
+def plan(level: Level, claude: Claude, compat: Compat, levels: Mapping[str, Any]) -> Plan:
+    """The fields for a level. `levels`, the model's own words for levels, win over everything."""
+    own = levels.get(level)
+    if isinstance(own, Mapping):
+        return Plan(dict(own))
+    if isinstance(own, str) and own and own != "off":
+        return claude.adaptive(own, BUDGETS.get(level, 0))
+    if isinstance(own, int | float) and own >= _LEAST_BUDGET:
+        budget = int(own)
+    elif level == "off" or level in levels:
+        return claude.off
+    elif claude.is_adaptive:
+        return claude.adaptive(_effort(level, claude, compat), BUDGETS[level])
+    else:
+        budget = BUDGETS[level]
+    return Plan({"type": "enabled", "budget_tokens": budget}, budget=budget)
+
+
+def _effort(level: Level, claude: Claude, compat: Compat) -> str:
+    if compat.supports_reasoning_effort is False:
+        return ""
+    if level in compat.reasoning_effort_map:
+        return compat.reasoning_effort_map[level]
+    known = compat.supported_reasoning_efforts or claude.efforts
+    wanted = _EFFORTS.index("low" if level == "minimal" else level)
+    # Where a level is missing, the next one below: it must not cost more than was asked for.
+    below = [effort for effort in _EFFORTS[: wanted + 1] if effort in known]
+    return below[-1] if below else next((effort for effort in _EFFORTS if effort in known), "")
+
+
+class AnthropicWire(ApiWire):
     """Writes requests to one model and makes decoders for its answers."""
 
+    FORM = "anthropic"
+
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
-        self._model = str(endpoint.ref)
+        super().__init__(endpoint)
         self._claude = Claude.of(endpoint.ref.id)
+        self._is_binding = self._claude.is_bound and endpoint.is_native
         self._is_minimax = endpoint.ref.provider.startswith("minimax") or bool(
             re.match(r"https?://api\.minimaxi?\.", endpoint.base_url)
         )
-        self._declared = Declarations(endpoint, "anthropic")
         self._pieces = Pieces(self._piece)
-        self._without_thinking = Pieces(self._piece_without_thinking)
-        self._flat = Pieces(self._flat_piece)
+        self._without_thinking = Pieces(lambda each: self._piece(each, with_thinking=False))
+        self._flat = Pieces(lambda each: self._piece(flat(each), with_thinking=False))
 
     @property
     def path(self) -> str:
@@ -95,31 +201,25 @@ class AnthropicWire:
     def headers(self) -> Mapping[str, str]:
         headers = {"anthropic-version": VERSION}
         if self._is_binding:
-            headers["anthropic-beta"] = BINDING
+            headers["anthropic-beta"] = _BINDING
         elif self._claude.version >= (4, 0) and not self._claude.is_adaptive:
             # Thinking between calls; means nothing to a request that does not think.
-            headers["anthropic-beta"] = INTERLEAVED
+            headers["anthropic-beta"] = _INTERLEAVED
         return headers
 
     def decoder(self) -> AnthropicDecoder:
         return AnthropicDecoder(self._endpoint)
 
-    @property
-    def _is_binding(self) -> bool:
-        return self._claude.is_bound and self._endpoint.is_native
-
     def write(self, request: Request) -> bytes:
         """The body of the HTTP request."""
-        takes_tools = self._endpoint.compat.supports_tools is not False
-        tools = self._declared.of(request.tools) if takes_tools else b""
-        given = {**self._endpoint.params, **request.params}
-        fields = merge_params({}, self._endpoint.params, request.params)
+        endpoint, tools = self._endpoint, self._declarations(request.tools)
+        given = {**endpoint.params, **request.params}
+        fields = merge_params({}, endpoint.params, request.params)
         planned = self._plan(request, fields, is_given="thinking" in given)
         pieces = self._pieces_of(request.messages, planned, is_flat=not tools)
         size = sum(len(piece.body) - piece.images for piece in pieces)
-        size += len(tools) + len(request.system)
+        left = room_for_answer(request, endpoint.facts, size + len(tools) + len(request.system))
         limit = request.max_tokens or max_tokens_param(given) or tokens(fields.get("max_tokens"))
-        left = room_for_answer(request, self._endpoint.facts, size)
         room, planned = self._room(limit, planned, left)
         mark = self._mark(given)
         body: dict[str, Any] = {"model": self._model_id(given), "stream": True}
@@ -129,26 +229,27 @@ class AnthropicWire:
             body["tools"] = _raw(tools, mark)
         if planned.effort:
             body["output_config"] = {"effort": planned.effort}
-        merge_params(body, self._endpoint.params, request.params)
+        merge_params(body, endpoint.params, request.params)
         body["max_tokens"] = room
         self._leave_out(body, planned, has_tools=bool(tools))
-        # Conversations are large: they are copied once, by one join.
-        return b"".join((encode(body)[:-1], *_messages(pieces, mark), b"}"))
+        turns = turns_of(pieces, _text(BEGINNING))
+        for bodies in [bodies for role, bodies in turns if role == "user"][-2:] if mark else ():
+            bodies[-1] = bodies[-1][:-1] + mark
+        return join_turns(body, "messages", turns, "content")
 
     def _plan(self, request: Request, fields: Mapping[str, Any], *, is_given: bool) -> Plan:
         endpoint, level = self._endpoint, request.thinking
         can_think = endpoint.facts.reasoning or self._claude.is_adaptive
         if is_given or "thinking" in fields:
-            # Somebody said it in the API's own words.
-            own = fields.get("thinking")
-            own = dict(own) if isinstance(own, Mapping) else {}
-            planned = Plan(own or None, budget=tokens(own.get("budget_tokens")))
+            # It is configured in the API's own words.
+            own = dict_of(fields.get("thinking"))
+            planned = Plan(dict(own) or None, budget=tokens(own.get("budget_tokens")))
         elif level in endpoint.thinking_levels or (can_think and level != "off"):
             planned = plan(level, self._claude, endpoint.compat, endpoint.thinking_levels)
         elif self._is_minimax and level == "off":
             planned = Plan({"type": "disabled"})
         else:
-            planned = plan("off", self._claude, endpoint.compat, {})
+            planned = self._claude.off
         if self._is_binding and planned.is_on and planned.thinking is not None:
             # Compaction, a new system prompt and new tools all change what came before.
             binding = {"block_binding": {"prefix_mismatch_behavior": "drop_block"}}
@@ -165,7 +266,7 @@ class AnthropicWire:
         if thinking is None or not tokens(thinking.get("budget_tokens")):
             return room, planned
         budget = min(tokens(thinking["budget_tokens"]), room - room // 4)
-        if budget < LEAST_BUDGET:
+        if budget < _LEAST_BUDGET:
             return room, Plan()
         return room, planned._replace(thinking=thinking | {"budget_tokens": budget})
 
@@ -203,18 +304,18 @@ class AnthropicWire:
     def _pieces_of(
         self, messages: Sequence[Message], planned: Plan, *, is_flat: bool
     ) -> list[Piece]:
-        make: Callable[[Message], Piece] = self._piece
-        kept = self._pieces
+        pieces = self._pieces
         if is_flat:
             # Calls in a request that offers no tools are refused.
-            make, kept = self._flat_piece, self._flat
-        elif self._claude.is_bound and planned.is_off:
-            # Turned off, it still looks at what it thought before, and cannot be told not to.
-            make, kept = self._piece_without_thinking, self._without_thinking
-        pieces = kept.of(messages)
+            pieces = self._flat
+        elif self._claude.is_bound and planned.thinking is not None and not planned.is_on:
+            # Turned off, it still looks at its earlier thoughts, which cannot be prevented.
+            pieces = self._without_thinking
+        made = pieces.of(messages)
         if messages and isinstance(last := messages[-1], Assistant):
-            pieces[-1] = make(_without_space_at_end(last))
-        return list(self._renamed(messages)) if _has_twins(pieces) else pieces
+            made[-1] = pieces.make(_without_space_at_end(last))
+        ids = [each for piece in made for each in piece.ids]
+        return list(self._renamed(messages)) if len(set(ids)) < len(ids) else made
 
     def _renamed(self, messages: Iterable[Message]) -> Iterable[Piece]:
         """All messages, ids that come twice made different: some services count from 0 again."""
@@ -232,9 +333,6 @@ class AnthropicWire:
                     names[call.id] = name
             yield self._piece(message, names, with_thinking=not self._claude.is_bound)
 
-    def _piece_without_thinking(self, message: Message) -> Piece:
-        return self._piece(message, with_thinking=False)
-
     def _piece(
         self,
         message: Message,
@@ -244,11 +342,9 @@ class AnthropicWire:
     ) -> Piece:
         if isinstance(message, Assistant):
             return self._answer(message, names, with_thinking)
-        if isinstance(message, Summary):
-            return Piece("user", encode(_text(summary_text(message))))
-        blocks = [self._block(block) for block in message.content]
-        images = sum(len(block.data) for block in message.content if isinstance(block, Image))
-        sent = [block for block in blocks if block]
+        blocks = blocks_of(message)
+        images = sum(len(block.data) for block in blocks if isinstance(block, Image))
+        sent = [self._block(block) for block in blocks]
         if isinstance(message, ToolResult):
             result = {
                 "type": "tool_result",
@@ -259,7 +355,7 @@ class AnthropicWire:
         return Piece("user", b",".join(map(encode, sent)), images=images)
 
     def _answer(self, message: Assistant, names: Mapping[str, str], with_thinking: bool) -> Piece:
-        is_own = message.api == self._endpoint.api and message.model == self._model
+        keeps_thinking = with_thinking and self._is_own(message)
         blocks: list[dict[str, Any]] = []
         for part in message.content:
             if isinstance(part, Text):
@@ -272,17 +368,17 @@ class AnthropicWire:
                     "input": as_object(part.arguments),
                 }
                 blocks.append(call)
-            elif block := self._thought(part, is_own and with_thinking):
+            elif block := self._thought(part, keeps_thinking):
                 blocks.append(block)
         while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
             blocks.pop()  # an answer that ends with thinking is refused
         ids = tuple(block["id"] for block in blocks if block["type"] == "tool_use")
         return Piece("assistant", b",".join(map(encode, blocks)), ids=ids)
 
-    def _thought(self, part: Thinking, is_own: bool) -> dict[str, Any] | None:
+    def _thought(self, part: Thinking, is_kept: bool) -> dict[str, Any] | None:
         if self._endpoint.compat.requires_thinking_as_text:
             return _text(part.text) if part.text.strip() else None
-        if not is_own:
+        if not is_kept:
             return None
         if part.hidden:
             return {"type": "redacted_thinking", "data": part.signature}
@@ -290,23 +386,9 @@ class AnthropicWire:
             return None  # what was not signed was not thought to its end
         return {"type": "thinking", "thinking": part.text, "signature": part.signature}
 
-    def _flat_piece(self, message: Message) -> Piece:
-        """The message for a request without tools: calls and their results as text."""
-        if isinstance(message, ToolResult):
-            return Piece("user", encode(_text(result_as_text(message))))
-        if not isinstance(message, Assistant):
-            return self._piece(message)
-        texts = [
-            call_as_text(part) if isinstance(part, ToolCall) else part.text
-            for part in message.content
-            if not isinstance(part, Thinking)
-        ]
-        blocks = [encode(_text(text)) for text in texts if text.strip()]
-        return Piece("assistant", b",".join(blocks))
-
-    def _block(self, block: Block) -> dict[str, Any] | None:
+    def _block(self, block: Block) -> dict[str, Any]:
         if isinstance(block, Text):
-            return _text(block.text) if block.text.strip() else None
+            return _text(block.text)
         if not self._endpoint.facts.images or not block.data:
             return _text(NO_IMAGE)
         kind = block.mime_type.lower().replace("image/jpg", "image/jpeg")
@@ -328,30 +410,6 @@ def _text(text: str) -> dict[str, Any]:
 def _raw(body: bytes, mark: bytes) -> msgspec.Raw:
     """Blocks as a JSON list, the last one marked."""
     return msgspec.Raw(b"[" + (body[:-1] + mark if mark else body) + b"]")
-
-
-def _messages(pieces: Iterable[Piece], mark: bytes) -> list[bytes]:
-    """The field with the messages: one per change of role, the last two of the person marked."""
-    turns: list[tuple[str, list[bytes]]] = []
-    for piece in pieces:
-        if piece.body and turns and turns[-1][0] == piece.role:
-            turns[-1][1].extend((b",", piece.body))
-        elif piece.body:
-            turns.append((piece.role, [piece.body]))
-    if not turns or turns[0][0] != "user":
-        turns.insert(0, ("user", [encode(_text(BEGINNING))]))
-    marked = [bodies for role, bodies in turns if role == "user"][-2:] if mark else ()
-    for bodies in marked:
-        bodies[-1] = bodies[-1][:-1] + mark
-    out = [b',"messages":[']
-    for role, bodies in turns:
-        out += (b'{"role":"%s","content":[' % role.encode(), *bodies, b"]},")
-    return [*out[:-1], b"]}]"]
-
-
-def _has_twins(pieces: Iterable[Piece]) -> bool:
-    ids = [each for piece in pieces for each in piece.ids]
-    return len(set(ids)) < len(ids)
 
 
 def _without_space_at_end(message: Assistant) -> Assistant:
@@ -377,43 +435,20 @@ _USAGE: Mapping[str, str] = {
 }
 
 
-class Thought(Words):
-    """Thinking, also such that was signed but not told; or, with `is_hidden`, encrypted."""
-
-    def __init__(self, *, is_hidden: bool = False) -> None:
-        super().__init__("thinking")
-        self.is_hidden = is_hidden
-        self.signed: list[str] = Growing()
-        """The signature, in pieces."""
-
-    def part(self, *, is_cut: bool) -> Part | None:
-        if not self.pieces and not self.signed:
-            return None
-        return Thinking(self.text, clean("".join(self.signed)), self.is_hidden)
-
-
-class AnthropicDecoder:
-    """Puts one answer together."""
+class AnthropicDecoder(AnswerDecoder):
+    """Puts one answer together. An index that is missing, or used again, is understood from the
+    order of events."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
-        self._answer = Answer(endpoint)
+        super().__init__(endpoint)
         self._open: dict[int, Words | Call | None] = {}
         """Blocks that are being written; None for those that mean nothing here."""
         self._given: set[int] = set()
         """Calls whose arguments came with their beginning."""
         self._counts: dict[str, int] = {}
-        self._reason = ""
-        self._explanation = ""
-        self._is_over = False
 
-    def feed(self, event: ServerEvent) -> Iterable[Delta]:
-        """What the event adds."""
-        text = event.data.strip()
-        if self._is_over or not text or text == "[DONE]":
-            return ()
-        data = decode_event(text)
-        name = str_of(data.get("type")) or event.name
+    def _read(self, data: dict[str, Any], name: str) -> Iterable[Delta]:
+        name = str_of(data.get("type")) or name
         match name:
             case "message_start":
                 self._count(dict_of(data.get("message")).get("usage"))
@@ -427,46 +462,27 @@ class AnthropicDecoder:
                 self._end(dict_of(data.get("delta")))
                 self._count(data.get("usage"))
             case "message_stop":
+                self._stop = self._stop or "stop"
                 self._is_over = True
             case _ if name == "error" or data.get("error"):
-                raise self._failed(text)
+                raise self._failure(data)
         return ()
-
-    def finish(self) -> Assistant:
-        """The whole answer. Raises "cut" when the stream ended before it."""
-        if not self._is_over and not self._reason:
-            message = cut_off(self._endpoint.ref.provider)
-            raise ModelError("cut", message, partial=self.partial())
-        answer = self._answer.whole(_STOP_REASONS.get(self._reason, "stop"), self._usage)
-        if answer.stop != "refusal":
-            return answer
-        # Nothing is done for an answer that was taken back.
-        kept = tuple(part for part in answer.content if not isinstance(part, ToolCall))
-        return msgspec.structs.replace(answer, content=kept, error=self._explanation)
-
-    def partial(self) -> Assistant:
-        """What has come so far: complete parts and open text."""
-        return self._answer.partial(self._usage)
-
-    @property
-    def _usage(self) -> Usage:
-        return priced(Usage(**self._counts), self._endpoint.facts.cost)
 
     def _start(self, index: object, block: Mapping[str, Any]) -> Iterable[Delta]:
         match block.get("type"):
             case "text":
-                words = self._begin(index, Words("text"))
-                return self._answer.say(words, str_of(block.get("text")))
+                return self._answer.say(self._begin(index, "text"), str_of(block.get("text")))
             case "thinking":
-                thought = self._begin(index, Thought())
+                thought = self._begin(index, "thinking")
                 self._sign(thought, block.get("signature"))
                 return self._answer.say(thought, str_of(block.get("thinking")))
             case "redacted_thinking":
-                self._sign(self._begin(index, Thought(is_hidden=True)), block.get("data"))
-                return ()
+                thought = self._begin(index, "thinking", is_hidden=True)
+                self._sign(thought, block.get("data"))
             case "tool_use":
                 return self._start_call(index, block)
-        self._open[self._free(index)] = None
+            case _:
+                self._open[self._free(index)] = None
         return ()
 
     def _start_call(self, index: object, block: Mapping[str, Any]) -> Iterable[Delta]:
@@ -488,8 +504,8 @@ class AnthropicDecoder:
                 words = self._words(index, "thinking")
                 return self._answer.say(words, str_of(delta.get("thinking"))) if words else ()
             case "signature_delta":
-                if isinstance(thought := self._words(index, "thinking"), Thought):
-                    self._sign(thought, delta.get("signature"))
+                if words := self._words(index, "thinking"):
+                    self._sign(words, delta.get("signature"))
             case "input_json_delta":
                 call = self._open.get(self._place(index))
                 if isinstance(call, Call):
@@ -505,11 +521,10 @@ class AnthropicDecoder:
         return self._answer.argue(call, text)
 
     def _end(self, delta: Mapping[str, Any]) -> None:
-        self._reason = str_of(delta.get("stop_reason")) or self._reason
+        if reason := str_of(delta.get("stop_reason")):
+            self._stop = _STOP_REASONS.get(reason, "stop")
         explanation = dict_of(delta.get("stop_details")).get("explanation")
         self._explanation = said(explanation) or self._explanation
-
-    # Blocks. An index that is missing, or used again, is understood from the order of events.
 
     def _free(self, index: object) -> int:
         """The place of a new block; one that is still there ends."""
@@ -522,11 +537,12 @@ class AnthropicDecoder:
     def _place(self, index: object) -> int:
         return index if isinstance(index, int) else next(reversed(self._open), -1)
 
-    def _begin(self, index: object, words: W) -> W:
-        self._open[self._free(index)] = words
-        return self._answer.add(words)
+    def _begin(self, index: object, kind: Kind, *, is_hidden: bool = False) -> Words:
+        place = self._free(index)
+        words = self._open[place] = self._answer.words(kind, is_hidden=is_hidden)
+        return words
 
-    def _words(self, index: object, kind: str) -> Words | None:
+    def _words(self, index: object, kind: Kind) -> Words | None:
         """The open block of that kind, or a new one; None where what comes means nothing."""
         place = self._place(index)
         found = self._open.get(place)
@@ -534,24 +550,20 @@ class AnthropicDecoder:
             return found
         if found is None and place in self._open:
             return None
-        return self._begin(index, Words("text") if kind == "text" else Thought())
+        return self._begin(index, kind)
 
     def _close(self, place: int) -> None:
         part = self._open.pop(place, None)
         if part is not None:
             part.is_closed = True
 
-    def _sign(self, thought: Thought, signature: object) -> None:
+    def _sign(self, thought: Words, signature: object) -> None:
         if text := str_of(signature):
-            self._answer.limits.add_text(text)
+            self._answer.count(text)
             thought.signed.append(text)
 
     def _count(self, usage: object) -> None:
         found = {own: tokens(dict_of(usage).get(name)) for name, own in _USAGE.items()}
         # Numbers are totals; a 0 at the end is what a service does not know.
         self._counts |= {own: number for own, number in found.items() if number}
-
-    def _failed(self, text: str) -> ModelError:
-        error = from_response(self._endpoint.ref.provider, 200, {}, clean(text).encode())
-        error.partial = self.partial()
-        return error
+        self._usage = Usage(**self._counts)

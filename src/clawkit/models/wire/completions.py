@@ -10,47 +10,32 @@ from typing import Any, Literal
 
 import msgspec
 
-from clawkit.content import Assistant, Image, Stop, Summary, Text, Thinking, ToolResult, Usage, User
-from clawkit.models.errors import from_response
+from clawkit.config.sections.models import Cost
+from clawkit.content import Assistant, Stop, Summary, Thinking, ToolResult, Usage, User
 from clawkit.models.protocols import Decoder, Delta, Endpoint, ErrorKind, ModelError, Request
 from clawkit.models.wire.answer import (
+    AnswerDecoder,
     Call,
+    Kind,
     Words,
     decode,
-    decode_event,
     dict_of,
     given_arguments,
     list_of,
     malformed,
-    priced,
     read_name,
     str_of,
 )
-from clawkit.models.wire.openai import (
-    IMAGE_FOLLOWS,
-    RESULT_IMAGES,
-    OpenAiDecoder,
-    OpenAiWire,
-    blocks_of,
-    function_of,
-    images_of,
-    is_own,
-    name_of,
-)
-from clawkit.models.wire.request import (
-    NO_IMAGE,
-    Piece,
-    call_as_text,
-    clean,
-    data_url,
-    encode,
-    result_as_text,
-    text_of,
-    tokens,
-)
+from clawkit.models.wire.openai import FORMATS, OpenAiWire, function_of, name_of
+from clawkit.models.wire.request import Piece, blocks_of, clean, encode, tokens
 
 _MARK = {"cache_control": {"type": "ephemeral"}}
-_FIELDS = frozenset({"reasoning_content", "reasoning", "reasoning_text"})
+_THOUGHTS = ("reasoning_content", "reasoning", "reasoning_text")
+"""Fields with thinking; services that fill several of them say the same in each."""
+_KEEPS_THINKING = FORMATS | {"qwen-chat-template", "moonshot"}
+"""Formats and services that want back what the model thought."""
+_MISSES_THINKING = frozenset({"deepseek", "moonshot"})
+"""Services that refuse a message with calls when the thinking before them is missing."""
 
 
 class CompletionsWire(OpenAiWire):
@@ -61,22 +46,37 @@ class CompletionsWire(OpenAiWire):
     LIST = "messages"
     TEXT = "text"
 
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__(endpoint)
+        compat = endpoint.compat
+        is_strict = compat.strict_message_keys
+        returns = not (endpoint.is_native or is_strict or compat.requires_thinking_as_text)
+        self._keeps_thinking = returns and bool({self._format, self._service} & _KEEPS_THINKING)
+        """Whether the model's thinking goes back to it in a field of its own."""
+        self._needs_thinking = (
+            returns and self._service in _MISSES_THINKING and endpoint.facts.reasoning
+        )
+        """Whether a message with calls must have that field, empty if need be."""
+        self._has_marks = compat.cache_control_format == "anthropic" and not (
+            compat.requires_string_content or is_strict
+        )
+
     def decoder(self) -> Decoder:
         return CompletionsDecoder(self._endpoint)
 
     def _system_item(self, system: str) -> bytes:
         content: object = system
-        if self._dialect.cache_marks:
+        if self._has_marks:
             content = [{"type": "text", "text": system, **_MARK}]
-        return encode({"role": self._dialect.system_role, "content": content})
+        return encode({"role": self._system_role, "content": content})
 
     def _marked(self, request: Request, pieces: list[Piece]) -> list[Piece]:
         """The pieces with a cache mark at the last text of the user."""
-        if not self._dialect.cache_marks:
+        if not self._has_marks:
             return pieces
         for at in range(len(pieces) - 1, -1, -1):
             message = request.messages[at]
-            if pieces[at].role == "user" and isinstance(message, User | Summary):
+            if isinstance(message, User | Summary):
                 parts = self._parts(blocks_of(message))
                 texts = [part for part in parts if part["type"] == "text"]
                 if texts:
@@ -85,74 +85,65 @@ class CompletionsWire(OpenAiWire):
                     return [*pieces[:at], marked, *pieces[at + 1 :]]
         return pieces
 
-    def _fields(self, request: Request, limit: int | None) -> dict[str, Any]:
-        dialect, endpoint = self._dialect, self._endpoint
-        fields: dict[str, Any] = {"model": endpoint.ref.id}
-        if dialect.usage:
+    def _own_fields(self, request: Request, limit: int | None) -> dict[str, Any]:
+        compat = self._endpoint.compat
+        fields: dict[str, Any] = {}
+        if compat.supports_usage_in_streaming is not False:
             fields["stream_options"] = {"include_usage": True}
-        if dialect.store:
-            fields["store"] = False
         if limit is not None:
-            fields[dialect.max_tokens_field] = limit
-        if endpoint.num_ctx is not None:
-            fields["options"] = {"num_ctx": endpoint.num_ctx}
-        return {
-            **fields,
-            **dialect.cache_fields(request),
-            **dialect.thinking_fields(request.thinking),
-        }
+            usual = "max_completion_tokens" if self._endpoint.is_native else "max_tokens"
+            fields[compat.max_tokens_field or usual] = limit
+        if not self._endpoint.facts.reasoning:
+            return fields
+        is_on, word = self._is_on(request.thinking), self._effort(request.thinking)
+        effort = {"reasoning_effort": word} if self._takes_effort and word else {}
+        match self._format:
+            case "openrouter":
+                by_word = self._takes_effort and (word or not is_on)
+                reasoning = {"effort": word or "none"} if by_word else {"enabled": is_on}
+                return fields | {"reasoning": reasoning}
+            case "deepseek" | "zai":
+                fields["thinking"] = {"type": "enabled" if is_on else "disabled"}
+            case "together":
+                fields["reasoning"] = {"enabled": is_on}
+            case "qwen":
+                fields["enable_thinking"] = is_on
+            case "qwen-chat-template":
+                return fields | {"chat_template_kwargs": {"enable_thinking": is_on}}
+            case _:
+                return fields | effort
+        return fields | (effort if is_on else {})
+
+    def _image(self, url: str) -> dict[str, Any]:
+        return {"type": "image_url", "image_url": {"url": url}}
 
     def _answer(self, message: Assistant) -> bytes:
-        item = self._assistant(message)
-        return encode(item) if item else b""
-
-    def _image(self, image: Image) -> dict[str, Any]:
-        return {"type": "image_url", "image_url": {"url": data_url(image)}}
-
-    def _assistant(self, message: Assistant) -> dict[str, Any]:
-        """Nothing for a message that says nothing: one without text or calls."""
-        dialect, compat = self._dialect, self._endpoint.compat
+        compat, calls, text = self._endpoint.compat, message.calls, message.text
         thoughts = [part for part in message.content if isinstance(part, Thinking)]
-        thoughts = thoughts if is_own(message, self._endpoint) else []
-        text = message.text
+        thoughts = thoughts if self._is_own(message) else []
         if compat.requires_thinking_as_text:
             text = "\n\n".join(filter(None, (*(part.text for part in thoughts), text)))
-        calls = message.calls
-        if not dialect.takes_tools:
-            text = "\n".join(filter(None, (text, *map(call_as_text, calls))))
-            calls = ()
         if not text.strip() and not calls:
-            return {}
+            return b""
         empty = "" if compat.requires_string_content else None
         item: dict[str, Any] = {"role": "assistant", "content": text or empty}
         if calls:
             item["tool_calls"] = [
-                {"id": dialect.call_id(call.id), "type": "function", "function": function_of(call)}
+                {"id": self._call_id(call.id), "type": "function", "function": function_of(call)}
                 for call in calls
             ]
-        if dialect.keeps_thinking:
+        if self._keeps_thinking:
             item |= _thinking_fields(thoughts)
-        if dialect.needs_thinking and calls:
+        if self._needs_thinking and calls:
             item.setdefault("reasoning_content", "")
-        return item
+        return encode(item)
 
-    def _result(self, result: ToolResult) -> Piece:
-        if not self._dialect.takes_tools:
-            text = result_as_text(result)
-            return Piece("user", encode({"role": "user", "content": text}))
-        images = images_of(result.content) if self._endpoint.facts.images else []
-        item: dict[str, Any] = {
-            "role": "tool",
-            "tool_call_id": self._dialect.call_id(result.call_id),
-            "content": text_of(result, IMAGE_FOLLOWS if images else NO_IMAGE),
-        }
+    def _result_item(self, result: ToolResult, text: str) -> dict[str, Any]:
+        call_id = self._call_id(result.call_id)
+        item = {"role": "tool", "tool_call_id": call_id, "content": text}
         if self._endpoint.compat.requires_tool_result_name:
             item["name"] = name_of(result.tool)
-        after = b""
-        if images:
-            parts = self._parts([Text(RESULT_IMAGES), *images])
-            after = encode({"role": "user", "content": parts})
-        return Piece("result", encode(item), after)
+        return item
 
 
 def _thinking_fields(thoughts: list[Thinking]) -> dict[str, Any]:
@@ -161,7 +152,7 @@ def _thinking_fields(thoughts: list[Thinking]) -> dict[str, Any]:
         if details := _details(thought.signature):
             return {"reasoning_details": details}
     text = "\n".join(part.text for part in thoughts if part.text)
-    field = next((part.signature for part in thoughts if part.signature in _FIELDS), "")
+    field = next((part.signature for part in thoughts if part.signature in _THOUGHTS), "")
     return {field or "reasoning_content": text} if text else {}
 
 
@@ -178,7 +169,6 @@ def _details(signature: str) -> list[Any]:
 OPEN, CLOSE = "<think>", "</think>"
 _MAX_LEAD = 100
 """Blanks before a tag, at the most."""
-Kind = Literal["text", "thinking"]
 
 
 class Tags:
@@ -241,16 +231,16 @@ _FAILURES: dict[str, ErrorKind] = {
     "engine_overloaded": "overloaded",
     "insufficient_system_resource": "overloaded",
 }
-_THOUGHTS = ("reasoning_content", "reasoning", "reasoning_text")
-"""Fields with thinking; services that fill several of them say the same in each."""
 _DETAIL_TEXTS = ("text", "summary", "data")
 _DETAIL_FIELDS = ("type", "id", "format", "index", "signature")
 _MAX_DETAILS = 4_096
 _MAX_PRICE = 10_000
 
 
-class CompletionsDecoder(OpenAiDecoder):
+class CompletionsDecoder(AnswerDecoder):
     """One answer. Calls are told apart by index, by id, and where both are missing by name."""
+
+    STOP_WHEN_DONE = "stop"
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
@@ -261,14 +251,13 @@ class CompletionsDecoder(OpenAiDecoder):
         self._choice: int | None = None
         self._tags = Tags()
 
-    def _seal(self) -> None:
+    def _settle(self) -> None:
         """Mark what cannot grow any more, and sign the thinking that goes back in its own form."""
         for kind, text in self._tags.end():
             self._say(kind, text)
-        ended = self._stop is not None or self._done
         parts = self._answer.parts
         for part in parts:
-            part.is_closed = ended or part is not parts[-1]
+            part.is_closed = self._stop is not None or part is not parts[-1]
         if self._details:
             thoughts = (part for part in parts if isinstance(part, Words) and part.kind != "text")
             thought = next(thoughts, None)
@@ -278,18 +267,15 @@ class CompletionsDecoder(OpenAiDecoder):
             thought.signature = encode([_detail(item) for item in self._details]).decode()
             thought.is_closed = True
 
-    def _read(self, data: str, name: str) -> list[Delta]:
-        chunk = decode_event(data)
-        if _is_error(chunk, name):
-            body = data.encode("utf-8", "replace")
-            raise from_response(self._endpoint.ref.provider, 200, {}, body)
+    def _read(self, data: dict[str, Any], name: str) -> list[Delta]:
+        if _is_error(data, name):
+            raise self._failure(data)
         out: list[Delta] = []
-        for choice in list_of(chunk.get("choices")):
+        for choice in list_of(data.get("choices")):
             if isinstance(choice, dict) and self._is_ours(choice):
                 self._read_choice(choice, out)
-        for holder in (chunk, dict_of(chunk.get("x_groq"))):
-            if isinstance(usage := holder.get("usage"), dict):
-                self._usage = self._read_usage(usage)
+        for holder in (data, dict_of(data.get("x_groq"))):
+            self._count(holder.get("usage"))
         return out
 
     def _is_ours(self, choice: dict[str, Any]) -> bool:
@@ -305,15 +291,11 @@ class CompletionsDecoder(OpenAiDecoder):
             delta = choice.get("message")  # the whole answer at once
         if isinstance(delta, dict):
             self._read_delta(delta, out)
-        if isinstance(usage := choice.get("usage"), dict):
-            self._usage = self._read_usage(usage)
+        self._count(choice.get("usage"))
         reason = str_of(choice.get("finish_reason")).lower()
         if reason in _FAILURES:
-            who = self._endpoint.ref.provider
-            raise ModelError(
-                _FAILURES[reason],
-                f"{who} ended the answer with {reason!r}. Try again, or set fallbacks.",
-            )
+            what = f"{self._endpoint.ref.provider} ended the answer with {reason!r}"
+            raise ModelError(_FAILURES[reason], f"{what}. Try again, or set fallbacks.")
         if reason:
             self._stop = _STOPS.get(reason, "stop")
 
@@ -325,7 +307,7 @@ class CompletionsDecoder(OpenAiDecoder):
         out += self._say("thinking", thought, field)
         out += self._read_content(delta.get("content"))
         if refusal := str_of(delta.get("refusal")):
-            self._refused = True
+            self._is_refused = True
             out += self._say("text", refusal)
         calls = delta.get("tool_calls")
         for item in calls if isinstance(calls, list) else [calls]:
@@ -336,11 +318,12 @@ class CompletionsDecoder(OpenAiDecoder):
     def _read_content(self, content: object) -> list[Delta]:
         """Text, or parts of which each says what it is."""
         if isinstance(content, str):
-            return self._read_tagged(content)
+            # Only OpenAI itself is sure to keep thinking out of the text.
+            is_plain = not content or self._endpoint.is_native
+            pieces = [("text", content)] if is_plain else self._tags.feed(content)
+            return [delta for kind, piece in pieces for delta in self._say(kind, piece)]
         out: list[Delta] = []
-        for item in list_of(content):
-            if not isinstance(item, dict):
-                continue
+        for item in map(dict_of, list_of(content)):
             if item.get("type") == "thinking":
                 inner = item.get("thinking")
                 texts = [inner] if isinstance(inner, str) else map(_text_of, list_of(inner))
@@ -349,16 +332,10 @@ class CompletionsDecoder(OpenAiDecoder):
                 out += self._say("text", _text_of(item))
         return out
 
-    def _read_tagged(self, text: str) -> list[Delta]:
-        """Text of the answer; nobody but OpenAI itself is sure to keep thinking out of it."""
-        if not text or self._endpoint.is_native:
-            return self._say("text", text)
-        return [delta for kind, piece in self._tags.feed(text) for delta in self._say(kind, piece)]
-
     def _say(self, kind: Any, text: str, field: str = "") -> list[Delta]:
         if not text:
             return []
-        last = self._answer.parts[-1] if self._answer.parts else None
+        last = self._answer.last
         if not isinstance(last, Words) or last.kind != kind:
             last = self._answer.words(kind)
             last.signature = field
@@ -377,7 +354,7 @@ class CompletionsDecoder(OpenAiDecoder):
                     last[name] = clean(value) if isinstance(value, str) else value
             for name in _DETAIL_TEXTS:
                 if text := str_of(item.get(name)):
-                    self._answer.limits.add_text(text)
+                    self._answer.count(text)
                     last[name].append(text)
 
     def _read_call(self, item: object) -> list[Delta]:
@@ -419,7 +396,9 @@ class CompletionsDecoder(OpenAiDecoder):
         # Nothing goes on with a brace after a complete object.
         return None if arguments.lstrip().startswith("{") and call.looks_whole() else call
 
-    def _read_usage(self, usage: dict[str, Any]) -> Usage:
+    def _count(self, usage: object) -> None:
+        if not isinstance(usage, dict):
+            return
         details = dict_of(usage.get("prompt_tokens_details"))
         cached = (
             tokens(details.get("cached_tokens"))
@@ -431,11 +410,12 @@ class CompletionsDecoder(OpenAiDecoder):
         thought = tokens(dict_of(usage.get("completion_tokens_details")).get("reasoning_tokens"))
         if thought and tokens(usage.get("total_tokens")) == sent + received + thought:
             received += thought  # counted beside the output, not in it
-        counted = Usage(max(0, sent - cached - written), received, cached, written)
-        counted = priced(counted, self._endpoint.facts.cost)
-        if self._endpoint.ref.provider == "openrouter" and not counted.cost:
-            return msgspec.structs.replace(counted, cost=_price(usage.get("cost")))
-        return counted
+        self._usage = Usage(max(0, sent - cached - written), received, cached, written)
+        cost = usage.get("cost")
+        is_relay = self._endpoint.ref.provider == "openrouter"
+        has_price = self._endpoint.facts.cost != Cost()
+        if is_relay and not has_price and isinstance(cost, int | float) and 0 < cost < _MAX_PRICE:
+            self._usage = msgspec.structs.replace(self._usage, cost=float(cost))
 
 
 def _is_error(chunk: dict[str, Any], name: str) -> bool:
@@ -445,11 +425,6 @@ def _is_error(chunk: dict[str, Any], name: str) -> bool:
         return False
     words = chunk.get("detail") or chunk.get("message")
     return bool(words or dict_of(chunk.get("base_resp")).get("status_code"))
-
-
-def _price(value: object) -> float:
-    """What a service says that an answer cost; 0 where that cannot be."""
-    return float(value) if isinstance(value, int | float) and 0 < value < _MAX_PRICE else 0.0
 
 
 def _detail(item: dict[str, Any]) -> dict[str, Any]:

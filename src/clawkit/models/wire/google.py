@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -17,27 +17,22 @@ from clawkit.content import (
     Block,
     Image,
     Message,
-    Part,
     Stop,
-    Summary,
     Text,
     Thinking,
     ToolCall,
     ToolResult,
     Usage,
 )
-from clawkit.models.errors import cut_off, from_response
-from clawkit.models.protocols import Delta, Endpoint, ModelError, Request
+from clawkit.models.protocols import Delta, Endpoint, Request
 from clawkit.models.wire.answer import (
-    Answer,
-    Call,
+    AnswerDecoder,
+    Kind,
     Words,
-    decode_event,
     dict_of,
     given_arguments,
     list_of,
     malformed,
-    priced,
     said,
     str_of,
 )
@@ -46,22 +41,20 @@ from clawkit.models.wire.request import (
     NO_IMAGE,
     NO_OUTPUT,
     OWN_PARAMS,
-    Declarations,
+    ApiWire,
     Piece,
-    Pieces,
     as_object,
-    call_as_text,
+    blocks_of,
     clean,
     encode,
+    join_turns,
     max_tokens_param,
     merge_params,
-    result_as_text,
     safe_name,
-    summary_text,
     text_of,
     tokens,
+    turns_of,
 )
-from clawkit.net.sse import ServerEvent
 from clawkit.schema.walk import names
 
 _ID = re.compile(r"gemini-(\d{1,2})(?:\.(\d{1,2}))?(?=-|$)")
@@ -168,16 +161,14 @@ _CONFIG = names(
 _OTHER_NAMES = {"max_tokens": "maxOutputTokens", "stop": "stopSequences"}
 
 
-class GoogleWire:
+class GoogleWire(ApiWire):
     """Writes requests to one model and makes decoders for its answers."""
 
+    FORM = "google"
+
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
-        self._model = str(endpoint.ref)
+        super().__init__(endpoint)
         self._gemini = Gemini.of(endpoint.ref.id)
-        self._takes_tools = endpoint.compat.supports_tools is not False
-        self._declared = Declarations(endpoint, "google")
-        self._pieces = Pieces(self._piece if self._takes_tools else self._flat_piece)
         self._ids: set[str] = set()
         """Ids of calls that are sent: those of their results are, too."""
 
@@ -186,10 +177,6 @@ class GoogleWire:
         """What comes after the base URL, with its query."""
         model_id = quote(self._endpoint.ref.id.removeprefix("models/"), safe="/")
         return f"/models/{model_id}:streamGenerateContent?alt=sse"
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return {}
 
     def decoder(self) -> GoogleDecoder:
         return GoogleDecoder(self._endpoint)
@@ -201,7 +188,7 @@ class GoogleWire:
         body: dict[str, Any] = {}
         if request.system.strip():
             body["systemInstruction"] = {"parts": [{"text": request.system}]}
-        tools = self._declared.of(request.tools) if self._takes_tools else b""
+        tools = self._declarations(request.tools)
         if tools:
             body["tools"] = [{"functionDeclarations": msgspec.Raw(b"[" + tools + b"]")}]
         config: dict[str, Any] = {}
@@ -215,14 +202,13 @@ class GoogleWire:
             body["generationConfig"].pop("temperature", None)
         if not tools:
             body.pop("toolConfig", None)
-        # Conversations are large: they are copied once, by one join.
-        contents = _contents(self._pieces.of(request.messages))
-        return b"".join((encode(body)[:-1], *contents, b"}"))
+        turns = turns_of(self._pieces.of(request.messages), {"text": BEGINNING})
+        return join_turns(body, "contents", turns, "parts")
 
     def _plan(self, request: Request, params: Iterable[Mapping[str, Any]]) -> Plan:
         endpoint, level = self._endpoint, request.thinking
         if any("thinkingConfig" in each.get("generationConfig", ()) for each in params):
-            return Plan()  # somebody said it in the API's own words
+            return Plan()  # it is configured in the API's own words
         can_think = self._gemini.can_think or (endpoint.facts.reasoning and level != "off")
         if not can_think and level not in endpoint.thinking_levels:
             return Plan()
@@ -242,13 +228,10 @@ class GoogleWire:
             return self._answer(message)
         if isinstance(message, ToolResult):
             return self._result(message)
-        if isinstance(message, Summary):
-            return Piece("user", encode({"text": summary_text(message)}))
-        parts = [part for block in message.content if (part := self._block(block))]
-        return Piece("user", b",".join(map(encode, parts)))
+        return Piece("user", b",".join(encode(self._block(each)) for each in blocks_of(message)))
 
     def _answer(self, message: Assistant) -> Piece:
-        is_own = message.api == self._endpoint.api and message.model == self._model
+        is_own = self._is_own(message)
         parts: list[dict[str, Any]] = []
         wants_signature = self._gemini.is_third
         for each in message.content:
@@ -282,8 +265,8 @@ class GoogleWire:
         return part
 
     def _result(self, result: ToolResult) -> Piece:
-        images = [block for block in result.content if isinstance(block, Image)]
-        shown = [part for image in images if "inlineData" in (part := self._block(image) or {})]
+        images = [self._block(block) for block in result.content if isinstance(block, Image)]
+        shown = [part for part in images if "inlineData" in part]
         text = text_of(result, "" if shown else NO_IMAGE)
         if shown and text == NO_OUTPUT:
             text = "(an image)" if self._gemini.is_third else "(an image, which follows)"
@@ -299,42 +282,12 @@ class GoogleWire:
         written = encode({"functionResponse": function})
         return Piece("user", b",".join(map(encode, shown)), written)
 
-    def _flat_piece(self, message: Message) -> Piece:
-        """The message for a model that takes no tools: calls and their results as text."""
-        if isinstance(message, ToolResult):
-            return Piece("user", encode({"text": result_as_text(message)}))
-        if not isinstance(message, Assistant):
-            return self._piece(message)
-        content: list[Part] = [
-            Text(call_as_text(part)) if isinstance(part, ToolCall) else part
-            for part in message.content
-        ]
-        return self._answer(msgspec.structs.replace(message, content=tuple(content)))
-
-    def _block(self, block: Block) -> dict[str, Any] | None:
+    def _block(self, block: Block) -> dict[str, Any]:
         if isinstance(block, Text):
-            return {"text": block.text} if block.text.strip() else None
+            return {"text": block.text}
         if not self._endpoint.facts.images or not block.data:
             return {"text": NO_IMAGE}
         return {"inlineData": {"mimeType": block.mime_type, "data": block.data}}
-
-
-def _contents(pieces: Iterable[Piece]) -> list[bytes]:
-    """The field with the contents: one per change of role, results first in it."""
-    turns: list[tuple[str, list[bytes], list[bytes]]] = []
-    for role, body, result, *_ in pieces:
-        if (body or result) and (not turns or turns[-1][0] != role):
-            turns.append((role, [], []))
-        if result:
-            turns[-1][1].extend((result, b","))
-        if body:
-            turns[-1][2].extend((body, b","))
-    if not turns or turns[0][0] != "user":
-        turns.insert(0, ("user", [], [encode({"text": BEGINNING}), b","]))
-    out = [b',"contents":[']
-    for role, results, bodies in turns:
-        out += (b'{"role":"%s","parts":[' % role.encode(), *(results + bodies)[:-1], b"]},")
-    return [*out[:-1], b"]}]"]
 
 
 def _sorted(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -375,87 +328,49 @@ def is_made(call_id: str) -> bool:
     return call_id.startswith(_MADE)
 
 
-class _Signed(Call):
-    """A call with a signature; it comes whole."""
-
-    signature = ""
-
-    def part(self, *, is_cut: bool) -> Part | None:
-        part = super().part(is_cut=is_cut)
-        if self.signature and isinstance(part, ToolCall):
-            return msgspec.structs.replace(part, signature=self.signature)
-        return part
-
-
-class GoogleDecoder:
+class GoogleDecoder(AnswerDecoder):
     """Puts one answer together."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
-        self._answer = Answer(endpoint)
+        super().__init__(endpoint)
         self._words: Words | None = None
-        self._usage = Usage()
         self._reason = ""
-        self._blocked = ""
         self._message = ""
 
-    def feed(self, event: ServerEvent) -> Iterable[Delta]:
-        """What the event adds."""
-        text = event.data.strip()
-        if not text or text == "[DONE]":
-            return ()
-        data = decode_event(text)
+    def _read(self, data: dict[str, Any], name: str) -> Iterable[Delta]:
         if data.get("error"):
-            error = from_response(self._endpoint.ref.provider, 200, {}, clean(text).encode())
-            error.partial = self.partial()
-            raise error
+            raise self._failure(data)
         self._count(dict_of(data.get("usageMetadata")))
-        feedback = dict_of(data.get("promptFeedback"))
-        reason = str_of(feedback.get("blockReason"))
-        if reason and reason != "BLOCKED_REASON_UNSPECIFIED":
-            self._blocked = said(reason)
-        candidates = list_of(data.get("candidates"))
-        candidate = dict_of(candidates[0]) if candidates else {}
+        blocked = str_of(dict_of(data.get("promptFeedback")).get("blockReason"))
+        if blocked and blocked != "BLOCKED_REASON_UNSPECIFIED":
+            self._stop, self._is_refused = "refusal", True
+            self._explanation = f"the request was blocked: {said(blocked)}"
+        candidate = dict_of(next(iter(list_of(data.get("candidates"))), None))
         parts = list_of(dict_of(candidate.get("content")).get("parts"))
         deltas = [delta for part in parts for delta in self._part(dict_of(part))]
-        self._reason = str_of(candidate.get("finishReason")) or self._reason
+        if reason := str_of(candidate.get("finishReason")):
+            self._reason = reason
+            is_cut = reason == "MAX_TOKENS"
+            self._stop = "refusal" if reason in _REFUSALS else "length" if is_cut else "stop"
         self._message = said(candidate.get("finishMessage")) or self._message
         return deltas
 
-    def finish(self) -> Assistant:
-        """The whole answer. Raises "cut" when the stream ended before it, "malformed" when the
-        model did not manage to write one."""
-        if self._blocked:
-            return self._refused(f"the request was blocked: {self._blocked}")
-        if not self._reason:
-            message = cut_off(self._endpoint.ref.provider)
-            raise ModelError("cut", message, partial=self.partial())
-        if self._reason in _REFUSALS:
-            return self._refused(f"the answer was blocked: {self._message or self._reason}")
-        stop: Stop = "length" if self._reason == "MAX_TOKENS" else "stop"
-        answer = self._answer.whole(stop, self._usage)
+    def _finish(self, stop: Stop) -> Assistant:
+        """Raises "malformed" when the model did not manage to write an answer."""
+        self._explanation = (
+            self._explanation or f"the answer was blocked: {self._message or self._reason}"
+        )
+        answer = super()._finish(stop)
         why = _BROKEN.get(self._reason, "")
         if not answer.content and self._reason not in ("STOP", "MAX_TOKENS"):
             why = why or f"it ended for the reason {said(self._reason)!r}"
-        if why and not answer.calls:
-            error = malformed(f"{why}: {self._message}" if self._message else why)
-            error.partial = self.partial()
-            raise error
+        if stop != "refusal" and why and not answer.calls:
+            raise malformed(f"{why}: {self._message}" if self._message else why)
         return answer
-
-    def partial(self) -> Assistant:
-        """What has come so far: complete parts and open text."""
-        return self._answer.partial(self._usage)
-
-    def _refused(self, why: str) -> Assistant:
-        answer = self._answer.whole("refusal", self._usage)
-        # Nothing is done for an answer that was taken back.
-        kept = tuple(part for part in answer.content if not isinstance(part, ToolCall))
-        return msgspec.structs.replace(answer, content=kept, error=why)
 
     def _part(self, part: Mapping[str, Any]) -> Iterable[Delta]:
         signature = clean(str_of(part.get("thoughtSignature")))
-        self._answer.limits.add_text(signature)
+        self._answer.count(signature)
         function = part.get("functionCall")
         if isinstance(function, dict):
             return self._call(function, signature)
@@ -471,7 +386,7 @@ class GoogleDecoder:
             self._close()
         return deltas
 
-    def _open(self, kind: Literal["text", "thinking"]) -> Words:
+    def _open(self, kind: Kind) -> Words:
         """The text or the thought that is being written, or a new one."""
         if self._words is None or self._words.kind != kind:
             self._close()
@@ -486,10 +401,8 @@ class GoogleDecoder:
     def _call(self, function: Mapping[str, Any], signature: str) -> Iterable[Delta]:
         self._close()
         given = str_of(function.get("id")) or f"{_MADE}{os.urandom(12).hex()}"
-        made = self._answer.call(given, function.get("name"))
-        call = _Signed(made.number, made.id, made.name)
+        call = self._answer.call(given, function.get("name"))
         call.signature = signature
-        self._answer.parts[-1] = call
         arguments = given_arguments(function.get("args"))
         deltas = [*self._answer.tell(call), *self._answer.argue(call, arguments)]
         call.is_closed = True
@@ -502,5 +415,4 @@ class GoogleDecoder:
         sent = tokens(usage.get("promptTokenCount")) + tokens(usage.get("toolUsePromptTokenCount"))
         received = tokens(usage.get("candidatesTokenCount"))
         received += tokens(usage.get("thoughtsTokenCount"))
-        counted = Usage(max(0, sent - cached), received, cached)
-        self._usage = priced(counted, self._endpoint.facts.cost)
+        self._usage = Usage(max(0, sent - cached), received, cached)

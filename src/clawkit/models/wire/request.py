@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from clawkit.content import Image, Message, Summary, Text, ToolCall, ToolResult
+from clawkit.content import (
+    Assistant,
+    Image,
+    Message,
+    Summary,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    User,
+)
 from clawkit.errors import SchemaError
 from clawkit.models.protocols import Endpoint, Facts, ModelError, Request, ToolSpec
 from clawkit.schema.choose import Provider, adapt, declare, target_for
 from clawkit.schema.walk import map_schemas
-
-T = TypeVar("T")
 
 NO_IMAGE = "[an image was left out: the model takes no images]"
 NO_OUTPUT = "(no output)"
@@ -62,15 +71,15 @@ class Piece(NamedTuple):
     """Bytes of `body` that are images: they say nothing about tokens."""
 
 
-class Pieces(Generic[T]):
+class Pieces:
     """How each message of a conversation is written: made once, kept while the message is in it."""
 
-    def __init__(self, make: Callable[[Message], T]) -> None:
-        self._make = make
+    def __init__(self, make: Callable[[Message], Piece]) -> None:
+        self.make = make
         self._messages: tuple[Message, ...] = ()
-        self._pieces: list[T] = []
+        self._pieces: list[Piece] = []
 
-    def of(self, messages: Sequence[Message]) -> list[T]:
+    def of(self, messages: Sequence[Message]) -> list[Piece]:
         """The piece of every message; forgets those of all other messages."""
         now, before, pieces = tuple(messages), self._messages, self._pieces
         # Mostly a conversation only grows: the same objects are equal at once.
@@ -78,33 +87,53 @@ class Pieces(Generic[T]):
         known = (
             {} if start else {id(each): piece for each, piece in zip(before, pieces, strict=True)}
         )
-        made = [known[id(each)] if id(each) in known else self._make(each) for each in now[start:]]
+        made = [known[id(each)] if id(each) in known else self.make(each) for each in now[start:]]
         self._messages, self._pieces = now, pieces[:start] + made
         return list(self._pieces)
 
-    def __len__(self) -> int:
-        return len(self._pieces)
 
+class ApiWire(ABC):
+    """What the writers of all APIs have in common: each message and tool is encoded once."""
 
-class Declarations:
-    """Tools as an API is offered them: JSON without brackets, kept while the tools are the same."""
+    FORM: ClassVar[Provider]
+    """How tools are declared."""
 
-    def __init__(self, endpoint: Endpoint, provider: Provider) -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._provider: Provider = provider
+        self._takes_tools = endpoint.compat.supports_tools is not False
+        self._pieces = Pieces(self._piece if self._takes_tools else self._flat_piece)
         self._unsupported = frozenset(endpoint.compat.unsupported_tool_schema_keywords)
         self._tools: tuple[ToolSpec, ...] = ()
-        self._body = b""
+        self._declared = b""
 
-    def of(self, tools: tuple[ToolSpec, ...]) -> bytes:
-        """Nothing for no tools. Raises `ModelError` ("invalid") for one that cannot be declared."""
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return {}
+
+    @abstractmethod
+    def _piece(self, message: Message) -> Piece: ...
+
+    def _flat_piece(self, message: Message) -> Piece:
+        return self._piece(flat(message))
+
+    def _is_own(self, message: Assistant) -> bool:
+        """Whether the same model said this through the same API: only then its signatures hold."""
+        return message.api == self._endpoint.api and message.model == str(self._endpoint.ref)
+
+    def _declarations(self, tools: tuple[ToolSpec, ...]) -> bytes:
+        """Tools as JSON without brackets; nothing for no tools, or where they are not supported.
+
+        Raises `ModelError` ("invalid") for a tool that cannot be declared.
+        """
+        if not self._takes_tools:
+            return b""
         if tools is not self._tools:
-            self._body = b",".join(encode(self._declare(tool)) for tool in tools)
+            self._declared = b",".join(encode(self._declare(tool)) for tool in tools)
             self._tools = tools
-        return self._body
+        return self._declared
 
     def _declare(self, tool: ToolSpec) -> dict[str, Any]:
-        endpoint, provider = self._endpoint, self._provider
+        endpoint, provider = self._endpoint, self.FORM
         is_openai = provider in ("openai", "openai-responses")
         target = target_for(endpoint.ref.provider, endpoint.ref.id, endpoint.api)
         strict = endpoint.compat.supports_strict_mode
@@ -120,7 +149,7 @@ class Declarations:
             message = f"{tool.name} cannot be offered to {endpoint.ref}: {error}"
             raise ModelError("invalid", message) from None
         if provider == "openai-responses" and strict is not False:
-            # Unless told otherwise, this API makes a schema strict by itself.
+            # By default, this API makes a schema strict by itself.
             function.setdefault("strict", False)
         for key in ("input_schema", "parameters"):
             if self._unsupported and key in function:
@@ -141,15 +170,64 @@ def safe_name(name: str) -> str:
     return _NOT_IN_NAMES.sub("_", name[:_MAX_NAME]) or "unnamed"
 
 
-def call_as_text(call: ToolCall) -> str:
-    """An earlier call, for a model that is offered no tools now."""
-    return f"[called {call.name} with {encode(as_object(call.arguments)).decode()}]"
+def flat(message: Message) -> Message:
+    """The message for a model that is offered no tools: calls and their results as text."""
+    if isinstance(message, ToolResult):
+        what = "error of" if message.is_error else "result of"
+        return User((Text(f"[{what} {message.tool}]\n{text_of(message)}"),))
+    if not isinstance(message, Assistant) or not message.calls:
+        return message
+    thoughts = [part for part in message.content if isinstance(part, Thinking)]
+    texts = [
+        f"[called {part.name} with {encode(as_object(part.arguments)).decode()}]"
+        if isinstance(part, ToolCall)
+        else part.text
+        for part in message.content
+        if not isinstance(part, Thinking)
+    ]
+    text = Text("\n".join(filter(None, texts)))
+    return msgspec.structs.replace(message, content=(*thoughts, text))
 
 
-def result_as_text(result: ToolResult) -> str:
-    """The result of such a call, images left out."""
-    what = "error of" if result.is_error else "result of"
-    return f"[{what} {result.tool}]\n{text_of(result)}"
+def blocks_of(message: User | Summary | ToolResult) -> list[Text | Image]:
+    """What a message holds for the model; services refuse empty texts."""
+    if isinstance(message, Summary):
+        return [Text(f"The conversation before this was summarised:\n\n{message.text}")]
+    return [each for each in message.content if isinstance(each, Image) or each.text.strip()]
+
+
+def turns_of(pieces: Iterable[Piece], beginning: object) -> list[tuple[str, list[bytes]]]:
+    """Role and parts of each turn, one per change of role; what is `apart` comes first in it.
+
+    The first one is the user's: `beginning` where the conversation has none.
+    """
+    turns: list[tuple[str, list[bytes], list[bytes]]] = []
+    for role, body, first, *_ in pieces:
+        if (body or first) and (not turns or turns[-1][0] != role):
+            turns.append((role, [], []))
+        if first:
+            turns[-1][1].append(first)
+        if body:
+            turns[-1][2].append(body)
+    if not turns or turns[0][0] != "user":
+        turns.insert(0, ("user", [], [encode(beginning)]))
+    return [(role, first + rest) for role, first, rest in turns]
+
+
+def join_turns(
+    fields: dict[str, Any], name: str, turns: Iterable[tuple[str, list[bytes]]], part: str
+) -> bytes:
+    """The whole request: `fields`, and the turns under `name`, their parts under `part`."""
+    out = [encode(fields)[:-1], b',"%s":[' % name.encode()]
+    for role, bodies in turns:
+        out.append(b'{"role":"%s","%s":[' % (role.encode(), part.encode()))
+        for body in bodies:
+            out += (body, b",")
+        out[-1] = b"]}"
+        out.append(b",")
+    out[-1] = b"]}"
+    # Conversations are large: they are copied once, by one join.
+    return b"".join(out)
 
 
 def text_of(result: ToolResult, image: str = NO_IMAGE) -> str:
@@ -255,15 +333,6 @@ def max_tokens_param(*params: Mapping[str, Any]) -> int | None:
     """The output limit that the configuration sets by `maxTokens`; the last one counts."""
     given = [each["maxTokens"] for each in params if tokens(each.get("maxTokens"))]
     return int(given[-1]) if given else None
-
-
-def data_url(image: Image) -> str:
-    return f"data:{image.mime_type};base64,{image.data}"
-
-
-def summary_text(summary: Summary) -> str:
-    """What a model reads in place of the messages that were summarised."""
-    return f"The conversation before this was summarised:\n\n{summary.text}"
 
 
 def short_id(text: str, max_chars: int = 40) -> str:

@@ -3,46 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
-from clawkit.content import Assistant, Image, Text, Thinking, ToolCall, ToolResult, Usage
-from clawkit.models.errors import from_response
+from clawkit.content import Assistant, Image, Thinking, ToolCall, ToolResult, Usage
 from clawkit.models.protocols import Decoder, Delta, Endpoint, ModelError, Request
 from clawkit.models.wire.answer import (
+    AnswerDecoder,
     Call,
+    Kind,
     Words,
     decode,
-    decode_event,
     dict_of,
     given_arguments,
     list_of,
     malformed,
-    priced,
     read_name,
     str_of,
 )
-from clawkit.models.wire.openai import (
-    IMAGE_FOLLOWS,
-    RESULT_IMAGES,
-    OpenAiDecoder,
-    OpenAiWire,
-    function_of,
-    images_of,
-    is_own,
-)
-from clawkit.models.wire.request import (
-    NO_IMAGE,
-    Piece,
-    call_as_text,
-    data_url,
-    encode,
-    result_as_text,
-    text_of,
-    tokens,
-)
+from clawkit.models.wire.openai import OpenAiWire, function_of
+from clawkit.models.wire.request import Piece, blocks_of, encode, tokens
 
 _LEAST_TOKENS = 16
-_ENCRYPTED = "reasoning.encrypted_content"
 
 
 class ResponsesWire(OpenAiWire):
@@ -60,58 +41,48 @@ class ResponsesWire(OpenAiWire):
         return not self._endpoint.compat.supports_instructions and super()._says_system(request)
 
     def _system_item(self, system: str) -> bytes:
-        return encode({"role": self._dialect.system_role, "content": system})
+        return encode({"role": self._system_role, "content": system})
 
-    def _fields(self, request: Request, limit: int | None) -> dict[str, Any]:
-        dialect, endpoint = self._dialect, self._endpoint
-        fields: dict[str, Any] = {"model": endpoint.ref.id}
-        if endpoint.compat.supports_instructions and request.system.strip():
+    def _own_fields(self, request: Request, limit: int | None) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
+        if self._endpoint.compat.supports_instructions and request.system.strip():
             fields["instructions"] = request.system
-        if dialect.store:
-            fields["store"] = False
         if limit is not None:
             fields["max_output_tokens"] = max(limit, _LEAST_TOKENS)
-        if endpoint.num_ctx is not None:
-            fields["options"] = {"num_ctx": endpoint.num_ctx}
-        return {
-            **fields,
-            **dialect.cache_fields(request),
-            **self._reasoning_fields(request),
-        }
-
-    def _reasoning_fields(self, request: Request) -> dict[str, Any]:
-        dialect, endpoint = self._dialect, self._endpoint
-        if not endpoint.facts.reasoning:
-            return {}
-        fields: dict[str, Any] = {"include": [_ENCRYPTED]}
+        if not self._endpoint.facts.reasoning:
+            return fields
+        fields["include"] = ["reasoning.encrypted_content"]
         reasoning: dict[str, str] = {}
-        word = dialect.effort(request.thinking)
-        if dialect.takes_effort and word:
+        word = self._effort(request.thinking)
+        if self._takes_effort and word:
             reasoning["effort"] = word
-        if dialect.is_on(request.thinking) and endpoint.is_native:
+        if self._is_on(request.thinking) and self._endpoint.is_native:
             reasoning["summary"] = "auto"
         return fields | ({"reasoning": reasoning} if reasoning else {})
 
+    def _image(self, url: str) -> dict[str, Any]:
+        return {"type": "input_image", "image_url": url, "detail": "auto"}
+
     def _answer(self, message: Assistant) -> bytes:
-        return b",".join(map(encode, self._assistant(message)))
-
-    def _image(self, image: Image) -> dict[str, Any]:
-        return {"type": "input_image", "image_url": data_url(image), "detail": "auto"}
-
-    def _assistant(self, message: Assistant) -> list[dict[str, Any]]:
-        own = is_own(message, self._endpoint)
+        own = self._is_own(message)
         items: list[dict[str, Any]] = []
         thoughts: list[dict[str, Any]] = []
         for part in message.content:
             if isinstance(part, Thinking):
                 thoughts += self._thought(part) if own else []
                 continue
-            item = self._call(part) if isinstance(part, ToolCall) else _said(part, own=own)
+            item: dict[str, Any] = {}
+            if isinstance(part, ToolCall):
+                call_id = self._call_id(part.id)
+                item = {"type": "function_call", "call_id": call_id, **function_of(part)}
+            elif part.text.strip():
+                phase = {"phase": part.signature} if own and part.signature in PHASES else {}
+                item = {"role": "assistant", "content": part.text, **phase}
             if item:
                 # A thought is sent with what came of it only: on its own it is refused.
                 items += [*thoughts, item]
                 thoughts = []
-        return items
+        return b",".join(map(encode, items))
 
     def _thought(self, part: Thinking) -> list[dict[str, Any]]:
         compat = self._endpoint.compat
@@ -126,45 +97,32 @@ class ResponsesWire(OpenAiWire):
         is_usable = item.get("encrypted_content") or not self._endpoint.is_native
         return [item] if item.get("type") == "reasoning" and is_usable else []
 
-    def _call(self, call: ToolCall) -> dict[str, Any]:
-        if not self._dialect.takes_tools:
-            return {"role": "assistant", "content": call_as_text(call)}
-        call_id = self._dialect.call_id(call.id)
-        return {"type": "function_call", "call_id": call_id, **function_of(call)}
-
     def _result(self, result: ToolResult) -> Piece:
-        if not self._dialect.takes_tools:
-            text = result_as_text(result)
-            return Piece("user", encode({"role": "user", "content": text}))
-        images = images_of(result.content) if self._endpoint.facts.images else []
-        output: object = text_of(result, IMAGE_FOLLOWS if images else NO_IMAGE)
-        after = b""
-        if images and self._endpoint.is_native:
-            blocks = [each for each in result.content if isinstance(each, Image) or each.text]
-            output = self._parts(blocks)
-        elif images:
-            parts = self._parts([Text(RESULT_IMAGES), *images])
-            after = encode({"role": "user", "content": parts})
-        call_id = self._dialect.call_id(result.call_id)
-        item = {"type": "function_call_output", "call_id": call_id, "output": output}
-        return Piece("result", encode(item), after)
+        has_images = any(isinstance(each, Image) for each in result.content)
+        if not (has_images and self._endpoint.facts.images and self._endpoint.is_native):
+            return super()._result(result)
+        parts = self._parts(blocks_of(result))
+        return Piece("result", encode(self._result_item(result, parts)))
 
-
-def _said(part: Text, *, own: bool) -> dict[str, Any]:
-    if not part.text.strip():
-        return {}
-    phase = {"phase": part.signature} if own and part.signature in PHASES else {}
-    return {"role": "assistant", "content": part.text, **phase}
+    def _result_item(self, result: ToolResult, output: object) -> dict[str, Any]:
+        call_id = self._call_id(result.call_id)
+        return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
 PHASES = frozenset({"commentary", "final_answer"})
 """What a text is to the whole answer; the model wants to have it back."""
 _MAX_ITEMS = 20_000
-_KINDS = {"message": "text", "reasoning": "thinking", "function_call": "call"}
+_KINDS: dict[str, Literal["text", "thinking", "call"]] = {
+    "message": "text",
+    "reasoning": "thinking",
+    "function_call": "call",
+}
 
 
-class ResponsesDecoder(OpenAiDecoder):
+class ResponsesDecoder(AnswerDecoder):
     """One answer. Its items are told apart by id, or by place where there are no ids."""
+
+    STOP_WHEN_DONE = "stop"
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
@@ -190,16 +148,12 @@ class ResponsesDecoder(OpenAiDecoder):
             "response.cancelled": self._ended,
         }
 
-    def _read(self, data: str, name: str) -> list[Delta]:
-        event = decode_event(data)
-        kind = str_of(event.get("type")) or name
-        if kind == "error" or (event.get("error") and "response" not in event):
-            raise self._failure(event)
+    def _read(self, data: dict[str, Any], name: str) -> list[Delta]:
+        kind = str_of(data.get("type")) or name
+        if kind == "error" or (data.get("error") and "response" not in data):
+            raise self._failure(data)
         reader = self._readers.get(kind)
-        return [*reader(event)] if reader else []
-
-    def _failure(self, event: dict[str, Any]) -> ModelError:
-        return from_response(self._endpoint.ref.provider, 200, {}, encode(event))
+        return [*reader(data)] if reader else []
 
     def _find(self, event: dict[str, Any]) -> Words | Call | None:
         found = self._ids.get(str_of(event.get("item_id")))
@@ -208,21 +162,20 @@ class ResponsesDecoder(OpenAiDecoder):
             found = self._places.get(place)
         return found
 
-    def _words(self, event: dict[str, Any], kind: Any) -> Words:
+    def _words(self, event: dict[str, Any], kind: Kind) -> Words:
         """The text or thought that an event adds to; a new one where none was announced."""
-        found = self._find(event)
+        found, last = self._find(event), self._answer.last
         if not isinstance(found, Words) or found.kind != kind:
-            last = self._answer.parts[-1] if self._answer.parts else None
             is_open = isinstance(last, Words) and last.kind == kind and not last.is_closed
             found = last if isinstance(last, Words) and is_open else self._answer.words(kind)
             self._keep(found, str_of(event.get("item_id")), event.get("output_index"))
         return found
 
     def _call(self, event: dict[str, Any]) -> Call:
-        found = self._find(event)
+        found, last = self._find(event), self._answer.last
         if not isinstance(found, Call):
-            calls = [part for part in self._answer.parts[-1:] if isinstance(part, Call)]
-            found = calls[0] if calls and not calls[0].is_closed else None
+            is_open = isinstance(last, Call) and not last.is_closed
+            found = last if isinstance(last, Call) and is_open else None
             found = found or self._answer.call(event.get("call_id"), event.get("name"))
             self._keep(found, str_of(event.get("item_id")), event.get("output_index"))
         return found
@@ -239,7 +192,7 @@ class ResponsesDecoder(OpenAiDecoder):
         return self._answer.say(self._words(event, "text"), str_of(event.get("delta")))
 
     def _refusal(self, event: dict[str, Any]) -> Iterable[Delta]:
-        self._refused = True
+        self._is_refused = True
         return self._text(event)
 
     def _thought(self, event: dict[str, Any]) -> Iterable[Delta]:
@@ -262,42 +215,35 @@ class ResponsesDecoder(OpenAiDecoder):
     def _arguments_done(self, event: dict[str, Any]) -> Iterable[Delta]:
         call = self._call(event)
         call.name = call.name or read_name(event.get("name"))
-        return [*self._answer.tell(call), *self._argue_rest(call, event.get("arguments"))]
+        whole = given_arguments(event.get("arguments"))
+        return [*self._answer.tell(call), *self._complete(call, whole)]
 
-    def _argue_rest(self, call: Call, arguments: object) -> Iterable[Delta]:
-        """What of the whole arguments had not come yet; they count where pieces say else."""
-        whole = given_arguments(arguments)
-        if not whole or whole == (old := call.text):
+    def _complete(self, part: Words | Call, whole: str) -> Iterable[Delta]:
+        """What of the whole text had not come yet; it counts where the pieces differ from it."""
+        old = "".join(part.pieces)
+        if not whole or whole == old:
             return ()
-        if whole.startswith(old):
-            return self._answer.argue(call, whole[len(old) :])
-        call.pieces.clear()
-        told, call.is_told = call.is_told, False
-        self._answer.argue(call, whole)
-        call.is_told = told
-        return ()
-
-    def _say_rest(self, words: Words, whole: str) -> Iterable[Delta]:
-        if not whole or whole == (old := "".join(words.pieces)):
-            return ()
-        if whole.startswith(old):
-            return self._answer.say(words, whole[len(old) :])
-        words.pieces.clear()
-        self._answer.say(words, whole)
-        return ()
+        is_more = whole.startswith(old)
+        rest = whole[len(old) :] if is_more else whole
+        if not is_more:
+            part.pieces.clear()
+        if isinstance(part, Call):
+            deltas = self._answer.argue(part, rest)
+        else:
+            deltas = self._answer.say(part, rest)
+        return deltas if is_more else ()
 
     def _item_added(self, event: dict[str, Any]) -> Iterable[Delta]:
         item = dict_of(event.get("item"))
         kind = _KINDS.get(str_of(item.get("type")))
         if kind is None:
             return ()
-        part: Words | Call
-        if kind == "call":
-            part = self._answer.call(item.get("call_id") or item.get("id"), item.get("name"))
-        else:
-            part = self._answer.words(kind)  # type: ignore[arg-type]  # the table's other values
-        self._keep(part, str_of(item.get("id")), event.get("output_index"))
-        return self._answer.tell(part) if isinstance(part, Call) else ()
+        if kind != "call":
+            self._keep(self._answer.words(kind), str_of(item.get("id")), event.get("output_index"))
+            return ()
+        call = self._answer.call(item.get("call_id") or item.get("id"), item.get("name"))
+        self._keep(call, str_of(item.get("id")), event.get("output_index"))
+        return self._answer.tell(call)
 
     def _item_done(self, event: dict[str, Any]) -> Iterable[Delta]:
         item = dict_of(event.get("item"))
@@ -305,25 +251,25 @@ class ResponsesDecoder(OpenAiDecoder):
         kind = _KINDS.get(str_of(item.get("type")))
         if kind == "call":
             return self._call_done(self._call(where | item), item)
-        if kind == "text":
-            words = self._words(where, "text")
-            words.is_closed = True
-            phase = str_of(item.get("phase"))
-            words.signature = phase if phase in PHASES else ""
-            return self._say_rest(words, self._message_text(item))
+        if kind is None:
+            return ()
+        words = self._words(where, kind)
+        words.is_closed = True
         if kind == "thinking":
-            words = self._words(where, "thinking")
-            words.is_closed = True
             words.signature = _signature(item)
-            return self._say_rest(words, _thinking_text(item))
-        return ()
+            summary, content = _texts(item.get("summary")), _texts(item.get("content"))
+            return self._complete(words, "\n\n".join(summary) or "".join(content))
+        phase = str_of(item.get("phase"))
+        words.signature = phase if phase in PHASES else ""
+        return self._complete(words, self._message_text(item))
 
     def _call_done(self, call: Call, item: dict[str, Any]) -> Iterable[Delta]:
         call.name = read_name(item.get("name")) or call.name
         call_id = str_of(item.get("call_id"))
         if call_id and call_id != call.given_id and not call.is_told:
             self._answer.rename(call, call_id)
-        out = [*self._answer.tell(call), *self._argue_rest(call, item.get("arguments"))]
+        whole = given_arguments(item.get("arguments"))
+        out = [*self._answer.tell(call), *self._complete(call, whole)]
         call.is_closed = True
         return out
 
@@ -332,13 +278,13 @@ class ResponsesDecoder(OpenAiDecoder):
         if isinstance(content, str):
             return content
         parts = [dict_of(part) for part in list_of(content)]
-        self._refused = self._refused or any(part.get("type") == "refusal" for part in parts)
+        self._is_refused = self._is_refused or any(part.get("type") == "refusal" for part in parts)
         return "".join(str_of(part.get("text")) or str_of(part.get("refusal")) for part in parts)
 
     def _ended(self, event: dict[str, Any]) -> Iterable[Delta]:
         response = dict_of(event.get("response"))
         if isinstance(usage := response.get("usage"), dict):
-            self._usage = self._read_usage(usage)
+            self._count(usage)
         name = str_of(event.get("type")).rpartition(".")[2]
         status = str_of(response.get("status")) or name
         if error := response.get("error"):
@@ -347,20 +293,16 @@ class ResponsesDecoder(OpenAiDecoder):
             who = self._endpoint.ref.provider
             raise ModelError("server", f"{who} says that the answer {status}. Try again.")
         streamed = {"call" if isinstance(part, Call) else part.kind for part in self._answer.parts}
-        self._close_all()
+        self._answer.close_all()
         out: list[Delta] = []
         for item in list_of(response.get("output")):
             out += self._missed(dict_of(item), streamed)
-        self._close_all()
+        self._answer.close_all()
         self._stop = "stop"
         if status == "incomplete":
             reason = dict_of(response.get("incomplete_details")).get("reason")
             self._stop = "refusal" if reason == "content_filter" else "length"
         return out
-
-    def _close_all(self) -> None:
-        for part in self._answer.parts:
-            part.is_closed = True
 
     def _missed(self, item: dict[str, Any], streamed: set[str]) -> Iterable[Delta]:
         """An item of the whole answer: it settles what came of it, or all of it is new."""
@@ -370,23 +312,16 @@ class ResponsesDecoder(OpenAiDecoder):
             return ()
         return self._item_done({"item": item})
 
-    def _read_usage(self, usage: dict[str, Any]) -> Usage:
+    def _count(self, usage: dict[str, Any]) -> None:
         details = dict_of(usage.get("input_tokens_details"))
-        cached, written = (
-            tokens(details.get("cached_tokens")),
-            tokens(details.get("cache_write_tokens")),
-        )
+        cached = tokens(details.get("cached_tokens"))
+        written = tokens(details.get("cache_write_tokens"))
         sent, received = tokens(usage.get("input_tokens")), tokens(usage.get("output_tokens"))
-        counted = Usage(max(0, sent - cached - written), received, cached, written)
-        return priced(counted, self._endpoint.facts.cost)
+        self._usage = Usage(max(0, sent - cached - written), received, cached, written)
 
 
 def _texts(parts: object) -> list[str]:
     return [text for part in list_of(parts) if (text := str_of(dict_of(part).get("text")))]
-
-
-def _thinking_text(item: dict[str, Any]) -> str:
-    return "\n\n".join(_texts(item.get("summary"))) or "".join(_texts(item.get("content")))
 
 
 def _signature(item: dict[str, Any]) -> str:
