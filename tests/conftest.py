@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-
 from tests.scale import scaled
 
 # How long something takes says more about the machine than about the code.
