@@ -62,9 +62,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 RULES = [{"tool": "group:fs", "effect": "deny", "params": {"path": "secrets*"}}]
 
 
-@settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(written=PATHS)
 @example(written="file:file:secrets/key")
 @example(written="file:%66ile:/secrets/key")

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from clawkit.redact import MASK, Redactor, compile_pattern, is_secret_name, is_secret_setting, mask
@@ -512,7 +512,6 @@ PIECES = st.sampled_from(
 @given(st.lists(PIECES, max_size=14).map("".join))
 @example("ghp_AAAAAAAAAAAAAAAAAAAAAAAAAAeyJa-bcdefghijkl.abcdefgh.abcdefgh12")
 @example("x-api-key: hunter22,Bearer sk-")
-@settings(deadline=None, max_examples=400)
 def test_masking_twice_changes_nothing_more(text: str) -> None:
     redactor = Redactor(["hunter22"], [r"ab\d"])
     for masked in (redactor.text, redactor.strict):
@@ -521,13 +520,11 @@ def test_masking_twice_changes_nothing_more(text: str) -> None:
 
 
 @given(st.lists(PIECES, max_size=6).map("".join), st.sampled_from(TOKENS))
-@settings(deadline=None, max_examples=200)
 def test_a_token_set_apart_is_masked_in_any_company(text: str, token: str) -> None:
     assert f" {token} " not in PLAIN.text(f"{text} {token} {text}")
 
 
 @given(st.text())
-@settings(deadline=None, max_examples=200)
 def test_any_text_can_be_redacted(text: str) -> None:
     PLAIN.strict(text)
     if not any(char in text for char in "=:-"):
@@ -541,7 +538,6 @@ def test_any_text_can_be_redacted(text: str) -> None:
         max_leaves=10,
     )
 )
-@settings(deadline=None, max_examples=100)
 def test_any_json_value_can_be_redacted(value: Any) -> None:
     before = copy.deepcopy(value)
     PLAIN.data(value, strict=True)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from clawkit.text import (
@@ -135,7 +135,6 @@ def test_an_endless_run_of_marks_is_cut_all_the_same() -> None:
     st.integers(-5, 3_000),
     st.booleans(),
 )
-@settings(deadline=None, max_examples=150)
 def test_a_cut_never_exceeds_its_budget_and_keeps_the_beginning(
     text: str, max_chars: int, important: bool
 ) -> None:
@@ -192,7 +191,6 @@ def test_each_kind_of_character_has_its_weight(text: str, weight: int) -> None:
 
 
 @given(st.text())
-@settings(deadline=None, max_examples=100)
 def test_weights_add_up(text: str) -> None:
     assert weigh(text) == sum(map(weigh, text))
 
@@ -210,7 +208,6 @@ def test_chinese_text_is_cut_earlier_than_english() -> None:
 
 @given(st.text(st.sampled_from("a字\U00020000\n"), min_size=1), st.integers(0, 500))
 @example("\U00020000" * 40, 0)
-@settings(deadline=None, max_examples=100)
 def test_fitting_keeps_both_limits(text: str, limit: int) -> None:
     shown = fit(text * 20, 2 * limit, limit)
     assert len(shown) <= 2 * limit

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clawkit.config.file_edit import Change, change, patch_settings, set_setting, unset_setting
@@ -373,7 +373,6 @@ _PATHS = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(_PATHS, _VALUES), max_size=4))
 def test_whatever_is_tried_the_file_stays_valid(
     tmp_path_factory: pytest.TempPathFactory, tries: list[tuple[str, Any]]

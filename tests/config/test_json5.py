@@ -10,7 +10,7 @@ from typing import Any
 
 import pyjson5
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from clawkit.config import json5
@@ -462,7 +462,6 @@ KEYS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8).filter(
 
 
 @given(st.lists(KEYS | st.integers(0, 999_999_999), min_size=1, max_size=6).map(tuple))
-@settings(deadline=None, max_examples=200)
 def test_formatting_a_path_and_reading_it_gives_it_back(path: tuple[str | int, ...]) -> None:
     assert parse_path(format_path(path)) == path
 
@@ -566,7 +565,6 @@ VALUES = st.recursive(
 
 @pytest.mark.no_cover
 @given(VALUES, st.integers(0, 2**32))
-@settings(deadline=None, max_examples=200)
 def test_a_value_written_in_any_way_is_read_back(value: Any, seed: int) -> None:
     text = Writer(random.Random(seed)).value(value)
     assert repr(parse(text).value) == repr(value)
@@ -601,7 +599,6 @@ def mutated(draw: st.DrawFn) -> str:
 
 @pytest.mark.no_cover
 @given(mutated() | st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
-@settings(deadline=None, max_examples=400)
 def test_what_is_accepted_is_json5_and_means_the_same(text: str) -> None:
     try:
         found = parse(text).value
@@ -627,7 +624,6 @@ REFUSED_ON_PURPOSE = (
 
 @pytest.mark.no_cover
 @given(mutated())
-@settings(deadline=None, max_examples=250)
 def test_what_is_refused_is_not_json5_or_refused_on_purpose(text: str) -> None:
     try:
         parse(text)

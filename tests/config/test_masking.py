@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clawkit.config.json5 import parse
@@ -176,7 +176,6 @@ def test_control_characters_cannot_reach_the_terminal() -> None:
 _LINES = st.lists(st.sampled_from(["a", "b", "", "// x", "{", "}"]), max_size=12)
 
 
-@settings(deadline=None, max_examples=150)
 @given(_LINES, _LINES)
 def test_a_diff_leads_from_one_text_to_the_other(old: list[str], new: list[str]) -> None:
     before, after = "".join(f"{line}\n" for line in old), "".join(f"{line}\n" for line in new)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clawkit.config.json5 import parse
@@ -178,7 +178,6 @@ _JSON: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=150)
 @given(_JSON)
 def test_migrating_never_fails_and_twice_is_once(raw: Any) -> None:
     new = migrated(json.dumps({"tools": raw, "agents": raw, "gateway": raw, "browser": raw}))

@@ -9,7 +9,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clawkit.config.check import check
@@ -146,7 +146,6 @@ VALUES = st.recursive(
 
 
 @pytest.mark.no_cover
-@settings(deadline=None, max_examples=200)
 @given(st.data())
 def test_schema_and_check_agree_on_damaged_examples(data: st.DataObject) -> None:
     raw = copied(data.draw(st.sampled_from(EXAMPLES)))

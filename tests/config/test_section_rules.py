@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clawkit.config.load import loads
@@ -228,7 +228,6 @@ LIMITS = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=100)
 @given(LIMITS, LIMITS)
 def test_merging_typed_sections_is_merging_what_was_written(
     general: dict[str, Any], own: dict[str, Any]

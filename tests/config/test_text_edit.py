@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clawkit.config.json5 import Json5Error, locate, parse, skip_gap
@@ -405,7 +405,6 @@ def typed_documents(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
 
 @pytest.mark.no_cover
 @given(typed_documents(), VALUES, st.data())
-@settings(deadline=None, max_examples=150)
 def test_setting_any_value_equals_assigning_it(
     document: tuple[dict[str, Any], str], value: Any, data: st.DataObject
 ) -> None:
@@ -423,7 +422,6 @@ def test_setting_any_value_equals_assigning_it(
 
 @pytest.mark.no_cover
 @given(typed_documents(), VALUES, st.data())
-@settings(deadline=None, max_examples=150)
 def test_adding_a_member_moves_nothing_but_space(
     document: tuple[dict[str, Any], str], value: Any, data: st.DataObject
 ) -> None:
@@ -442,7 +440,6 @@ def test_adding_a_member_moves_nothing_but_space(
 
 @pytest.mark.no_cover
 @given(typed_documents(), st.data())
-@settings(deadline=None, max_examples=150)
 def test_removing_any_part_equals_deleting_it(
     document: tuple[dict[str, Any], str], data: st.DataObject
 ) -> None:
@@ -463,7 +460,6 @@ def test_removing_any_part_equals_deleting_it(
 
 @pytest.mark.no_cover
 @given(typed_documents(), DOCUMENTS)
-@settings(deadline=None, max_examples=150)
 def test_merging_any_patch_equals_merging_the_values(
     document: tuple[dict[str, Any], str], patch: dict[str, Any]
 ) -> None:

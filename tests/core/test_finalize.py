@@ -6,7 +6,7 @@ from datetime import date
 from types import MappingProxyType
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clawkit.content import Block, Image, Text
@@ -128,7 +128,6 @@ def test_text_that_no_encoder_accepts_is_repaired() -> None:
     st.integers(1, 4_000),
     st.sampled_from([None, 2_000, 40_000]),
 )
-@settings(deadline=None, max_examples=60)
 def test_no_result_exceeds_its_limits(
     parts: list[str], times: int, context_window: int | None
 ) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clawkit.core.paths import MAX_PATH, plain_path, real_path, unmark, ways_of
@@ -67,7 +67,6 @@ def test_what_cannot_be_a_path_is_refused(path: str) -> None:
         plain_path(path)
 
 
-@settings(max_examples=500, deadline=None)
 @given(
     st.lists(
         st.sampled_from(["file:", "FILE:", "~", "/", "//", "localhost", "%66", "%7e", "ile:", "a"]),

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clawkit.content import Image, Text
@@ -184,7 +184,6 @@ def test_endless_details_are_refused() -> None:
 
 
 @given(JSON)
-@settings(deadline=None, max_examples=100)
 def test_every_json_value_becomes_a_result_that_can_be_printed(value: Any) -> None:
     result = Result.of(value, "demo")
     assert json.loads(json.dumps(result.to_json())) == result.to_json()

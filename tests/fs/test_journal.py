@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 from tests.fs.crashes import KINDS
-from tests.fs.tricks import ALL, fail, just_before, open_handles
+from tests.fs.tricks import fail, just_before, open_handles
+from tests.scale import FULL
 
 from clawkit.errors import ConflictError, ToolError
 from clawkit.fs import journal as module
@@ -39,9 +40,10 @@ def crash(kind: str, tmp_path: Path, stride: int) -> list[dict[str, Any]]:
 
 
 @slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["point", "both", "recovery", "poor-both"])
 def test_wherever_it_is_killed_all_files_are_changed_or_none(tmp_path: Path, kind: str) -> None:
-    ends = crash(kind, tmp_path, 1 if ALL else 2)
+    ends = crash(kind, tmp_path, 1 if FULL else 3)
     assert [each for each in ends if each["ended"] == "half" or each["left"]] == []
     count = Counter(each["ended"] for each in ends)
     assert min(count["old"], count["new"]) >= 5
@@ -58,9 +60,10 @@ def test_whenever_it_is_killed_all_of_many_files_are_changed_or_none(
 
 
 @slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["user", "poor-user"])
 def test_what_somebody_changes_after_a_crash_stays(tmp_path: Path, kind: str) -> None:
-    ends = crash(kind, tmp_path, 1 if ALL else 3)
+    ends = crash(kind, tmp_path, 1 if FULL else 3)
     assert len(ends) > 50
     wrong = [each for each in ends if each["ended"] != "kept" or each["left"]]
     assert wrong == []

@@ -8,7 +8,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from clawkit.fs.encoding import Encoding, detect, settle
@@ -83,7 +83,6 @@ PIECES = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.lists(st.sampled_from(PIECES), max_size=40),
     st.sampled_from(ENCODINGS),
@@ -104,7 +103,6 @@ def test_the_pages_together_are_the_text(
     assert asyncio.run(follow(data, encoding, max_lines, max_weight)) == text
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200), st.integers(1, 5), st.integers(12, 40))
 def test_bytes_that_mean_nothing_do_not_shift_the_pages(
     data: bytes, max_lines: int, max_weight: int
@@ -277,7 +275,6 @@ async def test_a_file_that_grows_is_read_to_its_new_end(tmp_path: Path) -> None:
     assert (page.text, page.shrank) == ("more", False)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.text("a\n", min_size=1, max_size=60).filter(lambda text: "\n" in text), st.data())
 def test_the_nth_newline_is_found(text: str, data: st.DataObject) -> None:
     n = data.draw(st.integers(1, text.count("\n")))
@@ -285,7 +282,6 @@ def test_the_nth_newline_is_found(text: str, data: st.DataObject) -> None:
     assert find_nth(text, "\n", n) == places[n - 1]
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.text("aé中😀", min_size=1, max_size=60), st.integers(1, 200))
 def test_as_much_fits_as_weighs_no_more(text: str, max_weight: int) -> None:
     size = fitting(text, max_weight)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clawkit.config.load import loads
@@ -594,7 +594,6 @@ LISTS = st.lists(NAMES, max_size=4)
 LAYER = st.fixed_dictionaries({}, optional={"allow": LISTS, "deny": LISTS})
 
 
-@settings(max_examples=150, deadline=None)
 @given(one=LAYER, two=LAYER, three=LAYER, depth=st.integers(0, 2), sandboxed=st.booleans())
 def test_no_step_ever_gives_back_what_another_took(
     one: dict[str, Any], two: dict[str, Any], three: dict[str, Any], depth: int, sandboxed: bool

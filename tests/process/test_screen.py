@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyte
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.process.tables import table
 
@@ -326,7 +326,6 @@ PIECES = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
 @given(st.lists(PIECES, max_size=30), st.integers(1, 12), st.integers(1, 5), st.booleans())
 def test_any_output_can_be_drawn(pieces: list[bytes], columns: int, rows: int, cut: bool) -> None:
     screen = render(b"".join(pieces), columns, rows, cut=cut)
@@ -352,7 +351,6 @@ MOVES = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(MOVES, max_size=25))
 def test_the_terminal_tells_programs_the_place_that_is_seen(moves: list[str]) -> None:
     data = "".join(moves).encode()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.process.tables import table
 
@@ -149,7 +149,6 @@ def test_it_does_not_matter_where_output_is_cut(size: int) -> None:
         assert terminal.application_keypad
 
 
-@settings(max_examples=300)
 @given(
     st.lists(
         st.sampled_from([b"\x1b", b"[", b"]", b"P", b"?", b"6n", b"c", b"11;?", b"\x07", b"\\"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clawkit.terminal_text import text_width
@@ -53,7 +53,6 @@ def test_a_terminal_without_room_is_no_end_of_it(columns: int) -> None:
     assert "".join("".join(fold_rows([row], PAINT, columns)).split()) == "fartotheright"
 
 
-@settings(max_examples=60)
 @given(st.lists(st.text(max_size=30), min_size=1, max_size=6), st.integers(20, 60))
 def test_of_a_line_of_parts_nothing_is_lost(texts: list[str], columns: int) -> None:
     parts = [Row(text, "good") for text in texts]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clawkit.ui.markdown_layout import MAX_COLOURED
@@ -52,7 +52,6 @@ MARKS = st.sampled_from(
 )
 
 
-@settings(max_examples=60)
 @given(st.lists(st.tuples(MARKS, WORDS), max_size=6), st.integers(20, 130))
 def test_every_word_is_shown(lines: list[tuple[str, list[str]]], width: int) -> None:
     text = "\n".join(mark.format(" ".join(words)) for mark, words in lines)
@@ -61,7 +60,6 @@ def test_every_word_is_shown(lines: list[tuple[str, list[str]]], width: int) -> 
     assert [word for word in wanted if word not in shown] == []
 
 
-@settings(max_examples=60)
 @given(st.text())
 def test_nothing_but_our_own_colours_acts_on_the_terminal(text: str) -> None:
     for shown in (PAINT.markdown(text, 60), PAINT(text, "dim"), PAINT(text)):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clawkit.approvals.shell_parse import parse
@@ -66,7 +66,6 @@ def ask_bash(values: list[str]) -> list[str]:
     return done.stdout.decode().split("\0")[:-1]
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(NASTY, min_size=1, max_size=30))
 def test_bash_reads_back_what_was_quoted(values: list[str]) -> None:
     assert ask_bash(values) == values

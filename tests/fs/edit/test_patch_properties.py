@@ -11,7 +11,6 @@ from typing import NamedTuple
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.fs.tricks import ALL
 
 from clawkit.core.result import Result
 from clawkit.errors import ToolInputError
@@ -106,7 +105,6 @@ def wrap(*sections: str) -> str:
 
 @pytest.mark.no_cover
 @given(cases(), st.booleans())
-@settings(max_examples=300 if ALL else 100, deadline=None)
 def test_a_patch_gives_the_text_it_was_made_for(case: Case, crlf: bool) -> None:
     text = wrap(update(case.body))
     (section,) = parse(text.replace("\n", "\r\n") if crlf else text)
@@ -116,7 +114,6 @@ def test_a_patch_gives_the_text_it_was_made_for(case: Case, crlf: bool) -> None:
 
 @pytest.mark.no_cover
 @given(st.data())
-@settings(max_examples=150 if ALL else 60, deadline=None)
 def test_lines_found_in_spite_of_blanks_and_typography_stay_as_they_are(
     data: st.DataObject,
 ) -> None:
@@ -155,7 +152,6 @@ def test_lines_found_in_spite_of_blanks_and_typography_stay_as_they_are(
     ),
     st.text(max_size=20),
 )
-@settings(max_examples=500 if ALL else 150, deadline=None)
 def test_any_text_is_a_patch_or_refused(lines: list[str], file: str) -> None:
     for text in ("\n".join(lines), wrap(*lines)):
         try:

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
-from tests.fs.tricks import ALL
 
 from clawkit.errors import ToolInputError
 from clawkit.fs.search.globs import MAX_ALTERNATIVES, MAX_LENGTH, base_glob, compile_glob
@@ -258,7 +257,6 @@ PATHS = st.lists(st.text(LETTERS, min_size=1, max_size=4), min_size=1, max_size=
 
 
 @pytest.mark.no_cover
-@settings(max_examples=400 if ALL else 150, deadline=None)
 @given(
     parts(slashes=True, empty=True) | parts(slashes=False, empty=True), st.lists(PATHS, max_size=8)
 )

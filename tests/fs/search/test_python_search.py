@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.fs.tricks import swapping, without_privileges
 
@@ -319,7 +319,6 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.skipif(not GIT, reason="there is no git here")
-@settings(max_examples=60, deadline=None)
 @given(RULES, RULES, RULES)
 def test_ignore_files_mean_what_git_takes_them_for(
     repository: Path, top: list[str], inner: list[str], exclude: list[str]

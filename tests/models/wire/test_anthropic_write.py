@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -507,7 +507,6 @@ def test_tools_are_declared_once_while_they_are_the_same() -> None:
     assert len(json.loads(wire.write(request(tools=(*tools, *TOOLS))))["tools"]) == 3
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from("uaceit"), max_size=14), st.integers(0, 14))
 def test_what_was_written_before_changes_nothing(kinds: list[str], upto: int) -> None:
     messages: list[Message] = []

@@ -7,7 +7,7 @@ from typing import Any
 
 import openai
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from openai.lib.streaming.chat import ChatCompletionStreamState
@@ -648,7 +648,6 @@ def mutated(draw: st.DrawFn) -> list[bytes]:
     return [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
 
 
-@settings(max_examples=80, deadline=None)
 @given(mutated())
 def test_whatever_comes_there_is_an_answer_or_a_model_error(pieces: list[bytes]) -> None:
     events, decoder = EventStream(), CompletionsDecoder(ENDPOINT)

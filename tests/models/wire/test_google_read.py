@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.models.wire.served import damaged, events_of, read, serving, sse
 
@@ -350,7 +350,6 @@ def test_an_answer_without_end_is_refused(part: dict[str, Any]) -> None:
         decoder.feed(event)
 
 
-@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_no_stream_raises_anything_but_a_model_error(data: st.DataObject) -> None:
     events = data.draw(damaged(FULL))

@@ -7,7 +7,7 @@ from typing import Any
 
 import openai
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.models.wire.served import events_of, read, serving, sse
@@ -521,7 +521,6 @@ def mutated(draw: st.DrawFn) -> list[dict[str, Any]]:
     return events
 
 
-@settings(max_examples=80, deadline=None)
 @given(mutated())
 def test_whatever_comes_there_is_an_answer_or_a_model_error(events: list[Any]) -> None:
     decoder = ResponsesWire(ENDPOINT).decoder()
