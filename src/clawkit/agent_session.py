@@ -185,7 +185,7 @@ class Agent:
                 compaction=_compaction(loaded.config, selection),
                 thinking=thinking or _thinking(loaded.config, settings, stored.thinking),
                 usage=stored.usage,
-                tell=tell or no_listener,
+                tell=no_listener if tell is None else tell,
             )
             is_pinned = bool(chosen) or bool(selection.catalog.candidates())
             made = cls(kit, selection, talk, kept, mode, instructions, is_pinned=is_pinned)

@@ -85,7 +85,7 @@ CASES = {
     "dropped": Case(fault.drop(), "closed the connection", "Check models.providers.", 9),
     "cut": Case(fault.cut(2), "broke off", _LATER, 9),
     "cut before the first word": Case(fault.cut(0), "closed the conn", "and the network.", 9),
-    "no JSON": Case(fault.malformed(1), "not valid JSON", "baseUrl and api", 9),
+    "no JSON": Case(fault.malformed(1), "invalid JSON", "baseUrl and api", 9),
     "wrong JSON": Case(fault.wrong_json(2), "broke off", _LATER, 9),
     "a page": Case(fault.html(), "a web page", "baseUrl", 1),
     "a page of a proxy": Case(fault.html(502), "HTTP 502", _LATER, 9),
