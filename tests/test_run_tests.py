@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -31,7 +32,11 @@ def test_broken():
 def run(place: Path, project: str) -> subprocess.CompletedProcess[str]:
     (place / "test_project.py").write_text(project, encoding="utf-8")
     return subprocess.run(
-        [sys.executable, str(SCRIPT), "-q"], cwd=place, capture_output=True, text=True
+        [sys.executable, str(SCRIPT), "-q", "-p", "xdist"],
+        cwd=place,
+        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
     )
 
 

@@ -27,7 +27,7 @@ BUDGETS = {
     "policy": 730,
     "process": 4_830,
     "redact": 490,
-    "sandbox": 3_450,
+    "sandbox": 3_500,
     "schema": 610,
     "telemetry": 450,
     "testing": 320,
@@ -81,14 +81,10 @@ def test_a_line_of_code_is_counted_and_nothing_else() -> None:
     assert count_code(text) == 5
 
 
-def test_every_package_keeps_to_its_budget() -> None:
-    limits = BUDGETS | PLANNED
-    over = {name: lines for name, lines in count_packages().items() if lines > limits.get(name, 0)}
+def test_every_package_keeps_to_its_budget_and_no_budget_is_looser_than_it_needs_to_be() -> None:
+    found, limits = count_packages(), BUDGETS | PLANNED
+    over = {name: lines for name, lines in found.items() if lines > limits.get(name, 0)}
     assert over == {}, "say less, or raise the budget with a reason beside it"
-
-
-def test_no_budget_is_looser_than_it_needs_to_be() -> None:
-    found = count_packages()
     loose = {
         name: (found.get(name, 0), budget)
         for name, budget in BUDGETS.items()
