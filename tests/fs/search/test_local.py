@@ -276,7 +276,11 @@ async def test_files_that_may_not_be_shown_are_as_if_they_were_not_there(make: M
     assert secret == await make().grep(Grep("nowhere"), admit)
     assert secret.searched is not None
     assert secret.searched.refused == 2
-    assert "src/main.py" not in (await make().find(Find("*"), admit)).paths
+    every = (await make().find(Find("*"), admit)).paths
+    assert "src/main.py" not in every
+    # They take no place of those that may be shown, either.
+    few = await make().find(Find("*", limit=2), lambda path: path != every[0])
+    assert few.paths == every[1:3]
 
 
 async def test_what_was_searched_in_vain_is_told(make: Make) -> None:
