@@ -339,3 +339,14 @@ def test_a_lock_is_waited_for_as_long_as_was_said(tmp_path: Path) -> None:
         pass
     with locked(path, wait_s=0):
         pass
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_lock_file_of_another_user_or_kind_is_refused(tmp_path: Path) -> None:
+    path, pipe = tmp_path / "file.lock", tmp_path / "pipe.lock"
+    path.touch()
+    os.chown(path, 12345, 12345)
+    os.mkfifo(pipe)
+    for each in (path, pipe):
+        with pytest.raises(OSError, match="not a lock file of this user"), locked(str(each)):
+            pass

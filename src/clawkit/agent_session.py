@@ -250,6 +250,7 @@ class Agent:
             return await self.conversation.turn(said)
         finally:
             warming.cancel()
+            await asyncio.wait({warming})
 
     async def _warm_up(self) -> None:
         """Get ready for a first command while the model thinks."""

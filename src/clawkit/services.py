@@ -115,10 +115,10 @@ class Services(Mapping[type, object]):
             return
         from clawkit.core.tasks import in_thread  # asyncio is not needed to look at settings
 
-        # Services belong to the loop; only what they are made of is loaded in a thread.
-        for module in _FOR_COMMANDS:
-            await in_thread(importlib.import_module, f"clawkit.{module}")
-        with suppress(ClawkitError, OSError):
+        with suppress(ClawkitError, OSError, ImportError, RuntimeError):
+            # Services belong to the loop; only what they are made of is loaded in a thread.
+            for module in _FOR_COMMANDS:
+                await in_thread(importlib.import_module, f"clawkit.{module}")
             self[Commands].prepare("gateway")
 
     def is_made(self, kind: type) -> bool:

@@ -158,10 +158,14 @@ def locked(path: str, *, wait_s: float | None = None, dir_fd: int | None = None)
     """Hold the lock file at `path`, made if missing, for one change of what it is about.
 
     The kernel releases it with the process, however that ends. Raises TimeoutError when another
-    process still holds it after `wait_s`; None waits as long as it takes.
+    process still holds it after `wait_s`; None waits as long as it takes. A lock file of another
+    user is refused with OSError.
     """
     fd = os.open(path, _FLAGS | os.O_NONBLOCK, 0o600, dir_fd=dir_fd)
     try:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode) or info.st_uid not in (0, os.geteuid()):
+            raise OSError(errno.EPERM, "is not a lock file of this user", path)
         if wait_s is None:
             fcntl.flock(fd, fcntl.LOCK_EX)
         else:

@@ -505,6 +505,12 @@ def test_an_entry_can_be_bound_to_the_content_of_a_file(tool: Program, workspace
     assert not allowed(tool, replace(always), rules=rules)
 
 
+def test_what_has_no_content_leaves_nothing_open(workspace: Path) -> None:
+    before = os.listdir("/proc/self/fd")
+    assert {content_of(str(workspace)) for _ in range(20)} == {""}
+    assert len(os.listdir("/proc/self/fd")) <= len(before)
+
+
 def test_the_content_of_a_script_is_that_of_the_call(tool: Program, workspace: Path) -> None:
     rules = rules_of(workspace)
     call = program("python3 src/main.py", cwd=str(workspace))

@@ -124,6 +124,7 @@ def test_what_only_shows_readable_files_fits(here: Path, line: str) -> None:
             "find . -delete",
             "find -- . -delete",
             "find -",
+            "find ')'",
             "find . -print b",
             "find glob:a*",
             "find . -exec cat {} +",

@@ -161,6 +161,21 @@ async def test_one_failing_call_does_not_disturb_the_others() -> None:
     assert [result.is_error for result in results] == [False, True, False]
 
 
+async def test_a_call_that_is_cancelled_from_within_is_not_a_result() -> None:
+    async def work(_params: Any, _ctx: Context) -> str:
+        return "fine"
+
+    def cancel(event: Mapping[str, Any]) -> None:
+        if event["type"] == "start" and event["tool"] == "a":
+            raise asyncio.CancelledError
+
+    run = run_of(
+        make("a", work, effects=reads("file:/a")), make("b", work, effects=reads("file:/b"))
+    )
+    with pytest.raises(asyncio.CancelledError):
+        await in_time(call_all(run, map(CallRequest, "ab"), cancel))
+
+
 async def test_cancelling_a_message_stops_all_its_calls_and_starts_no_more() -> None:
     started: set[str] = set()
     stopped: set[str] = set()

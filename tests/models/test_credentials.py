@@ -168,6 +168,18 @@ class TestOrder:
             "openai:a",
         ]
 
+    def test_a_field_that_cannot_be_used_is_as_if_it_were_not_there(self, place: Place) -> None:
+        now = int(NOW * 1000)
+        signed_in = {"type": "oauth", "provider": "openai", "access": "1", "refresh": "r"}
+        place.store(
+            {
+                "openai:a": {**signed_in, "expires": None, "clientId": 5},
+                "openai:b": api_key(key="2") | {"keyRef": {"source": "moon"}},
+            },
+            usageStats={"openai:a": {"disabledUntil": float(now + 60_000), "cooldownUntil": None}},
+        )
+        assert place.ids() == ["openai:b", "openai:a"]
+
     def test_what_is_stored_meanwhile_is_seen(self, place: Place) -> None:
         credentials = place.credentials()
         assert credentials.for_provider("openai") == []

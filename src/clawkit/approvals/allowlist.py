@@ -50,6 +50,7 @@ PLAIN_GRANTS = Grants(network=True)
 
 _ALLOW_ALWAYS = "allow-always"
 _ABOUT = ("--version", "--help")
+_AT_ONCE = os.O_NONBLOCK | os.O_CLOEXEC
 _MAX_REASONS = 3
 """For one program."""
 
@@ -89,7 +90,7 @@ def match_program(program: Program, rules: Rules, *, home: str) -> Match | Miss:
 def content_of(path: str) -> str:
     """`sha256:` and the digest of a file's content; empty when it cannot be read."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE)) as file:
             info = os.fstat(file.fileno())
             if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_CONTENT_BYTES:
                 return ""

@@ -153,6 +153,8 @@ def _read_find(argv: Sequence[Arg]) -> list[str] | str:
     in_expression = False
     try:
         for option in read_options(argv, _FIND, groups=False, permutes=True):
+            if option.value == ")" and not in_expression:
+                return "not with )"  # a place to find, which takes it for the name of a file
             is_place = option.sort == OPERAND and option.value not in _FIND_SIGNS
             in_expression = in_expression or not is_place
             if not is_place:

@@ -168,6 +168,8 @@ async def call_all(
         for each in admitted:
             earlier = [task for other, task in started if collide(each.effects, other.effects)]
             started.append((each, group.create_task(each.carry_out(earlier))))
+    for _, task in started:
+        task.result()  # a group passes over a task that was cancelled from within
     return [each.result for each in calls]
 
 

@@ -12,6 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlencode, urlsplit
@@ -234,20 +235,27 @@ def _understand(raw: Mapping[str, Any]) -> Stored:
     profiles: dict[str, Profile] = {}
     use: dict[str, Use] = {}
     for name, given in _dict(raw.get("profiles")).items():
-        try:
-            profile = msgspec.convert(given, _Entry).profile(name)
-        except msgspec.ValidationError:
-            profile = None
+        profile = _Entry(**_fitting(given, _Entry)).profile(name)
         if profile is None:
             log.warning("auth profile %r cannot be used: it is incomplete", name[:80])
         else:
             profiles[name] = profile
     for name, given in _dict(raw.get("usageStats")).items():
-        try:
-            use[name] = msgspec.convert(given, Use)
-        except msgspec.ValidationError:
-            continue  # it counts as never used
+        use[name] = Use(**_fitting(given, Use))
     return Stored(profiles, use)
+
+
+def _fitting(given: object, kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The fields of a stored entry that can be used; others are as if they were not there."""
+    stored, found = _dict(given), {}
+    for field in msgspec.structs.fields(kind):
+        value = stored.get(field.encode_name)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if value is not None:
+            with suppress(msgspec.ValidationError):
+                found[field.name] = msgspec.convert(value, field.type)
+    return found
 
 
 async def renew(profile: Profile, profiles: Profiles, post: Post | None, now_ms: int) -> Profile:

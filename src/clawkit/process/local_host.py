@@ -251,8 +251,12 @@ class LocalRunning(Child):
     def _finish(self) -> None:
         if not self._done.done():
             self._ended = self._ended or time.monotonic()
-            seconds = self._ended - self._begun
-            self._done.set_result(self.ended.result()._replace(seconds=seconds))
+            exit_ = self.ended.result()._replace(seconds=self._ended - self._begun)
+            # What a command left running may have multiplied after it ended itself.
+            if self.crowd and exit_.reason != "lost":
+                note = f"it had {self.crowd} processes at once"
+                exit_ = exit_._replace(reason="process-limit", note=note)
+            self._done.set_result(exit_)
             self.output.wake()
         if not self.left:
             self._close_sink()

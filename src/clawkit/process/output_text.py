@@ -154,6 +154,7 @@ LAST_LINES = 200
 """Lines of a page unless the caller says which."""
 CHUNK = 1024 * 1024
 """Bytes that are counted at once."""
+_LINE_STEP = 1024
 SIDE = 512 * 1024
 """Bytes that are read for one text, or for its head or tail, when most of them are not shown."""
 HELD_MAX = 64
@@ -479,7 +480,15 @@ async def _chunk(output: Bytes, at: int, end: int) -> bytes:
 
 def _nth_newline(data: bytes, n: int) -> int:
     """The position of the n-th newline; there must be as many."""
-    at = -1
+    start, end = 0, len(data)
+    while end - start > _LINE_STEP:  # counting is much faster than finding one by one
+        middle = (start + end) // 2
+        before = data.count(b"\n", start, middle)
+        if before < n:
+            start, n = middle, n - before
+        else:
+            end = middle
+    at = start - 1
     for _ in range(n):
         at = data.find(b"\n", at + 1)
     return at

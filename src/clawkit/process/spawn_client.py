@@ -314,7 +314,7 @@ class SpawnClient:
         elif kind == "crowd":
             child.crowd = int(rest[0])
         elif kind == "exit":
-            exit_, left = _read_exit(rest[0], child.crowd)
+            exit_, left = _read_exit(rest[0])
             if not child.ended.done():
                 child.behind = left
                 child.ended.set_result(exit_)
@@ -401,7 +401,7 @@ def start_server(
     return Server(ours, process.kill, process.wait, process.pid if trusted else 0)
 
 
-def _read_exit(told: dict[str, Any], crowd: int) -> tuple[Exit, tuple[Left, ...]]:
+def _read_exit(told: dict[str, Any]) -> tuple[Exit, tuple[Left, ...]]:
     """The end of a command as the server reports it, and what it left running. Raises ValueError or
     TypeError for nonsense."""
     left = tuple(
@@ -413,9 +413,7 @@ def _read_exit(told: dict[str, Any], crowd: int) -> tuple[Exit, tuple[Left, ...]
         memory=int(told["memory"]),
         wanted_network=bool(told["wanted_network"]),
     )
-    if crowd:
-        exit_ = exit_._replace(reason="process-limit", note=f"it had {crowd} processes at once")
-    elif told["oom"]:
+    if told["oom"]:
         exit_ = exit_._replace(reason="out-of-memory")
     return exit_, left
 
