@@ -13,7 +13,18 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 
-from bench import agent, commands, files, races, sandbox, shellproof, soak, verdict
+from bench import (
+    agent,
+    commands,
+    files,
+    races,
+    sandbox,
+    sessions,
+    shellproof,
+    soak,
+    subagents,
+    verdict,
+)
 from bench.figure import Figure, fastest
 from clawkit.agent.assemble import _assemble, assemble
 from clawkit.config.load import loads
@@ -162,6 +173,8 @@ def main() -> int:
         "sandbox": sandbox.measure,
         "soak": soak.measure,
         "verdict": verdict.measure,
+        "sessions": sessions.measure,
+        "subagents": subagents.measure,
         "agent": agent.measure,
         "proof": lambda: shellproof.measure(given.count, given.seed),
     }

@@ -179,12 +179,19 @@ def _repeat(name: str, arguments: dict[str, Any], times: int) -> Iterator[bytes]
 
 
 def _gap_of_read(place: Path) -> Iterator[Figure]:
-    gaps = _run(place, _repeat("read", {"path": "small.txt"}, STEPS)).gaps()
-    base = _run_minimal(place, _repeat("read", {"path": "small.txt"}, STEPS)).gaps()
-    ours, least = _low(gaps[5:60]), _low(base[5:60])
+    """Both at their best in some rounds, as below."""
+    read = ("read", {"path": "small.txt"}, STEPS)
+    gaps, base = [], []
+    for _ in range(ROUNDS):
+        gaps.append(_run(place, _repeat(*read)).gaps())
+        base.append(_low(_run_minimal(place, _repeat(*read)).gaps()[5:60]))
+    ours, least = min(_low(each[5:60]) for each in gaps), min(base)
     note = f"{ours:.2f} ms against {least:.2f} ms"
     yield Figure("reply to next request, read", ours / least, "x a minimal agent", 3, note)
-    early, late = statistics.median(gaps[5:25]), statistics.median(gaps[190:210])
+    early, late = (
+        min(statistics.median(each[part]) for each in gaps)
+        for part in (slice(5, 25), slice(190, 210))
+    )
     note = f"early {early:.2f} ms, late {late:.2f} ms"
     yield Figure("the gap at the 200th call", late / early, "x that at the 10th", 1.5, note)
 

@@ -152,7 +152,7 @@ def check(place: Place, cases: Sequence[Case], outcome: Outcome, cpu: int | None
 def describe(case: Case, faults: Sequence[str]) -> str:
     """A disagreement, with all that is needed to look into it."""
     said = [
-        (program.resolved or "?", [arg.text for arg in program.argv], program.cwd, program.input)
+        (program.resolved or "?", [arg.text for arg in program.argv], program.cwd, program.piped)
         for segment in case.analysis.segments
         for program in segment.programs
     ]

@@ -187,8 +187,6 @@ def _fits(start: Start, each: Expected, scene: Scene) -> bool:
         return False
     if start.cwd and program.cwd is not None and start.cwd != os.path.realpath(program.cwd):
         return False
-    if start.stdin and program.input == "empty" and start.stdin != "/dev/null":
-        return False
     names = start.env.keys() | scene.env.keys()
     changed = {name for name in names if start.env.get(name) != scene.env.get(name)}
     # Not every shell passes on what is no name to it.

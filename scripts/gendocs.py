@@ -140,7 +140,7 @@ def providers(_: str) -> str:
 
 def parameters(name: str) -> str:
     """The parameters of one tool."""
-    tool = load_tool(CATALOG[name], ON, Scope())
+    tool = load_tool(CATALOG[name], ON, Scope(delegates=True))
     if not isinstance(tool, Tool):
         raise KeyError(f"{name} is not offered: {tool}")
     required = tool.offered.get("required", ())

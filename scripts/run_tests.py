@@ -8,6 +8,7 @@ are never run again.
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -20,7 +21,10 @@ PYTEST = [sys.executable, "-m", "pytest"]
 
 def main(arguments: list[str]) -> int:
     FAILED.unlink(missing_ok=True)
-    status = subprocess.run([*PYTEST, "-n", "auto", "--dist", "loadgroup", *arguments]).returncode
+    # Many tests wait for processes: one more worker than processors keeps these busy.
+    workers = str((os.cpu_count() or 1) + 1)
+    parallel = [*PYTEST, "-n", workers, "--dist", "loadgroup", *arguments]
+    status = subprocess.run(parallel).returncode
     if status != 1 or not FAILED.exists():
         return status
     # Workers add the group of a test to its name.

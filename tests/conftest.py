@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import itertools
 import os
+import signal
 import sys
 import threading
 from collections import defaultdict
@@ -33,14 +36,50 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.long)
 
 
+# Ctrl-C is ignored in what a shell starts with `&`, and in all that is started from there.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # What is collected stays to the end: a search for garbage, which some tests ask for, would go
 # through all of it every time.
 gc.disable()
 
 
+# To compile the tests takes as long as to collect them. The setup compiles `src` where Python is
+# told to write no bytecode; that of tests is written here, and of nothing that a test writes.
+_WRITES_NONE = sys.dont_write_bytecode
+sys.dont_write_bytecode = False
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Each worker begins with other modules, and finds those of the others compiled."""
+    given = getattr(session.config, "workerinput", None)
+    if given is None:
+        return
+    folders = [Path(session.config.rootpath, arg) for arg in session.config.args]
+    modules = sorted(path for folder in folders for path in folder.rglob("test_*.py"))
+    for path in modules[int(given["workerid"].removeprefix("gw")) :: given["workercount"]]:
+        name = ".".join(path.relative_to(session.config.rootpath).with_suffix("").parts)
+        # What cannot be imported is told where it is collected.
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(name)
+
+
 def pytest_collection_finish() -> None:
+    sys.dont_write_bytecode = _WRITES_NONE
     gc.freeze()
     gc.enable()
+
+
+_BETWEEN = itertools.count(1)
+
+
+def pytest_runtest_logfinish() -> None:
+    """So do the reports of tests that are over, and the modules that they imported: a worker has
+    half a million of such objects in the end."""
+    if next(_BETWEEN) % 50 == 0:
+        gc.collect()
+        gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -58,20 +97,27 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(f"{spent:8.1f}  {path}")
 
 
+# The tests that reach all of what has to be covered; tracing the others only makes them slower.
+COVERING = frozenset(("agent", "approvals", "core", "fs", "guard", "policy", "tools"))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[Any]:
-    """No lines are noted in a test marked `no_cover`: it goes where others went before, but more
-    often. The mark alone does not do that in a worker, where two measure, one within the other."""
-    if pyfuncitem.get_closest_marker("no_cover") is None:
+    """No lines are noted in a test of another directory, or one marked `untraced`: it goes where
+    others went before, but more often."""
+    directory = pyfuncitem.path.relative_to(Path(__file__).parent).parts[0]
+    is_covering = directory in COVERING or directory.endswith(".py")
+    if is_covering and pyfuncitem.get_closest_marker("untraced") is None:
         return (yield)
-    tracing = sys.gettrace(), threading.gettrace()
+    # A tracer for each of many threads that start at once can fail.
+    here, in_threads = sys.gettrace(), threading.gettrace()
     sys.settrace(None)
     threading.settrace(None)
     try:
         return (yield)
     finally:
-        sys.settrace(tracing[0])
-        threading.settrace(tracing[1])
+        threading.settrace(in_threads)
+        sys.settrace(here)
 
 
 @pytest.fixture(scope="session")

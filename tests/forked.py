@@ -54,9 +54,7 @@ def ready_clawkit(folder: Path, env: dict[str, str]) -> Iterator[None]:
     """While a program waits, `clawkit` in a folder is what a person types."""
     address = str(folder / "socket")
     argv = [sys.executable, "-P", __file__, address]
-    with subprocess.Popen(
-        argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
-    ) as waiting:
+    with subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as waiting:
         try:
             assert waiting.stdout is not None
             assert waiting.stdout.readline() == b"ready\n"
@@ -65,7 +63,8 @@ def ready_clawkit(folder: Path, env: dict[str, str]) -> Iterator[None]:
             typed.chmod(0o755)
             yield
         finally:
-            waiting.kill()
+            assert waiting.stdin is not None
+            waiting.stdin.close()
 
 
 class ForkServer:
@@ -77,6 +76,8 @@ class ForkServer:
         self._listening.listen(100)
         self._events = selectors.DefaultSelector()
         self._events.register(self._listening, selectors.EVENT_READ, self._begin)
+        # It ends with who started it, however that ended.
+        self._events.register(0, selectors.EVENT_READ, sys.exit)
 
     def become(self) -> None:
         """Returns in a copy, which is to go on as clawkit; never in the one that waits."""
@@ -88,9 +89,17 @@ class ForkServer:
 
     def _begin(self) -> bool:
         asking, _ = self._listening.accept()
-        head, fds, *_ = socket.recv_fds(asking, _HEAD.size, len(_GIVEN))
-        [size] = _HEAD.unpack(head)
-        given = marshal.loads(asking.recv(size, socket.MSG_WAITALL))
+        fds: list[int] = []
+        try:
+            head, fds, *_ = socket.recv_fds(asking, _HEAD.size, len(_GIVEN))
+            [size] = _HEAD.unpack(head)
+            given = marshal.loads(asking.recv(size, socket.MSG_WAITALL))
+        except (OSError, EOFError, ValueError, TypeError, struct.error):
+            # Whoever asked was killed meanwhile.
+            for fd in fds:
+                os.close(fd)
+            asking.close()
+            return False
         pid = os.fork()
         if not pid:
             self._close()
@@ -106,8 +115,14 @@ class ForkServer:
 
     def _pass_on(self, pid: int, asking: socket.socket) -> bool:
         """A signal; or whoever asked was killed, and so is what was asked for."""
+        if asking.fileno() < 0:  # it has ended, in the same round of events
+            return False
+        try:
+            numbers = asking.recv(100)
+        except OSError:
+            numbers = b""
         with contextlib.suppress(ProcessLookupError):
-            for number in asking.recv(100) or [signal.SIGKILL]:
+            for number in numbers or [signal.SIGKILL]:
                 os.kill(pid, number)
         return False
 
@@ -116,7 +131,7 @@ class ForkServer:
         self._events.unregister(handle)
         os.close(handle)
         self._events.unregister(asking)
-        with asking, contextlib.suppress(BrokenPipeError):
+        with asking, contextlib.suppress(OSError):
             asking.send(struct.pack("i", os.waitstatus_to_exitcode(status)))
         return False
 
@@ -162,6 +177,9 @@ def _import_all() -> None:
 
 
 if __name__ == "__main__":
+    # Not a child of the tests, some of which count theirs.
+    if os.fork():
+        os._exit(0)
     _import_all()
     waiting = ForkServer(sys.argv[1])
     print("ready", flush=True)

@@ -19,9 +19,9 @@ from clawkit.config.model import Config
 from clawkit.content import Assistant, Block, Image, Summary, Text, ToolResult, Usage, User
 from clawkit.errors import ConfigError, ConflictError, ToolAuthorizationError, ToolInputError
 from clawkit.models.protocols import Api, Facts, ModelError
-from clawkit.process.protocols import Commands
+from clawkit.process.protocols import ExecHost
 from clawkit.services import Services
-from clawkit.sessions.location import locate_store
+from clawkit.sessions.protocols import locate_store
 from clawkit.sessions.store import SessionStore
 from clawkit.testing import Gate, ScriptedApprover, ScriptedModel, ScriptedServer, call
 from clawkit_testkit import fault
@@ -114,7 +114,7 @@ async def test_a_long_message_reaches_the_model_and_one_that_is_too_long_is_told
         assert sent[1] == User((Text(long),), sent[1].at_ms)
         ended = await agent.send("x" * 200_000)
         assert ended.how == "error"
-        assert "has about 50,004 tokens" in ended.error
+        assert "is about 50,004 tokens long" in ended.error
         assert "read it from a file" in ended.error
         assert len(model.requests) == 3
         assert (await agent.send("never mind")).text == "three"
@@ -247,7 +247,7 @@ async def test_commands_are_prepared_while_the_model_thinks(workspace: Path) -> 
         services = agent.kit.run.services
         assert isinstance(services, Services)
         turn = asyncio.ensure_future(agent.send("go"))
-        while not services.is_made(Commands):
+        while not services.is_made(ExecHost):
             await asyncio.sleep(0.01)
         gate.release()
         assert (await turn).how == "done"
@@ -265,7 +265,7 @@ async def test_nothing_is_prepared_for_a_run_without_commands(workspace: Path) -
         await asyncio.sleep(2 * WARM_UP_S)
         gate.release()
         await turn
-        assert not services.is_made(Commands)
+        assert not services.is_made(ExecHost)
 
 
 async def test_without_any_model_the_operator_answers(workspace: Path) -> None:

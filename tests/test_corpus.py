@@ -32,7 +32,6 @@ CASES: dict[str, dict[str, Any]] = {
 # Areas that need a tool this build does not have.
 WAITING_AREAS = {
     "gateway": "gateway",
-    "session": "sessions_list",
     "ssrf": "web_fetch",
 }
 # Cases that look at what the tool does with its parameters, not at policy.
@@ -54,6 +53,9 @@ def is_waiting(case: dict[str, Any]) -> bool:
         return True
     if case["id"] in WAITING:
         return True
+    if case["area"] == "session":
+        given = case["input"]
+        return not CATALOG[given.get("tool") or given["toolResult"]["tool"]].available
     tool = case["input"].get("tool")
     if case["area"] not in ("path", "dos") or not {"policy", "evaluate"}.isdisjoint(case["input"]):
         return False
@@ -266,8 +268,18 @@ async def test_dos(case_id: str, workspace: Path) -> None:
         assert snapshot(workspace) == before
 
 
+@pytest.mark.parametrize("case_id", cases("session"))
+async def test_sessions(case_id: str, workspace: Path) -> None:
+    given, expected = CASES[case_id]["input"], CASES[case_id]["expected"]
+    assert expected == "blocked"
+    async with open_kit(workspace, config=given.get("config", {})) as kit:
+        result = await kit.call(given["tool"], given["params"])
+    assert result.is_error
+    assert "root:" not in result.as_text()
+
+
 def test_every_case_is_run_or_waits_for_its_tool() -> None:
-    areas = ("policy", "path", "secret", "dos", "allowlist", "approval")
+    areas = ("policy", "path", "secret", "dos", "allowlist", "approval", "session")
     run = {name for area in areas for name in cases(area)}
     waiting = {name for name, case in CASES.items() if is_waiting(case)}
     assert run | waiting == set(CASES)

@@ -7,10 +7,14 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from clawkit.cli.main import COMMANDS
 from clawkit.core.catalog import CATALOG
 from clawkit.models.client import _WIRES
 
+# Every file is parsed once, by one worker.
+pytestmark = pytest.mark.xdist_group("layers")
 ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src"
 TESTKIT = ROOT / "testkit" / "src"
@@ -31,7 +35,7 @@ LAYERS = {
     "channels memory media",
     4: "tools",
     5: "agent",
-    6: "runtime services telemetry agent_session gateway",
+    6: "runtime services telemetry agent_session session_state delegation gateway",
     7: "cli mcp ui testing",
     8: "__main__",
 }
@@ -42,6 +46,9 @@ SIDEWAYS = {
     6: {
         ("runtime", "services"),
         *(("agent_session", other) for other in ("runtime", "services", "telemetry")),
+        *(("agent_session", other) for other in ("session_state", "delegation")),
+        # For types alone: both work for an agent, which makes them.
+        *((one, "agent_session") for one in ("session_state", "delegation")),
         *(("gateway", other) for other in ("runtime", "agent_session")),
     },
     7: {("cli", "ui")},

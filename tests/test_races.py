@@ -9,7 +9,7 @@ from tests.races_tools import changing, looking, race, searching
 from tests.scale import scaled
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("calls", "count"),

@@ -12,28 +12,35 @@ SRC = Path(__file__).parent.parent / "src" / "clawkit"
 # Lines of code, without blank lines, comments and docstrings. Raising one of these needs a
 # sentence beside it that says why.
 BUDGETS = {
-    "agent": 1_320,
-    "approvals": 7_650,
-    "cli": 6_560,
-    "code": 710,
-    "config": 4_260,
+    # Answers that are data moved here from the top level; what ends a turn, and what is unread.
+    "agent": 1_400,
+    "approvals": 7_330,
+    # The tree and the search of sessions, and the commands for agents.
+    "cli": 6_320,
+    "code": 660,
+    "config": 3_930,
+    # The catalog has more tools.
     "core": 1_660,
-    "fs": 5_120,
+    "fs": 4_780,
     "guard": 470,
-    "lsp": 1_320,
-    "media": 450,
-    "models": 5_120,
-    "net": 1_740,
-    "policy": 730,
-    "process": 4_840,
+    "lsp": 1_300,
+    "media": 420,
+    "models": 4_820,
+    # A parser in C, which leaves more of an answer's state to us, took a fifth off a small call.
+    "net": 1_680,
+    "policy": 720,
+    "process": 4_510,
     "redact": 490,
-    "sandbox": 3_500,
-    "schema": 610,
-    "telemetry": 450,
-    "testing": 320,
-    "tools": 2_880,
-    "top level": 1_880,
-    "ui": 2_530,
+    "sandbox": 3_410,
+    "schema": 620,
+    "telemetry": 420,
+    "testing": 290,
+    # Listing, reading and searching sessions; starting and steering sub-agents.
+    "tools": 3_500,
+    # Access to a database without generators; sub-agents: opening them, their results as messages.
+    "top level": 2_320,
+    # Sub-agents in both chats: their progress, their results, /subagents and /stop.
+    "ui": 2_470,
 }
 # What the packages of the next steps may have.
 PLANNED = {

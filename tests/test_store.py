@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import subprocess
@@ -11,7 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from clawkit.store import locked, private_dir, rotate_backups, why_foreign, write_atomic
+from clawkit.store import (
+    hold_lock,
+    is_held,
+    locked,
+    private_dir,
+    rotate_backups,
+    why_foreign,
+    write_atomic,
+)
 
 
 def mode_of(path: Path) -> int:
@@ -350,3 +359,19 @@ def test_a_lock_file_of_another_user_or_kind_is_refused(tmp_path: Path) -> None:
     for each in (path, pipe):
         with pytest.raises(OSError, match="not a lock file of this user"), locked(str(each)):
             pass
+
+
+def test_whether_a_lock_is_held_can_be_seen_without_taking_it(tmp_path: Path) -> None:
+    path = str(tmp_path / "locks" / "x.lock")
+    assert not is_held(path)
+    with hold_lock(path, "it"):
+        assert is_held(path)
+        assert is_held(path)
+    assert not is_held(path)
+    with hold_lock(path, "it"):
+        pass
+    for text in ("", "nobody", "999999999"):
+        Path(path).write_text(text, encoding="utf-8")
+        with open(path, encoding="utf-8") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            assert not is_held(path)

@@ -29,8 +29,7 @@ from clawkit.models.failover import Chain
 from clawkit.models.protocols import ModelError
 from clawkit.telemetry.settings import captured, is_on
 from clawkit.telemetry.spans import address_of
-from clawkit.testing.answers import call, calls, hang, think
-from clawkit.testing.models import ScriptedModel
+from clawkit.testing.answers import ScriptedModel, call, calls, hang, think
 
 KEY = "sk-ant-api03-" + "Q7x" * 24
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -527,7 +526,7 @@ async def test_when_it_is_off_nothing_of_it_is_imported(tmp_path: Path) -> None:
     program = """
 import asyncio, sys
 from clawkit.agent_session import Agent
-from clawkit.testing.models import ScriptedModel
+from clawkit.testing.answers import ScriptedModel
 
 async def main():
     async with Agent.open(keep=False, model=ScriptedModel("Hi.")) as agent:

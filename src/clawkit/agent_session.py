@@ -7,19 +7,26 @@ with Agent.open(workspace=".") as agent:
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-import re
 from base64 import b64encode
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, overload
-
-import msgspec
 
 from clawkit.agent.compact import KEEP_RECENT_TOKENS, PrunedHistory
 from clawkit.agent.compact import Settings as Compaction
 from clawkit.agent.events import Event, Tell, TurnEnded
-from clawkit.agent.loop import Conversation, NullTranscript, limits_of, no_listener, specs_of
+from clawkit.agent.loop import (
+    Conversation,
+    NullTranscript,
+    Words,
+    limits_of,
+    no_listener,
+    specs_of,
+)
 from clawkit.agent.model_selection import Selection
+from clawkit.agent.output import AGAIN, read_output, schema_of
 from clawkit.agent.prompt import (
     MAX_CHARS,
     MAX_TOTAL_CHARS,
@@ -34,22 +41,24 @@ from clawkit.config.load import Loaded
 from clawkit.config.model import Config
 from clawkit.config.sections.agents import Agent as AgentConfig
 from clawkit.config.sections.shared import Thinking as Level
-from clawkit.content import Block, Image
+from clawkit.content import Block, Image, User
 from clawkit.core.approval import Approver
 from clawkit.core.context import Sender
 from clawkit.core.hooks import Hooks
 from clawkit.core.tasks import in_thread
 from clawkit.core.tool import Tool
-from clawkit.errors import OutputError, ToolAuthorizationError, ToolInputError, TurnError
+from clawkit.delegation import Delegation
+from clawkit.errors import OutputError, ToolInputError, TurnError
 from clawkit.media.protocols import MAX_PICTURE_BYTES, Media
 from clawkit.models.operator import REF as OPERATOR
 from clawkit.models.protocols import Model
 from clawkit.runtime import Toolkit, load_config, make_redactor, resolve_workspace
 from clawkit.services import Services
-from clawkit.sessions.live import LiveSession
-from clawkit.sessions.location import locate_store
-from clawkit.sessions.protocols import Session, SessionState
-from clawkit.sessions.store import SessionStore
+from clawkit.session_state import AgentSessionState
+from clawkit.sessions.protocols import Session, SessionState, locate_store
+from clawkit.sessions.store import LiveSession, SessionStore
+from clawkit.sessions.subagent_protocols import Delegates, SpawnRequest
+from clawkit.sessions.subagents import Subagents
 from clawkit.telemetry.settings import Telemetry, open_telemetry
 from clawkit.text import one_line
 
@@ -59,12 +68,7 @@ if TYPE_CHECKING:
 
 MAX_IMAGE_BYTES = 5 * 1024 * 1024
 WARM_UP_S = 0.2
-"""How long a model is waited for before the time is used for something else."""
-_AGAIN = (
-    "Your last message cannot be used: {}. Answer again with the JSON value alone, as the "
-    "instructions about the final answer say."
-)
-_FENCED = re.compile(r"\A[^{\[]*?```(?:json)?[ \t]*\n(.*?)\n?```\s*\Z", re.S)
+"""When the time is used for something else, if it is not known that the request was sent."""
 
 T = TypeVar("T")
 ConfigInput = Config | Loaded | Mapping[str, Any] | str | os.PathLike[str] | None
@@ -92,14 +96,24 @@ class Agent:
         self._telemetry = Telemetry()
         self._mode: Mode = mode
         self._instructions = instructions
-        self._output_schema = ""
+        self.output_schema = ""
+        """What the last answer must be, as a JSON Schema; empty for anything."""
         self._runner: asyncio.Runner | None = None
         """The event loop of a program that has none."""
         self._is_pinned = is_pinned
         """Whether this very model was asked for."""
         self._plain = kit.config
         """The configuration without the settings of this conversation alone."""
+        self.plain_loaded = kit.loaded
         self._own: dict[str, Any] = {"exec": {}, "elevated": None}
+        self.own_model: str | Model | None = None
+        """What was asked for: a name, or the model itself; None for what is configured."""
+        self.parent: Agent | None = None  # the agent that it works for
+        self.delegation: Delegation | None = None
+        """Its sub-agents; None when the conversation is not stored."""
+        self.on_results: Callable[[], None] = lambda: None
+        """Called when sub-agents have results and no turn goes on that could read them: `report`
+        has them read."""
         self._attach()
 
     @classmethod
@@ -128,6 +142,8 @@ class Agent:
         tell: Tell | None = None,
         mode: Mode = "full",
         clock: Clock | None = None,
+        allow: Iterable[str] | None = None,
+        parent: Agent | None = None,
     ) -> Agent:
         """Set up a conversation.
 
@@ -136,8 +152,9 @@ class Agent:
         `keep` false nothing is stored. `model` is `provider/model`, an alias, or a model object;
         left out, it is what the conversation had, else what is configured, else what is found: keys
         in the environment, and at last the built-in `clawkit/operator`. `instructions` are added to
-        the system prompt. `tell` is called with every event; `clock` is what retries wait by. The
-        others are those of `Toolkit.open`.
+        the system prompt. `tell` is called with every event; `clock` is what retries wait by.
+        `parent` is the agent that it works for, whose store and sub-agents it shares. The others
+        are those of `Toolkit.open`.
 
         Raises `ConfigError`, `ModelError` for a model that cannot be had, and `ConflictError` for a
         session that another process works in.
@@ -145,12 +162,16 @@ class Agent:
         loaded = load_config(config)
         name = loaded.config.agents.choose(agent)
         place = resolve_workspace(loaded.config, name, workspace)
-        selection = Selection(loaded, name, clock=clock)
         kept = None
-        if keep:
+        if parent is not None and parent.store is not None:
+            stored = parent.store.get(session or "", name)
+            kept = LiveSession(parent.store, stored, shares_store=True)
+        elif keep:
             where = locate_store(loaded.config.session.store, os.environ)
             store = SessionStore(where, make_redactor(loaded).text)
             kept = LiveSession.open(store, name, session, place)
+        is_sibling = parent is not None and parent.kit.run.scope.agent == name
+        selection = parent.models if parent and is_sibling else Selection(loaded, name, clock=clock)
         try:
             stored = kept.session if kept else Session("", "main", name)
             chosen = stored.model_override if model is None else model
@@ -168,9 +189,12 @@ class Agent:
                 owner=owner,
                 sandboxed=sandboxed,
                 depth=depth,
+                allow=allow,
                 tools=tools,
                 hooks=hooks,
                 approver=approver,
+                delegates=kept is not None,
+                redactor=parent.kit.run.redactor if parent else None,
             )
             settings = loaded.config.agents.get(name)
             talk = Conversation(
@@ -189,6 +213,8 @@ class Agent:
             )
             is_pinned = bool(chosen) or bool(selection.catalog.candidates())
             made = cls(kit, selection, talk, kept, mode, instructions, is_pinned=is_pinned)
+            made.own_model = chosen or None
+            made._join(parent)
             made.refresh()
             state = stored.state
             own = {"exec": state.get("exec") or {}, "elevated": state.get("elevated")}
@@ -230,9 +256,14 @@ class Agent:
     async def close(self) -> None:
         """Stop what runs for this conversation; the conversation itself stays."""
         try:
+            if self.delegation and self.session_id:
+                self.delegation.subagents.listen(self.session_id, None)
+                if self.parent is None:
+                    await self.delegation.subagents.close()
             await self.kit.close()
         finally:
-            await self.models.close()
+            if self.parent is None or self.parent.models is not self.models:
+                await self.models.close()
             if self._kept:
                 self._kept.close()
             await self._telemetry.close()
@@ -241,21 +272,106 @@ class Agent:
     def warnings(self) -> tuple[str, ...]:
         return (*self.kit.warnings, *self._telemetry.warnings)
 
-    async def send(self, said: str | Iterable[Block]) -> TurnEnded:
+    async def send(self, said: Words) -> TurnEnded:
         """Say something and let the model work until it is done. Cancel the task to abort it."""
         self.conversation.check_idle()
         self.refresh()
-        warming = asyncio.ensure_future(self._warm_up())
+        if self.delegation and not isinstance(said, User):
+            self.delegation.pass_on()
+        sent = asyncio.Event()
+        self.models.on_sent = sent.set
+        warming = asyncio.ensure_future(self._warm_up(sent))
         try:
             return await self.conversation.turn(said)
         finally:
+            unread = [*self.conversation.take_unread(), said]
+            for source in (each.source for each in unread if isinstance(each, User)):
+                if self.delegation and source:
+                    # Those that did get into the transcript are marked there.
+                    self.delegation.subagents.unclaim(source.runs)
+            self.models.on_sent = lambda: None
             warming.cancel()
             await asyncio.wait({warming})
 
-    async def _warm_up(self) -> None:
-        """Get ready for a first command while the model thinks."""
-        # Not before the request is sent, and not for an answer that comes at once.
-        await asyncio.sleep(WARM_UP_S)
+    async def work(self, said: Words) -> TurnEnded:
+        """Say something, and go on until no sub-agent works any more and all results are read; the
+        last turn."""
+        ended = await self.send(said)
+        if ended.how != "done":
+            return ended
+        return await self.settle() or ended
+
+    async def settle(self) -> TurnEnded | None:
+        """Wait for all sub-agents, and have the model read what they report; the last turn, None
+        when there was none."""
+        ended = None
+        while self.delegation is not None:
+            if (more := await self.report()) is not None:
+                ended = more
+                if ended.how != "done":
+                    break
+                continue
+            subagents = self.delegation.subagents
+            if not subagents.active(self.session_id):
+                break
+            with subagents.resting(self.session_id):
+                await subagents.wait(self.session_id, (), None)
+        return ended
+
+    @overload
+    async def spawn(self, task: str, *, output_type: type[T], **options: Any) -> T: ...
+    @overload
+    async def spawn(self, task: str, **options: Any) -> str: ...
+    async def spawn(self, task: str, *, output_type: Any = None, **options: Any) -> Any:
+        """The result of a sub-agent, for the program alone: the model of this conversation is not
+        told. With `output_type` it is an object of that type.
+
+        `options` are those of `SpawnRequest`: `label`, `agent`, `model`, `timeout_s`, …. It waits
+        until there is room for one more. Raises `TurnError` when the sub-agent did not get to its
+        end, `ToolInputError` for what cannot be started.
+        """
+        if self.delegation is None:
+            raise ToolInputError("sub-agents need an agent whose conversation is kept")
+        schema = json.loads(schema_of(output_type)) if output_type is not None else None
+        request = SpawnRequest(task, output_schema=schema, is_told=False, **options)
+        run = await self.delegation.result(request)
+        if run.status != "completed":
+            raise TurnError(f"sub-agent {run.label!r} {run.status.replace('_', ' ')}: {run.error}")
+        return run.text if output_type is None else read_output(output_type, json.dumps(run.output))
+
+    @property
+    def has_results(self) -> bool:
+        """Whether sub-agents reported what the model has not read."""
+        return self.delegation is not None and self.delegation.has_results
+
+    async def report(self) -> TurnEnded | None:
+        """Have the model read what sub-agents reported, in a turn; None when there is nothing."""
+        self.conversation.check_idle()
+        message = self.delegation.message() if self.delegation else None
+        return None if message is None else await self.send(message)
+
+    def _join(self, parent: Agent | None) -> None:
+        """Have a place in the tree of sessions: sub-agents below, and perhaps an agent above."""
+        if self._kept is None:
+            return
+        self.parent = parent
+        session = self._kept.session
+        if parent is not None and parent.delegation is not None:
+            subagents = parent.delegation.subagents
+        else:
+            # This process holds the session, so no other one runs them.
+            self._kept.store.runs.interrupt(session.id)
+            subagents = Subagents(session, self._kept.store)
+        self.delegation = Delegation(self, session, subagents)
+        self.delegation.archive()
+        self.conversation.spent_elsewhere = self.delegation.spent_elsewhere
+        subagents.listen(session.id, self.delegation.hear)
+        self._attach()
+
+    async def _warm_up(self, sent: asyncio.Event) -> None:
+        """Get ready for a first command while the model thinks, not before it was asked."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(sent.wait(), WARM_UP_S)
         run = self.kit.run
         if "exec" in run.tools and isinstance(run.services, Services):
             await run.services.warm_up()
@@ -289,32 +405,32 @@ class Agent:
     @overload
     async def run(self, said: str | Iterable[Block], *, output_type: type[T]) -> T: ...
     async def run(self, said: str | Iterable[Block], *, output_type: Any = None) -> Any:
-        """The model's last answer to what is said; with `output_type` (a msgspec struct, a
-        dataclass, a pydantic model) an object of that type.
+        """The model's last answer to what is said, when its sub-agents are done as well; with
+        `output_type` (a msgspec struct, a dataclass, a pydantic model) an object of that type.
 
         Raises `TurnError` when there is no answer. An answer that is not of the type is sent back
         once with what is wrong with it, and then raises `OutputError`.
         """
         self.conversation.check_idle()
-        self._output_schema = _schema_of(output_type) if output_type is not None else ""
+        self.output_schema = schema_of(output_type) if output_type is not None else ""
         try:
             text = await self._answer(said)
             if output_type is None:
                 return text
             try:
-                return _read_output(output_type, text)
+                return read_output(output_type, text)
             except ValueError as error:
-                text = await self._answer(_AGAIN.format(error))
+                text = await self._answer(AGAIN.format(error))
             try:
-                return _read_output(output_type, text)
+                return read_output(output_type, text)
             except ValueError as error:
                 name = getattr(output_type, "__name__", output_type)
                 raise OutputError(f"the answer is not a {name}: {error}", text=text) from error
         finally:
-            self._output_schema = ""
+            self.output_schema = ""
 
     async def _answer(self, said: str | Iterable[Block]) -> str:
-        ended = await self.send(said)
+        ended = await self.work(said)
         if ended.how != "done":
             raise TurnError(ended.error or f"the turn ended: {ended.how}", how=ended.how)
         return ended.text
@@ -394,7 +510,7 @@ class Agent:
             defaults.user_timezone or "",
             self._mode,
             self._instructions,
-            self._output_schema,
+            self.output_schema,
             project,
         )
         return build_prompt(run.tools, around, files)
@@ -403,6 +519,7 @@ class Agent:
         """Go on with another model, from the next request on; empty for the configured one."""
         model = self.models.model(name or None)
         self._change_model(model)
+        self.own_model = name or None
         if self._kept:
             self._kept.update(model_override=str(model.ref) if name else "")
 
@@ -450,6 +567,8 @@ class Agent:
             self._kept.store.redact = run.redactor.text
         if isinstance(run.services, Services):
             run.services.fill(SessionState, lambda: AgentSessionState(self))
+            if self.delegation is not None:
+                run.services.fill(Delegates, lambda: self.delegation)
 
     @property
     def session(self) -> Session | None:
@@ -457,29 +576,12 @@ class Agent:
         return self._kept.session if self._kept else None
 
     @property
+    def session_id(self) -> str:
+        return self._kept.session.id if self._kept else ""  # empty when it is not stored
+
+    @property
     def store(self) -> SessionStore | None:
         return self._kept.store if self._kept else None
-
-
-def _schema_of(output_type: Any) -> str:
-    """The JSON Schema of a type. Raises TypeError for what JSON cannot express."""
-    if hasattr(output_type, "model_json_schema"):
-        schema = output_type.model_json_schema()
-    else:
-        schema = msgspec.json.schema(output_type)
-    return msgspec.json.encode(schema).decode()
-
-
-def _read_output(output_type: Any, text: str) -> Any:
-    """An answer as an object of the type. Raises ValueError that says what is wrong with it."""
-    fenced = _FENCED.match(text)
-    body = fenced[1] if fenced else text.strip()
-    try:
-        if hasattr(output_type, "model_validate_json"):
-            return output_type.model_validate_json(body)
-        return msgspec.json.decode(body, type=output_type)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
 
 
 def _compaction(config: Config, selection: Selection) -> Compaction:
@@ -496,52 +598,3 @@ def _compaction(config: Config, selection: Selection) -> Compaction:
 def _thinking(config: Config, agent: AgentConfig, stored: Any) -> Level:
     level = stored or agent.thinking_default or config.agents.defaults.thinking_default or "off"
     return "medium" if level == "adaptive" else level
-
-
-class AgentSessionState:
-    """What tools may know of the conversation, and change."""
-
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-
-    @property
-    def session(self) -> Session:
-        scope, usage = self._agent.kit.run.scope, self._agent.conversation.usage
-        return self._agent.session or Session("", scope.session, scope.agent, usage=usage)
-
-    @property
-    def model(self) -> str:
-        return str(self._agent.conversation.model.ref)
-
-    @property
-    def auth(self) -> str:
-        return self._agent.models.auth(self._agent.conversation.model.ref)
-
-    @property
-    def context_tokens(self) -> int:
-        return self._agent.conversation.context_tokens
-
-    @property
-    def context_window(self) -> int:
-        return self._agent.conversation.model.facts.window
-
-    @property
-    def queued(self) -> int:
-        return self._agent.conversation.queued
-
-    def resolve_model(self, text: str) -> str:
-        if not self._agent.kit.run.scope.sender.owner:
-            raise ToolAuthorizationError(
-                "only the owner chooses the model of a conversation", reason="owner-only"
-            )
-        if text.strip().lower() == "default":
-            return ""
-        models = self._agent.models
-        ref = models.find(text)
-        # A person can put this right; a model that cannot be asked never says another word.
-        if ref != OPERATOR and not models.catalog.credentials.has(ref.provider):
-            raise ToolInputError(f"{ref} cannot be chosen: there is no credential for it")
-        return str(ref)
-
-    def set_model(self, model: str) -> None:
-        self._agent.use_model(model)

@@ -94,11 +94,23 @@ class Usage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         return self.plus(other, -1)
 
 
+class Source(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Where a message comes from that no person wrote."""
+
+    kind: Literal["subagent"]
+    """`subagent`: the results of runs that the session started."""
+    runs: tuple[str, ...] = ()
+    titles: tuple[str, ...] = ()
+    """What it is about, for people: a line for each run."""
+
+
 class User(Value, frozen=True, tag="user"):
     """What a person, or a program in their place, said."""
 
     content: tuple[Block, ...]
     at_ms: int = 0
+    source: Source | None = None
+    """Set when it was not the user of this session who said it."""
 
 
 class Assistant(Value, frozen=True, tag="assistant"):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from clawkit.agent.assemble import Assembly, assemble
 from clawkit.agent.model import context_window_of, default_model, target_of
@@ -81,6 +83,8 @@ class Toolkit:
         hooks: Hooks | None = None,
         approver: Approver | None = None,
         later: bool = False,
+        delegates: bool = False,
+        redactor: Redactor | None = None,
         on_event: OnEvent | None = None,
     ) -> Toolkit:
         """Set up the tools for one run.
@@ -89,8 +93,10 @@ class Toolkit:
         Without an `agent`, the one that the configuration marks as the default, else `main`.
         Left out, `sandboxed` is what the configuration says of the session.
         Unless `owner` is true (or the sender says so), the run has no owner's rights. With `later`,
-        a command that needs a person is not refused when nobody can be asked: the call returns, and
-        the command runs when somebody allows it while the kit is open. Raises
+        a command that needs a person is not refused when there is no one to ask: the call returns,
+        and the command runs if a person allows it while the kit is open. `delegates` is for agents:
+        the tools for sub-agents need one. `redactor` is that of
+        another run, with all it has learned. Raises
         `ConfigError` for a bad configuration, `RegistryError` for a tool whose name is taken.
         """
         loaded = load_config(config)
@@ -114,11 +120,14 @@ class Toolkit:
             sandboxed=sandboxed,
             depth=depth,
             allow=None if allow is None else tuple(allow),
+            delegates=delegates,
         )
         given = [Registered(tool, CALLER) for tool in tools]
         assembly = assemble(loaded.config, scope, given)
         place = resolve_workspace(loaded.config, agent, workspace)
-        run = make_run(loaded, assembly, scope, place, hooks, approver, later=later)
+        run = make_run(
+            loaded, assembly, scope, place, hooks, approver, later=later, redactor=redactor
+        )
         kit = cls(loaded, assembly, run, on_event, extra=given, approver=approver, later=later)
         kit._place = place
         return kit
@@ -177,6 +186,25 @@ class Toolkit:
     @property
     def workspace(self) -> str:
         return self._run.workspace
+
+    @property
+    def place(self) -> str:
+        """The workspace on this machine, also when the run works in a sandbox's own."""
+        return self._place
+
+    @property
+    def loaded(self) -> Loaded:
+        """The configuration as it was read."""
+        return self._loaded
+
+    @property
+    def approver(self) -> Approver | None:
+        return self._approver
+
+    @property
+    def extra_tools(self) -> tuple[Tool, ...]:
+        """The tools that the caller gave."""
+        return tuple(each.tool for each in self._extra)
 
     @property
     def guard(self) -> CallGuard | None:
@@ -307,7 +335,7 @@ def _make_guard(config: Config, agent: str) -> CallGuard | None:
     return LoopGuard(settings)
 
 
-class _Asker(NamedTuple):
+class _Asker(Struct, frozen=True):
     """Asks by way of the service, which is created with the first question."""
 
     services: Services

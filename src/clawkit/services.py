@@ -8,7 +8,7 @@ import pwd
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
@@ -40,7 +40,7 @@ from clawkit.lsp.protocols import Diagnostics
 from clawkit.media.protocols import Media
 from clawkit.process.protocols import BaseEnvironment, Commands, ExecHost
 from clawkit.redact import Redactor
-from clawkit.sessions.protocols import CurrentPlan, Plan, Sessions
+from clawkit.sessions.protocols import Plan, Sessions, files_of_store, locate_store
 
 if TYPE_CHECKING:
     from clawkit.agent.assemble import Assembly
@@ -52,10 +52,10 @@ Factory = Callable[[], object]
 _OF_THE_RUN = (Gate, Approvals, InForce, Redactor)
 """What a later run of the same agent makes anew: what decides, and what is about the run."""
 _FOR_COMMANDS = (
-    *("approvals.gate", "approvals.judge", "approvals.path_rules", "fs.masks"),
-    *("process.environ", "process.local_host", "process.output_text", "process.preflight"),
-    *("process.supervisor", "sandbox.confinement"),
+    *("sandbox.confinement", "process.supervisor", "approvals.gate", "approvals.judge"),
+    *("approvals.path_rules", "fs.masks", "process.environ", "process.output_text"),
 )
+"""What the first command needs beside the spawn server, which starts meanwhile."""
 
 
 class Services(Mapping[type, object]):
@@ -98,28 +98,30 @@ class Services(Mapping[type, object]):
             Media: self._media,
             ImageLimits: lambda: ImageLimits(config.agents.defaults.image_max_dimension_px),
             Commands: self._commands,
+            ExecHost: self._local_host,
             BaseEnvironment: self._surroundings,
             Interpreters: self._interpreters,
             Approvals: self._approvals,
             Confines: self._confines,
             Gate: self._gate,
             Sessions: self._sessions,
-            Plan: CurrentPlan,
+            Plan: Plan,
             Redactor: lambda: self._redactor,
         }
 
     async def warm_up(self) -> None:
         """Load what a first command needs, and start the spawn server. Never fails: what is wrong
         is said when a command is started."""
-        if Commands in self._made or self._scope.sandboxed:
+        if Commands in self._made or self._is_closed:
             return
         from clawkit.core.tasks import in_thread  # asyncio is not needed to look at settings
 
         with suppress(ClawkitError, OSError, ImportError, RuntimeError):
+            if not self._scope.sandboxed:
+                self[ExecHost].prepare()
             # Services belong to the loop; only what they are made of is loaded in a thread.
             for module in _FOR_COMMANDS:
                 await in_thread(importlib.import_module, f"clawkit.{module}")
-            self[Commands].prepare("gateway")
 
     def is_made(self, kind: type) -> bool:
         """Whether a service has been used."""
@@ -227,7 +229,6 @@ class Services(Mapping[type, object]):
     def _elsewhere(self) -> list[str]:
         """What of our state the settings put outside of the state directory."""
         from clawkit.models.providers import agent_dirs
-        from clawkit.sessions.location import files_of_store, locate_store
 
         env = {**os.environ, **self._loaded.env}
         found = agent_dirs(self._loaded.config, env)
@@ -257,27 +258,32 @@ class Services(Mapping[type, object]):
         return LocalMedia()
 
     def _commands(self) -> Any:
-        from clawkit.process.local_host import LocalHost
         from clawkit.process.supervisor import Supervisor
 
         if self._is_closed:
             raise ToolError("clawkit is shutting down; no new commands can start")
-        folder = commands_dir(os.environ)
         settings = self._exec
         confines: Any = self[Confines]
-        hosts: dict[str, Callable[[], ExecHost]] = {
-            "gateway": lambda: LocalHost(
-                folder, max_processes=settings.max_processes, guard=confines.guard
-            )
-        }
+
+        def guarded() -> ExecHost:
+            host: Any = self[ExecHost]
+            host.guard = confines.guard
+            return cast("ExecHost", host)
+
+        hosts: dict[str, Callable[[], ExecHost]] = {"gateway": guarded}
         if confines.has_sandbox:
             hosts["sandbox"] = lambda: confines.sandbox.host()
         return Supervisor(
             hosts,
-            folder,
+            commands_dir(os.environ),
             max_running=settings.max_running,
             keep_s=settings.cleanup_ms / 1000,
         )
+
+    def _local_host(self) -> Any:
+        from clawkit.process.local_host import LocalHost
+
+        return LocalHost(commands_dir(os.environ), max_processes=self._exec.max_processes)
 
     def _confines(self) -> Any:
         from clawkit.config.secrets import resolve
@@ -321,7 +327,7 @@ class Services(Mapping[type, object]):
             "exec",
             {"host": host, "port": port},
             title=f"let a command in the sandbox connect to {host}, port {port}",
-            description="It is not in sandbox.allowHosts. An approval holds for this session.",
+            description="It is not in sandbox.allowHosts. An approval lasts for this session.",
             asked_by="sandbox.network",
             to_allow=f"clawkit config set agents.defaults.sandbox.allowHosts '[\"{host}\"]'",
             timeout_s=self._loaded.config.approvals.timeout_seconds,
@@ -348,7 +354,6 @@ class Services(Mapping[type, object]):
         return KeptInterpreters(self[Commands])
 
     def _sessions(self) -> Any:
-        from clawkit.sessions.location import locate_store
         from clawkit.sessions.store import SessionStore
 
         place = locate_store(self._loaded.config.session.store, os.environ)

@@ -200,6 +200,25 @@ def hold_lock(path: str, what: str) -> Iterator[None]:
         os.close(fd)
 
 
+def is_held(path: str) -> bool:
+    """Whether a process keeps the lock at `path`. Only a lock of a process that runs is tried:
+    trying takes it for a moment, in which others would find it taken."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        pid = os.pread(fd, 20, 0).strip()
+        if not pid.isdigit() or not os.path.lexists(f"/proc/{int(pid)}"):
+            return False
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
 def remove_lock(path: str) -> None:
     """Remove a lock that this process holds; from then on, others can take it."""
     with suppress(FileNotFoundError):
@@ -241,6 +260,52 @@ def _holder(fd: int) -> str:
     return "this process" if int(pid) == os.getpid() else f"process {pid}"
 
 
+class _Access:
+    """A database's connection for one thread; for a change, with a transaction around it.
+
+    Not a generator: all that an agent says and does is stored through this.
+    """
+
+    __slots__ = ("_database", "_db", "_is_change")
+
+    def __init__(self, database: Database, *, is_change: bool) -> None:
+        self._database = database
+        self._is_change = is_change
+        self._db: Connection | None = None
+
+    def __enter__(self) -> Connection:
+        self._database.lock.acquire()
+        try:
+            db = self._db = self._database.connect()
+            if self._is_change:
+                # `with db` would wait for a lock without letting the thread go on that holds it.
+                db.execute("BEGIN IMMEDIATE")
+        except BaseException as error:
+            self._end(error)
+            raise
+        return db
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is None and self._is_change and self._db is not None:
+            try:
+                self._db.execute("COMMIT")
+            except BaseException as failed:
+                self._end(failed)
+                raise
+        self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        """Undo what is not complete, and let other threads in. Raises what the error means."""
+        database, db = self._database, self._db
+        try:
+            if db is not None and db.in_transaction:
+                db.execute("ROLLBACK")
+            if error is not None:
+                database.explain(error)
+        finally:
+            database.lock.release()
+
+
 class Database:
     """One file. It is made when it is first used, and only ever seen whole.
 
@@ -270,50 +335,41 @@ class Database:
         self._migrations = tuple(migrations)
         self._lock_wait_ms = round(lock_wait_s * 1000)
         self._sync = "FULL" if outlives_power else "NORMAL"
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self._db: Connection | None = None
         self._identity = (0, 0, 0)
 
-    @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def writing(self) -> _Access:
         """A change that happens whole or not at all."""
-        with self.using() as db:
-            # `with db` would wait for a lock without letting the thread go on that holds it.
-            db.execute("BEGIN IMMEDIATE")
-            try:
-                yield db
-                db.execute("COMMIT")
-            finally:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
+        return _Access(self, is_change=True)
 
-    @contextmanager
-    def using(self) -> Iterator[Connection]:
+    def using(self) -> _Access:
         """The connection, for this thread alone."""
+        return _Access(self, is_change=False)
+
+    def explain(self, error: BaseException) -> None:
+        """Raises `ToolError` for what went wrong with the file; other errors are the caller's."""
         import apsw
 
-        with self._lock:
-            try:
-                yield self._connect()
-            except apsw.Error as error:
-                self._leave()
-                raise self.broken(_TROUBLE.get(type(error).__name__, str(error))) from error
-            except OSError as error:
-                raise self.broken(_describe(error)) from error
+        if isinstance(error, apsw.Error):
+            self.leave()
+            raise self.broken(_TROUBLE.get(type(error).__name__, str(error))) from error
+        if isinstance(error, OSError):
+            raise self.broken(_describe(error)) from error
 
     def broken(self, why: str) -> ToolError:
         return ToolError(f"{self.path}: {self._what} cannot be used: {why}")
 
     def close(self) -> None:
-        with self._lock:
-            self._leave()
+        with self.lock:
+            self.leave()
 
-    def _connect(self) -> Connection:
+    def connect(self) -> Connection:
         """The connection; a new one when the file or the process is not the same any more."""
         info = self._look()
         identity = os.getpid(), info.st_dev, info.st_ino
         if self._db is None or identity != self._identity:
-            self._leave()
+            self.leave()
             self._db, self._identity = self._open(), identity
         return self._db
 
@@ -383,7 +439,7 @@ class Database:
             db.execute(step)
         db.pragma("user_version", len(self._migrations))
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         if self._db is not None and self._identity[0] != os.getpid():
             _inherited.append(self._db)
         elif self._db is not None:

@@ -102,7 +102,7 @@ def stored(agent: Agent) -> list[Message]:
     """The conversation as it would be loaded now."""
     assert agent.store is not None
     assert agent.session is not None
-    return agent.store.messages(agent.session.id)
+    return [each.message for each in agent.store.load(agent.session.id)]
 
 
 def store_of_home() -> SessionStore:

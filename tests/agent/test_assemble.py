@@ -10,20 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from clawkit.agent.assemble import _REMEMBERED, _cache, assemble
 from clawkit.config.load import loads
 from clawkit.config.model import Config
 from clawkit.core.approval import Ask, Deny
 from clawkit.core.catalog import CATALOG
-from clawkit.core.context import Context, Scope, Sender
+from clawkit.core.context import Context, InForce, Scope, Sender
 from clawkit.core.registry import Registered
 from clawkit.core.tool import Tool
 from clawkit.errors import ConfigError, RegistryError
 
 OWNER = Scope(sender=Sender(owner=True))
 BUILT = ["read", "write", "edit", "apply_patch", "grep", "find", "ls", "exec", "process"]
-BUILT += ["code_execution", "session_status"]
+BUILT += ["code_execution", "sessions_list", "sessions_history", "sessions_search"]
+BUILT += ["session_status", "agents_list"]
 
 
 async def nothing(_params: Any, _ctx: Context) -> None:
@@ -54,8 +56,17 @@ def test_without_settings_every_built_tool_is_there_in_catalog_order() -> None:
     assert set(assembly.sources) == set(CATALOG)
     assert set(assembly.sources.values()) == {"core"}
     # This one has to be asked for; it is not policy that takes it away.
-    assert set(assembly.refused) == assembly.off == {"update_plan"}
-    assert assembly.in_force == (tuple(BUILT), 0, 1)
+    assert (
+        set(assembly.refused)
+        == assembly.off
+        == {
+            "update_plan",
+            "sessions_spawn",
+            "sessions_yield",
+            "subagents",
+        }
+    )
+    assert assembly.in_force == InForce(tuple(BUILT), 0, 4)
     assert assembly.warnings == ()
     assert assembly.rules == ()
 
@@ -106,7 +117,7 @@ def test_owner_only_tools_are_for_owners() -> None:
 
 
 def test_optional_tools_are_there_when_asked_for() -> None:
-    extra = [given("rain", "plugin:sky")._replace(optional=True)]
+    extra = [replace(given("rain", "plugin:sky"), optional=True)]
     assert "rain" not in assemble(Config(), OWNER, extra).tools
     assert "rain" in assemble(config_of(alsoAllow=["sky"]), OWNER, extra).tools
 
@@ -166,7 +177,7 @@ def test_text_that_is_not_utf8_is_a_configuration_error() -> None:
         ({"tool": "jobs", "action": "start"}, "action: 'jobs' has no such action"),
         (
             {"tool": "*", "params": {"pth": "x"}},
-            "params.pth: 'read' and 'write' and 'edit' and 9 more has no such parameter",
+            "params.pth: 'read' and 'write' and 'edit' and 13 more has no such parameter",
         ),
         ({"tool": "read", "params": {"path": "x", "offset": "1"}}, None),
         ({"tool": "read", "params": {"file_path": "x"}}, None),
@@ -303,9 +314,9 @@ def test_tools_from_outside_are_part_of_what_is_remembered() -> None:
     assert assemble(Config(), OWNER, [one]) is assemble(Config(), OWNER, [one])
     assert assemble(Config(), OWNER, [one]).tools["weather"] is one.tool
     assert assemble(Config(), OWNER, [other]).tools["weather"] is other.tool
-    optional = one._replace(optional=True)
+    optional = replace(one, optional=True)
     assert "weather" not in assemble(Config(), OWNER, [optional]).tools
-    elsewhere = one._replace(source="plugin:sky")
+    elsewhere = replace(one, source="plugin:sky")
     assert assemble(Config(), OWNER, [elsewhere]).sources["weather"] == "plugin:sky"
 
 
@@ -340,7 +351,7 @@ def quick_switches() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.usefixtures("quick_switches")
 def test_many_threads_can_assemble_many_scopes_at_once() -> None:
     failures: list[Exception] = []

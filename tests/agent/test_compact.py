@@ -7,7 +7,7 @@ import pytest
 from clawkit.agent.compact import Settings, compact
 from clawkit.content import Assistant, Message, Text, ToolCall, ToolResult, User
 from clawkit.models.protocols import Facts, ModelError
-from clawkit.testing.models import ScriptedModel
+from clawkit.testing.answers import ScriptedModel
 
 BREAKS = ("\n", "\r", "\r\n", "\x0b", "\x0c", "\x85", "\u2028", "\u2029")
 

@@ -21,8 +21,7 @@ from clawkit.core.tool import Tool
 from clawkit.errors import ConflictError, ToolError
 from clawkit.models.protocols import Delta, Facts, ModelError, Request, TextDelta
 from clawkit.testing import open_kit
-from clawkit.testing.answers import Gate, call, calls, say, think
-from clawkit.testing.models import ScriptedModel
+from clawkit.testing.answers import Gate, ScriptedModel, call, calls, say, think
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}}
 
@@ -193,7 +192,7 @@ async def test_a_summary_that_cannot_be_stored_ends_the_turn(kit: Toolkit) -> No
         (Assistant(), 2, "empty answer twice"),
         (Assistant((Text(" \n"),)), 2, "empty answer twice"),
         (Assistant((Thinking("Hm."),)), 2, "empty answer twice"),
-        (Assistant((Thinking("Hm."),), "length"), 1, "limit of tokens"),
+        (Assistant((Thinking("Hm."),), "length"), 1, "token limit before it said anything"),
         (Assistant((), "refusal"), 1, "refused to answer"),
     ],
 )
@@ -221,7 +220,7 @@ async def test_a_bug_in_a_model_ends_the_turn_for_those_who_listen(kit: Toolkit)
     talk = open_talk(kit, Broken())
     with pytest.raises(ZeroDivisionError):
         await talk.turn("go")
-    assert heard_by(talk)[-1] == TurnEnded("error", Usage(), "the turn broke off")
+    assert heard_by(talk)[-1] == TurnEnded("error", Usage(), "the turn was cut short")
     talk.model = ScriptedModel("fine")
     assert (await talk.turn("again")).text == "fine"
 

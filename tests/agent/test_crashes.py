@@ -43,7 +43,7 @@ class Victim:
         await asking.process.communicate()
         store = store_of_home()
         try:
-            return store.messages(store.get("talk").id, all=True)
+            return [each.message for each in store.history(store.get("talk").id)]
         finally:
             store.close()
 

@@ -40,8 +40,7 @@ from clawkit.core.tool import Tool
 from clawkit.errors import ToolError
 from clawkit.models.protocols import Again, Delta, Facts, ModelError, Request, TextDelta
 from clawkit.testing import open_kit
-from clawkit.testing.answers import Gate, call, calls, hang
-from clawkit.testing.models import ScriptedModel
+from clawkit.testing.answers import Gate, ScriptedModel, call, calls, hang
 
 Talk = Callable[..., Conversation]
 
@@ -332,7 +331,7 @@ async def test_aborting_calls_gives_each_of_them_a_result(tmp_path: Path) -> Non
         first, second = talk.history[-2:]
         assert isinstance(first, ToolResult)
         assert isinstance(second, ToolResult)
-        assert "aborted" in first.content[0].text  # type: ignore[union-attr]
+        assert "interrupted by the person" in first.content[0].text  # type: ignore[union-attr]
         assert second.content == (Text("quick"),)
         assert len(talk.transcript.messages) == len(talk.history)  # type: ignore[attr-defined]
         assert (await talk.turn("go on")).text == "fine"

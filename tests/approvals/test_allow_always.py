@@ -74,7 +74,7 @@ def test_what_could_be_changed_is_allowed_for_good_only_as_it_is(tmp_path: Any) 
 
 def test_a_preset_is_offered_in_words_the_narrowest_first() -> None:
     for call, words in (
-        (program("git", "status"), "git, commands that only look"),
+        (program("git", "status"), "git, read-only commands"),
         (program("git", "add", "x"), "git, everyday commands"),
     ):
         offers = make_offers(judge(call), Rules(), home="/h")

@@ -309,7 +309,7 @@ def test_a_rule_about_files_looks_at_the_workspace() -> None:
 
 def test_code_from_the_standard_input_is_never_allowed() -> None:
     for line in ("python3", "python3 -", "bash", "sh -s"):
-        found = judge(program(line, input="pipe"), "*", Entry("*", args="any"))
+        found = judge(program(line, piped=True), "*", Entry("*", args="any"))
         assert isinstance(found, Miss)
         assert found.to_allow == ""
 
@@ -343,37 +343,12 @@ def test_a_wrapper_from_a_trusted_directory_is() -> None:
     assert allowed(wrapper("/opt/nice"), rules=Rules(trusted_dirs=("/opt",)))
 
 
-def test_safe_programs_and_skills_need_no_entry() -> None:
-    rules = Rules(safe_bins=SAFE_BINS, skills={"weather": "/opt/skills/weather"})
+def test_safe_programs_need_no_entry() -> None:
+    rules = Rules(safe_bins=SAFE_BINS)
     head = judge("head -n 3", rules=rules)
     assert isinstance(head, Match)
     assert head.by == "safe-bin"
     assert reason("head file", rules=rules) == ("head is allowed, but file would be read as a file")
-    weather = program("weather", resolved="/opt/skills/weather", real="/opt/skills/weather")
-    assert judge(weather, rules=rules) == Match("skill", "weather (skill)", grants=PLAIN_GRANTS)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"resolved": "/ws/weather", "real": "/ws/weather"},
-        {"argv": (Arg("/opt/skills/weather"),)},
-        {"argv": (Arg("other"),)},
-        {"assigned": ("FOO",)},
-    ],
-)
-def test_a_skill_is_only_its_own_program(fields: dict[str, Any]) -> None:
-    rules = Rules(skills={"weather": "/opt/skills/weather"})
-    call = program("weather", resolved="/opt/skills/weather", real="/opt/skills/weather")
-    assert allowed(call, rules=rules)
-    assert not allowed(replace(call, **fields), rules=rules)
-
-
-def test_a_skill_that_can_be_changed_is_not_its_own_any_more() -> None:
-    call = program("weather", resolved="/ws/weather", real="/ws/weather")
-    rules = Rules(skills={"weather": "/ws/weather"})
-    assert allowed(call, rules=rules)
-    assert not allowed(call, rules=replace(rules, may_write=in_workspace))
 
 
 # What is called how, where that leads, and which pattern allows it.
@@ -632,11 +607,6 @@ def test_it_must_be_certain_which_script_a_shell_runs(shell: Program, workspace:
 def test_a_shell_may_tell_its_version() -> None:
     assert allowed("bash --version", "bash")
     assert not allowed("bash --version x", "bash")
-
-
-def test_a_skill_is_no_shell_with_a_script(shell: Program, workspace: Path) -> None:
-    rules = replace(rules_of(workspace), skills={"bash": "/bin/bash"})
-    assert not allowed(shell, rules=rules)
 
 
 def test_reasons_show_what_cannot_be_seen() -> None:

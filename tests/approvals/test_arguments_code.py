@@ -162,7 +162,7 @@ def test_the_reason_names_the_argument() -> None:
         ("git fetch ext::sh", "a remote helper starts other programs"),
     ):
         assert find_code(program(line), Rules()).startswith(words)
-    assert "not certain" in find_code(program("git log", cwd=None), Rules())
+    assert "cannot determine the directory" in find_code(program("git log", cwd=None), Rules())
 
 
 @pytest.fixture

@@ -77,20 +77,20 @@ def test_equal_environments_do_not_look_alike(facts: Facts) -> None:
     ("change", "message"),
     [
         ({"command": "tool run.py; ls "}, "the command is not the one that was shown"),
-        ({"run": "'/y/tool'"}, "what the shell would be given is not what was shown"),
+        ({"run": "'/y/tool'"}, "what the shell would get is not what was shown"),
         ({"argv": [["tool", "run.py", "ls"]]}, "the arguments are not those"),
         ({"argv": [["tool"], ["run.py", "ls"]]}, "the arguments are not those"),
         ({"argv": [["tool", "run.pyls"]]}, "the arguments are not those"),
         ({"argv": [["tool", "run.py"], ["ls"], []]}, "the arguments are not those"),
-        ({"cwd": "/"}, "the working directory is another one"),
-        ({"env": {"PATH": "/bin", "TOKEN": "hunter3"}}, "the environment was changed"),
-        ({"env": {"PATH": "/bin"}}, "the environment was changed"),
-        ({"env": {"PATH": "/bin", "TOKEN": "hunter2", "X": ""}}, "the environment was changed"),
-        ({"env": {"PATH": "/binTOKEN", "": "hunter2"}}, "the environment was changed"),
+        ({"cwd": "/"}, "the working directory has changed"),
+        ({"env": {"PATH": "/bin", "TOKEN": "hunter3"}}, "the environment has changed"),
+        ({"env": {"PATH": "/bin"}}, "the environment has changed"),
+        ({"env": {"PATH": "/bin", "TOKEN": "hunter2", "X": ""}}, "the environment has changed"),
+        ({"env": {"PATH": "/binTOKEN", "": "hunter2"}}, "the environment has changed"),
         ({"agent": "other"}, "given to another agent"),
         ({"session": "other"}, "given in another session"),
         ({"programs": []}, "the programs are not those that were shown"),
-        ({"programs": ["/bin/ls", "/bin/ls"]}, "the program /bin/ls was changed"),
+        ({"programs": ["/bin/ls", "/bin/ls"]}, "the program /bin/ls has changed"),
         ({"scripts": []}, "the scripts are not those that were shown"),
     ],
 )
@@ -137,7 +137,7 @@ def test_a_file_that_was_touched_is_told(
     path = facts[f"{kind}s"][0]
     before = stored(facts)
     change(path)
-    assert check(before, **facts) == f"the {kind} {path} was changed since it was shown"
+    assert check(before, **facts) == f"the {kind} {path} has changed since it was shown"
 
 
 def test_content_alone_is_enough_to_tell(facts: Facts) -> None:
@@ -145,7 +145,7 @@ def test_content_alone_is_enough_to_tell(facts: Facts) -> None:
     for kind in ("programs", "scripts"):
         tampered = json.loads(json.dumps(before))
         tampered[kind][0]["sha256"] = "0" * 64
-        assert "was changed" in check(tampered, **facts)
+        assert "has changed" in check(tampered, **facts)
 
 
 def test_a_program_behind_a_link_is_bound_to_where_it_leads(facts: Facts, tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_program_behind_a_link_is_bound_to_where_it_leads(facts: Facts, tmp_pa
     assert check(before, **facts) == ""
     link.unlink()
     link.symlink_to(other)
-    assert check(before, **facts) == f"the program {link} was changed since it was shown"
+    assert check(before, **facts) == f"the program {link} has changed since it was shown"
 
 
 def test_a_directory_is_bound_to_what_it_is(facts: Facts, tmp_path: Path) -> None:
@@ -170,16 +170,16 @@ def test_a_directory_is_bound_to_what_it_is(facts: Facts, tmp_path: Path) -> Non
     assert check(before, **facts) == ""
     link.unlink()
     link.symlink_to(two)
-    assert check(before, **facts) == "the working directory is another one now"
+    assert check(before, **facts) == "the working directory has changed"
     link.unlink()
     link.symlink_to(one)
     assert check(before, **facts) == ""
     # Another one of the same name.
     one.rename(tmp_path / "old")
     one.mkdir()
-    assert check(before, **facts) == "the working directory is another one now"
+    assert check(before, **facts) == "the working directory has changed"
     shutil.rmtree(one)
-    assert "because it cannot be looked at: no such file" in check(before, **facts)
+    assert "because it cannot be inspected: no such file" in check(before, **facts)
 
 
 def test_what_is_not_there_must_stay_away(facts: Facts, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_what_is_not_there_must_stay_away(facts: Facts, tmp_path: Path) -> None:
     before = stored(facts)
     assert check(before, **facts) == ""
     absent.write_text("echo\n")
-    assert check(before, **facts) == f"the script {absent} was changed since it was shown"
+    assert check(before, **facts) == f"the script {absent} has changed since it was shown"
 
 
 def test_a_script_may_be_a_directory(facts: Facts, tmp_path: Path) -> None:
@@ -198,19 +198,19 @@ def test_a_script_may_be_a_directory(facts: Facts, tmp_path: Path) -> None:
     before = stored(facts)
     assert check(before, **facts) == ""
     (package / "__main__.py").touch()
-    assert "package was changed" in check(before, **facts)
+    assert "package has changed" in check(before, **facts)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"cwd": "/nowhere"}, "'/nowhere', because it cannot be looked at: no such file"),
+        ({"cwd": "/nowhere"}, "'/nowhere', because it cannot be inspected: no such file"),
         ({"cwd": "/bin/ls"}, "'/bin/ls', because it is not a directory"),
         ({"cwd": "relative"}, "'relative', because it is not an absolute path"),
         ({"programs": ["ls"]}, "'ls', because it is not an absolute path"),
         ({"scripts": ["/bin/\0ls"]}, "because it is not an absolute path"),
         ({"scripts": ["/dev/null"]}, "'/dev/null', because it is neither a file nor a directory"),
-        ({"scripts": ["/" + "x" * 300]}, "cannot be looked at: file name too long"),
+        ({"scripts": ["/" + "x" * 300]}, "cannot be inspected: file name too long"),
     ],
 )
 def test_what_cannot_be_held_to_is_refused(facts: Facts, change: Facts, message: str) -> None:
@@ -240,7 +240,7 @@ def test_a_large_program_is_known_by_its_times_and_a_large_script_is_refused(
     assert "sha256" not in before["programs"][0]
     assert check(before, **facts) == ""
     rewrite_at_end(str(large))
-    assert "large was changed" in check(before, **facts)
+    assert "large has changed" in check(before, **facts)
 
 
 def rewrite_at_end(path: str) -> None:
@@ -312,7 +312,7 @@ def test_what_cannot_be_read_may_be_a_program_but_no_script(public: Path) -> Non
         facts = one_program(public, programs=[str(program)])
         assert "sha256" not in bind(**facts)["programs"][0]
         assert check(bind(**facts), **facts) == ""
-        with pytest.raises(ToolInputError, match="because it cannot be looked at: permission den"):
+        with pytest.raises(ToolInputError, match="because it cannot be inspected: permission den"):
             bind(**one_program(public, scripts=[str(program)]))
 
 
@@ -428,10 +428,10 @@ def test_a_choice_is_an_answer(choice: str, extent: str | None, expected: Answer
 @pytest.mark.parametrize(
     ("question", "choice", "extent", "message"),
     [
-        (OFFERS, "allow", None, "'allow' is not a decision; use one of allow-once, allow-always"),
-        (OFFERS, "x\n" * 999, None, "is not a decision"),
-        (OFFERS, "allow-once", "exact", "an extent goes only with allow-always"),
-        (OFFERS, "deny", "exact", "an extent goes only with allow-always"),
+        (OFFERS, "allow", None, "unknown decision 'allow'; use one of allow-once, allow-always"),
+        (OFFERS, "x\n" * 999, None, "unknown decision 'x"),
+        (OFFERS, "allow-once", "exact", "an extent requires allow-always"),
+        (OFFERS, "deny", "exact", "an extent requires allow-always"),
         (OFFERS, "allow-always", "subcommand", "'subcommand' was not offered, only 'exact' or"),
         (QUESTION, "allow-always", None, "only an approval for once was offered"),
     ],
@@ -445,7 +445,7 @@ def test_a_choice_that_makes_no_sense_is_told(
 
 
 @pytest.mark.parametrize(
-    ("timeout_s", "words"), [(120.0, "2m"), (0.5, "0.5s"), (float("nan"), "the time there was")]
+    ("timeout_s", "words"), [(120.0, "2m"), (0.5, "0.5s"), (float("nan"), "the time limit")]
 )
 def test_silence_is_a_no_that_says_so(timeout_s: float, words: str) -> None:
-    assert silence(timeout_s) == Answer("deny", f"nobody answered within {words}", silent=True)
+    assert silence(timeout_s) == Answer("deny", f"no answer within {words}", silent=True)

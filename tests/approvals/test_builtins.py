@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clawkit.approvals.shell_words import RESERVED, Doubt
+from clawkit.approvals.shell_words import RESERVED
 from clawkit.approvals.simple_command import (
     BUILTINS,
     check_builtin,
@@ -16,7 +16,7 @@ from clawkit.approvals.simple_command import (
     read_cd,
     read_exports,
 )
-from clawkit.approvals.types import Arg
+from clawkit.approvals.types import Arg, Doubt
 
 STAR = Arg("*", glob=True, at=7)
 

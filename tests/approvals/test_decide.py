@@ -15,20 +15,20 @@ from clawkit.approvals.decide import (
     decide,
     find_gap,
     is_listed,
-    sandbox_all,
 )
 from clawkit.approvals.protocols import Request
-from clawkit.approvals.shell_words import Doubt
 from clawkit.approvals.types import (
     Analysis,
     Arg,
     Decision,
+    Doubt,
     Entry,
     FileUse,
     Policy,
     Program,
     Rules,
     Segment,
+    sandbox_all,
 )
 from clawkit.config.sections.tools import Ask, Security
 from clawkit.process.protocols import Grants
@@ -125,15 +125,6 @@ def test_strict_inline_evaluation_does_not_trust_what_it_cannot_read() -> None:
     assert "the output of a command" in decision.reason
 
 
-def test_a_document_that_cannot_be_read_refuses_everything() -> None:
-    decision = judge(LS, Policy("deny", "off", problem="it is broken"))
-    assert (decision.verdict, decision.code, decision.reason) == (
-        "deny",
-        "document",
-        "it is broken",
-    )
-
-
 def test_what_may_not_run_says_why_and_what_to_type() -> None:
     decision = judge(LS, Policy("deny", "off", sources=("a is 'deny'",), to_loosen="type this"))
     assert decision.reason == "no command may run: a is 'deny'"
@@ -218,7 +209,7 @@ def test_silence_means_what_was_settled_beforehand(
 
 
 def test_the_kernel_is_told_what_may_start_unless_a_rule_lets_a_program_start_any() -> None:
-    wc = start("wc", "-l", input="pipe", script=("/usr/bin/env",))
+    wc = start("wc", "-l", piped=True, script=("/usr/bin/env",))
     timeout = start("timeout", "5", "wc", "-l", wrapper=True)
     rules = Rules(safe_bins=("wc",))
     safe = judge(analysis(Segment("timeout 5 wc -l", (timeout, wc))), rules=rules)
@@ -296,7 +287,7 @@ def test_an_earlier_part_must_not_change_what_a_later_one_is_allowed_for(
         ([COPY, SHOW], "the files it reads"),
         ([COPY, SCRIPT], "the script /w/a.py"),
         ([SCRIPT, SCRIPT], "the script /w/a.py"),
-        ([COPY, CD, SORT], "where cd leads"),
+        ([COPY, CD, SORT], "where cd goes"),
         ([COPY, SORT, READ_FILE], "the file /w/a"),
         ([COPY, sort("x")], "the file /w/x"),
         ([sort("x"), SHOW], ""),
@@ -401,7 +392,7 @@ def test_where_a_command_runs(subtests: pytest.Subtests) -> None:
             _where_a_command_runs(found, rules, where, expected)
 
 
-OUTLIVES = "it is to live on when clawkit ends, where protected files are not restored"
+OUTLIVES = "it would outlive clawkit, which could then not restore protected files"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from clawkit.approvals.effective_policy import combine, most_asking, strictest
 from clawkit.approvals.file import DocPolicy
 from clawkit.config.sections.tools import Ask, Exec, Security
 
-NO_FLOOR = DocPolicy("full", "off", "deny", False)
+NO_FLOOR = DocPolicy("full", "off", "deny")
 SECURITIES: tuple[Security, ...] = get_args(Security)
 ASKS: tuple[Ask, ...] = get_args(Ask)
 STRICT = {"deny": 0, "allowlist": 1, "full": 2}
@@ -94,7 +94,7 @@ def test_what_is_no_such_word_is_an_error(wrong: Any) -> None:
         (Exec(mode="full"), NO_FLOOR, {"security": "full"}, ("tools.exec.mode is 'full'",)),
         (
             Exec(mode="full"),
-            DocPolicy("deny", "on-miss", "deny", False, frozenset(("security",))),
+            DocPolicy("deny", "on-miss", "deny", frozenset(("security",))),
             {},
             (
                 "security is 'deny', because security is left out, in d.json",
@@ -138,5 +138,5 @@ def test_what_to_type_is_told_where_it_helps(
 
 
 def test_what_only_the_document_knows_is_taken_from_it() -> None:
-    policy = combine(Exec(), DocPolicy("full", "off", "full", True))
-    assert (policy.fallback, policy.auto_allow_skills, policy.problem) == ("full", True, "")
+    policy = combine(Exec(), DocPolicy("full", "off", "full"))
+    assert policy.fallback == "full"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clawkit.approvals.expansion import MAX_LOOKS, Finder, Found, follow, once, one_look, settle
-from clawkit.approvals.shell_words import Doubt
+from clawkit.approvals.types import Doubt
 
 
 def make(path: Path, text: str = "\x7fELF", mode: int = 0o755) -> str:

@@ -283,5 +283,5 @@ async def test_an_approval_in_the_foreground_is_none_for_the_background(tmp_path
     waiting = await gate.admit(request, ready)
     assert not isinstance(waiting, Admitted)
     later.resolve(waiting.pending.id, "allow-once", authorized=True)
-    with pytest.raises(ToolAuthorizationError, match="in another way than was shown"):
+    with pytest.raises(ToolAuthorizationError, match="it would run differently than shown"):
         await gate.settle(waiting, request._replace(modes=("background", "stdin")))

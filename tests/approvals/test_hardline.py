@@ -9,8 +9,7 @@ import pytest
 
 from clawkit.approvals.hardline import find_hardline, may_be_hardline
 from clawkit.approvals.path_rules import PathRules
-from clawkit.approvals.shell_words import Doubt
-from clawkit.approvals.types import Analysis, Arg, FileUse, Program, Rules, Segment
+from clawkit.approvals.types import Analysis, Arg, Doubt, FileUse, Program, Rules, Segment
 
 HOME = "/home/ann"
 OWN = "/home/ann/.clawkit/exec-approvals.json"

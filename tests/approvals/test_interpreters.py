@@ -13,10 +13,8 @@ import pytest
 
 from clawkit.approvals.interpreters import (
     how_called,
-    inline_code,
     is_interpreter,
     is_shell,
-    script_operand,
 )
 from clawkit.approvals.types import Arg, Program
 
@@ -28,7 +26,7 @@ def program(command: str, real: str = "", cwd: str | None = "/w") -> Program:
 
 
 def script(command: str) -> str:
-    found = script_operand(program(command))
+    found = how_called(program(command)).script
     return found.text if found else ""
 
 
@@ -202,11 +200,18 @@ BRINGS_CODE = [
     "bun -- x.ts",
     "julia --version",
     "R --version",
+    "node --stack-trace-limit=5 x.js",
+    "php x.php -r y",
+    "php -f x.php",
+    "php -S localhost:80",
+    "php x.php",
+    "bun run x",
+    "deno run x.ts",
 ]
 
 
 def test_code_among_the_arguments_is_found() -> None:
-    assert [each for each in BRINGS_CODE if not inline_code(program(each))] == []
+    assert [each for each in BRINGS_CODE if not how_called(program(each)).code] == []
 
 
 HAS_NO_CODE = [
@@ -220,7 +225,6 @@ HAS_NO_CODE = [
     "python3 src/*.py",
     "python3-config --includes",
     "node x.js -e y",
-    "node --stack-trace-limit=5 x.js",
     "node --title -e x.js",
     "node -v",
     "node --test",
@@ -230,9 +234,6 @@ HAS_NO_CODE = [
     "perl x.pl -e y",
     "perl -v",
     "perl -- -e",
-    "php x.php -r y",
-    "php -f x.php",
-    "php -S localhost:80",
     "awk -f x.awk y",
     "gawk --file=x.awk --assign=a=1 y",
     "awk -f x.awk -- y",
@@ -255,7 +256,7 @@ HAS_NO_CODE = [
 
 
 def test_a_call_without_code_carries_none() -> None:
-    assert [each for each in HAS_NO_CODE if inline_code(program(each))] == []
+    assert [each for each in HAS_NO_CODE if how_called(program(each)).code] == []
 
 
 READS_CODE = [
@@ -389,6 +390,14 @@ READS_CODE = [
     "bun -- x.ts",
     "deno --version x.ts -",
     "bun +x",
+    "ruby -v",
+    "php -r x",
+    "php -v",
+    "php --version",
+    "php -S localhost:80",
+    "deno run -A --allow-net=x x.ts",
+    "deno --version",
+    "bun --help",
 ]
 
 
@@ -416,7 +425,6 @@ READS_NONE = [
     "node -r x y.js",
     "ruby x.rb",
     "ruby -e x",
-    "ruby -v",
     "ruby --version",
     "perl x.pl",
     "perl -ne x -",
@@ -424,10 +432,6 @@ READS_NONE = [
     "perl --version",
     "perl --help",
     "php x.php",
-    "php -r x",
-    "php -v",
-    "php --version",
-    "php -S localhost:80",
     "lua x.lua",
     "bash x.sh",
     "bash -c ls",
@@ -447,9 +451,6 @@ READS_NONE = [
     "ls",
     "sqlite3",
     "cat",
-    "deno run -A --allow-net=x x.ts",
-    "deno --version",
-    "bun --help",
 ]
 
 
@@ -507,16 +508,16 @@ def test_the_script_is_told_only_when_it_is_certain() -> None:
 
 
 def test_every_name_of_a_program_counts() -> None:
-    assert inline_code(program("x -c y", real="/usr/bin/python3.11"))
+    assert how_called(program("x -c y", real="/usr/bin/python3.11")).code
     assert how_called(program("x", real="/bin/bash")).reads
-    assert script_operand(program("x y.py", real="/usr/bin/python3")) == Arg("y.py")
-    assert script_operand(program("python3 y.py", real="/bin/bash")) is None
+    assert how_called(program("x y.py", real="/usr/bin/python3")).script == Arg("y.py")
+    assert how_called(program("python3 y.py", real="/bin/bash")).script is None
     assert how_called(program("python3 -s", real="/bin/bash")).reads
-    assert inline_code(program("bash -e x", real="/usr/bin/perl"))
+    assert how_called(program("bash -e x", real="/usr/bin/perl")).code
     unresolved = Program(
         argv=(Arg("/opt/python3"), Arg("-c"), Arg("x")), resolved="", real="", cwd="/"
     )
-    assert inline_code(unresolved)
+    assert how_called(unresolved).code
 
 
 def test_a_relative_script_counts_from_the_directory() -> None:
@@ -677,7 +678,7 @@ def test_the_real_program_runs_nothing_that_was_not_told(
     ran = {word for word in ("input", "code", "script") if word in done.stdout.split()}
     call = Program(argv=tuple(map(Arg, [name, *argv])), resolved=path, real=path, cwd=str(tmp_path))
     assert "input" not in ran or how_called(call).reads
-    assert "code" not in ran or inline_code(call) or name == "bash"
-    told = script_operand(call)
+    assert "code" not in ran or how_called(call).code or name == "bash"
+    told = how_called(call).script
     assert told is None or ran <= {"script"}
     assert "script" not in ran or told in (None, Arg("s"))

@@ -221,7 +221,7 @@ async def test_a_confined_command_is_detached_when_a_person_says_so(workspace: P
     async with open_kit(workspace, owner=True) as kit:
         refused = await kit.call("exec", call)
         assert refused.details["deniedReason"] == "approval-unavailable"
-        assert "live on when clawkit ends" in refused.as_text()
+        assert "it would outlive clawkit" in refused.as_text()
     assert not (workspace / "made").exists()
     approver = ScriptedApprover(Answer("allow", extent="session"))
     async with open_kit(workspace, approver=approver, owner=True) as kit:

@@ -99,3 +99,11 @@ def test_a_directory_of_our_own_has_open_places(root: Path) -> None:
     assert places.holds_own(str(state))
     assert not places.holds_own(f"{state}/logs")
     assert not places.holds_own("relative")
+
+
+def test_a_file_with_several_names_is_not_read_unless_that_is_allowed(root: Path) -> None:
+    (root / "ws" / "twin").hardlink_to(root / "ws" / "file")
+    rules, lax = make(root, hard_links=False), make(root)
+    for name, reads in (("file", False), ("twin", False), ("new", True), ("", True)):
+        assert rules.may_read(f"{root}/ws/{name}") is reads, name
+        assert lax.may_read(f"{root}/ws/{name}"), name

@@ -206,15 +206,20 @@ def test_a_preset_is_for_its_own_programs() -> None:
     [
         ("git", "git log", {"assigned": ("GIT_DIR",)}, "the variable GIT_DIR could change"),
         ("git", "git log", {"assigned": ("LANG",)}, ""),
-        ("git", "git log", {"cwd": None}, "the directory it runs in is not certain"),
-        ("git", "git log", {"real": "/ws/git"}, "lies where it can be changed"),
-        ("git", "git log", {"resolved": "/ws/git"}, "lies where it can be changed"),
+        ("git", "git log", {"cwd": None}, "cannot determine the directory it runs in"),
+        ("git", "git log", {"real": "/ws/git"}, "the program is where it can be changed"),
+        ("git", "git log", {"resolved": "/ws/git"}, "the program is where it can be changed"),
         ("git", "git log", {"script": ("/bin/sh",)}, "does not know what runs it"),
         ("npm", "npm ls", {"script": ("/usr/bin/env", "/usr/bin/node")}, ""),
-        ("npm", "npm ls", {"script": ("/ws/node",)}, "lies where it can be changed"),
+        ("npm", "npm ls", {"script": ("/ws/node",)}, "the program is where it can be changed"),
         ("pip", "pip list", {"script": ("/usr/bin/python3.11",)}, ""),
         ("python", "python3 -V", {"resolved": "/ws/.venv/bin/python3"}, ""),
-        ("python", "python3 -V", {"real": "/ws/.venv/bin/python3"}, "lies where it can be changed"),
+        (
+            "python",
+            "python3 -V",
+            {"real": "/ws/.venv/bin/python3"},
+            "the program is where it can be changed",
+        ),
     ],
 )
 def test_what_surrounds_a_call_counts(

@@ -153,7 +153,7 @@ def test_the_directory_counts_where_no_file_is_named(here: Path) -> None:
     assert check("grep -r x", here, "closed") != ""
     assert check("ls", here, "closed") == ""
     unsure = check_preset("look", replace(program("ls"), cwd=None), "", rules_of(here))
-    assert unsure == "the directory it runs in is not certain; use && after cd"
+    assert unsure == "cannot determine the directory it runs in; use && after cd"
 
 
 def test_a_tree_that_is_too_large_is_not_searched(

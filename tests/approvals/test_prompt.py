@@ -47,6 +47,10 @@ def test_only_the_parts_that_ask_are_named(tmp_path: Path, command: str, notes: 
     assert list(question(command, tmp_path).notes) == notes
 
 
+def test_it_names_the_call_that_waits(tmp_path: Path) -> None:
+    assert question("touch a", tmp_path, call_id="c1").call_id == "c1"
+
+
 def test_it_says_where_and_how_it_would_run(tmp_path: Path) -> None:
     asked = question("touch a", tmp_path, modes=("background", "detach", "pty", "stdin"))
     assert asked.place == "on the host, unconfined"
@@ -54,9 +58,9 @@ def test_it_says_where_and_how_it_would_run(tmp_path: Path) -> None:
     assert confined.place == "in the sandbox"
     assert asked.modes == (
         "in the background",
-        "detached, so it lives on when clawkit ends",
+        "detached, so it keeps running when clawkit exits",
         "in a terminal",
-        "with open input, into which the agent can type",
+        "with open input, so the agent can type into it",
     )
     assert question("touch a", tmp_path).modes == ()
 

@@ -21,17 +21,8 @@ from clawkit.approvals.expansion import (
     quote_always,
     redirect,
 )
-from clawkit.approvals.shell_words import (
-    RESERVED,
-    Doubt,
-    Glob,
-    Redirect,
-    Text,
-    Tilde,
-    Variable,
-    Word,
-)
-from clawkit.approvals.types import Analysis
+from clawkit.approvals.shell_words import RESERVED, Glob, Redirect, Text, Tilde, Variable, Word
+from clawkit.approvals.types import Analysis, Doubt
 
 ENV = {"PATH": "/usr/bin:/bin", "HOME": "/home/somebody", "LC_ALL": "C.UTF-8"}
 
@@ -68,7 +59,7 @@ def meant(found: Analysis) -> list[object]:
                     [(arg.text, arg.glob) for arg in program.argv[1:]],
                     program.cwd,
                     program.assigned,
-                    program.input,
+                    program.piped,
                     program.wrapper,
                 )
                 for program in segment.programs

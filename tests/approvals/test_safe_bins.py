@@ -9,11 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from clawkit.approvals.safe_bins import (
-    PROFILES,
     check_filter,
     check_safe_bin,
     find_profile,
@@ -53,7 +50,6 @@ def test_what_only_changes_its_input_needs_no_approval(subtests: pytest.Subtests
             "head -n3",
             "head -3",
             "head --lines=2",
-            "head --li=3",
             "head -qn 3",
         ),
         *("head -c 10 -", "head -n -5", "/usr/bin/head -n 3", "/bin/head", "head --help"),
@@ -61,7 +57,7 @@ def test_what_only_changes_its_input_needs_no_approval(subtests: pytest.Subtests
         *("wc", "wc -l", "wc -lw", "wc --lines", "wc -L", "wc --total=never"),
         *("tr a-z A-Z", "tr -d x", "tr '[:lower:]' x", "tr '\\n' ' '", "tr / -", "tr -- -a b"),
         *("tr -cd 'a-z'", "tr --delete /"),
-        *("cut -d, -f1", "cut -f 1 -d ','", "cut -d / -f1", "cut -c1-3 -z", "cut --output-d=x -f1"),
+        *("cut -d, -f1", "cut -f 1 -d ','", "cut -d / -f1", "cut -c1-3 -z"),
         *(
             "uniq",
             "uniq -c",
@@ -274,6 +270,20 @@ def test_the_operator_can_say_what_else_is_harmless(subtests: pytest.Subtests) -
             _the_operator_can_say_what_else_is_harmless(line, harmless)
 
 
+def test_a_denied_flag_is_not_taken_for_letters_that_are_allowed() -> None:
+    rules = given_profiles(
+        tool=SafeBinProfile(
+            allowed_flags=["-e", "-x", "-c"],
+            allowed_value_flags=["-o", "--out"],
+            denied_flags=["-exec", "-output", "--out"],
+        )
+    )
+    assert check("tool -exc", rules) == ""
+    assert check("tool -oa", rules) == ""
+    for line in ("tool -exec", "tool -exec=a", "tool -output a", "tool -output=a", "tool --out=a"):
+        assert check(line, rules) == f"not with {line.split()[1].partition('=')[0]}"
+
+
 def test_an_argument_of_an_unknown_program_must_not_be_a_file(workspace: Path) -> None:
     rules = given_profiles(tool=TOOL)
     assert isinstance(check_safe_bin(program("tool b.txt", cwd=str(workspace)), rules), Match)
@@ -404,14 +414,11 @@ def test_what_is_not_listed_is_not_safe() -> None:
     assert check("cat", Rules(safe_bins=("cat",))).startswith("which of its arguments")
 
 
-@given(st.sampled_from(sorted(PROFILES)), st.text("-=abcfinorRTsv", min_size=1, max_size=8))
-def test_no_flag_is_taken_for_harmless_that_could_be_short_for_another(name: str, end: str) -> None:
-    """As the program reads it: a long flag, or the beginning of exactly one."""
-    options = PROFILES[name].options
-    flag = f"--{end.lstrip('-').partition('=')[0]}"
-    denied = [each for each, sort in options.items() if sort == "denied" and each.startswith(flag)]
-    if denied and options.get(flag, "denied") == "denied":
-        assert check(f"{name} {flag}=x") != ""
+@pytest.mark.parametrize(
+    "line", ["head --li=3", "cut --output-d=x -f1", "sort --out=x", "wc --fi=x"]
+)
+def test_a_shortened_flag_is_not_known(line: str) -> None:
+    assert check(line).startswith("not with --")
 
 
 @pytest.fixture
@@ -434,12 +441,12 @@ def test_the_operator_is_warned_of_what_does_not_work_or_is_not_safe(
         profiles={"tool": SafeBinProfile(), "python3": SafeBinProfile()},
         trusted_dirs=(good, group, others, "/nothing", "bin", "/\0"),
     )
-    found = safe_bin_warnings(rules)
+    found = list(safe_bin_warnings(rules))
     about = [next(word for word in line.split("'")[1:]) for line in found]
     assert about == ["cat", "python3", "busybox", group, others, "/nothing", "bin", "/\\\\u{0}"]
     assert "safeBinProfiles.cat" in found[0]
     assert "runs code" in found[1]
-    assert "others can write" in found[3]
-    assert "not there" in found[5]
+    assert "is writable by others" in found[3]
+    assert "does not exist" in found[5]
     assert "absolute" in found[6]
-    assert safe_bin_warnings(RULES) == []
+    assert list(safe_bin_warnings(RULES)) == []

@@ -14,11 +14,11 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from clawkit.approvals.socket import (
     MAX_CONNECTIONS,
@@ -164,7 +164,7 @@ async def test_silence_is_told_as_such(path: str) -> None:
 async def test_a_person_is_not_asked_for_longer_than_the_question_says(path: str) -> None:
     async with served(path, say_nothing):
         short = replace(PENDING, question=replace(ASKED, timeout_s=0.05))
-        with pytest.raises(ToolError, match="nobody answered"):
+        with pytest.raises(ToolError, match="no answer"):
             await ask_over(path, TOKEN, short, 60)
 
 
@@ -187,8 +187,8 @@ async def say_too_much(_question: Question) -> Answer:
 @pytest.mark.parametrize(
     ("handler", "message"),
     [
-        (fail, "nobody answered"),
-        (exit_, "nobody answered"),
+        (fail, "no answer"),
+        (exit_, "no answer"),
         (say_true, "does not count: it is neither a yes nor a no"),
         (say_too_much, "does not count: 'program' was not offered, only 'exact'"),
     ],
@@ -211,11 +211,14 @@ async def test_what_is_no_answer_is_not_sent_as_one(
         (b"[]\n", "invalid reply"),
         (b'"allow-once"\n', "invalid reply"),
         (b'{"decision": "allow-once"}\n', "invalid reply"),
-        (b'{"type": "decision"}\n', "'None' is not a decision"),
-        (b'{"type": "decision", "decision": "allow"}\n', "'allow' is not a decision"),
-        (b'{"type": "decision", "decision": true}\n', "'True' is not a decision"),
+        (b'{"type": "decision"}\n', "unknown decision 'None'"),
+        (b'{"type": "decision", "decision": "allow"}\n', "unknown decision 'allow'"),
+        (b'{"type": "decision", "decision": true}\n', "unknown decision 'True'"),
         (b'{"type": "decision", "decision": "allow-once", "id": "x"}\n', "invalid reply"),
-        (b'{"type": "decision", "decision": "allow-once", "extent": "exact"}\n', "goes only with"),
+        (
+            b'{"type": "decision", "decision": "allow-once", "extent": "exact"}\n',
+            "extent requires allow-always",
+        ),
         (b'{"type": "decision", "decision": "allow-always", "extent": "program"}\n', "not offered"),
         (b'{"type": "decision", "decision": "allow-always", "extent": [1]}\n', "not offered"),
         (b'{"type": "decision", "decision": "allow-once", "reason": 1}\n', "must be texts"),
@@ -411,7 +414,7 @@ async def test_a_directory_that_others_can_change_is_not_used(path: str, mode: i
     async with served(path):
         os.chmod(os.path.dirname(path), mode)
         assert not await asyncio.to_thread(is_reachable, path, TOKEN)
-        with pytest.raises(ToolError, match="is not yours alone"):
+        with pytest.raises(ToolError, match="is accessible to other users"):
             await ask_over(path, TOKEN, PENDING, 60)
         with pytest.raises(ToolError, match="can be written by others"):
             await serve(path, TOKEN, say_yes)
@@ -433,7 +436,7 @@ async def test_a_link_of_somebody_else_is_not_followed(path: str) -> None:
     link = os.path.join(folder, "home")
     os.symlink("real", link)
     os.lchown(link, 65534, 65534)
-    with pytest.raises(ToolError, match="is not yours alone"):
+    with pytest.raises(ToolError, match="is accessible to other users"):
         await serve(os.path.join(link, "s.sock"), TOKEN, say_yes)
 
 
@@ -621,7 +624,7 @@ async def test_a_question_without_end_is_asked(path: str) -> None:
         '"timeout_s": 60', '"timeout_s": 1e999'
     )
     async with served(path, fail):
-        assert (await reply(path, f"{data}\n".encode()))["message"] == "nobody answered"
+        assert (await reply(path, f"{data}\n".encode()))["message"] == "no answer"
 
 
 @pytest.mark.parametrize("token", ["", "short", "x" * 15])

@@ -2,124 +2,111 @@
 
 from __future__ import annotations
 
-import json
+import os
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from clawkit.approvals import allow_always
 from clawkit.approvals.allow_always import Suggestion, suggest
 from clawkit.approvals.audit import Audit, read
-from clawkit.approvals.entries import read_entry, validate_pattern
-from clawkit.approvals.types import ArgRule, Entry
+from clawkit.approvals.entries import validate_pattern
+from clawkit.approvals.judge import Judge
+from clawkit.approvals.path_rules import PathRules
+from clawkit.approvals.protocols import Request
+from clawkit.approvals.types import Entry
+from clawkit.config.sections.tools import Exec
+
+PROGRAMS = (
+    *("git", "gh", "npm", "docker", "make", "tree", "rg", "fd", "bat", "mytool", "cargo"),
+    *("rm", "curl", "python3", "node", "bash", "sudo", "ssh", "xargs", "clawkit", "timeout"),
+)
 
 
-def fact(words: str, *, folder: str = "/usr/bin", **fields: Any) -> dict[str, Any]:
-    argv = shlex.split(words)
-    return {"resolved": f"{folder}/{argv[0]}", "argv": argv, "code": "miss", **fields}
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a workspace, and programs outside of it."""
+    # Nothing is proposed for programs in /tmp, where these have to be.
+    monkeypatch.setattr(allow_always, "_SHARED", (f"{tmp_path}/shared/",))
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "work").mkdir()
+    for name in (*PROGRAMS, "a\u200bb"):
+        (tmp_path / "bin" / name).write_bytes(b"\x7fELF")
+        (tmp_path / "bin" / name).chmod(0o755)
+    return tmp_path
 
 
-def asked(*calls: str | dict[str, Any], times: int = 1, **fields: Any) -> list[dict[str, Any]]:
+def asked(*calls: str, times: int = 1, **fields: Any) -> list[dict[str, Any]]:
     """Records of a question that was answered with yes."""
-    programs = [each if isinstance(each, dict) else fact(each) for each in calls]
-    command = " | ".join(shlex.join(each["argv"]) for each in programs)
-    record = {
-        "verdict": "allow",
-        "code": "miss",
-        "actor": "the terminal",
-        "agent": "main",
-        "cwd": "/work",
-        "command": command,
-        "programs": programs,
-        **fields,
-    }
-    return [record] * times
+    record = {"verdict": "allow", "code": "miss", "actor": "the terminal", "agent": "main"}
+    return [{**record, "command": " | ".join(calls), **fields}] * times
 
 
-def rules(found: list[Suggestion]) -> dict[str, tuple[Any, int]]:
-    """By pattern and sub-command: the arguments and the count."""
-    return {
-        " ".join([each.pattern, *(each.args or {}).get("subcommand", [])])
-        if not isinstance(each.args, str)
-        else f"{each.pattern} {each.args}": (each.args, each.count)
-        for each in found
-    }
-
-
-def test_a_sub_command_that_is_asked_for_often_becomes_a_rule() -> None:
-    (found,) = suggest(asked("git status", times=11) + asked("git status -s"))
-    assert found == Suggestion(
-        pattern="/usr/bin/git",
-        args={"subcommand": ["status"]},
-        count=12,
-        example="git status -s",
-        words=(
-            "clawkit approvals allowlist add /usr/bin/git --agent main "
-            """--args '{"subcommand": ["status"]}'"""
-        ),
+def found_in(place: Path, records: list[dict[str, Any]], *more: Entry) -> list[Suggestion]:
+    rules = PathRules(str(place / "work"))
+    judge = Judge(
+        Exec(),
+        str(place / "none.json"),
+        may_read=rules.may_read,
+        may_write=rules.may_write,
+        more=more,
     )
+    env = {"PATH": str(place / "bin"), "HOME": str(place)}
+
+    def rules_for(record: Mapping[str, Any]) -> list[Entry | None]:
+        return judge.find_rules(Request(record["command"], str(place / "work"), env))
+
+    return suggest(records, rules_for)
 
 
-def test_what_is_to_be_typed_makes_the_rule() -> None:
-    records = asked("git log", times=3) + asked("rg x src", times=2) + asked("rg 'a b' /etc")
-    for each in suggest(records, lambda *_: True, presets=("git",)):
-        words = shlex.split(each.words)
-        assert words[:6] == ["clawkit", "approvals", "allowlist", "add", each.pattern, "--agent"]
-        rest = dict(zip(words[5::2], words[6::2], strict=True))
-        assert rest["--agent"] == "main"
-        given = rest.get("--args")
-        args = json.loads(given) if given and given.startswith("{") else given
-        assert args == each.args
-        assert validate_pattern(each.pattern) == ""
-        entry = read_entry({"pattern": each.pattern, **({"args": args} if args else {})})
-        assert entry.pattern == each.pattern
+def show(found: list[Suggestion]) -> dict[str, int]:
+    """By program and arguments: the count."""
+    return {f"{os.path.basename(each.pattern)} {each.args or ''}": each.count for each in found}
 
 
-NARROW: list[tuple[list[str], Any]] = [
-    # Programs with sub-commands.
-    (["git stash list", "git stash list -v"], {"subcommand": ["stash list"]}),
-    (["gh pr view 5", "gh pr view 6"], {"subcommand": ["pr view"]}),
-    (["npm run build", "npm run build"], {"subcommand": ["run build"]}),
-    (["npm test", "npm test"], {"subcommand": ["test"]}),
-    (["docker ps", "docker ps -a"], {"subcommand": ["ps"]}),
-    (["docker compose ps", "docker compose ps"], {"subcommand": ["compose ps"]}),
-    (["make test", "make test -j4"], {"subcommand": ["test"]}),
-    # Others, always with the same first word.
-    (["mytool deploy a", "mytool deploy b"], {"subcommand": ["deploy"]}),
-    (["pytest tests", "pytest tests"], {"subcommand": ["tests"]}),
-    # Only with files that are below.
-    (["tree src", "tree docs/a"], {"paths": "workspace"}),
-    (["tree", "tree -L 2"], {"paths": "workspace"}),
-    (["tree", "tree"], {"paths": "workspace"}),
-    (["stat --format=x a.b", "stat -c x"], {"paths": "workspace"}),
-    # With others too.
-    (["tree src", "tree /etc"], None),
-    (["tree src", "tree ../x"], None),
-    (["tree src", "tree '~/x'"], None),
-    (["tree src", "tree --of=/etc"], None),
-    (["tree src", "tree 'a b'"], None),
-    (["find . -name x", "find / -name y"], None),
+def test_a_sub_command_that_is_asked_for_often_becomes_a_rule(place: Path) -> None:
+    (found,) = found_in(place, asked("npm test", times=11) + asked("npm test -s"))
+    assert found == Suggestion(
+        pattern=f"{place}/bin/npm",
+        args={"subcommand": ["test"]},
+        count=12,
+        example="npm test -s",
+        words=(
+            f"clawkit approvals allowlist add {place}/bin/npm --agent main "
+            """--args '{"subcommand": ["test"]}'"""
+        ),
+        note="it runs what the files of the project say",
+    )
+    assert validate_pattern(found.pattern) == ""
+
+
+NARROW: list[tuple[str, Any]] = [
+    ("git status", "git-read"),
+    ("git commit -m x", "git"),
+    ("git stash list", "git-read"),
+    ("git submodule status", {"subcommand": ["submodule status"]}),
+    ("gh pr view 5", {"subcommand": ["pr view"]}),
+    ("npm run build", {"subcommand": ["run build"]}),
+    ("docker ps -a", "docker"),
+    ("make test -j4", {"subcommand": ["test"]}),
+    ("mytool deploy a", {"paths": "workspace"}),
+    ("mytool src", {"paths": "workspace"}),
+    ("mytool /etc", None),
 ]
 
 
-def _the_narrowest_rule_that_covers_all_is_proposed(calls: list[str], args: Any) -> None:
-    (found,) = suggest([record for call in calls for record in asked(call)])
-    assert found.args == args
-    assert found.count == 2
-
-
-def test_the_narrowest_rule_that_covers_all_is_proposed(subtests: pytest.Subtests) -> None:
-    cases: Iterable[Any] = NARROW
-    for calls, args in cases:
-        with subtests.test(calls=calls, args=args):
-            _the_narrowest_rule_that_covers_all_is_proposed(calls, args)
+@pytest.mark.parametrize(("command", "args"), NARROW)
+def test_the_narrowest_rule_is_proposed(place: Path, command: str, args: Any) -> None:
+    (found,) = found_in(place, asked(command, times=2))
+    assert (found.args, found.count) == (args, 2)
 
 
 NEVER: dict[str, list[dict[str, Any]]] = {
     "asked once": asked("git status"),
-    "asked once each": asked("git status") + asked("git log"),
+    "asked once each": asked("npm test") + asked("npm ls"),
     "not asked": asked("git status", times=5, actor="policy"),
     "nobody answered": asked("git status", times=5, actor="askFallback, because of nobody"),
     "only asked": asked("git status", times=5, verdict="ask"),
@@ -127,200 +114,92 @@ NEVER: dict[str, list[dict[str, Any]]] = {
     "redirected": asked("git status", times=5, code="redirect"),
     "not all of it is known": asked("git status", times=5, cut=True),
     "inline code": asked("python3 -c 1", times=5),
-    "script": asked("python3.11 a.py", times=5),
-    "node": asked("node a.js", times=5),
-    "awk": asked("awk 1", times=5),
-    "sed": asked("sed p", times=5),
-    "shell": asked("bash a.sh", times=5) + asked("zsh x", times=5) + asked("sh x", times=5),
-    "wrapper": asked(fact("timeout 5 x", wrapper=True), times=5),
-    "sudo": asked("sudo ls", times=5),
-    "xargs": asked("xargs ls", times=5),
-    "env": asked("env ls", times=5),
-    "ssh": asked("ssh host ls", times=5),
+    "script": asked("python3 a.py", times=5) + asked("node a.js", times=5),
+    "module": asked("python3 -m pytest", times=5),
+    "shell": asked("bash a.sh", times=5),
+    "wrapper": asked("timeout 5 mytool", times=5),
+    "launchers": asked("sudo ls", times=5)
+    + asked("xargs ls", times=5)
+    + asked("ssh h ls", times=5),
     "rm": asked("rm -rf build", times=5),
     "curl": asked("curl https://example.org", times=5),
     "clawkit": asked("clawkit approvals get", times=5),
-    "other code": asked(fact("git status", code="inline-eval"), times=5),
-    "under another name": asked({**fact("ls x"), "argv": ["bash", "x"]}, times=5),
-    "a link to a shell": asked({**fact("bash x"), "argv": ["ls", "x"]}, times=5),
-    "docker run": asked("docker run x", times=5),
-    "npm exec": asked("npm exec x", times=5),
-    "git config": asked("git config a b", times=5),
-    "no sub-command": asked("git", times=5),
-    "flag first": asked("git -C /x status", times=5),
-    "odd sub-command": asked("git 'status;x'", times=5),
-    "group without its own": asked("git stash", times=5) + asked("git stash -u", times=5),
-    "own program": asked(fact("run.sh", folder="/work/bin"), times=5),
-    "own program below a slash": asked(fact("run.sh", folder="/work/bin"), times=5, cwd="/work/"),
-    "temporary program": asked(fact("x", folder="/tmp/a"), times=5),
-    "pattern": asked({**fact("x"), "resolved": "/opt/*/x"}, times=5),
-    "pattern with a question": asked({**fact("x"), "resolved": "/opt/?"}, times=5),
-    "brackets": asked({**fact("x"), "resolved": "/opt/[a]"}, times=5),
-    "blank": asked({**fact("x"), "resolved": "/opt/a b"}, times=5),
-    "invisible": asked({**fact("x"), "resolved": "/opt/a\u200b"}, times=5),
-    "line end": asked({**fact("x"), "resolved": "/opt/a\n"}, times=5),
-    "dots": asked({**fact("x"), "resolved": "/opt/../bin/x"}, times=5),
-    "relative": asked({**fact("x"), "resolved": "bin/x"}, times=5),
-    "nothing found": asked({**fact("x"), "resolved": ""}, times=5),
-    "refused": asked("git push", times=5) + asked("git push", verdict="deny"),
-    "refused before": asked("git push", verdict="deny", code="redirect")
-    + asked("git push", times=5),
+    "anything": asked("cargo run", times=5) + asked("docker run x", times=5),
+    "no sub-command": asked("npm", times=0),
+    "own program": asked("./run.sh", times=5),
+    "invisible": asked("a\u200bb", times=5),
+    "temporary program": asked("../shared/mytool", times=5),
+    "not found": asked("nothing", times=5),
+    "refused": asked("npm test", times=5) + asked("npm test", verdict="deny"),
+    "refused with more": asked("npm test", times=5)
+    + asked("npm test && rm -rf build", verdict="deny"),
+    "refused before": asked("npm test", verdict="deny", code="redirect")
+    + asked("npm test", times=5),
     "with a shell": asked("git status", "bash x", times=5),
-    "with one asked once": asked("git status", "rg x") + asked("rg y"),
-    "no programs": asked(times=5),
-    "all allowed": asked(fact("git status", code=""), times=5),
+    "with one asked once": asked("npm ls", "mytool x") + asked("mytool y"),
+    "allowed by now": asked("tree", times=5),
+    "no agent": asked("git status", times=5, agent=None),
+    "no command": asked(times=5, command=5),
+    "no sense": [{}, {"actor": "me"}, *asked("git status", times=5, verdict=[])],
 }
 
 
-def _nothing_is_proposed_for(case: str) -> None:
-    assert suggest(NEVER[case]) == []
+@pytest.mark.parametrize("case", NEVER)
+def test_nothing_is_proposed_for(place: Path, case: str) -> None:
+    (place / "shared").mkdir()
+    for path in ("work/run.sh", "shared/mytool"):
+        (place / path).write_bytes(b"\x7fELF")
+        (place / path).chmod(0o755)
+    assert found_in(place, NEVER[case], Entry("tree")) == []
 
 
-def test_nothing_is_proposed_for(subtests: pytest.Subtests) -> None:
-    cases: Iterable[Any] = NEVER
-    for case in cases:
-        with subtests.test(case=case):
-            _nothing_is_proposed_for(case)
-
-
-def _records_that_make_no_sense_count_for_nothing(fields: dict[str, Any]) -> None:
-    assert suggest(asked("git status", times=5, **fields)) == []
-    assert suggest([{}, {"actor": "me"}]) == []
-
-
-def test_records_that_make_no_sense_count_for_nothing(subtests: pytest.Subtests) -> None:
-    cases: Iterable[Any] = [
-        {"agent": None},
-        {"cwd": 5},
-        {"programs": None},
-        {"programs": "git"},
-        {"programs": [None]},
-        {"programs": [{}]},
-        {"programs": [{"resolved": "/usr/bin/git", "argv": "git status"}]},
-        {"programs": [{"resolved": "/usr/bin/git", "argv": []}]},
-        {"programs": [{"resolved": "/usr/bin/git", "argv": ["git", 5]}]},
-        {"programs": [{"resolved": 5, "argv": ["git", "status"]}]},
-        {"programs": [fact("git status"), 5]},
-        {"verdict": []},
-        {"actor": {}},
+def test_a_question_is_saved_only_by_rules_for_all_of_its_parts(place: Path) -> None:
+    records = [
+        *asked("npm ls", "mytool x", times=3),
+        *asked("npm ls", "bash x", times=9),
+        *asked("mytool y"),
     ]
-    for fields in cases:
-        with subtests.test(fields=fields):
-            _records_that_make_no_sense_count_for_nothing(fields)
+    found = found_in(place, records)
+    assert show(found) == {"mytool {'paths': 'workspace'}": 4, "npm npm": 3}
+    assert found[0].example == "mytool y"
 
 
-def test_a_program_without_a_code_was_missing() -> None:
-    bare = {"resolved": "/usr/bin/git", "argv": ["git", "status"]}
-    assert rules(suggest(asked(bare, times=2))) == {
-        "/usr/bin/git status": ({"subcommand": ["status"]}, 2)
+def test_a_program_that_comes_twice_in_a_question_counts_once(place: Path) -> None:
+    assert show(found_in(place, asked("npm test", "npm test", times=2))) == {
+        "npm {'subcommand': ['test']}": 2
     }
 
 
-def test_the_root_directory_is_no_workspace_of_everything() -> None:
-    assert len(suggest(asked("git status", times=2, cwd="/"))) == 1
-
-
-def test_a_question_is_saved_only_by_rules_for_all_of_its_parts() -> None:
+def test_the_most_useful_comes_first_for_each_agent(place: Path) -> None:
     records = [
-        *asked("git log", "rg x", times=3),
-        *asked("git log", "bash x", times=9),
-        *asked(fact("git log", code=""), "rg y /x"),
-    ]
-    found = suggest(records)
-    assert rules(found) == {
-        "/usr/bin/rg": (None, 4),
-        "/usr/bin/git log": ({"subcommand": ["log"]}, 3),
-    }
-    assert found[0].example == "git log | rg y /x"
-
-
-def test_a_rule_that_only_helps_with_another_goes_with_it() -> None:
-    # Without one for fd, which is wanted once, there is nothing that one for bat could save.
-    assert suggest(asked("fd x", "bat x") + asked("bat y")) == []
-
-
-def test_a_program_that_comes_twice_in_a_question_counts_once() -> None:
-    (found,) = suggest(asked("git log", "git log", times=2))
-    assert found.count == 2
-
-
-def test_the_most_useful_comes_first() -> None:
-    records = [
-        *asked("git log", times=2),
+        *asked("npm test", times=2),
         *asked("git status", times=5),
-        *asked("git diff", times=2),
-        *asked("git status", times=3, agent="other"),
+        *asked("git log", times=3, agent="other; rm -rf ~"),
+        *asked("npm test", verdict="deny", agent="other"),
     ]
-    found = [
-        (each.agent, next(iter(rules([each]))).split()[1], each.count) for each in suggest(records)
+    found = found_in(place, records)
+    assert [(each.agent, each.count) for each in found] == [
+        ("main", 5),
+        ("other; rm -rf ~", 3),
+        ("main", 2),
     ]
-    assert found == [
-        ("main", "status", 5),
-        ("other", "status", 3),
-        ("main", "diff", 2),
-        ("main", "log", 2),
-    ]
+    assert shlex.split(found[1].words)[6] == "other; rm -rf ~"
+    assert [each.note != "" for each in found] == [False, False, True]
 
 
-def test_what_one_agent_was_refused_another_may_have() -> None:
-    records = asked("git push", times=2) + asked("git push", verdict="deny", agent="other")
-    assert len(suggest(records)) == 1
-
-
-def test_what_runs_the_files_of_the_project_is_marked() -> None:
-    marked = {
-        each.pattern: each.note
-        for each in suggest(asked("make test", times=2) + asked("git log", times=2))
-    }
-    assert marked == {
-        "/usr/bin/make": "it runs what the files of the project say",
-        "/usr/bin/git": "",
-    }
-
-
-def covers(entry: Entry, program: Mapping[str, Any], cwd: str) -> bool:
-    """A check that knows one preset, and lets nobody look at files elsewhere."""
-    assert cwd == "/work"
-    first = program["argv"][1]
-    if entry.args == "git":
-        return first in ("log", "status", "diff")
-    if isinstance(entry.args, ArgRule) and entry.args.subcommand is not None:
-        return entry.args.subcommand == (first,)
-    return isinstance(entry.args, ArgRule) and entry.args.paths == "workspace"
-
-
-def test_a_preset_that_covers_the_calls_is_proposed() -> None:
-    records = [
-        *asked("git log", times=2),
-        *asked("git status"),
-        *asked("git log", "git diff"),
-        *asked("git push", times=2),
-    ]
-    assert rules(suggest(records, covers, presets={"git", "npm"})) == {
-        "/usr/bin/git git": ("git", 4),
-        "/usr/bin/git push": ({"subcommand": ["push"]}, 2),
-    }
-    assert "/usr/bin/git git" not in rules(suggest(records, presets={"git"}))
-    assert "/usr/bin/git git" not in rules(suggest(records, covers))
-
-
-def test_a_rule_that_would_not_help_is_not_proposed() -> None:
-    assert suggest(asked("tree a", times=2) + asked("tree /etc"), covers) == []
-    assert suggest(asked("tree a", times=2) + asked("tree b"), covers)[0].args == {
-        "paths": "workspace"
-    }
-
-
-def test_the_log_can_be_read_for_it(tmp_path: Path) -> None:
-    path = str(tmp_path / "logs" / "log.jsonl")
+def test_the_log_can_be_read_for_it(place: Path) -> None:
+    path = str(place / "logs" / "log.jsonl")
     log = Audit(path)
-    for record in asked("git status", "rg --password hunter2222 x", times=3):
+    for record in asked("npm ls", "mytool --password hunter2222 x", times=3):
         log.write(record)
-    found = suggest(read(path))
+    found = found_in(place, list(map(dict, read(path))))
     assert {each.count for each in found} == {3}
     assert "hunter2222" not in str(found)
 
 
-def test_hostile_words_are_quoted() -> None:
-    (found,) = suggest(asked("git log", times=2, agent="x; rm -rf ~"))
-    assert shlex.split(found.words)[6] == "x; rm -rf ~"
+def test_a_document_that_cannot_be_read_refuses_everything(place: Path) -> None:
+    (place / "broken.json").write_text("{")
+    (place / "broken.json").chmod(0o600)
+    decision = Judge(Exec(), str(place / "broken.json")).judge(Request("ls", str(place), {}))
+    assert (decision.verdict, decision.code) == ("deny", "document")
+    assert "broken.json: line 1" in decision.reason

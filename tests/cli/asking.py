@@ -7,11 +7,13 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-PROGRAM = (sys.executable, "-m", "clawkit")
+SLOW = (sys.executable, "-m", "clawkit")
+PROGRAM = list(SLOW)
+"""Clawkit as a program of its own."""
 
 
 class Done(NamedTuple):
@@ -64,10 +66,14 @@ class Asker:
         self.file.write_text(json.dumps(config or {}), encoding="utf-8")
 
     async def start(
-        self, *args: str | bytes, env: Mapping[str, str] | None = None, stdout: Any = None
+        self,
+        *args: str | bytes,
+        env: Mapping[str, str] | None = None,
+        stdout: Any = None,
+        program: Sequence[str] = PROGRAM,
     ) -> Asking:
         process = await asyncio.create_subprocess_exec(
-            *PROGRAM,
+            *program,
             "agent",
             "--config",
             str(self.file),

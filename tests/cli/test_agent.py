@@ -16,7 +16,7 @@ from typing import Any
 import PIL.Image
 import pytest
 from tests.agent.talking import APIS, KEY, config_for, store_of_home
-from tests.cli.asking import PROGRAM, Asker
+from tests.cli.asking import PROGRAM, SLOW, Asker
 
 from clawkit.cli.agent import MAX_MESSAGE
 from clawkit.cli.main import run
@@ -131,6 +131,21 @@ def test_the_prompt_is_shown_and_nothing_kept(
     store.close()
 
 
+def test_a_workspace_that_is_everything_is_warned_about_once(
+    offline: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for home, place, words in (
+        (offline, offline, "the workspace is your home"),
+        (offline, Path("/"), "the workspace is the root directory"),
+        (offline.parent, offline, ""),
+    ):
+        monkeypatch.setenv("HOME", str(home))
+        _, _, err = type_in(capsys, "--print-prompt", "--workspace", str(place))
+        assert (
+            err.count("the workspace is") == err.count(words or "the workspace is") == bool(words)
+        )
+
+
 async def test_the_prompt_plays_no_tricks_on_a_terminal(workspace: Path) -> None:
     (workspace / "AGENTS.md").write_text(f"Be {TRICKS} ki\u200dnd.", encoding="utf-8")
     line = [*PROGRAM, "agent", "--print-prompt"]
@@ -145,11 +160,11 @@ def test_a_model_that_takes_no_pictures_is_told_to_the_person(
     PIL.Image.new("RGB", (4, 4)).save("dot.png")
     code, _, err = type_in(capsys, "-m", "list", "--image", "dot.png")
     assert code == 0
-    assert "clawkit/operator does not take images" in err
+    assert "clawkit/operator does not accept images" in err
     _, out, err = type_in(capsys, "-m", "list", "--image", "dot.png", "--json")
     (told,) = [each for each in map(json.loads, out.splitlines()) if each["type"] == "notice"]
     assert told["level"] == "warning"
-    assert "clawkit/operator does not take images" in told["text"]
+    assert "clawkit/operator does not accept images" in told["text"]
     assert err == ""
 
 
@@ -256,7 +271,7 @@ async def test_nobody_who_reads_ends_the_turn(workspace: Path) -> None:
 
 async def test_no_standard_output_at_all(workspace: Path) -> None:
     async with asker(workspace) as clawkit:
-        line = " ".join((*PROGRAM, "agent", "--config", str(clawkit.file), "-m", "Go.", "--json"))
+        line = " ".join((*SLOW, "agent", "--config", str(clawkit.file), "-m", "Go.", "--json"))
         process = await asyncio.create_subprocess_shell(
             f"{line} >&-", cwd=workspace, stderr=asyncio.subprocess.PIPE
         )
@@ -294,7 +309,7 @@ async def test_it_can_be_ended_in_the_middle_of_an_answer(workspace: Path) -> No
 async def test_a_session_is_for_one_process_at_a_time(workspace: Path) -> None:
     gate = Gate("First.")
     async with asker(workspace, gate) as clawkit:
-        first = await clawkit.start("-m", "Go.", "--session", "talk")
+        first = await clawkit.start("-m", "Go.", "--session", "talk", program=SLOW)
         await gate.reached.wait()
         second = await clawkit.ask("-m", "Me, too.", "--session", "talk")
         assert second.code == 1
@@ -346,7 +361,7 @@ def test_a_damaged_message_is_said(offline: Path, capsys: pytest.CaptureFixture[
     type_in(capsys, "-m", "list", "--session", "talk")
     store = store_of_home()
     with store._database.writing() as db:
-        db.execute("UPDATE message SET body = x'7b' WHERE number = 1")
+        db.execute("UPDATE message SET body = x'7b' WHERE place & 1 = 1")
     store.close()
     code, out, err = type_in(capsys, "-m", "list", "--session", "talk")
     assert (code, out) == (1, "")

@@ -138,8 +138,8 @@ def test_always_covers_the_least_unless_told(
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["0000", "deny"], "there is no question '0000'; see which are pending"),
-        (["xyz", "deny"], "'xyz' is not the id of a question"),
+        (["0000", "deny"], "there is no request '0000'; see which are pending"),
+        (["xyz", "deny"], "'xyz' is not the id of a request"),
         (["ID", "allow-always", "--extent", "exact"], "'exact' was not offered, only 'subcommand'"),
     ],
 )
@@ -182,7 +182,7 @@ def test_a_beginning_that_fits_several_names_them(
     db.close()
     done = clawkit("resolve", "abcd", "deny")
     assert done.code == 1
-    assert "'abcd' is the beginning of more than one question: abcd" in done.err
+    assert "'abcd' matches more than one request: abcd" in done.err
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_a_preset_is_proposed_where_it_would_do(clawkit: Clawkit, workspace: Pat
     for command in ("git status", "git status -s"):
         audit.write(record(command, cwd=str(workspace)))
     (each,) = clawkit("suggest", "--json").json
-    assert (each["pattern"], each["args"]) == ("/usr/bin/git", "git")
+    assert (each["pattern"], each["args"]) == ("/usr/bin/git", "git-read")
 
 
 def test_what_runs_files_of_the_project_is_proposed_with_a_remark(
@@ -357,7 +357,7 @@ async def test_what_clawkit_runs_cannot_answer_for_a_person(
 
 @pytest.fixture
 def call(workspace: Path) -> Callable[[str], Done]:
-    """Call exec where nobody can be asked."""
+    """Call exec where there is no one to ask."""
 
     def execute(command: str) -> Done:
         params = json.dumps({"command": command})

@@ -7,11 +7,11 @@ import os
 import signal
 import stat
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.cli.asking import PROGRAM
 from tests.cli.test_terminal import PROMPT, Terminal
 
 from clawkit.approvals.file import read_document
@@ -45,7 +45,7 @@ def call(workspace: Path) -> Iterator[Call]:
         params = json.dumps({"command": command})
         begun.append(
             subprocess.Popen(
-                [sys.executable, "-m", "clawkit", "tools", "call", "exec", params, "--text"],
+                [*PROGRAM, "tools", "call", "exec", params, "--text"],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -188,7 +188,7 @@ def test_a_question_whose_asker_is_gone_disappears(
     asked = call("touch made")
     screen.until(PROMPT)
     asked.kill()
-    screen.until("No longer asked")
+    screen.until("No longer pending")
     screen.type(b"\x03")
     assert screen.end() == 0
     assert not (workspace / "made").exists()
@@ -198,7 +198,7 @@ def test_what_waits_already_is_told(watch: Callable[[], Terminal], workspace: Pa
     waiting = Terminal("tools", "call", "exec", '{"command": "touch made"}', cwd=workspace)
     waiting.until(PROMPT)
     screen = watch()
-    screen.until("1 request is pending already: clawkit approvals pending")
+    screen.until("1 request pending already: clawkit approvals pending")
     waiting.type(b"n")
     assert waiting.end() == 3
     waiting.close()

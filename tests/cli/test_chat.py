@@ -9,16 +9,16 @@ import re
 import signal
 import stat
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.asking import PROGRAM
 from tests.ui.screen import PROMPT, READY, Screen
 
 from clawkit.content import Assistant, Text, Thinking, ToolCall
-from clawkit.testing import ScriptedServer
+from clawkit.testing import Gate, ScriptedServer, calls
 from clawkit_testkit import fault
 
 HINT = "arrow keys and Enter"
@@ -120,7 +120,7 @@ async def test_questions_are_answered_with_keys(chat: Open, workspace: Path) -> 
     await screen.until("(no output)")
     assert (workspace / "made").exists()
     assert "allow once" not in screen.live
-    await screen.say("!touch other")
+    await screen.say("run touch other")
     await screen.until(HINT)
     # Neither what is pasted nor what is typed on is an answer.
     screen.type("yes please")
@@ -136,26 +136,27 @@ async def test_questions_are_answered_with_keys(chat: Open, workspace: Path) -> 
     screen.type("\x1b[A\r")
     await screen.until("Denied.")
     await screen.until_gone("working")
-    await screen.say("!touch third")
+    await screen.say("run touch third")
     await screen.until(HINT)
     screen.type("r")
     await screen.until("Why not?")
     screen.type("not today\r")
     await screen.until("Denied.", 2)
-    await screen.until("not today", 2)
+    await screen.until("exec failed: a person refused it (not today)")
+    assert screen.text.count("not today") == 1
     assert not (workspace / "other").exists()
     assert not (workspace / "third").exists()
-    await screen.say("!touch fourth")
+    await screen.say("run touch fourth")
     await screen.until(HINT)
     done = subprocess.run(
-        [sys.executable, "-m", "clawkit", "chat"],
+        [*PROGRAM, "chat"],
         input="/approve allow\n",
         capture_output=True,
         text=True,
         cwd=workspace,
     )
     assert "allow-once" in done.stdout
-    await screen.until("No longer asked")
+    await screen.until("No longer pending")
     await screen.until("(no output)", 2)
     assert (workspace / "fourth").exists()
     assert "> n  deny" not in screen.live
@@ -235,6 +236,56 @@ async def test_models_and_conversations_are_switched(
         assert [each.model for each in server.requests] == ["one", "two", "two"]
 
 
+# Sub-agents
+
+
+async def test_sub_agents_are_seen_at_work_and_their_results_are_read_at_once(
+    chat: Open, config: Callable[..., str]
+) -> None:
+    gates = {"slow": Gate("slow result"), "stuck": Gate("never")}
+    parent = [
+        calls(*(("sessions_spawn", {"task": each, "label": each}) for each in gates)),
+        "They are at work.",
+        "I have read it.",
+        "One was stopped.",
+    ]
+
+    def answer(request: Any) -> Any:
+        if "You are a sub-agent" not in str(request.body["system"]):
+            return parent.pop(0)
+        return gates["slow" if "'slow'" in str(request.body["messages"]) else "stuck"]
+
+    async with ScriptedServer(then=answer) as server:
+        screen = chat("go", "--config", config(server))
+        await screen.until("They are at work.")
+        await screen.until("slow: thinking")
+        await screen.until("stuck: thinking")
+        gates["slow"].release()
+        await screen.until("Sub-agent 'slow': completed")
+        await screen.until("I have read it.")
+        assert "not from the user" not in screen.text
+        await screen.say("/subagents")
+        await screen.until("running     stuck: thinking")
+        await screen.say("/stop stuck")
+        await screen.until("Stopped 1 sub-agent.")
+        await screen.until("One was stopped.")
+        await screen.say("/stop")
+        await screen.until("None is at work.")
+
+
+def test_a_piped_chat_waits_for_its_sub_agents(workspace: Path) -> None:
+    done = subprocess.run(
+        [*PROGRAM, "chat"],
+        input='/tool sessions_spawn {"task": "list src", "label": "looking"}\n',
+        capture_output=True,
+        text=True,
+        cwd=workspace,
+    )
+    assert done.returncode == 0
+    assert "Sub-agent 'looking': completed" in done.stderr
+    assert '"main.py"' in done.stdout
+
+
 # Working and typing at the same time
 
 
@@ -306,6 +357,22 @@ async def test_a_command_that_starts_the_chat_asks_and_one_that_is_typed_does_no
         await screen.until("done")
     assert not (workspace / "given").exists()
     assert (workspace / "typed").exists()
+
+
+@pytest.mark.usefixtures("on_host")
+async def test_a_typed_command_shows_its_own_output_and_nothing_meant_for_a_model(
+    chat: Open,
+) -> None:
+    """The operator is no exception: what is typed is not asked about."""
+    screen = chat()
+    await screen.until(READY)
+    await screen.say("!seq 1 5000; (exit 3)")
+    await screen.until("\n4998\n4999\n5000\n\n")
+    assert "exit code 3" in screen.text
+    await screen.say('/tool exec {"command": "sleep 0.5; exit 4", "background": true}')
+    await screen.until("exit code 4")
+    for words in ("Ask for less", "exited with code", "sessionId", "process poll"):
+        assert words not in screen.text
 
 
 @pytest.mark.parametrize("key", ["\x1b", "\x03"])
@@ -420,7 +487,7 @@ async def test_a_configuration_that_makes_no_sense_is_told_on_a_sane_terminal(
 
 def pipe(workspace: Path, lines: str, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "clawkit", "chat", *args],
+        [*PROGRAM, "chat", *args],
         input=lines,
         capture_output=True,
         text=True,
@@ -439,6 +506,25 @@ def test_from_a_pipe_every_line_is_a_message(workspace: Path) -> None:
     again = pipe(workspace, "/resume\n/quit\nlist\n", "--continue")
     assert "turns: list" in again.stdout
     assert '"a.txt"' not in again.stdout
+
+
+@pytest.mark.parametrize("word", ["exit", "quit", " Exit "])
+def test_a_word_that_quits_elsewhere_quits(workspace: Path, word: str) -> None:
+    done = pipe(workspace, f"{word}\nlist\n")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "· ls" not in done.stderr
+    talked = pipe(workspace, f"{word} now\nlist\n")
+    assert talked.stdout.endswith('"a.txt"\n"src/"\n')
+
+
+@pytest.mark.parametrize("term", ["dumb", "xterm-256color"])
+async def test_exit_ends_the_chat_in_any_terminal(chat: Open, term: str) -> None:
+    screen = chat(TERM=term)
+    await screen.until("/help shows")
+    screen.type("exit\r")
+    assert await screen.end() == 0
+    assert screen.is_as_before()
+    assert "language model: I am" not in screen.text
 
 
 async def test_the_exit_code_is_that_of_the_last_turn(

@@ -97,10 +97,14 @@ def test_get_as_json_quotes_text(config: Config) -> None:
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("tools.exec.host", 'is not set; clawkit uses "auto"'),
-        ("tools.exec.node", "'tools.exec.node' is not set\n"),
+        ("tools.exec.host", """is not set; the default is "auto"\n"""),
+        ("gateway.port", "is not set; the default is 18789\n"),
+        ("tools.exec.node", "'tools.exec.node' is not set and has no default. "),
+        ("tools.exec.security", ". What may run; unset is allowlist outside the sandbox.\n"),
+        ("browser", "'browser' is not set; the default is {}\n"),
+        ("env.vars.NAME", "'env.vars.NAME' is not set and has no default.\n"),
         ("tools.exec.hots", "unknown setting 'tools.exec.hots'. Did you mean"),
-        ("agents.list[3].name", "is not set\n"),
+        ("agents.list[3].name", "'agents.list[3].name' is not set and has no default. "),
     ],
 )
 def test_get_tells_what_is_not_set_from_what_does_not_exist(
@@ -109,6 +113,25 @@ def test_get_tells_what_is_not_set_from_what_does_not_exist(
     done = config("get", path)
     assert (done.code, done.out) == (1, "")
     assert words in done.err
+
+
+@pytest.mark.parametrize(
+    ("path", "documented", "default"),
+    [
+        ("gateway.port", "gateway.port", 18789),
+        ("tools.exec.timeout_sec", "tools.exec.timeoutSec", 1800),
+        ("tools.deny", "tools.deny", None),
+        ("browser", "browser", {}),
+    ],
+)
+def test_get_as_json_says_what_is_not_set_and_its_default(
+    config: Config, path: str, documented: str, default: object
+) -> None:
+    done = config("get", path, "--json")
+    assert (done.code, done.err) == (1, "")
+    assert done.json == {"path": documented, "set": False, "default": default}
+    unknown = config("get", "tools.exec.hots", "--json")
+    assert (unknown.code, unknown.out) == (1, "")
 
 
 def test_get_finds_a_setting_by_any_of_its_names(config: Config, file: Path) -> None:
@@ -120,7 +143,10 @@ def test_get_works_on_a_file_with_errors(config: Config, file: Path) -> None:
     file.write_text("{ tolls: 1, tools: { profile: 'full' } }", encoding="utf-8")
     assert config("get", "tools.profile").out == "full\n"
     assert config("get", "tolls").out == "1\n"
-    assert config("get", "tools.exec.host").code == 1
+    assert config("get", "tools.exec.host")[::2] == (
+        1,
+        """clawkit: 'tools.exec.host' is not set; the default is "auto"\n""",
+    )
 
 
 def test_get_joins_included_files(config: Config, file: Path) -> None:
@@ -139,7 +165,7 @@ def test_get_warns_of_an_include_that_is_not_there(config: Config, file: Path) -
 def test_a_path_that_is_none_is_wrong_usage(config: Config) -> None:
     done = config("get", "tools..exec")
     assert done.code == 2
-    assert "character 7" in done.err
+    assert "character 6" in done.err
 
 
 @pytest.mark.parametrize(
@@ -271,7 +297,7 @@ def test_what_was_wrong_before_is_told_after_a_change(config: Config, file: Path
 
 
 def test_saying_it_again_changes_nothing(config: Config, file: Path) -> None:
-    assert "already says so" in config("set", "tools.exec.ask", "always").err
+    assert "already has these settings" in config("set", "tools.exec.ask", "always").err
     assert not os.path.exists(f"{file}.bak")
 
 
@@ -285,7 +311,7 @@ def test_unset_takes_a_setting_out(config: Config, file: Path) -> None:
 
 def test_unset_takes_most_of_a_file_only_by_force(config: Config, file: Path) -> None:
     file.write_text("{ env: { vars: { A: '" + "x" * 600 + "' } } }", encoding="utf-8")
-    assert "would cut the file" in config("unset", "env").err
+    assert "would shrink the file" in config("unset", "env").err
     assert config("unset", "env", "--force").code == 0
 
 
@@ -444,3 +470,9 @@ def test_bad_files_are_told_in_plain_words(
         assert done.code == 2
         assert "unexpected" not in done.err
     assert (file.lstat().st_mode, file.lstat().st_size) == (before.st_mode, before.st_size)
+
+
+def test_a_patch_is_not_an_argument(config: Config) -> None:
+    done = config("patch", "{tools: null}")
+    assert (done.code, done.out) == (2, "")
+    assert "the patch is read from standard input (-) or from --file" in done.err

@@ -384,7 +384,7 @@ class TestSessions:
     def test_one_that_is_very_large_is_not_looked_through(self, path: Path) -> None:
         with path.open("r+b") as file:
             file.truncate(MAX_CHECKED + 1)
-        [told] = check_sessions(load(), str(path.with_name("clawkit.json5")), os.environ)
+        [told] = check_sessions(load(), os.environ)
         assert told.what.endswith("too large to be checked")
 
     def test_a_place_that_is_not_built_in(self, doctor: Doctor) -> None:

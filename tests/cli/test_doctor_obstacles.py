@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.fs.tricks import small_disk
 
-from clawkit.cli.doctor_checks import NEEDED, WriteObstacle, obstacle_at
+from clawkit.cli.doctor_checks import NEEDED, obstacle_at
 from clawkit.cli.main import run
 from clawkit.sessions.store import SessionStore
 
@@ -58,26 +58,18 @@ def test_what_a_disk_says_about_itself(
 ) -> None:
     monkeypatch.setattr("os.statvfs", lambda _: SimpleNamespace(**{**SOUND, **changed}))
     monkeypatch.setattr("os.access", lambda *_, **__: may_write)
-    found = obstacle_at(str(tmp_path / "not" / "there"))
-    assert (found.why if found else "") == why
-    if found:
-        assert found.place == str(tmp_path)
-        assert found.is_full == ("full" in why)
-
-
-def test_what_to_do() -> None:
-    assert (
-        WriteObstacle("x", "/a b", is_full=True).remedy("X")
-        == "free some space there: df -h '/a b'"
-    )
-    assert WriteObstacle("x", "/a b").remedy("X") == "set X to a place that can be written"
+    place = tmp_path / "a b"
+    place.mkdir()
+    found = obstacle_at(str(place / "not" / "there"), "X")
+    room = f"free some space there: df -h '{place}'"
+    do = room if "full" in why else "set X to a place that can be written"
+    assert found == ((why, do) if why else None)
 
 
 def test_a_place_that_cannot_even_be_looked_at(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
-    found = obstacle_at(str(tmp_path / "loop"))
-    assert found is not None
-    assert found.why == os.strerror(errno.ELOOP)
+    found = obstacle_at(str(tmp_path / "loop"), "X")
+    assert found == (os.strerror(errno.ELOOP), "set X to a place that can be written")
 
 
 @pytest.fixture

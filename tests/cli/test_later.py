@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.asking import PROGRAM
 
 pytestmark = pytest.mark.usefixtures("on_host")
 
 
 def start(workspace: Path) -> subprocess.Popen[str]:
-    argv = [sys.executable, "-m", "clawkit", "tools", "run", "-", "--later", "--workspace"]
+    argv = [*PROGRAM, "tools", "run", "-", "--later", "--workspace"]
     return subprocess.Popen(
         [*argv, str(workspace)],
         stdin=subprocess.PIPE,
@@ -26,9 +26,7 @@ def start(workspace: Path) -> subprocess.Popen[str]:
 
 
 def clawkit(*args: str) -> Any:
-    done = subprocess.run(
-        [sys.executable, "-m", "clawkit", *args], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([*PROGRAM, *args], capture_output=True, text=True, check=True)
     return json.loads(done.stdout) if done.stdout else None
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tests.cli.asking import PROGRAM
 from tests.process.started import KEY, TOGETHER, Start, log_of, make, starting
 
 from clawkit.cli.main import run
@@ -73,7 +74,7 @@ def test_the_last_lines_are_shown_without_what_is_meant_for_a_terminal(
     assert (done.code, len(lines)) == (0, 200)
     assert lines[0] == "line 100\\x07"
     assert lines[-1] == "line 299\\x07"
-    assert "before this are omitted; -n shows more" in done.err
+    assert "of earlier output omitted; -n shows more" in done.err
 
 
 @pytest.mark.parametrize(
@@ -176,7 +177,7 @@ def test_output_outlives_what_is_written_down(logs: Logs, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
-        (("calm-oter",), 1, "did you mean calm-otter?"),
+        (("calm-oter",), 1, "did you mean 'calm-otter'?"),
         (("zzz",), 1, "known: calm-otter, quiet-lynx"),
         (("../calm-otter-ab1",), 1, "unknown command '../calm-otter-ab1'"),
         (("quiet-lynx",), 1, "the output of quiet-lynx is not stored"),
@@ -251,7 +252,7 @@ def follow(folder: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     begun: list[subprocess.Popen[bytes]] = []
 
     def begin(*args: str, **streams: int) -> subprocess.Popen[bytes]:
-        argv = [sys.executable, "-m", "clawkit", "logs", "-f", *args]
+        argv = [*PROGRAM, "logs", "-f", *args]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
         begun.append(subprocess.Popen(argv, **pipes))  # type: ignore[call-overload]
         return begun[-1]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from clawkit.cli import models_status
+from clawkit.cli import models as models_command
 from clawkit.cli.main import run
 from clawkit.cli.models import print_rows
 from clawkit.cli.options import count_tokens
@@ -513,7 +513,7 @@ class TestProbe:
     async def test_one_that_never_answers_is_not_waited_for(
         self, models: Models, file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(models_status, "PROBE_S", 0.3)
+        monkeypatch.setattr(models_command, "PROBE_S", 0.3)
         async with ScriptedServer(then=hang()) as server:
             self.configure(file, server, "openai-completions")
             done = await asyncio.to_thread(models, "status", "--probe", "--json")

@@ -445,7 +445,7 @@ _AT = ("--custom-base-url", "https://llm.example/v1", "--custom-model-id", "m")
         (("ollama",), "lists no models here"),
         (("groq-api-key", *_AT), "requires --auth-choice custom-api-key"),
         (("custom-api-key",), "needs --custom-base-url"),
-        (("custom-api-key", *_AT), "no key: set CUSTOM_API_KEY"),
+        (("custom-api-key", *_AT), "set CUSTOM_API_KEY"),
         (("custom-api-key", *_AT, "--custom-provider-id", "openai"), "knows a provider of that"),
         (("custom-api-key", *_AT, "--custom-provider-id", "a/b"), "use lower-case letters"),
         (("custom-api-key", *_AT, "--custom-image-input", "--custom-text-input"), "use one of"),
@@ -673,7 +673,7 @@ async def test_a_few_questions_lead_to_a_model_that_answers(
 
         def talk() -> Terminal:
             screen = terminal("onboard")
-            answer(screen, (PROVIDER, "cerebraz"), ("Did you mean cerebras", "cerebras"))
+            answer(screen, (PROVIDER, "cerebraz"), ("Did you mean 'cerebras", "cerebras"))
             answer(screen, (TYPE_KEY, KEY), (MODEL, ""), (WRITE, ""))
             assert screen.end() == 0
             return screen
@@ -706,7 +706,7 @@ async def test_a_key_in_use_can_be_kept_while_the_model_changes(
             screen = terminal("configure", "models")
             answer(screen, (PROVIDER, "cerebras"))
             screen.until("1) keep the current key: cerebras:default")
-            answer(screen, (ASK_KEY, ""), (MODEL, ""), ("already says so", ""))
+            answer(screen, (ASK_KEY, ""), (MODEL, ""), ("already has these settings", ""))
             assert screen.end() == 0
             return screen
 
@@ -820,7 +820,7 @@ async def test_a_service_of_ones_own_is_looked_at(terminal: Open, file: Path) ->
             answer(screen, ("Let clawkit connect to it?", ""), ("Address of the API", server.url))
             answer(screen, ("A short name", "OpenAI"), ("knows a provider of that", "mine"))
             answer(screen, (TYPE_KEY, ""), ("It answers, with 1 model.", ""))
-            answer(screen, (MODEL, ""), ("take images?", "y"), ("How many tokens", "1"))
+            answer(screen, (MODEL, ""), ("take images?", "y"), ("Context window of", "1"))
             answer(screen, ("1,024 or more", "1023"), ("1,024 or more", "64,000"))
             answer(screen, ("answered in", ""))
             assert screen.end() == 0

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.cli.asking import PROGRAM
 from tests.process.started import KEY, TOGETHER, Start, log_of, make, members, starting, until
 
 from clawkit.cli.main import run
@@ -355,7 +356,7 @@ def test_what_could_be_several_is_none(clawkit: Clawkit, start: Start, wanted: s
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        ("calm-oter", "did you mean calm-otter?"),
+        ("calm-oter", "did you mean 'calm-otter'?"),
         ("zzz", "known: brave-fox, calm-otter"),
         ("", "known: brave-fox, calm-otter"),
         ("../../etc/passwd", "known: brave-fox, calm-otter"),
@@ -460,9 +461,7 @@ def test_a_command_of_another_user_is_not_ended() -> None:
 
 async def type_outside(*args: str) -> tuple[int, str]:
     """Run clawkit as a program while another one runs here."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "clawkit", *args, stdout=asyncio.subprocess.PIPE
-    )
+    process = await asyncio.create_subprocess_exec(*PROGRAM, *args, stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
     return process.returncode or 0, out.decode()
 
@@ -492,7 +491,7 @@ def test_what_the_exec_tool_runs_is_seen_read_and_ended(
 ) -> None:
     (folder.parent / "clawkit.json5").write_text('{tools: {exec: {mode: "full"}}}', "utf-8")
     other = subprocess.Popen(
-        [sys.executable, "-m", "clawkit", "tools", "run", "-"],
+        [*PROGRAM, "tools", "run", "-"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

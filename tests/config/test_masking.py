@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clawkit.config.file_edit import diff
 from clawkit.config.json5 import parse
-from clawkit.config.masking import diff, masked, variables_of
+from clawkit.config.masking import masked, variables_of
 from clawkit.text import printable
 
 SECRET = "hunter2"

@@ -79,9 +79,9 @@ class TestEnvironment:
     def test_a_named_provider_must_exist_and_be_of_that_kind(self) -> None:
         ref = {**API_KEY, "provider": "other"}
         env = {"API_KEY": SECRET}
-        assert "unknown provider 'other'; it is not in secrets.providers" in refusal(ref, env)
+        assert "unknown provider; it is not in secrets.providers" in refusal(ref, env)
         file = {"source": "file", "path": "/x"}
-        assert "'other' has source file, the reference says env" in refusal(ref, env, other=file)
+        assert "(source env): the provider has source file" in refusal(ref, env, other=file)
 
     def test_the_default_provider_of_a_source_can_be_named(self) -> None:
         secrets = {

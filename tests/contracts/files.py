@@ -19,7 +19,7 @@ from clawkit.errors import (
     ToolAuthorizationError,
     ToolInputError,
 )
-from clawkit.fs.protocols import ABSENT, Change, FileSystem, read_all
+from clawkit.fs.protocols import ABSENT, Change, Changed, FileSystem, read_all
 
 
 class Ground(Protocol):
@@ -299,7 +299,7 @@ class FileSystemContract:
 
     async def test_a_file_is_deleted(self, files: FileSystem, ground: Ground) -> None:
         (done,) = await files.change([Change("a.txt", None)])
-        assert done == (f"{ground.workspace}/a.txt", None)
+        assert done == Changed(f"{ground.workspace}/a.txt", None)
         assert ground.get("a.txt") is None
         with pytest.raises(NotFoundError):
             await files.change([Change("a.txt", None)])

@@ -40,6 +40,8 @@ class LocalGround:
 
 
 class TestLocalHost(ExecHostContract):
+    rounds = 30
+
     @pytest.fixture
     def ground(self, tmp_path: Path) -> Ground:
         return LocalGround(tmp_path)

@@ -9,7 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.contracts.exec_host import ExecHostContract, Ground
+import pytest_asyncio
+from tests.contracts.exec_host import ExecHostContract, Ground, Hand
 from tests.process.watching import alive
 from tests.sandbox.dockerd import Box, Engine, dockerd, open_container
 
@@ -20,25 +21,13 @@ __all__ = ["dockerd"]
 pytestmark = pytest.mark.xdist_group("docker")
 
 
-@pytest.fixture(scope="module")
-def own() -> dict[str, str]:
-    """The variables that the container sets by itself, once they are known."""
-    return {}
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One for all tests, which share a container."""
-    return tmp_path_factory.mktemp("container")
-
-
 class ContainerGround:
     """The workspace of a container. Its processes are seen from outside."""
 
     shares_pids = False
 
-    def __init__(self, sandbox: ContainerSandbox, env: Mapping[str, str]) -> None:
-        self._sandbox = sandbox
+    def __init__(self, sandbox: ContainerSandbox, workspace: Path, env: Mapping[str, str]) -> None:
+        self._sandbox, self.workspace = sandbox, workspace
         self.cwd = sandbox.workdir
         self.env = env
 
@@ -53,28 +42,39 @@ class ContainerGround:
             os.kill(pid, signal.SIGKILL)
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(
+    tmp_path_factory: pytest.TempPathFactory, dockerd: Engine
+) -> AsyncIterator[ContainerGround]:
+    place = tmp_path_factory.mktemp("container")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DOCKER_HOST", f"unix://{dockerd.socket}")
+        sandbox = open_container(place)
+        # What the container sets by itself.
+        _, said = await Box(sandbox).run("env -0", env={})
+        found = dict(each.split("=", 1) for each in said.split("\0") if each)
+        own = {name: found[name] for name in ("HOME", "PATH", "LANG", "HOSTNAME")}
+        yield ContainerGround(sandbox, place / "ws", own)
+        await sandbox.close()
+
+
+@pytest.mark.asyncio(loop_scope="module")
 class TestContainerHost(ExecHostContract):
+    """All tests share a container and the program in it, and so an event loop: starting them takes
+    longer than most."""
+
     names_programs = False
 
     @pytest.fixture
-    async def ground(
-        self,
-        place: Path,
-        own: dict[str, str],
-        dockerd: Engine,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> AsyncIterator[Ground]:
-        monkeypatch.setenv("DOCKER_HOST", f"unix://{dockerd.socket}")
-        sandbox = open_container(place)
-        for file in (place / "ws").iterdir():
+    def ground(self, shared: ContainerGround) -> Ground:
+        for file in shared.workspace.iterdir():
             if not file.is_dir():
                 file.unlink()
-        if not own:
-            _, said = await Box(sandbox).run("env -0", env={})
-            found = dict(each.split("=", 1) for each in said.split("\0") if each)
-            own |= {name: found[name] for name in ("HOME", "PATH", "LANG", "HOSTNAME")}
-        yield ContainerGround(sandbox, own)
-        await sandbox.close()
+        return shared
+
+    @pytest_asyncio.fixture(loop_scope="module")
+    async def hand(self, ground: Ground) -> AsyncIterator[Hand]:
+        yield Hand(ground.open(), ground)
 
     @pytest.mark.skip(reason="a container ends its commands when clawkit ends")
     async def test_a_detached_command_lives_on(self) -> None:  # type: ignore[override]

@@ -52,7 +52,7 @@ async def test_a_person_who_allows_lets_the_call_go_on_once() -> None:
     person = Answering(Answer("allow"))
     run = run_of(make("probe", echo), rules=always(QUESTION), approver=person)
     for _ in range(2):
-        assert not (await call(run, CallRequest("probe", {"path": "a"}))).is_error
+        assert not (await call(run, CallRequest("probe", {"path": "a"}, "c1"))).is_error
     assert person.requests[0] == Question(
         tool="probe",
         params={"path": "a"},
@@ -60,6 +60,7 @@ async def test_a_person_who_allows_lets_the_call_go_on_once() -> None:
         description="It is much",
         asked_by="tools.rules[3]",
         to_allow="clawkit config set x",
+        call_id="c1",
     )
     assert len(person.requests) == 2
 
@@ -116,7 +117,7 @@ async def test_the_time_to_answer_is_bounded(wanted: float, given: float) -> Non
 async def test_where_nobody_can_be_asked_the_call_is_refused_with_what_would_allow_it() -> None:
     result = await once(echo, rules=always(QUESTION))
     assert result.details["deniedReason"] == "approval-unavailable"
-    assert "nobody can be asked here. To allow it: clawkit config set x" in result.as_text()
+    assert "there is no one here to ask. To allow it: clawkit config set x" in result.as_text()
     assert "To allow" not in (await once(echo, rules=always(Ask("May it?")))).as_text()
 
 
@@ -221,7 +222,7 @@ async def test_a_question_of_a_tool_says_who_asks() -> None:
 async def test_a_tool_that_asks_where_nobody_is_gets_a_no() -> None:
     result = await once(ask_in_the_middle)
     assert result.details["deniedReason"] == "approval-unavailable"
-    with pytest.raises(ToolAuthorizationError, match="nobody can be asked"):
+    with pytest.raises(ToolAuthorizationError, match="there is no one to ask"):
         await Context("1", Scope(), "/ws").ask(QUESTION)
 
 

@@ -159,7 +159,7 @@ def test_what_is_not_json_is_refused_by_name(subtests: pytest.Subtests) -> None:
         (Result((), ["a"]), "list"),  # type: ignore[arg-type]
     ]
     for value, named in cases:
-        words = f"'demo' returned what cannot be a result: .*{named}"
+        words = f"'demo' returned an invalid result: .*{named}"
         with subtests.test(f"{value!r:.80}"), pytest.raises(TypeError, match=words):
             Result.of(value, "demo")
 

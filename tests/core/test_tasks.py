@@ -11,7 +11,14 @@ from collections.abc import Awaitable
 
 import pytest
 
+from clawkit.core import tasks
 from clawkit.core.tasks import _Threads, bounded, in_thread, unbroken
+
+
+@pytest.fixture(autouse=True)
+def _own_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads of an earlier test may be untraced, and would hide what is covered here."""
+    monkeypatch.setattr(tasks, "_threads", _Threads())
 
 
 class OwnError(BaseException):

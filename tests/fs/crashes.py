@@ -291,8 +291,8 @@ def with_a_change_of_the_user(ground: Ground, stride: int) -> None:
                 )
 
 
-def at_any_time(ground: Ground, with_watcher: bool) -> None:
-    """Killed from outside."""
+def at_any_time(ground: Ground, stride: int, with_watcher: bool) -> None:
+    """Killed from outside, thirty times."""
     old, new = outcomes(ground)
     started = time.monotonic()
     ground.build()
@@ -300,7 +300,7 @@ def at_any_time(ground: Ground, with_watcher: bool) -> None:
     run(ground.commit)
     takes_s = time.monotonic() - started
     chance = random.Random(7)
-    for _ in range(30):
+    for _ in range(0, 30, stride):
         ground.build()
         pid = os.fork()
         if pid == 0:
@@ -339,8 +339,8 @@ KINDS: dict[str, Kind] = {
     "both": lambda base, stride: at_every_point_with_the_watcher(Ground(base, FEW), stride),
     "recovery": lambda base, stride: at_every_point_of_the_recovery(Ground(base, FEW), stride),
     "user": lambda base, stride: with_a_change_of_the_user(Ground(base, FEW), stride),
-    "time": lambda base, _: at_any_time(Ground(base, MANY), with_watcher=False),
-    "time-both": lambda base, _: at_any_time(Ground(base, MANY), with_watcher=True),
+    "time": lambda base, stride: at_any_time(Ground(base, MANY), stride, with_watcher=False),
+    "time-both": lambda base, stride: at_any_time(Ground(base, MANY), stride, with_watcher=True),
 }
 
 

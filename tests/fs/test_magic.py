@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from clawkit.fs.magic import FileKind, ImageLimits, identify
 
@@ -159,4 +160,4 @@ def test_any_beginning_can_be_looked_at() -> None:
 
 
 def test_pictures_have_limits_of_their_own() -> None:
-    assert ImageLimits(max_side=800)._replace(max_bytes=1) == (800, 1)
+    assert replace(ImageLimits(max_side=800), max_bytes=1) == ImageLimits(800, 1)

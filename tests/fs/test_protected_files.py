@@ -208,7 +208,7 @@ def test_a_repository_of_any_name_cannot_be_made_step_by_step(order: tuple[int, 
 def test_nor_one_that_takes_the_rest_from_elsewhere(first: str) -> None:
     second = {"HEAD": "commondir", "commondir": "HEAD"}[first]
     assert explain(f"/ws/x/{first}") == ""
-    assert "takes for a repository" in explain(f"/ws/x/{second}", [f"/ws/x/{first}"])
+    assert "treats as a repository" in explain(f"/ws/x/{second}", [f"/ws/x/{first}"])
 
 
 def test_the_settings_of_a_bare_repository_are_protected(subtests: pytest.Subtests) -> None:
@@ -240,7 +240,7 @@ def test_a_real_bare_repository_is_known_by_what_is_in_it(tmp_path: Path) -> Non
     place = str(tmp_path / "hooks" / "update")
     assert Protection().explain(place) == ""
     (tmp_path / "HEAD").symlink_to("nowhere")
-    assert "takes for a repository" in Protection().explain(place)
+    assert "treats as a repository" in Protection().explain(place)
 
 
 @pytest.fixture

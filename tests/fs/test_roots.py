@@ -264,7 +264,7 @@ def test_a_folder_is_opened_only_where_it_was(tmp: Path, reach: Roots) -> None:
     with pytest.raises(ToolAuthorizationError), open_folder(target):
         pass
     with (
-        pytest.raises(OSError, match="moved meanwhile"),
+        pytest.raises(OSError, match="moved in the meantime"),
         open_folder(Target(f"{tmp}/ws", ".", "x", f"{tmp}/other/x", None)),
     ):
         pass

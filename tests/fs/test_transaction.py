@@ -329,7 +329,7 @@ def test_nothing_is_made_in_a_read_only_directory(
 ) -> None:
     (ws / "ro").mkdir(mode=0o555)
     before = snapshot(ws)
-    with pytest.raises(ToolInputError, match="in a directory that is read-only; nothing was"):
+    with pytest.raises(ToolInputError, match="is in a read-only directory; nothing was"):
         commit(ws, *more, Change(path, b"x"))
     assert snapshot(ws) == before
 
@@ -481,7 +481,9 @@ def test_a_full_disk_leaves_everything_as_it_was(tmp_path: Path, count: int, pat
         changes = [Change(path.format(number), b"x" * 30_000) for number in range(count)]
         if count == 1:
             changes = [Change(path.format(0), b"x" * 100_000)]
-        with pytest.raises(ToolError, match="the disk is full; nothing was changed") as caught:
+        with pytest.raises(
+            ToolError, match="no space left on device; nothing was changed"
+        ) as caught:
             one.commit(changes, frozenset())
         assert not isinstance(caught.value, ToolInputError)
         assert {each: each.read_bytes() for each in disk.rglob("*") if each.is_file()} == before
@@ -503,7 +505,7 @@ def test_a_disk_with_no_room_for_the_journal_changes_nothing(ws: Path, tmp_path:
             journals=str(disk / "journals"),
         )
         changes = [Change(f"new/{'x' * 200}-{number}", b"") for number in range(50)]
-        with pytest.raises(ToolError, match="the disk is full"):
+        with pytest.raises(ToolError, match="no space left on device"):
             one.commit(changes, frozenset())
         assert os.listdir(disk / "journals") == []
     assert snapshot(ws) == before
@@ -515,7 +517,7 @@ def test_a_file_too_large_for_the_user_is_not_written(ws: Path, more: tuple[Chan
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, old[1]))
     try:
-        with pytest.raises(ToolInputError, match="it is too large; nothing was changed"):
+        with pytest.raises(ToolInputError, match="file too large; nothing was changed"):
             commit(ws, *more, Change("a.txt", b"x" * 200_000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, old)
@@ -527,8 +529,8 @@ def test_a_file_too_large_for_the_user_is_not_written(ws: Path, more: tuple[Chan
     ("event", "name", "error", "words"),
     [
         ("open", "a.txt", errno.EACCES, "permission denied"),
-        ("os.mkdir", "made", errno.EROFS, "the file system is read-only"),
-        ("os.mkdir", "deep", errno.EDQUOT, "the disk quota is used up"),
+        ("os.mkdir", "made", errno.EROFS, "cannot be changed: read-only file system"),
+        ("os.mkdir", "deep", errno.EDQUOT, "cannot be changed: disk quota exceeded"),
     ],
 )
 def test_failures_of_the_system_are_told_and_nothing_is_left(
@@ -552,7 +554,10 @@ def test_a_failure_while_content_is_made_leaves_nothing(ws: Path) -> None:
         ((Change("a.txt", b"x"),), "."),
         ((*MORE, Change("a.txt", b"x")), ".tmp"),
     ):
-        with just_before("open", name, fail(errno.EIO)), pytest.raises(ToolError, match="failed: "):
+        with (
+            just_before("open", name, fail(errno.EIO)),
+            pytest.raises(ToolError, match="input/output error"),
+        ):
             commit(ws, *changes)
         assert snapshot(ws) == before
 
@@ -601,7 +606,7 @@ def test_nobody_ever_sees_half_of_a_file(ws: Path) -> None:
     assert seen <= set(contents)
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.timeout(300)
 def test_ten_thousand_files_change_at_once(ws: Path) -> None:
     before = open_handles()

@@ -131,7 +131,7 @@ def test_calls_in_turns_are_found(names: str) -> None:
     calls = Calls()
     results = [calls.read(names[number % len(names)]) for number in range(20)]
     assert warned(results) == [10]
-    assert "were made in turns, 10 in a row" in noticed(results[9])
+    assert "alternated, 10 in a row" in noticed(results[9])
     assert refused(results) == [20]
     assert results[19].details["intervention"] == {
         "detector": "ping_pong",

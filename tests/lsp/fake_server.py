@@ -131,10 +131,6 @@ def serve(message: dict[str, Any]) -> None:
             while not os.path.exists(REST[0]):
                 time.sleep(0.01)
             send(method="experimental/serverStatus", params={"quiescent": True})
-        case "shutdown" if MODE != "stubborn":
-            send(id=message["id"], result=None)
-        case "exit" if MODE != "stubborn":
-            sys.exit(0)
         case "textDocument/didOpen":
             changed(document["uri"], document["version"], document["text"])
             if MODE == "wishes":

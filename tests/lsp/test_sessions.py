@@ -66,7 +66,7 @@ async def test_a_server_is_started_by_the_first_edit_and_kept(desk: Make, tmp_pa
     assert servers(tmp_path) == started
 
 
-@pytest.mark.parametrize("mode", ["pull", "stubborn", "silent", "deaf", "family"])
+@pytest.mark.parametrize("mode", ["pull", "silent", "deaf", "family"])
 async def test_close_leaves_nothing_behind(desk: Make, tmp_path: Path, mode: str) -> None:
     gc.collect()
     before = set(os.listdir("/proc/self/fd"))

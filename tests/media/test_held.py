@@ -197,9 +197,9 @@ async def test_a_call_that_takes_too_long_is_ended() -> None:
     ("number", "kind", "message"),
     [
         (signal.SIGXCPU, ToolInputError, "takes more than 20 s"),
-        (signal.SIGSEGV, ToolInputError, "cannot be decoded: it ended the decoder .SIGSEGV."),
+        (signal.SIGSEGV, ToolInputError, "cannot be decoded: it crashed the decoder .SIGSEGV."),
         (signal.SIGKILL, ToolError, "the decoder failed .SIGKILL."),
-        (signal.SIGRTMIN + 1, ToolInputError, "ended the decoder .signal 35."),
+        (signal.SIGRTMIN + 1, ToolInputError, "crashed the decoder .signal 35."),
     ],
 )
 async def test_a_decoder_that_dies_is_explained(

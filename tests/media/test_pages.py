@@ -117,7 +117,7 @@ async def test_pages_that_are_only_promised_are_told() -> None:
 
 
 async def test_too_many_bytes_are_refused() -> None:
-    with pytest.raises(ToolInputError, match="more than the 64 MB"):
+    with pytest.raises(ToolInputError, match="more than the limit of 64 MB"):
         await pages(bytes(MAX_DOCUMENT_BYTES + 1))
 
 

@@ -520,7 +520,7 @@ async def test_a_stream_without_end_is_refused(
 
 def test_blanks_before_an_answer_are_passed_over_as_they_come() -> None:
     endpoint = Endpoint(parse_ref("svc/m"), "openai-completions", "http://127.0.0.1")
-    reading = Reading(endpoint, make_wire(endpoint).decoder())
+    reading = Reading("svc", make_wire(endpoint).decoder())
     for _ in range(2_000):
         assert not [*reading.feed(b" " * 60_000)]
     assert not reading.has_begun

@@ -24,7 +24,7 @@ from clawkit.models.protocols import (
     Request,
     TextDelta,
 )
-from clawkit.testing.models import ScriptedModel
+from clawkit.testing.answers import ScriptedModel
 
 ASK = Request(system="", messages=())
 TRANSIENT: tuple[ErrorKind, ...] = (
@@ -155,7 +155,7 @@ async def test_the_next_model_answers_at_once(kind: ErrorKind) -> None:
     chain = Chain([one, model("From two.", ref="b/two", api="y")], clock=clock)
     items = await run(chain)
     (again,) = agains(items)
-    assert again[1:] == (0.0, parse_ref("b/two"), kind)
+    assert (again.wait_s, again.model, again.kind) == (0.0, parse_ref("b/two"), kind)
     assert again.reason.startswith("a/one ")
     assert again.reason.endswith("(HTTP 418)")
     assert (len(one.requests), clock.slept) == (1, [])

@@ -26,7 +26,7 @@ def peak():
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
 
-import clawkit.models.wire.completions, clawkit.models.errors, h11, json, zlib
+import clawkit.models.wire.completions, clawkit.models.errors, clawkit.net.connect, json, zlib
 
 start = peak()
 

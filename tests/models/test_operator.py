@@ -67,6 +67,13 @@ async def test_a_file_is_written_and_a_command_run_after_a_yes(tmp_path: Path) -
     assert "ereht ih" in last.text
 
 
+async def test_of_long_output_the_end_is_repeated(tmp_path: Path) -> None:
+    last = (await talk(tmp_path, "!seq 1 5000", "allow")).history[-1]
+    assert isinstance(last, Assistant)
+    assert last.text.startswith("[… ")
+    assert last.text.endswith("\n4999\n5000")
+
+
 async def test_what_policy_removed_is_told_in_its_words(tmp_path: Path) -> None:
     talked = await talk(tmp_path, "!ls", deny=["exec"])
     result = next(m for m in talked.history if isinstance(m, ToolResult))
@@ -74,6 +81,22 @@ async def test_what_policy_removed_is_told_in_its_words(tmp_path: Path) -> None:
     last = talked.history[-1]
     assert isinstance(last, Assistant)
     assert "exec failed" in last.text
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        ("read nope", "read failed: 'nope' does not exist"),
+        ("/tool raed {}", "raed failed: unknown tool 'raed'; did you mean 'read'?"),
+        (
+            "read no\nread nope",
+            "read failed: 'no' does not exist\n\nread failed: 'nope' does not exist",
+        ),
+    ],
+)
+async def test_a_failure_is_told_once_and_in_words(tmp_path: Path, said: str, answer: str) -> None:
+    talked = await talk(tmp_path, said)
+    assert [each.text for each in talked.history if isinstance(each, Assistant)] == ["", answer]
 
 
 async def test_anything_else_gets_the_help(tmp_path: Path) -> None:

@@ -173,7 +173,12 @@ def test_a_url_has_one_spelling(subtests: pytest.Subtests) -> None:
     for url, scheme, host, port, path in cases:
         with subtests.test(url=url, scheme=scheme, host=host, port=port, path=path):
             target = parse_url(url)
-            assert target[:4] == (scheme, host, port, path)
+            assert (target.scheme, target.host, target.port, target.path) == (
+                scheme,
+                host,
+                port,
+                path,
+            )
             assert (target.address is not None) == (":" in host or host.replace(".", "").isdigit())
 
 
@@ -237,6 +242,7 @@ def test_what_can_be_read_in_two_ways_is_refused(subtests: pytest.Subtests) -> N
         "https://[fe80::1%25eth0]/",
         "https://[:::1]/",
         "https://1.2.3.4.5/",
+        "https://1.2.3.4.5.6/",
         "https://256.0.0.1/",
         "https://1.256.1/",
         "https://127.0.0.256/",

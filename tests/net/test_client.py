@@ -54,6 +54,9 @@ def chunked(*pieces: bytes) -> bytes:
         (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nA: b\r\n\r\n" + OK, 200, b"ok"),
         (b"HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 1\r\n\r\nx", 302, b"x"),
         (b"HTTP/1.1 599 \r\nContent-Length: 0\r\n\r\n", 599, b""),
+        (chunked(b"one").replace(b"3\r\n", b"3;note=x\r\n"), 200, b"one"),
+        (chunked(b"one")[:-2] + b"Checked: yes\r\n\r\n", 200, b"one"),
+        (b"HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", 200, b""),
     ],
 )
 async def test_an_answer_has_a_status_and_a_body(answer: bytes, status: int, body: bytes) -> None:
@@ -96,7 +99,6 @@ async def test_headers_have_lower_case_names_and_are_joined() -> None:
         client.stream("GET", server.url(), headers={}) as response,
     ):
         assert response.headers == {"a-b": "1, 2", "c": "ü", "content-length": "0"}
-        assert response.url == server.url()
 
 
 async def test_pieces_are_given_out_as_they_come() -> None:
@@ -116,7 +118,7 @@ async def test_pieces_are_given_out_as_they_come() -> None:
         client.stream("GET", server.url(), headers={}, idle_s=60) as response,
     ):
         pieces = []
-        async for piece in response.chunks():
+        async for piece in response:
             pieces.append(piece)
             go_on.set()
         assert pieces == [b"one", b"two"]
@@ -138,7 +140,7 @@ async def test_a_packed_answer_is_unpacked_although_nobody_asked_for_it() -> Non
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: GZIP\r\nContent-Length: %d\r\n\r\n" % len(packed)
     async with answering(head + packed) as server, making_client() as client:
         async with client.stream("GET", server.url(), headers={}) as response:
-            sizes = [len(piece) async for piece in response.chunks()]
+            sizes = [len(piece) async for piece in response]
         assert sum(sizes) == 500_000
         assert max(sizes) <= 65_536
         assert await get(client, server.url()) == (200, b"a" * 500_000)
@@ -174,6 +176,16 @@ async def test_what_cannot_be_unpacked_is_an_error(coding: bytes, body: bytes, k
         (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "protocol", "not HTTP/1.1"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: magic\r\n\r\n", "protocol", "not HTTP/1.1"),
         (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", "protocol", "not HTTP/1.1"),
+        (b"HTTP/1.1 101 X\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", "protocol", "not HTTP"),
+        (b"HTTP/1.1 000 X\r\nContent-Length: 2\r\n\r\nhi" + OK, "protocol", "not HTTP/1.1"),
+        (b"RTSP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", "protocol", "not HTTP/1.1"),
+        (b"ICE/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", "protocol", "not HTTP/1.1"),
+        (b"HTTP/2.0 200 OK\r\nContent-Length: 0\r\n\r\n", "protocol", "not HTTP/1.1"),
+        (b"HTTP/1.1 200 OK\nContent-Length: 0\n\n", "protocol", "not HTTP/1.1"),
+        (b"HTTP/1.1 200 OK\r\nA: b\r\n folded\r\n\r\n", "protocol", "not HTTP/1.1"),
+        (b"HTTP/1.1 200 OK\r\nA : b\r\n\r\n", "protocol", "not HTTP/1.1"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, gzip\r\n\r\n", "protocol", "not"),
+        (chunked().replace(b"Tr", b"Content-Length: 3\r\nTr"), "protocol", "not HTTP/1.1"),
         (b"HTTP/1.1 100 Continue\r\n\r\n" * 30, "protocol", "interim responses only"),
         (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 40_000, "protocol", "64 KiB of headers"),
         (b"HTTP/1.1 200 OK\r\na: " + b"b" * 70_000 + b"\r\n\r\n", "protocol", "64 KiB of headers"),
@@ -184,6 +196,7 @@ async def test_what_cannot_be_unpacked_is_an_error(coding: bytes, body: bytes, k
         (chunked(b"one")[:-5], "closed", "completely"),
         (chunked(b"one").replace(b"3\r\n", b"xyz\r\n"), "protocol", "not HTTP/1.1"),
         (chunked(b"one").replace(b"3\r\n", b"4\r\n"), "protocol", "not HTTP/1.1"),
+        (chunked()[:-5] + b"3;" + b"x" * 200_000, "protocol", "64 KiB of headers"),
         (chunked() [:-5] + b"f" * 300 + b"\r\n", "protocol", "not HTTP/1.1"),
         (chunked()[:-2] + b"a: b\r\n" * 40_000, "protocol", "64 KiB of headers"),
     ],
@@ -363,11 +376,20 @@ async def test_a_connection_on_which_more_came_than_the_answer_is_not_used_again
         assert server.connections == 2
 
 
+async def test_a_body_where_none_may_be_ends_the_use_of_a_connection() -> None:
+    bold = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+    async with answering(bold) as server, making_client() as client:
+        for _ in range(2):
+            async with client.stream("HEAD", server.url(), headers={}) as response:
+                assert await response.read(10) == b""
+        assert server.connections == 2
+
+
 async def test_leaving_early_closes_the_connection() -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nhalf"
     async with answering(head, OK) as server, making_client() as client:
         async with client.stream("GET", server.url(), headers={}) as response:
-            async for piece in response.chunks():
+            async for piece in response:
                 assert piece == b"half"
                 break
         await server.ended.wait()
@@ -388,11 +410,11 @@ async def test_what_came_before_a_mistake_is_given_out() -> None:
     answer = chunked(b"one", b"two").replace(b"3\r\ntwo", b"xyz\r\n")
     async with answering(answer) as server, making_client() as client:
         async with client.stream("GET", server.url(), headers={}) as response:
-            assert await anext(response.chunks()) == b"one"
+            assert await anext(response) == b"one"
             with pytest.raises(NetError, match=r"not HTTP/1\.1"):
-                await anext(response.chunks())
+                await anext(response)
         async with client.stream("GET", server.url(), headers={}) as response:
-            assert await anext(response.chunks()) == b"one"
+            assert await anext(response) == b"one"
         assert await server.ended.wait()
         assert server.connections == 2
 
@@ -422,7 +444,7 @@ async def test_a_server_that_sends_faster_than_its_answer_is_read_has_to_wait() 
                 await asyncio.sleep(0)
         assert sent < 50_000_000
         size = 0
-        async for piece in response.chunks():
+        async for piece in response:
             size += len(piece)
         assert size == 60_000_000
 
@@ -431,7 +453,7 @@ async def test_a_connection_is_kept_when_only_the_end_of_the_body_was_not_read()
     async with answering(chunked(b"data: [DONE]\n\n")) as server, making_client() as client:
         for _ in range(2):
             async with client.stream("GET", server.url(), headers={}) as response:
-                async for piece in response.chunks():
+                async for piece in response:
                     assert piece == b"data: [DONE]\n\n"
                     break
     assert server.connections == 1
@@ -534,7 +556,7 @@ async def test_cancelling_closes_the_connection_and_leaves_nothing_behind(
 async def test_closing_the_client_ends_what_is_running() -> None:
     async with serving(half) as server, making_client() as client:
         async with client.stream("GET", server.url(), headers={}) as response:
-            assert await anext(response.chunks()) == b"half"
+            assert await anext(response) == b"half"
             reading = asyncio.create_task(response.read(10))
             await asyncio.sleep(0)
             await client.close()
@@ -557,3 +579,13 @@ def test_nothing_is_left_open_when_the_loop_ends_in_the_middle() -> None:
 
     asyncio.run(main())
     gc.collect()
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_is_an_answer_like_others(status: int) -> None:
+    head = f"HTTP/1.1 {status} Moved\r\nLocation: /c\r\nContent-Length: 0\r\n\r\n"
+    async with answering(head.encode()) as server, making_client() as client:
+        url = server.url("/a/b")
+        async with client.stream("POST", url, headers={}, body=b"x") as response:
+            assert (response.status, response.headers["location"]) == (status, "/c")
+    assert len(server.asked) == 1

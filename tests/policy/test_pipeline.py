@@ -79,6 +79,7 @@ def test_the_profiles_hold_what_users_were_promised() -> None:
         "message",
         "sessions_list",
         "sessions_history",
+        "sessions_search",
         "sessions_send",
         "session_status",
     }
@@ -379,7 +380,8 @@ def test_a_senders_allow_list_is_never_ignored() -> None:
 SANDBOX_DEFAULT = {
     *("exec", "process", "code_execution", "read", "write", "edit", "apply_patch"),
     *("grep", "find", "ls", "image"),
-    *("sessions_list", "sessions_history", "sessions_send", "sessions_spawn", "sessions_yield"),
+    *("sessions_list", "sessions_history", "sessions_search", "sessions_send", "sessions_spawn"),
+    "sessions_yield",
     *("subagents", "session_status"),
 }
 
@@ -410,7 +412,7 @@ def test_sandbox_fields_fall_back_one_by_one() -> None:
 
 
 LEAF = {"read", "grep", "find", "ls"}
-ORCHESTRATOR = LEAF | {"sessions_list", "sessions_history", "sessions_spawn"}
+ORCHESTRATOR = LEAF | {"sessions_list", "sessions_history", "sessions_search", "sessions_spawn"}
 
 
 @pytest.mark.parametrize(
@@ -532,8 +534,8 @@ def test_entries_that_match_nothing_are_reported_with_the_nearest_name() -> None
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        (tools(byProvider={"openai/*": {"deny": ["read"]}}), "openai/* fits no model"),
-        (agent(byProvider={"openai/": {"deny": ["read"]}}), "openai/ fits no model"),
+        (tools(byProvider={"openai/*": {"deny": ["read"]}}), "openai/* matches no model"),
+        (agent(byProvider={"openai/": {"deny": ["read"]}}), "openai/ matches no model"),
         (tools(toolsBySender={"@ada": {"deny": ["read"]}}), "@ada is read as a plain id"),
         (agent(toolsBySender={"user:42": {}}), "user:42 is read as a plain id"),
         (tools(toolsBySender={"channel:telegram": {}}), "channel:telegram is read as a plain id"),

@@ -254,7 +254,7 @@ def test_a_command_cannot_end_itself(start: Start, folder: Path) -> None:
 def test_how_a_command_ended(tmp_path: Path, said: str, exit_: Exit) -> None:
     tmp_path.chmod(0o700)
     (tmp_path / f"{KEY}.exit").write_text(said, encoding="utf-8")
-    assert detached.exit_of(str(tmp_path), make(pid=2**31 - 1, started=1_000.0)) == exit_
+    assert records.exit_of(str(tmp_path), make(pid=2**31 - 1, started=1_000.0)) == exit_
 
 
 def say_end(folder: Path, said: str) -> None:

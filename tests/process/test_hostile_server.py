@@ -8,15 +8,17 @@ import os
 import socket
 import struct
 import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.process.watching import until
 
 from clawkit.errors import ToolError
 from clawkit.process.protocols import LOST
-from clawkit.process.spawn_client import Child, Server, ServerLostError, SpawnClient
+from clawkit.process.spawn_client import Child, Server, ServerLostError, SpawnClient, start_server
 from clawkit.process.spawn_server import Unpacker, pack
 
 
@@ -163,3 +165,17 @@ async def test_a_server_that_goes_away_loses_its_commands(server: Hostile) -> No
     another = Child(server.keeping, "another")
     with pytest.raises(ServerLostError):
         await server.keeping.run(another, ["/bin/true"], {}, (), limit=10, cwd="/")
+
+
+async def test_a_lost_server_is_waited_for() -> None:
+    server = start_server((sys.executable, "-c", "import time; time.sleep(600)"))
+    waited: list[float] = []
+
+    def wait(seconds: float) -> None:
+        server.wait(seconds)
+        waited.append(seconds)
+
+    client = SpawnClient(server._replace(wait=wait))
+    server.kill()
+    await until(lambda: waited, "it is reaped")
+    assert not client.is_open

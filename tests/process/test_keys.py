@@ -194,7 +194,7 @@ def test_a_refusal_says_what_to_send_instead() -> None:
 def test_an_empty_key_and_half_a_character_are_refused() -> None:
     with pytest.raises(ToolInputError, match=r"keys\[1\] is empty"):
         encode_keys(["a", ""], application=False)
-    with pytest.raises(ToolInputError, match="half a character"):
+    with pytest.raises(ToolInputError, match="lone surrogate"):
         encode_keys(["\ud83d"], application=False)
 
 
@@ -314,5 +314,5 @@ def test_nothing_too_much_and_half_characters_cannot_be_pasted() -> None:
     for text in ("x" * (MAX_SENT_BYTES + 1), "é" * (MAX_SENT_BYTES // 2 + 1)):
         with pytest.raises(ToolInputError, match="64 KB"):
             encode_paste(text, bracketed=False)
-    with pytest.raises(ToolInputError, match="half a character"):
+    with pytest.raises(ToolInputError, match="lone surrogate"):
         encode_paste("a\udc00", bracketed=True)

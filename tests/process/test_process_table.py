@@ -209,14 +209,14 @@ def test_members_are_known_by_their_tag_when_nothing_else_tells(start: Start) ->
 
 def test_members_are_known_by_their_mark(start: Start) -> None:
     marks = [process_table.new_mark(()) for _ in range(2)]
-    with process_table.marking(marks[0]):
+    with process_table.limiting({process_table.MARK: marks[0]}):
         first = start("bash", "-c", "setsid sleep 60 & echo ready; wait")
-    with process_table.marking(marks[1]):
+    with process_table.limiting({process_table.MARK: marks[1]}):
         second = start("sleep", "60")
     other = start("sleep", "60")
     line_of(first)
     for program, mark in ((first, marks[0]), (second, marks[1])):
-        process_table.set_mark(program.pid, mark)
+        process_table.fix_limits(program.pid, {process_table.MARK: mark})
     processes = process_table.table()
     everything = list(processes)
     family = {first.pid, *process_table.children_of(first.pid)}
@@ -243,9 +243,9 @@ def test_marks_differ_and_leave_no_trace(start: Start) -> None:
         assert 0 < mark < before[0]
         assert mark not in taken
         taken.add(mark)
-    with pytest.raises(ZeroDivisionError), process_table.marking(mark):
+    with pytest.raises(ZeroDivisionError), process_table.limiting({process_table.MARK: mark}):
         raise ZeroDivisionError
-    with process_table.marking(0):
+    with process_table.limiting({process_table.MARK: 0}):
         assert resource.getrlimit(resource.RLIMIT_MSGQUEUE) == before
     assert resource.getrlimit(resource.RLIMIT_MSGQUEUE) == before
 
@@ -320,7 +320,6 @@ def test_what_was_stopped_hears_that_it_is_to_end(start: Start) -> None:
     ("names", "is_inside"),
     [
         (["python", "bash", "clawkit-spawn", "init"], True),
-        (["python", "clawkit-keeper", "init"], True),
         (["python", "bash", "init"], False),
         (["python", "clawkit-spawn"], True),  # as the first process of a sandbox
         ([], True),  # nothing can be seen, not even this process

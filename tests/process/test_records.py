@@ -16,8 +16,10 @@ import pytest
 from tests.process.started import KEY, make, until
 
 from clawkit.process import process_table, records
+from clawkit.process.protocols import LOST, Exit
 from clawkit.process.records import Record
 
+ENDED = make(pid=2**31 - 1, started=1.0)
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
 
@@ -157,7 +159,7 @@ def test_only_a_plain_file_is_a_record(folder: Path, make_it: Callable[[Path], N
     make_it(folder / f"{KEY}.json")
     assert read(folder) == []
     make_it(folder / f"{KEY}.exit")
-    assert records.read_end(str(folder), KEY) is None
+    assert records.exit_of(str(folder), ENDED) == LOST
     make_it(folder / f"{KEY}.log")
     with pytest.raises(OSError, match=r"your own|symbolic"):
         records.open_file(str(folder), KEY, "log")
@@ -179,7 +181,7 @@ def test_nothing_in_an_open_folder_is_believed(folder: Path, mode: int) -> None:
     assert "chmod 700" in records.distrust(str(folder))
     assert read(folder) == []
     assert records.keys(str(folder), "json") == []
-    assert records.read_end(str(folder), KEY) is None
+    assert records.exit_of(str(folder), ENDED) == LOST
     with pytest.raises(PermissionError):
         records.write(str(folder), make(key="other-1"))
     records.sweep(str(folder), -1)
@@ -201,7 +203,7 @@ def test_a_file_in_place_of_the_folder_is_not_believed(tmp_path: Path) -> None:
     place.write_text("", encoding="utf-8")
     assert records.distrust(str(place)) == "is not a directory"
     assert read(place) == []
-    assert "cannot be looked at" in records.distrust(str(place / "below"))
+    assert "cannot be inspected" in records.distrust(str(place / "below"))
 
 
 def test_a_record_that_cannot_be_placed_leaves_nothing_behind(folder: Path) -> None:
@@ -247,14 +249,16 @@ def test_a_command_runs_while_its_own_process_does(folder: Path) -> None:
 )
 def test_the_end_of_a_command(folder: Path, said: str, end: tuple[int, float] | None) -> None:
     put(folder, said, f"{KEY}.exit")
-    assert records.read_end(str(folder), KEY) == (end and records.End(*end))
+    expected = Exit.of(end[0], max(0.0, end[1] - ENDED.started)) if end else LOST
+    assert records.exit_of(str(folder), ENDED) == expected
     if end is not None:
         put(folder, f"{said.strip()} timeout", f"{KEY}.exit")
-        assert records.read_end(str(folder), KEY) == records.End(*end, timed_out=True)
+        expected = expected._replace(reason="overall-timeout")
+        assert records.exit_of(str(folder), ENDED) == expected
 
 
 def test_an_end_that_was_not_written_is_not_known(folder: Path) -> None:
-    assert records.read_end(str(folder), KEY) is None
+    assert records.exit_of(str(folder), ENDED) == LOST
 
 
 def age(file: Path, seconds: float) -> None:

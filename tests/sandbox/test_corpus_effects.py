@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ ASKING = [
 class Ground:
     """A workspace, a place outside, and a home with a secret."""
 
-    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, tmp_path: Path, fixture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._fixture = fixture
         self.workspace = tmp_path / "ws"
         self.outside = tmp_path / "out"
         self.home = tmp_path / "home"
@@ -45,7 +47,7 @@ class Ground:
 
     def prepare(self, case: dict[str, Any]) -> None:
         if case["area"] == "allowlist":
-            subprocess.run(["bash", str(HERE / "fixture.sh"), str(self.workspace)], check=True)
+            shutil.copytree(self._fixture, self.workspace, symlinks=True)
         setup: str = self.fill(case["setup"])
         if setup.startswith("sh:"):
             run = ["bash", "-c", setup.removeprefix("sh:")]
@@ -61,9 +63,17 @@ class Ground:
         return {str(path): path.read_bytes() for path in found if path.is_file()}
 
 
+@pytest.fixture(scope="module")
+def fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The workspace of the cases, made once. Nothing in it depends on where it is."""
+    place = tmp_path_factory.mktemp("fixture") / "ws"
+    subprocess.run(["bash", str(HERE / "fixture.sh"), str(place)], check=True)
+    return place
+
+
 @pytest.fixture
-def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ground:
-    return Ground(tmp_path, monkeypatch)
+def ground(tmp_path: Path, fixture: Path, monkeypatch: pytest.MonkeyPatch) -> Ground:
+    return Ground(tmp_path, fixture, monkeypatch)
 
 
 async def run(ground: Ground, backend: str, given: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def write_program(place: Path, text: str) -> str:
     [
         (
             "permission denied while trying to connect to the Docker daemon socket at unix:///s",
-            "may not be used by this user; add it to the group docker",
+            "this user may not use docker; add the user to the group docker",
         ),
         (
             "Cannot connect to the Docker daemon at unix:///s. Is the docker daemon running?",
@@ -95,12 +96,12 @@ async def test_podman_gets_the_same_arguments(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The program, with images and containers of its own."""
+def podman() -> Iterator[str]:
+    """The program, with images and containers of its own, at a place whose name is short enough."""
     found = shutil.which("podman")
     if found is None or os.geteuid() != 0 or not shutil.which("catatonit"):
         pytest.skip("podman and catatonit are not installed, or tests are not root")
-    place = tmp_path_factory.mktemp("podman")
+    place = Path(tempfile.mkdtemp(prefix="pm-"))
     roots = f"--root={place}/root --runroot={place}/run"
     program = write_program(place, f'exec {found} {roots} --cgroup-manager=cgroupfs "$@"')
     done = subprocess.run(
@@ -113,6 +114,7 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     yield program
     subprocess.run([program, "rm", "--all", "--force"], capture_output=True, check=True)
     subprocess.run([program, "rmi", "--all", "--force"], capture_output=True, check=True)
+    shutil.rmtree(place, ignore_errors=True)
 
 
 async def test_commands_run_in_a_container_of_podman(podman: str, tmp_path: Path) -> None:

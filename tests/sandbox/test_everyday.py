@@ -13,7 +13,7 @@ from clawkit.agent_session import Agent
 from clawkit.approvals.protocols import Admitted, Gate, Request, Waiting
 from clawkit.runtime import Toolkit
 from clawkit.sandbox.confinement import choose
-from clawkit.testing.models import ScriptedModel
+from clawkit.testing.answers import ScriptedModel
 
 COMMANDS = [
     line
@@ -52,7 +52,7 @@ async def test_an_agent_works_in_a_project_without_approval(workspace: Path, bac
     commands = {
         "git init -q . && git status --short": "?? a.txt",
         "ls": "Makefile",
-        "python3 -m pytest -q test_total.py": "1 passed",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python3 -m pytest -q test_total.py": "1 passed",
         "make": "echo built",
         "sed -i s/alpha/omega/ a.txt && cat a.txt out": "omega\nbeta\nbuilt",
         "cp -r src copy && ls copy": "main.py",

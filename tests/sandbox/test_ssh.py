@@ -122,7 +122,7 @@ async def test_protected_files_and_links_out_are_not_taken_over(
     assert not (workspace / ".GIT").exists()
     assert (workspace / ".git/index").read_text() == "ok\n"
     assert (workspace / "fine").exists()
-    assert ".git/config: not taken over" in exit_.note
+    assert ".git/config: not copied from the remote side" in exit_.note
 
 
 async def test_what_belongs_to_clawkit_is_not_uploaded(make: Make, workspace: Path) -> None:

@@ -129,7 +129,7 @@ async def test_a_program_that_does_not_begin_well_is_refused(make: Make, ready: 
 )
 async def test_an_invalid_answer_is_an_error(make: Make, answer: bytes) -> None:
     with pytest.raises(ToolError):
-        await make(scan=done(["d", [], []]), instances=answer).list()
+        await make(scan=done(["d", {}, []]), instances=answer).list()
 
 
 async def test_errors_lose_what_could_fool_a_terminal(make: Make) -> None:
@@ -143,14 +143,15 @@ async def test_errors_lose_what_could_fool_a_terminal(make: Make) -> None:
 @pytest.mark.parametrize(
     "entry",
     [
-        ["../outside", "file", 0o644, 4, "0" * 64, ""],
-        ["/outside", "file", 0o644, 4, "0" * 64, ""],
-        ["x/y", "file", 0o644, 4, "0" * 64, ""],
-        ["x", "device", 0, 0, "", ""],
+        {"../outside": ["file", 0o644, 4, "0" * 64, ""]},
+        {"/outside": ["file", 0o644, 4, "0" * 64, ""]},
+        {"x/y": ["file", 0o644, 4, "0" * 64, ""]},
+        {"x": ["device", 0, 0, "", ""]},
+        None,
     ],
 )
 async def test_a_hostile_manifest_changes_nothing(make: Make, tmp_path: Path, entry: Any) -> None:
-    sandbox = make(access="rw", scan=done(["d", [entry], []]))
+    sandbox = make(access="rw", scan=done(["d", entry, []]))
     with pytest.raises(ToolError, match="side sent"):
         await sandbox.prepare()
     assert os.listdir(tmp_path / "ws") == []
@@ -160,9 +161,9 @@ async def test_a_hostile_manifest_changes_nothing(make: Make, tmp_path: Path, en
 async def test_content_that_is_not_what_the_manifest_said_is_not_written(
     make: Make, tmp_path: Path
 ) -> None:
-    entry = ["f", "file", 0o644, 4, "0" * 64, ""]
+    entry = {"f": ["file", 0o644, 4, "0" * 64, ""]}
     fetch = done({"f": 4, "../outside": 4}, b"evilevil")
-    await make(access="rw", scan=done(["d", [entry], []]), fetch=fetch).prepare()
+    await make(access="rw", scan=done(["d", entry, []]), fetch=fetch).prepare()
     assert os.listdir(tmp_path / "ws") == []
     assert (tmp_path / "outside").read_text() == "safe"
 
@@ -181,7 +182,7 @@ async def test_content_that_is_not_what_the_manifest_said_is_not_written(
     ],
 )
 async def test_nonsense_about_a_command_is_a_lost_command(make: Make, answer: bytes) -> None:
-    sandbox = make(scan=done(["d", [], []]), start=done(None), follow=answer)
+    sandbox = make(scan=done(["d", {}, []]), start=done(None), follow=answer)
     running = await sandbox.host().start(Launch("true", "/there", {}), "test-1")
     exit_ = await running.wait()
     assert exit_.reason == "lost"
@@ -193,7 +194,7 @@ async def test_what_is_said_about_a_command_is_cut_and_made_printable(make: Make
     left = [[number, "\x1b[2J" + "z" * 1_000, False] for number in range(2_000)]
     other = pack(["done", 999_999, None])
     follow = other + done([end, left], b"yes")
-    sandbox = make(scan=done(["d", [], []]), start=done(None), follow=follow)
+    sandbox = make(scan=done(["d", {}, []]), start=done(None), follow=follow)
     running = await sandbox.host().start(Launch("true", "/there", {}), "test-1")
     exit_ = await running.wait()
     assert (exit_.reason, exit_.code) == ("exit", 3)
@@ -211,12 +212,12 @@ async def test_a_program_that_says_it_removed_everything_takes_no_protected_file
     config.parent.mkdir()
     config.write_text("[core]")
     (tmp_path / "ws/f").write_text("x")
-    entries = [
-        [".git", "directory", 0, 0, "", ""],
-        [".git/config", "file", 0o644, 6, sha256(b"[core]").hexdigest(), ""],
-        ["f", "file", 0o644, 1, sha256(b"x").hexdigest(), ""],
-    ]
+    entries = {
+        ".git": ["directory", 0, 0, "", ""],
+        ".git/config": ["file", 0o644, 6, sha256(b"[core]").hexdigest(), ""],
+        "f": ["file", 0o644, 1, sha256(b"x").hexdigest(), ""],
+    }
     await make(access="rw", scan=done(["d", entries, []])).prepare()
-    await make(access="rw", scan=done(["e", [], []])).prepare()
+    await make(access="rw", scan=done(["e", {}, []])).prepare()
     assert config.read_text() == "[core]"
     assert not (tmp_path / "ws/f").exists()

@@ -9,8 +9,7 @@ import pytest
 
 from clawkit.content import Assistant, Summary, Text, ToolCall, ToolResult, User
 from clawkit.errors import ConflictError, ToolInputError
-from clawkit.sessions.live import LiveSession
-from clawkit.sessions.store import SessionStore
+from clawkit.sessions.store import LiveSession, SessionStore
 
 
 @pytest.fixture

@@ -27,10 +27,11 @@ from clawkit.content import (
 )
 from clawkit.errors import ConfigError, ConflictError, NotFoundError, ToolError, ToolInputError
 from clawkit.redact import Redactor
-from clawkit.sessions.location import locate_store
-from clawkit.sessions.protocols import Session
+from clawkit.sessions.encode import encode
+from clawkit.sessions.protocols import Changes, Session, locate_store
 from clawkit.sessions.repair import INTERRUPTED
 from clawkit.sessions.store import KEEP_CHANGES, SessionStore
+from clawkit.sessions.tables import APPLICATION, MIGRATIONS
 from clawkit.text import one_line
 
 SECRET = "hunter2-and-then-some"
@@ -50,6 +51,14 @@ def store(path: str) -> Iterator[SessionStore]:
 
 def create(store: SessionStore, agent: str = "main", **given: Any) -> Session:
     return store.create(agent, **{"workspace": "/ws", "model": "a/b", **given})
+
+
+def sent(store: SessionStore, id_: str) -> list[Message]:
+    return [each.message for each in store.load(id_)]
+
+
+def everything(store: SessionStore, id_: str) -> list[Message]:
+    return [each.message for each in store.history(id_)]
 
 
 def user(text: str) -> User:
@@ -104,7 +113,7 @@ def test_an_agent_has_one_session_of_a_name(store: SessionStore) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "a b", "a\nb", "\0", "\ud800", "x" * 201, "current", "agent:x:y"]
+    "name", ["", "a b", "a\nb", "\0", "\ud800", "x" * 257, "current", "agent:x:y"]
 )
 def test_a_name_that_cannot_be_part_of_a_key_is_refused(store: SessionStore, name: str) -> None:
     made = create(store)
@@ -116,7 +125,7 @@ def test_a_name_that_cannot_be_part_of_a_key_is_refused(store: SessionStore, nam
         create(store, name)
 
 
-@pytest.mark.parametrize("name", ["main", "telegram:group:-100", "ünï", "+49", "a" * 200, "%"])
+@pytest.mark.parametrize("name", ["main", "telegram:group:-100", "ünï", "+49", "a" * 256, "%"])
 def test_other_names_are_fine(store: SessionStore, name: str) -> None:
     made = create(store, name=name)
     assert store.get(name) == store.get(made.key) == made
@@ -225,18 +234,17 @@ def test_only_what_is_given_is_changed(store: SessionStore) -> None:
         made.id,
         title=f"About {SECRET}\n\x1b[2Jand\ud800 " + "x" * 500,
         thinking="low",
-        workspace="/there",
         state={"elevated": "on", "exec": {"host": "node"}},
     )
     assert SECRET not in changed.title
     assert changed.title.isprintable()
     assert len(changed.title) == 120
-    assert (changed.thinking, changed.workspace) == ("low", "/there")
+    assert (changed.thinking, changed.workspace) == ("low", "/ws")
     assert changed.state == {"elevated": "on", "exec": {"host": "node"}}
     assert (changed.model, changed.model_override) == ("a/b", "")
-    again = store.update(made.id, model="c/d", state={"elevated": None, "fast": True})
+    again = store.update(made.id, state={"elevated": None, "fast": True})
     assert again.state == {"exec": {"host": "node"}, "fast": True}
-    assert (again.title, again.model) == (changed.title, "c/d")
+    assert (again.title, again.thinking) == (changed.title, "low")
     assert store.set_model(made.id, "e/f").model_override == "e/f"
     assert store.set_model(made.id, "").model_override == ""
 
@@ -262,12 +270,10 @@ def test_ancestors_are_found_and_circles_end(store: SessionStore, path: str) -> 
     root = create(store)
     child = create(store, parent=root.id)
     grandchild = create(store, parent=child.id)
-    assert store.descends(grandchild.id, root.id)
-    assert store.descends(grandchild.id, child.id)
-    assert not store.descends(root.id, grandchild.id)
-    assert not store.descends("nobody", root.id)
+    assert store.lineage(grandchild.id) == (child.id, root.id)
+    assert store.lineage(root.id) == store.lineage("nobody") == ()
     edit(path, "UPDATE session SET parent = ? WHERE id = ?", grandchild.id, root.id)
-    assert not store.descends(grandchild.id, "elsewhere")
+    assert set(store.lineage(grandchild.id)) == {child.id, root.id, grandchild.id}
 
 
 def test_a_deleted_session_is_gone_with_all_it_had(store: SessionStore, path: str) -> None:
@@ -279,8 +285,8 @@ def test_a_deleted_session_is_gone_with_all_it_had(store: SessionStore, path: st
     for act in (
         lambda: store.get(made.id),
         lambda: store.append(made.id, user("hi")),
-        lambda: store.messages(made.id),
-        lambda: store.messages(made.id, all=True),
+        lambda: sent(store, made.id),
+        lambda: everything(store, made.id),
         lambda: store.history(made.id),
         lambda: store.changes(made.id),
         lambda: store.compact(made.id, Summary("s"), 1),
@@ -290,7 +296,7 @@ def test_a_deleted_session_is_gone_with_all_it_had(store: SessionStore, path: st
     ):
         with pytest.raises(NotFoundError, match=f"there is no session '{made.id}'"):
             act()
-    assert store.messages(other.id) == [user("there")]
+    assert sent(store, other.id) == [user("there")]
     assert store.get(child.id).parent == ""
     assert os.listdir(os.path.join(os.path.dirname(path), "sessions")) == []
     db = apsw.Connection(path)
@@ -319,7 +325,7 @@ def test_messages_come_back_in_order(store: SessionStore, path: str) -> None:
     assert [store.append(made.id, each) for each in TURN] == [1, 2, 3, 4, 5]
     assert store.append(other.id, user("else")) == 1
     again = SessionStore(path)
-    assert again.messages(made.id) == again.messages(made.id, all=True) == TURN
+    assert sent(again, made.id) == everything(again, made.id) == TURN
     assert [each.number for each in again.load(made.id)] == [1, 2, 3, 4, 5]
     again.close()
 
@@ -361,22 +367,22 @@ def test_results_come_in_the_order_of_their_calls(store: SessionStore) -> None:
     made = create(store)
     for at in (0, 1, 3, 2, 4):
         store.append(made.id, TURN[at])
-    assert store.messages(made.id) == TURN
+    assert sent(store, made.id) == TURN
     assert [each.number for each in store.load(made.id)] == [1, 2, 4, 3, 5]
-    assert store.messages(made.id, all=True) == [TURN[at] for at in (0, 1, 3, 2, 4)]
+    assert everything(store, made.id) == [TURN[at] for at in (0, 1, 3, 2, 4)]
 
 
 def test_a_call_that_nobody_finished_is_told_to_be_interrupted(store: SessionStore) -> None:
     made = create(store)
     for each in TURN[:3]:
         store.append(made.id, each)
-    *before, missing = store.messages(made.id)
+    *before, missing = sent(store, made.id)
     assert before == TURN[:3]
     assert missing == ToolResult("2", "read", (Text(INTERRUPTED),), is_error=True)
     # Nothing of that is stored, and the next message comes after it.
     store.append(made.id, user("go on"))
-    assert store.messages(made.id) == [*before, missing, user("go on")]
-    assert store.messages(made.id, all=True) == [*TURN[:3], user("go on")]
+    assert sent(store, made.id) == [*before, missing, user("go on")]
+    assert everything(store, made.id) == [*TURN[:3], user("go on")]
 
 
 def test_a_summary_stands_for_what_is_not_kept(store: SessionStore) -> None:
@@ -384,32 +390,32 @@ def test_a_summary_stands_for_what_is_not_kept(store: SessionStore) -> None:
     numbers = [store.append(made.id, user(str(n))) for n in range(6)]
     assert store.compact(made.id, Summary("first four"), numbers[4]) == 7
     kept = [user("4"), user("5")]
-    assert store.messages(made.id) == [Summary("first four"), *kept]
+    assert sent(store, made.id) == [Summary("first four"), *kept]
     store.append(made.id, user("6"))
-    assert store.messages(made.id) == [Summary("first four"), *kept, user("6")]
+    assert sent(store, made.id) == [Summary("first four"), *kept, user("6")]
     assert [each.number for each in store.load(made.id)] == [7, 5, 6, 8]
     assert store.get(made.id).context_tokens == 0
-    assert len(store.messages(made.id, all=True)) == 8
+    assert len(everything(store, made.id)) == 8
     # A second one, which keeps messages from before the first one.
     store.compact(made.id, Summary("first five"), numbers[5])
-    assert store.messages(made.id) == [Summary("first five"), user("5"), user("6")]
+    assert sent(store, made.id) == [Summary("first five"), user("5"), user("6")]
     # What a summary stands for does not come back.
     store.compact(made.id, Summary("again"), numbers[0])
-    assert store.messages(made.id) == [Summary("again"), user("5"), user("6")]
+    assert sent(store, made.id) == [Summary("again"), user("5"), user("6")]
     # Nothing is kept.
     store.compact(made.id, Summary("all"), 10**9)
-    assert store.messages(made.id) == [Summary("all")]
+    assert sent(store, made.id) == [Summary("all")]
     store.append(made.id, user("7"))
     store.append(made.id, Summary("appended"))
     store.append(made.id, user("8"))
-    assert store.messages(made.id) == [Summary("appended"), user("8")]
+    assert sent(store, made.id) == [Summary("appended"), user("8")]
 
 
 def test_a_summary_between_a_call_and_its_result_breaks_nothing(store: SessionStore) -> None:
     made = create(store)
     numbers = [store.append(made.id, each) for each in TURN]
     store.compact(made.id, Summary("s"), numbers[2])
-    assert store.messages(made.id) == [Summary("s"), TURN[4]]
+    assert sent(store, made.id) == [Summary("s"), TURN[4]]
 
 
 def test_history_is_read_page_by_page_from_the_end(store: SessionStore) -> None:
@@ -430,7 +436,7 @@ def test_a_huge_result_is_no_problem(store: SessionStore, path: str) -> None:
     made = create(store)
     store.append(made.id, Assistant((ToolCall("1", "exec"),)))
     store.append(made.id, ToolResult("1", "exec", (Text("x" * 50_000_000),)))
-    result = store.messages(made.id)[1]
+    result = sent(store, made.id)[1]
     assert isinstance(result, ToolResult)
     assert isinstance(result.content[0], Text)
     assert result.content[0].text.endswith("more characters were not stored]")
@@ -481,7 +487,7 @@ def test_changes_come_in_pages_and_old_ones_are_forgotten(store: SessionStore) -
     assert len(store.changes(made.id, limit=1_000).events) == KEEP_CHANGES
     # A number that has not come yet is from another store.
     assert store.changes(made.id, since=last + 1).gap
-    assert store.changes(made.id, since=10**30) == (last, (), False, 11, True)
+    assert store.changes(made.id, since=10**30) == Changes(last, (), False, 11, True)
     assert store.changes(made.id, since=-5).gap
 
 
@@ -595,7 +601,7 @@ def use_all(store: SessionStore) -> list[str]:
         lambda: store.get("main"),
         lambda: store.recent(),
         lambda: store.append("a", user("hi")),
-        lambda: store.messages("a"),
+        lambda: sent(store, "a"),
         lambda: store.changes("a"),
         lambda: store.update("a", title="t"),
         lambda: store.delete("a"),
@@ -626,6 +632,37 @@ def test_a_file_of_another_version_is_left_alone(store: SessionStore, path: str)
         assert "it is not of this version of clawkit" in said
 
 
+def test_sessions_of_an_earlier_version_are_taken_over(path: str) -> None:
+    os.mkdir(os.path.dirname(path), 0o700)
+    os.close(os.open(path, os.O_CREAT, 0o600))
+    db = apsw.Connection(path)
+    db.execute(MIGRATIONS[0])
+    for at, id_ in enumerate(("abcd2345", "bcde2345", "cdef2345")):
+        db.execute(
+            "INSERT INTO session (id, key, agent, name, workspace, model, thinking, created_ms,"
+            " updated_ms, parent, last, cost) VALUES (?1, ?2, 'main', ?1, x'2f', 'm', 'off', 1, ?3,"
+            " '', 3, 0.5)",
+            (id_, f"agent:main:{id_}", at),
+        )
+        for number in (3, 1, 2):
+            body = encode(user(f"{id_} {number}"))
+            db.execute("INSERT INTO message VALUES (?, ?, ?)", (id_, number, body))
+    db.execute("DELETE FROM session WHERE id = 'bcde2345'")
+    db.pragma("application_id", APPLICATION)
+    db.pragma("user_version", 1)
+    db.close()
+    store = SessionStore(path)
+    assert [each.id for each in store.recent()] == ["cdef2345", "abcd2345"]
+    assert store.get("abcd2345").usage.cost == 0.5
+    assert store.append("cdef2345", user("more")) == 4
+    for id_, more in (("abcd2345", []), ("cdef2345", [user("more")])):
+        assert sent(store, id_) == [*(user(f"{id_} {number}") for number in (1, 2, 3)), *more]
+    store.delete("abcd2345")
+    assert len(sent(store, "cdef2345")) == 4
+    with pytest.raises(NotFoundError):
+        store.history("bcde2345")
+
+
 def test_a_place_that_cannot_be_written_is_told() -> None:
     store = SessionStore("/proc/clawkit/sessions.sqlite")
     with pytest.raises(ToolError, match="the store of sessions cannot be used: /proc"):
@@ -639,7 +676,7 @@ def test_a_locked_file_is_told_and_works_again(path: str) -> None:
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(ToolError, match="another process keeps it locked; try again"):
         store.append(made.id, user("hi"))
-    assert store.messages(made.id) == []
+    assert sent(store, made.id) == []
     other.execute("ROLLBACK")
     other.close()
     assert store.append(made.id, user("hi")) == 1
@@ -670,13 +707,13 @@ def test_a_full_disk_is_told_and_loses_nothing(store: SessionStore, path: str) -
     error, number = run(FULL, path, made.id).splitlines()
     assert "it cannot be read or written; is the disk full?" in error
     assert number == "2"
-    assert store.messages(made.id) == [user("before"), user("after")]
+    assert sent(store, made.id) == [user("before"), user("after")]
 
 
 @pytest.mark.parametrize(
     ("sql", "act", "message"),
     [
-        ("UPDATE message SET body = x'7b'", "messages", "the message 1 of the session"),
+        ("UPDATE message SET body = x'7b'", "load", "the message 1 of the session"),
         ("UPDATE message SET body = x'5b5d'", "history", "the message 1 of the session"),
         (
             "UPDATE message SET body = CAST(replace(hex(zeroblob(50000)), '0', '[') AS BLOB)",
@@ -716,7 +753,7 @@ else:
 def test_a_forked_process_uses_a_connection_of_its_own(store: SessionStore, path: str) -> None:
     made = create(store)
     assert run(FORK, path, made.id) == "0 3\n"
-    assert store.messages(made.id) == [user("parent"), user("child"), user("p")]
+    assert sent(store, made.id) == [user("parent"), user("child"), user("p")]
 
 
 def test_threads_and_stores_append_side_by_side(store: SessionStore, path: str) -> None:
@@ -734,7 +771,7 @@ def test_threads_and_stores_append_side_by_side(store: SessionStore, path: str) 
     for thread in threads:
         thread.join()
     assert sorted(numbers) == list(range(1, 201))
-    assert len(store.messages(made.id)) == 200
+    assert len(sent(store, made.id)) == 200
     stores[1].close()
 
 
@@ -771,7 +808,7 @@ def test_what_was_appended_outlives_the_process_however_it_ends(
         child.kill()
         told += child.stdout.readlines()
     last = int([line for line in told if line.endswith("\n")][-1])
-    found = store.messages(made.id)
+    found = sent(store, made.id)
     assert last <= len(found) <= last + 1
     for n, message in enumerate(found, 1):
         assert message == user(f"message {n} " + "x" * (n * 37 % 900))

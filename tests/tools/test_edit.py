@@ -309,5 +309,5 @@ async def test_a_difference_that_is_too_long_is_left_out(tmp_path: Path) -> None
     put(tmp_path, "a\n" * 5_000)
     result = await edit(tmp_path, oldText="a", newText="b", replaceAll=True)
     assert "diff" not in result.details
-    assert result.details["diffOmitted"] == "too many places were changed"
+    assert result.details["diffOmitted"] == "too much was changed"
     assert result.as_text().endswith("and 4990 more places)")

@@ -408,7 +408,7 @@ async def test_access_that_the_backend_cannot_give_is_refused_before_anybody_is_
     async with open_kit(workspace, config=config, approver=approver) as kit:
         result = await run(kit, "true", access={"hosts": ["example.org"]})
     assert result.details["code"] == 400
-    assert "cannot tell hosts apart; send elevated: true" in result.as_text()
+    assert "cannot filter by host; send elevated: true" in result.as_text()
     assert approver.requests == []
 
 

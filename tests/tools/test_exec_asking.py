@@ -307,7 +307,7 @@ async def test_silence_is_a_no(workspace: Path) -> None:
     async with open_kit(workspace, config=settings, approver=Silent()) as kit:
         result = await run(kit, "touch x")
     assert result.details["deniedReason"] == "approval-unavailable"
-    assert "nobody answered within 1s" in result.as_text()
+    assert "no answer within 1s" in result.as_text()
     assert not (workspace / "x").exists()
 
 

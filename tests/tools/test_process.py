@@ -793,7 +793,7 @@ async def test_text_pasted_without_a_terminal_is_sent_as_it_is(kit: Toolkit) -> 
     [
         ("write", {}, "data: missing; give the text to write, or eof"),
         ("write", {"data": "\ud800"}, "data: has half a character"),
-        ("write", {"data": "x" * (1024 * 1024 + 1)}, "data: has 1 MB, 1 MB are possible at once"),
+        ("write", {"data": "x" * (1024 * 1024 + 1)}, "data: is 1 MB; the limit is 1 MB at once"),
         ("submit", {"data": "a\udfff"}, "(a lone surrogate) at position 1"),
         ("send-keys", {}, "keys: missing; give keys, or hex, or literal"),
         ("send-keys", {"hex": ["zz"]}, "hex[0] 'zz' is not a byte"),

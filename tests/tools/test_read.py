@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from PIL import Image as Pillow
 
 from clawkit.content import Image, Text
@@ -751,7 +752,7 @@ async def test_a_file_that_is_replaced_while_it_is_read_stays_the_one_that_was_o
 
 async def test_a_file_that_gets_shorter_is_told() -> None:
     file = HeldFile(b"what is left\n")
-    file.info = file.info._replace(size=100)
+    file.info = replace(file.info, size=100)
     result = await show_text(file, b"what is left\n", UTF8, Wish("f"))
     assert result.as_text() == "what is left\n\n[the file was truncated while it was being read]"
 

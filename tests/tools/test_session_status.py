@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from clawkit.config.load import loads
@@ -69,8 +70,9 @@ async def test_the_card_of_a_real_run(tmp_path: Path) -> None:
     async with open_kit(tmp_path, model="openai/gpt-5", config={"tools": {"deny": ["ls"]}}) as kit:
         result = await kit.call("session_status")
     assert "model openai/gpt-5\n" in result.as_text()
-    assert "session_status (1 removed by policy, 1 off by settings)\n" in result.as_text()
-    built = "read write edit apply_patch grep find exec process code_execution session_status"
+    assert "agents_list (1 removed by policy, 4 off by settings)\n" in result.as_text()
+    built = "read write edit apply_patch grep find exec process code_execution sessions_list"
+    built += " sessions_history sessions_search session_status agents_list"
     assert result.details["tools"] == built.split()
     assert result.details["modelProvider"] == "openai"
     assert result.details["senderIsOwner"] is True
@@ -162,9 +164,10 @@ async def test_sessions_that_may_not_be_seen_are_refused(store: SessionStore) ->
 
     assert await look("one", "child") == ""
     assert await look("main", "two") == ""
-    said = await look("one", two.id)
-    assert "'agent:main:two' cannot be seen from here: tools.sessions.visibility is 'tree'" in said
-    assert "of the agent 'other'" in await look("main", "agent:other:theirs")
+    for name in (two.id, "two", two.key):
+        said = await look("one", name)
+        assert f"{name!r} cannot be seen from here: tools.sessions.visibility is 'tree'" in said
+    assert "to the agent 'other'" in await look("main", "agent:other:theirs")
 
 
 @pytest.mark.parametrize(
@@ -195,6 +198,61 @@ async def test_settings_say_what_may_be_seen(
     run = Run({"session_status": tool}, "/ws", scope, services=services)
     result = await call(run, CallRequest("session_status", {"sessionKey": "two"}))
     assert result.is_error is not seen
+
+
+async def test_main_and_labels_are_names_too(store: SessionStore) -> None:
+    begin(store, "boss")
+    work = begin(store, "work")
+    db = apsw.Connection(store.path)
+    db.execute("UPDATE session SET label = 'nightly build' WHERE id = ?", (work.id,))
+    db.close()
+    scope = Scope(session="boss")
+    tool = make_tool(loads("{session: {mainKey: 'boss'}}").config, scope)
+    services: dict[type, object] = {InForce: InForce((), 0), Sessions: store}
+    run = Run({"session_status": tool}, "/ws", scope, services=services)
+    for given, key in (("main", "agent:main:boss"), ("nightly build", work.key)):
+        result = await call(run, CallRequest("session_status", {"sessionKey": given}))
+        assert result.details["sessionKey"] == key
+
+
+async def test_where_a_run_comes_from_is_told() -> None:
+    sender = Sender(id="42", name="Ada", username="ada")
+    scope = Scope(
+        session="telegram:group:-1:topic:9", channel="telegram", account="bot", sender=sender
+    )
+    result = await status(scope)
+    assert result.details["origin"] == {
+        "channel": "telegram",
+        "accountId": "bot",
+        "threadId": "9",
+        "groupId": "-1",
+        "sender": {"id": "42", "name": "Ada", "username": "ada"},
+    }
+    assert result.details["deliveryContext"] == {
+        "channel": "telegram",
+        "accountId": "bot",
+        "threadId": "9",
+        "to": "-1",
+    }
+    assert "\norigin telegram bot 9 -1\n" in result.as_text()
+    direct = (await status(Scope(channel="signal", sender=Sender(id="+49")))).details
+    assert direct["deliveryContext"] == {"channel": "signal", "to": "+49"}
+    assert direct["origin"] == {"channel": "signal", "sender": {"id": "+49"}}
+    grouped = (await status(Scope(channel="irc", group="#x"))).details
+    assert grouped["deliveryContext"] == {"channel": "irc", "to": "#x"}
+    assert "origin" not in (await status()).details
+
+
+async def test_another_session_tells_what_its_key_says(store: SessionStore) -> None:
+    begin(store, "discord:channel:7:thread:8")
+    begin(store, "work")
+    scope = Scope(session="main", channel="telegram", account="bot")
+    key = "agent:main:discord:channel:7:thread:8"
+    details = (await status(scope, {Sessions: store}, sessionKey=key)).details
+    assert details["origin"] == {"channel": "discord", "threadId": "8", "groupId": "7"}
+    assert details["deliveryContext"] == {"channel": "discord", "threadId": "8", "to": "7"}
+    details = (await status(scope, {Sessions: store}, sessionKey="work")).details
+    assert not details.keys() & {"origin", "deliveryContext"}
 
 
 async def test_changes_are_told_to_the_model_and_to_programs(store: SessionStore) -> None:
@@ -294,6 +352,20 @@ async def test_a_running_agent_tells_more(talking: dict[type, object]) -> None:
     ]
     assert result.details["model"] == "a/b"
     assert result.details["active"] is True
+
+
+async def test_a_session_that_is_not_saved_has_a_whole_key(
+    talking: dict[type, object], store: SessionStore
+) -> None:
+    class Unsaved(Talking):
+        @property
+        def session(self) -> Session:
+            return Session("", "main", "main")
+
+    work = begin(store, "work")
+    services = {**talking, SessionState: Unsaved(store, work)}
+    assert (await status(Scope(), services)).details["sessionKey"] == "agent:main:main"
+    assert not (await status(Scope(), services, sessionKey="work")).is_error
 
 
 async def test_a_model_is_chosen_and_given_up_again(talking: dict[type, object]) -> None:

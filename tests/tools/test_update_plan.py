@@ -137,7 +137,7 @@ def test_settings_and_model_decide_who_is_offered_it(
 
 def test_a_tool_that_policy_removes_is_not_called_off() -> None:
     config = loads(json.dumps({"tools": {"deny": ["update_plan", "ls"]}})).config
-    assembly = assemble(config, Scope())
+    assembly = assemble(config, Scope(delegates=True))
     assert assembly.off == frozenset()
     assert "tools.deny denies it" in assembly.refused["update_plan"]
     owners = sum(

@@ -6,11 +6,11 @@ import codecs
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from clawkit.core.call import CallRequest, Run, call
 from clawkit.core.result import Result
@@ -131,8 +131,8 @@ async def test_a_file_keeps_its_encoding_and_line_ends(
     ("before", "content", "reason"),
     [
         (b"\0\1\2\3", "text\n", "binary"),
-        ("a\n" * 300_000, "b\n" * 300_000, "too large"),
-        ("a\n" * 20_001, "", "too many lines"),
+        ("a\n" * 300_000, "b\n" * 300_000, "too much"),
+        ("a\n" * 20_001, "", "too much"),
         ("".join(f"{n}\n" for n in range(1_500)), "".join(f"x{n}\n" for n in range(1_500)), "too"),
     ],
 )

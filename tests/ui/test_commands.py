@@ -13,40 +13,53 @@ from PIL import Image as Picture
 from clawkit.agent_session import Agent
 from clawkit.content import Image, Message, Summary
 from clawkit.core.approval import Answer, Question
+from clawkit.core.result import Result
 from clawkit.errors import ClawkitError, ToolAuthorizationError
 from clawkit.models.protocols import Facts
 from clawkit.process import process_table
 from clawkit.testing import ScriptedModel, call
 from clawkit.ui import commands
-from clawkit.ui.paint import Row, Style
+from clawkit.ui.paint import Row
 from clawkit.ui.session import ChatSession, TypedCallApprover, _typed_by_person
 
 
-class Face:
+class Opener:
+    """Opens what it was told to open."""
+
+    def __init__(self, open_agent: Callable[[str | None], Agent]) -> None:
+        self._open = open_agent
+
+    def open(self, tell: Any, approver: Any, **changes: Any) -> Agent:
+        return self._open(changes.get("session"))
+
+    def ending(self, agent: Agent) -> None:
+        pass
+
+
+class Chat(ChatSession):
     """Remembers what was shown."""
 
-    def __init__(self) -> None:
-        self.show_thinking = False
+    def __init__(self, open_agent: Callable[[str | None], Agent]) -> None:
+        super().__init__(Opener(open_agent), lambda _: None, None)
         self.text = ""
         self.events: list[Mapping[str, Any]] = []
-        self.images: list[Image] = []
+        self.shown: list[Image] = []
         self.history: Sequence[Message] = ()
 
-    def say(self, text: str, style: Style = "") -> None:
-        self.text += f"{text}\n"
+    def hear_results(self) -> None:
+        self.text += "results\n"
 
     def rows(self, rows: Sequence[Row]) -> None:
-        for row in rows:
-            self.say(row.text)
+        self.text += "".join(f"{row.text}\n" for row in rows)
 
     def show_call(self, event: Mapping[str, Any]) -> None:
         self.events.append(event)
 
-    def show_output(self, text: str, *, failed: bool) -> None:
-        self.say(text)
+    def show_result(self, result: Result) -> None:
+        self.say(result.as_text())
 
     def show_image(self, image: Image) -> None:
-        self.images.append(image)
+        self.shown.append(image)
 
     def show_history(self, messages: Sequence[Message]) -> None:
         self.history = messages
@@ -57,12 +70,12 @@ class Nobody:
         return Answer("deny", "no")
 
 
-Made = tuple[ChatSession, Callable[[str], Any], Face]
+Made = tuple[Chat, Callable[[str], Any]]
 
 
 @pytest.fixture
 async def made(workspace: Path) -> AsyncIterator[Made]:
-    """A conversation, a way to type in it, and what is seen of it."""
+    """A conversation, and a way to type in it."""
     model = ScriptedModel(then="Yes.", ref="fake/one", facts=Facts(images=True))
 
     def open_agent(session: str | None) -> Agent:
@@ -75,19 +88,19 @@ async def made(workspace: Path) -> AsyncIterator[Made]:
             approver=Nobody(),
         )
 
-    face = Face()
-    talk = ChatSession(open_agent("first"), open_agent, lambda _: None)
+    names = iter(["first"])
+    chat = Chat(lambda session: open_agent(next(names, session)))
 
     async def type_(line: str) -> str:
-        face.text = ""
-        if talk.is_command(line):
-            await commands.run(talk, face, line)
+        chat.text = ""
+        if chat.is_command(line):
+            await commands.run(chat, line)
         else:
-            await talk.agent.send(talk.blocks(line))
-        return face.text
+            await chat.agent.send(chat.blocks(line))
+        return chat.text
 
-    yield talk, type_, face
-    await talk.agent.close()
+    yield chat, type_
+    await chat.agent.close()
 
 
 @pytest.mark.parametrize(
@@ -102,6 +115,8 @@ async def made(workspace: Path) -> AsyncIterator[Made]:
         ("/cost", "$0.0000: 0 tokens sent, 0 received."),
         ("/prompt", "model fake/one"),
         ("/plan", "There is no plan."),
+        ("/subagents", "This session has started no sub-agents."),
+        ("/stop", "None is at work."),
         ("/approve", "There are no pending approvals."),
         ("/thinking", "Thinking: off"),
         ("/thinking high", "Thinking: high (fake/one may ignore it)"),
@@ -120,7 +135,7 @@ async def made(workspace: Path) -> AsyncIterator[Made]:
         ("/resume", "> "),
         ("/resume first", "You are already in this conversation."),
         ("/image", "Say which: /image PATH. Images attached to your next message: none."),
-        ("/later", "Say what"),
+        ("/later", "Type /later TEXT"),
         ("/modle", "Unknown command /modle. Did you mean /model?"),
         ("/mo", "Unknown command /mo. Did you mean /model?"),
         ("/co", "Unknown command /co. Did you mean /cost or /compact?"),
@@ -139,14 +154,15 @@ async def test_a_command_says_what_it_did(made: Made, line: str, shown: str) -> 
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("/thinking hihg", "did you mean 'high'?"),
+        ("/thinking hihg", "did you mean 'high'? /thinking show and"),
+        ("/thinking zzzzzzzz", "xhigh, max. /thinking show and"),
         ("/thinking shwo", "did you mean 'show'?"),
         ("/thinking huge", "max. /thinking show and /thinking hide say whether you see"),
-        ("/fast 3", "there are: on, off"),
+        ("/fast 3", "use one of on, off"),
         ("/elevated maybe", "elevated mode 'maybe'"),
-        ("/exec speed=fast", "there are: security, ask, host, mode. Say it as in /exec ask=always"),
+        ("/exec speed=fast", "use one of security, ask, host, mode. Type it like /exec ask=always"),
         ("/exec ask", "unknown setting 'ask'"),
-        ("/exec ask=never", "there are: off, on-miss, always"),
+        ("/exec ask=never", "use one of off, on-miss, always"),
         ("/model nowhere/none", "nowhere"),
         ("/policy exce", "did you mean 'exec'"),
         ("/resume nowhere", "nowhere"),
@@ -166,7 +182,10 @@ async def test_what_makes_no_sense_is_refused(made: Made, line: str, words: str)
 async def test_the_list_of_commands_has_two_columns(made: Made) -> None:
     rows = (await made[1]("/help")).rstrip("\n").split("\n")
     starts = {
-        row.index(each.help) for row in rows for each in commands.COMMANDS if each.help in row
+        row.index(each.help)
+        for row in rows
+        for each in commands.COMMANDS.values()
+        if each.help in row
     }
     assert len(rows) > len(commands.COMMANDS)
     assert len(starts) == 1
@@ -174,7 +193,7 @@ async def test_the_list_of_commands_has_two_columns(made: Made) -> None:
 
 
 async def test_what_is_not_worth_it_is_not_summed_up(made: Made) -> None:
-    talk, type_, _ = made
+    talk, type_ = made
     await type_("hello")
     before = list(talk.agent.conversation.history)
     said = await type_("/compact")
@@ -190,7 +209,7 @@ async def test_what_is_not_worth_it_is_not_summed_up(made: Made) -> None:
 async def test_fast_is_said_to_be_on_where_there_is_a_faster_variant(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    talk, type_, _ = made
+    talk, type_ = made
     monkeypatch.setenv("MINIMAX_API_KEY", "sk-not-a-real-key")
     talk.agent.conversation.model = talk.agent.models.model("minimax/MiniMax-M2.7")
     assert await type_("/fast on") == "Fast: on\n"
@@ -201,7 +220,7 @@ async def test_fast_is_said_to_be_on_where_there_is_a_faster_variant(
 
 
 async def test_settings_of_commands_add_up_and_can_be_taken_back(made: Made) -> None:
-    _, type_, _ = made
+    _, type_ = made
     await type_("/exec security=full")
     assert "security=full ask=always" in await type_("/exec ask=always")
     assert "security=full ask=always" in await type_("/exec")
@@ -209,24 +228,24 @@ async def test_settings_of_commands_add_up_and_can_be_taken_back(made: Made) -> 
 
 
 async def test_conversations_are_switched(made: Made) -> None:
-    talk, type_, face = made
+    talk, type_ = made
     await type_("remember this")
     first = talk.agent
     assert "session second" in await type_("/new second")
     assert talk.agent is not first
-    assert face.history == []
+    assert talk.history == []
     listed = await type_("/resume")
     assert "first" in listed
     assert "remember this" in listed
     assert "session first" in await type_("/resume first")
-    assert len(face.history) == 2
+    assert len(talk.history) == 2
 
 
 async def test_a_picture_goes_with_the_next_message(made: Made, workspace: Path) -> None:
-    talk, type_, face = made
+    talk, type_ = made
     Picture.new("RGB", (4, 4)).save(workspace / "a.png")
     await type_("/image 'a.png'")
-    assert [image.mime_type for image in face.images] == ["image/png"]
+    assert [image.mime_type for image in talk.shown] == ["image/png"]
     assert "attached to your next message: 1." in await type_("/image")
     text, picture = talk.blocks("look \udcff")
     assert isinstance(picture, Image)
@@ -235,7 +254,7 @@ async def test_a_picture_goes_with_the_next_message(made: Made, workspace: Path)
 
 
 async def test_a_model_that_sees_nothing_is_sent_no_picture(made: Made) -> None:
-    talk, type_, _ = made
+    talk, type_ = made
     await type_("/model clawkit/operator")
     assert "does not accept images" in await type_("/image a.png")
     assert not talk.is_command("!ls")
@@ -273,27 +292,27 @@ async def test_messages_are_told_from_commands(made: Made, line: str, is_command
 async def test_blanks_before_a_command_do_not_make_a_message_of_it(
     made: Made, line: str, meant: str
 ) -> None:
-    assert made[0].read(line) == meant
+    assert made[0].read(line) == (meant, False)
 
 
 async def test_the_plan_is_shown(made: Made) -> None:
-    _, type_, face = made
+    talk, type_ = made
     await type_('/tool update_plan {"plan": [{"step": "Look"}]}')
     await type_("/plan")
-    assert face.events[-1]["details"] == {"plan": [{"step": "Look", "status": "pending"}]}
+    assert talk.events[-1]["details"] == {"plan": [{"step": "Look", "status": "pending"}]}
 
 
 async def test_thinking_can_be_shown(made: Made) -> None:
-    _, type_, face = made
+    talk, type_ = made
     await type_("/thinking show")
-    assert face.show_thinking is True
+    assert talk.show_thinking is True
     await type_("/thinking hide")
-    assert face.show_thinking is False
+    assert talk.show_thinking is False
 
 
 async def test_every_command_has_words_that_it_understands(made: Made) -> None:
-    talk, type_, _ = made
-    assert {name for name, _ in commands.names()} >= {"model", "policy", "resume"}
+    talk, type_ = made
+    assert {name for name, _ in commands.words_after(talk, "")} >= {"model", "policy", "resume"}
     for name in ("thinking", "fast", "elevated", "policy", "exec"):
         for word, _ in commands.words_after(talk, name):
             await type_(f"/{name} {word}")
@@ -316,7 +335,7 @@ async def test_every_command_has_words_that_it_understands(made: Made) -> None:
 async def test_what_an_agent_runs_sets_nothing_for_a_person(
     made: Made, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
-    talk, type_, _ = made
+    talk, type_ = made
     monkeypatch.setattr(process_table, "is_inside_command", lambda: True)
     before = talk.agent.session
     with pytest.raises(ToolAuthorizationError, match="a person has to type this"):
@@ -349,7 +368,7 @@ RULE = {"tools": {"rules": [{"tool": "write", "effect": "ask"}]}}
 async def test_what_a_person_typed_is_not_asked_about(
     workspace: Path, line: str, config: Any, shown: str
 ) -> None:
-    person, face = Asked(), Face()
+    person = Asked()
     agent = Agent.open(
         config,
         workspace=workspace,
@@ -359,11 +378,11 @@ async def test_what_a_person_typed_is_not_asked_about(
         keep=False,
     )
     async with agent:
-        talk = ChatSession(agent, lambda _: agent, lambda _: None)
-        await commands.run(talk, face, line)
+        talk = Chat(lambda _: agent)
+        await commands.run(talk, line)
         assert (workspace / "made").exists()
         assert person.questions == []
-        assert shown in face.text
+        assert shown in talk.text
         if config is RULE:  # the model is asked about, all the same
             await talk.agent.send(talk.blocks("go"))
             assert [each.tool for each in person.questions] == ["write"]
@@ -374,7 +393,7 @@ async def test_a_command_of_an_agent_does_not_count_as_typed_by_a_person(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("clawkit.process.process_table.is_inside_command", lambda: True)
-    person, face = Asked(), Face()
+    person = Asked()
     async with Agent.open(
         RULE,
         workspace=workspace,
@@ -383,13 +402,13 @@ async def test_a_command_of_an_agent_does_not_count_as_typed_by_a_person(
         approver=TypedCallApprover(person),
         keep=False,
     ) as agent:
-        talk = ChatSession(agent, lambda _: agent, lambda _: None)
-        await commands.run(talk, face, '/tool write {"path": "made", "content": "x"}')
+        talk = Chat(lambda _: agent)
+        await commands.run(talk, '/tool write {"path": "made", "content": "x"}')
     assert len(person.questions) == 1
     assert not (workspace / "made").exists()
     # A no is told once, in the line of the call.
-    assert face.text == ""
-    assert [each["type"] for each in face.events] == ["end"]
+    assert talk.text == ""
+    assert [each["type"] for each in talk.events] == ["end"]
 
 
 @pytest.mark.parametrize(
@@ -404,7 +423,7 @@ async def test_a_command_of_an_agent_does_not_count_as_typed_by_a_person(
 async def test_what_starts_the_chat_or_leaves_the_sandbox_is_asked_about(
     workspace: Path, line: str, given: bool
 ) -> None:
-    person, face = Asked(), Face()
+    person = Asked()
     async with Agent.open(
         {"tools": {"exec": {"ask": "always"}}},
         workspace=workspace,
@@ -413,9 +432,9 @@ async def test_what_starts_the_chat_or_leaves_the_sandbox_is_asked_about(
         approver=TypedCallApprover(person),
         keep=False,
     ) as agent:
-        talk = ChatSession(agent, lambda _: agent, lambda _: None)
+        talk = Chat(lambda _: agent)
         talk.given = line if given else ""
-        await commands.run(talk, face, line)
+        await commands.run(talk, line)
     assert len(person.questions) == 1
     assert not (workspace / "made").exists()
 

@@ -15,10 +15,9 @@ class Known:
     def __init__(self, workspace: str) -> None:
         self.workspace = workspace
 
-    def command_words(self) -> Words:
-        return [("model", "use another"), ("help", ""), ("remodel", "")]
-
     def words_after(self, name: str) -> Words:
+        if not name:
+            return [("model", "use another"), ("help", ""), ("remodel", "")]
         return [("fake/one", ""), ("fake/two", ""), ("bad\x1bname", "")] if name == "model" else ()
 
 

@@ -1,4 +1,4 @@
-"""Where commands run, in the status line."""
+"""Where commands run, in the status line; and what the greeting says about the workspace."""
 
 from __future__ import annotations
 
@@ -7,28 +7,27 @@ from typing import Any
 
 import pytest
 from tests.cli.test_sandbox import BACKENDS
-from tests.ui.test_commands import Face, Nobody
+from tests.ui.test_commands import Chat, Nobody
 
 from clawkit.agent_session import Agent
 from clawkit.testing import ScriptedModel
 from clawkit.ui import commands
-from clawkit.ui.session import ChatSession, describe_commands, look
 
 
-def open_talk(workspace: Path, config: dict[str, Any]) -> ChatSession:
+def open_talk(workspace: Path, config: dict[str, Any]) -> Chat:
     agent = Agent.open(
         config, workspace=workspace, owner=True, approver=Nobody(), model=ScriptedModel()
     )
-    return ChatSession(agent, lambda _session: agent, lambda _agent: None)
+    return Chat(lambda _: agent)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 async def test_the_sandbox_is_named_once_it_is_known(workspace: Path, backend: str) -> None:
     config = {"agents": {"defaults": {"sandbox": {"backend": backend}}}}
     talk = open_talk(workspace, config)
-    assert describe_commands(talk) == "asks on-miss"
-    await look(talk)
-    assert describe_commands(talk) == f"sandbox: {backend}, no network"
+    assert talk.describe_commands() == "asks on-miss"
+    await talk.look()
+    assert talk.describe_commands() == f"sandbox: {backend}, no network"
     await talk.agent.close()
 
 
@@ -48,8 +47,8 @@ async def test_no_sandbox_is_said_as_plainly(
 ) -> None:
     config = {"agents": {"defaults": {"sandbox": sandbox}}, "tools": {"exec": execution}}
     talk = open_talk(workspace, config)
-    await look(talk)
-    assert describe_commands(talk) == words
+    await talk.look()
+    assert talk.describe_commands() == words
     await talk.agent.close()
 
 
@@ -59,9 +58,8 @@ async def test_the_network_and_questions_are_named(workspace: Path) -> None:
         "tools": {"exec": {"ask": "always"}},
     }
     talk = open_talk(workspace, config)
-    await look(talk)
-    assert describe_commands(talk).endswith(", with network, asks always")
-    face = Face()
-    await commands.run(talk, face, "/status")
-    assert f"place      {describe_commands(talk)}" in face.text
+    await talk.look()
+    assert talk.describe_commands().endswith(", with network, asks always")
+    await commands.run(talk, "/status")
+    assert f"place      {talk.describe_commands()}" in talk.text
     await talk.agent.close()

@@ -17,18 +17,19 @@ from prompt_toolkit.history import InMemoryHistory
 from clawkit.core.approval import Lasting, Question
 from clawkit.ui.line_input import LineCompleter, Words
 from clawkit.ui.paint import Paint
-from clawkit.ui.prompt import NOT_DRAWN, Prompt
+from clawkit.ui.prompt import NOT_DRAWN, InputHandler, Prompt
 from clawkit.ui.questions import SETTLE_S
 
 WORK = "busy with it"
 
 
-class Desk:
+class Desk(InputHandler):
     """Somebody whom lines are sent to, and whose work cannot always be drawn."""
 
     workspace = "/"
 
     def __init__(self) -> None:
+        super().__init__()
         self.sent: list[str] = []
         self.fault: Exception | None = None
         self.drawn = 0
@@ -36,29 +37,14 @@ class Desk:
     def submit(self, text: str, *, later: bool = False) -> None:
         self.sent.append(text)
 
-    def interrupt(self) -> bool:
-        return False
-
-    def take_back(self) -> str | None:
-        return None
-
     def live(self, columns: int, rows: int) -> str:
         self.drawn += 1
         if self.fault is not None:
             raise self.fault
         return WORK
 
-    def queue(self) -> list[str]:
-        return []
-
-    def toolbar(self) -> str:
-        return ""
-
-    def command_words(self) -> Words:
-        return [("policy", ""), ("model", ""), ("more", "")]
-
     def words_after(self, name: str) -> Words:
-        return ()
+        return () if name else [("policy", ""), ("model", ""), ("more", "")]
 
 
 class Terminal:

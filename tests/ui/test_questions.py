@@ -7,8 +7,10 @@ from collections.abc import Callable
 from unittest.mock import patch
 
 import pytest
+from msgspec.structs import replace
 
 from clawkit.core.approval import Answer, Lasting, Question
+from clawkit.core.context import Scope
 from clawkit.ui.questions import SETTLE_S, Questions
 
 QUESTION = Question(
@@ -47,8 +49,8 @@ class Person:
     async def ready(self) -> None:
         await self.until(lambda: bool(self.questions.current and self.questions.current.is_ready))
 
-    def ask(self) -> asyncio.Task[Answer]:
-        return asyncio.ensure_future(self.questions.ask(QUESTION))
+    def ask(self, call_id: str = "") -> asyncio.Task[Answer]:
+        return asyncio.ensure_future(self.questions.ask(replace(QUESTION, call_id=call_id)))
 
 
 async def pause() -> None:
@@ -146,7 +148,7 @@ async def test_what_was_typed_before_the_question_could_be_seen_does_not_count()
 )
 async def test_only_another_agent_is_told(who: tuple[str, str], told: bool) -> None:
     person = Person()
-    person.questions.who = lambda: who
+    person.questions.scope = lambda: Scope(*who)
     asked = person.ask()
     await person.until(lambda: person.questions.current is not None)
     assert ("  agent: main" in person.rows) is told
@@ -188,7 +190,7 @@ async def test_questions_come_one_after_the_other_and_one_can_go_away() -> None:
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
-    assert any("No longer asked" in row for row in person.rows)
+    assert any("No longer pending" in row for row in person.rows)
     await person.ready()
     person.questions.press("y")
     assert (await second).verdict == "allow"
@@ -200,13 +202,13 @@ async def test_questions_come_one_after_the_other_and_one_can_go_away() -> None:
 
 async def test_it_is_told_how_long_a_question_waits_also_behind_another() -> None:
     person, waits = Person(), []
-    person.questions.waits = lambda tool, is_asked: waits.append((tool, is_asked))
-    first, second = person.ask(), person.ask()
+    person.questions.waits = lambda call_id, is_asked: waits.append((call_id, is_asked))
+    first, second = person.ask("c1"), person.ask("c2")
     await person.ready()
-    assert waits == [("exec", True), ("exec", True)]
+    assert waits == [("c1", True), ("c2", True)]
     person.questions.press("n")
     await first
-    assert waits[2:] == [("exec", False)]
+    assert waits[2:] == [("c1", False)]
     second.cancel()
     await asyncio.wait({second})
-    assert waits[3:] == [("exec", False)]
+    assert waits[3:] == [("c2", False)]

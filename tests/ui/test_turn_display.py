@@ -65,7 +65,7 @@ def screen() -> Recorder:
 
 
 def happened(kind: str, tool: str = "exec", **more: Any) -> ToolHappened:
-    return ToolHappened({"type": kind, "tool": tool, "callId": "c1", **more})
+    return ToolHappened({"type": kind, "tool": tool, "callId": "c1"} | more)
 
 
 def test_complete_blocks_stay_and_the_open_one_is_live(screen: Recorder) -> None:
@@ -188,6 +188,25 @@ def test_what_the_operator_repeats_is_no_markdown_and_not_shown_twice(screen: Re
     assert screen.text == "\n✓ exec x\n\n* a  b\n\n# c\n"
 
 
+@pytest.mark.parametrize(
+    ("rest", "shown"),
+    [
+        ([Requested("clawkit/operator"), TextPiece("read failed: no")], "\nread failed: no\n"),
+        ([], "\n· read failed: no\n"),
+    ],
+    ids=["repeated", "stopped before"],
+)
+def test_a_failure_that_the_operator_repeats_is_shown_once(
+    screen: Recorder, rest: list[Event], shown: str
+) -> None:
+    screen.tell(TurnStarted("main", "clawkit/operator"), Requested("clawkit/operator"))
+    screen.tell(happened("start", "read", params={"path": "x"}))
+    screen.tell(happened("end", "read", isError=True, error="no"), *rest, TurnEnded("done"))
+    assert screen.text == f"\n✗ read x\n{shown}"
+    screen.tell(happened("end", "read", isError=True, error="no"))
+    assert screen.text.endswith("\n✗ read no\n")
+
+
 def test_the_rest_of_what_happens_is_told_in_lines(screen: Recorder) -> None:
     screen.tell(
         Noticed("look\nout"),
@@ -200,7 +219,7 @@ def test_the_rest_of_what_happens_is_told_in_lines(screen: Recorder) -> None:
         TurnEnded("error", error="no \x1b money"),
     )
     assert screen.text == (
-        "\n· look out\n· the conversation was summed up: 90,000 → 1,000 tokens\n· it ended\n"
+        "\n· look out\n· the conversation was summarized: 90,000 → 1,000 tokens\n· it ended\n"
         "\n  [image/png, 3 B]\n\nHalf an ans\n\n· interrupted\n· no money\n"
     )
 
@@ -292,13 +311,33 @@ def test_a_new_file_is_shown_by_its_beginning(
 def test_the_time_of_a_call_is_without_the_time_of_its_question(screen: Recorder) -> None:
     screen.tell(START, happened("start", "write", params={"path": "a"}))
     screen.now += 2
-    screen.watcher.pause("write", is_asked=True)
+    screen.watcher.pause("c1", is_asked=True)
     screen.now += 60
     assert "write a 2s" in screen.live
-    screen.watcher.pause("write", is_asked=False)
+    screen.watcher.pause("c1", is_asked=False)
     screen.now += 1
     screen.tell(happened("end", "write", isError=False))
     assert screen.text == "\n✓ write a 3s\n"
+
+
+def test_a_question_about_one_call_does_not_pause_another_of_the_same_tool(
+    screen: Recorder,
+) -> None:
+    screen.tell(
+        START,
+        happened("start", params={"command": "make"}),
+        happened("start", callId="c2", params={"command": "git push"}),
+    )
+    screen.watcher.pause("c2", is_asked=True)
+    screen.now += 60
+    assert "exec make 1m" in screen.live
+    screen.watcher.pause("c2", is_asked=False)
+    screen.now += 1
+    screen.tell(
+        happened("end", isError=False),
+        happened("end", callId="c2", isError=False),
+    )
+    assert screen.text == "\n✓ exec make 1m 1s\n✓ exec git push 1s\n"
 
 
 def test_the_time_of_a_command_is_its_own(screen: Recorder) -> None:

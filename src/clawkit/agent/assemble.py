@@ -10,10 +10,11 @@ import importlib
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec import Struct, structs
 
 from clawkit.config.model import Config
 from clawkit.core.approval import Ask, Deny
@@ -38,8 +39,7 @@ _cache_lock = threading.Lock()
 """An OrderedDict whose keys are compared in Python breaks when two threads change it at once."""
 
 
-@dataclass(frozen=True)
-class Assembly:
+class Assembly(Struct, frozen=True):
     """What a run may use, what was taken away and why."""
 
     tools: Mapping[str, Tool]
@@ -97,7 +97,7 @@ def assemble(config: Config, scope: Scope, extra: Sequence[Registered] = ()) -> 
     """
     given = tuple(extra)
     # The session and the model's window play no part in what may be used.
-    seen = replace(scope, session="", context_window=None)
+    seen = structs.replace(scope, session="", context_window=None)
     key = (_content(config), seen, *((e.source, e.optional, id(e.tool)) for e in given))
     with _cache_lock:
         found = _cache.get(key)

@@ -10,12 +10,12 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
 import msgspec
+from msgspec import Struct, field
 
 from clawkit.agent import events
 from clawkit.agent.compact import (
@@ -67,16 +67,24 @@ MAX_STEPS = 200
 _MAX_COMPACTIONS = 3
 """In a turn, because the provider said that the conversation does not fit."""
 CUT_OFF = (
-    "the call was cut off: the answer reached its limit of tokens before the arguments were "
+    "the call was cut off: the answer reached its token limit before the arguments were "
     "complete, so nothing was done. Send it again in smaller pieces"
 )
-ABORTED = "aborted by the person before it was done; it may have happened in part"
+ABORTED = "interrupted by the person before it finished; it may have taken partial effect"
 SILENT: Mapping[str, str] = {
-    "refusal": "refused to answer; say it in another way, or choose another model",
-    "length": "reached its limit of tokens before it said anything; ask for less at once, have it "
+    "refusal": "refused to answer; rephrase it, or choose another model",
+    "length": "reached its token limit before it said anything; ask for less at a time, have it "
     "think less, or raise the model's maxTokens",
 }
 """Why an answer is empty, where it tells itself: asking once more would not help."""
+
+
+Words = str | Iterable[Block] | User
+"""What is said: a text, blocks, or a whole message."""
+
+
+ENDS_TURN = "endsTurn"
+"""The detail of a result after which the model is not asked again in this turn."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -170,8 +178,7 @@ def no_listener(_event: object) -> None:
     """What `Conversation.tell` is while nothing listens."""
 
 
-@dataclass
-class Conversation:
+class Conversation(Struct, dict=True, eq=False):
     """One conversation: its messages, its model and its tools. One turn at a time."""
 
     run: Run
@@ -180,17 +187,19 @@ class Conversation:
     tools: tuple[ToolSpec, ...]
     session: str = "main"
     transcript: Transcript = field(default_factory=NullTranscript)
-    history: list[Message] = field(default_factory=list)
+    history: list[Message] = []
     """What the next request is made of; always consistent between two turns."""
     tell: Tell = no_listener
-    limits: Limits = Limits()  # noqa: RUF009  # frozen
+    limits: Limits = Limits()  # frozen
     compaction: Compaction = field(default_factory=Compaction)
     view: PrunedHistory = field(default_factory=lambda: PrunedHistory(200_000))
     """How old results are shown."""
     thinking: Level = "off"
-    params: Mapping[str, Any] = field(default_factory=dict)
-    usage: Usage = Usage()  # noqa: RUF009  # frozen
+    params: Mapping[str, Any] = {}
+    usage: Usage = Usage()  # frozen
     """Of all answers so far."""
+    spent_elsewhere: Callable[[], float] = float
+    """Dollars of others that count towards the same limit."""
 
     def __post_init__(self) -> None:
         self._steering: deque[User] = deque()
@@ -204,27 +213,52 @@ class Conversation:
         self._last = ""
         """The last answer of this turn."""
         self._busy = False
+        self._in_turn = False
 
-    def steer(self, said: str | Iterable[Block]) -> None:
+    def steer(self, said: Words) -> None:
         """Say something while the model works: it reads it before its next answer."""
         self._steering.append(_user(said))
 
-    def follow_up(self, said: str | Iterable[Block]) -> None:
+    def follow_up(self, said: Words) -> None:
         """Say something when the model would be done: the turn goes on with it."""
         self._later.append(_user(said))
 
     def take_back(self) -> User | None:
-        """The last message that the model has not read yet; it is not said then."""
-        return queue.pop() if (queue := self._later or self._steering) else None
+        """The last message of the person's that the model has not read yet; it is not said then."""
+        for queue in (self._later, self._steering):
+            for message in reversed(queue):
+                if message.source is None:
+                    queue.remove(message)
+                    return message
+        return None
+
+    def take_unread(self) -> list[User]:
+        """What others than the person said and the model has not read; it is not said then."""
+        unread = [each for each in (*self._steering, *self._later) if each.source is not None]
+        for queue in (self._steering, self._later):
+            for message in [each for each in queue if each.source is not None]:
+                queue.remove(message)
+        return unread
 
     @property
     def waiting(self) -> tuple[User, ...]:
-        """Messages that the model has not read yet, in the order in which it will."""
-        return (*self._steering, *self._later)
+        """What the person said and the model has not read yet, in the order in which it will."""
+        queued = (*self._steering, *self._later)
+        return tuple(message for message in queued if message.source is None)
 
     @property
     def queued(self) -> int:
         return len(self._steering) + len(self._later)
+
+    @property
+    def last_text(self) -> str:
+        """The last answer of this turn, or of the one before."""
+        return self._last
+
+    @property
+    def is_in_turn(self) -> bool:
+        """Whether what is said now is read by the model in this turn."""
+        return self._in_turn
 
     @property
     def context_tokens(self) -> int:
@@ -235,19 +269,23 @@ class Conversation:
         chars = sum(len(tool.description) + len(str(tool.schema)) for tool in self.tools)
         return fresh + (len(self.system) + chars) // CHARS_PER_TOKEN
 
-    async def turn(self, said: str | Iterable[Block]) -> TurnEnded:
+    async def turn(self, said: Words) -> TurnEnded:
         """Say something and let the model work until it is done. Failures are in the result.
 
         Raises `ConflictError` while another turn goes on, or the conversation is being shortened.
         """
         with self._alone():
-            return await self._turn(_user(said))
+            self._in_turn = True
+            try:
+                return await self._turn(_user(said))
+            finally:
+                self._in_turn = False
 
     async def _turn(self, said: User) -> TurnEnded:
         self._tell(events.TurnStarted(self.session, str(self.model.ref)))
         before, self._last = self.usage, ""
         how: Ended = "error"
-        error = "the turn broke off"
+        error = "the turn was cut short"
         try:
             async with asyncio.timeout(self.limits.timeout_s):
                 self._say(said)
@@ -329,18 +367,16 @@ class Conversation:
                 return self._check_stored()
         raise EndOfTurn(
             "max-turns",
-            f"stopped at the limit of answers, {self.limits.max_steps}; say `go on` to continue",
+            f"reached the limit of answers ({self.limits.max_steps}); say `go on` to continue",
         )
 
     def _check(self) -> None:
         """Whether the turn may go on."""
         self._check_stored()
         most = self.limits.max_cost
-        if most is not None and self.usage.cost >= most:
-            raise EndOfTurn(
-                "max-cost",
-                f"stopped: the conversation has cost ${self.usage.cost:.2f} of ${most:g}",
-            )
+        if most is not None and (cost := self.usage.cost + self.spent_elsewhere()) >= most:
+            what = f"the session has cost ${cost:.2f}; the limit is ${most:g}"
+            raise EndOfTurn("max-cost", f"stopped: {what}")
 
     def _check_stored(self) -> None:
         """An agent that acts must leave a record."""
@@ -382,7 +418,7 @@ class Conversation:
             )
         if answer.stop == "length" and not answer.calls:
             self._tell(
-                events.Noticed("the answer reached its limit of tokens and is cut off", "warning")
+                events.Noticed("the answer reached its token limit and was cut off", "warning")
             )
         return answer
 
@@ -463,6 +499,8 @@ class Conversation:
                 self.history.append(stored[number])
         if any(result.details.get("terminate") for result in stored.values()):
             raise EndOfTurn("loop", "stopped: the model kept repeating calls without progress")
+        if any(result.details.get(ENDS_TURN) for result in stored.values()):
+            raise EndOfTurn("done")
 
     def _result(self, call: ToolCall, result: Result) -> ToolResult:
         message = ToolResult(
@@ -486,7 +524,7 @@ class Conversation:
         settings = self.compaction
         if tighter:
             keep = settings.keep_recent_tokens >> tighter
-            settings = replace(settings, keep_recent_tokens=keep, keep_turns=0)
+            settings = msgspec.structs.replace(settings, keep_recent_tokens=keep, keep_turns=0)
         done = await compact(self.model, self.history, settings, instructions, self.session)
         if done is None:
             return False
@@ -502,7 +540,9 @@ class Conversation:
         return True
 
 
-def _user(said: str | Iterable[Block]) -> User:
+def _user(said: Words) -> User:
+    if isinstance(said, User):
+        return said
     blocks = (Text(said),) if isinstance(said, str) else tuple(said)
     return User(blocks, _now())
 

@@ -32,6 +32,8 @@ class Selection:
         self.catalog = Catalog.of(loaded, agent)
         self.learn: Callable[[Iterable[str]], None] = lambda _secrets: None
         """Told the secrets that services are sent; those from before are in the catalog."""
+        self.on_sent: Callable[[], None] = lambda: None
+        """Called when a request was sent."""
         self._clock = clock
         self._client: Client | None = None
 
@@ -120,6 +122,7 @@ class Selection:
 
         if self._client is None:
             self._client = Client()
+            self._client.on_sent = lambda: self.on_sent()
         return self._client
 
     async def _get(self, url: str, timeout_s: float) -> tuple[int, bytes]:

@@ -11,9 +11,10 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
+from msgspec import Struct
 
 from clawkit.core.catalog import CATALOG, canonical
 from clawkit.core.tool import Tool
@@ -61,7 +62,7 @@ _FINAL_ANSWER = (
 )
 
 
-class WorkspaceFile(NamedTuple):
+class WorkspaceFile(Struct, frozen=True):
     """A file as it goes into the prompt."""
 
     name: str

@@ -9,8 +9,11 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from clawkit.approvals.allowlist import Call, content_of
 from clawkit.approvals.arguments import bare_names
@@ -22,14 +25,13 @@ from clawkit.approvals.entries import (
     entry_to_json,
     hash_call,
     is_literal,
+    validate_pattern,
 )
-from clawkit.approvals.interpreters import is_interpreter, is_shell, names_of
-from clawkit.approvals.launchers import look_through
+from clawkit.approvals.interpreters import is_interpreter, names_of
 from clawkit.approvals.options import base_name, words_of
 from clawkit.approvals.presets import PRESETS
 from clawkit.approvals.safe_bins import is_replaceable
 from clawkit.approvals.types import (
-    Arg,
     ArgRule,
     Decision,
     Entry,
@@ -43,9 +45,6 @@ from clawkit.process.protocols import NO_GRANTS
 
 MIN_TIMES = 2
 """What was asked only once may never be asked again."""
-
-Allowed = Callable[[Entry, Mapping[str, Any], str], bool]
-"""Whether an entry would let a program of the log (a `ProgramFact`) run in a directory."""
 
 # Never worth a rule of their own: their harm lies in their arguments, which differ from call to
 # call.
@@ -85,9 +84,7 @@ _PROJECT = words_of(
     """
 )
 _PROJECT_NOTE = "it runs what the files of the project say"
-_WORD = re.compile(r"[a-z][a-z0-9:_-]{0,40}", re.ASCII)
-_PLAIN_PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[\w.,+@%=:-]+)+", re.ASCII)
-_INSIDE = re.compile(r"(?!.*\.\.)(?!.*(?:^|[=,:])[/~])[\w./=,:@+-]*", re.ASCII)
+_SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]{0,40}", re.ASCII)
 _SHARED = ("/tmp/", "/var/tmp/", "/dev/", "/proc/")  # noqa: S108  # never worth a rule
 
 
@@ -96,166 +93,92 @@ class Suggestion(NamedTuple):
 
     pattern: str
     args: dict[str, Any] | str | None
-    """As in the approvals document."""
     count: int  # type: ignore[assignment]  # the method of tuples is not missed
     """How many questions it would have saved, alone or with the others."""
     example: str
-    """The newest of the commands."""
     words: str
     """What to type to add it."""
     agent: str = "main"
     note: str = ""
-    """What to know before that; mostly nothing."""
-
-
-class _Key(NamedTuple):
-    """What a rule would be for."""
-
-    agent: str
-    resolved: str
-    subcommand: str
-
-
-class _Call(NamedTuple):
-    fact: Mapping[str, Any]
-    cwd: str
-
-
-_Keyed = list[tuple[_Key, _Call]]
-
-
-def has_subcommands(name: str) -> bool:
-    """Whether the first argument of a program says which of its many commands is meant."""
-    return name in _SUBCOMMANDS
 
 
 def suggest(
     records: Iterable[Mapping[str, Any]],
-    allowed: Allowed | None = None,
-    *,
-    presets: Collection[str] = (),
+    rules_for: Callable[[Mapping[str, Any]], Iterable[Entry | None]],
 ) -> list[Suggestion]:
     """Rules for what people allowed again and again, the most useful first.
 
-    `records` are those of the log (`clawkit.approvals.audit.Record`), oldest first. What somebody
-    refused is never proposed. `allowed` tries a rule on a call; without it, no preset is proposed.
+    `records` are those of the log (`clawkit.approvals.audit.Record`), oldest first; `rules_for`
+    has what `find_rules` finds for one. What somebody refused is never proposed.
     """
-    prompts: list[tuple[str, _Keyed]] = []
-    refused: set[_Key] = set()
+    prompts: list[tuple[str, set[tuple[str, Entry]]]] = []
+    refused: set[tuple[str, Entry]] = set()
     for record in filter(was_asked, records):
-        calls = list(_missed(record))
-        keyed = [(key, call) for key, call in calls if key is not None]
-        missed = record.get("verdict") == "allow" and record.get("code") == "miss"
+        agent, command = record.get("agent"), record.get("command")
+        if not isinstance(agent, str) or not isinstance(command, str) or record.get("cut"):
+            continue
         if record.get("verdict") == "deny":
-            refused.update(key for key, _ in keyed)
-        # One program that no rule can be made for, and the question comes all the same.
-        elif missed and not record.get("cut") and 0 < len(keyed) == len(calls):
-            prompts.append((str(record.get("command", "")), keyed))
-    prompts = [each for each in prompts if refused.isdisjoint(key for key, _ in each[1])]
-    uses: dict[_Key, list[_Call]] = {}
-    for _, keyed in prompts:
-        for key, call in keyed:
-            uses.setdefault(key, []).append(call)
-    rules = {key: _choose(key, calls, allowed, presets) for key, calls in uses.items()}
-    return _rank(prompts, {key: entry for key, entry in rules.items() if entry is not None})
+            refused.update((agent, entry) for entry in rules_for(record) if entry)
+        elif record.get("verdict") == "allow" and record.get("code") == "miss":
+            found = list(rules_for(record))
+            entries = {(agent, entry) for entry in found if entry}
+            prompts.append((command, set() if None in found else entries))
+    left = [each for each in prompts if each[1] and refused.isdisjoint(each[1])]
+    prompts = []
+    # A question is saved only by rules for all of its programs.
+    while len(left) != len(prompts):
+        prompts = left
+        times = Counter(rule for _, rules in prompts for rule in rules)
+        left = [each for each in prompts if all(times[rule] >= MIN_TIMES for rule in each[1])]
+    newest = {rule: command for command, rules in prompts for rule in rules}
+    made = [_suggestion(*rule, times[rule], command) for rule, command in newest.items()]
+    return sorted(made, key=lambda each: (-each.count, each.agent, each.words))
 
 
-def _rank(prompts: list[tuple[str, _Keyed]], rules: dict[_Key, Entry]) -> list[Suggestion]:
-    while True:
-        saved: dict[tuple[str, Entry], list[str]] = {}
-        for command, keyed in prompts:
-            keys = {key for key, _ in keyed}
-            if rules.keys() >= keys:
-                for rule in {(key.agent, rules[key]) for key in keys}:
-                    saved.setdefault(rule, []).append(command)
-        enough = {rule for rule, commands in saved.items() if len(commands) >= MIN_TIMES}
-        kept = {key: entry for key, entry in rules.items() if (key.agent, entry) in enough}
-        if len(kept) == len(rules):
-            break
-        rules = kept
-    found = [_suggestion(*rule, commands) for rule, commands in saved.items()]
-    return sorted(found, key=lambda each: (-each.count, each.agent, each.words))
-
-
-def _suggestion(agent: str, entry: Entry, commands: list[str]) -> Suggestion:
+def _suggestion(agent: str, entry: Entry, count: int, example: str) -> Suggestion:
     args = entry_to_json(entry).get("args")
     words = ["clawkit", "approvals", "allowlist", "add", entry.pattern, "--agent", agent]
     if args is not None:
         words += ["--args", args if isinstance(args, str) else json.dumps(args)]
     note = _PROJECT_NOTE if base_name(entry.pattern) in _PROJECT else ""
-    return Suggestion(
-        entry.pattern, args, len(commands), commands[-1], shlex.join(words), agent, note
+    return Suggestion(entry.pattern, args, count, example, shlex.join(words), agent, note)
+
+
+def find_rules(decision: Decision, rules: Rules, *, home: str) -> list[Entry | None]:
+    """The narrowest rule for each program that a question is about; None for a program that has
+    none that is worth it."""
+    found: list[Entry | None] = []
+    for each in _find_all(decision, rules, home) if decision.code == "miss" else ():
+        subcommand, preset, program = (
+            _entry(extent, each, leaves=False) for extent in _EXTENTS[1:]
+        )
+        inside = program and replace(program, args=ArgRule(paths="workspace"))
+        entries = (preset, subcommand, inside, program)
+        entry = next((one for one in entries if one and each.call.is_allowed_by(one)), None)
+        is_worth_it = entry is not None and _is_worth_it(entry, each.call.program)
+        found.append(replace(entry, source="", extent=None) if entry and is_worth_it else None)
+    return found
+
+
+def _is_worth_it(entry: Entry, program: Program) -> bool:
+    names = names_of(program)
+    words = entry.args.subcommand or () if isinstance(entry.args, ArgRule) else ()
+    return (
+        not validate_pattern(entry.pattern)
+        and not entry.pattern.startswith(_SHARED)
+        and _HARMFUL.isdisjoint(names)
+        and not is_interpreter(names)
+        and not any(_ANYTHING.match(f"{name} {word}") for name in names for word in words)
     )
 
 
-def _missed(record: Mapping[str, Any]) -> Iterator[tuple[_Key | None, _Call]]:
-    """The programs that a question was about; without a key when no rule is to be made for one."""
-    agent, cwd, programs = (record.get(name) for name in ("agent", "cwd", "programs"))
-    if not isinstance(agent, str) or not isinstance(cwd, str) or not isinstance(programs, list):
-        return
-    for fact in programs:
-        if not _is_fact(fact):
-            yield None, _Call({}, cwd)
-        elif fact.get("code", "miss") != "":
-            yield _find_key(agent, fact, cwd), _Call(fact, cwd)
-
-
-def _is_fact(fact: object) -> bool:
-    if not isinstance(fact, Mapping) or not isinstance(fact.get("resolved"), str):
-        return False
-    argv = fact.get("argv")
-    return isinstance(argv, list) and bool(argv) and all(isinstance(each, str) for each in argv)
-
-
-def _find_key(agent: str, fact: Mapping[str, Any], cwd: str) -> _Key | None:
-    path, argv = str(fact["resolved"]), fact["argv"]
-    # What is part of the work, or lies where anybody writes, may be another program tomorrow.
-    inside = cwd.rstrip("/") and path.startswith(cwd.rstrip("/") + "/")
-    if not _PLAIN_PATH.fullmatch(path) or inside or path.startswith(_SHARED):
-        return None
-    names = frozenset({base_name(path), base_name(argv[0])})
-    if fact.get("code", "miss") != "miss" or fact.get("wrapper") or not _HARMFUL.isdisjoint(names):
-        return None
-    if is_interpreter(names) or is_shell(names) or look_through(names, [*map(Arg, argv)]):
-        return None
-    if (name := base_name(path)) not in _SUBCOMMANDS:
-        return _Key(agent, path, "")
-    first, second = [*argv[1:3], "", ""][:2]
-    words = [first, second] if name in _NESTED or first in _SUBJECTS else [first]
-    if _ANYTHING.fullmatch(f"{name} {first}") or not all(map(_WORD.fullmatch, words)):
-        return None
-    return _Key(agent, path, " ".join(words))
-
-
-def _choose(
-    key: _Key, calls: list[_Call], allowed: Allowed | None, presets: Collection[str]
-) -> Entry | None:
-    """The narrowest rule for all calls; None when there is none that would do."""
-    rules: list[ArgRule | str | None] = []
-    if allowed is not None and base_name(key.resolved) in presets:
-        rules.append(base_name(key.resolved))
-    firsts = {each for call in calls for each in call.fact["argv"][1:2] or [""]}
-    if key.subcommand or (len(firsts) == 1 and _WORD.fullmatch(*firsts)):
-        rules.append(ArgRule(subcommand=(key.subcommand or firsts.pop(),)))
-    else:
-        if all(_INSIDE.fullmatch(each) for call in calls for each in call.fact["argv"][1:]):
-            rules.append(ArgRule(paths="workspace"))
-        rules.append(None)
-    for rule in rules:
-        entry = Entry(key.resolved, args=rule)
-        if allowed is None or all(allowed(entry, call.fact, call.cwd) for call in calls):
-            return entry
-    return None
-
-
-_SUBCOMMAND = re.compile(r"[a-z][a-z0-9-]{0,40}")
 _EXTENTS: tuple[StoredExtent, ...] = ("exact", "subcommand", "preset", "program")
 _NARROW = ("git-read",)
 """Presets that are offered before others of the same program."""
 
 
 class _Missed(NamedTuple):
-    """A program that no rule allows yet, and what decides how far it may be allowed for good."""
+    """A program that no rule allows yet, and what decides how far it may be allowed permanently."""
 
     call: Call
     subject: str
@@ -263,23 +186,13 @@ class _Missed(NamedTuple):
     changeable: str
     """The file of the program, or of its script, that whoever runs it could change."""
     linked: bool
-    """Whether only the link to the program could be changed."""
 
 
 def make_offers(decision: Decision, rules: Rules, *, home: str) -> tuple[Offer, ...]:
     """The lasting answers to a question, the narrowest first; none when only once is possible. To
     leave the sandbox, only the very same call can be allowed."""
-    if decision.doubt is not None or decision.human_only or decision.policy.ask == "always":
-        return ()
-    missed: list[_Missed] = []
-    for program in _find_missed(decision):
-        each = None if program is None else _examine(program, rules, home)
-        if each is None:
-            return ()
-        missed.append(each)
-    if not missed:
-        return ()
-    if decision.code == "elevated" and any(each.linked for each in missed):
+    missed = _find_all(decision, rules, home)
+    if not missed or (decision.code == "elevated" and any(each.linked for each in missed)):
         return ()
     is_single = sum(len(judged.segment.programs) for judged in decision.segments) == 1
     # An entry is about one program: of several, each could leave by itself afterwards.
@@ -297,6 +210,19 @@ def offer_access(decision: Decision) -> tuple[Offer, ...]:
     return (Offer("access", (entry,), words),)
 
 
+def _find_all(decision: Decision, rules: Rules, home: str) -> list[_Missed]:
+    """What has to be allowed; nothing when that is not possible for a part of it."""
+    if decision.doubt is not None or decision.human_only or decision.policy.ask == "always":
+        return []
+    found: list[_Missed] = []
+    for program in _find_missed(decision):
+        each = None if program is None else _examine(program, rules, home)
+        if each is None:
+            return []
+        found.append(each)
+    return found
+
+
 def _find_missed(decision: Decision) -> Iterator[Program | None]:
     """The programs that no rule allows; None for a miss that is no program. Those that may not
     leave the sandbox as well, when that is what the command asks for."""
@@ -310,7 +236,7 @@ def _find_missed(decision: Decision) -> Iterator[Program | None]:
 
 
 def _examine(program: Program, rules: Rules, home: str) -> _Missed | None:
-    """None for what may never be allowed for good."""
+    """None for what may never be allowed permanently."""
     if program.wrapper:
         return None
     call = Call(program, rules, home)
@@ -359,12 +285,13 @@ def _entry(extent: StoredExtent, missed: _Missed, *, leaves: bool) -> Entry | No
         return None
     rule = None
     if extent == "subcommand":
-        first = program.argv[1:2]
-        if not first or first[0].glob or not _SUBCOMMAND.fullmatch(first[0].text):
+        words = program.argv[1:3]
+        if words and not (names & _NESTED or words[0].text in _SUBJECTS):
+            words = words[:1]
+        plain = all(not word.glob and _SUBCOMMAND.fullmatch(word.text) for word in words)
+        if not words or not plain or _SUBCOMMANDS.isdisjoint(names):
             return None
-        if not any(map(has_subcommands, names)):
-            return None
-        rule = ArgRule(subcommand=(first[0].text,))
+        rule = ArgRule(subcommand=(" ".join(word.text for word in words),))
     return Entry(program.resolved, args=rule, source="allow-always", extent=extent)
 
 

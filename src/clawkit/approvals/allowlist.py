@@ -44,7 +44,6 @@ from clawkit.process.env_blocklist import why_refused
 from clawkit.process.protocols import NO_GRANTS, Grants
 
 MAX_CONTENT_BYTES = 64 * 1024 * 1024
-"""Largest program file whose content is compared."""
 PLAIN_GRANTS = Grants(network=True)
 """What an entry gives that names no grants."""
 
@@ -52,7 +51,6 @@ _ALLOW_ALWAYS = "allow-always"
 _ABOUT = ("--version", "--help")
 _AT_ONCE = os.O_NONBLOCK | os.O_CLOEXEC
 _MAX_REASONS = 3
-"""For one program."""
 
 
 def match_program(program: Program, rules: Rules, *, home: str) -> Match | Miss:
@@ -77,8 +75,6 @@ def match_program(program: Program, rules: Rules, *, home: str) -> Match | Miss:
         return safe
     if base_name(program.name) in rules.safe_bins:
         reasons.append(safe)
-    if skill := _match_skill(call):
-        return skill
     if not rules.confines:
         look = check_preset("look", program, "", rules)
         if isinstance(look, Match):
@@ -250,7 +246,11 @@ class Call:
 
     def _check_file(self, entry: Entry) -> str:
         subject, rules = self.subject, self.rules
-        own = is_replaceable(subject, rules) and not self._is_followed(entry)
+        # A link to the program may be changed, as in a project's virtual environment, where the
+        # preset looks where it leads, and grants nothing.
+        is_bare = entry.args in FOLLOWING and entry.grants in (None, NO_GRANTS)
+        is_followed = is_bare and not is_changeable(subject.real, rules)
+        own = is_replaceable(subject, rules) and not is_followed
         if (
             own
             and not is_literal(entry.pattern)
@@ -267,25 +267,16 @@ class Call:
             return "" if content_of(bound) == entry.content else "the file has changed since"
         if entry.source == _ALLOW_ALWAYS and (own or given):
             return "the file can be changed by the agent"
-        if own and not self._is_explicit(entry.pattern):
-            return (
-                f"{show(subject.resolved)} can be changed by the agent, so only an entry with its "
-                "own path allows it"
-            )
-        return ""
-
-    def _is_followed(self, entry: Entry) -> bool:
-        """Whether it does not matter that a link to the program can be changed, as in a project's
-        virtual environment: the preset looks where it leads, and grants nothing."""
-        is_bare = entry.args in FOLLOWING and entry.grants in (None, NO_GRANTS)
-        return is_bare and not is_changeable(self.subject.real, self.rules)
-
-    def _is_explicit(self, pattern: str) -> bool:
-        folder = literal_folder(pattern, self.home)
-        if folder and self.rules.may_write(folder):
-            return True
+        folder = literal_folder(entry.pattern, self.home) if own else ""
+        if not own or (folder and rules.may_write(folder)):
+            return ""
         # Through a link from elsewhere, another file would do as well.
-        return is_literal(pattern) and not is_open_place(self.subject.resolved, self.rules)
+        if is_literal(entry.pattern) and not is_open_place(subject.resolved, rules):
+            return ""
+        return (
+            f"{show(subject.resolved)} can be changed by the agent, so only an entry with its "
+            "own path allows it"
+        )
 
 
 def _is_whole(entry: Entry) -> bool:
@@ -298,13 +289,3 @@ def _is_whole(entry: Entry) -> bool:
         case "preset":
             return isinstance(entry.args, str) and entry.args != "any"
     return entry.extent == "program"
-
-
-def _match_skill(call: Call) -> Match | None:
-    program, rules = call.program, call.rules
-    path = rules.skills.get(program.name) if program.by_name else None
-    if path is None or path != program.resolved or call.subject is not program:
-        return None
-    if isinstance(call.try_entry(Entry("*")), str):
-        return None
-    return Match("skill", f"{show(program.name)} (skill)", grants=PLAIN_GRANTS)

@@ -7,8 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import assert_never
 
-from msgspec.structs import replace
-
 from clawkit.approvals.expansion import (
     Finder,
     Meaning,
@@ -25,7 +23,6 @@ from clawkit.approvals.shell_words import (
     Chain,
     Command,
     CommandList,
-    Doubt,
     For,
     Group,
     If,
@@ -45,7 +42,7 @@ from clawkit.approvals.simple_command import (
     either,
     is_special,
 )
-from clawkit.approvals.types import Analysis, Arg, FileUse, Input, Segment
+from clawkit.approvals.types import Analysis, Arg, Doubt, FileUse, Segment
 from clawkit.text import one_line
 
 # With one of these, a shell does something before the command, or reads it differently.
@@ -69,9 +66,8 @@ def analyze(
     try:
         _check(env)
         walk = Walk(command, shared)
-        around = Around(
-            settle(_plain(cwd)) or None, "empty", Meaning({}, _plain(env.get("HOME", "")))
-        )
+        meaning = Meaning({}, _plain(env.get("HOME", "")))
+        around = Around(settle(_plain(cwd)) or None, False, meaning)
         walk.script(parse(command), around)
         rebuilt = walk.rebuilt.finish()
         _check_letters(f"{command}{rebuilt}", env)
@@ -85,12 +81,12 @@ def analyze(
 def _check(env: Mapping[str, str]) -> None:
     # Without one, and in entries that are not absolute, the shell looks where nobody else does.
     if not _is_absolute(env.get("PATH", "")):
-        raise Doubt("PATH has a directory that is not absolute, or none at all", 0, "environment")
+        raise Doubt("PATH is empty or has a relative directory", 0, "environment")
     if _STEERING.isdisjoint(env) and "BASH_FUNC_" not in " ".join(env):
         return
     for name in env:
         if name in _STEERING or name.startswith("BASH_FUNC_"):
-            why = f"the environment has {one_line(name, 40)}, which steers the shell"
+            why = f"the environment has {one_line(name, 40)}, which affects the shell"
             raise Doubt(why, 0, "environment")
 
 
@@ -104,19 +100,16 @@ def _check_letters(text: str, env: Mapping[str, str]) -> None:
         return
     locale = env.get("LC_ALL") or env.get("LC_CTYPE") or env.get("LANG") or ""
     if not _PLAIN_LOCALE.fullmatch(locale):
-        why = f"letters beyond ASCII may be read differently in the locale {one_line(locale, 40)}"
+        why = f"non-ASCII letters may be read differently in the locale {one_line(locale, 40)}"
         raise Doubt(why, 0, "locale")
 
 
 def _plain(path: str) -> str:
-    """A path that can be used; empty for any other."""
     return path if path.startswith("/") and "\0" not in path else ""
 
 
 MAX_NESTED = 50
-"""Compound commands within each other, also through texts for other shells."""
 MAX_INNER = 2
-"""Shells that are given text by shells."""
 MAX_INNER_CHARS = 64 * 1024
 """Of all texts for other shells together; in a written-out loop one text counts many times."""
 
@@ -169,7 +162,7 @@ class Walk:
             if errors:
                 self._only_bash("|&")
             self.rebuilt.put(" |& " if errors else " | ")
-            self._command(command, around._replace(input="pipe"))
+            self._command(command, around._replace(piped=True))
             # Each of them is a shell of its own.
             ends = Ends(around.cwd, around.cwd)
         return Ends(ends.failure, ends.success) if node.negated else ends
@@ -180,11 +173,11 @@ class Walk:
         self._shared.nested += 1
         if self._shared.nested > MAX_NESTED:
             raise Doubt(f"it is nested more than {MAX_NESTED} times", 0, "deep")
-        opened, files, input_ = self._redirects(node.redirects, around)
+        opened, files = self._redirects(node.redirects, around)
         if files:
             text = self._text(node.redirects[0].start, node.redirects[-1].end)
-            self._shared.segments.append(Segment(text, files=files, at=files[0].at))
-        ends = self._compound(node, around._replace(input=input_))
+            self._shared.segments.append(Segment(text, files=files))
+        ends = self._compound(node, around)
         self.rebuilt.put_redirects(opened)
         self._shared.nested -= 1
         if any(each.may_fail for each in opened):
@@ -234,17 +227,17 @@ class Walk:
     def _for(self, node: For, around: Around) -> Ends:
         if not node.words:
             # Nothing of its body would be looked at.
-            raise Doubt("the loop goes over nothing", node.start, "dynamic-list")
+            raise Doubt("the loop iterates over nothing", node.start, "dynamic-list")
         known = around.meaning.variables
         values = [self._value(word, around.meaning, "dynamic-list") for word in node.words]
         for word, value in zip(node.words, values, strict=True):
             if value.glob:
-                why = "the loop goes over whatever files match a pattern; name them"
+                why = "the loop iterates over the files that match a pattern; name them"
                 raise Doubt(why, word.start, "dynamic-list")
         used = (known, self._shared.env, self._shared.assigned)
         if is_special(node.name) or any(node.name in each for each in used):
             # Programs in the loop would be given its values, or the loop another one's.
-            why = f"the variable {node.name!r} of the loop is already in use; take another name"
+            why = f"the variable {node.name!r} of the loop is already in use; choose another name"
             raise Doubt(why, node.start, "assignment")
         self.rebuilt.put("{")
         self.rebuilt.end_line()
@@ -260,26 +253,19 @@ class Walk:
     def _simple(self, node: Simple, around: Around) -> Ends:
         shared = self._shared
         shared.step(node.start)
-        opened, files, input_ = self._redirects(node.redirects, around)
+        opened, files = self._redirects(node.redirects, around)
         argv, shown = self._words(node.words, around.meaning)
         line = SimpleCommand(
             node,
-            around if input_ == around.input else around._replace(input=input_),
+            around,
             argv,
             shown,
             [self._assignment(each, around.meaning) for each in node.assignments],
             bool(opened) and any(each.may_fail for each in opened),
         )
         ends = line.examine(shared)
-        shared.segments.append(
-            Segment(
-                self._text(node.start, node.end),
-                tuple(line.programs),
-                line.builtin,
-                files,
-                self._at(node.start),
-            )
-        )
+        text = self._text(node.start, node.end)
+        shared.segments.append(Segment(text, tuple(line.programs), line.builtin, files))
         if line.text:
             shown[line.text] = quote(self._inner(line.argv[line.text], line.around))
         if line.assigned:
@@ -290,7 +276,6 @@ class Walk:
         return ends
 
     def _words(self, words: Sequence[Word], meaning: Meaning) -> tuple[tuple[Arg, ...], list[str]]:
-        """What words stand for, and how they are written down again."""
         argv: list[Arg] = []
         shown: list[str] = []
         inside = self._inside
@@ -309,7 +294,7 @@ class Walk:
     def _assignment(self, node: Assignment, meaning: Meaning) -> tuple[str, str]:
         value = self._value(node.value, meaning)
         if value.glob or ":~" in value.text:
-            raise Doubt("only a plain text may be assigned", node.value.start, "assignment")
+            raise Doubt("only plain text may be assigned", node.value.start, "assignment")
         return node.name, value.text
 
     def _inner(self, text: Arg, around: Around) -> str:
@@ -332,21 +317,13 @@ class Walk:
 
     def _redirects(
         self, nodes: Sequence[Redirect], around: Around
-    ) -> tuple[list[Opened], tuple[FileUse, ...], Input]:
-        if not nodes:
-            return [], (), around.input
+    ) -> tuple[list[Opened], tuple[FileUse, ...]]:
         opened = []
-        files = []
-        input_ = around.input
         for node in nodes:
             if node.operator in ("&>", "&>>", "<<<"):
                 self._only_bash(node.operator, node.start)
-            each = redirect(node, around.meaning, around.cwd, self._shared.finder)
-            opened.append(each)
-            if each.file is not None:
-                files.append(replace(each.file, at=self._at(node.start)))
-            input_ = each.input or input_
-        return opened, tuple(files), input_
+            opened.append(redirect(node, around.meaning, around.cwd, self._shared.finder))
+        return opened, tuple(each.file for each in opened if each.file is not None)
 
     def _value(self, word: Word, meaning: Meaning, code: str = "parameter") -> Value:
         value = evaluate(word, meaning, code)
@@ -364,6 +341,3 @@ class Walk:
         if text is None:
             text = self._texts[start, end] = self._source[start:end]
         return text
-
-    def _at(self, place: int) -> int:
-        return place if self._inside is None else self._inside

@@ -97,14 +97,11 @@ def _check_subcommand(allowed: tuple[str, ...], flags: Flags, arguments: Sequenc
         at += 1
     if at == len(arguments):
         return f"only with {_either(allowed)}"
-    if not any(_begins(arguments, at, tuple(each.split())) for each in allowed):
+    # No word of a rule has a blank in it.
+    given = [" " if each.glob else each.text for each in arguments[at:]]
+    if not any(given[: len(each.split())] == each.split() for each in allowed):
         return f"not {show(arguments[at].text)}, only {_either(allowed)}"
     return ""
-
-
-def _begins(arguments: Sequence[Arg], at: int, words: tuple[str, ...]) -> bool:
-    given = arguments[at : at + len(words)]
-    return tuple(each.text for each in given) == words and not any(each.glob for each in given)
 
 
 def _either(allowed: tuple[str, ...]) -> str:
@@ -211,7 +208,7 @@ def _check_glob(arg: Arg, cwd: str, rules: Rules) -> str:
     parts = text.split("/")
     # `.*` stands for `..` too.
     if any(each == ".." or (each.startswith(".") and _GLOB.search(each)) for each in parts):
-        return f"not with {shown}, which could lead out of the workspace"
+        return f"not with {shown}, which could point outside the workspace"
     folder = _GLOB.split(text)[0].rpartition("/")[0]
     if text.startswith("/") and not folder:
         folder = "/"
@@ -228,14 +225,14 @@ def find_row(table: CommandTable, program: Program) -> Hit | None:
     return None
 
 
+@lru_cache(maxsize=1024)
+def _bare(names: frozenset[str]) -> tuple[str, ...]:
+    return tuple(sorted({name.rstrip("0123456789.-") or name for name in names} | names))
+
+
 def bare_names(program: Program) -> tuple[str, ...]:
     """The names that a program goes by, without versions: `gcc` for gcc-12."""
-    return _strip(names_of(program))
-
-
-@lru_cache(maxsize=1024)
-def _strip(names: frozenset[str]) -> tuple[str, ...]:
-    return tuple(sorted({name.rstrip("0123456789.-") or name for name in names} | names))
+    return _bare(names_of(program))
 
 
 _DESTINATION_TABLE = read_table(
@@ -282,7 +279,6 @@ _DESTINATION_TABLE = read_table(
 _COPIES = frozenset(("scp", "rsync"))
 _REMOTE = re.compile(r"(?:\w+://|\[[^/]*\]:|[^/:]+:)")
 _FORCED = re.compile(r"--(?:force|delete|mirror|prune)|-[A-Za-z]*[fd]|[+:]")
-"""What replaces or deletes something there."""
 _ADDRESS = re.compile(r"\w+://|[^/\s]+[.:@]")
 
 
@@ -375,7 +371,6 @@ _GIT_OPTIONS = make_table(
     --html-path --man-path --info-path""",
     value="-C",
 )
-"""Before the sub-command."""
 _TRANSPORT = re.compile(r"[\w-]+::", re.ASCII)
 """`ext::sh -c …` is a remote that is a program."""
 _READS = ("--get", "--get-all", "--get-regexp", "--list", "-l", "get", "list")
@@ -384,7 +379,12 @@ _READS = ("--get", "--get-all", "--get-regexp", "--list", "-l", "get", "list")
 def find_code(program: Program, rules: Rules) -> str:
     """Why the arguments make a program start others, or run code that they carry; empty when
     nothing that is known does."""
-    if hit := find_row(_CODE_TABLE, _dashed(program)):
+    first = program.argv[1:2]
+    if first and first[0].text[:1] not in ("-", "") and "tar" in bare_names(program):
+        # The letters of `tar xf` as a flag.
+        letters = first[0]._replace(text=f"-{first[0].text}")
+        program = replace(program, argv=(program.argv[0], letters, *program.argv[2:]))
+    if hit := find_row(_CODE_TABLE, program):
         return _KEYBOARD if hit.what == ALWAYS else f"{show(hit.what)} starts other programs"
     if "git" not in bare_names(program):
         return ""
@@ -395,25 +395,19 @@ def find_code(program: Program, rules: Rules) -> str:
         return "config changes settings, which can start other programs; only --get or --list"
     if any(_TRANSPORT.match(word) for word in call.words[1:]):
         return "a remote helper starts other programs"
-    return check_repository(call.place, rules)
-
-
-def _dashed(program: Program) -> Program:
-    """With the letters of `tar xf` as a flag."""
-    first = program.argv[1:2]
-    if not first or first[0].text[:1] in ("-", "") or "tar" not in bare_names(program):
-        return program
-    letters = first[0]._replace(text=f"-{first[0].text}")
-    return replace(program, argv=(program.argv[0], letters, *program.argv[2:]))
+    # Where every place may be written, none says more than another.
+    top = find_top(call.place)
+    if top and rules.may_write(os.path.dirname(top)) and not rules.may_write("/"):
+        # The agent may have written its settings, and they start programs.
+        return f"{show(top, 200)} is not the workspace's own repository, and can start programs"
+    return ""
 
 
 class GitCall(NamedTuple):
     """A call of git."""
 
     place: str
-    """The directory it works in."""
     arguments: tuple[Arg, ...]
-    """The sub-command and what follows."""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -425,7 +419,7 @@ def read_git(program: Program) -> GitCall | str:
     is none."""
     place, end, odd = program.cwd, len(program.argv), ""
     if place is None:
-        return "the directory it runs in is not certain; use && after cd"
+        return "cannot determine the directory it runs in; use && after cd"
     try:
         for option in read_options(program.argv, _GIT_OPTIONS, groups=False):
             if option.sort == OPERAND:
@@ -440,16 +434,6 @@ def read_git(program: Program) -> GitCall | str:
     if odd:
         return f"{show(odd)} before the sub-command can make it start other programs"
     return GitCall(place, program.argv[end:])
-
-
-def check_repository(place: str, rules: Rules) -> str:
-    """Why git would use a repository whose settings the agent may have written: one that lies
-    inside the workspace and is not the workspace's own. Its settings start programs."""
-    top = find_top(place)
-    # Where every place may be written, none says more than another.
-    if top and rules.may_write(os.path.dirname(top)) and not rules.may_write("/"):
-        return f"{show(top, 200)} is not the workspace's own repository, and can start programs"
-    return ""
 
 
 def find_top(place: str) -> str:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any, NotRequired, TypedDict, cast
+from typing import Any, TypedDict, cast
 
 from clawkit.errors import ClawkitError, ToolAuthorizationError
 from clawkit.redact import Redactor
@@ -21,7 +21,6 @@ from clawkit.store import locked, private_dir
 POLICY = "policy"
 """The actor of what was decided without a question."""
 FALLBACK = "askFallback"
-"""How the actor begins when nobody answered."""
 MAX_LINE = 16 * 1024
 MAX_FILE = 16 * 1024 * 1024
 KEPT = 3
@@ -42,30 +41,15 @@ _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 log = logging.getLogger(__name__)
 
 
-class ProgramFact(TypedDict):
-    """What a command would have started."""
-
-    resolved: str
-    """Absolute path; empty when there is none."""
-    argv: list[str]
-    """With the name as it was written; secrets masked."""
-    code: NotRequired[str]
-    """Empty when a rule allowed it, else why not: `miss`, `inline-eval`, …"""
-    wrapper: NotRequired[bool]
-    """Whether it only starts the next one."""
-
-
 class Record(TypedDict, total=False):
     """One line of the log."""
 
     at: str
-    """UTC, `2026-01-31T12:00:00.000Z`."""
     verdict: str
     """`allow`, `ask` or `deny`. A question that was answered has two records: `ask`, and what
     became of it."""
     code: str
     rules: list[str]
-    """What allowed each part, or why nothing did."""
     actor: str
     """Who decided: `policy`, `askFallback…`, or the person who was asked."""
     agent: str
@@ -73,7 +57,8 @@ class Record(TypedDict, total=False):
     host: str
     cwd: str
     command: str
-    programs: list[ProgramFact]
+    programs: list[dict[str, Any]]
+    """What it would have started: `resolved` is the path, `argv` has secrets masked."""
     security: str
     ask: str
     approvalId: str
@@ -83,10 +68,6 @@ class Record(TypedDict, total=False):
     why: str
     """What was said to the model, where that is more than the reason."""
     cut: bool
-    """Whether something did not fit in the line."""
-
-
-_FIELDS = tuple(Record.__annotations__)
 
 
 def was_asked(record: Mapping[str, Any]) -> bool:
@@ -99,10 +80,9 @@ class Audit:
     """The log at one path, which several processes may write."""
 
     def __init__(self, path: str, redactor: Redactor | None = None) -> None:
-        """`redactor` masks whatever is written."""
         self.path = path
         self._redactor = redactor or Redactor()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._fd: int | None = None
         """Kept open: to open the file takes longer than to write a line."""
         self._identity = (0, 0)
@@ -132,12 +112,9 @@ class Audit:
     def close(self) -> None:
         """Let go of the file; it is opened again when there is more to write."""
         with self._lock:
-            self._drop()
-
-    def _drop(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+            fd, self._fd = self._fd, None
+            if fd is not None:
+                os.close(fd)
 
     def _append(self, line: bytes) -> None:
         try:
@@ -150,7 +127,7 @@ class Audit:
             if os.write(fd, line) < len(line):
                 raise OSError(errno.ENOSPC, "only a part of a line was written")
         except OSError:
-            self._drop()
+            self.close()
             raise
 
     def _look(self) -> tuple[int, os.stat_result]:
@@ -159,7 +136,7 @@ class Audit:
             info = os.stat(self.path, follow_symlinks=False)
             if self._fd is not None and (info.st_dev, info.st_ino) == self._identity:
                 return self._fd, info
-        self._drop()
+        self.close()
         private_dir(os.path.dirname(self.path))
         self._fd = fd = _open(self.path, _APPEND)
         info = os.fstat(fd)
@@ -167,9 +144,9 @@ class Audit:
         return fd, info
 
     def _line(self, record: Mapping[str, Any]) -> bytes:
-        found = {name: record[name] for name in _FIELDS if record.get(name) is not None}
-        given = found.pop("at", "")
-        at = str(given or _now())
+        fields = (name for name in Record.__annotations__ if record.get(name) is not None)
+        found = {name: record[name] for name in fields}
+        at = str(found.pop("at", "") or _now())
         # Masking takes its time; more than this is never kept.
         bounded = _cut(found, 2 * MAX_LINE)
         shown = self._mask(bounded)
@@ -180,7 +157,6 @@ class Audit:
         return line
 
     def _mask(self, value: Any) -> Any:
-        """JSON data without secrets; the names of fields are our own."""
         if isinstance(value, str):
             return self._redactor.strict(value)
         if isinstance(value, dict):
@@ -225,10 +201,10 @@ def read(path: str, limit: int = 100, since: str = "") -> Iterator[Record]:
         for line in reversed(lines):
             record = _parse(line)
             if len(found) >= limit or (record is not None and record["at"] < since):
-                return reversed(found)
+                return iter(found[::-1])
             if record is not None:
                 found.append(record)
-    return reversed(found)
+    return iter(found[::-1])
 
 
 def _parse(line: bytes) -> Record | None:

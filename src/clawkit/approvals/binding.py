@@ -12,8 +12,9 @@ import math
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any, Literal, NotRequired, TypedDict, Unpack, get_args
+
+from msgspec.structs import asdict
 
 from clawkit.approvals.types import Choice
 from clawkit.core.approval import Answer, Lasting, Question
@@ -71,19 +72,19 @@ def check(binding: Binding, **facts: Unpack[Facts]) -> str:
         for old, new in zip(before, now[kind], strict=True):
             if old != new:
                 path = one_line(new["path"], _SHOWN)
-                return f"the {kind.removesuffix('s')} {path} was changed since it was shown"
+                return f"the {kind.removesuffix('s')} {path} has changed since it was shown"
     return ""
 
 
 _CHANGED = {
     "agent": "the answer was given to another agent",
     "session": "the answer was given in another session",
-    "modes": "it would run in another way than was shown (background, detach, pty or input)",
+    "modes": "it would run differently than shown (background, detach, pty or input)",
     "command": "the command is not the one that was shown",
-    "run": "what the shell would be given is not what was shown",
+    "run": "what the shell would get is not what was shown",
     "argv": "the arguments are not those that were shown",
-    "cwd": "the working directory is another one now",
-    "env": "the environment was changed",
+    "cwd": "the working directory has changed",
+    "env": "the environment has changed",
 }
 
 
@@ -197,7 +198,7 @@ def _real(path: str) -> str:
 
 def _unbound(path: str, why: str | OSError) -> ToolInputError:
     if isinstance(why, OSError):
-        why = f"cannot be looked at: {(why.strerror or str(why)).lower()}"
+        why = f"cannot be inspected: {(why.strerror or str(why)).lower()}"
     return ToolInputError(
         f"an approval cannot be bound to {one_line(path, _SHOWN)!r}, because it {why}"
     )
@@ -231,9 +232,9 @@ def answer_for(
     """What a choice means as the answer to a question; `allow-always` is `exact` unless said."""
     if choice not in get_args(Choice):
         known = ", ".join(get_args(Choice))
-        raise ToolInputError(f"{one_line(str(choice), 40)!r} is not a decision; use one of {known}")
+        raise ToolInputError(f"unknown decision {one_line(str(choice), 40)!r}; use one of {known}")
     if extent is not None and choice != "allow-always":
-        raise ToolInputError(f"an extent goes only with allow-always, not with {choice}")
+        raise ToolInputError(f"an extent requires allow-always, not {choice}")
     lasting: Any = (extent or "exact") if choice == "allow-always" else None
     verdict: Literal["allow", "deny"] = "deny" if choice == "deny" else "allow"
     answer = Answer(verdict, reason, lasting, by)
@@ -250,8 +251,8 @@ def choice_of(answer: Answer) -> Choice:
 
 def silence(timeout_s: float) -> Answer:
     """The answer to a question that nobody answered in its time."""
-    shown = human_time(timeout_s) if math.isfinite(timeout_s) else "the time there was"
-    return Answer("deny", f"nobody answered within {shown}", silent=True)
+    shown = human_time(timeout_s) if math.isfinite(timeout_s) else "the time limit"
+    return Answer("deny", f"no answer within {shown}", silent=True)
 
 
 def encode(value: Any) -> bytes:
@@ -286,7 +287,7 @@ def _refuse(constant: str) -> None:
 
 
 def question_fields(question: Question) -> dict[str, Any]:
-    return {each.name: getattr(question, each.name) for each in fields(question)}
+    return asdict(question)
 
 
 def read_question(data: object) -> Question:
@@ -308,8 +309,8 @@ def pack_question(question: Question, binding: Binding) -> tuple[bytes, bytes, b
         raise ToolInputError(f"a person cannot be asked about this: {error}") from error
     if (size := sum(map(len, packed))) > MAX_QUESTION:
         raise ToolInputError(
-            f"a person cannot be asked about this: the question has {human_size(size)}, "
-            f"more than {human_size(MAX_QUESTION)}"
+            f"a person cannot be asked about this: the question is {human_size(size)}, "
+            f"larger than {human_size(MAX_QUESTION)}"
         )
     return packed
 

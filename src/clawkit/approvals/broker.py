@@ -10,8 +10,9 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec.structs import replace
 
 from clawkit.approvals.binding import answer_for, fault
 from clawkit.approvals.pending_store import PendingStore, Stored
@@ -27,7 +28,6 @@ POLL_S = 0.2
 _GRACE_S = 1.0
 
 SocketAddress = tuple[str, str]
-"""Path and token of a server in another process."""
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Broker:
         """Wait for the answer of a person. Whatever goes wrong, it is no."""
         try:
             if self.route() == "none":
-                return Answer("deny", "nobody can be asked here", silent=True)
+                return Answer("deny", "there is no one here to ask", silent=True)
             pending = self.submit(request, binding)
         except ToolError as error:
             return Answer("deny", str(error))
@@ -73,13 +73,8 @@ class Broker:
         return self._waiting.add(request, binding or {}, self._now_ms(), timeout_ms)
 
     async def outcome(self, pending: Pending) -> Answer:
-        """Wait for what becomes of a question, also one whose asker is gone."""
-        try:
-            self._waiting.adopt(pending.id)
-            stored = self._waiting.get(pending.id)
-        except ToolError as error:
-            return Answer("deny", str(error))
-        return await self._settle(stored, None, patient=True)
+        """Wait for what becomes of a question."""
+        return await self._settle(pending, None, patient=True)
 
     def resolve(
         self,

@@ -13,12 +13,12 @@ from clawkit.approvals.allowlist import match_program
 from clawkit.approvals.arguments import show
 from clawkit.approvals.entries import describe_grants
 from clawkit.approvals.hardline import find_hardline
-from clawkit.approvals.interpreters import inline_code
+from clawkit.approvals.interpreters import how_called
 from clawkit.approvals.protocols import Request
-from clawkit.approvals.shell_words import Doubt
 from clawkit.approvals.types import (
     Analysis,
     Decision,
+    Doubt,
     Judged,
     Match,
     Miss,
@@ -26,13 +26,16 @@ from clawkit.approvals.types import (
     Rules,
     Segment,
     Verdict,
+    allow_all,
+    refuse_all,
+    sources_of,
 )
 from clawkit.process.protocols import NO_GRANTS, Grants
 
 _BUILTIN = Match("builtin", "the shell does it itself", children="named", changes=False)
 _HARMLESS = frozenset(("builtin", "look", "safe-bin", "wrapper"))
 """What may run although the kernel cannot confine it."""
-_DETACHED = "it is to live on when clawkit ends, where protected files are not restored"
+_DETACHED = "it would outlive clawkit, which could then not restore protected files"
 _SHOWN = 80
 
 
@@ -74,7 +77,7 @@ def _decide(analysis: Analysis, policy: Policy, rules: Rules, request: Request) 
         ask = sandboxed if inside else make
         return ask("ask", reason=reason, code="inline-eval", human_only=True)
     if policy.ask == "always":
-        reason = f"every command is asked about: {_sources(policy)}"
+        reason = f"every command needs approval: {sources_of(policy)}"
         return sandboxed("ask", reason=reason) if inside else make("ask", reason=reason)
     if policy.security == "full" and request.wanted != "sandbox" and not hardline:
         return allow_all(analysis.command, policy)
@@ -91,7 +94,7 @@ def _decide(analysis: Analysis, policy: Policy, rules: Rules, request: Request) 
         widened = request.wanted == "auto" and grants != NO_GRANTS and not hardline
         if request.access != NO_GRANTS:
             missing = request.access.without(request.granted)
-            reason = f"it asks for more than the sandbox gives: {describe_grants(missing)}"
+            reason = f"it asks for more than the sandbox grants: {describe_grants(missing)}"
             if missing == NO_GRANTS:
                 reason = f"a person has granted {describe_grants(request.access)}"
             verdict = "allow" if missing == NO_GRANTS else missed
@@ -108,7 +111,7 @@ def _decide(analysis: Analysis, policy: Policy, rules: Rules, request: Request) 
         found = make("allow", reason=reason, code="allowlist", programs=named, place="entry")
         return structs.replace(found, grants=grants)
     if matches and grants.hosts:
-        reason, to_allow = "its grants name hosts, which only a sandbox can tell apart", ""
+        reason, to_allow = "its grants name hosts, which only a sandbox can filter", ""
         code = "unconfined"
     elif matches:
         reason = "the kernel cannot confine commands here (tools.exec.unconfined is 'ask')"
@@ -135,7 +138,7 @@ def _find_mixed(segments: Sequence[Judged]) -> str:
     whole = _sum_up(matches)
     if all(match.by in _HARMLESS or match.grants == whole for match in matches):
         return ""
-    return "its parts have different grants, and share one confinement; run them one by one"
+    return "its parts have different grants, but share one confinement; run them one by one"
 
 
 def find_gap(segments: Sequence[Judged]) -> str:
@@ -164,31 +167,9 @@ def _find_need(judged: Judged, *, anything: bool, is_last: bool) -> str:
     if anything and segment.files:
         return f"the file {show(segment.files[0].path, _SHOWN)}"
     if anything and segment.builtin == "cd" and not is_last:
-        return "where cd leads"
+        return "where cd goes"
     matches = (each for each in _find_matches((judged,)) if anything or each.by != "look")
     return next((each.depends for each in matches if each.depends), "")
-
-
-def refuse_all(policy: Policy) -> Decision | None:
-    """The decision where no command may run at all."""
-    if policy.problem:
-        return Decision("deny", policy, policy.problem, code="document")
-    if policy.security == "deny":
-        reason = f"no command may run: {_sources(policy)}"
-        return Decision("deny", policy, reason, policy.to_loosen, code="deny")
-    return None
-
-
-def sandbox_all(command: str, policy: Policy) -> Decision:
-    """The decision where no entry could allow a command more than the sandbox does."""
-    reason = "it runs in the sandbox"
-    return Decision("allow", policy, reason, code="sandbox", run=command, place="sandbox")
-
-
-def allow_all(command: str, policy: Policy) -> Decision:
-    """The decision where every command may run, as it was written."""
-    reason = f"every command may run: {_sources(policy)}"
-    return Decision("allow", policy, reason, code="full", run=command)
 
 
 def after_silence(decision: Decision) -> Literal["allow", "deny"]:
@@ -234,7 +215,6 @@ def _find_named(segments: Sequence[Judged]) -> tuple[str, ...] | None:
 
 
 def _find_matches(segments: Sequence[Judged]) -> list[Match]:
-    """What allows all of it; nothing when there is a part that no rule allows."""
     found: list[Match] = []
     for judged in segments:
         for result in judged.results:
@@ -245,7 +225,6 @@ def _find_matches(segments: Sequence[Judged]) -> list[Match]:
 
 
 def _explain(doubt: Doubt | None, segments: Sequence[Judged]) -> tuple[str, str, str]:
-    """Why not everything is allowed, what to type to have it allowed, and a code."""
     if doubt is not None:
         reason = f"cannot determine what this runs: {doubt.reason}"
         return reason + (f" (character {doubt.at + 1})" if doubt.at else ""), "", "doubt"
@@ -288,15 +267,8 @@ def _judge_files(segment: Segment, rules: Rules) -> Iterator[Miss]:
 
 
 def _find_inline(analysis: Analysis) -> str:
-    """Why a command has, or could have, code on its command line."""
-    for segment in analysis.segments:
-        for program in segment.programs:
-            if why := inline_code(program):
-                return why
+    programs = (program for segment in analysis.segments for program in segment.programs)
+    code = next(filter(None, (how_called(program).code for program in programs)), "")
     if analysis.doubt is not None:
-        return f"cannot determine whether it has any: {analysis.doubt.reason}"
-    return ""
-
-
-def _sources(policy: Policy) -> str:
-    return ", ".join(policy.sources) or f"security {policy.security!r}, ask {policy.ask!r}"
+        return code or f"cannot determine whether it has any: {analysis.doubt.reason}"
+    return code

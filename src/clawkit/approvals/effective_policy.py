@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast, get_args
+
+from msgspec.structs import replace
 
 from clawkit.config.model import Config
 from clawkit.config.sections.shared import People
@@ -75,22 +76,11 @@ def combine(
                 sources[words] = None
     from clawkit.approvals.types import Policy  # the tools need only what is below
 
-    return Policy(
-        security_now,
-        ask_now,
-        document.fallback,
-        document.auto_allow_skills,
-        tuple(sources),
-        to_loosen=_loosen(settings, document, key) if security != "deny" else "",
-    )
-
-
-def _loosen(settings: Exec, document: DocPolicy, key: str) -> str:
-    """What to type when no command may run because of the settings alone."""
-    if document.security == "deny" or settings.policy()[0] != "deny":
-        return ""
-    name = "mode ask" if settings.mode else "security allowlist"
-    return f"clawkit config set {shlex.quote(key)}.{name}"
+    to_loosen = ""
+    if configured[0] == "deny" and "deny" not in (document.security, security):
+        name = "mode ask" if settings.mode else "security allowlist"
+        to_loosen = f"clawkit config set {shlex.quote(key)}.{name}"
+    return Policy(security_now, ask_now, document.fallback, tuple(sources), to_loosen)
 
 
 HostName = Literal["sandbox", "gateway", "node"]
@@ -108,7 +98,6 @@ class Target(NamedTuple):
     wanted: Literal["auto", "sandbox", "host"]
     """In the sandbox unless an allowlist entry grants more, only there, or on the host."""
     leaves: bool = False
-    """Whether it asks to leave the sandbox."""
 
     @property
     def host(self) -> HostName:

@@ -61,7 +61,6 @@ class _Subject(NamedTuple):
 
     paths: tuple[str, ...]
     name: str
-    """Empty for what was not found by its name."""
 
     @classmethod
     def of(cls, program: Program) -> _Subject | None:
@@ -162,9 +161,7 @@ def _compile(pattern: str, home: str) -> Callable[[str], bool]:
 
 
 MAX_REGEX_CHARS = 10_000
-"""Longest pattern: compiling one takes time too."""
 EXACT = "sha256:cwd-argv:v1:"
-"""What the hash of one very call begins with."""
 
 _ESCAPE = r"\\(?:[dDwWsSnrtvf]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|[\\^$.*+?()\[\]{}|/-])"
 _TOKEN = re.compile(
@@ -197,20 +194,14 @@ def search_regex(pattern: str, text: str) -> bool | None:
 
 
 def fits_arguments(pattern: str, program: Program) -> bool:
-    """Whether the arguments of a program are those an `argPattern` means.
-
-    They are joined by single spaces; with a NUL in the pattern each is followed by one instead.
-    """
+    """Whether the arguments of a program, joined by single spaces, are those an `argPattern`
+    means."""
     arguments = program.argv[1:]
-    if any(each.glob for each in arguments):
+    if "\0" in pattern or any(each.glob for each in arguments):
         return False
     if pattern.startswith("sha256:"):
         return program.cwd is not None and pattern == hash_call(program.cwd, arguments)
     texts = [each.text for each in arguments]
-    if "\0" in pattern:
-        return not any("\0" in each for each in texts) and bool(
-            search_regex(pattern, "".join(f"{each}\0" for each in texts))
-        )
     # Joined, `a b` and `'a b'` look alike, and so do nothing and `''`.
     if not all(texts) or any(char.isspace() for each in texts for char in each):
         return False
@@ -287,7 +278,10 @@ def read_entry(value: object) -> Entry:
     if not isinstance(value, Mapping):
         raise ValueError(f"an entry is {type(value).__name__}, not an object")
     for key in value:
-        _check_spelling(key)
+        # Unknown keys are for others, but not those that are known ones written in another way.
+        bare = str(key).replace("_", "").replace("-", "").lower()
+        if key not in _KEYS and (meant := [each for each in _KEYS if each.lower() == bare]):
+            raise ValueError(f"the key {key!r} is written {meant[0]!r}")
     fields = {key: value[key] for key in _KEYS if value.get(key) is not None}
     grants = fields.pop("grants", None)
     args = fields.get("args")
@@ -426,7 +420,7 @@ def validate_pattern(pattern: str) -> str:
     if pattern != pattern.strip():
         return f"the pattern {pattern!r} has blanks around it"
     if len(pattern) > MAX_CHARS:
-        return f"the pattern has {len(pattern):,} characters; {MAX_CHARS:,} are the most"
+        return f"the pattern has {len(pattern):,} characters; at most {MAX_CHARS:,} are allowed"
     if not names_place(pattern):
         return ""
     if not pattern.startswith(("/", "~/", "**/")):
@@ -435,7 +429,7 @@ def validate_pattern(pattern: str) -> str:
             "with ~/, or only the name of a program in PATH"
         )
     if any(each in (".", "..") for each in pattern.split("/")) or "//" in pattern:
-        return f"the pattern {pattern!r} has '.', '..' or nothing between slashes; leave that out"
+        return f"the pattern {pattern!r} has '.', '..' or nothing between slashes; remove that"
     if pattern.endswith("/"):
         return f"the pattern {pattern!r} is a directory: add ** to mean everything below it"
     return ""
@@ -453,11 +447,3 @@ def _describe_rule(rule: ArgRule) -> list[str]:
     if rule.paths == "workspace":
         words.append("only files in the workspace")
     return words
-
-
-def _check_spelling(key: object) -> None:
-    """Unknown keys are for others, but not those that are known ones written in another way."""
-    bare = str(key).replace("_", "").replace("-", "").lower()
-    for known in _KEYS:
-        if bare == known.lower() and key != known:
-            raise ValueError(f"the key {key!r} is written {known!r}")

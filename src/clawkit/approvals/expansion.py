@@ -11,8 +11,8 @@ from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar, assert_never
 
-from clawkit.approvals.shell_words import Doubt, Glob, Redirect, Text, Tilde, Variable, Word, quote
-from clawkit.approvals.types import FileUse, Input
+from clawkit.approvals.shell_words import Glob, Redirect, Text, Tilde, Variable, Word, quote
+from clawkit.approvals.types import Doubt, FileUse
 from clawkit.text import one_line
 
 MAX_LOOKS = 500
@@ -24,7 +24,6 @@ MAX_SCRIPTS = 4
 _MAX_PATH = 4096
 """Characters of a path that is followed; the system takes no longer one."""
 _HEAD = 256
-"""Bytes that the kernel reads of a file before it starts it."""
 _LOADER = re.compile(
     r"ld-linux.*|ld-musl.*|ld-uclibc.*|ld\.so.*|ld64\.so.*|ld-.*\.so(?:\..*)?"
     r"|libc\.so|libc\.musl-.*|linker(?:64)?",
@@ -44,7 +43,6 @@ class Found(NamedTuple):
     resolved: str = ""
     real: str = ""
     script: tuple[str, ...] = ()
-    """What its `#!` line starts."""
 
     def names(self, typed: str) -> frozenset[str]:
         """The names it goes by: as it was written, and where that leads."""
@@ -80,8 +78,8 @@ class Finder:
         whole = self._join(path, cwd)
         if whole is None:
             raise Doubt(
-                f"where {one_line(path, 40)!r} is depends on a directory that is not certain; "
-                "use an absolute path, or && after cd",
+                f"cannot determine which directory {one_line(path, 40)!r} is relative to; use an "
+                "absolute path, or && after cd",
                 at,
                 "cwd",
             )
@@ -165,7 +163,6 @@ class Finder:
         return (*started, *nested)
 
     def _of_env(self, script: str, argument: str, at: int) -> str:
-        """The program that `#!/usr/bin/env NAME` starts."""
         if not re.fullmatch(r"[A-Za-z0-9_.+][A-Za-z0-9_.+-]*", argument):
             raise _unclear(script, "its first line gives env more than the name of a program", at)
         found = self._search(argument)
@@ -269,7 +266,7 @@ def _refuse_loader(path: str, at: int) -> None:
 
 
 def _unclear(path: str, why: str, at: int) -> Doubt:
-    return Doubt(f"what runs {one_line(path, 80)!r} is not clear: {why}", at, "script")
+    return Doubt(f"cannot determine what runs {one_line(path, 80)!r}: {why}", at, "script")
 
 
 MAX_CHARS = 256 * 1024
@@ -295,9 +292,7 @@ class Meaning(NamedTuple):
     """What words may refer to."""
 
     variables: Mapping[str, str]
-    """Those of the loops around."""
     home: str
-    """The home directory; empty when it is not known."""
 
 
 def evaluate(word: Word, meaning: Meaning, code: str = "parameter") -> Value:
@@ -314,7 +309,7 @@ def evaluate(word: Word, meaning: Meaning, code: str = "parameter") -> Value:
             case Tilde():
                 value = meaning.home
                 if not value:
-                    why = "the home directory that ~ means is not known"
+                    why = "the home directory for ~ is unknown"
                     raise Doubt(why, word.start, "tilde")
             case Variable():
                 value = _variable(part, meaning, word, code)
@@ -333,7 +328,7 @@ def evaluate(word: Word, meaning: Meaning, code: str = "parameter") -> Value:
 def _variable(part: Variable, meaning: Meaning, word: Word, code: str) -> str:
     value, name = meaning.variables.get(part.name), one_line(part.name, 40)
     if value is None:
-        raise Doubt(f"the value of ${name} is not known beforehand", word.start, code)
+        raise Doubt(f"the value of ${name} is not known in advance", word.start, code)
     if not part.quoted and (not value or _NOT_ONE_WORD.search(value)):
         why = f'${name} could become several words; write "${name}" instead'
         raise Doubt(why, word.start, "parameter")
@@ -351,15 +346,13 @@ class Opened(NamedTuple):
 
     shown: str
     file: FileUse | None = None
-    input: Input | None = None
-    """What the standard input is from then on; None if it stays what it was."""
+    is_text: bool = False
     body: str = ""
-    """The text of a here-document, with its end."""
 
     @property
     def may_fail(self) -> bool:
         """Whether the shell could be unable to do it, and leave out the command."""
-        return self.file is not None or self.input == "text"
+        return self.file is not None or self.is_text
 
 
 class Rebuilt:
@@ -393,7 +386,7 @@ class Rebuilt:
     def _add(self, text: str) -> None:
         self._size += len(text)
         if self._size > MAX_CHARS:
-            raise Doubt("the command is too long with its loops written out", 0, "long")
+            raise Doubt("the command is too long with its loops expanded", 0, "long")
         self._parts.append(text)
 
     def finish(self) -> str:
@@ -409,7 +402,7 @@ class Rebuilt:
 def redirect(node: Redirect, meaning: Meaning, cwd: str | None, finder: Finder) -> Opened:
     """The effect of a redirection. Raises `Doubt` for all that is not plain."""
     if node.fd not in (None, 0, 1, 2):
-        raise Doubt(f"the handle {node.fd} is not followed", node.start, "redirect")
+        raise Doubt(f"file descriptor {node.fd} is not tracked", node.start, "redirect")
     number = "" if node.fd is None else str(node.fd)
     if node.target is None:
         if node.fd not in (None, 0) or (node.body and not node.body.endswith("\n")):
@@ -417,17 +410,19 @@ def redirect(node: Redirect, meaning: Meaning, cwd: str | None, finder: Finder) 
         return _here_document(node.body)
     value = evaluate(node.target, meaning)
     if value.glob:
-        raise Doubt("a pattern decides where this leads", node.start, "redirect")
+        raise Doubt("a pattern decides where this goes", node.start, "redirect")
     match node.operator:
         case "<<<":
             if node.fd not in (None, 0):
                 raise Doubt("this here-string is not understood", node.start, "redirect")
-            return Opened(f"<<< {value.shown}", input="text")
+            return Opened(f"<<< {value.shown}", is_text=True)
         case "<&" | ">&":
             # Another handle as the standard input could be anything.
             to_input = node.fd == 0 or (node.fd is None and node.operator == "<&")
             if value.text not in ("0", "1", "2") or (to_input and value.text != "0"):
-                raise Doubt("only 0, 1 and 2 may be joined", node.start, "redirect")
+                raise Doubt(
+                    "only file descriptors 0, 1 and 2 may be duplicated", node.start, "redirect"
+                )
             return Opened(f"{number}{node.operator}{value.text}")
         case "&>" | "&>>" if node.fd is not None:
             raise Doubt(f"{number}{node.operator} is not understood", node.start, "redirect")
@@ -439,22 +434,20 @@ def _here_document(body: str) -> Opened:
     number = 0
     while f"EOF{number}" in lines:
         number += 1
-    return Opened(f"<<'EOF{number}'", input="text", body=f"{body}EOF{number}\n")
+    return Opened(f"<<'EOF{number}'", is_text=True, body=f"{body}EOF{number}\n")
 
 
 def _open(node: Redirect, operator: str, path: str, finder: Finder, cwd: str | None) -> Opened:
     if not path or path.endswith(("/", "/.")):
         raise Doubt("this redirection names no file", node.start, "redirect")
     place = finder.place(path, cwd, node.start)
-    to_input = node.fd == 0 or (node.fd is None and node.operator == "<")
     shown = f"{operator}{quote(place)}"
     if place == "/dev/null":
-        return Opened(shown, input="empty" if to_input else None)
+        return Opened(shown)
     if place.startswith(("/dev/", "/proc/")) or place in ("/dev", "/proc"):
         raise Doubt(
             f"{one_line(place, 40)!r} is not a regular file; /dev/null and 2>&1 are understood",
             node.start,
             "redirect",
         )
-    file = FileUse(place, node.operator != "<", node.start)
-    return Opened(shown, file, "file" if to_input else None)
+    return Opened(shown, FileUse(place, node.operator != "<"))

@@ -19,7 +19,6 @@ from uuid import UUID, uuid4
 
 from msgspec import structs
 
-from clawkit.approvals.entries import describe_entry, entry_to_json, read_entry
 from clawkit.approvals.types import Entry
 from clawkit.config import json5
 from clawkit.config.sections.tools import Ask, Security
@@ -60,9 +59,7 @@ class DocPolicy(NamedTuple):
     security: Security
     ask: Ask
     fallback: Security
-    auto_allow_skills: bool
     left_out: frozenset[str] = frozenset()
-    """The keys of a document that says nothing about them."""
 
 
 class Item(NamedTuple):
@@ -111,11 +108,12 @@ class Document:
     def policy_for(self, agent: str) -> DocPolicy:
         """What holds for an agent: its own field, that of all agents, the defaults, the usual."""
         if not self.exists:
-            return DocPolicy("full", "off", "deny", False)
+            return DocPolicy("full", "off", "deny")
         levels = (_canonical(agent), EVERY, "")
         given = ChainMap(*(self._given[level] for level in levels if level in self._given))
         values: list[Any] = [given.get(name, usual) for name, usual in _BUILT_IN.items()]
-        return DocPolicy(*values)._replace(left_out=frozenset(_BUILT_IN.keys() - given.keys()))
+        security, ask, fallback, _ = values
+        return DocPolicy(security, ask, fallback, frozenset(_BUILT_IN.keys() - given.keys()))
 
     def entries_for(self, agent: str) -> tuple[Entry, ...]:
         """The entries of all agents, then the agent's own."""
@@ -161,7 +159,7 @@ def replace(path: str, new_text: str, base: str | None) -> Document:
     with _writing(path, LOCK_WAIT_S) as data:
         if base is not None and revision(data) != base:
             raise ConflictError(
-                f"{path} was not changed: another process has changed it meanwhile. "
+                f"{path} was not changed: another process has changed it in the meantime. "
                 "Read it again and repeat the change"
             )
         try:
@@ -180,6 +178,8 @@ def add_entry(path: str, agent: str, entry: Entry) -> tuple[Document, bool]:
     An entry for the same calls is brought up to date instead. Raises ToolInputError for what is
     no name of an agent, and as `edit` does.
     """
+    from clawkit.approvals.entries import entry_to_json
+
     name, added = _agent_name(agent), True
 
     def calls(entry: Entry) -> tuple[object, ...]:
@@ -248,6 +248,8 @@ def _find_meant(which: str, items: list[Item]) -> Item:
         return found[0]
     shown = repr(one_line(which, 80))
     start = f"{shown} could be any of these" if found else f"no entry has the id or pattern {shown}"
+    from clawkit.approvals.entries import describe_entry
+
     lines = [
         f"  {item.entry.id}  {item.agent}  {describe_entry(item.entry)}"
         for item in (found or items)[:_LISTED]
@@ -282,7 +284,7 @@ def note_use(path: str, ids: Mapping[str, tuple[str, str]], now_ms: int) -> None
         if any(is_due(item) for item in read_document(path).items):
             edit(path, change, wait_s=0)
     except BadDocumentError as error:
-        log.warning("the use of approvals was not written down: %s", error)
+        log.warning("the use of approvals was not recorded: %s", error)
 
 
 def _shown(text: str) -> str:
@@ -335,7 +337,7 @@ def _read_bytes(path: str) -> bytes | None:
         return None
     except OSError as error:
         if error.errno == errno.ELOOP or os.path.islink(where):
-            message = "is a symbolic link, which is not followed. Put the real one in its place"
+            message = "is a symbolic link, which is not followed. Replace it with the file itself"
         else:
             message = f"cannot be read: {error.strerror}"
         raise BadDocumentError(where, message) from None
@@ -365,7 +367,6 @@ def _writing(path: str, wait_s: float) -> Iterator[bytes | None]:
 
 
 def _store(path: str, raw: dict[str, Any], old: bytes | None) -> Document:
-    """Write data that makes a document; every entry gets an id."""
     try:
         raw = _parse("the result", _dump(raw)).raw
         for entries, index, item in _places(raw):
@@ -401,31 +402,25 @@ def _parse(name: str, data: bytes | None) -> Document:
     try:
         return _parse_data(data)
     except UnicodeDecodeError as error:
-        message = f"byte {error.start + 1} is not UTF-8. Save the file as UTF-8"
         line = data.count(b"\n", 0, error.start) + 1
-        raise BadDocumentError(name, message, line=line) from None
-    except _WrongError as wrong:
-        path, message = wrong.args
-        text = data.decode()
-        node = json5.locate(json5.parse(text), path)
-        line = json5.line_of(text, node.start) if node else 0
-        key = printable(one_line(json5.format_path(path), _MAX_WORDS), "")
-        raise BadDocumentError(name, message, key=key, line=line) from None
-    except (ValueError, RecursionError) as error:
-        raise _not_json(name, data.decode(), error) from None
+        raise BadDocumentError(name, f"byte {error.start + 1} is not UTF-8", line=line) from None
+    except (_WrongError, ValueError, RecursionError) as error:
+        raise _explain(name, data.decode(), error) from None
 
 
-def _not_json(name: str, text: str, error: Exception) -> BadDocumentError:
+def _explain(name: str, text: str, error: Exception) -> BadDocumentError:
     try:
-        json5.parse(text)
+        root = json5.parse(text)
     except json5.Json5Error as fault:
-        line, column, message = fault.line, fault.column, fault.message
-    else:
-        # Right in the configuration, with its comments, but not here.
-        line, column = getattr(error, "lineno", 0), getattr(error, "colno", 0)
-        message = f"is not plain JSON: {getattr(error, 'msg', error)}"
-        if text.startswith("\ufeff"):
-            message = "begins with a byte order mark. Save the file as UTF-8 without one"
+        return BadDocumentError(name, fault.message, line=fault.line, column=fault.column)
+    if isinstance(error, _WrongError):
+        path, message = error.args
+        node = json5.locate(root, path) or root
+        key = printable(one_line(json5.format_path(path), _MAX_WORDS), "")
+        return BadDocumentError(name, message, key=key, line=json5.line_of(text, node.start))
+    # Right in the configuration, with its comments, but not here.
+    message = f"is not plain JSON: {getattr(error, 'msg', error)}"
+    line, column = getattr(error, "lineno", 1), getattr(error, "colno", 1)
     return BadDocumentError(name, message, line=line, column=column)
 
 
@@ -446,7 +441,7 @@ def _parse_data(data: bytes) -> Document:
     socket = {"path": "", "token": "", **_expect(dict, root.get("socket", {}), ("socket",))}
     for name in ("path", "token"):
         if "\0" in _expect(str, socket[name], ("socket", name)):
-            raise _WrongError(("socket", name), "must not hold the character NUL")
+            raise _WrongError(("socket", name), "must not contain NUL")
     given = {"": _read_fields(root.get("defaults", {}), ("defaults",), ())}
     items = _read_agents(_expect(dict, root.get("agents", {}), ("agents",)), given)
     own: dict[str, list[Entry]] = {EVERY: []}
@@ -464,7 +459,7 @@ def _parse_data(data: bytes) -> Document:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs) or not json5.UNSAFE_KEYS.isdisjoint(found):
-        raise ValueError("a key that is there twice, or not allowed")
+        raise ValueError("a duplicate key, or one that is not allowed")
     return found
 
 
@@ -521,6 +516,8 @@ def _read_item(key: str, value: object, where: Path) -> Item:
         found = fields.get(name, types[0]())
         if not isinstance(found, types) or isinstance(found, bool):
             raise _WrongError((*where, name), f"must not be {_kind_of(found)}. Remove it")
+    from clawkit.approvals.entries import read_entry  # most documents have none
+
     rule = {name: each for name, each in fields.items() if name not in _USE_KEYS}
     try:
         entry = read_entry(rule)

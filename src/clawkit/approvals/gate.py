@@ -7,21 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from clawkit.approvals.analysis import analyze
-from clawkit.approvals.audit import FALLBACK, POLICY, Audit, ProgramFact
+from clawkit.approvals.audit import FALLBACK, POLICY, Audit
 from clawkit.approvals.binding import Binding, bind, check
-from clawkit.approvals.decide import after_silence, as_listed
-from clawkit.approvals.entries import describe_grants
 from clawkit.approvals.file import add_entry, note_use
-from clawkit.approvals.interpreters import find_scripts, names_interpreter, script_operand
 from clawkit.approvals.judge import Judge
-from clawkit.approvals.prompt import lasts_for_session, make_question
 from clawkit.approvals.protocols import (
     Admitted,
     Approvals,
@@ -31,7 +27,7 @@ from clawkit.approvals.protocols import (
     Script,
     Waiting,
 )
-from clawkit.approvals.types import Decision, Match, Miss
+from clawkit.approvals.types import Decision, Match
 from clawkit.core.approval import FINAL, Answer, StoredExtent
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolAuthorizationError
@@ -39,9 +35,7 @@ from clawkit.process.protocols import NO_GRANTS, Grants
 from clawkit.redact import Redactor
 
 BREAKER = 3
-"""Refusals after which the model is told to stop."""
 BREAKER_S = 600.0
-"""How long a refusal counts."""
 TAME = MappingProxyType(
     {
         **dict.fromkeys(("GIT_PAGER", "MANPAGER", "PAGER"), "cat"),
@@ -60,7 +54,10 @@ TAME = MappingProxyType(
 )
 """Variables of what runs unasked. In a terminal, whoever types could have a pager or an editor
 start anything; and git could be led to settings that nobody looked at."""
-_GOALS = 256
+_GOALS = _MOST = 256
+SESSION = "a person, for this session"  # the actor, in the log
+_SCRIPTED = re.compile(r"py|node|deno|bun")
+"""What is in every command that may run a script of `find_scripts`."""
 _LONG = 4_096
 """Characters of a command that is not judged while everything else waits."""
 _STOP = (
@@ -94,11 +91,13 @@ class LocalGate:
         self._before = before
         self._waiting: dict[str, tuple[Decision, Mapping[str, Any]]] = {}
         self._refusals: OrderedDict[str, tuple[int, float]] = OrderedDict()
-        self._sessions = SessionApprovals()
+        # Approvals for a session: none is stored, so none outlives the run.
+        self._bindings: OrderedDict[tuple[str, ...], Binding] = OrderedDict()
+        self._granted: dict[tuple[str, str], Grants] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def admit(self, request: Request, ready: Ready) -> Admitted | Waiting:
-        granted = self._sessions.granted(request.agent, request.session)
+        granted = self._granted.get((request.agent, request.session), NO_GRANTS)
         request = request._replace(granted=granted)
         decision = await self._judged(request)
         if decision.verdict != "deny":
@@ -112,13 +111,15 @@ class LocalGate:
             return self._admit(request, decision)
         if decision.verdict == "deny":
             raise self._refuse(request, decision, decision.reason, "security")
-        if self._sessions.allows(_facts(request, decision), decision):
+        if self._was_allowed(request, decision):
             self._write(request, decision, "allow", by=SESSION)
             self._forgive(request)
             return self._admit(request, decision)._replace(asked=True)
         route = self._approvals().route()
         if route == "none":
-            return self._unanswered(request, decision, "nobody can be asked here")
+            return self._unanswered(request, decision, "there is no one here to ask")
+        from clawkit.approvals.prompt import make_question  # most commands ask nobody
+
         question = make_question(request, decision, self._redactor, timeout_s=self._timeout_s)
         binding = bind(**_facts(request, decision))
         self._write(request, decision, "ask")
@@ -182,15 +183,34 @@ class LocalGate:
             raise self._refuse(request, decision, said, "approval", by=answer.by)
         self._write(request, decision, "allow", by=answer.by or "a person", extent=answer.extent)
         if answer.extent == "session" and decision.code == "access":
-            self._sessions.grant(request.agent, request.session, decision.grants)
+            key = request.agent, request.session
+            self._granted[key] = self._granted.get(key, NO_GRANTS) | decision.grants
         elif answer.extent == "session":
-            self._sessions.remember(_facts(request, decision), binding)
+            self._bindings[_key(request)] = binding
+            self._bindings.move_to_end(_key(request))
+            if len(self._bindings) > _MOST:
+                self._bindings.popitem(last=False)
         elif answer.extent is not None:
             await self._remember(request, decision, answer.extent)
         self._forgive(request)
         return self._admit(request, decision)._replace(asked=True)
 
+    def _was_allowed(self, request: Request, decision: Decision) -> bool:
+        """Whether exactly this was allowed for the session: command, directory, variables,
+        programs, scripts, and the way it runs are as they were. What was changed is forgotten."""
+        binding = self._bindings.get(_key(request))
+        if binding is None:
+            return False
+        from clawkit.approvals.prompt import lasts_for_session
+
+        if lasts_for_session(decision) and not check(binding, **_facts(request, decision)):
+            return True
+        del self._bindings[_key(request)]
+        return False
+
     def _unanswered(self, request: Request, decision: Decision, why: str) -> Admitted:
+        from clawkit.approvals.decide import after_silence, as_listed
+
         if after_silence(decision) == "allow":
             self._write(request, decision, "allow", by=f"{FALLBACK}, because {why}")
             return self._admit(request, as_listed(decision))
@@ -198,7 +218,6 @@ class LocalGate:
         raise self._refuse(request, decision, said, "approval-unavailable")
 
     def _admit(self, request: Request, decision: Decision) -> Admitted:
-        """How a command runs that may."""
         if decision.place == "host" or self._confines is None:
             tame = {} if decision.place == "host" else TAME
             return Admitted(decision.run, decision.programs, env=tame)
@@ -277,7 +296,11 @@ class LocalGate:
                 "host": request.host,
                 "cwd": request.cwd,
                 "command": request.command,
-                "programs": list(_programs(decision)),
+                "programs": [
+                    {"resolved": each.resolved, "argv": [arg.text for arg in each.argv]}
+                    for judged in decision.segments
+                    for each in judged.segment.programs
+                ],
                 "security": decision.policy.security,
                 "ask": decision.policy.ask,
                 **more,
@@ -287,30 +310,25 @@ class LocalGate:
 
 def _find_scripts(request: Request, decision: Decision) -> Sequence[Script]:
     """The scripts of a command, which is parsed now if the decision took no look at it."""
-    if not names_interpreter(request.command):
+    if not _SCRIPTED.search(request.command):
         return ()
+    from clawkit.approvals.analysis import analyze
+    from clawkit.approvals.interpreters import find_scripts
+
     if decision.segments or decision.doubt is not None:
         return find_scripts([judged.segment for judged in decision.segments])
     return find_scripts(analyze(request.command, cwd=request.cwd, env=request.env).segments)
 
 
-def _programs(decision: Decision) -> Iterator[ProgramFact]:
-    for judged in decision.segments:
-        for program, result in zip(judged.segment.programs, judged.results, strict=False):
-            yield {
-                "resolved": program.resolved,
-                "argv": [arg.text for arg in program.argv],
-                "code": result.code if isinstance(result, Miss) else "",
-                "wrapper": program.wrapper,
-            }
-
-
 def _facts(request: Request, decision: Decision) -> dict[str, Any]:
+    from clawkit.approvals.entries import describe_grants
+    from clawkit.approvals.interpreters import how_called
+
     programs = [program for judged in decision.segments for program in judged.segment.programs]
     scripts = [
         os.path.join(program.cwd or request.cwd, script.text)
         for program in programs
-        if (script := script_operand(program)) is not None
+        if (script := how_called(program).script) is not None
     ]
     return {
         "command": request.command,
@@ -326,47 +344,5 @@ def _facts(request: Request, decision: Decision) -> dict[str, Any]:
     }
 
 
-SESSION = "a person, for this session"
-"""The actor of what was allowed so, for the log."""
-_MOST = 256
-
-_Key = tuple[str, str, str, str]
-
-
-class SessionApprovals:
-    """The latest approvals of one run. None is stored, so none outlives it."""
-
-    def __init__(self) -> None:
-        self._bindings: OrderedDict[_Key, Binding] = OrderedDict()
-        self._granted: dict[tuple[str, str], Grants] = {}
-
-    def grant(self, agent: str, session: str, access: Grants) -> None:
-        """Let every command of a session have what it asks for, if it is this."""
-        self._granted[agent, session] = self.granted(agent, session) | access
-
-    def granted(self, agent: str, session: str) -> Grants:
-        return self._granted.get((agent, session), NO_GRANTS)
-
-    def remember(self, facts: Mapping[str, Any], binding: Binding) -> None:
-        """Allow what an approval was bound to again."""
-        key = _key(facts)
-        self._bindings[key] = binding
-        self._bindings.move_to_end(key)
-        if len(self._bindings) > _MOST:
-            self._bindings.popitem(last=False)
-
-    def allows(self, facts: Mapping[str, Any], decision: Decision) -> bool:
-        """Whether exactly this was allowed: command, directory, variables, programs, scripts, and
-        the way it runs are as they were. What was changed is forgotten."""
-        key = _key(facts)
-        binding = self._bindings.get(key)
-        if binding is None or not lasts_for_session(decision):
-            return False
-        if check(binding, **facts):
-            del self._bindings[key]
-            return False
-        return True
-
-
-def _key(facts: Mapping[str, Any]) -> _Key:
-    return facts["agent"], facts["session"], facts["cwd"], facts["command"]
+def _key(request: Request) -> tuple[str, ...]:
+    return request.agent, request.session, request.cwd, request.command

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 
-from clawkit.approvals.interpreters import names_of
 from clawkit.approvals.options import words_of
 from clawkit.approvals.types import Analysis, Arg, Program, Rules
 
@@ -16,7 +15,8 @@ _DISK = "it would overwrite a disk"
 _TREE = "it would remove or change a whole system or home directory"
 _BOMB = "it starts copies of itself without end"
 
-_DEVICE = re.compile(
+# Only two of these are needed for most commands; the others are compiled on first use.
+_DEVICE = (
     r"/dev/(?:sd[a-z]|hd[a-z]|vd[a-z]|xvd[a-z]|nvme\d|mmcblk\d|dm-\d|md\d|loop\d|zram\d|disk\d"
     r"|rdisk\d|mapper/|disk/|mem\b|kmem\b|port\b)"
 )
@@ -25,7 +25,6 @@ _FORMATS = words_of(
     badblocks cryptsetup pvcreate pvremove vgremove lvremove zpool"""
 )
 _LOOKS = frozenset(("-l", "--list", "-V", "--version", "-h", "--help", "-d", "--dump", "-J"))
-"""What makes partition tools only look."""
 _PRECIOUS = words_of(
     """/ /bin /boot /dev /etc /home /lib /lib64 /opt /proc /root /sbin /srv /sys /usr /var /Users
     /System /Library /Applications"""
@@ -36,7 +35,6 @@ _COPIERS = frozenset(("cp", "rsync", "install"))
 _FILLERS = _COPIERS | {"tar", "bsdtar", "gtar", "unzip", "cpio", "7z"}
 """What can put many files into a directory at once, all but copiers into the one they start in."""
 _CHANGERS = frozenset(("git", "patch"))
-"""What changes many files of the directory it starts in."""
 _GIT_LOOKS = frozenset(("status", "log", "diff", "show", "rev-parse", "branch", "--version"))
 _ITSELF = frozenset(("clawkit", "openclaw"))
 _LOOKED_AT = _FORMATS | _REMOVERS | _WRITERS | _ITSELF
@@ -44,14 +42,13 @@ _LOOKING = words_of(
     """pending get check log suggest list explain schema validate file --help -h
     --version"""
 )
-"""What one may do with clawkit itself."""
 _QUOTES = re.compile(r"[\"'\\]")
 _NAME = r"[A-Za-z_:.][\w:.-]*"
-_FORK = re.compile(rf"(?:^|[\s;&|(])(?:function\s+)?({_NAME})\s*\(\s*\)\s*\{{")
-_OWN_FILES = re.compile(r"exec-approvals|approvals\.sqlite|clawkit\.json5?\b")
-_TO_DEVICE = re.compile(rf"(?:\bof=|>[>|&]?\s{{0,20}}){_DEVICE.pattern}")
-_END = re.compile(r"[;&|()<>`\n{}]")
-_CANDIDATE = re.compile(
+_FORK = rf"(?:^|[\s;&|(])(?:function\s+)?({_NAME})\s*\(\s*\)\s*\{{"
+_OWN_FILES = r"exec-approvals|approvals\.sqlite|clawkit\.json5?\b"
+_TO_DEVICE = rf"(?:\bof=|>[>|&]?\s{{0,20}}){_DEVICE}"
+_END = r"[;&|()<>`\n{}]"
+_CANDIDATE = (
     rf"(?<![\w.-])(?:{'|'.join(sorted(_LOOKED_AT))}|(?:mkfs|newfs)\S{{0,20}})(?=[\s;&|)]|$)"
 )
 _MAX_LOOKS, _MAX_CHARACTERS, _MAX_ARGUMENTS, _MAX_FUNCTIONS = 64, 1_000, 20, 20
@@ -77,7 +74,7 @@ def find_hardline(analysis: Analysis, rules: Rules, *, home: str) -> str:
         return found
     for segment in analysis.segments:
         for file in segment.files:
-            if file.writes and _DEVICE.match(file.path):
+            if file.writes and re.match(_DEVICE, file.path):
                 return _DISK
             if rules.is_own(file.path):
                 return _OWN
@@ -90,18 +87,18 @@ def find_hardline(analysis: Analysis, rules: Rules, *, home: str) -> str:
 def _read_text(command: str, home: str, rules: Rules) -> str:
     """What can be seen of a command that is not understood. Quotes and backslashes hide nothing."""
     plain = _QUOTES.sub("", command)
-    for name in islice(_FORK.findall(plain), _MAX_FUNCTIONS):
+    for name in islice(re.findall(_FORK, plain), _MAX_FUNCTIONS):
         body = plain.partition("{")[2]
         if body.count(name) > 1 and "|" in body and "&" in body:
             return _BOMB
-    if _TO_DEVICE.search(plain):
+    if re.search(_TO_DEVICE, plain):
         return _DISK
-    if _OWN_FILES.search(plain):
+    if re.search(_OWN_FILES, plain):
         return _OWN
     plain = re.sub(r"\$(?:HOME\b|\{HOME\})", lambda _: home, plain)
-    for found in islice(_CANDIDATE.finditer(plain), _MAX_LOOKS):
+    for found in islice(re.finditer(_CANDIDATE, plain), _MAX_LOOKS):
         piece = plain[found.start() : found.start() + _MAX_CHARACTERS]
-        words = _END.split(piece, maxsplit=1)[0].split()[:_MAX_ARGUMENTS]
+        words = re.split(_END, piece, maxsplit=1)[0].split()[:_MAX_ARGUMENTS]
         program = Program(tuple(map(Arg, words)), "", "", None)
         if why := _look_at(program, home, rules):
             return why
@@ -109,6 +106,8 @@ def _read_text(command: str, home: str, rules: Rules) -> str:
 
 
 def _look_at(program: Program, home: str, rules: Rules) -> str:
+    from clawkit.approvals.interpreters import names_of  # only what may be hardline gets here
+
     names, cwd = names_of(program), program.cwd
     texts = [arg.text for arg in program.argv[1:]]
     # An interpreter can run clawkit as a module.
@@ -117,12 +116,17 @@ def _look_at(program: Program, home: str, rules: Rules) -> str:
         return _OWN
     if why := _by_name(names, texts, cwd, home):
         return why
-    if any(map(_OWN_FILES.search, texts)) or _names_own(texts, cwd, rules):
+    values = dict.fromkeys(_values(texts))
+    start = f"{(cwd or '').rstrip('/')}/"
+    named = (value if value[:1] == "/" else start + value for value in values if "\0" not in value)
+    if any(re.search(_OWN_FILES, text) for text in texts) or any(
+        map(rules.is_own, (cwd or "", *named))
+    ):
         return _OWN
     changes = names & _CHANGERS and not ("git" in names and _GIT_LOOKS.intersection(texts[:1]))
     fills = names & _FILLERS and ("cp" not in names or _is_recursive(names, texts))
     if changes or fills:
-        reached = {_place(text, cwd, home) for text in _values(texts)}
+        reached = {_place(text, cwd, home) for text in values}
         if not names & _COPIERS:
             reached.add(cwd or "/")
         if any(map(rules.holds_own, reached)):
@@ -139,7 +143,7 @@ def _by_name(names: frozenset[str], texts: Sequence[str], cwd: str | None, home:
     if names & _FORMATS and not (flags and _LOOKS.issuperset(flags)):
         return _DISK
     written = (text for text in texts if not text.startswith("if="))
-    if names & _WRITERS and any(map(_DEVICE.search, written)):
+    if names & _WRITERS and any(re.search(_DEVICE, text) for text in written):
         return _DISK
     if names & _REMOVERS and _is_recursive(names, texts):
         targets = [_place(text, cwd, home) for text in texts if text[:1] != "-"]
@@ -191,13 +195,3 @@ def _values(texts: Sequence[str]) -> Iterator[str]:
             yield text.partition("=")[2]
         elif text[:2] != "--" and len(text) > 2:
             yield text[2:]
-
-
-def _names_own(texts: Sequence[str], cwd: str | None, rules: Rules) -> bool:
-    if cwd is not None and rules.is_own(cwd):
-        return True
-    start = f"{(cwd or '').rstrip('/')}/"
-    for value in dict.fromkeys(_values(texts)):
-        if "\0" not in value and rules.is_own(value if value[:1] == "/" else start + value):
-            return True
-    return False

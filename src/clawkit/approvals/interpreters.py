@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from clawkit.approvals.options import (
@@ -45,7 +44,7 @@ _RARE = words_of(
     runghc runhaskell ghc escript osascript expect expectk tclsh wish jimsh ocaml clisp racket gosh
     fennel janet hy gst octave octave-cli kotlin swift coffee ts-node tsx esno lsc qjs d8 js jsc
     rhino ipython jython micropython graalpy jruby truffleruby rbx hhvm luau dotnet-script rexx
-    regina squirrel dart m4
+    regina squirrel dart m4 php php-cgi php-cli bun deno
     """
 )
 _INTERACTIVE = words_of(
@@ -63,141 +62,88 @@ class Grammar(NamedTuple):
     options: Table
     """Sorts: `flag`, `value`, `attached`; `code` whose value is the program, `loads` whose value
     is something to load first, `module` whose value names what is run, `file` whose value is the
-    script; `about` to print something and end, `version` to do so when it is alone, `runs` to
-    need no script."""
-    operand: Literal["script", "program", "target", "command"] = "script"
-    """What the first operand is: a script, the program itself, a target to make, or a
-    sub-command."""
-    words: Mapping[str, str] = MappingProxyType({})
-    """Operands that mean `code`, or that code is read (`reads`)."""
+    script; `about` to print something and end, `runs` to need no script."""
+    operand: Literal["script", "program", "target"] = "script"
     groups: bool = True
     permutes: bool = False
-    dashes: bool = True
-    """Whether `--` means no more than that operands follow."""
 
 
 _GRAMMARS = {
     "python": Grammar(
         make_table(
-            flag="-b -B -d -E -I -O -P -q -R -s -S -t -u -v -x",
-            value="-W -X --check-hash-based-pycs",
-            code="-c",
-            module="-m",
-            about="-h -V -? --help --version --help-all --help-env --help-xoptions",
+            flag="bBdEIOPqRsStuvx",
+            value="WX --check-hash-based-pycs",
+            code="c",
+            module="m",
+            about="hV? --help --version --help-all --help-env --help-xoptions",
         )
     ),
     "node": Grammar(
         make_table(
-            flag="""-c --abort-on-uncaught-exception --check --enable-source-maps --expose-gc
-            --experimental-strip-types --experimental-vm-modules --no-deprecation --no-warnings
-            --pending-deprecation --permission --preserve-symlinks --throw-deprecation
-            --trace-deprecation --trace-uncaught --trace-warnings --use-openssl-ca --watch""",
-            value="""-C --conditions --disable-warning --dns-result-order --test-concurrency
-            --test-name-pattern --test-reporter --test-reporter-destination --test-shard --title
-            --unhandled-rejections --watch-path""",
-            attached="--max-http-header-size= --max-old-space-size= --stack-size="
-            " --stack-trace-limit=",
+            flag="""-c --check --enable-source-maps --expose-gc --experimental-strip-types
+            --experimental-vm-modules --no-deprecation --no-warnings --trace-warnings --watch""",
+            value="-C --conditions --test-name-pattern --test-reporter --title",
+            attached="--max-old-space-size= --stack-size=",
             loads="""-r --require --import --loader --experimental-loader --env-file
             --env-file-if-exists""",
             code="-e --eval -p --print -pe",
             runs="--test",
             about="-v --version -h --help --v8-options",
         ),
-        words={"inspect": "reads", "debug": "reads"},
         groups=False,
     ),
     "ruby": Grammar(
         make_table(
-            flag="-a -c -l -n -p -s -U -w --verbose --yjit --jit --debug",
-            value="-E --encoding --external-encoding --internal-encoding",
-            attached="-F -i",
-            loads="-I -r -C -X",
-            code="-e",
-            about="-h --help --version --copyright",
-            version="-v",
+            flag="aclnpsUw --verbose --yjit --jit --debug",
+            value="E --encoding --external-encoding --internal-encoding",
+            attached="Fi",
+            loads="IrCX",
+            code="e",
+            about="h --help --version --copyright",
         )
     ),
     "perl": Grammar(
         make_table(
-            flag="-a -c -l -n -p -s -t -T -U -w -W -X",
-            attached="-C -F -i",
-            loads="-I -M",
-            code="-e -E",
-            about="-h -v -V --help --version",
+            flag="aclnpstTUwWX",
+            attached="CFi",
+            loads="IM",
+            code="eE",
+            about="hvV --help --version",
         )
-    ),
-    "php": Grammar(
-        make_table(
-            flag="-l -n -q -s -w --no-php-ini",
-            value="-t",
-            loads="-c -d -z",
-            code="-r --run",
-            module="-S",
-            file="-f",
-            about="-h -i -m -v --help --version --info --modules --ini",
-        ),
-        dashes=False,  # behind it, nothing is taken for a script
-    ),
-    "bun": Grammar(
-        make_table(
-            flag="--bun --hot --no-install --silent --watch",
-            code="-e --eval -p --print",
-            version="--version --help",
-        ),
-        operand="command",
-        words={"exec": "code", "x": "code", "repl": "reads"},
-        groups=False,
-        permutes=True,
-        dashes=False,
-    ),
-    "deno": Grammar(
-        make_table(
-            flag="""-A --allow-all --allow-env --allow-net --allow-read --allow-run --allow-write
-            --check --frozen --no-check --no-lock --quiet --watch""",
-            attached="--allow-env= --allow-net= --allow-read= --allow-run= --allow-write=",
-            version="--version --help",
-        ),
-        operand="command",
-        words={"eval": "code", "x": "code", "repl": "reads"},
-        groups=False,
-        permutes=True,
-        dashes=False,
     ),
     "awk": Grammar(
         make_table(
-            flag="-b -c -n -P -r -s -S --csv --posix --re-interval --sandbox --traditional",
-            value="-F -v --assign --field-separator",
-            code="-e --source",
-            file="-f --file",
-            about="-h -V --help --version",
+            flag="bcnPrsS --csv --posix --re-interval --sandbox --traditional",
+            value="Fv --assign --field-separator",
+            code="e --source",
+            file="f --file",
+            about="hV --help --version",
         ),
         operand="program",
     ),
     "sed": Grammar(
         make_table(
-            flag="""-b -E -n -r -s -u -z --debug --follow-symlinks --in-place --null-data --posix
-            --quiet --regexp-extended --sandbox --separate --silent --unbuffered
-            --zero-terminated""",
-            value="-l --line-length",
-            attached="-i --in-place=",
-            code="-e --expression",
-            file="-f --file",
-            about="-h --help --version",
+            flag="""bEnrsuz --debug --follow-symlinks --in-place --null-data --posix --quiet
+            --regexp-extended --sandbox --separate --silent --unbuffered --zero-terminated""",
+            value="l --line-length",
+            attached="i --in-place=",
+            code="e --expression",
+            file="f --file",
+            about="h --help --version",
         ),
         operand="program",
         permutes=True,
     ),
     "make": Grammar(
         make_table(
-            flag="""-b -B -d -e -i -k -L -m -n -p -q -r -R -s -S -t -w --always-make --debug
-            --dry-run --ignore-errors --jobs --just-print --keep-going --no-builtin-rules
-            --no-print-directory --print-directory --question --quiet --silent --touch --trace
-            --warn-undefined-variables""",
-            value="-C -I -o -W --directory --include-dir",
-            attached="-j -l -O --debug= --jobs= --load-average= --output-sync= --shuffle=",
-            code="-E --eval",
-            file="-f --file --makefile",
-            about="-h -v --help --version",
+            flag="""bBdeikLmnpqrRsStw --always-make --debug --dry-run --ignore-errors --jobs
+            --just-print --keep-going --no-builtin-rules --no-print-directory --print-directory
+            --question --quiet --silent --touch --trace --warn-undefined-variables""",
+            value="CIoW --directory --include-dir",
+            attached="jlO --debug= --jobs= --load-average= --output-sync= --shuffle=",
+            code="E --eval",
+            file="f --file --makefile",
+            about="hv --help --version",
         ),
         operand="target",
         permutes=True,
@@ -209,7 +155,6 @@ _KNOWN: dict[str, str] = {
     **{name: name for name in (*INTERPRETERS, *SHELLS)},
     **dict.fromkeys(("pypy", "pythonw"), "python"),
     **dict.fromkeys(("nodejs", "iojs"), "node"),
-    **dict.fromkeys(("php-cgi", "php-cli"), "php"),
     "luajit": "lua",
     **dict.fromkeys(("gawk", "mawk", "nawk", "goawk", "original-awk"), "awk"),
     **dict.fromkeys(("gsed", "ssed", "minised"), "sed"),
@@ -231,23 +176,18 @@ _TAKING = words_of(
 )
 
 MAX_SCRIPTS = 8
-"""Most scripts of a command that are looked at before it runs."""
-_SCRIPTED = re.compile(r"py|node|deno|bun")
 _READERS = words_of(
     """ls cat head tail wc grep rg date sleep which mkdir chmod pip pip3 id whoami uname hostname
     printenv clear"""
 )
-"""Programs that write no scripts."""
 _SETTLES = frozenset({"code", "module", "file", "runs", "operand"})
-"""What says what is run."""
 
-_BRINGS = "its program is among the arguments"
-_LOADS = "its options load other code"
-_READS = "it reads its program from the standard input"
-_IS_INPUT = "its program is, or could be, the standard input"
-_GOES_ON = "it goes on to read its standard input"
-_UNSURE = "with these options it is not clear what runs"
-_NOT_READ = "what this interpreter makes of its arguments is not known"
+_GOES_ON = frozenset({"inspect", "debug", "repl"})
+"""Operands with which some go on to read their standard input."""
+
+_BRINGS = "its arguments carry or load code"
+_READS = "it may read its program from standard input"
+_UNSURE = "with these arguments it is not clear what runs"
 
 
 @dataclass(slots=True)
@@ -327,21 +267,6 @@ def how_called(program: Program) -> Called:
     return Called(code, reads, script, by_shell)
 
 
-def inline_code(program: Program) -> str:
-    """Why the arguments of a program carry code, or could; empty when they do not."""
-    return how_called(program).code
-
-
-def script_operand(program: Program) -> Arg | None:
-    """The script that an interpreter or shell is told to run; None when that cannot be told."""
-    return how_called(program).script
-
-
-def names_interpreter(command: str) -> bool:
-    """Whether a command may run a script of `find_scripts`, at first sight."""
-    return _SCRIPTED.search(command) is not None
-
-
 def find_scripts(segments: Sequence[Segment]) -> list[Script]:
     """The Python and JavaScript files that a command runs; those whose directory is certain.
 
@@ -351,7 +276,7 @@ def find_scripts(segments: Sequence[Segment]) -> list[Script]:
     found: dict[Script, None] = {}
     may_write = False
     for segment in segments:
-        piped = any(program.input == "pipe" for program in segment.programs)
+        piped = any(program.piped for program in segment.programs)
         if (may_write and not piped) or len(found) >= MAX_SCRIPTS:
             break
         for program in segment.programs:
@@ -364,7 +289,7 @@ def find_scripts(segments: Sequence[Segment]) -> list[Script]:
 
 def _find_script(program: Program) -> Script | None:
     languages = _languages_of(names_of(program))
-    operand = script_operand(program)
+    operand = how_called(program).script
     if not languages.isdisjoint(("bun", "deno")):
         # They take options anywhere, of which only few are known.
         words = [arg for arg in program.argv[1:4] if arg.text != "run"]
@@ -394,10 +319,10 @@ def _read(language: str, argv: Sequence[Arg], cwd: str | None) -> Called:
     if language == "xargs":
         return Called("it starts a program with arguments from its standard input")
     if language in _INTERACTIVE:
-        return Called(_NOT_READ, _GOES_ON)
+        return Called(_UNSURE, _READS)
     if language in _RARE:
         scripts = len(argv) > 1 and all(_is_plain(arg, cwd) for arg in argv[1:])
-        return Called(_NOT_READ, "" if scripts else _NOT_READ)
+        return Called(_UNSURE, "" if scripts else _UNSURE)
     try:
         return _read_table(language, argv, cwd)
     except LookupError:
@@ -414,11 +339,11 @@ def _read_shell(argv: Sequence[Arg], cwd: str | None) -> Called:
     if first.text[:1] in ("-", "+"):
         known = first.text == "-c" or (first.text in _ABOUT and len(argv) == 2)
         return Called(reads="" if known else _UNSURE)
-    return Called(reads=_IS_INPUT if _is_input(first.text, cwd) else "", script=first)
+    return Called(reads=_READS if _is_input(first.text, cwd) else "", script=first)
 
 
 def _is_input(text: str, cwd: str | None) -> bool:
-    return text == "-" or is_device(text, cwd)
+    return text == "-" or text in _GOES_ON or is_device(text, cwd)
 
 
 def _is_plain(arg: Arg, cwd: str | None) -> bool:
@@ -428,10 +353,6 @@ def _is_plain(arg: Arg, cwd: str | None) -> bool:
 def _read_table(language: str, argv: Sequence[Arg], cwd: str | None) -> Called:
     """How a program was called by its table. Raises `LookupError` when that is not certain."""
     grammar, call = _GRAMMARS[language], Called()
-    if not grammar.dashes and any(arg.text == "--" for arg in argv):
-        raise LookupError("--")
-    if len(argv) == 2 and grammar.options.get(argv[1].text) == "version":
-        return call
     settled = False  # whether it is known what is run
     for option in read_options(
         argv, grammar.options, groups=grammar.groups, permutes=grammar.permutes
@@ -439,9 +360,7 @@ def _read_table(language: str, argv: Sequence[Arg], cwd: str | None) -> Called:
         match option.sort:
             case "about":
                 return call
-            case "loads":
-                call.code = call.code or _LOADS
-            case "code":
+            case "code" | "loads":
                 call.code = _BRINGS
             case "module" if (name := option.value.partition(".")[0]) in _TAKING:
                 call.code = call.reads = f"the module {name} takes code from anywhere"
@@ -449,39 +368,24 @@ def _read_table(language: str, argv: Sequence[Arg], cwd: str | None) -> Called:
                 if grammar.operand == "target":
                     call.code = "its rules come from a file that the arguments name"
                 if _is_input(option.value, cwd):
-                    call.reads = _IS_INPUT
+                    call.reads = _READS
             case "operand":
-                _take_operand(grammar, call, argv[option.at], cwd, settled=settled)
-                if grammar.operand == "script":
+                arg = argv[option.at]
+                if grammar.operand == "target":
+                    if arg.glob or "$" in arg.text or _ASSIGNS_CODE.match(arg.text):
+                        call.code = _BRINGS
+                elif grammar.operand == "program" and not settled:
+                    call.code = _BRINGS
+                elif grammar.operand == "script":
+                    if not settled:
+                        call.script = arg
+                        call.reads = _READS if _is_input(arg.text, cwd) else call.reads
                     return call
         settled = settled or option.sort in _SETTLES
         if language == "python" and option.sort in ("code", "module"):
             return call
     if not settled and grammar.operand == "program":
         call.code = _BRINGS
-    elif not settled and grammar.operand != "target":
+    elif not settled and grammar.operand == "script":
         call.reads = _READS
     return call
-
-
-def _take_operand(
-    grammar: Grammar, call: Called, arg: Arg, cwd: str | None, *, settled: bool
-) -> None:
-    match grammar.words.get(arg.text):
-        case "reads":
-            call.reads = _GOES_ON
-        case "code":
-            call.code = _BRINGS
-    match grammar.operand:
-        case "program":
-            call.code = call.code if settled else _BRINGS
-        case "target":
-            if arg.glob or "$" in arg.text or _ASSIGNS_CODE.match(arg.text):
-                call.code = _BRINGS
-        case "command":
-            if not _is_plain(arg, cwd):
-                call.reads = _IS_INPUT
-        case _ if not settled:
-            call.script = arg
-            if _is_input(arg.text, cwd):
-                call.reads = _IS_INPUT

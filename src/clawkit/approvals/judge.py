@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, reduce
 from operator import or_
-from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from clawkit.approvals.allow_always import make_offers, offer_access
-from clawkit.approvals.analysis import analyze
-from clawkit.approvals.decide import allow_all, decide, refuse_all, sandbox_all
 from clawkit.approvals.effective_policy import combine
-from clawkit.approvals.expansion import one_look
 from clawkit.approvals.file import (
     NO_DOCUMENT,
     BadDocumentError,
@@ -24,7 +19,15 @@ from clawkit.approvals.file import (
 )
 from clawkit.approvals.hardline import may_be_hardline
 from clawkit.approvals.protocols import Request
-from clawkit.approvals.types import Decision, Entry, Policy, Rules
+from clawkit.approvals.types import (
+    Decision,
+    Entry,
+    Policy,
+    Rules,
+    allow_all,
+    refuse_all,
+    sandbox_all,
+)
 from clawkit.config.sections.tools import Ask, Exec, Security
 from clawkit.process.protocols import NO_GRANTS
 
@@ -37,21 +40,15 @@ class Judge:
 
     settings: Exec
     document: str
-    """Path of the approvals document."""
     key: str = "tools.exec"
-    """Where the settings come from."""
     agent: str = "main"
     may_read: Callable[[str], bool] = lambda _path: False
     may_write: Callable[[str], bool] = lambda _path: False
     is_own: Callable[[str], bool] = lambda _path: False
     holds_own: Callable[[str], bool] = lambda _path: False
     own_names: tuple[str, ...] = ()
-    """Names of the files that `is_own` is about."""
-    skills: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     more: tuple[Entry, ...] = ()
-    """Entries beside those of the document."""
     only_more: bool = False
-    """Whether the entries of the document do not count."""
     confines: bool = True
     """Whether the kernel can confine what an entry allows, or need not."""
     ignore_floor: bool = False
@@ -61,33 +58,31 @@ class Judge:
     )
 
     def judge(self, request: Request) -> Decision:
-        """The decision about a command, with everything a person could allow for good."""
-        with one_look():
-            return self._judge(request)
-
-    def _judge(self, request: Request) -> Decision:
+        """The decision about a command, with everything a person could allow permanently."""
         try:
             document = read_document(self.document)
         except BadDocumentError as error:
             said = str(error)
-            return Decision("deny", Policy("deny", "off", problem=said), said, code="document")
+            return Decision("deny", Policy("deny", "off"), said, code="document")
         policy = self._policy(document, request.security, request.ask)
-        rules = self.rules(document, policy)
+        rules = self.rules(document)
         if (known := self._know(request, policy, rules)) is not None:
             return known
-        analysis = analyze(
-            request.command, cwd=request.cwd, env=request.env, assigned=request.assigned
-        )
-        stored = (each.grants or NO_GRANTS for each in rules.entries if each.extent == "access")
-        request = request._replace(granted=reduce(or_, stored, request.granted))
-        decision = decide(analysis, policy, rules, request)
-        if decision.verdict == "ask" and decision.code == "access":
-            return replace(decision, offers=offer_access(decision))
-        if decision.verdict != "ask" or decision.code in _NO_ENTRY_HELPS:
-            return decision
-        return replace(
-            decision, offers=make_offers(decision, rules, home=request.env.get("HOME", ""))
-        )
+        # Only here: most commands run in the sandbox, and need no look.
+        from clawkit.approvals.expansion import one_look
+
+        with one_look():
+            return _look(request, policy, rules)
+
+    def find_rules(self, request: Request) -> list[Entry | None]:
+        """The narrowest rules that would let a command run that is asked about."""
+        decision = self.judge(request)
+        if decision.verdict != "ask":
+            return []
+        from clawkit.approvals.allow_always import find_rules
+
+        rules = self.rules(read_document(self.document))
+        return find_rules(decision, rules, home=request.env.get("HOME", ""))
 
     def _know(self, request: Request, policy: Policy, rules: Rules) -> Decision | None:
         """The decision, when it takes no look at the command."""
@@ -98,7 +93,7 @@ class Judge:
             return None
         if request.access != NO_GRANTS or "detach" in request.modes:
             return None
-        if request.wanted == "sandbox" or not (rules.entries or rules.skills):
+        if request.wanted == "sandbox" or not rules.entries:
             return refuse_all(policy) or sandbox_all(request.command, policy)
         return None
 
@@ -116,7 +111,7 @@ class Judge:
             )
         return policy
 
-    def rules(self, document: Document, policy: Policy) -> Rules:
+    def rules(self, document: Document) -> Rules:
         """What is allowed without a question, for one command."""
         listed = () if self.only_more else document.entries_for(self.agent)
         settings = self.settings
@@ -126,7 +121,6 @@ class Judge:
             profiles=settings.safe_bin_profiles,
             trusted_dirs=tuple(settings.safe_bin_trusted_dirs),
             strict_inline_eval=settings.strict_inline_eval,
-            skills=self.skills if policy.auto_allow_skills else {},
             redirects=settings.redirects,
             confines=self.confines,
             may_read=self.may_read,
@@ -135,3 +129,20 @@ class Judge:
             is_own=cache(self.is_own),
             holds_own=cache(self.holds_own),
         )
+
+
+def _look(request: Request, policy: Policy, rules: Rules) -> Decision:
+    """The decision about what a command runs, with what a person could allow permanently."""
+    from clawkit.approvals.allow_always import make_offers, offer_access
+    from clawkit.approvals.analysis import analyze
+    from clawkit.approvals.decide import decide
+
+    analysis = analyze(request.command, cwd=request.cwd, env=request.env, assigned=request.assigned)
+    stored = (each.grants or NO_GRANTS for each in rules.entries if each.extent == "access")
+    request = request._replace(granted=reduce(or_, stored, request.granted))
+    decision = decide(analysis, policy, rules, request)
+    if decision.verdict == "ask" and decision.code == "access":
+        return replace(decision, offers=offer_access(decision))
+    if decision.verdict != "ask" or decision.code in _NO_ENTRY_HELPS:
+        return decision
+    return replace(decision, offers=make_offers(decision, rules, home=request.env.get("HOME", "")))

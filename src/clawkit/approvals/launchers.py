@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from clawkit.approvals.interpreters import OTHER_SHELLS, POSIX_SHELLS, family
+from clawkit.approvals.interpreters import POSIX_SHELLS, SHELLS, family
 from clawkit.approvals.options import (
     FIND_ACTIONS,
     OPERAND,
@@ -28,7 +27,6 @@ class Opaque(NamedTuple):
     """It starts, or could start, something that cannot be told from its arguments."""
 
     reason: str
-    """For the person, without a full stop."""
     code: str
     """Short, for programs: `blocked-wrapper`, `carrier`, `remote`, …"""
 
@@ -117,22 +115,8 @@ _KINDS: dict[str, str] = {
 }
 _LOADER = re.compile(r"ld(?:64|32)?(?:-[\w.-]+)?\.so(?:\.\d+)*", re.ASCII)
 _VERSION = re.compile(r"[-.]?\d[\d.]*\Z|\.exe\Z|-static\Z", re.ASCII)
-_LONGEST = 64
-
-
-@lru_cache(maxsize=1024)
-def _launcher_kind(name: str) -> str:
-    if (found := _KINDS.get(name)) is not None:
-        return found
-    if _LOADER.fullmatch(name) or name.startswith(("qemu-", "s6-", "proxychains")):
-        return "blocked"
-    # `strace-6.1` is strace; only the strict kinds may be guessed like that.
-    return _KINDS.get(_VERSION.sub("", name), "")
-
-
-def carrier_kind(name: str) -> str:
-    """What sort of carrier a base name is; empty when it is none."""
-    return _launcher_kind(name) if len(name) <= _LONGEST else ""
+_LONGEST = 65
+_OTHER_KIND = Opaque("its name resolves to a program of another kind", "blocked-wrapper")
 
 
 _ALWAYS_OPAQUE = {
@@ -143,7 +127,7 @@ _ALWAYS_OPAQUE = {
 }
 
 
-def carried(kind: str, argv: Sequence[Arg]) -> Opaque | None:
+def _carry(kind: str, argv: Sequence[Arg]) -> Opaque | None:
     """What a carrier of a kind could start with these arguments; None when nothing else."""
     if kind in _ALWAYS_OPAQUE:
         return _ALWAYS_OPAQUE[kind]
@@ -166,21 +150,20 @@ def carried(kind: str, argv: Sequence[Arg]) -> Opaque | None:
 
 def _executes(arg: Arg) -> bool:
     """Whether an argument of fd is `-x`, `-X`, a group of letters with them, or `--exec…`."""
-    if arg.glob:
-        return may_be_option(arg)
-    if arg.text.startswith("--"):
-        return arg.text.startswith("--exe")
-    return arg.text.startswith("-") and ("x" in arg.text or "X" in arg.text)
+    if arg.glob or arg.text.startswith("--"):
+        return arg.text.startswith("--exe") or (arg.glob and may_be_option(arg))
+    return arg.text.startswith("-") and "x" in arg.text.lower()
 
 
 def _runs_package(tool: str, argv: Sequence[Arg]) -> bool:
     """Whether the first word is none that is known to run nothing but what the project says."""
-    first = argv[1] if len(argv) > 1 else None
-    if first is None or first.glob:
-        return first is not None
-    if tool == "bun" and first.text[:1] != "-" and ("/" in first.text or "." in first.text):
-        return False  # a script of one's own, as for any interpreter
-    return first.text not in _PACKAGES[tool] and not (first.text in _ABOUT and len(argv) == 2)
+    if len(argv) == 1:
+        return False
+    first = argv[1].text
+    if tool == "bun" and first[:1] != "-" and ("/" in first or "." in first):
+        return argv[1].glob  # a script of one's own, as for any interpreter
+    known = first in _PACKAGES[tool] or (first in _ABOUT and len(argv) == 2)
+    return argv[1].glob or not known
 
 
 _READERS = words_of(
@@ -202,14 +185,12 @@ _XARGS_VALUE = {
     **dict.fromkeys(("number", "attached"), re.compile(r"\d{1,6}", re.ASCII)),
 }
 _UNKNOWN = Arg("*", glob=True)
-"""Any argument at all, a flag too."""
 
 
 class Carried(NamedTuple):
     """A call that starts another program for files that it finds, or reads the names of."""
 
     outer: tuple[Arg, ...]
-    """The call without the other program."""
     inner: tuple[Arg, ...]
     """The other program; for the files it is given, patterns below where they lie."""
 
@@ -271,18 +252,12 @@ def _place(argv: tuple[Arg, ...], files: list[Arg]) -> tuple[Arg, ...] | None:
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class Inner:
-    """It does nothing but start the command that begins at an index."""
+class Inner(NamedTuple):
+    """It does nothing but start the command that begins with the word there, or that is the text
+    of a POSIX-like shell."""
 
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class ShellText:
-    """The argument there is text for a POSIX-like shell."""
-
-    index: int
+    at: int
+    is_text: bool = False
 
 
 # Complete for what is accepted; anything else, `--help` and short forms too, is in doubt.
@@ -320,11 +295,11 @@ _COREUTILS = words_of(
 )
 
 
-def look_through(names: frozenset[str], argv: Sequence[Arg]) -> Inner | ShellText | Opaque | None:
+def look_through(names: frozenset[str], argv: Sequence[Arg]) -> Inner | Opaque | None:
     """What a program starts with these arguments; None for one that is no wrapper.
 
     `names` are the base names it is known by: as typed, as found, without links. A shell that is
-    given a script file is no wrapper either: `script_operand` tells the file.
+    given a script file is no wrapper either: `how_called` tells the file.
     """
     typed = base_name(argv[0].text)
     known = (names | {typed}) - {""}
@@ -332,69 +307,62 @@ def look_through(names: frozenset[str], argv: Sequence[Arg]) -> Inner | ShellTex
     if shared:
         single = any(name.startswith("coreutils") for name in shared)
         if typed in shared or (single and typed not in _COREUTILS):
-            return Opaque("it holds many programs, and its arguments choose one", "carrier")
+            return Opaque("it bundles many programs, and its arguments choose one", "carrier")
         known = frozenset({typed})
-    kinds = {_kind(name) for name in known}
+    kinds = {_kind(name[:_LONGEST]) for name in known}
     wrappers = kinds - {""}
     if not wrappers:
         return None
     if len(wrappers) > 1:
-        return Opaque("its name leads to a program of another kind", "blocked-wrapper")
+        return _OTHER_KIND
     kind = wrappers.pop()
-    found: Inner | ShellText | Opaque | None
-    if kind == "shell":
-        found = _shell(argv)
-    elif kind in _OPTIONS:
-        found = _wrapper(kind, argv)
-    else:
-        found = carried(kind, argv)
-    if isinstance(found, Inner | ShellText):
-        return _doubt(kind, argv, found, sure=len(kinds) == 1, plain=not shared) or found
+    if kind not in _OPTIONS and kind != "shell":
+        return _carry(kind, argv)
+    found = _shell(argv) if kind == "shell" else _wrapper(kind, argv)
+    if not isinstance(found, Inner):
+        return found
+    if argv[found.at].glob:
+        return Opaque("a pattern decides what is started", "glob")
+    if len(kinds) > 1:
+        return _OTHER_KIND
+    place, slash, _ = argv[0].text.rpartition("/")
+    # Even a link to the real stdbuf loads a library from the directory it is called in.
+    if slash and (place not in _USUAL_PLACES or found.is_text or kind in _BUILTINS):
+        return Opaque("it is analyzed only when called by its plain name", "blocked-wrapper")
+    if shared and not found.is_text and any(arg.text[:1] == "-" for arg in argv[1 : found.at]):
+        return Opaque("the options of this variant are unknown", "blocked-wrapper")
     return found
 
 
+@lru_cache(maxsize=1024)
 def _kind(name: str) -> str:
-    if name in _BUILTINS or name in _PROGRAMS:
+    if name in _OPTIONS:
         return name
     if name.startswith("g") and name[1:] in _PROGRAMS:
         return name[1:]
     shell = family(name)
-    if shell in POSIX_SHELLS:
-        return "shell"
-    return "other-shell" if shell in OTHER_SHELLS else carrier_kind(name)
+    if shell in SHELLS:
+        return "shell" if shell in POSIX_SHELLS else "other-shell"
+    if (found := _KINDS.get(name)) is not None:
+        return found
+    if _LOADER.fullmatch(name) or name.startswith(("qemu-", "s6-", "proxychains")):
+        return "blocked"
+    # `strace-6.1` is strace; only the strict kinds may be guessed like that.
+    return _KINDS.get(_VERSION.sub("", name), "")
 
 
-def _doubt(
-    kind: str, argv: Sequence[Arg], found: Inner | ShellText, *, sure: bool, plain: bool
-) -> Opaque | None:
-    """Why what seems to be a wrapper is not trusted to be the one whose grammar is known."""
-    if argv[found.index].glob:
-        return Opaque("a pattern decides what is started", "glob")
-    if not sure:
-        return Opaque("its name leads to a program of another kind", "blocked-wrapper")
-    place, slash, _ = argv[0].text.rpartition("/")
-    # Even a link to the real stdbuf loads a library from the directory it is called in.
-    if slash and (place not in _USUAL_PLACES or isinstance(found, ShellText) or kind in _BUILTINS):
-        return Opaque("it is looked through only when called by its plain name", "blocked-wrapper")
-    if not plain and any(arg.text[:1] == "-" for arg in argv[1 : found.index]) and kind != "shell":
-        return Opaque("the options of this edition of it are not known", "blocked-wrapper")
-    return None
-
-
-def _shell(argv: Sequence[Arg]) -> ShellText | Opaque | None:
-    if len(argv) == 1:
+def _shell(argv: Sequence[Arg]) -> Inner | Opaque | None:
+    if len(argv) == 1 or is_device(argv[1].text):
         return Opaque("the shell reads commands from its standard input", "stdin")
     first = argv[1]
     if first.glob:
         return Opaque("a pattern decides what the shell runs", "glob")
-    if first.text == "-c":
-        if len(argv) != 3 or argv[2].text[:1] in ("-", "+"):
-            return Opaque("only `-c` and one text is understood", "shell-options")
-        return ShellText(2)
+    if first.text == "-c" and len(argv) == 3 and argv[2].text[:1] not in ("-", "+"):
+        return Inner(2, is_text=True)
     if first.text[:1] in ("", "-", "+"):
-        return Opaque("options of the shell change what the text means", "shell-options")
-    if is_device(first.text):
-        return Opaque("the shell reads commands from its standard input", "stdin")
+        return Opaque(
+            "of the shell's options, only `-c` with one string is understood", "shell-options"
+        )
     return None
 
 
@@ -402,8 +370,6 @@ def _wrapper(name: str, argv: Sequence[Arg]) -> Inner | Opaque | None:
     first = argv[1] if len(argv) > 1 else Arg("")
     if name == "command" and first.text in ("-v", "-V") and not first.glob:
         return None
-    if name == "env" and first.text.startswith(("-S", "--s")):
-        return Opaque("it makes a command of one argument", "carrier")
     unknown = Opaque(f"these options of {name} are not known to be harmless", "blocked-wrapper")
     try:
         options = read_options(argv, _OPTIONS[name])
@@ -419,10 +385,8 @@ def _wrapper(name: str, argv: Sequence[Arg]) -> Inner | Opaque | None:
             return Opaque("it prints the environment, where secrets may be", "environment")
         return Opaque(f"{name} names no program", "blocked-wrapper")
     text = argv[index].text
-    if name in _PARTICULAR and text.startswith("-"):
-        return unknown
     # To dash, `--` after exec is the name of a program.
-    if name == "exec" and index > 1:
+    if (name in _PARTICULAR and text.startswith("-")) or (name == "exec" and index > 1):
         return unknown
     if name == "env" and "=" in text:
         return Opaque("it sets variables for what it starts", "assignment")

@@ -16,11 +16,9 @@ from typing import NamedTuple
 from clawkit.approvals.types import Arg
 
 FIND_ACTIONS = ("-exec", "-execdir", "-ok", "-okdir")
-"""What makes find start programs."""
 # In a pattern, characters whose meaning depends on how the pattern is written down.
 _UNSURE = re.compile(r"[^\w.,:/~*?=%-]", re.ASCII)
 _DEVICES = frozenset({"dev", "proc"})
-_WILD = frozenset("*?")
 _STARS = re.compile(r"\*+")
 
 
@@ -44,17 +42,11 @@ def may_be_option(arg: Arg) -> bool:
 
 def may_be(arg: Arg, words: Iterable[str]) -> bool:
     """Whether an argument is one of these words, or a pattern that could name such a file."""
-    if not arg.glob:
-        return arg.text in words
-    if _UNSURE.search(arg.text):
-        return True
+    if not arg.glob or _UNSURE.search(arg.text):
+        return arg.glob or arg.text in words
     pattern = _STARS.sub("*", arg.text)
-    needed = len(pattern) - pattern.count("*")
-    letters = set(pattern) - _WILD
-    return any(
-        needed <= len(word) and letters.issubset(word) and fnmatchcase(word, pattern)
-        for word in words
-    )
+    letters = set(pattern) - {"*", "?"}
+    return any(letters.issubset(word) and fnmatchcase(word, pattern) for word in words)
 
 
 def is_device(text: str, cwd: str | None = None) -> bool:
@@ -75,7 +67,7 @@ FLAG = "flag"
 ATTACHED = "attached"
 """The value is the rest of the word, even if that is empty."""
 DENIED = "denied"
-_WITHOUT_VALUE = frozenset({FLAG, "about", "version", "runs", DENIED})
+_WITHOUT_VALUE = frozenset({FLAG, DENIED, "about", "runs"})
 _BLANK = re.compile(r"\s")
 
 Table = Mapping[str, str]
@@ -86,7 +78,6 @@ class OptionError(LookupError):
     """Options that a table does not have, or that are incomplete."""
 
     def __init__(self, name: str, problem: str = "") -> None:
-        """`problem` says what is wrong with an option that is known."""
         super().__init__(name)
         self.name = name
         self.problem = problem
@@ -100,7 +91,6 @@ class Option(NamedTuple):
     at: int = 0
     """Index of the word that holds it, or its value."""
     name: str = ""
-    """As it was written, without the value."""
 
 
 def make_table(**names: str) -> Table:
@@ -110,7 +100,7 @@ def make_table(**names: str) -> Table:
     may have a value behind `=`."""
     table: dict[str, str] = {}
     for sort, words in names.items():
-        has_value = sort == DENIED or (sort not in _WITHOUT_VALUE and sort != ATTACHED)
+        has_value = sort not in _WITHOUT_VALUE and sort != ATTACHED
         for word in words.split():
             for name in (word,) if word.startswith("-") else (f"-{letter}" for letter in word):
                 table[name] = FLAG if sort == "maybe" else sort
@@ -126,13 +116,11 @@ def read_options(
     groups: bool = True,
     permutes: bool = False,
     numbers: bool = False,
-    short_forms: bool = False,
 ) -> Iterator[Option]:
     """The options and operands of a call, in order.
 
     `groups` is for programs that take `-ab` for `-a -b`, `permutes` for those that take options
-    behind operands too, `numbers` for those that take `-5` for a number, `short_forms` for those
-    that take `--li` for `--lines` where the table has all their options. Raises `OptionError` for
+    behind operands too, `numbers` for those that take `-5` for a number. Raises `OptionError` for
     an unknown option, a missing value, and a pattern where an option or a value could be.
     """
     index, only_operands = 1, False
@@ -148,8 +136,7 @@ def read_options(
         elif numbers and arg.text[1:].isascii() and arg.text[1:].isdigit():
             yield Option(FLAG, "", index, arg.text)
         else:
-            word = _spell_out(arg.text, table) if short_forms else arg.text
-            for name, sort, value in _read_word(word, table, groups=groups):
+            for name, sort, value in _read_word(arg.text, table, groups=groups):
                 if value is None:
                     index += 1
                     if index == len(argv):
@@ -159,15 +146,6 @@ def read_options(
                     value = argv[index].text
                 yield Option(sort, value, index, name)
         index += 1
-
-
-def _spell_out(text: str, table: Table) -> str:
-    """A word with its long option in full, if only one begins like it."""
-    name, equals, value = text.partition("=")
-    if name in table or not text.startswith("--"):
-        return text
-    meant = {each.rstrip("=") for each in table if each.startswith(name)}
-    return f"{meant.pop()}{equals}{value}" if len(meant) == 1 else text
 
 
 def _read_word(text: str, table: Table, *, groups: bool) -> Iterator[tuple[str, str, str | None]]:
@@ -226,21 +204,18 @@ def read_table(rows: Mapping[str, str]) -> CommandTable:
     """Rows as people write them: `{"tar,gtar": "-I --to-command", "git bisect": "run"}`."""
     found: dict[str, Row] = {}
     for key, text in rows.items():
+        given = text.split()
+        short = [each for each in given if each[0] == "-" and each[:2] != "--"]
+        row = Row(
+            tuple(each for each in given if each[:2] == "--"),
+            tuple(each for each in short if len(each) > 2),
+            frozenset(each[1] for each in short if len(each) == 2),
+            frozenset(each for each in given if each[0] != "-"),
+        )
         programs, _, subcommand = key.partition(" ")
         for name in programs.split(","):
-            found[f"{name} {subcommand}".rstrip()] = _read_row(text)
+            found[f"{name} {subcommand}".rstrip()] = row
     return found
-
-
-def _read_row(text: str) -> Row:
-    given = text.split()
-    short = [each[1:] for each in given if each.startswith("-") and not each.startswith("--")]
-    return Row(
-        tuple(each for each in given if each.startswith("--")),
-        tuple(f"-{each}" for each in short if len(each) > 1),
-        frozenset(each for each in short if len(each) == 1),
-        frozenset(each for each in given if not each.startswith("-")),
-    )
 
 
 def search_table(table: CommandTable, key: str, arguments: tuple[Arg, ...]) -> Hit | None:

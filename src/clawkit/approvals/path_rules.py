@@ -6,8 +6,6 @@ import os
 import stat
 from collections.abc import Callable, Iterable
 
-from clawkit.approvals.expansion import follow
-
 
 class PathRules:
     """Judges absolute paths by where they really lead."""
@@ -94,6 +92,8 @@ def _resolve(root: str, workspace: str) -> str:
 
 
 def _real(path: str) -> str:
+    from clawkit.approvals.expansion import follow  # what needs no look at a path needs none of it
+
     try:
         return follow(path) if path.startswith("/") else ""
     except (OSError, ValueError):

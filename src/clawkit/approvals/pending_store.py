@@ -10,7 +10,6 @@ import re
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from clawkit.approvals.binding import (
@@ -49,6 +48,7 @@ KEEP_ENDED = 1_000
 _MAX_REASON, _MAX_BY = 2_000, 200
 _VERDICTS: dict[str, Literal["allow", "deny"]]
 _VERDICTS = {"allowed": "allow", "used": "allow", "denied": "deny"}
+_UNKNOWN = "there is no request {!r}; see which are pending"
 _ID = re.compile(r"[0-9a-f]{4,32}")
 _APPLICATION = 0x636C6177
 _SCHEMA = """
@@ -74,8 +74,7 @@ CREATE TRIGGER question_ended AFTER UPDATE OF state ON question
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Stored(Pending):
+class Stored(Pending, frozen=True):
     """A question as it is in the store."""
 
     state: State = "pending"
@@ -126,7 +125,7 @@ class PendingStore:
             _purge(db, now_ms)
             counting = "SELECT count(*) FROM question WHERE state = 'pending' AND agent = ?"
             if db.execute(counting, (agent,)).get >= MAX_PENDING:
-                said = f"{MAX_PENDING} questions of {one_line(question.agent, 40)!r} wait already"
+                said = f"{MAX_PENDING} requests of {one_line(question.agent, 40)!r} are pending"
                 raise ToolAuthorizationError(f"{said}; answer some first", reason="approval-limit")
             db.execute(
                 "INSERT INTO question VALUES (?, 'pending', ?, ?, ?, ?, NULL, ?, ?, ?, NULL)",
@@ -139,16 +138,16 @@ class PendingStore:
         wanted = id_or_prefix.strip().lower()
         if not _ID.fullmatch(wanted):
             raise NotFoundError(
-                f"{one_line(id_or_prefix, 40)!r} is not the id of a question; give its first 4 "
+                f"{one_line(id_or_prefix, 40)!r} is not the id of a request; give its first 4 "
                 "characters or more"
             )
         rows = self._rows("WHERE id >= ? AND id < ? LIMIT 9", wanted, f"{wanted}g")
         if not rows:
-            raise _unknown(wanted)
+            raise NotFoundError(_UNKNOWN.format(wanted))
         if len(rows) > 1:
             found = ", ".join(row.id[: len(wanted) + 8] for row in rows[:8])
             raise ToolInputError(
-                f"{wanted!r} is the beginning of more than one question: {found}"
+                f"{wanted!r} matches more than one request: {found}"
                 + (" and more" if len(rows) > 8 else "")
             )
         return self._unpack(rows[0])
@@ -159,16 +158,6 @@ class PendingStore:
             _expire(db, now_ms)
         rows = self._rows("WHERE state = 'pending' ORDER BY created_ms, id")
         return [self._unpack(row) for row in rows]
-
-    def orphans(self, now_ms: int) -> list[Stored]:
-        """What waits although the process that asked is gone."""
-        return [each for each in self.pending(now_ms) if each.orphaned]
-
-    def adopt(self, id_: str) -> bool:
-        """Take the place of an asker that is gone; False when there is no need."""
-        if not self._unpack(self._row(id_)).orphaned:
-            return False
-        return self._update("owner = ? WHERE id = ?", asker(), id_)
 
     def decide(self, id_: str, answer: Answer, now_ms: int) -> None:
         """Record an answer. Raises when it is not the first, too late, or was not offered."""
@@ -225,7 +214,7 @@ class PendingStore:
     def _row(self, id_: str) -> _Row:
         for row in self._rows("WHERE id = ?", id_ if _ID.fullmatch(id_) else ""):
             return row
-        raise _unknown(id_)
+        raise NotFoundError(_UNKNOWN.format(one_line(id_, 40)))
 
     def _update(self, change: str, *given: SQLiteValue) -> bool:
         with self._database.writing() as db:
@@ -257,15 +246,11 @@ class PendingStore:
         if row.state in ("pending", "expired"):
             what = f"expired {ago} and counts as refused"
         elif row.state == "withdrawn":
-            what = f"was withdrawn {ago} by the process that asked it"
+            what = f"was withdrawn {ago} by the process that made it"
         else:
             answer = self._said(row)
             what = f"was already answered: {choice_of(answer)} by {answer.by or 'a person'}, {ago}"
-        return ConflictError(f"the question {row.id[:8]} {what}")
-
-
-def _unknown(id_: str) -> NotFoundError:
-    return NotFoundError(f"there is no question {one_line(id_, 40)!r}; see which are pending")
+        return ConflictError(f"the request {row.id[:8]} {what}")
 
 
 def _expire(db: Connection, now_ms: int) -> None:

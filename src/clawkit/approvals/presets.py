@@ -28,14 +28,14 @@ from clawkit.approvals.options import (
     read_options,
     read_table,
     search_table,
+    words_of,
 )
 from clawkit.approvals.safe_bins import BELOW, PROFILES, Profile, make_profile, read_call
 from clawkit.approvals.types import Arg, Children, Match, Program, Rules
 from clawkit.process.protocols import NO_GRANTS, Grants
 
 MAX_FILES = 5_000
-"""Most files of a tree that are looked at before one of them is shown."""
-_SUMS = make_profile("btz --binary --text --tag --zero", denied="c --check")
+_SUMS = make_profile("btz --binary --text --tag --zero")
 _GREP = PROFILES["grep"]
 _GREP_TREES = make_table(flag="r --recursive", value="--exclude --exclude-dir --include")
 _RECURSIVE = frozenset(("-r", "--recursive"))
@@ -99,7 +99,7 @@ def check_look(program: Program, rules: Rules) -> Match | str:
     """The match of a call that only shows files, all of which may be read, or why it is none."""
     name, cwd = base_name(program.resolved), program.cwd
     if cwd is None:
-        return "the directory it runs in is not certain; use && after cd"
+        return "cannot determine the directory it runs in; use && after cd"
     profile = LOOKS[name]
     if profile is not None:
         found = _find_files(name, profile, program)
@@ -133,7 +133,6 @@ def _may_show(path: str, rules: Rules, *, names_only: bool) -> bool:
 
 
 def _find_files(name: str, profile: Profile, program: Program) -> list[str] | str:
-    """The files that are shown, or why the call is not understood."""
     call = read_call(name, profile, program, looks=True)
     if isinstance(call, str):
         return call
@@ -145,7 +144,6 @@ def _find_files(name: str, profile: Profile, program: Program) -> list[str] | st
 
 
 def _read_find(argv: Sequence[Arg]) -> list[str] | str:
-    """The places that find starts at, or why the call does more than to look."""
     # Not all of find takes these as getopt does: an expression may still follow.
     if odd := next((arg.text for arg in argv if arg.text in ("-", "--")), ""):
         return f"not with {odd}"
@@ -176,9 +174,7 @@ class Preset(NamedTuple):
     """Which calls of a program are allowed."""
 
     words: str
-    """For people."""
     programs: frozenset[str]
-    """Base names, without versions."""
     commands: frozenset[str] = frozenset()
     """What a call may begin with, one or more words, in any form that is not refused."""
     only: Mapping[str, frozenset[str]] = MappingProxyType({})
@@ -199,7 +195,7 @@ def _list(text: str) -> frozenset[str]:
 
 
 def _only(rows: Mapping[str, str]) -> Mapping[str, frozenset[str]]:
-    return {key: frozenset(text.split()) for key, text in rows.items()}
+    return {key: words_of(text) for key, text in rows.items()}
 
 
 _ABOUT = dict.fromkeys(("--version", "version", "-V", "-v"), "")
@@ -250,7 +246,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             starts=_GIT_PARTS,
         ),
         "git-read": Preset(
-            "git, commands that only look",
+            "git, read-only commands",
             frozenset({"git"}),
             _list(_GIT_READ),
             _only(_GIT_ONLY),
@@ -258,7 +254,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             starts=_GIT_PARTS,
         ),
         "npm": Preset(
-            "npm, commands that only look",
+            "npm, read-only commands",
             frozenset({"npm", "npm-cli.js"}),
             _list(
                 """ls, list, la, ll, view, info, show, v, outdated, audit signatures, explain, why
@@ -269,7 +265,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             interpreters=frozenset({"env", "node", "nodejs"}),
         ),
         "pip": Preset(
-            "pip, commands that only look",
+            "pip, read-only commands",
             frozenset({"pip"}),
             _list(
                 """list, show, check, freeze, inspect, index versions, config list, config get
@@ -280,7 +276,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             interpreters=frozenset({"env", "python", "pypy"}),
         ),
         "cargo": Preset(
-            "cargo, commands that only look",
+            "cargo, read-only commands",
             frozenset({"cargo", "rustup"}),
             _list(
                 """metadata, tree, locate-project, pkgid, read-manifest, search, info, fmt --check
@@ -290,7 +286,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             grants=Grants(network=True, write=("~/.cargo/registry", "~/.cargo/git")),
         ),
         "docker": Preset(
-            "docker, commands that only look",
+            "docker, read-only commands",
             frozenset({"docker"}),
             _list(
                 """ps, images, inspect, logs, top, diff, port, history, info, stats --no-stream
@@ -312,7 +308,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             _only({**_ABOUT, "-m site": "", "-m sysconfig": "", "-m platform": ""}),
         ),
         "look": Preset(
-            "looking at files of the workspace: ls, cat, grep, find, git status",
+            "reading files in the workspace: ls, cat, grep, find, git status",
             frozenset({"git", *LOOKS}),
         ),
     }
@@ -341,8 +337,14 @@ def check_preset(name: str, program: Program, script: str, rules: Rules) -> Matc
     bare = {_VERSION.sub("", base_name(path)) for path in (program.resolved, program.real)}
     if not bare <= preset.programs:
         return ""
-    if why := _check_program(name, preset, program, rules):
-        return why
+    runs = (_VERSION.sub("", base_name(each)) for each in program.script)
+    if not preset.interpreters.issuperset(runs):
+        return f"it is a script, and the preset {name!r} does not know what runs it"
+    link = () if name in FOLLOWING else (program.resolved,)
+    if any(map(rules.may_write, (program.real, *program.script, *link))):
+        return "the program is where it can be changed without approval"
+    if variable := find_steering(program.assigned):
+        return f"the variable {show(variable)} could change what it does"
     if name == "look" and "git" not in bare:
         return check_look(program, rules)
     if name == "look":
@@ -362,18 +364,6 @@ def check_preset(name: str, program: Program, script: str, rules: Rules) -> Matc
     )
 
 
-def _check_program(name: str, preset: Preset, program: Program, rules: Rules) -> str:
-    runs = (_VERSION.sub("", base_name(each)) for each in program.script)
-    if not preset.interpreters.issuperset(runs):
-        return f"it is a script, and the preset {name!r} does not know what runs it"
-    link = () if name in FOLLOWING else (program.resolved,)
-    if any(map(rules.may_write, (program.real, *program.script, *link))):
-        return "the program lies where it can be changed without approval"
-    if variable := find_steering(program.assigned):
-        return f"the variable {show(variable)} could change what it does"
-    return ""
-
-
 def _check_call(name: str, preset: Preset, program: Program, script: str, rules: Rules) -> str:
     arguments = program.argv[1:]
     if is_git := "git" in preset.programs:
@@ -381,7 +371,10 @@ def _check_call(name: str, preset: Preset, program: Program, script: str, rules:
         if isinstance(call, str):
             return call
         arguments = call.arguments or arguments
-    command = _find_command(preset, arguments)
+    words = [arg.text for arg in arguments[:2] if not arg.glob]
+    starts = (" ".join(words), *words[:1])
+    known = (each for each in starts if each in preset.commands or each in preset.only)
+    command = next(known, "")
     rest = arguments[len(command.split()) :]
     if not command:
         if script and rules.may_read(script):
@@ -398,14 +391,6 @@ def _check_call(name: str, preset: Preset, program: Program, script: str, rules:
             return f"{command} takes only names of remotes and branches in the preset {name!r}"
         return find_code(program, rules)
     return find_code(program, rules) or find_destination(program)
-
-
-def _find_command(preset: Preset, arguments: tuple[Arg, ...]) -> str:
-    words = [arg.text for arg in arguments[:2] if not arg.glob]
-    for command in (" ".join(words), *words[:1]):
-        if command in preset.commands or command in preset.only:
-            return command
-    return ""
 
 
 def expand_grants(grants: Grants, home: str) -> Grants:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Literal
 
 from clawkit.approvals.protocols import Request
@@ -17,7 +18,6 @@ from clawkit.redact import MASK, Redactor, is_secret_name
 from clawkit.text import one_line, printable
 
 _ACTIVE = "$`;|&<>(){}[]\\'\"~!?# \t\n"
-"""What a shell does something about."""
 _TITLE = 200
 _HOST_NAME = r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,62})\.)+[A-Za-z]{2,63}"
 _HOST = rf"(?:\[[0-9A-Fa-f:.]{{2,45}}\]|\d{{1,3}}(?:\.\d{{1,3}}){{3}}|localhost|{_HOST_NAME})"
@@ -29,9 +29,9 @@ _DESTINATION = re.compile(
 """A URL, an ssh target or git remote such as `git@host:path`, a host name."""
 _MODES = {
     "background": "in the background",
-    "detach": "detached, so it lives on when clawkit ends",
+    "detach": "detached, so it keeps running when clawkit exits",
     "pty": "in a terminal",
-    "stdin": "with open input, into which the agent can type",
+    "stdin": "with open input, so the agent can type into it",
 }
 _SESSION = "exactly this command for this session"
 _ACCESS = "this access to every command of this session that asks for it"
@@ -48,8 +48,6 @@ def make_question(
     request: Request, decision: Decision, redactor: Redactor, *, timeout_s: float
 ) -> Question:
     """What a person is asked."""
-    parts = _count_parts(decision)
-    notes = (*_notes(decision), *_variables(request, redactor))
     return Question(
         tool="exec",
         params={},
@@ -65,8 +63,9 @@ def make_question(
         host=request.host,
         place=_PLACES[decision.place],
         modes=tuple(_MODES[each] for each in request.modes),
-        notes=tuple(show(note, redactor) for note in (*notes, *parts)),
+        notes=tuple(show(note, redactor) for note in _notes(request, decision, redactor)),
         lasting=tuple(_lasting(decision)),
+        call_id=request.call_id,
     )
 
 
@@ -83,34 +82,28 @@ def _lasting(decision: Decision) -> Iterator[Lasting]:
         yield Lasting("session", _ACCESS if decision.code == "access" else _SESSION)
 
 
-def _notes(decision: Decision) -> Iterator[str]:
-    """What is missing, part by part, unless that is the reason already."""
+def _notes(request: Request, decision: Decision, redactor: Redactor) -> Iterator[str]:
+    """What is missing, part by part, unless that is the reason already; variables that are set;
+    how much is allowed."""
     missed = Counter(
         (one_line(printable(judged.segment.text, ""), _TITLE), result.reason)
         for judged in decision.segments
         for result in judged.results
         if isinstance(result, Miss)
     )
-    if len(missed) == 1 and next(iter(missed))[1] == decision.reason:
-        return
-    for (text, why), times in missed.items():
-        yield f"{text}: {why}" if times == 1 else f"{text}: {why} ({times:,} times)"
-    if decision.doubt is not None and decision.doubt.reason not in decision.reason:
-        yield f"not understood: {decision.doubt.reason}"
-
-
-def _count_parts(decision: Decision) -> Iterator[str]:
-    allowed = sum(1 for judged in decision.segments if not judged.misses)
-    other = "" if allowed == len(decision.segments) else "other "
-    if allowed:
-        yield f"1 {other}part is allowed" if allowed == 1 else f"{allowed} {other}parts are allowed"
-
-
-def _variables(request: Request, redactor: Redactor) -> Iterator[str]:
+    if len(missed) != 1 or next(iter(missed))[1] != decision.reason:
+        for (text, why), times in missed.items():
+            yield f"{text}: {why}" if times == 1 else f"{text}: {why} ({times:,} times)"
+        if decision.doubt is not None and decision.doubt.reason not in decision.reason:
+            yield f"not understood: {decision.doubt.reason}"
     for name in request.assigned:
         value = one_line(printable(request.env.get(name, ""), ""), _TITLE)
         shown = _reveal(value, MASK, redactor) if is_secret_name(name) else value
         yield f"with {name}={shown}"
+    allowed = sum(1 for judged in decision.segments if not judged.misses)
+    other = "" if allowed == len(decision.segments) else "other "
+    if allowed:
+        yield f"1 {other}part is allowed" if allowed == 1 else f"{allowed} {other}parts are allowed"
 
 
 def show(text: str, redactor: Redactor) -> str:
@@ -201,7 +194,7 @@ def warnings_about(command: str) -> Iterator[str]:
     elif _BLANK.search(shown) or printable(shown, "\n\t") != shown:
         yield "it has characters that cannot be seen; they are spelled out as \\u{…}"
     if _GAP.search(command):
-        yield "it has a long stretch of blanks, behind which something may be out of sight"
+        yield "it has a long run of blanks, which may push something out of sight"
     if (lines := command.count("\n") + 1) > MANY_LINES:
         yield f"it has {lines:,} lines; look at the first ones too"
     if len(command) > MAX_SHOWN:
@@ -232,11 +225,14 @@ def render(question: Question, surface: Surface = "terminal", *, width: int | No
     line of its own.
     """
 
-    def lines(facts: Iterator[tuple[str, str]]) -> list[str]:
+    def lines(facts: Iterable[tuple[str, str]]) -> list[str]:
         return [f"{label}: {_line(text, surface)}" for label, text in facts if text]
 
     title, command = _line(question.title, surface), show_command(question.command)
-    before, after = lines(_facts(question)), lines(_reasons(question))
+    warnings = (("look out", warning) for warning in warnings_about(question.command))
+    before = lines(_facts(question))
+    # What a person should read last.
+    after = lines(chain(warnings, (("why", question.description),)))
     if width is None:
         fenced = [_fence(command, surface)] if command else []
         return "\n".join([title, *before, *fenced, *after])
@@ -277,13 +273,6 @@ def _facts(question: Question) -> Iterator[tuple[str, str]]:
     yield "how", ", ".join(question.modes)
 
 
-def _reasons(question: Question) -> Iterator[tuple[str, str]]:
-    """What a person should read last: why it is asked, and what is odd about the command."""
-    for warning in warnings_about(question.command):
-        yield "look out", warning
-    yield "why", question.description
-
-
 def _line(text: str, surface: Surface) -> str:
     return _quiet(show_command(text, keep=""), surface)
 
@@ -304,19 +293,15 @@ def fold(text: str, width: int, first: str = "", rest: str | None = None) -> Ite
     rest = first if rest is None else rest
     start, room = first, width - 1 - len(first)
     while len(text) > room or not text.isascii():
-        end = _end_of_row(text, room)
+        # Where possible, a row ends behind a blank.
+        end = min(room, len(text) if text.isascii() else _count_fitting(text, room))
+        blank = text.rfind(" ", end // 2, end) if end < len(text) else 0
+        end = blank + 1 if blank > 0 else min(end, len(text))
         yield start + text[:end]
         text, start, room = text[end:], rest, width - 1 - len(rest)
         if not text:
             return
     yield start + text
-
-
-def _end_of_row(text: str, room: int) -> int:
-    """How much of a text fits; where possible it ends behind a blank."""
-    end = min(room, len(text) if text.isascii() else _count_fitting(text, room))
-    blank = text.rfind(" ", end // 2, end) if end < len(text) else 0
-    return blank + 1 if blank > 0 else min(end, len(text))
 
 
 def _count_fitting(text: str, room: int) -> int:

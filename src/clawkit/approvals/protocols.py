@@ -24,7 +24,6 @@ class Request(NamedTuple):
     command: str
     cwd: str
     env: Mapping[str, str]
-    """All of its environment."""
     assigned: tuple[str, ...] = ()
     """Names of the variables in it that the call sets."""
     host: str = "gateway"
@@ -36,9 +35,7 @@ class Request(NamedTuple):
     wanted: Literal["auto", "sandbox", "host"] = "host"
     """In the sandbox unless an allowlist entry grants more, only there, or on the host."""
     leaves: bool = False
-    """Whether it asks to leave the sandbox."""
     access: Grants = NO_GRANTS
-    """What it asks to have beyond the sandbox."""
     granted: Grants = NO_GRANTS
     """What a person has granted to every command of the session that asks for it."""
     modes: tuple[str, ...] = ()
@@ -50,7 +47,6 @@ class Script(NamedTuple):
 
     language: Literal["python", "javascript"]
     path: str
-    """Absolute."""
 
 
 Ready = Callable[[Sequence[Script]], Awaitable[None]]
@@ -61,14 +57,11 @@ class Admitted(NamedTuple):
     """A command that may run, and how."""
 
     run: str
-    """What to give to the shell."""
     programs: tuple[str, ...] | None
     """The only paths that may be started; None for any."""
     asked: bool = False
-    """Whether a person allowed it."""
     host: Literal["sandbox", "gateway"] = "gateway"
     hold: Hold | None = None
-    """What the kernel confines it to."""
     env: Mapping[str, str] = MappingProxyType({})
     """Variables that keep programs from starting others at the keyboard's command."""
     warning: str = ""

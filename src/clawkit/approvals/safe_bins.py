@@ -1,8 +1,7 @@
 """Programs that need no approval as long as they only turn their input into output.
 
-What a profile lists neither opens a file nor starts a program, whatever its value. What a program
-has beside that is listed too, as denied, so that a shortened flag is taken as the program takes
-it.
+What a profile lists neither opens a file nor starts a program, whatever its value. Anything else,
+shortened flags too, is refused.
 """
 
 from __future__ import annotations
@@ -44,15 +43,12 @@ class Profile(NamedTuple):
     """What a program may be given."""
 
     options: Table
-    """All that it has, those that open files or start programs as `denied`."""
     least: int = 0
     most: int | None = 0
     """Arguments that are no flags, `-` for the standard input aside."""
     numbers: bool = False
-    """Whether `-5` is a number of lines."""
     complete: bool = True
-    """Whether all flags of the program are known, so that it is certain what a short form means,
-    and that no other argument is ever a file."""
+    """Whether the program is known here, so that no value of a flag is ever a file."""
 
 
 def make_profile(
@@ -79,9 +75,6 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             value="""ABCem --after-context --before-context --binary-files --context
             --group-separator --label --max-count --regexp""",
             maybe="--color --colour",
-            denied="""DPRXdfru --dereference-recursive --devices --directories --exclude
-            --exclude-dir --exclude-from --file --include --perl-regexp --recursive
-            --unix-byte-offsets""",
             least=1,
             most=1,
             numbers=True,
@@ -95,8 +88,6 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             """CMRSacejrs --ascii-output --color-output --compact-output --exit-status
             --join-output --monochrome-output --raw-input --raw-output --slurp --sort-keys --tab""",
             value="--indent",
-            denied="""Lfnu --arg --argfile --argjson --args --from-file --jsonargs --null-input
-            --rawfile --run-tests --seq --slurpfile --stream --unbuffered""",
             least=1,
             most=1,
         ),
@@ -107,13 +98,10 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             --version-sort --zero-terminated""",
             value="Skt --batch-size --buffer-size --field-separator --key --parallel --sort",
             maybe="--check",
-            denied="""Toy --compress-program --files0-from --output --random-source
-            --temporary-directory""",
         ),
         "tail": make_profile(
             "qvz --quiet --silent --verbose --zero-terminated",
             value="cn --bytes --lines",
-            denied="Ffsb --debug --follow --max-unchanged-stats --pid --retry --sleep-interval",
             numbers=True,
         ),
         "tr": make_profile(
@@ -127,7 +115,6 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
         "wc": make_profile(
             "Lclmw --bytes --chars --debug --lines --max-line-length --words",
             value="--total",
-            denied="--files0-from",
         ),
     }
 )
@@ -140,22 +127,13 @@ def find_profile(name: str, own: Mapping[str, SafeBinProfile]) -> Profile | None
         return PROFILES.get(name)
     least, most = given.min_positional or 0, given.max_positional
     options = dict.fromkeys(given.allowed_flags, FLAG)
-    for sort, names in (("value", given.allowed_value_flags), (DENIED, given.denied_flags)):
-        options |= dict.fromkeys((*names, *(f"{each}=" for each in names)), sort)
+    # What is denied stays in the table: `-exec` is not to be taken for `-e -x -e -c`.
+    for sort, flags in (("value", given.allowed_value_flags), (DENIED, given.denied_flags)):
+        options |= dict.fromkeys((*flags, *(f"{flag}=" for flag in flags)), sort)
     most = None if most is None else max(least, most)
     return Profile(options, least, most, complete=False)
 
 
-_FILTER = re.compile(
-    r"""[ \t\r\n]+
-    |"(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+"
-    |[0-9]+(?:\.[0-9]+)?
-    |\.[A-Za-z_][A-Za-z0-9_]*
-    |[A-Za-z_][A-Za-z0-9_]*(?=\s*:)    # a key
-    |(?P<word>[A-Za-z_][A-Za-z0-9_]*)
-    |(?:\.(?!\.)|==|!=|<=|>=|//|[][(){}:;,|?<>+-])""",
-    re.VERBOSE,
-)
 _WORDS = words_of(
     """
     add all and any arrays ascii_downcase ascii_upcase booleans ceil contains elif else empty end
@@ -164,6 +142,16 @@ _WORDS = words_of(
     numbers objects or reverse round rtrimstr scalars select sort sort_by split startswith strings
     then to_entries tojson tonumber tostring true type unique unique_by values with_entries
     """
+)
+_FILTER = re.compile(
+    rf"""(?:[ \t\r\n]+
+    |"(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{{4}})*+"
+    |[0-9]+(?:\.[0-9]+)?
+    |\.[A-Za-z_][A-Za-z0-9_]*
+    |[A-Za-z_][A-Za-z0-9_]*(?=\s*:)    # a key
+    |(?:{"|".join(_WORDS)})(?![A-Za-z0-9_])
+    |(?:\.(?!\.)|==|!=|<=|>=|//|[][(){{}}:;,|?<>+-]))*+""",
+    re.VERBOSE,
 )
 _MAX_FILTER = 4_096
 _MAX_GROWTH = 8
@@ -180,14 +168,8 @@ def check_filter(text: str) -> str:
         return "the filter is too long"
     if sum(text.count(each) for each in ("+", ",", "tojson")) > _MAX_GROWTH:
         return "the filter could make its output many times as large as its input"
-    at = 0
-    while at < len(text):
-        found = _FILTER.match(text, at)
-        if found is None or (found.lastgroup == "word" and found[0] not in _WORDS):
-            shown = text[at] if found is None else found[0]
-            return f"the filter has {shown!r}, which is not known to be harmless"
-        at = found.end()
-    return ""
+    rest = _FILTER.sub("", text, count=1)
+    return f"the filter has {show(rest)!r}, which is not known to be harmless" if rest else ""
 
 
 _SYSTEM = frozenset(("/bin", "/sbin", "/usr/bin", "/usr/sbin"))
@@ -212,16 +194,15 @@ def check_safe_bin(program: Program, rules: Rules) -> Match | str:
     profile = find_profile(name, rules.profiles)
     if profile is None:
         return "which of its arguments are harmless is not known"
-    if why := _check_origin(program, rules):
-        return why
+    if not program.by_name and not program.name.startswith("/"):
+        return "not by a relative path; call it by its name"
+    if not is_trusted(program, rules):
+        return f"{show(program.resolved)} is in no directory that safe programs come from"
+    if variable := find_steering(program.assigned):
+        return f"the variable {show(variable)} is set for it"
     call = read_call(name, profile, program)
     why = call if isinstance(call, str) else _check_count(name, profile, call)
     return why or Match("safe-bin", f"{name} (safe program)", children="named", changes=False)
-
-
-def safe_bin_warnings(rules: Rules) -> list[str]:
-    """What the operator should know about the safe programs and where they may come from."""
-    return [*_name_warnings(rules), *_folder_warnings(rules)]
 
 
 def is_trusted(program: Program, rules: Rules) -> bool:
@@ -263,18 +244,17 @@ def _folder_of(path: str) -> str:
     return folder if folder and folder[-1] != "/" else os.path.dirname(path)
 
 
-def _name_warnings(rules: Rules) -> Iterator[str]:
+def safe_bin_warnings(rules: Rules) -> Iterator[str]:
+    """What the operator should know about the safe programs and where they may come from."""
     for name in rules.safe_bins:
         if _is_interpreting({name}):
-            yield f"safeBins has {show(name)!r}, which runs code and is never taken for safe"
+            yield f"safeBins has {show(name)!r}, which runs code and is never considered safe"
         elif find_profile(name, rules.profiles) is None:
             yield (
                 f"safeBins has {show(name)!r}, but which of its arguments are harmless is not "
                 f"known: add safeBinProfiles.{show(name)}"
             )
 
-
-def _folder_warnings(rules: Rules) -> Iterator[str]:
     for folder in rules.trusted_dirs:
         start = f"safeBinTrustedDirs has {show(folder, _SHOWN)!r}, which"
         if not _plain_folder(folder):
@@ -283,10 +263,10 @@ def _folder_warnings(rules: Rules) -> Iterator[str]:
         try:
             mode = os.stat(folder).st_mode
         except (OSError, ValueError):
-            yield f"{start} is not there"
+            yield f"{start} does not exist"
             continue
         if mode & _WRITABLE_BY_OTHERS:
-            yield f"{start} others can write into"
+            yield f"{start} is writable by others"
 
 
 def _plain_folder(folder: str) -> str:
@@ -304,20 +284,10 @@ def _is_interpreting(names: set[str]) -> bool:
     return not NEVER.isdisjoint(names | stems) or is_interpreter(names) or is_shell(names)
 
 
-def _check_origin(program: Program, rules: Rules) -> str:
-    if not program.by_name and not program.name.startswith("/"):
-        return "not by a relative path; call it by its name"
-    if not is_trusted(program, rules):
-        return f"{show(program.resolved)} is in no directory that safe programs come from"
-    name = find_steering(program.assigned)
-    return f"the variable {show(name)} is set for it" if name else ""
-
-
 class SafeCall(NamedTuple):
     """A call with nothing but flags that are known to be harmless."""
 
     seen: frozenset[str]
-    """Its flags, spelled out."""
     words: tuple[str, ...]
     """Its other arguments, `-` for the standard input aside."""
 
@@ -330,20 +300,14 @@ def read_call(
     name: str, profile: Profile, program: Program, *, looks: bool = False
 ) -> SafeCall | str:
     """The arguments of a call as the program takes them, or why they are not harmless. `looks` is
-    for what may be given files: trees too, of which `/**` stands for all, but no short forms."""
-    # jq knows neither this nor short forms, and of others not all flags may be known.
+    for what may be given files: trees too, of which `/**` stands for all."""
     if name == "jq" and any(arg.text == "--" for arg in program.argv):
         return "not with --"
-    short_forms = profile.complete and not looks and name != "jq"
     seen: set[str] = set()
     words: list[str] = []
     try:
         for option in read_options(
-            program.argv,
-            profile.options,
-            permutes=True,
-            numbers=profile.numbers,
-            short_forms=short_forms,
+            program.argv, profile.options, permutes=True, numbers=profile.numbers
         ):
             if option.sort == DENIED:
                 return f"not with {show(option.name)}"
@@ -385,7 +349,7 @@ def _check_count(name: str, profile: Profile, call: SafeCall) -> str:
     if profile.complete and call.has_pattern(name):
         least = most = 0
     if len(call.words) < least:
-        return "not without an argument beside its flags"
+        return "not without an argument besides its flags"
     if most is not None and len(call.words) > most:
         return f"{show(call.words[most])} would be read as a file"
     if name == "jq":

@@ -19,7 +19,6 @@ from clawkit.approvals.shell_words import (
     Chain,
     Command,
     CommandList,
-    Doubt,
     For,
     Group,
     If,
@@ -33,10 +32,10 @@ from clawkit.approvals.shell_words import (
     Word,
     WordReader,
 )
+from clawkit.approvals.types import Doubt
 
 MAX_WORDS = 8_000
 MAX_CHOSEN_WORDS = 1_000
-"""Words out of braces, in the whole command."""
 MAX_HERE_DOCUMENTS = 16
 """On one line: bash gives up with more."""
 
@@ -82,7 +81,7 @@ _DOUBTS = {
     "until": ("an until loop", "loop"),
     "select": ("a select loop", "loop"),
     "case": ("a case command", "case"),
-    "function": ("a definition of a function", "function"),
+    "function": ("a function definition", "function"),
     "coproc": ("a coprocess", "coproc"),
     "time": ("time in the middle of a pipeline", "time"),
 }
@@ -103,7 +102,7 @@ def parse(text: str) -> CommandList:
     ):
         raise Doubt("a command of more than 64 KiB", 0, "long")
     if control := _CONTROL.search(text):
-        raise Doubt("a control character, or half of one", control.start(), "control")
+        raise Doubt("a control character or a lone surrogate", control.start(), "control")
     if text.startswith(("-", "+")):
         raise Doubt("a command that begins like an option of bash", 0, "option")
     return _Parser(text).parse()
@@ -174,7 +173,7 @@ class _Parser:
         if reader.braces == "choice":
             self._chosen += len(chosen)
             if self._chosen > MAX_CHOSEN_WORDS:
-                self.fail("too many words out of braces", "long")
+                self.fail("too many words from braces", "long")
         if first and reader.wild and "=" in self.text[start : reader.end]:
             self.fail("a pattern in what looks like an assignment", "assignment")
         self.at = reader.at
@@ -182,7 +181,7 @@ class _Parser:
         if first and reader.joined:
             text = words[0].literal
             if text is None or text in RESERVED or "=" in text:
-                self.fail("a name of a command over two lines", "syntax", start)
+                self.fail("a command name over two lines", "syntax", start)
         return words
 
     def word(self, plain: str, role: str) -> Word:
@@ -205,7 +204,7 @@ class _Parser:
         if operator[-1] == "(":
             self.fail("process substitution, <(…)", "process-substitution")
         if operator == "<>" or (digits and len(digits) > 1):
-            self.fail("a redirection with <>, or of a handle above 9", "redirect")
+            self.fail("a redirection with <>, or of a file descriptor above 9", "redirect")
         fd = int(digits) if digits else None
         self.at = found.start(2)
         self.pass_operator(len(operator))
@@ -215,7 +214,7 @@ class _Parser:
         if operator in ("<&", ">&"):
             handle = _HANDLE.match(self.text, self.at)
             if handle is None:
-                self.fail("a handle that is neither one digit nor -", "redirect")
+                self.fail("a file descriptor that is neither one digit nor -", "redirect")
             target = self._literal(handle[0], handle.end())
         else:
             target = self.word(plain, "a redirection")
@@ -307,7 +306,7 @@ class _Parser:
             char = self.char()
             if char == ";":
                 if self.text.startswith((";;", ";&"), self.at):
-                    self.fail("an end of a case", "case")
+                    self.fail("the end of a case", "case")
                 self.pass_operator(1)
                 plain = self.pass_lines()
             elif char == "\n":
@@ -386,7 +385,7 @@ class _Parser:
                 return self._if()
             if plain == "for":
                 return self._for()
-            self.fail(*_DOUBTS.get(plain, (f"{plain} where no command has begun", "syntax")))
+            self.fail(*_DOUBTS.get(plain, (f"{plain} without a command before it", "syntax")))
         sign = self._sign()
         if sign == "(":
             if self.text.startswith("((", self.at):
@@ -441,7 +440,7 @@ class _Parser:
         if not _NAME.fullmatch(name) or name in RESERVED:
             self.fail("a for loop without a plain name", "loop")
         if _SPECIAL_NAME.fullmatch(name):
-            self.fail(f"a for loop over {name}, which means something to bash", "variable")
+            self.fail(f"a for loop over {name}, which is special to bash", "variable")
         self.at += len(name)
         if self.next() != "in":
             self.fail("a for loop without in", "loop")
@@ -474,7 +473,7 @@ class _Parser:
                 redirects.append(redirect)
             elif not plain and self.char() == "(":
                 if len(words) == 1:
-                    self.fail("a definition of a function", "function", words[0].start)
+                    self.fail("a function definition", "function", words[0].start)
                 self.fail("a parenthesis after a word")
             elif words:
                 words += self.words(plain)
@@ -485,11 +484,11 @@ class _Parser:
                 assignments.append(assignment)
             else:
                 if plain in RESERVED or (not plain and self._sign() in ("!", "{", "}")):
-                    self.fail("a word of the shell where the name of a command should be")
+                    self.fail("a shell keyword where the name of a command should be")
                 at = self.at
                 words += self.words(plain, first=True)
                 if self.text[at : self.at] == "]]":
-                    self.fail("a word of the shell where the name of a command should be", at=at)
+                    self.fail("a shell keyword where the name of a command should be", at=at)
             plain = self.next()
         ends = (
             *(word.end for word in words[-1:]),
@@ -504,9 +503,9 @@ class _Parser:
             return None
         name, operator = found.groups()
         if operator != "=":
-            self.fail("an assignment that adds, or to a part of a list", "assignment")
+            self.fail("an assignment with +=, or to an array element", "assignment")
         if self.text.startswith("(", found.end()):
-            self.fail("an assignment of a list", "assignment")
+            self.fail("an array assignment", "assignment")
         word = self.word(plain, "an assignment")
         value = cast("Text", word.parts[0]).value[len(name) + 1 :]
         parts = word.parts[1:]

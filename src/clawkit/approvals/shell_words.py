@@ -17,17 +17,7 @@ from typing import Literal, NoReturn, cast
 
 import msgspec
 
-
-class Doubt(Exception):  # noqa: N818  # it is no error to write a command that is not understood
-    """Why a command, or a part of it, cannot be understood for certain."""
-
-    def __init__(self, reason: str, at: int = 0, code: str = "syntax") -> None:
-        """`at` is the character where it begins; `code` is a short name for programs, such as
-        `substitution`."""
-        super().__init__(reason)
-        self.reason = reason
-        self.at = at
-        self.code = code
+from clawkit.approvals.types import Doubt
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -125,7 +115,6 @@ class If(msgspec.Struct, frozen=True):
     """`if … then … elif … else … fi`"""
 
     branches: tuple[tuple[CommandList, CommandList], ...]
-    """Conditions and what they lead to."""
     otherwise: CommandList | None
     redirects: tuple[Redirect, ...]
 
@@ -185,7 +174,7 @@ _BEFORE_DIGIT = re.compile(r"(?<=[^\x00-\x7f])(?=[0-9])")
 def quote(value: str) -> str:
     """A word that bash takes for this text, wherever a word can stand."""
     if "\0" in value:
-        raise ValueError("a word of the shell cannot hold a NUL character")
+        raise ValueError("a shell word cannot contain a NUL character")
     if _PLAIN.fullmatch(value) and value not in RESERVED:
         return value
     quoted = "'" + value.replace("'", r"'\''") + "'"
@@ -193,15 +182,12 @@ def quote(value: str) -> str:
 
 
 MAX_PIECES = 8_000
-"""Quotes, escapes, variables and the like in one word."""
 MAX_CHOICES = 64
-"""Words that the braces of one word may become."""
 MAX_CHOSEN = 16_384
-"""Characters that they may become."""
 
 _RUN = re.compile(r"[A-Za-z0-9_./,:@%+=^!#\]-]++|([^\x00-\x7f]++)")
 _AFTER_FOREIGN = frozenset(";<>?[\\`{|}")
-_FOREIGN_NAME = re.compile(r"[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_\x80-\U0010ffff]*+(?:\+?=|\[)")
+_FOREIGN_NAME = re.compile(r"(?:[A-Za-z_]|[^\x00-\x7f])(?:\w|[^\x00-\x7f])*+(?:\+?=|\[)")
 _ASSIGNS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+(?:\[[^\]]*+\])?+\+?=")
 _NAMED = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*+)|\{([A-Za-z_][A-Za-z0-9_]*+)\})")
 _BRACKET = re.compile(r"\[[!^]?+[A-Za-z0-9_.,@%+-]++\]")
@@ -218,7 +204,7 @@ _ENDS = frozenset((*_BREAKS, ""))
 _LONE_DOLLAR = frozenset((*" \t\n;&|)", ""))
 _LONE_DOLLAR_QUOTED = frozenset((*' \t\n"|)/.,:;%=+]', ""))
 _ESCAPED_IN_DOUBLE = frozenset('\\"$`\n')
-ENCODING = ("a character beyond ASCII that not every locale reads alike here; quote it", "locale")
+ENCODING = ("a non-ASCII character that locales may read differently here; quote it", "locale")
 
 _Item = str | Glob | Tilde | Variable
 _Choices = tuple[tuple[_Item, ...], ...]
@@ -240,7 +226,6 @@ class WordReader:
         """Whether it has a pattern, or braces with choices."""
         self.braces: Literal["", "literal", "choice"] = ""
         self.joined = False
-        """Whether it goes on after the end of a line."""
         self._items: list[_Item | _Choices] = []
         self._foreign = False
 
@@ -270,7 +255,7 @@ class WordReader:
 
     def _check_size(self) -> None:
         if len(self._items) > MAX_PIECES:
-            self._fail("a word of too many pieces", "long")
+            self._fail("a word with too many parts", "long")
 
     def _run(self) -> None:
         found = _RUN.match(self.text, self.at)
@@ -364,7 +349,7 @@ class WordReader:
         if after == "'":
             self._ansi()
         elif after == '"':
-            self._fail('a text to be translated, $"…"', "translation", self.at)
+            self._fail('a localized string, $"…"', "translation", self.at)
         else:
             self.at = self._variable(self.at, quoted=False)
 
@@ -454,13 +439,13 @@ class WordReader:
         for place in places:
             count *= len(place)
             if count > MAX_CHOICES or count * (self.at - self.start) > MAX_CHOSEN:
-                self._fail("braces that become too many words", "brace")
+                self._fail("braces that expand to too many words", "brace")
         chosen = [
             _join(tuple(itertools.chain.from_iterable(choice)))
             for choice in itertools.product(*places)
         ]
         if () in chosen:
-            self._fail("braces that become an empty word", "brace")
+            self._fail("braces that expand to an empty word", "brace")
         return chosen
 
 

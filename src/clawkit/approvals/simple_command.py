@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import NamedTuple
 
 from clawkit.approvals.expansion import Finder, Found, Meaning, quote_always
@@ -16,13 +17,12 @@ from clawkit.approvals.launchers import (
     Carried,
     Inner,
     Opaque,
-    ShellText,
     look_through,
     read_carried,
 )
 from clawkit.approvals.options import words_of
-from clawkit.approvals.shell_words import RESERVED, Doubt, Simple, Tilde, quote
-from clawkit.approvals.types import Arg, Input, Program, Segment
+from clawkit.approvals.shell_words import RESERVED, Simple, Tilde, quote
+from clawkit.approvals.types import Arg, Doubt, Program, Segment
 from clawkit.process.env_blocklist import why_refused
 from clawkit.text import one_line
 
@@ -37,7 +37,6 @@ BUILTINS = words_of(
 OWN_NAMES = RESERVED | BUILTINS
 """Names that bash looks up in no directory."""
 CARRIERS = frozenset(("command", "exec"))
-"""Builtins that start another command."""
 
 _SPECIAL = words_of(
     """
@@ -100,9 +99,10 @@ def check_builtin(name: str, args: Sequence[Arg], at: int) -> None:
     if name in _HARMLESS:
         return
     if (check := _CHECKS.get(name)) is None:
-        raise Doubt(f"what {name!r} does to the shell is not followed", at, "builtin")
+        raise Doubt(f"the effect of {name!r} on the shell is not tracked", at, "builtin")
     _all_literal(name, args)
-    check([arg.text for arg in args], at)
+    if not check([arg.text for arg in args]):
+        raise Doubt(f"{name} is not understood with these arguments", at, "builtin")
 
 
 def read_exports(args: Sequence[Arg], at: int) -> list[tuple[str, str]]:
@@ -111,10 +111,9 @@ def read_exports(args: Sequence[Arg], at: int) -> list[tuple[str, str]]:
     pairs = []
     for arg in args:
         name, equals, value = arg.text.partition("=")
-        if not equals:
+        # It may put the home directory in place of ~.
+        if not equals or value.startswith("~") or ":~" in value:
             raise Doubt("export is only understood as export NAME=value", arg.at, "builtin")
-        if value.startswith("~") or ":~" in value:
-            raise Doubt("export may put the home directory in place of ~", arg.at, "builtin")
         pairs.append((name, value))
     if not pairs:
         raise Doubt("export without a variable shows all of them", at, "builtin")
@@ -125,15 +124,11 @@ def read_cd(args: Sequence[Arg], at: int) -> Arg:
     """The directory that `cd` is given."""
     _all_literal("cd", args)
     match args:
-        case [Arg(text="--"), target]:
-            pass
-        case [target] if not target.text.startswith("-"):
-            pass
-        case _:
-            raise Doubt("cd is only understood with one directory", at, "builtin")
-    if target.text in ("", "-"):
-        raise Doubt(f"where cd {target.text!r} leads is not known", target.at, "builtin")
-    return target
+        case [Arg(text="--"), Arg(text) as target] if text not in ("", "-"):
+            return target
+        case [Arg(text) as target] if text and not text.startswith("-"):
+            return target
+    raise Doubt("cd is only understood with one directory", at, "builtin")
 
 
 def _all_literal(name: str, args: Sequence[Arg]) -> None:
@@ -142,57 +137,32 @@ def _all_literal(name: str, args: Sequence[Arg]) -> None:
             raise Doubt(f"a pattern could become an option of {name}", arg.at, "builtin")
 
 
-def _only(name: str, form: re.Pattern[str], most: int) -> Callable[[list[str], int], None]:
-    def check(texts: list[str], at: int) -> None:
-        if len(texts) > most or not all(map(form.fullmatch, texts)):
-            raise Doubt(f"{name} is not understood with these arguments", at, "builtin")
-
-    return check
-
-
-def _command(texts: list[str], at: int) -> None:
-    if len(texts) < 2 or texts[0] != "-v" or any(text.startswith("-") for text in texts[1:]):
-        raise Doubt("command is only understood with a program, or -v and names", at, "builtin")
-
-
-def _set(texts: list[str], at: int) -> None:
-    rest = list(texts)
+def _is_plain_set(words: list[str]) -> bool:
+    rest = list(words)
     fine = bool(rest)
     while rest and fine:
         letters = rest.pop(0)
         fine = len(letters) > 1 and _SET_LETTERS.fullmatch(letters) is not None
         if fine and letters.endswith("o"):
             fine = bool(rest) and rest.pop(0) in _SET_OPTIONS
-    if not fine:
-        raise Doubt("set is only understood with -e, -u and -o pipefail", at, "builtin")
+    return fine
 
 
-def _printf(texts: list[str], at: int) -> None:
-    if texts[:1] == ["--"]:
-        texts = texts[1:]
-    elif texts and texts[0].startswith("-"):
-        raise Doubt("options of printf can set variables", at, "builtin")
-    if not texts:
-        raise Doubt("printf has no format", at, "builtin")
-    letters = [letter for letter in _CONVERSION.findall(texts[0]) if letter]
-    if "%" in _CONVERSION.sub("", texts[0]) or not _CONVERSIONS.issuperset(letters):
-        raise Doubt("the format of printf is not understood", at, "builtin")
+def _is_plain_printf(words: list[str]) -> bool:
+    if words[:1] == ["--"]:
+        words = words[1:]
+    elif words and words[0].startswith("-"):
+        return False  # options can set variables
+    if not words:
+        return False
+    letters = [letter for letter in _CONVERSION.findall(words[0]) if letter]
+    if "%" in _CONVERSION.sub("", words[0]) or not _CONVERSIONS.issuperset(letters):
+        return False
     # Some shells calculate where a number belongs, and what they calculate can be a command.
-    for index, text in enumerate(texts[1:]):
-        letter = letters[index % len(letters)] if letters else "s"
-        if letter in _OF_NUMBER and not _NUMBER.fullmatch(text):
-            raise Doubt(f"{one_line(text, 40)!r} is not a number for printf", at, "builtin")
-
-
-def _test(texts: list[str], at: int) -> None:
-    if not _is_plain_test(texts):
-        raise Doubt("this test is not understood", at, "builtin")
-
-
-def _bracket(texts: list[str], at: int) -> None:
-    if texts[-1:] != ["]"]:
-        raise Doubt("[ has no ]", at, "builtin")
-    _test(texts[:-1], at)
+    return all(
+        letter not in _OF_NUMBER or _NUMBER.fullmatch(text)
+        for letter, text in zip(cycle(letters or "s"), words[1:])
+    )
 
 
 def _is_plain_test(words: list[str]) -> bool:
@@ -216,14 +186,18 @@ def _is_plain_test(words: list[str]) -> bool:
 
 # Whatever they are given, they do nothing with it but to show it.
 _HARMLESS = frozenset((":", "true", "false", "echo"))
-_CHECKS: dict[str, Callable[[list[str], int], None]] = {
-    "pwd": _only("pwd", re.compile("-[LP]+"), 2),
-    "exit": _only("exit", re.compile("[0-9]|[1-9][0-9]|1[0-9][0-9]|2[0-4][0-9]|25[0-5]"), 1),
-    "printf": _printf,
-    "test": _test,
-    "[": _bracket,
-    "set": _set,
-    "command": _command,
+_PWD = re.compile("-[LP]+")
+_EXIT = re.compile("[0-9]|[1-9][0-9]|1[0-9][0-9]|2[0-4][0-9]|25[0-5]")
+_CHECKS: dict[str, Callable[[list[str]], bool]] = {
+    "pwd": lambda words: len(words) <= 2 and all(map(_PWD.fullmatch, words)),
+    "exit": lambda words: len(words) <= 1 and all(map(_EXIT.fullmatch, words)),
+    "printf": _is_plain_printf,
+    "test": _is_plain_test,
+    "[": lambda words: words[-1:] == ["]"] and _is_plain_test(words[:-1]),
+    "set": _is_plain_set,
+    "command": lambda words: (
+        len(words) > 1 and words[0] == "-v" and not any(word[:1] == "-" for word in words[1:])
+    ),
 }
 
 
@@ -256,7 +230,7 @@ class Around(NamedTuple):
     """What a command finds when it starts."""
 
     cwd: str | None
-    input: Input
+    piped: bool
     meaning: Meaning
 
     def moved(self, cwd: str | None) -> Around:
@@ -294,7 +268,6 @@ class SimpleCommand:
     shown: list[str]
     """The words for the shell; those that name programs are replaced."""
     assigned: Sequence[tuple[str, str]]
-    """Variables in front of it."""
     may_fail: bool
     """Whether a redirection could keep it from being run at all."""
     programs: list[Program] = field(default_factory=list)
@@ -344,7 +317,11 @@ class SimpleCommand:
                 argv = self.argv[index : index + length] if length else self.argv[index:]
                 self._add(found, argv, shared, wrapper=bool(length))
             elif not length:
-                raise Doubt(f"{name} is not understood so", self.node.words[index].start, "builtin")
+                raise Doubt(
+                    f"{name} is not understood in this form",
+                    self.node.words[index].start,
+                    "builtin",
+                )
             if not length or self.text:
                 return index
             # Programs know nothing of what the shell can do itself, and exec wants a program.
@@ -355,7 +332,6 @@ class SimpleCommand:
         )
 
     def _look(self, names: frozenset[str], index: int) -> int:
-        """How many words belong to a wrapper; 0 if it is an ordinary program."""
         inner = look_through(names, self.argv[index:])
         match inner:
             case Opaque():
@@ -364,11 +340,9 @@ class SimpleCommand:
                     return 0
                 name = one_line(self.argv[index].text, 40)
                 raise Doubt(f"{name}: {inner.reason}", self.node.words[index].start, inner.code)
-            case Inner():
-                return inner.index
-            case ShellText():
-                self.text = index + inner.index
-                return inner.index + 1
+            case Inner(at, is_text):
+                self.text = index + at if is_text else 0
+                return at + is_text
         return 0
 
     def _name(self, index: int) -> str:
@@ -393,7 +367,7 @@ class SimpleCommand:
         name, start = inner[0].text, self.node.words[at].start
         other = shared.finder.program(name, self.around.cwd, start)
         if look_through(other.names(name), inner) is not None:
-            raise Doubt(f"{name} leads to a program of another kind", start, "carrier")
+            raise Doubt(f"{name} resolves to a program of another kind", start, "carrier")
         self.shown[at] = quote(other.resolved) if other.resolved else quote_always(name)
         self._add(other, inner, shared)
 
@@ -410,10 +384,9 @@ class SimpleCommand:
                 found.real,
                 self.around.cwd,
                 assigned=assigned,
-                input=self.around.input,
+                piped=self.around.piped,
                 script=found.script,
                 wrapper=wrapper,
-                at=argv[0].at,
             )
         )
 
@@ -438,15 +411,15 @@ class SimpleCommand:
     def _cd(self, first: int, shared: Shared, at: int) -> Ends:
         target = read_cd(self.argv[first + 1 :], at)
         if "CDPATH" in shared.env or "CDPATH" in shared.assigned:
-            raise Doubt("CDPATH is set, and cd may lead elsewhere", at, "builtin")
+            raise Doubt("CDPATH is set, so cd may go elsewhere", at, "builtin")
         cwd = self.around.cwd
         place, may_fail = shared.finder.directory(target.text, cwd, at)
         if may_fail and ".." in target.text.split("/"):
-            raise Doubt("it leads back from a directory that may not be there", at, "cwd")
+            raise Doubt("it goes up from a directory that may not exist", at, "cwd")
         self.shown[first + 1 :] = ["--", quote(place or target.text)]
         return Ends(place, cwd if may_fail or self.may_fail else NOWHERE)
 
     def _check_variable(self, name: str, value: str, at: int, *, in_shell: bool) -> None:
         if name in self.around.meaning.variables:
-            raise Doubt(f"{name!r} is the variable of a loop; take another name", at, "assignment")
+            raise Doubt(f"{name!r} is a loop variable; choose another name", at, "assignment")
         check_name(name, value, at, in_shell=in_shell)

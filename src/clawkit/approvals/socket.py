@@ -51,7 +51,6 @@ TALK_S = 5.0
 """How long a client may take to send its line, and to take the answer."""
 PING_S, MIN_TOKEN = 0.5, 16
 _MAX_PATH = 107
-"""Bytes of a socket's path that the system can hold."""
 _MAX_REPLY = 64 * 1024
 _GRACE_S, _HUNG_UP_S = 1.0, 0.2
 _ID = re.compile(r"[A-Za-z0-9-]{1,80}")
@@ -99,7 +98,9 @@ def _folder_of(path: str) -> Iterator[tuple[int, str]]:
     try:
         # A link to a directory of ours that somebody else made is none of ours.
         if not _is_ours(os.fstat(fd)) or os.lstat(folder).st_uid != os.geteuid():
-            raise PermissionError(EPERM, "is not yours alone; run `chmod 700` on it", folder)
+            raise PermissionError(
+                EPERM, "is accessible to other users; run `chmod 700` on it", folder
+            )
         yield fd, name
     finally:
         os.close(fd)
@@ -190,7 +191,6 @@ def _read_decision(message: Mapping[str, Any], pending: Pending, path: str) -> A
 
 
 def _read(line: bytes) -> Mapping[str, Any]:
-    """A message; an empty one for whatever is none."""
     try:
         message = decode(line)
     except ValueError:
@@ -316,13 +316,12 @@ class Server:
     async def _reply(
         self, message: Mapping[str, Any], writer: asyncio.StreamWriter
     ) -> dict[str, Any]:
+        if message.get("type") == "ping":
+            return {"type": "pong"}
         try:
-            match message.get("type"):
-                case "ping":
-                    return {"type": "pong"}
-                case "request":
-                    return await self._ask(message, writer)
-            raise ToolInputError("unknown message type")
+            if message.get("type") != "request":
+                raise ToolInputError("unknown message type")
+            return await self._ask(message, writer)
         except ToolError as error:
             return {"type": "error", "message": str(error), "status": error.status}
 
@@ -346,7 +345,17 @@ class Server:
         finally:
             gone.cancel()
             await asyncio.wait((asking, gone))
-        return _decision(id_, question, asking)
+        if asking.cancelled():
+            raise ToolError("the asker hung up")
+        if (failure := asking.exception()) is not None:
+            log.warning("asking a person failed: %r", failure)
+            raise ToolError("no answer")
+        answer = asking.result()
+        if wrong := fault(question, answer):
+            raise ToolError(f"what was answered does not count: {wrong}")
+        said = {"extent": answer.extent, "reason": answer.reason, "by": answer.by}
+        given = {key: value for key, value in said.items() if value}
+        return {"type": "decision", "id": id_, "decision": choice_of(answer), **given}
 
 
 async def _hung_up(writer: asyncio.StreamWriter) -> None:
@@ -354,17 +363,3 @@ async def _hung_up(writer: asyncio.StreamWriter) -> None:
     poll.register(writer.get_extra_info("socket"), 0)
     while not poll.poll(0) and not writer.is_closing():  # noqa: ASYNC110  # nobody tells
         await asyncio.sleep(_HUNG_UP_S)
-
-
-def _decision(id_: str, question: Question, asked: asyncio.Future[Any]) -> dict[str, Any]:
-    if asked.cancelled():
-        raise ToolError("the asker hung up")
-    if (error := asked.exception()) is not None:
-        log.warning("asking a person failed: %r", error)
-        raise ToolError("nobody answered")
-    answer = asked.result()
-    if wrong := fault(question, answer):
-        raise ToolError(f"what was answered does not count: {wrong}")
-    said = {"extent": answer.extent, "reason": answer.reason, "by": answer.by}
-    given = {key: value for key, value in said.items() if value}
-    return {"type": "decision", "id": id_, "decision": choice_of(answer), **given}

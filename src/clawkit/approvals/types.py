@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from clawkit.approvals.shell_words import Doubt
 from clawkit.config.sections.tools import Ask, SafeBinProfile, Security
 from clawkit.core.approval import Question, StoredExtent
 from clawkit.process.protocols import NO_GRANTS, Grants
 
 Verdict = Literal["allow", "ask", "deny"]
 Children = Literal["any", "named"]
-By = Literal["entry", "safe-bin", "look", "builtin", "wrapper", "skill"]
+By = Literal["entry", "safe-bin", "look", "builtin", "wrapper"]
 Choice = Literal["allow-once", "allow-always", "deny"]
+
+
+class Doubt(Exception):  # noqa: N818  # it is no error to write a command that is not understood
+    """Why a command, or a part of it, cannot be understood for certain."""
+
+    def __init__(self, reason: str, at: int = 0, code: str = "syntax") -> None:
+        """`at` is the character where it begins; `code` is a short name for programs, such as
+        `substitution`."""
+        super().__init__(reason)
+        self.reason = reason
+        self.at = at
+        self.code = code
 
 
 class Arg(NamedTuple):
@@ -28,19 +38,12 @@ class Arg(NamedTuple):
     glob: bool = False
     """Whether the shell makes names of files of it, which cannot be known beforehand."""
     at: int = 0
-    """Where it begins in the command."""
-
-
-Input = Literal["empty", "pipe", "file", "text"]
-"""What a program finds on its standard input: nothing of the command's doing, the output of
-another one, a file, or text that the command itself brings along."""
 
 
 class Program(msgspec.Struct, frozen=True):
     """A program that a command could start."""
 
     argv: tuple[Arg, ...]
-    """With the name, as it was written."""
     resolved: str
     """Absolute path that the name leads to, links unresolved; empty when there is none."""
     real: str
@@ -49,12 +52,12 @@ class Program(msgspec.Struct, frozen=True):
     """The directory it starts in; None when that depends on how something else ends."""
     assigned: tuple[str, ...] = ()
     """Names of the variables that the command, or its call, sets for it."""
-    input: Input = "empty"
+    piped: bool = False
+    """Whether it is behind another one in a pipeline."""
     script: tuple[str, ...] = ()
     """Absolute paths of the interpreters that its `#!` line starts, outermost first."""
     wrapper: bool = False
     """Whether it only starts the next program of its segment."""
-    at: int = 0
 
     @property
     def name(self) -> str:
@@ -72,19 +75,16 @@ class FileUse(msgspec.Struct, frozen=True):
     path: str
     """Absolute, links unresolved; empty when its directory is not known."""
     writes: bool
-    at: int = 0
 
 
 class Segment(msgspec.Struct, frozen=True):
     """One simple command: what it starts, or what the shell does for it."""
 
     text: str
-    """As it was written."""
     programs: tuple[Program, ...] = ()
     """Wrappers first, then what they start. Empty for what the shell does itself."""
     builtin: str = ""
     files: tuple[FileUse, ...] = ()
-    at: int = 0
 
 
 class Analysis(msgspec.Struct, frozen=True):
@@ -148,10 +148,7 @@ class Rules(msgspec.Struct, frozen=True):
     safe_bins: tuple[str, ...] = ()
     profiles: Mapping[str, SafeBinProfile] = MappingProxyType({})
     trusted_dirs: tuple[str, ...] = ()
-    """Beside /bin and /usr/bin."""
     strict_inline_eval: bool = False
-    skills: Mapping[str, str] = MappingProxyType({})
-    """Programs of installed skills: by name, the absolute path."""
     redirects: Literal["ask", "workspace"] = "ask"
     confines: bool = True
     """Whether the kernel can confine what an entry allows, or need not. Where it cannot, only
@@ -162,7 +159,6 @@ class Rules(msgspec.Struct, frozen=True):
     is_own: Callable[[str], bool] = lambda _path: False
     """Whether a path leads to clawkit's own settings or approvals."""
     holds_own: Callable[[str], bool] = lambda _path: False
-    """Whether they lie somewhere below a directory."""
 
 
 class Match(NamedTuple):
@@ -176,9 +172,7 @@ class Match(NamedTuple):
     starts: tuple[str, ...] = ()
     """With `named`: absolute paths, of files or directories, that it may start."""
     grants: Grants = NO_GRANTS
-    """What it gets beyond the sandbox."""
     changes: bool = True
-    """Whether it may change files."""
     depends: str = ""
     """What of the file system it is allowed for, in words: nothing may change that meanwhile."""
 
@@ -211,11 +205,8 @@ class Policy(NamedTuple):
     ask: Ask
     fallback: Literal["deny", "allowlist", "full"] = "deny"
     """What counts when nobody answers."""
-    auto_allow_skills: bool = False
     sources: tuple[str, ...] = ()
     """In words: which setting, document or call made it as strict as it is."""
-    problem: str = ""
-    """Why everything is refused: the document cannot be read, or makes no sense."""
     to_loosen: str = ""
     """What to type when security is `deny`; empty when that does not help."""
 
@@ -248,26 +239,48 @@ class Decision(msgspec.Struct, frozen=True):
     segments: tuple[Judged, ...] = ()
     doubt: Doubt | None = None
     run: str = ""
-    """What is to be given to the shell, when it may run."""
     programs: tuple[str, ...] | None = None
     """With a verdict of allow: the only paths the kernel is to let it start; None for any."""
     human_only: bool = False
-    """Whether only a person can allow it, no fallback."""
     place: Place = "host"
     grants: Grants = NO_GRANTS
     """With the place `entry`: what it gets beyond the sandbox."""
     offers: tuple[Offer, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+def sources_of(policy: Policy) -> str:
+    """The settings that a policy comes from."""
+    return ", ".join(policy.sources) or f"security {policy.security!r}, ask {policy.ask!r}"
+
+
+def refuse_all(policy: Policy) -> Decision | None:
+    """The decision where no command may run at all."""
+    if policy.security == "deny":
+        reason = f"no command may run: {sources_of(policy)}"
+        return Decision("deny", policy, reason, policy.to_loosen, code="deny")
+    return None
+
+
+def sandbox_all(command: str, policy: Policy) -> Decision:
+    """The decision where no entry could allow a command more than the sandbox does."""
+    reason = "it runs in the sandbox"
+    return Decision("allow", policy, reason, code="sandbox", run=command, place="sandbox")
+
+
+def allow_all(command: str, policy: Policy) -> Decision:
+    """The decision where every command may run, as it was written."""
+    reason = f"every command may run: {sources_of(policy)}"
+    return Decision("allow", policy, reason, code="full", run=command)
+
+
+class Pending(msgspec.Struct, frozen=True):
     """A question that waits for its answer."""
 
     id: str
     question: Question
     created_ms: int
     expires_ms: int
-    binding: Mapping[str, Any] = field(default_factory=dict)
+    binding: Mapping[str, Any] = {}
     """What the answer is about, so that nothing else can be run with it."""
 
     @property

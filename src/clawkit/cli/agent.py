@@ -1,4 +1,4 @@
-"""`clawkit agent`: one turn for scripts."""
+"""`clawkit agent`: one turn for scripts; `clawkit chat` and `up`: a conversation."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from clawkit.cli.options import (
     conversation_options,
     is_command,
     is_terminal,
+    print_text,
+    read_input,
     warn,
     workspace_warning,
     wrong_usage,
 )
 from clawkit.errors import ClawkitError
-from clawkit.text import one_line, printable
+from clawkit.text import one_line
 
 if TYPE_CHECKING:
-    from clawkit.agent.events import TurnEnded
+    from clawkit.agent.events import Tell, TurnEnded
     from clawkit.agent_session import Agent
     from clawkit.cli.turn_output import TurnOutput
     from clawkit.content import Block
+    from clawkit.core.approval import Approver
 
 MAX_MESSAGE = 4 * 1024 * 1024
 """Bytes."""
 _BLIND = (
-    "does not take images: it only learns that there was one. If it does, put "
+    "does not accept images, so it is only told that there was one. If it does accept them, put "
     'input: ["text", "image"] into its entry under models.providers'
 )
 
 
-@click.command(
-    short_help="Send an agent one message and print its answer.",
-    context_settings={"allow_extra_args": True},
-)
+@click.command(context_settings={"allow_extra_args": True})
 @click.option("-m", "--message", metavar="TEXT", help="The message; - reads standard input.")
 @click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON.")
 @click.option("--print-prompt", is_flag=True, help="Print the system prompt and exit.")
@@ -109,26 +109,17 @@ def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agen
     session = options["session"]
     if options["no_session"] and (session or options["go_on"]):
         raise click.UsageError("--no-session cannot be combined with --session or --continue")
-    if options["go_on"]:
-        if session:
-            raise click.UsageError("--continue and --session cannot be combined")
-        session = _latest(options)
+    if options["go_on"] and session:
+        raise click.UsageError("--continue and --session cannot be combined")
+    session = _latest(options) if options["go_on"] else session
+    same = ("workspace", "agent", "model", "thinking", "max_turns", "max_cost", "channel", "group")
     with wrong_usage():
         opened = Agent.open(
             options["config_file"],
-            workspace=options["workspace"],
-            agent=options["agent"],
+            **{name: options[name] for name in (*same, "sandboxed", "depth")},
             session=session,
             keep=not options["no_session"],
-            model=options["model"],
-            thinking=options["thinking"],
-            max_turns=options["max_turns"],
-            max_cost=options["max_cost"],
-            channel=options["channel"],
-            group=options["group"],
             sender=Sender(owner=options["owner"], id=options["sender"]),
-            sandboxed=options["sandboxed"],
-            depth=options["depth"],
             approver=approver,
             tell=tell,
         )
@@ -137,29 +128,20 @@ def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agen
 
 
 def _latest(options: dict[str, Any]) -> str:
-    """The id of the conversation that was last used in this directory."""
-    from clawkit.config.load import load
+    from clawkit.cli.sessions import open_store
     from clawkit.runtime import resolve_workspace
-    from clawkit.sessions.location import locate_store
-    from clawkit.sessions.store import SessionStore
 
-    loaded = load(options["config_file"])
-    name = options["agent"] or loaded.config.agents.default_id()
-    place = resolve_workspace(loaded.config, name, options["workspace"])
-    store = SessionStore(locate_store(loaded.config.session.store, os.environ))
-    try:
-        found = store.recent(name, place, 1)
-    finally:
-        store.close()
+    with open_store(options["config_file"], options["agent"]) as opened:
+        place = resolve_workspace(opened.loaded.config, opened.agent, options["workspace"])
+        found = opened.store.recent(opened.agent, place, 1)
     if not found:
-        raise click.UsageError(f"the agent {name!r} has no session in {place} yet")
+        raise click.UsageError(f"the agent {opened.agent!r} has no session in {place} yet")
     return found[0].id
 
 
 async def _print_prompt(opened: Agent) -> int:
     async with opened:
-        text = opened.prompt()
-        click.echo(printable(text) if is_terminal(sys.stdout) else text, nl=False)
+        print_text(opened.prompt(), nl=False)
     return 0
 
 
@@ -176,7 +158,7 @@ async def _one_turn(
         model = opened.conversation.model
         if images and not model.facts.images:
             watcher(Noticed(f"{model.ref} {_BLIND}", "warning"))
-        task = asyncio.ensure_future(opened.send(said))
+        task = asyncio.ensure_future(opened.work(said))
         watcher.stop = task.cancel
         with cancelled_by_signals(task):
             try:
@@ -189,9 +171,7 @@ def _read_message(text: str | None) -> str:
     if text is None:
         raise click.UsageError("a message is needed: -m TEXT, or -m - to read standard input")
     # Whatever the locale, what was typed or piped is taken for UTF-8.
-    data = os.fsencode(text)
-    if text == "-":
-        data = sys.stdin.buffer.read(MAX_MESSAGE + 1) if sys.stdin is not None else b""
+    data = read_input("-", MAX_MESSAGE) if text == "-" else os.fsencode(text)
     if len(data) > MAX_MESSAGE:
         raise click.UsageError(f"the message is longer than {MAX_MESSAGE} bytes")
     if b"\0" in data:
@@ -200,3 +180,62 @@ def _read_message(text: str | None) -> str:
     if not text.strip():
         raise click.UsageError("the message is empty")
     return text
+
+
+@click.command()
+@click.argument("message", required=False, default="")
+@conversation_options
+def chat(message: str, **options: Any) -> int:
+    """Chat with an agent: what you type goes to the model, which can use the tools in force.
+
+    MESSAGE is the first message. While the agent works you can keep typing: Enter sends a message
+    that it reads before its next answer, Esc interrupts it. `/help` lists the commands, Ctrl-D
+    or `exit` quits.
+
+    From a pipe every line is a message; the exit code is 1 if the last one failed.
+
+    \b
+    clawkit chat "What is in this folder?"
+    clawkit chat --continue
+    printf 'list src\\n/cost\\n' | clawkit chat
+    """
+    pictures = options.pop("images")
+    doors = _Doors(options)
+    has_cursor = (os.environ.get("TERM") or "dumb") not in ("dumb", "unknown")
+    if has_cursor and is_terminal(sys.stdin) and is_terminal(sys.stdout) and has_tui():
+        from clawkit.ui.start import run_full
+
+        return asyncio.run(run_full(doors, message, pictures))
+    from clawkit.cli.turn_output import PlainOutput
+    from clawkit.ui.line_chat import run_plain
+
+    approver: Approver | None = None
+    if can_ask():
+        from clawkit.cli.terminal import TerminalApprover
+
+        approver = TerminalApprover()
+        if not has_tui():
+            click.echo("For the full terminal interface: pip install 'clawkit[tui]'", err=True)
+    return asyncio.run(run_plain(doors, PlainOutput(), approver, message, pictures))
+
+
+def has_tui() -> bool:
+    """Whether the packages of the extra `tui` are installed."""
+    from importlib.util import find_spec
+
+    return all(find_spec(name) for name in ("rich", "prompt_toolkit"))
+
+
+class _Doors:
+    """Opens conversations as the options say."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._options = options
+
+    def open(self, tell: Tell, approver: Approver | None, **changes: Any) -> Agent:
+        return open_agent({**self._options, **changes}, tell, approver)
+
+    def ending(self, agent: Agent) -> None:
+        from clawkit.cli.tools import tell_ending
+
+        tell_ending(agent.kit.run)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawkit.cli.options import json_option, print_json, refuse_commands, warn
+from clawkit.cli.main import Group
+from clawkit.cli.options import json_option, print_json, refuse_commands, suggest, warn
 from clawkit.config.paths import approvals_file
-from clawkit.text import human_time, nearest, one_line, printable
+from clawkit.text import human_time, one_line, printable
 
 if TYPE_CHECKING:
     from clawkit.approvals.types import Entry
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 _EVERY = "*"
 
 
-@click.group()
+@click.group(cls=Group)
 def allowlist() -> None:
-    """List, add and remove programs that run on the host without asking."""
+    """Manage the programs that run on the host without asking."""
 
 
 @allowlist.command("list")
@@ -88,33 +89,17 @@ def list_(as_json: bool) -> None:
     multiple=True,
     help="A host it may reach, instead of the whole network; it then runs in the sandbox.",
 )
+@click.option("--read", metavar="PATH", multiple=True, help="A hidden path that it may read.")
 @click.option(
-    "--read", "read", metavar="PATH", multiple=True, help="A secret path it may read nevertheless."
-)
-@click.option(
-    "--write",
-    "write",
-    metavar="PATH",
-    multiple=True,
-    help="A path outside the workspace it may write.",
+    "--write", metavar="PATH", multiple=True, help="A path outside the workspace it may write."
 )
 @json_option
 def add(
-    pattern: str | None,
-    agent: str,
-    rule: str | None,
-    preset: str | None,
-    arg_pattern: str | None,
-    children: str | None,
-    no_network: bool,
-    hosts: tuple[str, ...],
-    read: tuple[str, ...],
-    write: tuple[str, ...],
-    as_json: bool,
+    pattern: str | None, agent: str, rule: str | None, preset: str | None, **options: Any
 ) -> None:
     """Let a program run on the host without asking, confined.
 
-    PATTERN is a name such as git (only when called by it and found in PATH), or a path such as
+    PATTERN is a name such as git (only if called by that name and found in PATH), or a path such as
     /usr/bin/git, '/opt/tools/*' or '~/bin/**'.
 
     \b
@@ -134,26 +119,28 @@ def add(
     from clawkit.approvals.presets import PRESETS
 
     refuse_commands()
+    if preset is not None and rule is not None:
+        raise click.UsageError("--preset and --args cannot be combined")
     if preset is not None:
-        if rule is not None:
-            raise click.UsageError("--preset and --args cannot be combined")
         pattern, rule = pattern or _EVERY, preset
     if pattern is None:
         raise click.UsageError("name a program: clawkit approvals allowlist add git")
     if problem := validate_pattern(pattern):
         raise click.UsageError(f"PATTERN: {problem}")
-    given: dict[str, Any] = {"pattern": pattern}
-    given |= {"args": _read_rule(rule)} if rule is not None else {}
-    given |= {"children": children} if children is not None else {}
-    if arg_pattern is not None:
-        if search_regex(arg_pattern, "") is None:
-            raise click.UsageError(
-                f"--arg-pattern: {one_line(arg_pattern, 80)!r} is invalid: it is empty, too long, "
-                "or not a regular expression without look-around and back-references"
-            )
-        given["argPattern"] = arg_pattern
-    if no_network or hosts or read or write:
+    args = None if rule is None else _read_rule(rule)
+    regex, children = options["arg_pattern"], options["children"]
+    if regex is not None and search_regex(regex, "") is None:
+        raise click.UsageError(
+            f"--arg-pattern: {one_line(regex, 80)!r} is invalid: it is empty, too long, or not a "
+            "regular expression without look-around and back-references"
+        )
+    stated = {"args": args, "children": children, "argPattern": regex}
+    given = {key: value for key, value in stated.items() if value is not None}
+    given["pattern"] = pattern
+    changes = [options[name] for name in ("no_network", "hosts", "read", "write")]
+    if any(changes):
         # What the entry gets by itself, changed by the options.
+        no_network, hosts, read, write = changes
         known = PRESETS.get(rule or "")
         base = PLAIN_GRANTS if known is None else known.grants
         given["grants"] = {
@@ -169,7 +156,7 @@ def add(
         raise click.UsageError(str(error)) from None
     document, added = add_entry(approvals_file(os.environ), agent, entry)
     warn(_doubts(entry))
-    if as_json:
+    if options["as_json"]:
         print_json({"added": added, "revision": document.revision, **entry_to_json(entry)})
         return
     word = "allowed" if added else "was allowed already"
@@ -182,7 +169,6 @@ def _shorten(path: str) -> str:
 
 
 def _read_rule(text: str) -> object:
-    """The value of `--args`. Raises `click.UsageError` when it is invalid."""
     if text.lstrip().startswith("{"):
         try:
             return json.loads(text)
@@ -193,14 +179,12 @@ def _read_rule(text: str) -> object:
     from clawkit.approvals.presets import PRESETS
 
     if text not in PRESETS:
-        close = nearest(text, ("any", *PRESETS), 1)
-        hint = f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(PRESETS)}, any"
-        raise click.UsageError(f"unknown preset {one_line(text, 40)!r}; {hint}")
+        hint = suggest(text, ("any", *PRESETS)) or f"; use one of {', '.join(PRESETS)}, any"
+        raise click.UsageError(f"unknown preset {one_line(text, 40)!r}{hint}")
     return text
 
 
 def _doubts(entry: Entry) -> Iterator[str]:
-    """Why an entry may not have the effect that was intended."""
     from clawkit.approvals.entries import is_literal, names_place
 
     pattern = entry.pattern

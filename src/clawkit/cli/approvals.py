@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -11,13 +12,16 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from clawkit.cli.allowlist import allowlist
+from clawkit.cli.main import Group
 from clawkit.cli.options import (
     Settings,
     can_ask,
     columns,
     config_option,
+    counted,
     json_option,
     print_json,
+    read_input,
     read_settings,
     refuse_commands,
     scope_options,
@@ -37,9 +41,8 @@ _COLOURS = {"allow": "green", "ask": "yellow", "deny": "red"}
 _WIDTH = 100
 
 
-@click.group()
-@click.pass_context
-def approvals(context: click.Context) -> None:
+@click.group(cls=Group)
+def approvals() -> None:
     """Answer approval requests, and decide which commands need none.
 
     \b
@@ -49,11 +52,9 @@ def approvals(context: click.Context) -> None:
     clawkit approvals resolve 3f2a allow-once        answer it
     clawkit approvals watch                          answer requests at this terminal
     """
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
-        context.color = False
 
 
-@approvals.command()
+@approvals.command(context_settings={"allow_extra_args": True})
 @click.argument("command", required=False)
 @click.option(
     "--allow",
@@ -89,10 +90,6 @@ def check(
     command: str | None,
     allow: tuple[str, ...],
     safe_bins: tuple[str, ...],
-    security: str | None,
-    ask: str | None,
-    place: str | None,
-    cwd: str | None,
     jsonl: bool,
     as_json: bool,
     **options: Any,
@@ -104,23 +101,27 @@ def check(
     from clawkit.approvals.entries import validate_pattern
     from clawkit.cli.approvals_check import Checker, check_lines, show, to_json
 
+    if more := click.get_current_context().args:
+        whole = shlex.quote(one_line(" ".join((command or "", *more)), 60))
+        raise click.UsageError(f"quote the command: clawkit approvals check {whole}")
     settings = read_settings(options)
     warn(map(str, settings.loaded.warnings))
+    case: dict[str, Any] = {key: options[key] for key in ("cwd", "security", "ask", "place")}
+    case |= {"command": command, "allowlist": list(allow) or None}
+    case |= {"safeBins": list(safe_bins) or None}
+    checker = Checker(settings)
     if jsonl:
-        if command is not None or allow or safe_bins or security or ask or place or cwd:
+        if any(value is not None for value in case.values()):
             raise click.UsageError("--jsonl takes all of that from standard input")
         if sys.stdin is None:
             raise click.UsageError("--jsonl needs standard input, which is closed")
-        sys.exit(check_lines(Checker(settings), sys.stdin.buffer))
+        sys.exit(check_lines(checker, sys.stdin.buffer))
     if command is None:
         raise click.UsageError("name a command: clawkit approvals check 'git status'")
-    if cwd is not None and not os.path.isdir(cwd):
-        raise click.UsageError(f"--cwd: {cwd!r} is not a directory")
+    if case["cwd"] is not None and not os.path.isdir(case["cwd"]):
+        raise click.UsageError(f"--cwd: {case['cwd']!r} is not a directory")
     if problem := next(filter(None, map(validate_pattern, allow)), ""):
         raise click.UsageError(f"--allow: {problem}")
-    case: dict[str, Any] = {"command": command, "cwd": cwd, "security": security, "ask": ask}
-    case |= {"place": place, "allowlist": list(allow) or None, "safeBins": list(safe_bins) or None}
-    checker = Checker(settings)
     try:
         decision = checker.check(case)
     except ValueError as error:
@@ -206,7 +207,7 @@ def resolve(approval: str, decision: str, extent: str | None, reason: str, as_js
 @approvals.command()
 @json_option
 def get(as_json: bool) -> None:
-    """Show the approvals document and its revision."""
+    """Show the approvals file and its revision."""
     from clawkit.approvals.file import read_document
 
     path = approvals_file(os.environ)
@@ -222,43 +223,32 @@ def get(as_json: bool) -> None:
 
 
 @approvals.command("set")
-@click.option("--file", "file", metavar="FILE", help="The new document; - for standard input.")
-@click.option("--base", metavar="REVISION", help="Refuse if the document has changed since.")
+@click.option("--file", "file", metavar="FILE", help="The new file; - for standard input.")
+@click.option("--base", metavar="REVISION", help="Refuse if the file has changed since.")
 @json_option
 def set_(file: str | None, base: str | None, as_json: bool) -> None:
-    """Replace the approvals document with a JSON file.
+    """Replace the approvals file with another JSON file.
 
-    An invalid document is refused; without a token the current one is kept.
+    An invalid file is refused. If the new file has no token, the current one is kept.
 
     \b
     clawkit approvals get > new.json; edit it; clawkit approvals set --file new.json
     """
-    from clawkit.approvals.file import replace
+    from clawkit.approvals.file import MAX_BYTES, replace
 
     refuse_commands()
     if file is None:
         raise click.UsageError("name the file: clawkit approvals set --file new.json")
+    try:
+        text = read_input(file, MAX_BYTES).decode()
+    except ValueError:
+        raise click.UsageError(f"cannot read {file!r}: it is not UTF-8") from None
     path = approvals_file(os.environ)
-    document = replace(path, _read_file(file), base)
+    document = replace(path, text, base)
     if as_json:
         print_json({"path": path, "revision": document.revision})
     else:
         click.echo(f"{path}: revision {document.revision}", err=True)
-
-
-def _read_file(file: str) -> str:
-    from clawkit.approvals.file import MAX_BYTES
-
-    try:
-        if file == "-":
-            data = sys.stdin.buffer.read(MAX_BYTES + 1) if sys.stdin is not None else b""
-        else:
-            with open(file, "rb") as source:
-                data = source.read(MAX_BYTES + 1)
-        return data.decode()
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise click.UsageError(f"cannot read {file!r}: {why}") from None
 
 
 @approvals.command()
@@ -275,8 +265,8 @@ def log(limit: int, as_json: bool) -> None:
     if not records:
         click.echo("No decisions recorded yet.", err=True)
     keys = ("at", "verdict", "actor", "command", "reason", "why", "extent")
-    for each in records:
-        texts = (one_line(printable(str(each.get(key, ""))), 200) for key in keys)
+    for record in records:
+        texts = (one_line(printable(str(record.get(key, ""))), 200) for key in keys)
         at, verdict, actor, command, reason, why, extent = texts
         shown = click.style(f"{verdict:5}", fg=_COLOURS.get(verdict))
         click.echo(f"{at[:19].replace('T', ' ')} UTC  {shown}  {command}")
@@ -298,15 +288,13 @@ def suggest(limit: int, as_json: bool, config_file: str | None) -> None:
     """Suggest rules that would have avoided approval requests."""
     from clawkit.approvals.allow_always import suggest as make
     from clawkit.approvals.audit import read
-    from clawkit.approvals.presets import PRESETS
     from clawkit.cli.approvals_check import Checker
     from clawkit.config.load import load
     from clawkit.core.context import Scope
 
     loaded = load(config_file)
     settings = Settings(loaded, Scope(agent=loaded.config.agents.default_id()), None)
-    allowed = Checker(settings).would_allow
-    found = make(read(audit_file(os.environ), limit), allowed, presets=PRESETS)
+    found = make(read(audit_file(os.environ), limit), Checker(settings).rules_for)
     if as_json:
         print_json([each._asdict() for each in found])
         return
@@ -397,8 +385,8 @@ async def _watch() -> None:
         click.echo(f"Waiting for requests at {path}. Press Ctrl-C to stop.", err=True)
         # Requests from before can only be answered by `resolve`.
         if waiting := len(_pending(round(time.time() * 1000))):
-            said = "1 request is" if waiting == 1 else f"{waiting} requests are"
-            click.echo(f"{said} pending already: clawkit approvals pending", err=True)
+            said = f"{counted(waiting, 'request')} pending already: clawkit approvals pending"
+            click.echo(said, err=True)
         await done.wait()
     finally:
         await server.close()

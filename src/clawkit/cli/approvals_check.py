@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain, repeat
 from typing import Any, BinaryIO, Literal, get_args
 
 import click
@@ -15,34 +15,22 @@ import msgspec
 
 from clawkit.agent.assemble import assemble
 from clawkit.approvals.effective_policy import resolve_host
-from clawkit.approvals.entries import describe_grants, entry_to_json, read_entry
+from clawkit.approvals.entries import describe_grants, read_entry
 from clawkit.approvals.judge import Judge
 from clawkit.approvals.prompt import show_command, warnings_about
 from clawkit.approvals.protocols import Confines, Request
 from clawkit.approvals.types import Decision, Entry, Judged, Match, Miss, Policy, Program
-from clawkit.cli.options import Settings
+from clawkit.cli.options import Settings, suggest
 from clawkit.config.sections.tools import Ask, Security
 from clawkit.errors import ToolAuthorizationError
 from clawkit.process.protocols import NO_GRANTS, BaseEnvironment
 from clawkit.runtime import resolve_workspace
 from clawkit.services import Services
-from clawkit.text import nearest, one_line
+from clawkit.text import one_line
 
 MAX_LINE = 16 * 1024 * 1024
 _LONG = 32 * 1024
-_KEYS: dict[str, type] = {
-    "command": str,
-    "cwd": str,
-    "env": dict,
-    "allowlist": list,
-    "safeBins": list,
-    "security": str,
-    "ask": str,
-    "strictInlineEval": bool,
-    "place": str,
-}
 Wanted = Literal["auto", "sandbox", "host"]
-_KINDS = {str: "a string", dict: "an object", list: "a list", bool: "true or false"}
 _NOT_ANALYSED = ("full", "deny", "document", "host")
 _COLOURS = {"allow": "green", "ask": "yellow", "deny": "red"}
 
@@ -62,31 +50,33 @@ class Checker:
 
     def check(self, case: object) -> Decision:
         """The decision about a case. Raises ValueError, in words, for one that makes no sense."""
+        try:
+            judge, request = self._prepare(case)
+        except ToolAuthorizationError as error:
+            return Decision("deny", Policy("deny", "off"), str(error), code=error.reason)
+        return judge.judge(request)
+
+    def _prepare(self, case: object) -> tuple[Judge, Request]:
         given = _read_case(case)
-        cwd = os.path.normpath(os.path.join(self._here, given["cwd"] or ""))
+        cwd = os.path.normpath(os.path.join(self._here, given.cwd or ""))
         # Whoever names a directory means the workspace, unless one was named as well.
         place = self._here if self._settings.workspace else cwd
         scope = self._settings.scope
         services = Services(self._settings.loaded, scope, place, rules=self._rules)
-        env = given["env"]
-        try:
-            wanted = self._find_place(given, services)
-        except ToolAuthorizationError as error:
-            return Decision("deny", Policy("deny", "off"), str(error), code=error.reason)
+        wanted = self._find_place(given, services)
         request = Request(
-            given["command"],
+            given.command,
             cwd,
-            self._surroundings(services) if env is None else env,
+            self._surroundings(services) if given.env is None else given.env,
             agent=scope.agent,
             wanted=wanted,
         )
-        return _changed(services.judge(), given).judge(request)
+        return _changed(services.judge(), given), request
 
-    def _find_place(self, case: Mapping[str, Any], services: Services) -> Wanted:
+    def _find_place(self, case: _Case, services: Services) -> Wanted:
         """Where the case is judged for. Raises `ToolAuthorizationError` where no command runs."""
-        place: Wanted | None = case["place"]
-        is_about_list = case["allowlist"] is not None or case["safeBins"] is not None
-        if place is None and is_about_list:
+        place = case.place
+        if place is None and (case.allowlist is not None or case.safe_bins is not None):
             # The question is what that list allows, and the sandbox needs no list.
             place = "host"
         self.backend = ""
@@ -109,15 +99,14 @@ class Checker:
             node=None,
         ).wanted
 
-    def would_allow(self, entry: Entry, program: Mapping[str, Any], cwd: str) -> bool:
-        """Whether an entry alone would let a program of the log run."""
-        command = shlex.join([program["resolved"], *program["argv"][1:]])
-        case = {"command": command, "cwd": cwd, "allowlist": [entry_to_json(entry)]}
-        rules = {"safeBins": [], "security": "allowlist", "ask": "on-miss"}
+    def rules_for(self, record: Mapping[str, Any]) -> list[Entry | None]:
+        """The rules that would let a command of the log run, if it is still asked about."""
+        case = {"command": record.get("command"), "cwd": record.get("cwd"), "place": "host"}
         try:
-            return self.check({**case, **rules}).verdict == "allow"
-        except ValueError:
-            return False
+            judge, request = self._prepare({**case, "security": "allowlist", "ask": "on-miss"})
+        except (ValueError, ToolAuthorizationError):
+            return []
+        return judge.find_rules(request)
 
     def _surroundings(self, services: Services) -> dict[str, str]:
         if self._env is None:
@@ -128,71 +117,73 @@ class Checker:
         return self._env
 
 
-def _read_case(case: object) -> dict[str, Any]:
-    """All keys of a case, None for those that are missing. Raises ValueError."""
+class _Case(msgspec.Struct, rename="camel"):
+    """What a command is judged with; None for what is in force."""
+
+    command: str
+    cwd: str | None = None
+    env: dict[str, str] | None = None
+    allowlist: list[Any] | None = None
+    safe_bins: list[str] | None = None
+    security: Security | None = None
+    ask: Ask | None = None
+    strict_inline_eval: bool | None = None
+    place: Wanted | None = None
+    id: str | int | None = None
+
+
+_CHOICES = {"security": get_args(Security), "ask": get_args(Ask), "place": get_args(Wanted)}
+_KEYS = tuple(field.encode_name for field in msgspec.structs.fields(_Case))
+
+
+def _read_case(case: object) -> _Case:
+    """Raises ValueError, in words that follow the name of the line."""
     if not isinstance(case, dict) or "command" not in case:
         raise ValueError('must be an object like {"command": "ls -la"}')
     for key in case:
-        if key not in _KEYS and key != "id":
-            close = nearest(key, _KEYS, 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(_KEYS)}"
-            raise ValueError(f"has the unknown key {one_line(key, 40)!r}; {hint}")
-    given = {key: case.get(key) for key in _KEYS}
-    for key, kind in _KEYS.items():
-        if not isinstance(given[key], kind) and (given[key] is not None or key == "command"):
-            raise ValueError(f"{key}: must be {_KINDS[kind]}, not {_show_value(given[key])}")
-    choices = (
-        ("security", get_args(Security)),
-        ("ask", get_args(Ask)),
-        ("place", get_args(Wanted)),
-    )
-    for key, known in choices:
-        if given[key] is not None and given[key] not in known:
-            raise ValueError(f"{key}: {_show_value(given[key])} is none of {', '.join(known)}")
-    for key, values in (("safeBins", given["safeBins"]), ("env", (given["env"] or {}).values())):
-        for value in values or ():
-            if not isinstance(value, str):
-                raise ValueError(f"{key}: must contain strings, not {_show_value(value)}")
-    texts = {"command": given["command"], "cwd": given["cwd"] or ""}
-    for key, text in {**texts, **(given["env"] or {})}.items():
+        if key not in _KEYS:
+            hint = suggest(key, _KEYS) or f"; known: {', '.join(_KEYS)}"
+            raise ValueError(f"has the unknown key {one_line(key, 40)!r}{hint}")
+    try:
+        given = msgspec.convert(case, _Case)
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at ")
+        key = where.strip("`$.")
+        hint = f"; use one of {', '.join(_CHOICES[key])}" if key in _CHOICES else ""
+        raise ValueError(f"{key}: {what}{hint}") from None
+    texts = {"command": given.command, "cwd": given.cwd or "", **(given.env or {})}
+    for key, text in texts.items():
         _check_text(key, text)
     return given
 
 
-def _show_value(value: object) -> str:
-    return one_line(json.dumps(value), 40)
-
-
 def _check_text(key: str, text: str) -> None:
-    """Raises ValueError for what the system could not take."""
     if "\0" in text:
-        raise ValueError(f"{key}: has a NUL character, which the system cannot take")
+        raise ValueError(f"{key}: contains a NUL character")
     try:
         size = len(os.fsencode(text))
     except UnicodeEncodeError as error:
-        raise ValueError(f"{key}: has half a character at position {error.start}") from None
+        raise ValueError(f"{key}: has a lone surrogate at position {error.start}") from None
     if key == "command" and size > _LONG:
         from clawkit.tools.exec import MAX_COMMAND
 
         if size >= MAX_COMMAND:
-            raise ValueError(f"{key}: has {size:,} bytes; exec takes less than {MAX_COMMAND:,}")
+            raise ValueError(f"{key}: is {size:,} bytes; the limit of exec is {MAX_COMMAND - 1:,}")
 
 
-def _changed(judge: Judge, case: Mapping[str, Any]) -> Judge:
+def _changed(judge: Judge, case: _Case) -> Judge:
     """The judge with what the case says in place of what is configured."""
     changes: dict[str, Any] = {}
-    if case["security"] or case["ask"]:
+    if case.security or case.ask:
         security, ask = judge.settings.policy()
-        changes |= {"mode": None, "security": case["security"] or security}
-        changes |= {"ask": case["ask"] or ask}
-    for key, name in (("safeBins", "safe_bins"), ("strictInlineEval", "strict_inline_eval")):
-        if case[key] is not None:
-            changes[name] = case[key]
+        changes = {"mode": None, "security": case.security or security, "ask": case.ask or ask}
+    for name in ("safe_bins", "strict_inline_eval"):
+        if (value := getattr(case, name)) is not None:
+            changes[name] = value
     settings = msgspec.structs.replace(judge.settings, **changes)
     judge = replace(judge, settings=settings, ignore_floor="security" in changes)
-    if case["allowlist"] is not None:
-        entries = tuple(map(read_entry, case["allowlist"]))
-        judge = replace(judge, more=entries, only_more=True)
+    if case.allowlist is not None:
+        judge = replace(judge, more=tuple(map(read_entry, case.allowlist)), only_more=True)
     return judge
 
 
@@ -223,7 +214,6 @@ def to_json(decision: Decision) -> dict[str, Any]:
 
 
 def _analysis(decision: Decision) -> dict[str, Any] | None:
-    """What is understood of the command; None when it was not analysed."""
     is_seen = decision.segments or decision.doubt is not None
     if decision.code in _NOT_ANALYSED or (decision.code == "sandbox" and not is_seen):
         return None
@@ -247,9 +237,7 @@ def _parts(judged: Judged) -> Iterator[dict[str, Any]]:
 
 def _pairs(judged: Judged) -> Iterator[tuple[Program | None, Match | Miss]]:
     """Each result with the program it is about, if it is about one."""
-    programs = judged.segment.programs
-    for number, result in enumerate(judged.results):
-        yield (programs[number] if number < len(programs) else None), result
+    return zip(chain(judged.segment.programs, repeat(None)), judged.results, strict=False)
 
 
 def _result(result: Match | Miss) -> dict[str, Any]:
@@ -312,7 +300,6 @@ def _show_result(program: Program | None, result: Match | Miss, decision: Decisi
 
 
 def _advise(decision: Decision) -> str:
-    """What to do for the command to run unasked."""
     if decision.to_allow:
         return f"To allow it from now on: {decision.to_allow}"
     if decision.verdict == "allow" or decision.code in (*_NOT_ANALYSED, "sandbox"):
@@ -372,9 +359,7 @@ def _answer(checker: Checker, line: bytes, number: int) -> dict[str, Any]:
             case = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"is not JSON: {error}") from None
-        if isinstance(case, dict) and case.get("id") is not None:
-            if not isinstance(case["id"], str | int):
-                raise ValueError("id: must be a string or a whole number")
+        if isinstance(case, dict) and isinstance(case.get("id"), str | int):
             answer["id"] = case["id"]
         return answer | to_json(checker.check(case))
     except ValueError as error:

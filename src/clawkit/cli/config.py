@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -10,22 +11,24 @@ from typing import Any
 import click
 import msgspec
 
-from clawkit.cli.options import config_option, json_option, print_json, refuse_commands, warn
-from clawkit.config.file_edit import (
-    Change,
-    change,
-    patch_settings,
-    patched_paths,
-    set_setting,
-    unset_setting,
+from clawkit.cli.options import (
+    change_options,
+    config_option,
+    json_option,
+    print_json,
+    print_text,
+    read_input,
+    refuse_commands,
+    warn,
 )
-from clawkit.config.json5 import Json5Error, PathError, parse, parse_path
+from clawkit.config import file_edit as edits
+from clawkit.config import schema as settings
+from clawkit.config.json5 import Json5Error, PathError, format_path, parse, parse_path
 from clawkit.config.load import load
 from clawkit.config.masking import masked
 from clawkit.config.no_effect import find as no_effect
 from clawkit.config.paths import config_file as usual_file
 from clawkit.config.paths import expand, include_roots
-from clawkit.config.schema import ANYTHING, Path, find, in_force, json_schema, spelled, value_at
 from clawkit.config.section import Section, Shape
 from clawkit.config.sources import ReadError, Source, Tree, read_text
 from clawkit.errors import ConfigError, EditError, Issue
@@ -35,7 +38,6 @@ MAX_PATCH_FILE = 8 * 1024 * 1024
 MAX_PATCH_STDIN = 1024 * 1024
 
 _PATH = click.argument("path", metavar="PATH")
-_DRY_RUN = click.option("--dry-run", is_flag=True, help="Show and check the change, write nothing.")
 _REPLACE = click.option("--replace", is_flag=True, help="Let the change remove settings.")
 
 
@@ -46,7 +48,8 @@ _REPLACE = click.option("--replace", is_flag=True, help="Let the change remove s
 def get(path: str, as_json: bool, config_file: str | None) -> None:
     """Print a setting as it is in the file, or all of them without PATH.
 
-    Secrets are masked. The exit code is 1 if the setting is not in the file.
+    Secrets are masked. If the setting is not in the file, the exit code is 1; --json then prints
+    {"path": …, "set": false, "default": …}.
     """
     content = _content(config_file)
     if not path:
@@ -54,28 +57,30 @@ def get(path: str, as_json: bool, config_file: str | None) -> None:
         return
     steps = _parse_path(path)
     # Masked as a whole: what makes a value a secret may be the name of something above it.
-    shown = value_at(masked(content), spelled(steps, content))
+    shown = settings.value_at(masked(content), settings.spelled(steps, content))
     if shown is None:
-        click.echo(f"clawkit: {_why_absent(path, steps, config_file)}", err=True)
+        _tell_absent(path, steps, as_json)
         sys.exit(1)
     if as_json or not isinstance(shown, str):
         print_json(shown)
     else:
-        click.echo(printable(shown) if sys.stdout.isatty() else shown)
+        print_text(shown)
 
 
-def _why_absent(path: str, steps: Path, config_file: str | None) -> str:
-    """Whether a setting that is not there could be, and what holds instead."""
-    found = find(steps)
+def _tell_absent(path: str, steps: settings.Path, as_json: bool) -> None:
+    """Say that a setting is not set, and what applies instead, or that there is no such setting."""
+    found = settings.find(steps)
     if found.shape is None:
-        return f"unknown setting {path!r}. {found.hint}"
-    try:
-        value = in_force(load(config_file).config, found.path)
-    except ConfigError:
-        value = None
-    if value is None or isinstance(value, Section | dict):
-        return f"{path!r} is not set"
-    return f"{path!r} is not set; clawkit uses {msgspec.json.encode(value).decode()}"
+        click.echo(f"clawkit: unknown setting {path!r}. {found.hint}", err=True)
+        return
+    default, about = settings.explain(found.path)
+    default = {} if isinstance(default, Section) else msgspec.to_builtins(default)
+    unset = f" and has no default. {about}".rstrip()
+    applies = unset if default is None else f"; the default is {json.dumps(default)}"
+    if as_json:
+        print_json({"path": format_path(found.path), "set": False, "default": default})
+    else:
+        click.echo(f"clawkit: {path!r} is not set{applies}", err=True)
 
 
 @click.command("set")
@@ -86,19 +91,8 @@ def _why_absent(path: str, steps: Path, config_file: str | None) -> str:
 )
 @click.option("--merge", is_flag=True, help="Merge an object into the existing one.")
 @_REPLACE
-@_DRY_RUN
-@json_option
-@config_option
-def set_(
-    path: str,
-    value: str,
-    strict_json: bool,
-    merge: bool,
-    replace: bool,
-    dry_run: bool,
-    as_json: bool,
-    config_file: str | None,
-) -> None:
+@change_options
+def set_(path: str, value: str, strict_json: bool, merge: bool, replace: bool, **how: Any) -> None:
     """Set a setting. VALUE is JSON5; anything else is taken as text.
 
     Comments in the file stay, and the previous file is kept as a backup.
@@ -111,46 +105,33 @@ def set_(
     if merge and replace:
         raise click.UsageError("--merge and --replace cannot be combined")
     steps = _parse_path(path)
-    new = _parse_value(value, find(steps).shape or ANYTHING, strict_json)
+    new = _parse_value(value, settings.find(steps).shape or settings.ANYTHING, strict_json)
 
     def edit(text: str) -> str:
-        return set_setting(text, steps, new, merge=merge, replace=replace)
+        return edits.set_setting(text, steps, new, merge=merge, replace=replace)
 
-    make_change(config_file, edit, [steps], replace, dry_run, as_json)
+    make_change(edit, [steps], allow_shrink=replace, **how)
 
 
 @click.command()
 @_PATH
 @click.option("--force", is_flag=True, help="Even if that removes most of the file.")
-@_DRY_RUN
-@json_option
-@config_option
-def unset(path: str, force: bool, dry_run: bool, as_json: bool, config_file: str | None) -> None:
+@change_options
+def unset(path: str, force: bool, **how: Any) -> None:
     """Remove a setting, so that its default applies again."""
     steps = _parse_path(path)
-    known = find(steps)
-    if known.shape is None and value_at(_content(config_file), steps) is None:
+    known = settings.find(steps)
+    if known.shape is None and settings.value_at(_content(how["config_file"]), steps) is None:
         raise EditError(f"unknown setting {path!r}. {known.hint}")
-    make_change(
-        config_file, lambda text: unset_setting(text, steps), [steps], force, dry_run, as_json
-    )
+    make_change(lambda text: edits.unset_setting(text, steps), [steps], allow_shrink=force, **how)
 
 
 @click.command()
-@click.argument("source", metavar="[-]", type=click.Choice(["-"]), required=False)
+@click.argument("source", metavar="[-]", required=False)
 @click.option("--file", "patch_file", metavar="FILE", help="Read the patch from FILE.")
 @_REPLACE
-@_DRY_RUN
-@json_option
-@config_option
-def patch(
-    source: str | None,
-    patch_file: str | None,
-    replace: bool,
-    dry_run: bool,
-    as_json: bool,
-    config_file: str | None,
-) -> None:
+@change_options
+def patch(source: str | None, patch_file: str | None, replace: bool, **how: Any) -> None:
     """Change many settings at once: all of them or none.
 
     The patch is a JSON5 object, read from standard input (`-`) or from --file. Objects are merged,
@@ -159,23 +140,24 @@ def patch(
     \b
     echo '{tools: {exec: {ask: "always", host: null}}}' | clawkit config patch -
     """
+    if source not in (None, "-"):
+        raise click.UsageError(
+            "the patch is read from standard input (-) or from --file, not from an argument"
+        )
     if source and patch_file:
         raise click.UsageError("give either - or --file, not both")
-    given = _parse_patch(_read_patch(source, patch_file))
-    make_change(
-        config_file,
-        lambda text: patch_settings(text, given, replace=replace),
-        list(patched_paths(given)),
-        replace,
-        dry_run,
-        as_json,
-    )
+    given = _read_patch(source, patch_file)
+
+    def edit(text: str) -> str:
+        return edits.patch_settings(text, given, replace=replace)
+
+    make_change(edit, list(edits.patched_paths(given)), allow_shrink=replace, **how)
 
 
 @click.command()
 def schema() -> None:
     """Print the JSON Schema of the configuration, for editors."""
-    print_json(json_schema())
+    print_json(settings.json_schema())
 
 
 @click.command()
@@ -250,7 +232,7 @@ def _content(config_file: str | None) -> Any:
     return tree.value
 
 
-def _parse_path(text: str) -> Path:
+def _parse_path(text: str) -> settings.Path:
     try:
         text.encode()
         return parse_path(text)
@@ -284,24 +266,13 @@ def _parse_value(text: str, shape: Shape, strict_json: bool) -> Any:
     return value
 
 
-def _read_patch(source: str | None, patch_file: str | None) -> bytes:
-    limit = MAX_PATCH_FILE if patch_file else MAX_PATCH_STDIN
-    if patch_file:
-        try:
-            with open(patch_file, "rb") as stream:
-                data = stream.read(limit + 1)
-        except OSError as error:
-            raise click.UsageError(f"cannot read {patch_file!r}: {error.strerror}") from None
-    elif sys.stdin is None or (source is None and sys.stdin.isatty()):
+def _read_patch(source: str | None, patch_file: str | None) -> dict[str, Any]:
+    if not patch_file and (sys.stdin is None or (source is None and sys.stdin.isatty())):
         raise click.UsageError("give --file FILE, or - to type the patch and finish it with Ctrl-D")
-    else:
-        data = sys.stdin.buffer.read(limit + 1)
+    limit = MAX_PATCH_FILE if patch_file else MAX_PATCH_STDIN
+    data = read_input(patch_file or "-", limit)
     if len(data) > limit:
         raise click.UsageError(f"the patch is larger than {limit // 1024 // 1024} MiB")
-    return data
-
-
-def _parse_patch(data: bytes) -> dict[str, Any]:
     try:
         given = parse(data.decode("utf-8-sig")).value
     except UnicodeDecodeError as error:
@@ -315,43 +286,51 @@ def _parse_patch(data: bytes) -> dict[str, Any]:
 
 
 def make_change(
-    config_file: str | None,
     edit: Callable[[str], str],
-    paths: list[Path],
-    allow_shrink: bool,
+    paths: list[settings.Path],
+    *,
     dry_run: bool,
     as_json: bool,
+    config_file: str | None,
+    allow_shrink: bool = False,
 ) -> None:
     """Carry out an edit of the file, and say what it changed."""
     if not dry_run:
         refuse_commands()
-    done = change(_file(config_file), edit, paths=paths, allow_shrink=allow_shrink, dry_run=dry_run)
+    done = edits.change(
+        _file(config_file), edit, paths=paths, allow_shrink=allow_shrink, dry_run=dry_run
+    )
     if as_json:
-        print_json(
-            {
-                "file": done.file,
-                "changed": done.before != done.after,
-                "written": done.written,
-                "backup": done.backup,
-                "diff": done.diff,
-                "issues": [each._asdict() for each in done.issues],
-                "warnings": [each._asdict() for each in done.warnings],
-            }
-        )
+        issues = [each._asdict() for each in done.issues]
+        warnings = [each._asdict() for each in done.warnings]
+        print_json({**change_to_json(done), "issues": issues, "warnings": warnings})
         return
     print_diff(done)
-    backup = f"; the previous file is {done.backup}" if done.backup else ""
-    said = f"Wrote {done.file}{backup}"
-    if done.before == done.after:
-        said = f"{done.file} already says so; nothing was changed."
-    elif dry_run:
-        said = f"This would change {done.file}; nothing was written."
-    click.echo(said, err=True)
+    would = dry_run and done.before != done.after
+    draft = f"This would change {done.file}; nothing was written."
+    click.echo(draft if would else say_written(done), err=True)
     warn(f"still invalid: {issue}" for issue in map(str, done.issues))
     warn(map(str, done.warnings))
 
 
-def print_diff(done: Change) -> None:
+def change_to_json(done: edits.Change) -> dict[str, Any]:
+    return {
+        "file": done.file,
+        "changed": done.before != done.after,
+        "written": done.written,
+        "backup": done.backup,
+        "diff": done.diff,
+    }
+
+
+def say_written(done: edits.Change) -> str:
+    if not done.written:
+        return f"{done.file} already has these settings; nothing was changed."
+    kept = f"; the previous file is {done.backup}" if done.backup else ""
+    return f"Wrote {done.file}{kept}"
+
+
+def print_diff(done: edits.Change) -> None:
     """The changed lines, coloured on a terminal."""
     colours = {"-": "red", "+": "green", "@": "cyan"}
     for line in done.diff:

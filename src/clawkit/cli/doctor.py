@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,59 +19,8 @@ from clawkit.text import printable
 
 if TYPE_CHECKING:
     from clawkit.cli.doctor_checks import Finding
-    from clawkit.config.file_edit import Change
 
 _COLOURS = {"ok": "green", "warn": "yellow", "error": "red"}
-
-
-class Diagnosis(NamedTuple):
-    """Everything that was found, and whether the configuration can be used at all."""
-
-    findings: Sequence[tuple[str, Finding]]
-    """Each with the section it belongs to."""
-    config_valid: bool
-
-    def count(self, level: str) -> int:
-        return sum(each.level == level for _, each in self.findings)
-
-    @property
-    def exit_code(self) -> int:
-        """0 when nothing is wrong, 1 when something is, 2 when it is the configuration."""
-        return int(self.count("error") > 0) if self.config_valid else 2
-
-
-def diagnose(
-    file: str, named: str | None, env: Mapping[str, str], *, allow_exec: bool
-) -> Diagnosis:
-    """Check everything. `named` is the file that was named, if any; `file` the one in use."""
-    from clawkit.cli import doctor_checks as checks
-    from clawkit.cli import doctor_services as services
-    from clawkit.config.load import load
-
-    found: list[tuple[str, Finding]] = []
-
-    def check(section: str, *findings: Iterable[Finding]) -> None:
-        found.extend((section, each) for each in chain(*findings))
-
-    check("platform", checks.check_platform())
-    check("home", checks.check_home(env), checks.check_open_files(file, env))
-    old_spellings = checks.check_old_spellings(file, env)
-    try:
-        loaded = load(named, env=env)
-    except ConfigError as error:
-        check("config", checks.config_errors(error), old_spellings)
-        return Diagnosis(found, False)
-    check("config", checks.check_config(loaded, file), old_spellings)
-    check("policy", checks.check_policy(loaded.config))
-    check("secrets", checks.check_secrets(loaded, allow_exec=allow_exec))
-    check("workspace", checks.check_workspaces(loaded.config))
-    check("chat", checks.check_chat())
-    check("files", checks.check_files(loaded.config))
-    check("commands", checks.check_commands(loaded.config))
-    check("sandbox", services.check_sandbox(loaded))
-    check("models", services.check_models(loaded))
-    check("sessions", services.check_sessions(loaded, file, env))
-    return Diagnosis(found, True)
 
 
 @click.command()
@@ -94,115 +43,107 @@ def doctor(
     """
     env = os.environ
     file = usual_file(env) if config_file is None else expand(config_file, env)
-    repair = _Repair(file, env, dry_run=dry_run, quiet=as_json)
     if fix and not dry_run:
         refuse_commands()
+    fixes: dict[str, list[str]] = {"fixed": [], "notFixed": [], "diff": []}
     if fix or dry_run:
-        repair.run()
-    diagnosis = diagnose(file, config_file, env, allow_exec=allow_exec)
+        _repair(file, env, fixes, dry_run=dry_run, quiet=as_json)
+    findings, is_valid = _diagnose(file, config_file, env, allow_exec=allow_exec)
+    levels = [each.level for _, each in findings]
+    code = int("error" in levels) if is_valid else 2
     if as_json:
-        findings = [{"section": name, **each._asdict()} for name, each in diagnosis.findings]
-        print_json(
-            {
-                "ok": diagnosis.exit_code == 0,
-                "configValid": diagnosis.config_valid,
-                "findings": findings,
-                "fixed": repair.done,
-                "notFixed": repair.failed,
-                "diff": repair.diff,
-            }
-        )
+        listed = [{"section": name, **each._asdict()} for name, each in findings]
+        print_json({"ok": not code, "configValid": is_valid, "findings": listed, **fixes})
     else:
-        _print(diagnosis)
-    sys.exit(diagnosis.exit_code or (1 if repair.failed else 0))
+        section = ""
+        for name, each in findings:
+            if name != section:
+                section = name
+                click.secho(section, bold=True)
+            level = click.style(f"{each.level:<5}", fg=_COLOURS[each.level])
+            click.echo(f"  {level} {printable(each.what)}")
+            if each.do:
+                click.echo(f"        {click.style('→', fg='cyan')} {printable(each.do)}")
+        errors, warnings = levels.count("error"), levels.count("warn")
+        click.echo(f"{counted(errors, 'error')}, {counted(warnings, 'warning')}.")
+    sys.exit(code or (1 if fixes["notFixed"] else 0))
 
 
-class _Repair:
-    """What `--fix` does, or with `dry_run` would do."""
+def _diagnose(
+    file: str, named: str | None, env: Mapping[str, str], *, allow_exec: bool
+) -> tuple[list[tuple[str, Finding]], bool]:
+    """Everything that is found, with its section, and whether the configuration is valid.
 
-    def __init__(self, file: str, env: Mapping[str, str], *, dry_run: bool, quiet: bool) -> None:
-        self.file = file
-        self.env = env
-        self.dry_run = dry_run
-        self.quiet = quiet
-        self.done: list[str] = []
-        self.failed: list[str] = []
-        self.diff: list[str] = []
+    `named` is the file that was named, if any; `file` the one in use.
+    """
+    from clawkit.cli import doctor_checks as checks
+    from clawkit.cli import doctor_services as services
+    from clawkit.config.load import load
 
-    def run(self) -> None:
-        for path, mode in self._open_to_others():
-            what = f"chmod {mode:o} {path}"
-            try:
-                if not self.dry_run:
-                    os.chmod(path, mode & stat.S_IMODE(os.stat(path).st_mode))
-            except OSError as error:
-                self._note(f"{what}: {error.strerror}", failed=True)
-            else:
-                self._note(what)
-        self._update()
-        if not (self.done or self.failed or self.quiet):
-            click.echo("Nothing to fix.")
+    found: list[tuple[str, Finding]] = []
 
-    def _note(self, what: str, *, failed: bool = False) -> None:
-        (self.failed if failed else self.done).append(what)
-        if not self.quiet:
-            word = "not done" if failed else "would do" if self.dry_run else "done"
+    def check(section: str, *findings: Iterable[Finding]) -> None:
+        found.extend((section, each) for each in chain(*findings))
+
+    check("platform", checks.check_platform())
+    check("home", checks.check_home(env), checks.check_open_files(file, env))
+    old_spellings = checks.check_old_spellings(file, env)
+    try:
+        loaded = load(named, env=env)
+    except ConfigError as error:
+        check("config", checks.config_errors(error), old_spellings)
+        return found, False
+    check("config", checks.check_config(loaded, file), old_spellings)
+    check("policy", checks.check_policy(loaded.config))
+    check("secrets", checks.check_secrets(loaded, allow_exec=allow_exec))
+    check("workspace", checks.check_workspaces(loaded.config))
+    check("chat", checks.check_chat())
+    check("files", checks.check_files(loaded.config))
+    check("commands", checks.check_commands(loaded.config))
+    check("sandbox", services.check_sandbox(loaded))
+    check("models", services.check_models(loaded))
+    check("sessions", services.check_sessions(loaded, env))
+    return found, True
+
+
+def _repair(
+    file: str, env: Mapping[str, str], fixes: dict[str, list[str]], *, dry_run: bool, quiet: bool
+) -> None:
+    """What `--fix` does, or with `dry_run` would do; the diff is shown before it is written."""
+    from clawkit.cli.config import print_diff
+    from clawkit.cli.doctor_checks import open_mode, private_files
+    from clawkit.config.file_edit import change, content
+    from clawkit.config.migrate import apply_migrations, migrations
+
+    def note(what: str, key: str = "fixed") -> None:
+        fixes[key].append(what)
+        if not quiet:
+            word = "not done" if key == "notFixed" else "would do" if dry_run else "done"
             click.echo(printable(f"{word}: {what}"))
 
-    def _open_to_others(self) -> Iterator[tuple[str, int]]:
-        from clawkit.cli.doctor_checks import open_files, open_store
+    def update(text: str) -> str:
+        return apply_migrations(text, migrations(content(text)))
 
-        place = home(self.env)
-        if os.path.isdir(place):
-            info = os.stat(place)
-            if info.st_uid == os.geteuid() and info.st_mode & 0o077:
-                yield place, 0o700
-        for name, _ in open_files(self.file, self.env):
-            yield name, 0o600
-        if store := open_store(self.file, self.env):
-            yield store, 0o600
-
-    def _update(self) -> None:
-        """Bring old spellings up to date; the diff is shown before anything is written."""
-        if not os.path.lexists(self.file):
-            return
+    for path in filter(open_mode, (home(env), *private_files(file, env, with_store=True))):
+        mode = 0o700 if os.path.isdir(path) else 0o600
         try:
-            preview = self._change(dry_run=True)
-            if preview.before == preview.after:
-                return
-            self.diff = preview.diff
-            if not self.quiet:
-                from clawkit.cli.config import print_diff
-
-                print_diff(preview)
-            result = preview if self.dry_run else self._change(dry_run=False)
-        except ConfigError:
-            return  # the findings say what is wrong with the file
-        except EditError as error:
-            self._note(str(error), failed=True)
-            return
-        kept = f"; the previous file is {result.backup}" if result.backup else ""
-        self._note(f"bring {self.file} up to date{kept}")
-
-    def _change(self, *, dry_run: bool) -> Change:
-        from clawkit.config.file_edit import change, content
-        from clawkit.config.migrate import apply_migrations, migrations
-
-        def edit(text: str) -> str:
-            return apply_migrations(text, migrations(content(text)))
-
-        return change(self.file, edit, dry_run=dry_run, env=self.env)
-
-
-def _print(diagnosis: Diagnosis) -> None:
-    shown = ""
-    for section, each in diagnosis.findings:
-        if section != shown:
-            shown = section
-            click.secho(section, bold=True)
-        level = click.style(f"{each.level:<5}", fg=_COLOURS[each.level])
-        click.echo(f"  {level} {printable(each.what)}")
-        if each.do:
-            click.echo(f"        {click.style('→', fg='cyan')} {printable(each.do)}")
-    errors, warnings = diagnosis.count("error"), diagnosis.count("warn")
-    click.echo(f"{counted(errors, 'error')}, {counted(warnings, 'warning')}.")
+            if not dry_run:
+                os.chmod(path, mode & stat.S_IMODE(os.stat(path).st_mode))
+            note(f"chmod {mode:o} {path}")
+        except OSError as error:
+            note(f"chmod {mode:o} {path}: {error.strerror}", "notFixed")
+    try:
+        done = change(file, update, dry_run=True, env=env) if os.path.lexists(file) else None
+        if done and done.before != done.after:
+            fixes["diff"] = done.diff
+            if not quiet:
+                print_diff(done)
+            done = done if dry_run else change(file, update, env=env)
+            kept = f"; the previous file is {done.backup}" if done.backup else ""
+            note(f"bring {file} up to date{kept}")
+    except ConfigError:
+        pass  # the findings say what is wrong with the file
+    except EditError as error:
+        note(str(error), "notFixed")
+    if not (fixes["fixed"] or fixes["notFixed"] or quiet):
+        click.echo("Nothing to fix.")

@@ -12,19 +12,19 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from clawkit.agent.assemble import assemble
 from clawkit.approvals.effective_policy import combine
 from clawkit.approvals.file import BadDocumentError, read_document
 from clawkit.approvals.safe_bins import safe_bin_warnings
 from clawkit.approvals.types import Policy, Rules
-from clawkit.cli.chat import has_tui
+from clawkit.cli.agent import has_tui
 from clawkit.cli.onboarding.write import find_openclaw
 from clawkit.cli.options import workspace_warning
 from clawkit.config.file_edit import content
@@ -46,10 +46,9 @@ from clawkit.fs.containment import open_inside
 from clawkit.fs.search.engines import find_ripgrep
 from clawkit.lsp.servers import Programs, ServerCatalog
 from clawkit.models.auth_profiles import AUTH_PROFILES as PROFILES_JSON
-from clawkit.models.providers import MODELS_JSON as MODELS_JSON
-from clawkit.models.providers import agent_dir
+from clawkit.models.providers import MODELS_JSON, agent_dir
 from clawkit.process import landlock, records
-from clawkit.sessions.location import locate_store
+from clawkit.sessions.protocols import locate_store
 
 MAX_AGENTS = 100
 MAX_SITUATIONS = 100
@@ -89,29 +88,27 @@ def check_platform() -> Iterator[Finding]:
 
 def _kernel_resolves_paths() -> bool:
     """Whether a link below a root can be followed; /proc/self is one that is always there."""
-    try:
+    with suppress(OSError, ClawkitError):
         root = os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.close(open_inside(root, "/proc", "self", os.O_PATH | os.O_DIRECTORY))
+            return True
         finally:
             os.close(root)
-    except (OSError, ClawkitError):
-        return False
-    return True
+    return False
 
 
 def check_home(env: Mapping[str, str]) -> Iterator[Finding]:
     path = home(env)
-    quoted = shlex.quote(path)
-    obstacle = obstacle_at(path)
+    quoted, obstacle = shlex.quote(path), obstacle_at(path, "CLAWKIT_HOME")
     try:
         info = os.stat(path)
     except FileNotFoundError:
+        what = f"{path} does not exist"
         if obstacle:
-            what = f"{path} does not exist and cannot be created: {obstacle.why}"
-            yield fault(what, obstacle.remedy("CLAWKIT_HOME"))
+            yield fault(f"{what} and cannot be created: {obstacle[0]}", obstacle[1])
         else:
-            yield ok(f"{path} does not exist yet; it is created when needed")
+            yield ok(f"{what} yet; it is created when needed")
         return
     except OSError as error:
         yield fault(f"{path} cannot be used: {error.strerror}")
@@ -121,77 +118,57 @@ def check_home(env: Mapping[str, str]) -> Iterator[Finding]:
     elif os.geteuid() not in (0, info.st_uid):
         yield fault(f"{path} belongs to another user", "set CLAWKIT_HOME")
     elif obstacle:
-        yield fault(f"{path} cannot be written: {obstacle.why}", obstacle.remedy("CLAWKIT_HOME"))
-    elif info.st_mode & 0o022:
-        yield fault(f"{path} can be changed by other users", f"chmod 700 {quoted}")
-    elif info.st_mode & 0o055:
-        yield warn(f"{path} can be read by other users", f"chmod 700 {quoted}")
+        yield fault(f"{path} cannot be written: {obstacle[0]}", obstacle[1])
+    elif info.st_mode & 0o077:
+        yield _open_to_others(path, info.st_mode, f"chmod 700 {quoted}")
     else:
         yield ok(f"{path} is private")
 
 
-def open_files(file: str, env: Mapping[str, str]) -> Iterator[tuple[str, int]]:
-    """Our own files that may hold secrets and that other users can get at, and their modes."""
-    names = [
-        os.path.join(folder, name)
-        for folder in _agent_folders(file, env)
-        for name in (MODELS_JSON, PROFILES_JSON)
-    ]
-    for name in (file, os.path.join(home(env), ".env"), *names):
-        if mode := _open_mode(name):
-            yield name, mode
+def _open_to_others(path: str, mode: int, do: str) -> Finding:
+    report, verb = (fault, "changed") if mode & 0o022 else (warn, "read")
+    return report(f"{path} can be {verb} by other users", do)
 
 
-def _open_mode(path: str) -> int:
+def private_files(file: str, env: Mapping[str, str], *, with_store: bool = False) -> Iterator[str]:
+    """Our own files that may hold secrets, as far as the configuration says."""
+    yield from (file, os.path.join(home(env), ".env"))
+    folders: dict[str, None] = {}
+    store = sessions_file(env)
+    # An invalid configuration, or directory of an agent, is reported elsewhere.
+    with suppress(ConfigError):
+        loaded = load(file if os.path.lexists(file) else None, env=env)
+        agents = loaded.config.agents
+        for name in islice((*agents.by_id(), agents.default_id()), MAX_AGENTS):
+            with suppress(ConfigError):
+                folders[agent_dir(loaded.config, loaded.env, name)] = None
+        store = ""
+        store = locate_store(loaded.config.session.store, env)
+    place = os.path.join(home(env), "agents")
+    with suppress(OSError):
+        names = sorted(os.listdir(place))[:MAX_AGENTS]
+        folders |= {os.path.join(place, name, "agent"): None for name in names}
+    for folder in folders:
+        yield from (os.path.join(folder, name) for name in (MODELS_JSON, PROFILES_JSON))
+    if with_store and store:
+        yield store
+
+
+def open_mode(path: str) -> int:
     """The mode of a file of ours that other users can get at; 0 for any other."""
     try:
         info = os.lstat(path)
     except OSError:
         return 0
-    ours = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid()
+    is_plain = stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode)
+    ours = is_plain and info.st_uid == os.geteuid()
     return stat.S_IMODE(info.st_mode) if ours and info.st_mode & 0o077 else 0
 
 
-def _agent_folders(file: str, env: Mapping[str, str]) -> list[str]:
-    """Where agents have files of their own, as far as the configuration says."""
-    folders: dict[str, None] = {}
-    if loaded := _load(file, env):
-        agents = loaded.config.agents
-        for name in islice((*agents.by_id(), agents.default_id()), MAX_AGENTS):
-            # An invalid one is reported with the models of agents.
-            with suppress(ConfigError):
-                folders[agent_dir(loaded.config, loaded.env, name)] = None
-    place = os.path.join(home(env), "agents")
-    with suppress(OSError):
-        names = sorted(os.listdir(place))[:MAX_AGENTS]
-        folders |= {os.path.join(place, name, "agent"): None for name in names}
-    return list(folders)
-
-
-def _load(file: str, env: Mapping[str, str]) -> Loaded | None:
-    try:
-        return load(file if os.path.lexists(file) else None, env=env)
-    except ConfigError:
-        return None
-
-
-def open_store(file: str, env: Mapping[str, str]) -> str | None:
-    """The store of conversations, when other users can get at it."""
-    loaded = _load(file, env)
-    try:
-        path = locate_store(loaded.config.session.store, env) if loaded else sessions_file(env)
-    except ConfigError:
-        return None
-    return path if _open_mode(path) else None
-
-
 def check_open_files(file: str, env: Mapping[str, str]) -> Iterator[Finding]:
-    for name, mode in open_files(file, env):
-        do = f"chmod 600 {shlex.quote(name)}"
-        if mode & 0o022:
-            yield fault(f"{name} can be changed by other users", do)
-        else:
-            yield warn(f"{name} can be read by other users", do)
+    for name in private_files(file, env):
+        if os.path.isfile(name) and (mode := open_mode(name)):
+            yield _open_to_others(name, mode, f"chmod 600 {shlex.quote(name)}")
 
 
 def config_errors(error: ConfigError) -> Iterator[Finding]:
@@ -281,7 +258,6 @@ def _situations(config: Config, agent: str) -> Iterator[Scope]:
 
 
 def _from_sender(scope: Scope, key: str) -> Scope:
-    """A scope with the sender that a key of `toolsBySender` names."""
     kind, _, name = key.strip().lower().partition(":")
     if kind == "channel":
         channel, _, sender = name.partition(":")
@@ -293,11 +269,10 @@ def _from_sender(scope: Scope, key: str) -> Scope:
 
 
 def check_secrets(loaded: Loaded, *, allow_exec: bool) -> Iterator[Finding]:
-    for path, value in _secret_references(loaded.raw, ROOT, ()):
+    for path, ref in _secret_references(loaded.raw, ROOT, ()):
         where = format_path(path)
-        ref: SecretRef | str = value
-        if isinstance(value, dict):
-            ref = msgspec.convert(substitute(value, loaded.env), SecretRef)
+        if isinstance(ref, dict):
+            ref = msgspec.convert(substitute(ref, loaded.env), SecretRef)
         if isinstance(ref, SecretRef) and ref.source == "exec" and not allow_exec:
             what = f"{where}: not checked, because that runs a command"
             yield warn(what, "clawkit doctor --allow-exec")
@@ -305,17 +280,13 @@ def check_secrets(loaded: Loaded, *, allow_exec: bool) -> Iterator[Finding]:
         try:
             resolve(ref, loaded.config, loaded.env)
         except SecretError as error:
-            yield fault(f"{where}: {error}", _how_to_set(ref))
+            names = _VARIABLE.findall(ref) if isinstance(ref, str) else []
+            if isinstance(ref, SecretRef) and ref.source == "env":
+                names = [ref.id]
+            do = "export {}=..., or put it into .env in the home directory"
+            yield fault(f"{where}: {error}", do.format(names[0]) if names else "")
         else:
             yield ok(f"{where}: found")
-
-
-def _how_to_set(ref: SecretRef | str) -> str:
-    if isinstance(ref, str):
-        names = _VARIABLE.findall(ref)
-    else:
-        names = [ref.id] if ref.source == "env" else []
-    return f"export {names[0]}=..., or put it into .env in the home directory" if names else ""
 
 
 def _secret_references(value: Any, shape: Shape, path: Path) -> Iterator[tuple[Path, Any]]:
@@ -378,7 +349,6 @@ def check_commands(config: Config) -> Iterator[Finding]:
 
 
 def _check_security(config: Config) -> Iterator[Finding]:
-    """Which commands may run, and how well they are held to it."""
     agent, path = config.agents.default_id(), approvals_file(os.environ)
     settings = config.tools.exec.merged(config.agents.get(agent).tools.exec)
     try:
@@ -471,37 +441,26 @@ NEEDED = 64 * 1024
 """Bytes that are free where there is still room for the smallest store."""
 
 
-class WriteObstacle(NamedTuple):
-    """Why nothing can be written somewhere."""
+def obstacle_at(folder: str, setting: str) -> tuple[str, str] | None:
+    """Why files cannot be written to a directory, which need not exist yet, and what to do.
 
-    why: str
-    place: str
-    """The existing directory that it is about."""
-    is_full: bool = False
-
-    def remedy(self, setting: str) -> str:
-        """What to do; `setting` is what puts the files elsewhere."""
-        if self.is_full:
-            return f"free some space there: df -h {shlex.quote(self.place)}"
-        return f"set {setting} to a place that can be written"
-
-
-def obstacle_at(folder: str) -> WriteObstacle | None:
-    """Why files cannot be written to a directory, which need not exist yet; nothing is written."""
+    `setting` is what puts the files elsewhere. Nothing is written.
+    """
     place = os.path.abspath(folder)
     while not os.path.lexists(place):
         place = os.path.dirname(place)
+    move = f"set {setting} to a place that can be written"
     try:
         disk = os.statvfs(place)
         may_write = os.access(place, os.W_OK | os.X_OK, effective_ids=True)
     except OSError as error:
-        return WriteObstacle(error.strerror or str(error), place)
+        return error.strerror or str(error), move
     if disk.f_flag & os.ST_RDONLY:
-        return WriteObstacle(os.strerror(errno.EROFS), place)
+        return os.strerror(errno.EROFS), move
     if not may_write:
-        return WriteObstacle(os.strerror(errno.EACCES), place)
+        return os.strerror(errno.EACCES), move
     # Some file systems do not count their blocks or files: they say that there are none at all.
     no_room = disk.f_blocks and disk.f_bavail * disk.f_frsize < NEEDED
     if no_room or (disk.f_files and not disk.f_favail):
-        return WriteObstacle("the disk is full", place, is_full=True)
+        return "the disk is full", f"free some space there: df -h {shlex.quote(place)}"
     return None

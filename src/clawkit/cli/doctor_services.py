@@ -13,14 +13,16 @@ from clawkit.agent.assemble import assemble
 from clawkit.cli.doctor_checks import (
     MAX_AGENTS,
     Finding,
+    config_errors,
     fault,
     obstacle_at,
     ok,
-    open_store,
+    open_mode,
     warn,
 )
-from clawkit.cli.models_status import ChosenModel, access, chosen, listening
+from clawkit.cli.models import ChosenModel, access, chosen, listening
 from clawkit.cli.onboarding.probe import is_at_home, kinds_by_name
+from clawkit.cli.options import counted
 from clawkit.cli.sandbox_explain import ENGINES, advise, look_at_engine
 from clawkit.config.load import Loaded
 from clawkit.config.modelref import ModelRef
@@ -32,14 +34,14 @@ from clawkit.models.auth_profiles import AUTH_PROFILES as PROFILES_JSON
 from clawkit.models.catalog import Catalog
 from clawkit.models.discover import find_local, found_model, local_models
 from clawkit.models.operator import REF as OPERATOR
-from clawkit.models.providers import MODELS_JSON as MODELS_JSON
 from clawkit.net.addresses import parse_url, refusal
 from clawkit.net.route import NetError
 from clawkit.runtime import resolve_workspace
 from clawkit.sandbox.confinement import Choice, choose, why_no_bwrap, why_unusable
 from clawkit.sandbox.hidden_paths import DeniedFiles
-from clawkit.sessions.location import locate_store
-from clawkit.sessions.store import APPLICATION, MIGRATIONS, SessionStore
+from clawkit.sessions.protocols import locate_store
+from clawkit.sessions.store import SessionStore
+from clawkit.sessions.tables import APPLICATION, MIGRATIONS
 from clawkit.store import Database
 from clawkit.text import human_size, human_time
 
@@ -47,7 +49,7 @@ MAX_CHECKED = 512 * 1024 * 1024
 """Bytes of a store that are checked; beyond that it would take too long."""
 _LOOKED_AT = 500
 Look = Callable[[], Sequence[str]]
-_NO_MODEL = "no model is chosen and no key was found, so only a built-in script answers"
+_NO_MODEL = "no model is chosen and no key was found, so the built-in operator answers"
 _TO_CHOOSE = "clawkit onboard, or export ANTHROPIC_API_KEY=..."
 _OR_KEEP_NOTHING = ", or save nothing: clawkit agent --no-session"
 
@@ -67,42 +69,34 @@ def check_models(loaded: Loaded) -> Iterator[Finding]:
                 findings |= dict.fromkeys(_check_agent(catalog, choices, look, several=several))
                 findings |= dict.fromkeys(_check_providers(catalog, choices))
             except ConfigError as error:
-                findings |= dict.fromkeys(_issues(error))
+                findings |= dict.fromkeys(config_errors(error))
     yield from findings
-    for remark in remarks.heard:
+    for remark in remarks:
         yield warn(remark, f"correct it in {PROFILES_JSON}, or remove it")
-
-
-def _issues(error: ConfigError) -> Iterator[Finding]:
-    for issue in error.issues:
-        yield fault(str(issue), f"edit {issue.file}" if issue.file else "")
 
 
 def _check_agent(
     catalog: Catalog, choices: Sequence[ChosenModel], look: Look, *, several: bool
 ) -> Iterator[Finding]:
-    """The agent's model and what is used in its place."""
     # An invalid file of credentials is reported once, not once for each provider.
     catalog.credentials.for_provider(OPERATOR.provider)
     whose = f"agent {catalog.agent!r}: " if several else ""
     if not choices:
-        yield _check_found(catalog, whose, look)
+        ref, by = found_model(catalog), ""
+        if ref:
+            by = f"by {access(catalog, ref.provider).credentials[0].id}"
+        elif ref := find_local(catalog, lambda _env: look()):
+            by = "which runs on this machine"
+        if ref:
+            what = f"{whose}no model is chosen; {ref} is used, {by}"
+            yield ok(what, f"clawkit models set {shlex.quote(str(ref))}")
+        else:
+            yield warn(f"{whose}{_NO_MODEL}", _TO_CHOOSE)
     for number, choice in enumerate(choices):
         if choice.ref is None:
             yield fault(f"{choice.setting}: {choice.problem}", "clawkit models list --all")
         elif choice.ref != OPERATOR:
             yield from _check_choice(catalog, choice.ref, choice, whose, is_first=not number)
-
-
-def _check_found(catalog: Catalog, whose: str, look: Look) -> Finding:
-    if ref := found_model(catalog):
-        key = access(catalog, ref.provider).credentials[0].id
-        what = f"{whose}no model is chosen; {ref} is used, by {key}"
-    elif ref := find_local(catalog, lambda _env: look()):
-        what = f"{whose}no model is chosen; {ref} is used, which runs on this machine"
-    else:
-        return warn(f"{whose}{_NO_MODEL}", _TO_CHOOSE)
-    return ok(what, f"clawkit models set {shlex.quote(str(ref))}")
 
 
 def _check_choice(
@@ -113,7 +107,7 @@ def _check_choice(
     try:
         catalog.endpoint(ref)
     except ConfigError as error:
-        yield from _issues(error)
+        yield from config_errors(error)
         return
     keys = access(catalog, ref.provider)
     if keys.problem:
@@ -125,10 +119,8 @@ def _check_choice(
         rest_s = catalog.credentials.cooldown_s(first)
         if rest_s:
             # Those that rest come last: there is no other one.
-            what = (
-                f"{choice.setting}: {first.id} was refused and is not used for {human_time(rest_s)}"
-            )
-            yield warn(what, "clawkit models status --probe")
+            what = f"{first.id} was refused and is not used for {human_time(rest_s)}"
+            yield warn(f"{choice.setting}: {what}", "clawkit models status --probe")
         else:
             with_ = "no credential needed" if first.kind == "none" else f"with {first.id}"
             yield ok(f"{whose}{word}{ref}, {with_}")
@@ -140,13 +132,10 @@ def _check_providers(catalog: Catalog, choices: Sequence[ChosenModel]) -> Iterat
     for service in catalog.services.values():
         settings = service.settings
         allow = settings.request.allow_private_network
-        for key, url in (
-            (service.at("baseUrl"), settings.base_url),
-            *(
-                (service.at("models") + f"[{id_!r}].baseUrl", each.base_url)
-                for id_, each in service.models.items()
-            ),
-        ):
+        addresses = {service.at("baseUrl"): settings.base_url}
+        for id_, each in service.models.items():
+            addresses[service.at("models") + f"[{id_!r}].baseUrl"] = each.base_url
+        for key, url in addresses.items():
             if url and (problem := address_problem(url.strip(), allow)):
                 yield fault(f"{key}: {problem}", f"correct {key}")
         if service.id in chosen_ones or not (settings.base_url or service.models):
@@ -173,25 +162,25 @@ def address_problem(url: str, allow_private: bool | None) -> str:
     return next((refusal(kind, encrypted=encrypted, **may) for kind in kinds), "")
 
 
-def check_sessions(loaded: Loaded, file: str, env: Mapping[str, str]) -> Iterator[Finding]:
+def check_sessions(loaded: Loaded, env: Mapping[str, str]) -> Iterator[Finding]:
     """Whether sessions can be saved and read again."""
     try:
         path = locate_store(loaded.config.session.store, env)
     except ConfigError as error:
-        yield from (fault(str(issue)) for issue in error.issues)
+        yield from config_errors(error)
         return
     setting = "session.store" if path != sessions_file(env) else "CLAWKIT_HOME"
-    if obstacle := obstacle_at(os.path.dirname(path)):
-        what = f"{path} cannot be written, so sessions are not saved: {obstacle.why}"
-        yield fault(what, f"{obstacle.remedy(setting)}{_OR_KEEP_NOTHING}")
+    if obstacle := obstacle_at(os.path.dirname(path), setting):
+        why, do = obstacle
+        what = f"{path} cannot be written, so sessions are not saved: {why}"
+        yield fault(what, f"{do}{_OR_KEEP_NOTHING}")
         return
     if not os.path.lexists(path):
         yield ok(f"{path} does not exist yet; the first session creates it")
         return
-    quoted = shlex.quote(path)
-    if open_store(file, env) == path:
+    if open_mode(path) and os.path.isfile(path):
         what = f"{path} is accessible to other users, so sessions are not saved"
-        yield fault(what, f"chmod 600 {quoted}")
+        yield fault(what, f"chmod 600 {shlex.quote(path)}")
         return
     try:
         yield ok(_look_through(path))
@@ -221,9 +210,8 @@ def _look_through(path: str) -> str:
         found = store.recent(limit=_LOOKED_AT)
     finally:
         store.close()
-    number = f"{len(found)} or more" if len(found) == _LOOKED_AT else str(len(found))
-    plural = "" if len(found) == 1 else "s"
-    said = f"{path}: {number} session{plural}, {human_size(size)}"
+    more = "at least " if len(found) == _LOOKED_AT else ""
+    said = f"{path}: {more}{counted(len(found), 'session')}, {human_size(size)}"
     if size > MAX_CHECKED:
         return f"{said}; too large to be checked"
     database = Database(path, "the store of sessions", APPLICATION, MIGRATIONS)
@@ -248,6 +236,7 @@ _LOCAL_KEYS = {
     "limits": "limits",
 }
 """Settings of the local backends alone."""
+_USED_BY = {"docker": ENGINES, "ssh": ("ssh",)}
 
 
 def check_sandbox(loaded: Loaded) -> Iterator[Finding]:
@@ -304,20 +293,20 @@ def _check_backend(settings: Sandbox, choice: Choice, key: str) -> Iterator[Find
         problem = why_unusable(settings, choice)
         what = problem or f"no sandbox is available, so commands need approval: {choice.reason}"
         found = list(advise(why_no_bwrap(""))) if settings.backend == "auto" else []
-        do = found[0].do if found else f"clawkit config set {key}.backend auto"
+        do = found[0][1] if found else f"clawkit config set {key}.backend auto"
         yield (fault if problem else warn)(what, do)
         return
     what = f"commands run in the sandbox {choice.backend}"
     if choice.backend == "landlock" and settings.backend == "auto":
         yield ok(what)
         for each in advise(why_no_bwrap("")):
-            yield warn(f"a stronger sandbox is not used: {each[0]}", each.do)
+            yield warn(f"a stronger sandbox is not used: {each[0]}", each[1])
         return
     yield ok(f"{what}: {choice.reason}", "clawkit sandbox explain")
     if choice.backend in ENGINES:
         image = settings.docker.image
         if lack := look_at_engine(choice.backend, image):
-            yield fault(f"{lack.missing}, so no command can run", lack.do)
+            yield fault(f"{lack[0]}, so no command can run", lack[1])
         else:
             yield ok(f"{choice.backend} answers and has the image {image!r}")
     elif choice.backend == "ssh" and not settings.ssh.target:
@@ -329,24 +318,19 @@ def _check_backend(settings: Sandbox, choice: Choice, key: str) -> Iterator[Find
 
 
 def _check_effect(settings: Sandbox, key: str, backend: str | None) -> Iterator[Finding]:
-    """Settings that do nothing with the backend that is used."""
     default = Sandbox()
-    is_set = {
-        name: getattr(settings, name) != getattr(default, name)
-        for name in (*_LOCAL_KEYS, "docker", "ssh", "scope")
-    }
     useless: dict[str, str] = {}
-    for name, key_name in _LOCAL_KEYS.items():
-        if is_set[name] and backend not in (*_LOCAL, None):
-            useless[key_name] = f"the backend {backend} does not use it"
-    for name, backends in (("docker", ENGINES), ("ssh", ("ssh",))):
-        if is_set[name] and backend not in (*backends, None):
-            useless[name] = f"the backend is {backend}"
-    if settings.mode == "auto" and is_set["scope"]:
-        useless["scope"] = "in mode 'auto' the commands of an agent share one sandbox"
-    for name in ("allow_hosts", "allow_private"):
-        if is_set[name] and settings.network != "allowlist":
-            useless[_LOCAL_KEYS[name]] = f"network is {settings.network!r}, not 'allowlist'"
+    for name in ("docker", "ssh", "scope", *_LOCAL_KEYS):
+        shown = _LOCAL_KEYS.get(name, name)
+        if getattr(settings, name) == getattr(default, name):
+            continue
+        if name == "scope":
+            if settings.mode == "auto":
+                useless[shown] = "in mode 'auto' the commands of an agent share one sandbox"
+        elif backend not in (*_USED_BY.get(name, _LOCAL), None):
+            useless[shown] = f"the backend {backend} does not use it"
+        elif name in ("allow_hosts", "allow_private") and settings.network != "allowlist":
+            useless[shown] = f"network is {settings.network!r}, not 'allowlist'"
     for name, why in useless.items():
         yield warn(f"{key}.{name} has no effect: {why}", f"clawkit config unset {key}.{name}")
     if settings.browser.enabled:

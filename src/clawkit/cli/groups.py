@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from clawkit.cli.main import LazyGroup
 
-_SESSIONS = """List, show, rename, delete and export sessions.
+_SESSIONS = """List, show, search, rename, delete and export sessions.
 
-ID is the id of a session, a prefix of it, or its name.
+ID is the id of a session, a prefix of it, its name, its label or its key.
 
 \b
 clawkit sessions list --here              sessions of this directory
 clawkit sessions show k3mq                its messages
+clawkit sessions search login page        messages with these words
+clawkit sessions tree                     which session started which
 clawkit agent --session k3mq -m "Go on"   resume it
+"""
+_AGENTS = """List, add and remove agents.
+
+An agent has its own sessions, and may have its own workspace, model and tools.
+
+\b
+clawkit agents list                                      agents and their models
+clawkit agents add research --workspace ~/research       one with a directory of its own
+clawkit agent --agent research -m "What is new?"         talk to it
+clawkit agents remove research                           its sessions are kept
 """
 _MODELS = """List models, choose one, and check that it answers.
 
@@ -33,28 +45,28 @@ _CONFIG = """Read, change and check the configuration.
 
 A PATH is written a.b.c, an entry of a list a.b[0], a key with dots in it a["b.c"].
 """
-# Name of the function, and what it does.
-_COMMANDS = {
+# Name of the function, and what it does. Of words that several have, the last is suggested.
+SUBCOMMANDS = {
     "sessions": {
         "delete": ("delete", "Delete sessions permanently."),
         "export": ("export", "Print a whole session, or write it to a file."),
         "list": ("list_sessions", "List sessions, the most recently used first."),
         "path": ("path", "Print where sessions are stored."),
         "rename": ("rename", "Rename a session to NAME, a word without spaces."),
+        "search": ("search", "Search what you and the models said."),
         "show": ("show", "Show the messages and calls of a session."),
+        "tree": ("tree", "Show sessions with those they started below them."),
+    },
+    "agents": {
+        "add": ("add", "Add an agent to the configuration."),
+        "list": ("list_agents", "List agents, the default one first."),
+        "remove": ("remove", "Remove an agent from the configuration."),
     },
     "models": {
         "list": ("list_models", "List the models you can use; with --all every known model."),
         "set": ("set_model", "Use MODEL: provider/model, a model id, or an alias."),
         "status": ("status", "Show the model in use, its fallbacks, and their credentials."),
         "write": ("write", "Write the configured providers into the agent's models.json."),
-    },
-    "tools": {
-        "call": ("call", "Call a tool and print its result as JSON."),
-        "explain": ("explain", "Explain why a tool is in force or not."),
-        "list": ("list_tools", "List the tools in force, and what each costs per request."),
-        "run": ("run", "Make the calls in a JSONL file, one after the other."),
-        "schema": ("schema", "Print the declarations of the tools in force as JSON."),
     },
     "sandbox": {
         "build": ("build", "Build the image of docker and podman."),
@@ -72,9 +84,17 @@ _COMMANDS = {
         "unset": ("unset", "Remove a setting, so that its default applies again."),
         "validate": ("validate", "Check the configuration."),
     },
+    "tools": {
+        "call": ("call", "Call a tool and print its result as JSON."),
+        "explain": ("explain", "Explain why a tool is in force or not."),
+        "list": ("list_tools", "List the tools in force, and what each costs per request."),
+        "run": ("run", "Make the calls in a JSONL file, one after the other."),
+        "schema": ("schema", "Print the declarations of the tools in force as JSON."),
+    },
 }
 _HELP = {
     "sessions": _SESSIONS,
+    "agents": _AGENTS,
     "models": _MODELS,
     "tools": "List, explain, describe and call tools.",
     "sandbox": _SANDBOX,
@@ -86,6 +106,6 @@ def make_group(name: str, module: str) -> LazyGroup:
     """The group whose commands are functions of a module."""
     table = {
         command: (f"{module}:{function}", about)
-        for command, (function, about) in _COMMANDS[name].items()
+        for command, (function, about) in SUBCOMMANDS[name].items()
     }
     return LazyGroup(name, table=table, help=_HELP[name])

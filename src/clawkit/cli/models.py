@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 import click
 import msgspec
 
 from clawkit.agent.model_selection import Selection
 from clawkit.cli.config import make_change
-from clawkit.cli.models_status import (
-    Access,
-    ChosenModel,
-    access,
-    in_force,
-    listening,
-    look,
-    print_status,
-)
 from clawkit.cli.onboarding.write import agent_path
 from clawkit.cli.options import (
+    change_options,
     columns,
     config_option,
     count_tokens,
@@ -31,6 +26,7 @@ from clawkit.cli.options import (
     print_json,
     print_table,
     refuse_commands,
+    suggest,
     warn,
     widths_of,
 )
@@ -39,15 +35,16 @@ from clawkit.config.load import Loaded, load
 from clawkit.config.modelref import ModelRef, normalize_provider
 from clawkit.config.schema import Path, spelled, value_at
 from clawkit.config.sections.models import Cost
-from clawkit.errors import ToolInputError
+from clawkit.errors import ConfigError, ToolInputError
 from clawkit.models.catalog import Catalog, Entry
-from clawkit.models.discover import find_local
+from clawkit.models.credentials import Credential
+from clawkit.models.discover import find_local, found_model
 from clawkit.models.known import known_model
 from clawkit.models.operator import REF as OPERATOR
 from clawkit.models.operator import Operator
 from clawkit.models.protocols import Facts
-from clawkit.terminal_text import text_width
-from clawkit.text import nearest, one_line, printable
+from clawkit.terminal_text import wrap
+from clawkit.text import human_time, one_line, printable
 
 _AGENT = click.option("--agent", help="Agent whose models to show. Default: the default agent.")
 
@@ -76,8 +73,10 @@ def list_models(
         wanted = normalize_provider(provider) if provider else ""
         known = [*catalog.services, OPERATOR.provider]
         if wanted and wanted not in known:
-            raise ToolInputError(f"unknown provider {one_line(wanted, 60)!r}{_hint(wanted, known)}")
-        source, choices = in_force(catalog)
+            raise ToolInputError(
+                f"unknown provider {one_line(wanted, 60)!r}{suggest(wanted, known)}"
+            )
+        source, choices = _chosen_or_found(catalog)
         # As a turn would find it.
         if source == "built-in" and (local := find_local(catalog)):
             choices = [ChosenModel(str(local), "", local)]
@@ -87,7 +86,7 @@ def list_models(
         (row for row in rows if everything or row["usable"] or row["role"]),
         key=lambda row: not (row["usable"] or row["role"]),
     )
-    said = [*map(str, loaded.warnings), *remarks.heard]
+    said = [*map(str, loaded.warnings), *remarks]
     said += [f"{each.setting}: {each.problem}" for each in choices if each.problem]
     if as_json:
         print_json({"agent": catalog.agent, "models": shown, "warnings": said})
@@ -98,27 +97,17 @@ def list_models(
     warn(said)
 
 
-def _hint(name: str, known: Iterable[str]) -> str:
-    close = nearest(name, known)
-    return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-
-
 def _summary(
-    rows: Sequence[dict[str, Any]],
-    shown: Sequence[dict[str, Any]],
-    provider: str,
-    catalog: Catalog,
+    rows: Sequence[dict[str, Any]], shown: Sequence[dict[str, Any]], provider: str, catalog: Catalog
 ) -> str:
     usable = sum(row["usable"] for row in rows)
     text = f"{usable} of {len(rows)} models can be used."
+    if provider and not rows:
+        text = f"clawkit has no list of {provider}'s models. Use any of them as {provider}/NAME."
     if provider and not usable:
         keys = access(catalog, provider)
-        if not rows:
-            how = f" To use it: {keys.missing}." if keys.missing else ""
-            no_list = f"clawkit has no list of {provider}'s models."
-            return f"{no_list}{how} Use any of them as {provider}/NAME."
         them = "it" if len(rows) == 1 else "them"
-        text += f" To use {them}: {keys.missing or keys.problem}."
+        text += f" To use {them}: {keys.missing or keys.problem}." if keys != Access() else ""
     hidden = len(rows) - len(shown)
     return f"{text} {hidden} more with --all." if hidden else text
 
@@ -135,12 +124,12 @@ def status(probe: bool, as_json: bool, agent: str | None, config_file: str | Non
     """
     loaded = load(config_file)
     with listening() as remarks:
-        report = asyncio.run(look(loaded, agent, probe=probe))
-    said = [*map(str, loaded.warnings), *remarks.heard]
+        report = asyncio.run(_look(loaded, agent, probe=probe))
+    said = [*map(str, loaded.warnings), *remarks]
     if as_json:
         print_json(report | {"warnings": said})
     else:
-        print_status(report)
+        _print_status(report)
         warn(said)
     first = report["models"][0]
     sys.exit(1 if first["problem"] or (first["probe"] and not first["probe"]["ok"]) else 0)
@@ -159,17 +148,9 @@ def status(probe: bool, as_json: bool, agent: str | None, config_file: str | Non
 @click.option(
     "--agent", help="Only for this agent. Default: all agents without a model of their own."
 )
-@click.option("--dry-run", is_flag=True, help="Show and check the change, write nothing.")
-@json_option
-@config_option
+@change_options
 def set_model(
-    name: str,
-    fallbacks: tuple[str, ...],
-    no_fallback: bool,
-    agent: str | None,
-    dry_run: bool,
-    as_json: bool,
-    config_file: str | None,
+    name: str, fallbacks: tuple[str, ...], no_fallback: bool, agent: str | None, **how: Any
 ) -> None:
     """Use MODEL: provider/model, a model id, or an alias.
 
@@ -182,7 +163,7 @@ def set_model(
     """
     if fallbacks and no_fallback:
         raise click.UsageError("--fallback and --no-fallback cannot be combined")
-    loaded = load(config_file)
+    loaded = load(how["config_file"])
     path = _model_setting(loaded, agent)
     with listening():
         selection = Selection(loaded, agent or loaded.config.agents.default_id())
@@ -199,7 +180,7 @@ def set_model(
     def edit(text: str) -> str:
         return _with_model(text, path, primary, others)
 
-    make_change(config_file, edit, [path], False, dry_run, as_json)
+    make_change(edit, [path], **how)
     warn(remarks)
 
 
@@ -209,10 +190,10 @@ def set_model(
 def write(agent: str | None, config_file: str | None) -> None:
     """Write the configured providers into the agent's models.json.
 
-    For other programs that read this file. Secrets are not written: where one belongs, the file
-    says where the configuration has it from. With models.mode "replace" the file holds nothing else
-    afterwards; otherwise what is in it stays. An address in the file goes before that in the
-    configuration from then on.
+    For other programs that read this file. Secrets are not written: the file says where the
+    configuration gets them from. With models.mode "replace" nothing else is left in the file;
+    otherwise its other entries stay. From then on, an address in the file takes precedence over the
+    one in the configuration.
     """
     refuse_commands()
     catalog = Catalog.of(load(config_file), agent)
@@ -220,13 +201,12 @@ def write(agent: str | None, config_file: str | None) -> None:
 
 
 def _model_setting(loaded: Loaded, agent: str | None) -> Path:
-    """Where the model of an agent is written, or that of all."""
     if agent is None:
         return ("agents", "defaults", "model")
     agents = loaded.config.agents
     path = agent_path(agents, agent)
     if path is None:
-        hint = _hint(agent, agents.by_id()) or "."
+        hint = suggest(agent, agents.by_id()) or "."
         raise ToolInputError(
             f"unknown agent {one_line(agent, 60)!r}{hint} Without --agent, this sets the model of "
             "all agents"
@@ -236,19 +216,15 @@ def _model_setting(loaded: Loaded, agent: str | None) -> Path:
 
 def _with_model(text: str, path: Path, primary: str, fallbacks: list[str] | None) -> str:
     root = content(text)
-    before = value_at(root, spelled(path, root))
-    if isinstance(before, dict):
-        text = set_setting(text, (*path, "primary"), primary)
-        if fallbacks is None:
-            return text
-        return set_setting(text, (*path, "fallbacks"), fallbacks)
-    if fallbacks is None:
-        return set_setting(text, path, primary)
-    return set_setting(text, path, {"primary": primary, "fallbacks": fallbacks})
+    chain = {"primary": primary} | ({} if fallbacks is None else {"fallbacks": fallbacks})
+    if isinstance(value_at(root, spelled(path, root)), dict):
+        for key, value in chain.items():
+            text = set_setting(text, (*path, key), value)
+        return text
+    return set_setting(text, path, primary if fallbacks is None else chain)
 
 
 def _doubts(catalog: Catalog, refs: Sequence[ModelRef]) -> list[str]:
-    """Why a model that is set may not answer."""
     said: dict[str, None] = {}
     for ref in refs:
         service = catalog.services.get(ref.provider)
@@ -257,7 +233,7 @@ def _doubts(catalog: Catalog, refs: Sequence[ModelRef]) -> list[str]:
         known = [row.id for row in service.known.models] if service.known else []
         if known and ref.id not in service.models and known_model(ref.provider, ref.id) is None:
             what = f"{ref} is not a model that clawkit knows; the provider may have it"
-            said[f"{what}{_hint(ref.id, known)}"] = None
+            said[f"{what}{suggest(ref.id, known)}"] = None
         keys = access(catalog, ref.provider)
         if not keys.credentials:
             said[keys.problem or f"{ref.provider} needs a credential: {keys.missing}"] = None
@@ -344,38 +320,24 @@ def print_rows(rows: Sequence[Mapping[str, Any]], columns: int | None) -> None:
 
 def _print_block(cells: Sequence[str], columns: int) -> None:
     model, name, context, output, takes, thinks, price, key, note = cells
-    beside = bool(note) and text_width(model) + text_width(note) + 2 <= columns
-    click.echo(click.style(model, bold=True) + (f"  {note}" if beside else ""))
-    facts = (
-        "" if name == model.partition("/")[2] else name,
-        f"{context} context",
-        f"{output} output",
-        takes,
-        thinks and "thinks",
-        price,
-        key,
-        "" if beside else note,
-    )
-    line = ""
-    for fact in filter(None, facts):
-        longer = f"{line} · {fact}" if line else fact
-        if line and text_width(longer) > columns - len(_INDENT):
-            click.echo(_INDENT + line)
-            longer = fact
-        line = longer
-    click.echo(_INDENT + line)
+    name = "" if name == model.partition("/")[2] else name
+    facts = (name, f"{context} context", f"{output} output", takes, thinks and "thinks", price)
+    click.secho(model, bold=True)
+    about = filter(None, (" · ".join(filter(None, facts)), note))
+    for row in (
+        *(row for text in about for row in wrap(text, columns + 1, _INDENT)),
+        _INDENT + key,
+    ):
+        click.echo(row.rstrip())
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """One model as people read it."""
     window, cap, cost = row["contextWindow"], row["contextTokens"], row["cost"]
     missing = row["missing"] and f"missing: {row['missing'].partition(' or models.')[0]}"
     cells = (
         row["model"],
         row["name"],
-        count_tokens(window)
-        if cap == window
-        else f"{count_tokens(window)} (cap {count_tokens(cap)})",
+        count_tokens(window) + ("" if cap == window else f" (cap {count_tokens(cap)})"),
         count_tokens(row["maxTokens"]),
         "+".join(row["input"]),
         "yes" if row["reasoning"] else "",
@@ -390,3 +352,205 @@ def _note(row: Mapping[str, Any]) -> str:
     notes = [row["role"], *(f"alias {alias}" for alias in row["aliases"])]
     notes += ["" if row["allowed"] else "not allowed by modelPolicy", row["problem"]]
     return ", ".join(filter(None, notes))
+
+
+Source = Literal["config", "found", "local", "built-in"]
+
+
+class ChosenModel(NamedTuple):
+    """A model that is used, or would be if it could be."""
+
+    name: str
+    """As it is written."""
+    setting: str
+    """Where; empty when nothing says so."""
+    ref: ModelRef | None
+    problem: str = ""
+
+
+def chosen(catalog: Catalog) -> list[ChosenModel]:
+    """The agent's model and its fallbacks, also those whose names mean nothing."""
+    found: dict[ModelRef | str, ChosenModel] = {}
+    for setting, name in catalog.chosen():
+        try:
+            ref = catalog.find(name)
+        except ConfigError as error:
+            # Without the name of the setting, which is shown next to it.
+            why = (
+                f"{each.message}. {each.hint}" if each.hint else each.message
+                for each in error.issues
+            )
+            found[setting] = ChosenModel(name, setting, None, "; ".join(why))
+        else:
+            found.setdefault(ref, ChosenModel(name, setting, ref))
+    return list(found.values())
+
+
+def _chosen_or_found(catalog: Catalog) -> tuple[Source, list[ChosenModel]]:
+    """What is chosen, else what is found; nothing is connected to."""
+    if choices := chosen(catalog):
+        return "config", choices
+    if ref := found_model(catalog):
+        return "found", [ChosenModel(str(ref), "", ref)]
+    return "built-in", [ChosenModel(str(OPERATOR), "", OPERATOR)]
+
+
+class Access(NamedTuple):
+    """What a provider is asked with."""
+
+    credentials: tuple[Credential, ...] = ()
+    """In the order of use."""
+    missing: str = ""
+    """What to do where there is none: `set NAME or …`."""
+    problem: str = ""
+
+
+def access(catalog: Catalog, provider: str) -> Access:
+    """The credentials of a provider, or what is wrong with them."""
+    try:
+        found = tuple(catalog.credentials.for_provider(provider))
+    except ConfigError as error:
+        return Access(problem=str(error))
+    if found:
+        return Access(found)
+    return Access(missing=str(catalog.credentials.missing(provider)).partition(": ")[2])
+
+
+@contextmanager
+def listening() -> Iterator[dict[str, None]]:
+    """Collect remarks on models, each once, instead of printing them wherever they are made."""
+    logger, heard = logging.getLogger("clawkit.models"), dict[str, None]()
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            heard[record.getMessage()] = None
+
+    listener, propagates = Listener(logging.WARNING), logger.propagate
+    logger.addHandler(listener)
+    logger.propagate = False
+    try:
+        yield heard
+    finally:
+        logger.removeHandler(listener)
+        logger.propagate = propagates
+
+
+PROBE_S = 60.0
+"""Longest time for an answer to `--probe`; a local model may have to be loaded."""
+_SOURCES: dict[Source, str] = {
+    "config": "",
+    "found": "No model is chosen; this one has a credential.",
+    "local": "No model is chosen and no key was found; this one runs on this machine.",
+    "built-in": "No model is chosen and no key was found: the built-in operator answers.",
+}
+_TO_CHOOSE = "type clawkit onboard, or set a key such as ANTHROPIC_API_KEY"
+
+
+async def _look(loaded: Loaded, agent: str | None, *, probe: bool) -> dict[str, Any]:
+    """Everything that is said, as programs read it."""
+    selection = Selection(loaded, agent or loaded.config.agents.default_id())
+    catalog = selection.catalog
+    try:
+        source, choices = _chosen_or_found(catalog)
+        if source == "built-in" and (local := await selection.find_local()):
+            source, choices = "local", [ChosenModel(str(local), "", local)]
+        rows = [_status_of(catalog, source, number, each) for number, each in enumerate(choices)]
+        if probe:
+            await asyncio.gather(
+                *(_probe(selection, each.ref, row) for each, row in zip(choices, rows, strict=True))
+            )
+    finally:
+        await selection.close()
+    about = {"agent": catalog.agent, "source": source, "directory": catalog.folder}
+    return {**about, "models": rows}
+
+
+def _status_of(
+    catalog: Catalog, source: Source, number: int, choice: ChosenModel
+) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "model": str(choice.ref) if choice.ref else None,
+        "name": choice.name,
+        "setting": choice.setting or None,
+        "role": "fallback" if number else "primary",
+        "api": None,
+        "endpoint": None,
+        "credential": None,
+        "kind": None,
+        "cooldownMs": 0,
+        "others": [],
+        "problem": choice.problem or None,
+        "probe": None,
+    }
+    if choice.ref == OPERATOR:
+        return row | {"problem": _TO_CHOOSE if source == "built-in" else None, "kind": "none"}
+    if choice.ref is None:
+        return row
+    try:
+        endpoint = catalog.endpoint(choice.ref)
+    except ConfigError as error:
+        return row | {"problem": str(error)}
+    row |= {"api": endpoint.api, "endpoint": urlsplit(endpoint.base_url).netloc}
+    keys = access(catalog, choice.ref.provider)
+    if not keys.credentials:
+        return row | {"problem": keys.problem or f"no credential: {keys.missing}"}
+    first, *others = (
+        {
+            "credential": each.id,
+            "kind": each.kind,
+            "cooldownMs": round(catalog.credentials.cooldown_s(each) * 1000),
+        }
+        for each in keys.credentials
+    )
+    return row | first | {"others": others}
+
+
+async def _probe(selection: Selection, ref: ModelRef | None, row: dict[str, Any]) -> None:
+    if ref is None or ref == OPERATOR or row["problem"]:
+        return
+    from clawkit.cli.onboarding.probe import ask_for_word
+
+    trial = await ask_for_word(selection, ref, PROBE_S)
+    kind = "config" if trial.kind == "setting" else trial.kind
+    row["probe"] = {
+        "ok": trial.ok,
+        "ms": round(trial.seconds * 1000),
+        "text": trial.said if trial.ok else None,
+        "error": trial.problem or None,
+        "kind": kind or None,
+    }
+
+
+def _print_status(report: dict[str, Any]) -> None:
+    click.echo(f"The agent {printable(report['agent'], '')} uses")
+    for row in report["models"]:
+        setting = f"  ({row['setting']})" if row["setting"] else ""
+        word = "then " if row["role"] == "fallback" else ""
+        name = printable(row["model"] or row["name"], "")
+        click.echo(f"  {word}{click.style(name, bold=True)}{printable(setting, '')}")
+        for text, colour in _about(row):
+            click.echo(f"      {click.style(printable(text, ''), fg=colour)}")
+    if note := _SOURCES[report["source"]]:
+        click.echo(note)
+    click.echo(f"Its own models and credentials are in {printable(report['directory'], '')}")
+
+
+def _about(row: dict[str, Any]) -> Iterator[tuple[str, str | None]]:
+    if row["endpoint"]:
+        yield f"at {row['endpoint']}, which speaks {row['api']}", None
+    for number, key in enumerate([*([row] if row["credential"] else ()), *row["others"]]):
+        what = f"{'also' if number else 'with'} {key['credential']} ({key['kind']})"
+        what = "no credential is needed" if key["kind"] == "none" else what
+        if key["cooldownMs"]:
+            rest = human_time(key["cooldownMs"] / 1000)
+            yield f"{what}; it was refused and is not used for {rest}", "yellow"
+        else:
+            yield what, None
+    if row["problem"]:
+        yield row["problem"], "red"
+    if probe := row["probe"]:
+        took = human_time(probe["ms"] / 1000)
+        if probe["ok"]:
+            yield f"answered in {took}" + (f": {probe['text']}" if probe["text"] else ""), "green"
+        else:
+            yield f"failed after {took}: {probe['error']}", "red"

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeVar
 
 import click
 
-from clawkit.errors import (
-    ClawkitError,
-    ConflictError,
-    ToolAuthorizationError,
-    ToolInputError,
-)
+from clawkit.errors import ClawkitError, ConflictError, ToolAuthorizationError, ToolInputError
 from clawkit.terminal_text import text_width, truncate
-from clawkit.text import printable
+from clawkit.text import nearest, printable
 
 if TYPE_CHECKING:
     import asyncio
@@ -41,7 +36,9 @@ _MODEL = click.option(
 )
 _SCOPE = (
     config_option,
-    click.option("--workspace", metavar="DIR", help="Directory to work in. Default: this one."),
+    click.option(
+        "--workspace", metavar="DIR", help="Workspace. Default: as configured, else here."
+    ),
     click.option(
         "--agent", help="Agent whose settings apply. Default: the default agent, or main."
     ),
@@ -55,7 +52,7 @@ _SCOPE = (
     click.option(
         "--sandboxed/--no-sandboxed",
         default=None,
-        help="As in a sandbox or not.  [default: as configured]",
+        help="Act as a sandboxed session or not.  [default: as configured]",
     ),
     click.option(
         "--depth",
@@ -67,7 +64,7 @@ _SCOPE = (
 )
 
 
-THINKING = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
+_THINKING = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
 _CONVERSATION = (
     click.option("--image", "images", metavar="FILE", multiple=True, help="Send an image as well."),
     click.option(
@@ -77,12 +74,12 @@ _CONVERSATION = (
         "--continue", "go_on", is_flag=True, help="Resume the last session in this directory."
     ),
     click.option("--no-session", is_flag=True, help="Do not save the session."),
-    click.option("--thinking", type=click.Choice(THINKING), help="How much the model may think."),
+    click.option("--thinking", type=click.Choice(_THINKING), help="How much the model may think."),
     click.option(
         "--max-turns",
         type=click.IntRange(1),
         metavar="N",
-        help="Maximum number of answers of the model.",
+        help="Maximum number of model answers.",
     ),
     click.option(
         "--max-cost",
@@ -108,24 +105,32 @@ class Settings(NamedTuple):
     workspace: str | None
 
 
-def always_json(command: F) -> F:
-    """`--json` for commands that print nothing else, so that programs can always say it."""
-    return click.option("--json", is_flag=True, expose_value=False, help="The default.")(command)
+# For commands that print nothing else, so that programs can always say it.
+always_json = click.option("--json", is_flag=True, expose_value=False, help="The default.")
+
+
+def change_options(command: F) -> F:
+    """What every command that changes the configuration takes."""
+    about = "Show and check the change, write nothing."
+    return click.option("--dry-run", is_flag=True, help=about)(json_option(config_option(command)))
 
 
 def scope_options(command: F) -> F:
     """`--config`, `--workspace` and everything that policy depends on."""
-    for option in reversed(_SCOPE):
-        command = option(command)
-    return command
+    return reduce(lambda made, option: option(made), reversed(_SCOPE), command)
 
 
 def conversation_options(command: F) -> F:
     """What every command that talks with a model takes, but for the message."""
     scope = (_USE_MODEL if each is _MODEL else each for each in _SCOPE)
-    for option in reversed((*_CONVERSATION, *scope)):
-        command = option(command)
-    return command
+    options = reversed((*_CONVERSATION, *scope))
+    return reduce(lambda made, option: option(made), options, command)
+
+
+def limit_option(default: int, about: str) -> Callable[[F], F]:
+    """`-n` and `--limit`."""
+    kind = click.IntRange(1)
+    return click.option("-n", "--limit", type=kind, default=default, show_default=True, help=about)
 
 
 def read_settings(options: dict[str, Any]) -> Settings:
@@ -162,6 +167,29 @@ def print_json(value: Any) -> None:
     text = json.dumps(value, indent=2, ensure_ascii=False)
     plain = text.replace("\n", "").isprintable() or not is_terminal(sys.stdout)
     click.echo(text if plain else json.dumps(value, indent=2))
+
+
+def print_text(text: str, *, nl: bool = True, err: bool = False) -> None:
+    """A text as it is; on a terminal nothing in it can deceive."""
+    is_shown = is_terminal(sys.stderr if err else sys.stdout)
+    click.echo(printable(text) if is_shown else text, nl=nl, err=err)
+
+
+def read_input(file: str, max_bytes: int) -> bytes:
+    """A file, or with `-` standard input, up to one byte too many. Raises UsageError."""
+    try:
+        if file == "-":
+            return sys.stdin.buffer.read(max_bytes + 1) if sys.stdin is not None else b""
+        with open(file, "rb") as stream:
+            return stream.read(max_bytes + 1)
+    except OSError as error:
+        raise click.UsageError(f"cannot read {file!r}: {error.strerror}") from None
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """`; did you mean …?`, or nothing."""
+    close = nearest(name, known)
+    return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -258,7 +286,11 @@ def refuse_commands(what: str = "change what clawkit allows") -> None:
 
 def columns() -> int | None:
     """Columns of the terminal that standard output is; None when it is not one."""
-    return shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
+    if not is_terminal(sys.stdout):
+        return None
+    from shutil import get_terminal_size  # imports every archive format
+
+    return get_terminal_size().columns
 
 
 def widths_of(lines: Sequence[Sequence[str]]) -> list[int]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 import click
 
-from clawkit.cli.options import from_home, json_option, print_json, print_table
+from clawkit.cli.options import from_home, json_option, print_json, print_table, suggest
 from clawkit.config.paths import commands_dir
 from clawkit.errors import ClawkitError, NotFoundError, ToolError, ToolInputError
 from clawkit.process import detached, process_table, records
@@ -19,7 +19,7 @@ from clawkit.process.output_text import clean, whole_end
 from clawkit.process.protocols import Exit, Left
 from clawkit.process.records import Record, shorten
 from clawkit.terminal_text import truncate
-from clawkit.text import human_size, human_time, nearest, one_line, printable
+from clawkit.text import human_size, human_time, one_line, printable
 from clawkit.tools._commands import describe_left, read_signal
 
 LONGEST_KEPT_S = 3 * 3600.0
@@ -53,15 +53,12 @@ def ps(everything: bool, as_json: bool) -> None:
     elif rows:
         ids = [each.record.id for each in rows]
         print_table(_HEAD, [_cells(each, ids) for each in rows], min_last=_MIN_COMMAND)
-    elif everything:
-        click.echo("No command is running, and no detached command has exited recently.")
     else:
-        click.echo("No command is running.")
+        more = ", and no detached command has exited recently" if everything else ""
+        click.echo(f"No command is running{more}.")
 
 
 class _Seen(NamedTuple):
-    """A command, and how it is."""
-
     record: Record
     exit: Exit | None
     left: tuple[Left, ...]
@@ -82,7 +79,7 @@ def _look(folder: str, everything: bool) -> list[_Seen]:
     for record in records.read_all(folder):
         if not record.is_here:
             continue
-        exit_ = detached.exit_of(folder, record)
+        exit_ = records.exit_of(folder, record)
         left: tuple[Left, ...] = ()
         if exit_ is not None:
             processes = processes or process_table.table()
@@ -96,7 +93,6 @@ def _look(folder: str, everything: bool) -> list[_Seen]:
 
 
 def _row(folder: str, record: Record, exit_: Exit | None, left: tuple[Left, ...]) -> dict[str, Any]:
-    """One command as programs read it."""
     row: dict[str, Any] = {
         "sessionId": record.id,
         "key": record.key,
@@ -114,9 +110,9 @@ def _row(folder: str, record: Record, exit_: Exit | None, left: tuple[Left, ...]
             row["exitSignal"] = exit_.signal
     if left:
         row["leftRunning"] = [describe_left(each) for each in left]
-    columns, rows = record.terminal or (0, 0)
+    size = record.terminal
     row["detached"] = record.detached
-    row["terminal"] = {"columns": columns, "rows": rows} if record.terminal else None
+    row["terminal"] = {"columns": size[0], "rows": size[1]} if size else None
     row |= {"logPath": None, "logBytes": 0}
     path = records.place_of(folder, record.key, "log")
     with suppress(OSError):
@@ -129,16 +125,19 @@ def _runtime(record: Record, exit_: Exit | None) -> float:
 
 
 def _cells(seen: _Seen, ids: Sequence[str]) -> tuple[str, ...]:
-    """One command as people read it."""
-    record = seen.record
+    record, how = seen.record, seen.exit
+    time_ = human_time(_runtime(record, how)).replace(" ", "")
+    status = "running"
+    if how is not None:
+        is_lost = how.reason == "lost"
+        time_ = "?" if is_lost else time_
+        status = "exited, code unknown" if is_lost else how.signal or f"exit {how.code}"
     return (
         record.id if ids.count(record.id) == 1 else record.key,
         str(record.pid),
-        "?"
-        if seen.exit and seen.exit.reason == "lost"
-        else human_time(_runtime(*seen[:2])).replace(" ", ""),
+        time_,
         truncate(_plain(record.owner), _MAX_OWNER),
-        _status(seen),
+        f"{status}, {len(seen.left)} left running" if seen.left else status,
         shorten(_plain(from_home(record.cwd)), _MAX_DIRECTORY),
         _plain(record.text),
     )
@@ -146,15 +145,6 @@ def _cells(seen: _Seen, ids: Sequence[str]) -> tuple[str, ...]:
 
 def _plain(text: str) -> str:
     return printable(one_line(text, _MAX_COMMAND), "")
-
-
-def _status(seen: _Seen) -> str:
-    said = "running"
-    if seen.exit is not None:
-        is_lost = seen.exit.reason == "lost"
-        code = seen.exit.signal or f"exit {seen.exit.code}"
-        said = "exited, code unknown" if is_lost else code
-    return f"{said}, {len(seen.left)} left running" if seen.left else said
 
 
 class KnownCommand(NamedTuple):
@@ -188,16 +178,11 @@ def choose(wanted: str, known: Sequence[KnownCommand]) -> KnownCommand:
         )
         raise click.UsageError("\n".join((f"{wanted!r} is ambiguous:", *lines)))
     ids = sorted({each.id for each in known})
-    near = nearest(word, ids)
-    hint = "; no command is known"
-    if near:
-        hint = f"; did you mean {' or '.join(near)}?"
-    elif ids:
-        hint = f"; known: {', '.join(ids[:10])}"
-    raise NotFoundError(f"unknown command {wanted[:80]!r}{hint}", alike=near)
+    listed = f"; known: {', '.join(ids[:10])}" if ids else "; there are no commands"
+    raise NotFoundError(f"unknown command {wanted[:80]!r}{suggest(word, ids) or listed}")
 
 
-@click.command(short_help="Stop commands and everything they started.")
+@click.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--all", "everything", is_flag=True, help="All that `clawkit ps` shows.")
 @click.option("--now", is_flag=True, help="Send SIGKILL at once.")
@@ -219,19 +204,34 @@ def kill(ids: tuple[str, ...], everything: bool, now: bool, name: str | None) ->
         number, word = (0, "") if name is None else read_signal(name)
     except ToolInputError as error:
         raise click.UsageError(str(error)) from None
-    folder = open_folder()
-    chosen, is_missing = _chosen(folder, ids)
+    chosen, is_missing = _chosen(open_folder(), ids)
     if everything and not chosen:
         click.echo("No command is running.")
+    begun, verb = time.monotonic(), ""
+
+    def tell(left: Sequence[Left], is_asked: bool) -> None:
+        nonlocal verb
+        before, verb = verb, "waiting for" if is_asked else "killing"
+        if time.monotonic() - begun <= 1:
+            verb = ""
+        elif verb != before:
+            click.echo(f"{verb} {_say_processes(left)} …", err=True)
+
     if not number:
         grace_s = 0.0 if now else detached.ASK_S
-        outcomes = detached.end(chosen, grace_s=grace_s, tell=_Progress())
+        outcomes = detached.end(chosen, grace_s=grace_s, tell=tell)
         done, undone = "stopped", "could not stop"
     else:
         outcomes = [detached.send(record, number) for record in chosen]
         done, undone = f"sent {word} to", "could not signal"
-    for outcome in outcomes:
-        _report(outcome, done, undone)
+    for record, reached, left, problem in outcomes:
+        if reached:
+            click.echo(f"{done} {record.id}: {_say_processes(reached)}")
+        elif not left:
+            click.echo(f"{record.id} had already exited")
+        if left:
+            said = f"{record.id}: {undone} {_say_processes(left)}: {problem}"
+            click.echo(f"clawkit: {said}", err=True)
     sys.exit(1 if is_missing or any(each.left for each in outcomes) else 0)
 
 
@@ -239,44 +239,18 @@ def _chosen(folder: str, ids: Sequence[str]) -> tuple[list[Record], bool]:
     """The commands that are meant, or all; and whether one of them was not found."""
     if not ids:
         return [each.record for each in _look(folder, everything=False)], False
-    known = [
-        KnownCommand(each.key, each.id, each) for each in records.read_all(folder) if each.is_here
-    ]
-    chosen: dict[str, Record | None] = {}
+    here = {each.key: each for each in records.read_all(folder) if each.is_here}
+    known = [KnownCommand(each.key, each.id, each) for each in here.values()]
+    chosen: dict[str, Record] = {}
     missing = False
     for id_ in ids:
         try:
-            found = choose(id_, known)
-            chosen[found.key] = found.record
+            key = choose(id_, known).key
+            chosen[key] = here[key]
         except NotFoundError as error:
             missing = True
             click.echo(f"clawkit: {printable(str(error))}", err=True)
-    return list(filter(None, chosen.values())), missing
-
-
-class _Progress:
-    """Says what it is waiting for when that takes longer."""
-
-    def __init__(self) -> None:
-        self._begun = time.monotonic()
-        self._said: bool | None = None
-
-    def __call__(self, left: Sequence[Left], is_asked: bool) -> None:
-        if is_asked is not self._said and time.monotonic() - self._begun > 1:
-            self._said = is_asked
-            verb = "waiting for" if is_asked else "killing"
-            click.echo(f"{verb} {_say_processes(left)} …", err=True)
-
-
-def _report(outcome: detached.Outcome, done: str, undone: str) -> None:
-    id_ = outcome.record.id
-    if outcome.reached:
-        click.echo(f"{done} {id_}: {_say_processes(outcome.reached)}")
-    elif not outcome.left:
-        click.echo(f"{id_} had already exited")
-    if outcome.left:
-        said = f"{id_}: {undone} {_say_processes(outcome.left)}: {outcome.problem}"
-        click.echo(f"clawkit: {said}", err=True)
+    return list(chosen.values()), missing
 
 
 def _say_processes(processes: Sequence[Left]) -> str:
@@ -284,6 +258,7 @@ def _say_processes(processes: Sequence[Left]) -> str:
     return f"{shown} and {len(processes) - 5} more" if len(processes) > 5 else shown
 
 
+Take = Callable[[bytes], None]
 LINES = 200
 _CHUNK = 1024 * 1024
 _LOOK_S = 0.2
@@ -291,7 +266,7 @@ _SETTLE_S = 3.0
 """How long, after a command's end, its clawkit may still be writing down what it said."""
 
 
-@click.command(short_help="Show the output of a command.")
+@click.command()
 @click.argument("id_", metavar="ID")
 @click.option(
     "-n",
@@ -316,33 +291,30 @@ def logs(id_: str, lines: int | None, follow: bool, raw: bool, screen: bool) -> 
     if screen and (follow or raw or lines is not None):
         raise click.UsageError("--screen cannot be combined with other options")
     folder = open_folder()
-    chosen = choose(id_, _all_known(folder))
+    known = {each.key: KnownCommand(each.key, each.id, each) for each in records.read_all(folder)}
+    for key in records.keys(folder, "log"):
+        known.setdefault(key, KnownCommand(key, key.rpartition("-")[0] or key, None))
+    chosen = choose(id_, list(known.values()))
     if screen:
         _print_screen(folder, chosen)
         return
     fd = _open_log(folder, chosen, wait=follow)
-    out = _Raw() if raw else _Cleaned()
+    cleaned = _Cleaned()
+    out = _write if raw else cleaned.take
     try:
         size = os.fstat(fd).st_size
         is_all = raw and lines is None
         at = 0 if is_all else _last_lines(fd, size, LINES if lines is None else lines)
         if at and lines is None:
-            click.echo(f"[{human_size(at)} before this are omitted; -n shows more]", err=True)
+            click.echo(f"[{human_size(at)} of earlier output omitted; -n shows more]", err=True)
         # The reader of a pipe may have seen enough.
         with suppress(BrokenPipeError):
             at = _copy(fd, at, out, until=size)
             if follow:
                 _follow(folder, chosen, fd, at, out)
-            out.finish()
+            cleaned.finish()
     finally:
         os.close(fd)
-
-
-def _all_known(folder: str) -> list[KnownCommand]:
-    known = {each.key: KnownCommand(each.key, each.id, each) for each in records.read_all(folder)}
-    for key in records.keys(folder, "log"):
-        known.setdefault(key, KnownCommand(key, key.rpartition("-")[0] or key, None))
-    return list(known.values())
 
 
 def _open_log(folder: str, chosen: KnownCommand, *, wait: bool) -> int:
@@ -360,7 +332,6 @@ def _open_log(folder: str, chosen: KnownCommand, *, wait: bool) -> int:
 
 
 def _last_lines(fd: int, size: int, count: int) -> int:
-    """Where the last lines begin."""
     at = size
     # What comes after the last newline is a line as well, if anything does.
     wanted = count + (size > 0 and os.pread(fd, 1, size - 1) == b"\n")
@@ -376,16 +347,10 @@ def _last_lines(fd: int, size: int, count: int) -> int:
     return at
 
 
-class _Raw:
-    """Bytes as they are."""
-
-    def take(self, data: bytes) -> None:
-        if sys.stdout is not None:
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
-
-    def finish(self) -> None:
-        """There is nothing left to say."""
+def _write(data: bytes) -> None:
+    if sys.stdout is not None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
 
 
 class _Cleaned:
@@ -417,16 +382,14 @@ class _Cleaned:
         self._in_line = not text.endswith("\n")
 
 
-def _copy(fd: int, at: int, out: _Raw | _Cleaned, until: int) -> int:
-    """Everything from one place to another; the place where it ends for now."""
+def _copy(fd: int, at: int, out: Take, until: int) -> int:
     while data := os.pread(fd, max(0, min(_CHUNK, until - at)), at):
-        out.take(data)
+        out(data)
         at += len(data)
     return at
 
 
-def _follow(folder: str, chosen: KnownCommand, fd: int, at: int, out: _Raw | _Cleaned) -> None:
-    """All that comes, until the command has ended and no more can come."""
+def _follow(folder: str, chosen: KnownCommand, fd: int, at: int, out: Take) -> None:
     ended: float | None = None
     while True:
         is_over = _is_over(folder, chosen, ended)

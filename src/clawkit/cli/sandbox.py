@@ -9,14 +9,13 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
-from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from clawkit.agent.assemble import assemble
 from clawkit.approvals.protocols import Confines
@@ -39,7 +38,7 @@ from clawkit.core.context import Scope, Sender
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ClawkitError, NotFoundError, ToolAuthorizationError, ToolError
 from clawkit.process.environ import build as build_env
-from clawkit.process.protocols import NO_GRANTS, BaseEnvironment, Command, Commands, Exit, Launch
+from clawkit.process.protocols import NO_GRANTS, BaseEnvironment, Command, Commands, Launch
 from clawkit.runtime import resolve_workspace
 from clawkit.sandbox.local import list_local, remove_local
 from clawkit.sandbox.protocols import Instance, SandboxUnavailableError
@@ -129,14 +128,14 @@ def run(command: tuple[str, ...], network: Any, session: str | None, **options: 
 @config_option
 def list_sandboxes(as_json: bool, config_file: str | None) -> None:
     """List the sandboxes that exist on this machine, and those of configured backends."""
-    found, problems = asyncio.run(find_all(config_file))
+    found, problems = asyncio.run(find_all(load(config_file)))
     if as_json:
-        print_json([_row(each.instance) for each in found])
+        print_json([_row(each) for _, each in found])
     elif not found:
         click.echo("No sandbox exists yet; the first command creates one.", err=True)
     else:
         head = ("NAME", "BACKEND", "STATUS", "LAST USED", "AGE")
-        print_table(head, [_cells(each.instance) for each in found])
+        print_table(head, [_cells(each) for _, each in found])
     warn(problems)
 
 
@@ -153,13 +152,13 @@ def _row(instance: Instance) -> dict[str, Any]:
 
 
 def _cells(instance: Instance) -> tuple[str, ...]:
-    def since(then: float) -> str:
-        return human_time(max(0.0, time.time() - then)) if then else "?"
-
     status = "in use" if instance.running else "idle"
     status += ", old settings" if instance.outdated else ""
-    name = printable(instance.name, "")
-    return name, instance.backend, status, since(instance.used), since(instance.created)
+    used, age = (
+        human_time(max(0.0, time.time() - then)) if then else "?"
+        for then in (instance.used, instance.created)
+    )
+    return printable(instance.name, ""), instance.backend, status, used, age
 
 
 @click.command()
@@ -167,17 +166,11 @@ def _cells(instance: Instance) -> tuple[str, ...]:
 @click.option("--all", "everything", is_flag=True, help="All sandboxes.")
 @click.option("--session", metavar="KEY", help="Sandboxes of a session.")
 @click.option("--agent", metavar="ID", help="Sandboxes of an agent.")
-@click.option("--force", is_flag=True, help="Do not ask.")
+@click.option("--force", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @config_option
 def recreate(
-    name: str | None,
-    everything: bool,
-    session: str | None,
-    agent: str | None,
-    force: bool,
-    as_json: bool,
-    config_file: str | None,
+    everything: bool, force: bool, as_json: bool, config_file: str | None, **wanted: Any
 ) -> None:
     """Remove sandboxes with their caches and private workspaces; the next use creates new ones.
 
@@ -185,44 +178,36 @@ def recreate(
 
     Exit code 1 if one could not be removed, or the session or agent has none; 3 if you answer no.
     """
-    given = [each for each in (name, session, agent) if each is not None]
-    if len(given) + everything != 1:
+    name, session, agent = (wanted[key] for key in ("name", "session", "agent"))
+    if sum(value is not None for value in wanted.values()) + everything != 1:
         raise click.UsageError("give exactly one of NAME, --session, --agent and --all")
     refuse_commands("remove sandboxes")
-    found, problems = asyncio.run(find_all(config_file))
-    chosen = [
-        each
-        for each in found
-        if everything or is_meant(each.instance, name=name, session=session, agent=agent)
-    ]
+    loaded = load(config_file)
+    found, problems = asyncio.run(find_all(loaded))
+    chosen = [(owner, each) for owner, each in found if everything or is_meant(each, **wanted)]
     warn(problems)
     if name is not None and not chosen:
         raise click.UsageError(f"unknown sandbox {name!r}; see `clawkit sandbox list`")
     if not chosen and not everything:
         whose = f"session {session!r}" if agent is None else f"agent {agent!r}"
         raise NotFoundError(f"the {whose} has no sandbox; see `clawkit sandbox list`")
-    if chosen and not force and is_terminal(sys.stdin) and not _confirm(chosen):
-        click.echo("Nothing was removed.", err=True)
-        sys.exit(ToolAuthorizationError.exit_code)
-    removed, kept = asyncio.run(remove_all(chosen))
+    number = "1 sandbox" if len(chosen) == 1 else f"{len(chosen)} sandboxes"
+    if chosen and not force and is_terminal(sys.stdin):
+        for _, each in chosen:
+            click.echo(f"  {printable(each.name, '')}", err=True)
+        whole = "its files" if len(chosen) == 1 else "their files"
+        if not click.confirm(f"Remove {number} with {whole}?", err=True):
+            click.echo("Nothing was removed.", err=True)
+            sys.exit(ToolAuthorizationError.exit_code)
+    removed, kept = asyncio.run(remove_all(loaded, chosen))
     if as_json:
         print_json({"removed": removed, "notRemoved": kept})
     else:
-        click.echo(f"Removed {_count(len(removed))}.")
+        number = "1 sandbox" if len(removed) == 1 else f"{len(removed)} sandboxes"
+        click.echo(f"Removed {number}.")
         for problem in kept.values():
             click.echo(f"clawkit: {printable(problem)}", err=True)
     sys.exit(1 if kept else 0)
-
-
-def _confirm(chosen: Sequence[FoundSandbox]) -> bool:
-    for each in chosen:
-        click.echo(f"  {printable(each.instance.name, '')}", err=True)
-    whole = "its files" if len(chosen) == 1 else "their files"
-    return click.confirm(f"Remove {_count(len(chosen))} with {whole}?", err=True)
-
-
-def _count(number: int) -> str:
-    return "1 sandbox" if number == 1 else f"{number} sandboxes"
 
 
 def is_meant(
@@ -276,8 +261,8 @@ async def _run(settings: Settings, command: str, network: Network | None) -> int
             raise SandboxUnavailableError(said)
         if network is not None and confines.choice.backend not in ("bwrap", "landlock"):
             raise ClawkitError(
-                f"--network has no effect on the backend {confines.choice.backend!r}, whose "
-                "network its own settings decide"
+                f"--network has no effect on the backend {confines.choice.backend!r}: its own "
+                "settings decide"
             )
         if scope.sandboxed:
             workspace = services.enter_sandbox()
@@ -301,7 +286,6 @@ async def _run(settings: Settings, command: str, network: Network | None) -> int
 
 
 def _with_network(settings: Settings, network: Network) -> Any:
-    """The configuration with another network for the sandbox of this agent."""
     config, agent = settings.loaded.config, settings.scope.agent
     changed = msgspec.structs.replace(config.agents.sandbox_of(agent), network=network)
     defaults = msgspec.structs.replace(config.agents.defaults, sandbox=changed)
@@ -312,14 +296,12 @@ def _with_network(settings: Settings, network: Network) -> Any:
 
 
 async def _attend(command: Command) -> int:
-    """Until it ends, or a signal ends it."""
+    """The exit code, once it has ended, or a signal has ended it."""
     loop = asyncio.get_running_loop()
-    caught: list[int] = []
-    ending: set[asyncio.Task[None]] = set()
+    ending: dict[int, asyncio.Task[None]] = {}
 
     def stop(number: int) -> None:
-        caught.append(number)
-        ending.add(asyncio.ensure_future(command.end()))
+        ending[number] = asyncio.ensure_future(command.end())
 
     for each in _SIGNALS:
         loop.add_signal_handler(each, stop, each)
@@ -327,18 +309,24 @@ async def _attend(command: Command) -> int:
     try:
         await _show(command)
         exit_ = await command.wait()
-        await asyncio.gather(*ending)
+        await asyncio.gather(*ending.values())
     finally:
         feeding.cancel()
         for each in _SIGNALS:
             loop.remove_signal_handler(each)
-    if caught:
-        return 128 + caught[0]
-    return _code(command, exit_)
+    if ending or exit_ is None:
+        return 128 + next(iter(ending)) if ending else 1
+    notes = list(exit_.notes)
+    if exit_.wanted_network and exit_.code:
+        notes.append("the sandbox refused network access; --network full grants it")
+    for note in notes:
+        click.echo(f"clawkit: {printable(note)}", err=True)
+    if exit_.signal:
+        return 128 + int(signal.Signals[exit_.signal])
+    return exit_.code if exit_.code is not None else 1
 
 
 async def _show(command: Command) -> None:
-    """Write out what it writes, as it comes."""
     seen = 0
     while True:
         is_over = command.exit is not None
@@ -353,7 +341,6 @@ async def _show(command: Command) -> None:
 
 
 async def _feed(command: Command) -> None:
-    """Pass on what is typed or piped in."""
     if sys.stdin is None:
         return
     # A command that does not read its input need not take it.
@@ -363,70 +350,34 @@ async def _feed(command: Command) -> None:
         await command.write(b"", eof=True)
 
 
-def _code(command: Command, exit_: Exit | None) -> int:
-    if exit_ is None:
-        return 1
-    notes = list(exit_.notes)
-    if exit_.wanted_network and exit_.code:
-        notes.append("the sandbox refused network access; --network full grants it")
-    for note in notes:
-        click.echo(f"clawkit: {printable(note)}", err=True)
-    if exit_.signal:
-        return 128 + int(signal.Signals[exit_.signal])
-    return exit_.code if exit_.code is not None else 1
-
-
 _LOCAL = ("auto", "bwrap", "landlock", "openshell", "crabbox")
 """Backends that keep nothing beside the directories of the local ones, or are not supported."""
+Found = tuple[str, Instance]
+"""A sandbox, and an agent whose backend has it; no agent for those of the local backends."""
 
 
-class FoundSandbox(NamedTuple):
-    """A sandbox, and how it is removed."""
-
-    instance: Instance
-    remove: Callable[[], Awaitable[None]]
-
-
-async def find_all(config_file: str | None) -> tuple[list[FoundSandbox], list[str]]:
+async def find_all(loaded: Loaded) -> tuple[list[Found], list[str]]:
     """Those of the local backends, and of every other backend that an agent is to use; and why
     some could not be looked for."""
-    loaded, state = load(config_file), home(os.environ)
-    found = [
-        FoundSandbox(each, partial(in_thread, remove_local, state, each.name))
-        for each in await in_thread(list_local, state)
-    ]
+    found: list[Found] = [("", each) for each in await in_thread(list_local, home(os.environ))]
     problems = []
-    for agent, backend in _elsewhere(loaded):
-        try:
-            async with _opened(loaded, agent) as sandbox:
-                instances: Sequence[Instance] = await sandbox.list()
-            found += (
-                FoundSandbox(each, partial(_remove, loaded, agent, each.name)) for each in instances
-            )
-        except ClawkitError as error:
-            problems.append(f"cannot list sandboxes of the backend {backend!r}: {error}")
-    return found, problems
-
-
-def _elsewhere(loaded: Loaded) -> Iterator[tuple[str, str]]:
-    """An agent for each backend that is not local."""
     agents, seen = loaded.config.agents, set()
     for agent in (agents.default_id(), *agents.by_id()):
         settings = agents.sandbox_of(agent)
         key = (settings.backend, settings.ssh.target, settings.docker.container_prefix)
-        if settings.mode != "off" and settings.backend not in _LOCAL and key not in seen:
-            seen.add(key)
-            yield agent, settings.backend
-
-
-async def _remove(loaded: Loaded, agent: str, name: str) -> None:
-    async with _opened(loaded, agent) as sandbox:
-        await sandbox.remove(name)
+        if settings.mode == "off" or settings.backend in _LOCAL or key in seen:
+            continue
+        seen.add(key)
+        try:
+            async with _opened(loaded, agent) as sandbox:
+                found += [(agent, each) for each in await sandbox.list()]
+        except ClawkitError as error:
+            problems.append(f"cannot list sandboxes of the backend {settings.backend!r}: {error}")
+    return found, problems
 
 
 @asynccontextmanager
 async def _opened(loaded: Loaded, agent: str) -> AsyncIterator[Any]:
-    """The sandbox of an agent."""
     scope = Scope(agent=agent, sender=Sender(owner=True))
     services = Services(loaded, scope, resolve_workspace(loaded.config, agent))
     try:
@@ -436,16 +387,19 @@ async def _opened(loaded: Loaded, agent: str) -> AsyncIterator[Any]:
         await services.close()
 
 
-async def remove_all(chosen: Sequence[FoundSandbox]) -> tuple[list[str], dict[str, str]]:
+async def remove_all(loaded: Loaded, chosen: Sequence[Found]) -> tuple[list[str], dict[str, str]]:
     """The names of those that were removed, and why the others were not."""
     removed, kept = [], {}
-    for each in chosen:
-        name = each.instance.name
+    for agent, instance in chosen:
         try:
-            if each.instance.running:
-                raise ToolError(f"the sandbox {name!r} is in use; stop its sessions first")
-            await each.remove()
-            removed.append(name)
+            if instance.running:
+                raise ToolError(f"the sandbox {instance.name!r} is in use; stop its sessions first")
+            if not agent:
+                await in_thread(remove_local, home(os.environ), instance.name)
+            else:
+                async with _opened(loaded, agent) as sandbox:
+                    await sandbox.remove(instance.name)
+            removed.append(instance.name)
         except ClawkitError as error:
-            kept[name] = str(error)
+            kept[instance.name] = str(error)
     return removed, kept

@@ -10,10 +10,10 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from clawkit.agent.assemble import Assembly, assemble
 from clawkit.approvals.effective_policy import check_elevated
@@ -111,7 +111,7 @@ def _describe(confines: Any, scope: Scope, workspace: str) -> tuple[dict[str, An
     if choice.backend in ENGINES and (
         lack := look_at_engine(choice.backend, settings.docker.image)
     ):
-        about["available"], problem = False, f"{lack.missing}; {lack.do}"
+        about["available"], problem = False, "; ".join(lack)
     return about, problem
 
 
@@ -154,24 +154,26 @@ def _describe_tools(settings: Settings, assembly: Assembly) -> dict[str, Any]:
         for trace in verdict.traces
         if trace.step == _STEP
     }
-    sources: dict[str, Any] = {}
-    for name, kept in (("allow", True), ("deny", False)):
-        keys = dict.fromkeys(each.key for each in said.values() if (each.effect == "allow") is kept)
-        sources[name] = [{"source": _source(key, said.values()), "key": key} for key in keys]
+    names: dict[str, list[str]] = {"allow": [], "deny": []}
+    sources: dict[str, dict[str, str]] = {"allow": {}, "deny": {}}
+    for name, trace in said.items():
+        kind = "allow" if trace.effect == "allow" else "deny"
+        names[kind].append(name)
+        if "(default" in (trace.entry or ""):
+            sources[kind][trace.key] = "default"
+        sources[kind].setdefault(trace.key, "global")
     return {
         "inForce": settings.scope.sandboxed,
-        "allow": [name for name, each in said.items() if each.effect == "allow"],
-        "deny": [name for name, each in said.items() if each.effect != "allow"],
-        "sources": sources,
+        **names,
+        "sources": {
+            kind: [
+                {"source": "agent" if key.startswith("agents.") else source, "key": key}
+                for key, source in keys.items()
+            ]
+            for kind, keys in sources.items()
+        },
         "available": sorted(assembly.tools),
     }
-
-
-def _source(key: str, traces: Any) -> str:
-    if key.startswith("agents."):
-        return "agent"
-    is_default = any(each.key == key and "(default" in (each.entry or "") for each in traces)
-    return "default" if is_default else "global"
 
 
 def _judge(settings: Settings, command: str) -> dict[str, Any]:
@@ -189,14 +191,12 @@ def _judge(settings: Settings, command: str) -> dict[str, Any]:
 def _advise(
     settings: Sandbox, about: Mapping[str, Any], elevated: Mapping[str, Any]
 ) -> Iterator[str]:
-    """What to type to have it otherwise."""
     key = "clawkit config set agents.defaults.sandbox"
     local = settings.backend in ("auto", "bwrap", "landlock")
     if settings.mode == "off":
         yield f"confine commands, so that they need no approval: {key}.mode auto"
     elif about["backend"] != "bwrap" and local:
-        for each in advise(why_no_bwrap(home(os.environ))):
-            yield f"{each.missing}: {each.do}"
+        yield from map(": ".join, advise(why_no_bwrap(home(os.environ))))
     if not about["available"]:
         if settings.mode != "off" and settings.backend != "auto":
             yield f"let clawkit choose the sandbox: {key}.backend auto"
@@ -229,8 +229,18 @@ def show(found: Mapping[str, Any]) -> None:
     rows.append(("agent", f"{found['agentId']}, session {found['sessionKey']}"))
     if about["available"]:
         rows += _say_sandbox(about)
-    rows += _say_tools(about["tools"])
-    rows.append(("elevated", _say_elevated(found["elevated"])))
+    tools, elevated = about["tools"], found["elevated"]
+    if tools["inForce"]:
+        for name in ("allow", "deny"):
+            keys = ", ".join(each["key"] for each in tools["sources"][name])
+            rows.append((f"tools {name}", f"{_list(tools[name])} ({keys or _STEP})"))
+    else:
+        said = "tools.sandbox.tools applies to sandboxed sessions only; this one is not"
+        rows.append(("tools", said))
+    said = "allowed, after approval" if elevated["allowedByConfig"] else elevated["reason"]
+    if elevated["alwaysAllowedByConfig"]:
+        said = "allowed; tools.exec.security alone decides whether you are asked"
+    rows.append(("elevated", said))
     for name, text in rows:
         click.echo(f"  {name:<12} {printable(text)}")
     for name, title in (("gaps", "What it does not do"), ("fixIt", "To change it")):
@@ -254,15 +264,30 @@ def _say_sandbox(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield "mount", f"{mount['source']} at {mount['target']}, {how}"
     yield "scope", f"{about['scope']} ({about.get('scopeKey')})"
     if "writable" in about:
-        yield "writable", _say_writable(about["writable"])
-        yield "hidden", _say_hidden(about["hidden"])
+        private = f"{os.path.realpath(home(os.environ))}/sandboxes/"
+        ours = [path for path in about["writable"] if path.startswith(private)]
+        others = [path for path in about["writable"] if path not in ours]
+        if any(path.endswith("/workspace") for path in ours):
+            others.append("a private workspace")
+        yield "writable", _list([*others, "private temporary files", "private caches"])
+        kinds = Counter(map(_group, about["hidden"])).most_common()
+        groups = ", ".join(f"{name} ({number})" for name, number in kinds)
+        hidden = counted(len(about["hidden"]), "path")
+        yield "hidden", f"{hidden}: {groups}" if kinds else "nothing"
         files = counted(len(about["readOnly"]), "protected file")
         yield "read-only", f"everything else, and {files} in the workspace"
     if "confinement" in about:
         yield "confinement", about["confinement"]
     yield "network", _say_network(about)
     if "limits" in about:
-        yield "limits", _say_limits(about["limits"])
+        limits = about["limits"]
+        if isinstance(limits, Mapping):
+            sizes = {name: value for name, value in limits.items() if value}
+            limits = ", ".join(
+                f"{name} {human_size(value) if isinstance(value, int) else value}"
+                for name, value in sizes.items()
+            )
+        yield "limits", str(limits or "none")
 
 
 def _say_network(about: Mapping[str, Any]) -> str:
@@ -275,32 +300,6 @@ def _say_network(about: Mapping[str, Any]) -> str:
     return f"through the proxy: {_list(hosts) if hosts else 'no host yet'}; others need approval"
 
 
-def _say_limits(limits: Any) -> str:
-    if not isinstance(limits, Mapping):
-        return str(limits)
-    said = [
-        f"{name} {human_size(value) if isinstance(value, int) else value}"
-        for name, value in limits.items()
-        if value
-    ]
-    return ", ".join(said) or "none"
-
-
-def _say_writable(paths: Sequence[str]) -> str:
-    private = f"{os.path.realpath(home(os.environ))}/sandboxes/"
-    others = [path for path in paths if not path.startswith(private)]
-    if any(path.startswith(private) and path.endswith("/workspace") for path in paths):
-        others.append("a private workspace")
-    return _list([*others, "private temporary files", "private caches"])
-
-
-def _say_hidden(paths: Sequence[str]) -> str:
-    """How many of which kind."""
-    kinds = Counter(map(_group, paths)).most_common()
-    groups = ", ".join(f"{name} ({number})" for name, number in kinds)
-    return f"{counted(len(paths), 'path')}: {groups}" if paths else "nothing"
-
-
 def _group(path: str) -> str:
     if path == os.path.realpath(home(os.environ)):
         return "clawkit's own files"
@@ -311,24 +310,8 @@ def _group(path: str) -> str:
         for group, names in SECRETS.items():
             if name in names.split():
                 return group
-    if path == "/root" or os.path.dirname(path) == "/home":
-        return "other users"
-    return "system and other files"
-
-
-def _say_tools(tools: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    if not tools["inForce"]:
-        yield "tools", "tools.sandbox.tools applies to sandboxed sessions only; this one is not"
-        return
-    for name in ("allow", "deny"):
-        keys = ", ".join(each["key"] for each in tools["sources"][name])
-        yield f"tools {name}", f"{_list(tools[name])} ({keys or _STEP})"
-
-
-def _say_elevated(elevated: Mapping[str, Any]) -> str:
-    if elevated["alwaysAllowedByConfig"]:
-        return "allowed; tools.exec.security alone decides whether you are asked"
-    return "allowed, after approval" if elevated["allowedByConfig"] else elevated["reason"]
+    is_home = path == "/root" or os.path.dirname(path) == "/home"
+    return "other users" if is_home else "system and other files"
 
 
 def _list(items: Sequence[str]) -> str:
@@ -355,40 +338,30 @@ _SYSCTLS = (
 """Switches that forbid user namespaces: file, value that does, and what lifts it."""
 
 
-class Advice(NamedTuple):
-    """Something that is missing, and what to do about it."""
-
-    missing: str
-    do: str
+Advice = tuple[str, str]
+"""Something that is missing, and what to do about it."""
 
 
 def advise(why_no_bwrap: str) -> Iterator[Advice]:
     """What this machine lacks for the strongest sandbox; `why_no_bwrap` is empty when bwrap
     works."""
+    elsewhere = "use the backend docker, podman or ssh"
     if platform.system() != "Linux":
-        yield Advice("the local backends need Linux", "use the backend docker, podman or ssh")
+        yield "the local backends need Linux", elsewhere
         return
     if not seccomp.available():
-        said = f"the local backends do not support {platform.machine()}"
-        yield Advice(said, "use the backend docker, podman or ssh")
+        yield f"the local backends do not support {platform.machine()}", elsewhere
         return
     if why_no_bwrap:
-        yield Advice(f"bwrap cannot be used: {why_no_bwrap}", _repair_bwrap())
+        do = "in a container, allow user namespaces in its seccomp profile; or run on the host"
+        for file, value, lifted in reversed(_SYSCTLS):
+            with suppress(OSError), open(file, encoding="ascii") as setting:
+                do = lifted if setting.read(32).strip() == value else do
+        do = do if find_bwrap() else "apt-get install bubblewrap"
+        yield f"bwrap cannot be used: {why_no_bwrap}", do
     if not landlock.available():
-        yield Advice(
-            "the kernel has no Landlock",
-            "use Linux 5.13 or newer with landlock in the list of the kernel parameter lsm=",
-        )
-
-
-def _repair_bwrap() -> str:
-    if not find_bwrap():
-        return "apt-get install bubblewrap"
-    for file, value, do in _SYSCTLS:
-        with suppress(OSError), open(file, encoding="ascii") as setting:
-            if setting.read(32).strip() == value:
-                return do
-    return "in a container, allow user namespaces in its seccomp profile; or run on the host"
+        do = "use Linux 5.13 or newer with landlock in the list of the kernel parameter lsm="
+        yield "the kernel has no Landlock", do
 
 
 def look_at_engine(engine: str, image: str) -> Advice | None:
@@ -396,17 +369,16 @@ def look_at_engine(engine: str, image: str) -> Advice | None:
     program = shutil.which(engine)
     if program is None:
         package = "docker.io" if engine == "docker" else "podman"
-        return Advice(f"{engine} is not installed", f"apt-get install {package}")
+        return f"{engine} is not installed", f"apt-get install {package}"
     if why := _ask_engine(program, "info", "--format", "{{.ID}}" if engine == "docker" else "json"):
-        return Advice(f"{engine} does not answer ({why})", f"start it, and check: {engine} info")
+        return f"{engine} does not answer ({why})", f"start it, and check: {engine} info"
     if _ask_engine(program, "image", "inspect", "--format", "{{.Id}}", image):
         do = f"clawkit sandbox build --engine {engine} --image {image}"
-        return Advice(f"{engine} does not have the image {image!r}", do)
+        return f"{engine} does not have the image {image!r}", do
     return None
 
 
 def _ask_engine(program: str, *words: str) -> str:
-    """What went wrong; empty when nothing did."""
     try:
         done = subprocess.run(
             [program, *words], capture_output=True, timeout=_ENGINE_S, stdin=subprocess.DEVNULL

@@ -7,8 +7,9 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any, NamedTuple
 
 import click
@@ -21,10 +22,11 @@ from clawkit.cli.options import (
     count_tokens,
     counted,
     from_home,
-    is_terminal,
     json_option,
+    limit_option,
     print_json,
     print_table,
+    print_text,
     refuse_commands,
     warn,
     wrong_usage,
@@ -42,14 +44,16 @@ from clawkit.content import (
     User,
 )
 from clawkit.errors import ClawkitError, NotFoundError, ToolAuthorizationError
-from clawkit.sessions.location import locate_store
-from clawkit.sessions.protocols import Entry, Session
+from clawkit.sessions.keys import resolve
+from clawkit.sessions.protocols import Entry, Hit, Session, Visible, locate_store
 from clawkit.sessions.store import SessionStore
 from clawkit.store import write_atomic
 from clawkit.terminal_text import truncate
 from clawkit.text import human_size, human_time, one_line, printable
 
 EVERYTHING = 2**62
+_INDEX_S = 3_600.0
+"""A person can interrupt a search that indexes; what is done by then stays."""
 _HEAD = ("ID", "NAME", "AGENT", "USED", "TURNS", "MODEL", "COST", "DIRECTORY", "TITLE")
 _MAX_NAME, _MAX_DIRECTORY, _MAX_TITLE, _MIN_TITLE = 24, 36, 60, 12
 
@@ -58,24 +62,22 @@ _ID = click.argument("which", metavar="ID")
 
 
 class _Opened(NamedTuple):
-    """The store, and whose conversations are meant."""
-
     loaded: Loaded
     agent: str
     store: SessionStore
 
     def find(self, which: str) -> Session:
         try:
-            return self.store.get(which, self.agent)
+            main = self.loaded.config.session.main_key
+            return resolve(self.store, which, agent=self.agent, main=main)
         except NotFoundError as error:
             hint = "" if str(error).endswith("?") else ". `clawkit sessions list` shows all"
             raise NotFoundError(f"{error}{hint}") from None
 
 
 @contextmanager
-def _opened(config_file: str | None, agent: str | None = None) -> Iterator[_Opened]:
+def open_store(config_file: str | None, agent: str | None = None) -> Iterator[_Opened]:
     loaded = load(config_file)
-    warn(map(str, loaded.warnings))
     store = SessionStore(locate_store(loaded.config.session.store, os.environ))
     try:
         with wrong_usage():
@@ -84,33 +86,36 @@ def _opened(config_file: str | None, agent: str | None = None) -> Iterator[_Open
         store.close()
 
 
+def _with_store(command: Callable[..., None]) -> Callable[..., None]:
+    """`--agent` and `--config` for a command, which is given the store instead."""
+
+    @_AGENT
+    @config_option
+    @wraps(command)
+    def run(config_file: str | None, agent: str | None, **options: Any) -> None:
+        if agent and options.get("all_agents"):
+            raise click.UsageError("--agent and --all-agents cannot be combined")
+        with open_store(config_file, agent) as opened:
+            warn(map(str, opened.loaded.warnings))
+            command(opened, **options)
+
+    return run
+
+
 @click.command("list")
 @click.option("--all-agents", is_flag=True, help="Sessions of every agent.")
 @click.option("--here", is_flag=True, help="Only sessions of this directory.")
-@click.option(
-    "-n", "--limit", type=click.IntRange(1), default=20, show_default=True, help="Maximum number."
-)
+@limit_option(20, "Maximum number.")
 @json_option
-@_AGENT
-@config_option
-def list_sessions(
-    all_agents: bool,
-    here: bool,
-    limit: int,
-    as_json: bool,
-    agent: str | None,
-    config_file: str | None,
-) -> None:
+@_with_store
+def list_sessions(opened: _Opened, all_agents: bool, here: bool, limit: int, as_json: bool) -> None:
     """List sessions, the most recently used first."""
-    if all_agents and agent:
-        raise click.UsageError("--agent and --all-agents cannot be combined")
-    with _opened(config_file, agent) as opened:
-        place = None
-        if here:
-            from clawkit.runtime import resolve_workspace
+    place = None
+    if here:
+        from clawkit.runtime import resolve_workspace
 
-            place = resolve_workspace(opened.loaded.config, opened.agent)
-        found = opened.store.recent(None if all_agents else opened.agent, place, limit + 1)
+        place = resolve_workspace(opened.loaded.config, opened.agent)
+    found = opened.store.recent(None if all_agents else opened.agent, place, limit + 1)
     more, found = len(found) > limit, found[:limit]
     if as_json:
         print_json({"sessions": [session_to_json(each) for each in found], "more": more})
@@ -120,61 +125,152 @@ def list_sessions(
         where = f" in {place}" if place else ""
         click.echo(printable(f"{whose} has no session{where} yet."))
         return
-    now_ms = time.time() * 1000
-    rows = [_cells(each, now_ms, all_agents=all_agents, here=here) for each in found]
+    rows = [_cells(each, all_agents=all_agents, here=here) for each in found]
     print_table(_HEAD, rows, min_last=_MIN_TITLE)
     if more:
         click.echo(f"There are more; -n {limit * 5} shows up to {limit * 5}.")
 
 
-def _cells(session: Session, now_ms: float, *, all_agents: bool, here: bool) -> tuple[str, ...]:
-    cost, place = session.usage.cost, from_home(session.workspace)
-    ago = human_time(max(1, round((now_ms - session.updated_ms) / 1000)))
+def _cells(session: Session, *, all_agents: bool, here: bool) -> tuple[str, ...]:
+    place = from_home(session.workspace)
+    place = place if len(place) <= _MAX_DIRECTORY else f"…{place[1 - _MAX_DIRECTORY :]}"
     cells = (
         session.id,
         truncate(session.name, _MAX_NAME) if session.name != session.id else "",
         session.agent if all_agents else "",
-        f"{ago.partition(' ')[0]} ago",
+        _ago(session.updated_ms),
         str(session.turns),
         (session.model_override or session.model).rpartition("/")[2],
-        f"${cost:.2f}" if cost >= 0.005 else "",
-        ""
-        if here
-        else (place if len(place) <= _MAX_DIRECTORY else f"…{place[1 - _MAX_DIRECTORY :]}"),
+        _cost(session),
+        "" if here else place,
         truncate(session.title, _MAX_TITLE),
     )
     return tuple(printable(one_line(cell, 200), "") for cell in cells)
 
 
+def _ago(at_ms: int) -> str:
+    ago = human_time(max(1, round(time.time() - at_ms / 1000)))
+    return f"{ago.partition(' ')[0]} ago"
+
+
+def _cost(session: Session) -> str:
+    return f"${session.usage.cost:.2f}" if session.usage.cost >= 0.005 else ""
+
+
+@click.command()
+@click.argument("which", metavar="[ID]", required=False)
+@limit_option(20, "Maximum number of sessions that no other one started.")
+@json_option
+@_with_store
+def tree(opened: _Opened, which: str | None, limit: int, as_json: bool) -> None:
+    """Show sessions with those they started below them; with ID only that one.
+
+    \b
+    clawkit sessions tree            the last used of the agent
+    clawkit sessions tree main       what the main session started
+    """
+    below: dict[str, list[Session]] = {}
+    every = opened.store.recent(limit=EVERYTHING)
+    for each in reversed(every):
+        below.setdefault(each.parent, []).append(each)
+    known = {each.id for each in every}
+    top = [each for each in every if each.agent == opened.agent and each.parent not in known]
+    roots = [opened.find(which)] if which else top[:limit]
+    if as_json:
+        more = not which and len(top) > limit
+        print_json({"sessions": [_branch_to_json(each, below) for each in roots], "more": more})
+        return
+    if not roots:
+        click.echo(printable(f"The agent {opened.agent!r} has no session yet."))
+        return
+    rows = [row for root in roots for row in _branch(root, below, "", "")]
+    print_table(("NAME", "ID", "USED", "TURNS", "COST", "TITLE"), rows, min_last=_MIN_TITLE)
+    if not which and len(top) > limit:
+        click.echo(f"There are more; -n {limit * 5} shows up to {limit * 5}.")
+
+
+def _branch(
+    session: Session, below: dict[str, list[Session]], lead: str, mark: str
+) -> Iterator[tuple[str, ...]]:
+    """A row for a session, and for each one below it."""
+    name = session.name.rpartition(":")[2] if session.name.startswith("subagent:") else session.name
+    title = session.label or session.title
+    facts = (session.id, _ago(session.updated_ms), str(session.turns), _cost(session))
+    cells = (truncate(name, _MAX_NAME), *facts, truncate(title, _MAX_TITLE))
+    first, *others = (printable(one_line(cell, 200), "") for cell in cells)
+    yield (lead + mark + first, *others)
+    lead += {"": "", "├─ ": "│  ", "└─ ": "   "}[mark]
+    children = below.get(session.id, [])
+    for each in children:
+        yield from _branch(each, below, lead, "├─ " if each is not children[-1] else "└─ ")
+
+
+def _branch_to_json(session: Session, below: dict[str, list[Session]]) -> dict[str, Any]:
+    children = [_branch_to_json(each, below) for each in below.get(session.id, ())]
+    return {**session_to_json(session), "children": children}
+
+
+@click.command()
+@click.argument("words", metavar="WORDS...", nargs=-1, required=True)
+@click.option("--all-agents", is_flag=True, help="Sessions of every agent.")
+@limit_option(10, "Maximum number of messages.")
+@json_option
+@_with_store
+def search(
+    opened: _Opened, words: tuple[str, ...], all_agents: bool, limit: int, as_json: bool
+) -> None:
+    """Search what you and the models said: messages with all of WORDS.
+
+    Words in quotes are a phrase. The first search indexes all messages, which can take a minute.
+
+    \b
+    clawkit sessions search login page
+    clawkit sessions search "login page" css
+    """
+    query = " ".join(f'"{each}"' if " " in each else each for each in words)
+    agents = opened.store.agents() if all_agents else [opened.agent]
+    visible = Visible("", agents=tuple(agents))
+    found = opened.store.search(query, visible, limit, index_s=_INDEX_S)
+    if as_json:
+        print_json({"results": [_hit_to_json(each) for each in found.hits], "more": found.more})
+        return
+    for hit in found.hits:
+        session, who = hit.session, "you" if hit.role == "user" else "model"
+        title = truncate(session.label or session.title, _MAX_TITLE)
+        head = f"{_call(session)}: {title}" if title else _call(session)
+        click.secho(printable(one_line(head, 200), ""), bold=True)
+        when = f" · {_when(hit.at_ms)}" if hit.at_ms else ""
+        click.secho(f"  message {hit.number} · {who}{when}", fg="bright_black")
+        click.echo(f"  {printable(hit.snippet, '')}")
+    if not found.hits:
+        click.echo("No message has all of these words.")
+    if found.more:
+        click.echo(f"There are more; -n {limit * 5} shows up to {limit * 5}.")
+
+
+def _hit_to_json(hit: Hit) -> dict[str, Any]:
+    return {
+        "session": session_to_json(hit.session),
+        "number": hit.number,
+        "role": hit.role,
+        "at": hit.at_ms,
+        "snippet": hit.snippet,
+    }
+
+
 @click.command()
 @_ID
-@click.option(
-    "-n",
-    "--limit",
-    type=click.IntRange(1),
-    default=30,
-    show_default=True,
-    help="Maximum number of messages.",
-)
+@limit_option(30, "Maximum number of messages.")
 @click.option("--all", "everything", is_flag=True, help="All messages from the beginning.")
 @json_option
-@_AGENT
-@config_option
-def show(
-    which: str,
-    limit: int,
-    everything: bool,
-    as_json: bool,
-    agent: str | None,
-    config_file: str | None,
-) -> None:
+@_with_store
+def show(opened: _Opened, which: str, limit: int, everything: bool, as_json: bool) -> None:
     """Show the messages and calls of a session.
 
     Long results are truncated; `clawkit sessions export` has all of them.
     """
-    with _opened(config_file, agent) as opened:
-        session = opened.find(which)
-        entries = opened.store.history(session.id, EVERYTHING if everything else limit)
+    session = opened.find(which)
+    entries = opened.store.history(session.id, EVERYTHING if everything else limit)
     if as_json:
         messages = [message_to_json(each) for each in entries]
         print_json({"session": session_to_json(session), "messages": messages})
@@ -186,17 +282,13 @@ def show(
 @_ID
 @click.argument("name", metavar="NAME")
 @json_option
-@_AGENT
-@config_option
-def rename(
-    which: str, name: str, as_json: bool, agent: str | None, config_file: str | None
-) -> None:
+@_with_store
+def rename(opened: _Opened, which: str, name: str, as_json: bool) -> None:
     """Rename a session to NAME, a word without spaces."""
     refuse_commands("change what clawkit remembers")
-    with _opened(config_file, agent) as opened:
-        before = opened.find(which)
-        with opened.store.hold(before.id):
-            session = opened.store.rename(before.id, name)
+    before = opened.find(which)
+    with opened.store.hold(before.id):
+        session = opened.store.rename(before.id, name)
     if as_json:
         print_json(session_to_json(session))
     else:
@@ -205,35 +297,31 @@ def rename(
 
 @click.command()
 @click.argument("which", metavar="ID...", nargs=-1, required=True)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
-@_AGENT
-@config_option
-def delete(
-    which: tuple[str, ...], yes: bool, as_json: bool, agent: str | None, config_file: str | None
-) -> None:
+@_with_store
+def delete(opened: _Opened, which: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Delete sessions permanently. Sessions in use are not deleted.
 
     The exit code is 1 if one of them could not be deleted, and 2 if one does not exist; then none
     is deleted.
     """
     refuse_commands("change what clawkit remembers")
-    with _opened(config_file, agent) as opened:
-        found = list({each.id: each for each in map(opened.find, which)}.values())
-        if not yes:
-            _confirm(found)
-        failed: dict[str, str] = {}
-        for session in found:
-            try:
-                opened.store.delete(session.id)
-            except ClawkitError as error:
-                failed[session.id] = str(error)
+    found = list({each.id: each for each in map(opened.find, which)}.values())
+    if not yes:
+        _confirm(found)
+    failed: dict[str, str] = {}
+    for session in found:
+        try:
+            opened.store.delete(session.id)
+        except ClawkitError as error:
+            failed[session.id] = str(error)
     gone = [each for each in found if each.id not in failed]
     if as_json:
         print_json({"deleted": [each.id for each in gone], "failed": failed})
     else:
-        said = [*(f"deleted {_call(each)}" for each in gone)]
-        said += (f"clawkit: {problem}" for problem in failed.values())
+        said = [f"deleted {_call(each)}" for each in gone]
+        said += [f"clawkit: {problem}" for problem in failed.values()]
         click.echo(printable("\n".join(said)), err=True)
     sys.exit(1 if failed else 0)
 
@@ -268,36 +356,27 @@ def _call(session: Session) -> str:
     help="For programs, or to read.",
 )
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE, which must not exist yet.")
-@_AGENT
-@config_option
-def export(
-    which: str, form: str, output: str | None, agent: str | None, config_file: str | None
-) -> None:
+@_with_store
+def export(opened: _Opened, which: str, form: str, output: str | None) -> None:
     """Print a whole session, or write it to a file that only you can read."""
-    with _opened(config_file, agent) as opened:
-        session = opened.find(which)
-        entries = opened.store.history(session.id, EVERYTHING)
+    session = opened.find(which)
+    entries = opened.store.history(session.id, EVERYTHING)
     messages = [message_to_json(each) for each in entries]
     whole = {"version": 1, "session": session_to_json(session), "messages": messages}
     text = to_markdown(session, entries) if form == "markdown" else ""
-    if output is None and form == "json":
-        print_json(whole)
-    elif output is None:
-        click.echo(printable(text) if is_terminal(sys.stdout) else text, nl=False)
-    elif form == "json":
-        _write(output, msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n")
-    else:
-        _write(output, text.encode("utf-8", "backslashreplace"))
-
-
-def _write(path: str, data: bytes) -> None:
-    if os.path.lexists(path):
-        raise click.UsageError(f"{path!r} already exists; choose another file")
+    if output is None:
+        print_text(text, nl=False) if text else print_json(whole)
+        return
+    if os.path.lexists(output):
+        raise click.UsageError(f"{output!r} already exists; choose another file")
+    data = text.encode("utf-8", "backslashreplace")
+    if form == "json":
+        data = msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n"
     try:
-        write_atomic(path, data)
+        write_atomic(output, data)
     except OSError as error:
-        raise click.UsageError(f"{path!r} cannot be written: {error.strerror}") from None
-    click.echo(printable(f"Wrote {path}"), err=True)
+        raise click.UsageError(f"{output!r} cannot be written: {error.strerror}") from None
+    click.echo(printable(f"Wrote {output}"), err=True)
 
 
 @click.command()
@@ -305,7 +384,8 @@ def _write(path: str, data: bytes) -> None:
 @config_option
 def path(as_json: bool, config_file: str | None) -> None:
     """Print where sessions are stored."""
-    with _opened(config_file) as opened:
+    with open_store(config_file) as opened:
+        warn(map(str, opened.loaded.warnings))
         file = opened.store.path
     exists = os.path.lexists(file)
     if as_json:
@@ -343,6 +423,8 @@ def session_to_json(session: Session) -> dict[str, Any]:
         "usage": {**_NO_USAGE, **msgspec.to_builtins(session.usage)},
         "contextTokens": session.context_tokens,
         "parent": session.parent or None,
+        "label": session.label or None,
+        "archivedAt": session.archived_ms or None,
     }
 
 
@@ -356,8 +438,7 @@ def print_transcript(session: Session, entries: Sequence[Entry]) -> None:
     """What was said and done, cut where it is long, with nothing that could play tricks."""
     for line in _head(session):
         click.echo(printable(line, ""))
-    left_out = entries[0].number - 1 if entries else 0
-    if left_out:
+    if left_out := entries[0].number - 1 if entries else 0:
         click.secho(f"… {left_out} earlier messages; --all shows them", fg="bright_black")
     for entry in entries:
         _print_message(entry.message)
@@ -373,7 +454,7 @@ def _head(session: Session) -> Iterator[str]:
         session.model_override or session.model,
         counted(session.turns, "turn"),
         f"{tokens} tokens in, {count_tokens(usage.output)} out",
-        f"${usage.cost:.2f}" if usage.cost >= 0.005 else "",
+        _cost(session),
     ]
     yield " · ".join(filter(None, facts))
     yield f"{session.workspace} · {_when(session.created_ms)} to {_when(session.updated_ms)}"

@@ -64,7 +64,10 @@ class TerminalApprover:
             screen = _Screen(sys.stdin.fileno() if self._fd is None else self._fd)
             if self._bell:
                 screen.say("\a", nl=False)
-            _show(request, screen)
+            title, *rows = show_question(request, screen.width)
+            screen.say(f"\n{title}", bold=True)
+            for row in rows:
+                screen.say(row)
             choices = list(choices_for(request))
             try:
                 if screen.moves:
@@ -82,8 +85,6 @@ class TerminalApprover:
 
 
 class _Screen:
-    """The terminal's abilities and width."""
-
     def __init__(self, fd: int) -> None:
         self.fd = fd
         """What keys are read from."""
@@ -102,16 +103,7 @@ class _Screen:
         click.echo(shown, nl=nl, err=True, color=True)
 
 
-def _show(request: Question, screen: _Screen) -> None:
-    title, *rows = show_question(request, screen.width)
-    screen.say("")
-    screen.say(title, bold=True)
-    for row in rows:
-        screen.say(row)
-
-
 async def _ask_line(choices: list[Choice], screen: _Screen) -> Choice:
-    """The choice by its letter, or by its number."""
     for number, each in enumerate(choices, 1):
         screen.say(f"  {number}) {each.key}: {each.words}")
     with _input(screen.fd, lines=True):
@@ -127,7 +119,7 @@ async def _ask_line(choices: list[Choice], screen: _Screen) -> Choice:
 async def _ask_keys(choices: list[Choice], screen: _Screen, time: str) -> Choice:
     """The choice by a key, or by arrow keys and Enter. At first, Enter means no."""
     at = deny_at(choices)
-    lasting = " (Enter confirms what lasts)" if any(each.lasts for each in choices) else ""
+    lasting = " (Enter confirms a lasting answer)" if any(each.lasts for each in choices) else ""
     hint = f"Press a letter{lasting}, or arrow keys and Enter. No answer within {time} means no."
     for row in wrap(hint, screen.width, "  "):
         screen.say(row, dim=True)
@@ -217,5 +209,4 @@ async def _read_key(fd: int) -> str:
 
 
 async def _read_line(fd: int) -> str:
-    """A line, with its end when it has one."""
     return (await read_ready(fd, _MOST)).decode("utf-8", "replace")

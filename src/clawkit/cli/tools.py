@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -23,8 +24,10 @@ from clawkit.cli.options import (
     is_terminal,
     json_option,
     print_json,
+    print_text,
     read_settings,
     scope_options,
+    suggest,
     warn,
 )
 from clawkit.cli.terminal import TerminalApprover
@@ -40,8 +43,12 @@ from clawkit.process.protocols import Commands
 from clawkit.runtime import close_run, make_run, resolve_workspace
 from clawkit.schema.choose import PROVIDERS, Provider, declare, token_cost
 from clawkit.services import Services
-from clawkit.text import human_size, nearest, one_line, printable
+from clawkit.text import human_size, one_line, printable
 from clawkit.tools._commands import owner_of
+
+T = TypeVar("T")
+
+MAX_LINE = 16 * 1024 * 1024
 
 
 def _open(options: dict[str, Any]) -> tuple[Settings, Assembly, list[str]]:
@@ -52,7 +59,6 @@ def _open(options: dict[str, Any]) -> tuple[Settings, Assembly, list[str]]:
 
 
 def _row(name: str, assembly: Assembly, provider: Provider) -> dict[str, Any]:
-    """One tool as programs read it."""
     verdict = assembly.decision.verdicts[name]
     entry, tool = CATALOG.get(name), assembly.tools.get(name)
     available = tool is not None or entry is None or entry.available
@@ -86,48 +92,43 @@ def list_tools(everything: bool, as_json: bool, **options: Any) -> None:
     settings, assembly, remarks = _open(options)
     provider = target_of(settings.scope.model)
     rows = [_row(name, assembly, provider) for name in assembly.sources]
+    shown = [row for row in rows if everything or row["inForce"]]
     if as_json:
-        shown = rows if everything else [row for row in rows if row["inForce"]]
         print_json({"tools": shown, "warnings": remarks})
         return
-    _print_list(rows, everything)
-    warn(remarks)
-
-
-def _print_list(rows: list[dict[str, Any]], everything: bool) -> None:
     section = ""
-    for row in rows:
-        if not (everything or row["inForce"]):
-            continue
+    for row in shown:
+        state = _state(row)
         if row["section"] != section:
             section = row["section"]
             click.secho(section, bold=True)
-        tokens = f"{row['tokens']} tokens" if row["inForce"] else ""
-        note = tokens or click.style(_absence(row), fg="yellow")
+        note = f"{row['tokens']} tokens" if row["inForce"] else state
+        if not row["allowed"]:
+            note = printable(f"{state.partition(' ')[0]}: {row['removedBy']['why']}")
+        note = note if row["inForce"] else click.style(note, fg="yellow")
         click.echo(f"  {row['tool']:<18} {row['description']:<46} {note}")
-    in_force = sum(row["inForce"] for row in rows)
-    off = sum(map(_is_off, rows))
-    removed = sum(not row["allowed"] for row in rows) - off
-    unbuilt = sum(row["allowed"] and not row["available"] for row in rows)
-    click.echo(
-        f"{in_force} in force, {removed} removed by policy, {off} off by settings, "
-        f"{unbuilt} not available in this build."
-    )
+    count = Counter(map(_state, rows))
+    click.echo(", ".join(f"{count[state]} {state}" for state in _STATES) + ".")
     if not everything:
         click.echo(
             "Try: clawkit tools list --all, clawkit tools explain exec, clawkit tools call ls"
         )
+    warn(remarks)
 
 
-def _is_off(row: dict[str, Any]) -> bool:
-    """Whether policy leaves a tool that other settings keep from the run."""
-    return not row["allowed"] and row["removedBy"]["step"] == SETTINGS
+_STATES = {
+    "in force": "green",
+    "removed by policy": "red",
+    "off by settings": "yellow",
+    "not available in this build": "yellow",
+}
 
 
-def _absence(row: dict[str, Any]) -> str:
-    if row["allowed"]:
-        return "not available in this build"
-    return printable(f"{'off' if _is_off(row) else 'removed'}: {row['removedBy']['why']}")
+def _state(row: dict[str, Any]) -> str:
+    if not row["allowed"]:
+        is_off = row["removedBy"]["step"] == SETTINGS
+        return "off by settings" if is_off else "removed by policy"
+    return "in force" if row["available"] else "not available in this build"
 
 
 @click.command()
@@ -166,9 +167,7 @@ def _known(name: str, assembly: Assembly) -> str:
     key = canonical(name)
     if key in assembly.sources:
         return key
-    close = nearest(key, tuple(assembly.sources), 3)
-    hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-    raise UnknownToolError(f"there is no tool called {name!r}{hint}")
+    raise UnknownToolError(f"unknown tool {name!r}{suggest(key, assembly.sources)}")
 
 
 def _rules_for(name: str, settings: Settings, assembly: Assembly) -> list[dict[str, Any]]:
@@ -187,14 +186,12 @@ def _rules_for(name: str, settings: Settings, assembly: Assembly) -> list[dict[s
 
 
 def _print_explanation(row: dict[str, Any]) -> None:
-    if _is_off(row):
-        head = click.style("off by settings", fg="yellow")
-    elif not row["allowed"]:
-        head = click.style("removed by policy", fg="red")
-    elif not row["available"]:
-        head = click.style("allowed, but not available in this build", fg="yellow")
-    else:
-        head = click.style("in force", fg="green") + f", about {row['tokens']} tokens per request"
+    state = _state(row)
+    head = click.style(
+        state if row["available"] or not row["allowed"] else f"allowed, but {state}",
+        fg=_STATES[state],
+    )
+    head += f", about {row['tokens']} tokens per request" if row["inForce"] else ""
     click.echo(f"{click.style(row['tool'], bold=True)} ({row['source']}): {head}")
     for step in row["steps"]:
         mark = "keeps  " if step["effect"] == "allow" else "removes"
@@ -204,10 +201,9 @@ def _print_explanation(row: dict[str, Any]) -> None:
         click.echo("  no step restricts it")
     for rule in row["rules"]:
         action = {} if rule["action"] is None else {"action": rule["action"]}
-        conditions = (
-            json.dumps({**action, **rule["params"]}) if action or rule["params"] else "called"
-        )
-        click.echo(f"  {rule['key']}: {rule['effect']} when {printable(conditions)}")
+        conditions = {**action, **rule["params"]}
+        when = json.dumps(conditions) if conditions else "called"
+        click.echo(f"  {rule['key']}: {rule['effect']} when {printable(when)}")
 
 
 @click.command()
@@ -259,7 +255,13 @@ def call(name: str, params: str, text: bool, **options: Any) -> None:
     \b
     clawkit tools call read '{"path": "README.md", "limit": 5}' --text
     """
-    sys.exit(run_one(read_settings(options), name, params, text=text))
+    given, run = _read_params(params), _prepare(read_settings(options))
+    result = asyncio.run(_closing(run, _interruptible(run, CallRequest(name, given))))
+    if text:
+        print_text(str(result.details.get("error") or result.as_text()), err=result.is_error)
+    else:
+        print_json(result.to_json())
+    sys.exit(exit_code(result))
 
 
 @click.command()
@@ -281,38 +283,15 @@ def run(file: str, later: bool, **options: Any) -> None:
     \b
     printf '{"tool":"ls"}\\n{"tool":"session_status"}\\n' | clawkit tools run -
     """
-    sys.exit(run_many(read_settings(options), file, later=later))
-
-
-T = TypeVar("T")
-
-MAX_LINE = 16 * 1024 * 1024
-
-
-def run_one(settings: Settings, name: str, params: str, *, text: bool) -> int:
-    """One call; its result on standard output; the exit code that goes with it."""
-    given = _read_params(params)
-    run = _prepare(settings)
-    result = asyncio.run(_closing(run, _interruptible(run, CallRequest(name, given))))
-    if text:
-        shown = str(result.details.get("error") or result.as_text())
-        stream = sys.stderr if result.is_error else sys.stdout
-        click.echo(printable(shown) if is_terminal(stream) else shown, file=stream)
-    else:
-        print_json(result.to_json())
-    return exit_code(result)
-
-
-def run_many(settings: Settings, file: str, *, later: bool = False) -> int:
-    """One result line per call; the worst exit code. A bad line is an answer, not an end."""
-    run = _prepare(settings, later=later)
+    run = _prepare(read_settings(options), later=later)
     try:
         is_stdin = file == "-" and sys.stdin is not None
         fd = os.dup(sys.stdin.fileno()) if is_stdin else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise click.UsageError(f"cannot read {file!r}: {error.strerror}") from None
     try:
-        return asyncio.run(_closing(run, _answer_all(run, LineReader(fd, MAX_LINE), later=later)))
+        lines = LineReader(fd, MAX_LINE)
+        sys.exit(asyncio.run(_closing(run, _answer_all(run, lines, later=later))))
     finally:
         os.close(fd)
 
@@ -340,6 +319,7 @@ def tell_ending(run: Run) -> None:
 
 
 async def _answer_all(run: Run, lines: LineReader, *, later: bool) -> int:
+    """One line per call; the worst exit code. A bad line is an answer, not an end."""
     worst, number = 0, 0
     watch = _print_notice if later else None
     while line := await lines.next():
@@ -348,8 +328,7 @@ async def _answer_all(run: Run, lines: LineReader, *, later: bool) -> int:
             continue
         result, given_id = await _answer(run, line, number, watch)
         id_ = {} if given_id is None else {"id": given_id}
-        click.echo(json.dumps({**id_, **result.to_json()}, ensure_ascii=False))
-        sys.stdout.flush()
+        _print_line({**id_, **result.to_json()})
         worst = max(worst, exit_code(result))
         if len(line) > MAX_LINE:
             break  # where the next line begins is unknown
@@ -360,10 +339,13 @@ async def _answer_all(run: Run, lines: LineReader, *, later: bool) -> int:
 
 
 def _print_notice(event: Event) -> None:
-    """What became of a call that was answered long ago."""
     if event["type"] == "notice":
-        click.echo(json.dumps({"notice": event["callId"], **event}, ensure_ascii=False))
-        sys.stdout.flush()
+        _print_line({"notice": event["callId"], **event})
+
+
+def _print_line(value: object) -> None:
+    click.echo(json.dumps(value, ensure_ascii=False))
+    sys.stdout.flush()
 
 
 async def _answer(run: Run, line: bytes, number: int, watch: OnEvent | None) -> tuple[Result, Any]:
@@ -441,6 +423,4 @@ def _show_progress(event: Event) -> None:
 
 def exit_code(result: Result) -> int:
     """0 ok, 1 the tool failed, 3 refused."""
-    if result.details.get("status") == "blocked":
-        return 3
-    return 1 if result.is_error else 0
+    return 3 if result.details.get("status") == "blocked" else int(result.is_error)

@@ -9,19 +9,11 @@ from collections.abc import Callable
 import click
 import msgspec
 
-from clawkit.agent.events import (
-    Answered,
-    Compacted,
-    Ended,
-    Event,
-    Noticed,
-    TextPiece,
-    ToolHappened,
-    TurnEnded,
-    Voided,
-)
+from clawkit.agent import events
+from clawkit.agent.events import Ended, Event, TurnEnded
 from clawkit.call_summary import summarize_params
 from clawkit.cli.options import is_terminal
+from clawkit.models.operator import REF as OPERATOR
 from clawkit.text import human_time, one_line, printable
 
 _SHOWN = 120
@@ -91,20 +83,24 @@ class PlainOutput(TurnOutput):
         self._streamed: list[str] = []
         """What was shown of this answer; void when another attempt follows."""
         self._is_live = is_terminal(sys.stdout)
+        self._unsaid: list[str] | None = None
+        """Failures that the operator will repeat in its answer; None when another model works."""
 
     def show(self, event: Event) -> None:
         match event:
-            case TextPiece(text=text):
+            case events.Requested(model=model):
+                self._unsaid = [] if model == str(OPERATOR) else None
+            case events.TextPiece(text=text):
                 self._streamed.append(text)
                 if self._is_live:
                     self._write(self._as_text(printable(text)))
-            case Answered(message=message):
+            case events.Answered(message=message):
                 # A pipe gets complete answers only: what was shown there cannot be taken back.
                 if not self._is_live and message.text.strip():
                     self._write(message.text)
                 self._end_line()
                 self._streamed = []
-            case Voided(reason=reason, wait_s=wait_s, model=model):
+            case events.Voided(reason=reason, wait_s=wait_s, model=model):
                 wait = f" in {human_time(wait_s)}" if wait_s >= 1 else ""
                 is_shown = self._is_live and bool(self._streamed)
                 void = "; the text above is void" if is_shown else ""
@@ -112,16 +108,28 @@ class PlainOutput(TurnOutput):
                 again = " again" if reason.startswith(f"{model} ") else ""
                 self._note(f"{reason}{void}; asking {model}{again}{wait}", "yellow")
                 self._streamed = []
-            case ToolHappened(event=happened):
+            case events.ToolHappened(event=happened):
                 if happened["type"] == "start":
                     words = summarize_params(happened.get("params"), _SHOWN)
                     self._note(f"{happened['tool']} {words}")
                 elif happened["type"] == "end" and happened.get("isError"):
-                    self._note(f"{happened['tool']} failed: {happened.get('error', '')}", "yellow")
-            case Noticed(text=text, level=level):
+                    words = f"{happened['tool']} failed: {happened.get('error', '')}"
+                    if self._unsaid is None:
+                        self._note(words, "yellow")
+                    else:
+                        self._unsaid.append(words)
+            case events.Said(message=message) if message.source is not None:
+                for title in message.source.titles:
+                    self._note(title)
+            case events.Noticed(text=text, level=level):
                 self._note(text, "bright_black" if level == "info" else "yellow")
-            case Compacted(tokens_before=before, tokens_after=after):
+            case events.Compacted(tokens_before=before, tokens_after=after):
                 self._note(f"the session was compacted: {before} → {after} tokens")
+            case TurnEnded():
+                # It was stopped before it could repeat them.
+                unsaid, self._unsaid = self._unsaid or (), None
+                for words in unsaid:
+                    self._note(words, "yellow")
             case _:
                 pass
 

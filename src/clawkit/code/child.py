@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import select
 import signal
-import stat
 import sys
 import time
 
@@ -33,8 +33,6 @@ NO_NODE = 120
 """Exit code when node is not installed."""
 _IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 _SKIPPED = frozenset(("node_modules", "__pycache__", "venv", "site-packages"))
-_RACY_NS = 50_000_000
-"""A directory that changed so recently may change again without a new time stamp."""
 _CHUNK = 256 * 1024
 _PIPE = 1024 * 1024
 _LOOK_MS = 200
@@ -82,99 +80,52 @@ class Kept:
 
 
 class Tree:
-    """The directory that code runs in: which files are new, and which images were changed.
-
-    Directories whose time stamp is as before are not read again.
-    """
+    """The directory that code runs in: which files are new, and which images were changed."""
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._dirs: dict[str, tuple[int, frozenset[str]]] = {}
-        self._images: dict[str, tuple[int, int, int]] = {}
-        self._room = MAX_NAMES
-        self._enter("", [], [])
+        self._skipped: set[str] = set()
+        """Directories that had too many names."""
+        self._files = self._look()
 
     def changes(self) -> tuple[list[str], list[str]]:
         """New files, and new or changed images, by their paths from here."""
-        files: list[str] = []
-        images: list[str] = []
-        for path in list(self._dirs):
-            known = self._dirs.get(path)
-            if known and (not known[0] or _stamp_of_dir(self._place(path)) != known[0]):
-                self._enter(path, files, images)
-        for path, stamp in list(self._images.items()):
-            now = _stamp_of_image(self._place(path))
-            if now is None:
-                del self._images[path]
-            elif now != stamp:
-                self._images[path] = now
-                images.append(path)
-        return files, list(dict.fromkeys(images))
+        unseen, before = tuple(self._skipped), self._files
+        self._skipped, self._files = set(), self._look()
+        found = {
+            path: stamp
+            for path, stamp in self._files.items()
+            if before.get(path, ()) != stamp and not path.startswith(unseen)
+        }
+        return [path for path in found if path not in before], [p for p in found if found[p]]
 
-    def _place(self, path: str) -> str:
-        return os.path.join(self._root, path) if path else self._root
-
-    def _enter(self, path: str, files: list[str], images: list[str]) -> None:
-        """Read a directory, and those below it that are new; notes what was not there before."""
-        todo = [path]
+    def _look(self) -> dict[str, tuple[int, ...] | None]:
+        """The files here and, for images, what changes with them."""
+        files: dict[str, tuple[int, ...] | None] = {}
+        room, dirs, todo = MAX_NAMES, 0, [""]
         while todo:
-            path = todo.pop()
-            before = self._dirs.pop(path, None)
-            old = before[1] if before else frozenset()
-            self._room += len(old)
-            # Looked at first: what is added while it is read changes it once more.
-            stamp = _stamp_of_dir(self._place(path))
-            names = self._names(path)
-            if names is None:
+            folder = todo.pop()
+            names: list[os.DirEntry[str]] = []
+            with contextlib.suppress(OSError), os.scandir(self._root + "/" + folder) as entries:
+                names = list(itertools.islice(entries, room + 1))
+            if dirs >= MAX_DIRS or len(names) > room:
+                self._skipped.add(folder)
                 continue
-            self._room -= len(names)
-            self._dirs[path] = stamp, frozenset(name for name, _ in names)
-            for name, is_dir in names:
-                if name in old:
-                    continue
-                inner = os.path.join(path, name)
-                if is_dir:
-                    if not name.startswith(".") and name not in _SKIPPED:
-                        todo.append(inner)
-                    continue
-                files.append(inner)
-                if name.lower().endswith(_IMAGES):
-                    images.append(inner)
-                    self._images[inner] = _stamp_of_image(self._place(inner)) or (0, 0, 0)
-
-    def _names(self, path: str) -> list[tuple[str, bool]] | None:
-        """Regular files and directories; None when there are too many, or it is gone."""
-        if len(self._dirs) >= MAX_DIRS:
-            return None
-        names: list[tuple[str, bool]] = []
-        try:
-            with os.scandir(self._place(path)) as entries:
-                for entry in entries:
-                    if len(names) >= self._room:
-                        return None
-                    is_dir = entry.is_dir(follow_symlinks=False)
-                    if is_dir or entry.is_file(follow_symlinks=False):
-                        names.append((entry.name, is_dir))
-        except OSError:
-            return None
-        return names
+            room, dirs = room - len(names), dirs + 1
+            for entry in names:
+                path, name = folder + entry.name, entry.name
+                if entry.is_file(follow_symlinks=False):
+                    files[path] = _stamp(entry) if name.lower().endswith(_IMAGES) else None
+                elif entry.is_dir(follow_symlinks=False) and name not in _SKIPPED:
+                    todo += [] if name.startswith(".") else [f"{path}/"]
+        return files
 
 
-def _stamp_of_dir(path: str) -> int:
-    """Another number after a name in it came or went; 0 when that cannot be relied on."""
-    try:
-        changed = os.lstat(path).st_mtime_ns
-    except OSError:
-        return -1
-    return 0 if time.time_ns() - changed < _RACY_NS else changed
-
-
-def _stamp_of_image(path: str) -> tuple[int, int, int] | None:
-    try:
-        now = os.lstat(path)
-    except OSError:
-        return None
-    return (now.st_mtime_ns, now.st_size, now.st_ino) if stat.S_ISREG(now.st_mode) else None
+def _stamp(entry: os.DirEntry[str]) -> tuple[int, ...]:
+    with contextlib.suppress(OSError):
+        now = entry.stat(follow_symlinks=False)
+        return now.st_mtime_ns, now.st_size, now.st_ino
+    return (0,)
 
 
 class Worker:
@@ -259,7 +210,6 @@ def find_program(language: str) -> list[str]:
 
 
 def answer(number: int, worker: Worker, tree: Tree, line: bytes) -> None:
-    """Say what became of a call."""
     said: dict[str, object] = {}
     with contextlib.suppress(ValueError, RecursionError):
         said = json.loads(line)

@@ -7,13 +7,10 @@ import json
 import os
 import shlex
 import signal
-from binascii import Error as Base64Error
-from binascii import a2b_base64
 from contextlib import suppress
-from typing import Annotated, get_args
+from typing import get_args
 
 import msgspec
-from msgspec import Meta
 
 from clawkit.code.protocols import Language, Ran
 from clawkit.core.tasks import unbroken
@@ -32,21 +29,10 @@ _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.002, 0.5
 _PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "child.py")
 _MISSING = {127: "python3", 120: "node"}
 """What exit codes of a child that never answered say about programs it did not find."""
-_Text = Annotated[str, Meta(max_length=150_000)]
 
 
-class _Answer(msgspec.Struct, frozen=True):
+class _Answer(Ran, frozen=True, kw_only=True):
     id: int
-    stdout: _Text = ""
-    stderr: _Text = ""
-    value: _Text | None = None
-    traceback: _Text | None = None
-    cut: Annotated[int, Meta(ge=0)] = 0
-    files: Annotated[tuple[_Text, ...], Meta(max_length=50)] = ()
-    more_files: Annotated[int, Meta(ge=0)] = 0
-    images: Annotated[tuple[_Text, ...], Meta(max_length=4)] = ()
-    more_images: Annotated[int, Meta(ge=0)] = 0
-    figures: Annotated[tuple[str, ...], Meta(max_length=4)] = ()
     exit: int | None = None
 
 
@@ -243,8 +229,8 @@ class KeptInterpreters:
         elif answer is None or answer.exit is not None:
             lost = child.fault or _why_lost(answer, child.command.exit)
             await self._drop(slot, child)
-        ran = _to_ran(answer or _Answer(child.calls))
-        return ran._replace(timed_out=timed_out, lost=lost, fresh=fresh)
+        ran = answer or Ran()
+        return msgspec.structs.replace(ran, timed_out=timed_out, lost=lost, fresh=fresh)
 
     async def _interrupt(self, slot: _Slot, child: _Child) -> _Answer | None:
         """Stop the code; the child too, unless it says in time that it did."""
@@ -299,13 +285,3 @@ def _why_lost(answer: _Answer | None, exit_: Exit | None) -> str:
         return f"it exited with code {code}"
     why = ", as when memory runs out" if code == -signal.SIGKILL else ""
     return f"it was killed by {name_signal(-code)}{why}"
-
-
-def _to_ran(answer: _Answer) -> Ran:
-    figures = []
-    for figure in answer.figures:
-        with suppress(Base64Error, ValueError):
-            figures.append(a2b_base64(figure))
-    fields = msgspec.structs.asdict(answer)
-    del fields["id"], fields["exit"]
-    return Ran(**{**fields, "figures": tuple(figures)})

@@ -5,7 +5,10 @@ Every start of clawkit imports this; it must cost nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, runtime_checkable
+
+import msgspec
+from msgspec import Meta
 
 if TYPE_CHECKING:
     from clawkit.process.protocols import Launch
@@ -13,24 +16,28 @@ if TYPE_CHECKING:
 Language = Literal["python", "javascript"]
 
 
-class Ran(NamedTuple):
+_Text = Annotated[str, Meta(max_length=150_000)]
+_Count = Annotated[int, Meta(ge=0)]
+
+
+class Ran(msgspec.Struct, frozen=True):
     """What became of a piece of code. All of it comes from the child, and is only of the right
     type and size: names of files are no better than those a model sends."""
 
-    stdout: str
-    stderr: str
-    value: str | None
+    stdout: _Text = ""
+    stderr: _Text = ""
+    value: _Text | None = None
     """How the interpreter writes the value of the last expression."""
-    traceback: str | None
-    cut: int
+    traceback: _Text | None = None
+    cut: _Count = 0
     """Bytes of what was printed that are missing in its middle."""
-    files: tuple[str, ...]
+    files: Annotated[tuple[_Text, ...], Meta(max_length=50)] = ()
     """New files, relative to the working directory, not all of them when there are many."""
-    more_files: int
-    images: tuple[str, ...]
+    more_files: _Count = 0
+    images: Annotated[tuple[_Text, ...], Meta(max_length=4)] = ()
     """New and changed images, in the same way."""
-    more_images: int
-    figures: tuple[bytes, ...]
+    more_images: _Count = 0
+    figures: Annotated[tuple[bytes, ...], Meta(max_length=4)] = ()
     """What was drawn and not saved."""
     timed_out: bool = False
     lost: str = ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from clawkit.config.json5 import format_path
 from clawkit.config.model import Config
@@ -17,8 +17,7 @@ from clawkit.config.section import (
     Layout,
     Section,
     Shape,
-    allows_length,
-    allows_number,
+    allows,
     build,
     describe,
     layout_of,
@@ -95,45 +94,16 @@ _MAX_REDACTED = 8192
 """Enough to see the end of whatever begins within the characters that are shown."""
 _MAX_LISTED = 20
 
-_SECRET_NAME = re.compile(
+_HIDDEN_NAME = (
     r"(?i)key$|token|secret|passw|passphrase|credential|cookie|authorization|^(?:env|vars|headers)$"
 )
-_NUMERAL = re.compile(r"[+-]?[0-9]{1,400}(\.[0-9]{1,400})?")
+_MAX_FLOAT = 1.7976931348623157e308
+_NUMERAL = r"[+-]?[0-9]{1,400}(\.[0-9]{1,400})?"
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+
+
 _BAD: Any = object()
 """Stands in the cleaned tree for a value that was reported as wrong."""
-
-
-def check(raw: Any, locate: Locate, *, every_error: bool = False) -> tuple[Config, list[Issue]]:
-    """The typed configuration and the warnings; raises ConfigError with all that is wrong.
-
-    Of many errors it tells the first and how many more there are, or on request every one, those
-    far down without their lines.
-
-    `locate` gives file and line of a path in `raw`. The paths it is asked for are spelled as
-    in `raw`, and exist there but for their last step.
-    """
-    walk = _Walk(every_error)
-    clean = walk.section(Config, raw, ()) if isinstance(raw, dict) else _BAD
-    if clean is _BAD:
-        walk.error((), f"expected an object, found {_show(raw, ())}")
-    if walk.errors:
-        issues = _placed_errors(walk, locate)
-        raise ConfigError(issues if every_error else cut_off(issues, walk.error_count))
-    return build(Config, clean), [_place(found, locate) for found in walk.all_warnings()]
-
-
-def cut_off(issues: Sequence[Issue], count: int) -> list[Issue]:
-    """As many issues as a person wants to see at once, and how many of `count` are left."""
-    more = count - MAX_SHOWN
-    rest = [Issue("", f"there are {more} more errors after these")] if more > 0 else []
-    return [*issues[:MAX_SHOWN], *rest]
-
-
-class _Found(NamedTuple):
-    path: Path
-    message: str
-    hint: str = ""
 
 
 class _WrongValueError(Exception):
@@ -146,50 +116,79 @@ class _Damaged(dict[str, Any]):
     So sections can be asked for contradictions among the values that are right.
     """
 
-    def __init__(self, clean: dict[str, Any], bad: set[str]) -> None:
-        super().__init__(clean)
-        self.bad = bad
-
-    def _look(self, key: str) -> None:
-        if key in self.bad:
-            raise _WrongValueError
-
     def get(self, key: str, default: Any = None) -> Any:
-        self._look(key)
-        return super().get(key, default)
-
-    def __getitem__(self, key: str) -> Any:
-        self._look(key)
-        return super().__getitem__(key)
+        value = super().get(key, default)
+        if value is _BAD:
+            raise _WrongValueError
+        return value
 
     def _all(self) -> Any:
         raise _WrongValueError
 
+    __getitem__ = get
     __iter__ = keys = values = items = _all
+
+
+def check(raw: Any, locate: Locate, *, every_error: bool = False) -> tuple[Config, list[Issue]]:
+    """The typed configuration and the warnings; raises ConfigError with all that is wrong.
+
+    Of many errors it tells the first and how many more there are, or on request every one, those
+    far down without their lines.
+
+    `locate` gives file and line of a path in `raw`. The paths it is asked for are spelled as
+    in `raw`, and exist there but for their last step.
+    """
+    walk = _Walk(locate, every_error)
+    clean = walk.section(Config, raw, ()) if isinstance(raw, dict) else _BAD
+    if clean is _BAD:
+        walk.error((), f"expected an object, found {_show(raw, ())}")
+    if walk.errors:
+        # In file order: by file as first met, then by line; then those without a line.
+        ranks: dict[str, int] = {}
+        for issue in walk.errors:
+            ranks.setdefault(issue.file, len(ranks))
+        issues = sorted(walk.errors, key=lambda each: (not each.file, ranks[each.file], each.line))
+        raise ConfigError(issues if every_error else cut_off(issues, walk.error_count))
+    return build(Config, clean), [walk.issue(*found) for found in walk.all_warnings()]
+
+
+def cut_off(issues: Sequence[Issue], count: int) -> list[Issue]:
+    """As many issues as a person wants to see at once, and how many of `count` are left."""
+    more = count - MAX_SHOWN
+    rest = [Issue("", f"there are {more} more errors after these")] if more > 0 else []
+    return [*issues[:MAX_SHOWN], *rest]
+
+
+Found = tuple[Path, str, str]
+"""Where something is odd, what, and what to do."""
 
 
 class _Walk:
     """One pass over a configuration. Methods return the cleaned value, or _BAD."""
 
-    def __init__(self, every_error: bool) -> None:
+    def __init__(self, locate: Locate, every_error: bool) -> None:
+        self.locate = locate
         self.most_errors = float("inf") if every_error else _MAX_PLACED
-        self.errors: list[_Found] = []
+        self.errors: list[Issue] = []
         self.error_count = 0
-        self.warnings: list[_Found] = []
-        self.unread_policies: list[_Found] = []
+        self.warnings: list[Found] = []
+        self.unread_policies: list[Found] = []
         self.unused: list[Path] = []
 
-    def all_warnings(self) -> list[_Found]:
+    def issue(self, path: Path, message: str, hint: str) -> Issue:
+        file, line = self.locate(path) if len(self.errors) < _MAX_PLACED else ("", 0)
+        return Issue(_path_text(path), message, file, line, hint)
+
+    def all_warnings(self) -> list[Found]:
         found = [*self.unread_policies, *self.warnings]
         if len(found) > MAX_SHOWN:
             more = len(found) - MAX_SHOWN
-            found[MAX_SHOWN:] = [_Found((), f"there are {more} more warnings like these")]
+            found[MAX_SHOWN:] = [((), f"there are {more} more warnings like these", "")]
         if self.unused:
             names = ", ".join(_path_text(path) for path in self.unused[:_MAX_LISTED])
             more = len(self.unused) - _MAX_LISTED
             listed = f"{names} and {more} more" if more > 0 else names
-            message = f"clawkit does not use these settings: {listed}"
-            found.append(_Found(self.unused[0], message))
+            found.append((self.unused[0], f"clawkit does not use these settings: {listed}", ""))
         return found
 
     @property
@@ -199,7 +198,7 @@ class _Walk:
     def error(self, path: Path, message: str, hint: str = "") -> None:
         self.error_count += 1
         if not self.is_full:
-            self.errors.append(_Found(path, message, hint))
+            self.errors.append(self.issue(path, message, hint))
 
     def wrong(self, path: Path, shape: Shape, value: Any) -> Any:
         if self.is_full:
@@ -235,14 +234,13 @@ class _Walk:
             else:
                 spelled[name] = key
                 clean[name] = self.value(layout.shapes[name], value, (*path, key))
-        bad = {name for name, value in clean.items() if value is _BAD}
         for name in layout.required:
             if name not in spelled:
-                bad.add(name)
+                clean[name] = _BAD
                 expected = describe(layout.shapes[name])
                 self.error(path, f"the setting {name!r} is missing here, expected {expected}")
-        if bad:
-            clean = _Damaged(clean, bad)
+        if any(value is _BAD for value in clean.values()):
+            clean = _Damaged(clean)
         with suppress(_WrongValueError):
             for name, message, hint in cls.conflicts(clean):
                 self.error((*path, spelled.get(name, name)), message, hint)
@@ -258,29 +256,29 @@ class _Walk:
     def value(self, shape: Shape, value: Any, path: Path) -> Any:
         if isinstance(value, FromEnv) and value.missing and (shape.text or shape.anything):
             message = f"the environment variable {' and '.join(value.missing)} is not set"
-            self.warnings.append(_Found(path, message, "The setting fails where it is used"))
-        if shape.anything:
-            return self.free_form(value, path)
+            self.warnings.append((path, message, "The setting fails where it is used"))
+        if shape.anything and not isinstance(value, dict | list):
+            return str(value) if isinstance(value, FromEnv) else value
         if isinstance(value, str):
             return self.string(shape, value, path)
         if isinstance(value, bool):
             return value if shape.boolean else self.wrong(path, shape, value)
         if isinstance(value, int | float):
             return self.number(shape, value, path)
-        if isinstance(value, list) and shape.items is not None:
-            return self.items(shape, shape.items, value, path)
-        if isinstance(value, dict) and shape.is_object:
+        if isinstance(value, list) and (shape.anything or shape.items is not None):
+            return self.items(shape, value, path)
+        if isinstance(value, dict) and (shape.anything or shape.is_object):
             return self.mapping(shape, value, path)
         return self.wrong(path, shape, value)
 
     def string(self, shape: Shape, value: str, path: Path) -> Any:
         plain = str(value)
-        if plain in shape.words or (shape.text and allows_length(shape.text_limits, len(plain))):
+        if plain in shape.words or (shape.text and allows(shape.text_limits, len(plain))):
             return plain
         if isinstance(value, FromEnv) and not shape.text:
             if shape.boolean and plain in _BOOLEANS:
                 return _BOOLEANS[plain]
-            if (shape.whole or shape.number) and _NUMERAL.fullmatch(plain):
+            if (shape.whole or shape.number) and re.fullmatch(_NUMERAL, plain):
                 number = float(plain) if "." in plain else int(plain)
                 return self.number(shape, number, path, shown=value)
         return self.wrong(path, shape, value)
@@ -291,53 +289,27 @@ class _Walk:
             number = int(value)
         elif shape.number and abs(value) <= _MAX_FLOAT:
             number = float(value)
-        if number is None or not allows_number(shape.number_limits, number):
+        if number is None or not allows(shape.number_limits, number):
             return self.wrong(path, shape, value if shown is None else shown)
         return number
 
-    def items(self, shape: Shape, item: Shape, value: list[Any], path: Path) -> Any:
-        if not allows_length(shape.item_limits, len(value)):
+    def items(self, shape: Shape, value: list[Any], path: Path) -> Any:
+        if not allows(shape.item_limits, len(value)):
             return self.wrong(path, shape, value)
+        item = shape.items or ANYTHING
         clean = [self.value(item, entry, (*path, index)) for index, entry in enumerate(value)]
-        return _BAD if _BAD in clean else clean
+        return _BAD if any(entry is _BAD for entry in clean) else clean
 
     def mapping(self, shape: Shape, value: dict[str, Any], path: Path) -> Any:
         if shape.sections:
             return self.section(shape.sections[0], value, path)
+        if shape.anything and path[0] == "channels" and is_tool_policy(path[-1], value):
+            applied = f"{_path_text(path[:2])}.groups.<id>.tools and .toolsBySender"
+            message = "clawkit applies no tool policy in this place"
+            self.unread_policies.append((path, message, f"It applies those in {applied}"))
         inner = shape.values or ANYTHING
         clean = {key: self.value(inner, entry, (*path, key)) for key, entry in value.items()}
-        return _BAD if _BAD in clean.values() else clean
-
-    def free_form(self, value: Any, path: Path) -> Any:
-        if isinstance(value, FromEnv):
-            return str(value)
-        if isinstance(value, dict):
-            if path[0] == "channels" and is_tool_policy(path[-1], value):
-                applied = f"{_path_text(path[:2])}.groups.<id>.tools and .toolsBySender"
-                message = "clawkit applies no tool policy in this place"
-                self.unread_policies.append(_Found(path, message, f"It applies those in {applied}"))
-            return {key: self.value(ANYTHING, item, (*path, key)) for key, item in value.items()}
-        if isinstance(value, list):
-            return [self.value(ANYTHING, item, (*path, i)) for i, item in enumerate(value)]
-        return value
-
-
-_MAX_FLOAT = 1.7976931348623157e308
-
-
-def _placed_errors(walk: _Walk, locate: Locate) -> list[Issue]:
-    """Errors in file order: by file as first met, then by line; then those without a line."""
-    issues = [_place(found, locate) for found in walk.errors[:_MAX_PLACED]]
-    ranks: dict[str, int] = {}
-    for issue in issues:
-        ranks.setdefault(issue.file, len(ranks))
-    issues.sort(key=lambda issue: (ranks[issue.file], issue.line))
-    return issues + [_place(found, lambda _: ("", 0)) for found in walk.errors[_MAX_PLACED:]]
-
-
-def _place(found: _Found, locate: Locate) -> Issue:
-    file, line = locate(found.path)
-    return Issue(_path_text(found.path), found.message, file, line, found.hint)
+        return _BAD if any(entry is _BAD for entry in clean.values()) else clean
 
 
 def _path_text(path: Path) -> str:
@@ -358,7 +330,7 @@ def _show(value: Any, path: Path) -> str:
         return "an empty list" if not value else "a list"
     if isinstance(value, dict):
         return "an object"
-    if any(isinstance(step, str) and _SECRET_NAME.search(step) for step in path):
+    if any(isinstance(step, str) and re.search(_HIDDEN_NAME, step) for step in path):
         return "a string" if isinstance(value, str) else "a number"
     if isinstance(value, FromEnv):
         return f"the value of {_without_secrets(value.template)!r}"
@@ -381,7 +353,7 @@ def _advise(shape: Shape, value: Any) -> str:
         return ""
     bare = value.strip().lower()
     if (shape.boolean and bare in ("true", "false")) or (
-        (shape.whole or shape.number) and _NUMERAL.fullmatch(bare) and len(bare) <= 20
+        (shape.whole or shape.number) and re.fullmatch(_NUMERAL, bare) and len(bare) <= 20
     ):
         return f"Write {bare} without quotes"
     if shape.words and not shape.text:

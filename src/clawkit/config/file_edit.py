@@ -4,32 +4,33 @@ First what they do to the text, and what they refuse: a list replaces a list; an
 object only if no setting is lost by it, at any depth; so do the two lists whose entries have ids.
 `replace` allows the loss, `merge` adds the new settings to the old ones.
 
-Then the file: it is locked, the result is checked before and after it is written, the previous
-file is kept as a backup, and a failure leaves the file as it was.
+Then the file: it is locked, the result is checked before it is written, the previous file is kept
+as a backup, and a failure leaves the file as it was.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from clawkit.config.check import cut_off
-from clawkit.config.json5 import Json5Error, format_path, parse, skip_gap
+from clawkit.config.json5 import Json5Error, Node, format_path, parse, quote, skip_gap
 from clawkit.config.load import loads
-from clawkit.config.masking import diff
+from clawkit.config.masking import masked
 from clawkit.config.paths import include_roots
 from clawkit.config.schema import ROOT, Path, aligned, below, find, is_secret, spelled, value_at
 from clawkit.config.section import Shape
 from clawkit.config.sources import INCLUDE, ReadError, Source, Tree, read_text
-from clawkit.config.text_edit import merge_patch, set_value, unset_value
+from clawkit.config.text_edit import Edit, apply, merge_patch, set_value, unset_value
+from clawkit.config.text_edit import merged as patched
 from clawkit.errors import ConfigError, EditError, Issue
-from clawkit.store import private_dir, rotate_backups, write_atomic
+from clawkit.redact import Redactor
+from clawkit.store import locked, private_dir, rotate_backups, write_atomic
+from clawkit.text import printable
 
 MAX_LISTED = 6
+CONTEXT_LINES = 2
 
 
 def set_setting(
@@ -49,7 +50,6 @@ def set_setting(
                 "entries have ids. Use --replace instead of --merge"
             )
         value = _merged(old, value, found.shape, found.path)
-        text = _update_entries(text, where, old, value, found.shape, found.path)
     else:
         value = aligned(value, old, found.shape)
         if not replace:
@@ -70,9 +70,18 @@ def patch_settings(text: str, patch: Mapping[str, Any], *, replace: bool = False
         raise EditError("the file does not hold an object, so there is nothing to merge into")
     patch = aligned(dict(patch), root, ROOT)
     if not replace:
-        lost = _lost_to_patch(root, patch, ROOT, ())
-        _refuse_loss(lost, "Write null for what is to go, or add --replace")
+        kept = patched(root, _without_nulls(patch))
+        advice = "Set what should be removed to null, or add --replace"
+        _refuse_loss(_lost(root, kept, ROOT, ()), advice)
     return merge_patch(text, patch)
+
+
+def _without_nulls(patch: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_nulls(value) if isinstance(value, dict) else value
+        for key, value in patch.items()
+        if value is not None
+    }
 
 
 def patched_paths(patch: Mapping[str, Any], above: Path = ()) -> Iterator[Path]:
@@ -132,20 +141,6 @@ def _lost(old: Any, new: Any, shape: Shape, path: Path) -> Iterator[str]:
                 yield from _lost(old[index], new[kept[key]], inner, (*path, index))
 
 
-def _lost_to_patch(
-    old: dict[str, Any], patch: Mapping[str, Any], shape: Shape, path: Path
-) -> Iterator[str]:
-    for key, value in patch.items():
-        if value is None or key not in old:
-            continue
-        name, inner = below(shape, key)
-        where = (*path, name)
-        if isinstance(value, dict) and isinstance(old[key], dict):
-            yield from _lost_to_patch(old[key], value, inner, where)
-        else:
-            yield from _lost(old[key], value, inner, where)
-
-
 def _can_merge(old: Any, new: Any, path: Path) -> bool:
     both_lists = isinstance(old, list) and isinstance(new, list)
     return (isinstance(old, dict) and isinstance(new, dict)) or (both_lists and _has_ids(path))
@@ -170,24 +165,8 @@ def _merged(old: Any, new: Any, shape: Shape, path: Path) -> Any:
     return entries
 
 
-def _update_entries(text: str, where: Path, old: Any, new: Any, shape: Shape, path: Path) -> str:
-    """`text` with changed entries of lists with ids changed one by one, which keeps comments."""
-    if not _can_merge(old, new, path):
-        return text
-    if isinstance(old, dict):
-        for key, value in old.items():
-            name, inner = below(shape, key)
-            text = _update_entries(text, (*where, key), value, new[key], inner, (*path, name))
-    else:
-        for index, entry in enumerate(old):
-            if entry != new[index]:
-                text = set_value(text, (*where, index), new[index])
-    return text
-
-
 READONLY = "CLAWKIT_CONFIG_READONLY"
 LOCK_WAIT_S = 10.0
-LOCK_POLL_S = 0.02
 SMALL_BYTES = 512
 """Files of up to this size may shrink by any amount."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -197,14 +176,10 @@ class Change(NamedTuple):
     """What an edit does, or would do, to a file."""
 
     file: str
-    before: str | None
-    """None when there was no file."""
+    before: str | None  # None when there was no file
     after: str
-    issues: tuple[Issue, ...]
-    """What was wrong in the file before and still is, cut off when it is much; an edit never
-    adds to it."""
-    warnings: tuple[Issue, ...]
-    """What is odd now and was not before."""
+    issues: tuple[Issue, ...]  # wrong before and still, cut off when many; an edit never adds any
+    warnings: tuple[Issue, ...]  # what is odd now and was not before
     written: bool = False
 
     @property
@@ -236,43 +211,30 @@ def change(
     """
     env = os.environ if env is None else env
     if dry_run:
-        return _prepare(file, edit, paths, allow_shrink, env)[0]
+        return _prepare(file, edit, paths, allow_shrink, env)
     if env.get(READONLY, "") not in ("", "0"):
         raise EditError(f"the configuration is read-only: {READONLY} is set")
     try:
         if not os.path.isdir(os.path.dirname(file)):
             private_dir(os.path.dirname(file))
-        with _locked(file, wait_s):
-            prepared, issues = _prepare(file, edit, paths, allow_shrink, env)
+        with locked(f"{file}.lock", wait_s=wait_s):
+            prepared = _prepare(file, edit, paths, allow_shrink, env)
             if prepared.before == prepared.after:
                 return prepared
-            _write(prepared, issues, env)
+            if _read(file) != prepared.before:
+                raise EditError(
+                    f"{file!r} was changed by another process in the meantime; try again"
+                )
+            rotate_backups(file)
+            write_atomic(file, _byte_order_mark(file) + prepared.after.encode())
+    except TimeoutError:
+        raise EditError(
+            f"{file!r} was not changed: another process is changing it; try again"
+        ) from None
     except OSError as error:
         where = error.filename or file
         raise EditError(f"{file!r} was not changed: {where!r}: {error.strerror}") from error
     return prepared._replace(written=True)
-
-
-@contextmanager
-def _locked(file: str, wait_s: float) -> Iterator[None]:
-    """One editor of a file at a time. The lock ends with the process, whatever ends it."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    fd = os.open(f"{file}.lock", flags, 0o600)
-    try:
-        deadline = time.monotonic() + wait_s
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise EditError(
-                        f"{file!r} was not changed: another process is changing it; try again"
-                    ) from None
-                time.sleep(LOCK_POLL_S)
-        yield
-    finally:
-        os.close(fd)
 
 
 def _prepare(
@@ -281,32 +243,26 @@ def _prepare(
     paths: Iterable[Path],
     allow_shrink: bool,
     env: Mapping[str, str],
-) -> tuple[Change, list[Issue]]:
-    """The change, and everything that is wrong with its result."""
+) -> Change:
     before = _read(file)
     text = before or ""
     try:
         _refuse_included(file, text, paths, env)
         after = edit(text)
     except Json5Error as error:
-        message, hint = (
-            f"{error.message} (column {error.column})",
-            "Fix this in a text editor first",
-        )
+        message, hint = f"{error.message} (column {error.column})", "Fix it in a text editor first"
         raise ConfigError([Issue("", message, file, error.line, hint)]) from error
     old_size, size = len(text.encode()), len(after.encode())
     if not allow_shrink and old_size > SMALL_BYTES and size < old_size / 2:
         raise EditError(
-            f"this would cut the file from {old_size} to {size} bytes; ask for it explicitly if "
+            f"this would shrink the file from {old_size} to {size} bytes; ask for it explicitly if "
             "you mean it"
         )
     issues, warnings = _judge(after, file, env)
     old_issues, old_warnings = ([], []) if before is None else _judge(before, file, env)
-    _refuse_new_issues(old_issues, issues)
-    known = {(each.path, each.message) for each in old_warnings}
-    fresh = [each for each in warnings if (each.path, each.message) not in known]
+    _refuse_new_issues(_added(old_issues, issues))
     shown = cut_off(issues, len(issues))
-    return Change(file, before, after, tuple(shown), tuple(fresh)), issues
+    return Change(file, before, after, tuple(shown), tuple(_added(old_warnings, warnings)))
 
 
 def _read(file: str) -> str | None:
@@ -365,9 +321,13 @@ def _judge(text: str, file: str, env: Mapping[str, str]) -> tuple[list[Issue], l
         return list(error.issues), []
 
 
-def _refuse_new_issues(before: Sequence[Issue], after: Sequence[Issue]) -> None:
+def _added(before: Sequence[Issue], after: Sequence[Issue]) -> list[Issue]:
+    """What is in `after` only; lines move."""
     old = {(each.path, each.message) for each in before}
-    added = [each for each in after if (each.path, each.message) not in old]
+    return [each for each in after if (each.path, each.message) not in old]
+
+
+def _refuse_new_issues(added: Sequence[Issue]) -> None:
     if not added:
         return
     lines = ["the change was refused: it would make the configuration invalid:"]
@@ -379,49 +339,51 @@ def _refuse_new_issues(before: Sequence[Issue], after: Sequence[Issue]) -> None:
     raise EditError("\n".join(lines))
 
 
-def _write(prepared: Change, issues: Sequence[Issue], env: Mapping[str, str]) -> None:
-    file = prepared.file
-    if _read(file) != prepared.before:
-        raise EditError(f"{file!r} was changed by another process meanwhile; try again")
-    mark = b""
-    if prepared.before is not None:
-        with open(file, "rb") as stream:
-            mark = BYTE_ORDER_MARK if stream.read(3) == BYTE_ORDER_MARK else b""
-    rotate_backups(file)
-    write_atomic(file, mark + prepared.after.encode())
-    problem = _verify(prepared, issues, env)
-    if problem is not None:
-        _put_back(prepared, mark)
-        raise EditError(f"{file!r} is unchanged, because the new file failed: {problem}")
+def _byte_order_mark(file: str) -> bytes:
+    if not os.path.exists(file):
+        return b""
+    with open(file, "rb") as stream:
+        return BYTE_ORDER_MARK if stream.read(3) == BYTE_ORDER_MARK else b""
 
 
-def _put_back(prepared: Change, mark: bytes) -> None:
+def diff(before: str, after: str, name: str) -> list[str]:
+    """The changed lines in unified form. Compared as they are, shown with secrets masked."""
+    from difflib import SequenceMatcher
+
+    if before == after:
+        return []
+    old, new = _lines(before), _lines(after)
+    shown_old, shown_new = _lines(_shown(before)), _lines(_shown(after))
+    lines = [f"--- {name}", f"+++ {name}"]
+    for group in SequenceMatcher(None, old, new).get_grouped_opcodes(CONTEXT_LINES):
+        (_, i1, _, j1, _), (_, _, i2, _, j2) = group[0], group[-1]
+        lines.append(f"@@ -{i1 + 1},{i2 - i1} +{j1 + 1},{j2 - j1} @@")
+        for tag, a, b, c, d in group:
+            lines += ((" " if tag == "equal" else "-") + line for line in shown_old[a:b])
+            if tag != "equal":
+                lines += (f"+{line}" for line in shown_new[c:d])
+    redactor = Redactor()
+    return [printable(redactor.strict(line.removesuffix("\r"))) for line in lines]
+
+
+def _lines(text: str) -> list[str]:
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def _shown(text: str) -> str:
+    """A text with the secret values in it masked; no line moves by that."""
     try:
-        if prepared.before is None:
-            os.unlink(prepared.file)
-        else:
-            write_atomic(prepared.file, mark + prepared.before.encode())
-    except OSError as error:
-        raise EditError(
-            f"{prepared.file!r} is invalid and cannot be restored ({error.strerror}); "
-            f"the previous file is {prepared.file + '.bak'!r}"
-        ) from error
+        root = parse(text)
+    except Json5Error:  # it has no values; every line is still searched for secrets
+        return text
+    return apply(text, _masks(text, root, masked(root.value)))
 
 
-def _verify(prepared: Change, issues: Sequence[Issue], env: Mapping[str, str]) -> str | None:
-    """What is wrong with the file that was written; None when it is what it should be.
-
-    `issues` are those it was known to have.
-    """
-    try:
-        written = _read(prepared.file)
-    except (ConfigError, EditError) as error:
-        return str(error)
-    if written != prepared.after:
-        return "it does not hold what was written"
-    found, _ = _judge(written, prepared.file, env)
-    try:
-        _refuse_new_issues(issues, found)
-    except EditError as error:
-        return str(error)
-    return None
+def _masks(text: str, node: Node, shown: Any) -> Iterator[Edit]:
+    for key, member in node.members.items():
+        yield from _masks(text, member.node, shown[key])
+    for index, item in enumerate(node.items):
+        yield from _masks(text, item, shown[index])
+    if not (node.members or node.items) and shown != node.value:
+        lines = text.count("\n", node.start, node.end)
+        yield node.start, node.end, quote(str(shown)) + "\n" * lines

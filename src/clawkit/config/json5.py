@@ -5,62 +5,46 @@ a key twice in one object, `__proto__` and its kin as keys, NaN and Infinity, ha
 pair, numbers of more than 400 characters and nesting beyond 128 levels are errors.
 
 Time is linear in the text. The parser keeps its own stack, so depth never costs Python frames.
+Errors name keys and never repeat a value, which may be a secret.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 SPACE = (
     "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000\ufeff"
 )
 """What JSON5 counts as white space; a bare `str.strip()` would take more."""
-
-WORD = re.compile(r"[+\-.$\w]++")
-"""Anything in the place of a number or `true`, up to the next punctuation."""
-
-# Plain texts and not patterns: compiling what few files need would cost every start.
-_KEY_RUN = rf"[^{SPACE}:=,{{}}\[\]\"']++"
-_THEN_COLON = rf"[{SPACE}]*+[:=]"
-_KEY_BEFORE = rf"(?:^|[{{,{SPACE}])(?P<quote>[\"']?)(?P<key>[$\w.\-]+)(?P=quote){_THEN_COLON}"
-_KEY_LOOK = 256
-_MAX_INDENT = 200
-_SPELLED = {"True": "true", "False": "false", "None": "null", "undefined": "null"}
-_BETWEEN_BRACES = "keys must be between '{' and '}'"
-_MISTAKES = {
-    "=": "use ':' between a key and its value",
-    ";": "use ',' between entries",
-    "#": "comments begin with //",
-    "`": 'use " for quotes',
-    **dict.fromkeys("\u201c\u201d\u2018\u2019", 'use the plain " for quotes'),
-}
-
-
 MAX_DEPTH = 128
 MAX_NUMBER_CHARS = 400
 UNSAFE_KEYS = frozenset({"__proto__", "constructor", "prototype"})
 
+# Anything in the place of a number or `true`, up to the next punctuation.
+_WORD = re.compile(r"[+\-.$\w]++")
 _MEMBER = re.compile(r'(?:([A-Za-z_$][A-Za-z0-9_$]*+)|"([^"\\\r\n]*+)")[ \t]*+:')
-_SCALAR = re.compile(rf'[ \t]*+(?:"([^"\\\r\n]*+)"|({WORD.pattern}))')
-_LITERALS = {"true": True, "false": False, "null": None}
-_INDEX = "0|[1-9][0-9]{0,8}"
-_PATH_NAME = rf"[^.\[\]\"'{SPACE}\x00-\x1f]++"
-_PATH_BRACKET = r"[^\[\]\"'\x00-\x1f]++(?=\])"
-
-
+_SCALAR = re.compile(rf'[ \t]*+(?:"([^"\\\r\n]*+)"|({_WORD.pattern}))')
 _SPACES = re.compile(f"[{SPACE}]++")
 _LINE_BREAKS = "\n\r\u2028\u2029"
 _LINE_COMMENT = re.compile(f"//[^{_LINE_BREAKS}]*+")
-# ASCII letters, digits, $ and _, anything beyond ASCII but spaces, and escapes; then by category.
+_LITERALS = {"true": True, "false": False, "null": None}
+
+# Plain texts and not patterns: compiling what few files need would cost every start.
+_INDEX = "0|[1-9][0-9]{0,8}"
+_PATH_NAME = rf"[^.\[\]\"'{SPACE}\x00-\x1f]++"
+_PATH_PART = rf"\.({_PATH_NAME})|\[([^\[\]\"'\x00-\x1f]++)\]"
+_KEY_RUN = rf"[^{SPACE}:=,{{}}\[\]\"']*+"
+# ASCII letters, digits, $ and _, anything beyond ASCII but spaces, and escapes.
 _NAME = rf"(?:[^\x00-#%-/:-@\[-\^`{{-\x7f{SPACE}]++|\\u[0-9a-fA-F]{{4}})+"
 _NAME_ESCAPE = r"\\u([0-9a-fA-F]{4})"
-_NAME_START = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Nl"})
-_NAME_PART = _NAME_START | {"Mn", "Mc", "Nd", "Pc"}
+_AS_IDENTIFIER = {ord("$"): "_", 0x200C: "0", 0x200D: "0"}
+"""What a name may hold in JSON5 and not in Python, as what it may hold in the same place."""
 _STRING_STOP = {'"': r'["\\\r\n]', "'": r"['\\\r\n]"}
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _HEX_ESCAPE = {"x": "[0-9a-fA-F]{2}", "u": "[0-9a-fA-F]{4}"}
@@ -70,6 +54,16 @@ _HEX = "[+-]?0[xX][0-9a-fA-F]++"
 _FLOAT = r"[+-]?(?:(?:0|[1-9][0-9]*+)(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
 _QUOTED = {code: f"\\u{code:04x}" for code in (*range(32), 0x7F, 0x2028, 0x2029)}
 _QUOTED |= {ord('"'): '\\"', ord("\\"): "\\\\", 8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"}
+
+_SPELLED = {"True": "true", "False": "false", "None": "null", "undefined": "null"}
+_BETWEEN_BRACES = "keys must be between '{' and '}'"
+_MISTAKES = {
+    "=": "use ':' between a key and its value",
+    ";": "use ',' between entries",
+    "#": "comments begin with //",
+    "`": 'use " for quotes',
+    **dict.fromkeys("\u201c\u201d\u2018\u2019", 'use the plain " for quotes'),
+}
 
 
 @cache
@@ -85,6 +79,13 @@ class Json5Error(ValueError):
         self.line = line
         self.column = column
         super().__init__(f"line {line}, column {column}: {message}")
+
+
+class PathError(ValueError):
+    """The text is not a path of keys. `column` counts from 1."""
+
+    def __init__(self, message: str, path: str, column: int) -> None:
+        super().__init__(f"the path {short(path)} is wrong at character {column}: {message}")
 
 
 def line_of(text: str, offset: int) -> int:
@@ -106,57 +107,28 @@ def short(text: str) -> str:
     return repr(text if len(text) <= 40 else f"{text[:39]}…")
 
 
-def brief(word: str) -> str:
-    """A word quoted for a message. A long one may be a key or a token, so only its start."""
-    return repr(word if len(word) <= 20 else f"{word[:6]}…")
-
-
-class PathError(ValueError):
-    """The text is not a path of keys. `column` counts from 1."""
-
-    def __init__(self, message: str, path: str, column: int) -> None:
-        self.message = message
-        self.column = column
-        super().__init__(f"the path {short(path)} is wrong at character {column}: {message}")
-
-
-class Node:
+class Node(msgspec.Struct, eq=False):
     """A value and the span `[start, end)` of the text that wrote it.
 
     `source` is what the caller of `parse` calls that text. `members` is filled for objects and
     `items` for arrays; both are read-only to callers.
     """
 
-    __slots__ = ("end", "items", "members", "source", "start", "value")
-
-    def __init__(
-        self,
-        value: Any,
-        start: int,
-        end: int,
-        source: Any = None,
-        members: dict[str, Member] | None = None,
-        items: list[Node] | None = None,
-    ) -> None:
-        self.value = value
-        self.start = start
-        self.end = end
-        self.source = source
-        self.members = _NO_MEMBERS if members is None else members
-        self.items = _NO_ITEMS if items is None else items
+    value: Any
+    start: int
+    end: int
+    source: Any = None
+    members: dict[str, Member] = {}
+    items: list[Node] = []
 
 
-class Member(NamedTuple):
+class Member(msgspec.Struct, frozen=True):
     """One `key: value` of an object; the span is that of the key as written."""
 
     key_start: int
     key_end: int
     node: Node
     source: Any = None
-
-
-_NO_MEMBERS: dict[str, Member] = {}
-_NO_ITEMS: list[Node] = []
 
 
 def parse(text: str, source: Any = None) -> Node:
@@ -194,45 +166,32 @@ def parse_path(text: str) -> tuple[str | int, ...]:
     Brackets without quotes work too, `["x.y"]` loses its own in a shell. Raises `PathError`.
     """
     parts: list[str | int] = []
-    pos = 0
-    while pos < len(text) or not parts:
+    # The dot that a first name does not have.
+    dotted = text if text.startswith("[") else f".{text}"
+    pos, shift = 0, len(text) - len(dotted) + 1
+    while pos < len(dotted):
+        part: str | int
         start = pos
-        if text.startswith("[", pos):
-            part, pos = _bracket_part(text, pos)
+        if dotted.startswith(('["', "['"), pos):
+            try:
+                part, pos = read_string(dotted, pos + 1)
+            except Json5Error as error:
+                raise PathError(error.message, text, error.column - 1 + shift) from None
+            if not dotted.startswith("]", pos):
+                raise PathError("expected ']'", text, pos + shift)
+            pos += 1
+        elif match := _regex(_PATH_PART).match(dotted, pos):
+            part, pos = match[1] or match[2], match.end()
+            if match[2] and _regex(_INDEX).fullmatch(part):
+                part = int(part)
         else:
-            if parts:
-                if text[pos] != ".":
-                    raise PathError("expected '.' or '['", text, pos + 1)
-                pos += 1
-            match = _regex(_PATH_NAME).match(text, pos)
-            if not match:
-                raise PathError("expected a name, or a key in brackets and quotes", text, pos + 1)
-            part, pos = match[0], match.end()
+            raise PathError('expected .name, [number] or ["key"]', text, max(1, pos + shift))
         if part in UNSAFE_KEYS:
-            raise PathError(f"the key {part!r} is not allowed", text, start + 1)
+            raise PathError(f"the key {part!r} is not allowed", text, start + shift)
         parts.append(part)
     if len(parts) > MAX_DEPTH:
         raise PathError(f"more than {MAX_DEPTH} keys", text, len(text))
     return tuple(parts)
-
-
-def _bracket_part(text: str, pos: int) -> tuple[str | int, int]:
-    part: str | int
-    if text.startswith(('"', "'"), pos + 1):
-        try:
-            part, end = read_string(text, pos + 1)
-        except Json5Error as error:
-            raise PathError(error.message, text, error.column) from None
-    else:
-        match = _regex(_PATH_BRACKET).match(text, pos + 1)
-        if not match:
-            raise PathError("expected a number or a key, then ']'", text, pos + 2)
-        part, end = match[0], match.end()
-        if _regex(_INDEX).fullmatch(part):
-            part = int(part)
-    if not text.startswith("]", end):
-        raise PathError("expected ']'", text, end + 1)
-    return part, end + 1
 
 
 def format_path(path: Sequence[str | int]) -> str:
@@ -279,19 +238,21 @@ class _Parser:
             elif complete:
                 raise self.missing_comma(holder, pos)
             else:
-                node = self.add_member(holder, pos) if is_object else self.add_item(holder, pos)
+                if is_object:
+                    node = self.add_member(holder, pos)
+                else:
+                    node = self.value(pos)
+                    holder.items.append(node)
+                    holder.value.append(node.value)
                 pos = node.end
                 complete = open_[-1] is holder
         pos = skip_gap(text, pos)
+        if text[pos : pos + 1] in ("]", "}"):
+            raise fault(text, pos, f"this '{text[pos]}' closes nothing: is one missing above?")
         if pos < len(text):
-            raise _not_the_end(text, pos)
+            hint = f": {_BETWEEN_BRACES}" if text[pos] == ":" else ""
+            raise fault(text, pos, f"expected the end of the file, {_found(text, pos)}{hint}")
         return root
-
-    def add_item(self, holder: Node, pos: int) -> Node:
-        node = self.value(pos)
-        holder.items.append(node)
-        holder.value.append(node.value)
-        return node
 
     def add_member(self, holder: Node, pos: int) -> Node:
         text = self.text
@@ -314,50 +275,41 @@ class _Parser:
         if key in holder.members:
             first = line_of(text, holder.members[key].key_start)
             raise fault(text, pos, f"the key {short(key)} is already set on line {first}")
-        node = self.value(value_at, key)
+        node = self.value(value_at, f" after the key {short(key)}")
         holder.members[key] = Member(pos, key_end, node, self.source)
         holder.value[key] = node.value
         return node
 
-    def value(self, pos: int, key: str | None = None) -> Node:
+    def value(self, pos: int, after: str = "") -> Node:
         """A scalar, or an object or array that is now open and ends (so far) at its bracket."""
-        text = self.text
+        text, source = self.text, self.source
         match = _SCALAR.match(text, pos)
         if not match:
             pos = skip_gap(text, pos)
             if text.startswith(("{", "["), pos):
                 return self.open_at(pos)
             match = _SCALAR.match(text, pos)
-            if not match:
-                return self.rare_string(pos, key)
+        if not match and text.startswith(('"', "'"), pos):
+            content, end = read_string(text, pos)
+            return Node(content, pos, end, source)
+        if not match:
+            self.expect_more(pos)
+            raise fault(text, pos, f"expected a value{after}, {_found(text, pos)}")
         group = match.lastindex or 0
         content = match[group]
         start, end = match.span(group)
         if group == 1:
-            return Node(content, start - 1, end + 1, self.source)
+            return Node(content, start - 1, end + 1, source)
         if content in _LITERALS:
-            return Node(_LITERALS[content], start, end, self.source)
-        number = _to_number(text, start, content, outermost=not self.open)
-        return Node(number, start, end, self.source)
+            return Node(_LITERALS[content], start, end, source)
+        return Node(_to_number(text, start, content, not self.open), start, end, source)
 
     def open_at(self, pos: int) -> Node:
         if len(self.open) == MAX_DEPTH:
             raise fault(self.text, pos, f"more than {MAX_DEPTH} levels of nesting")
-        if self.text[pos] == "{":
-            node = Node({}, pos, pos + 1, self.source, members={})
-        else:
-            node = Node([], pos, pos + 1, self.source, items=[])
+        node = Node({} if self.text[pos] == "{" else [], pos, pos + 1, self.source)
         self.open.append(node)
         return node
-
-    def rare_string(self, pos: int, key: str | None) -> Node:
-        """A string in single quotes or with escapes; anything else is an error."""
-        if self.text.startswith(('"', "'"), pos):
-            value, end = read_string(self.text, pos)
-            return Node(value, pos, end, self.source)
-        self.expect_more(pos)
-        after = "" if key is None else f" after the key {short(key)}"
-        raise fault(self.text, pos, f"expected a value{after}, {_found(self.text, pos)}")
 
     def missing_comma(self, holder: Node, pos: int) -> Json5Error:
         self.expect_more(pos)
@@ -383,19 +335,7 @@ class _Parser:
             return
         if not self.open:
             raise fault(self.text, 0, "there is nothing here: expected a value, such as {}")
-        still_open = {holder.start for holder in self.open}
-        nodes = [self.open[0]]
-        for node in nodes:
-            nodes += (*node.items, *(member.node for member in node.members.values()))
-        # Often a bracket further in lost its own and took one meant for another: the first to end
-        # less indented than it began is blamed.
-        takers = [
-            node
-            for node in nodes
-            if node.start not in still_open and _is_outdented(self.text, node.start, node.end)
-        ]
-        blamed = min(takers, key=lambda node: node.end) if takers else self.open[-1]
-        at = blamed.start
+        at = self.open[-1].start
         raise fault(self.text, at, f"this '{self.text[at]}' is never closed")
 
 
@@ -426,21 +366,16 @@ def _read_name(text: str, pos: int) -> tuple[str, int]:
     """The unquoted key at `pos`."""
     match = _regex(_NAME).match(text, pos)
     if not match:
-        if WORD.match(text, pos):
+        if _WORD.match(text, pos):
             raise _unquoted_key(text, pos)
         raise fault(text, pos, f"expected a key or '}}', {_found(text, pos)}")
     name = _regex(_NAME_ESCAPE).sub(lambda escape: chr(int(escape[1], 16)), match[0])
-    kinds = [unicodedata.category(char) for char in name]
-    begins = name[0] in "$_" or kinds[0] in _NAME_START
-    inside = zip(name, kinds, strict=True)
-    if not begins or any(
-        kind not in _NAME_PART and char not in "$\u200c\u200d" for char, kind in inside
-    ):
+    if not name.translate(_AS_IDENTIFIER).isidentifier():
         raise _unquoted_key(text, pos)
     return name, match.end()
 
 
-def _to_number(text: str, pos: int, word: str, *, outermost: bool) -> int | float:
+def _to_number(text: str, pos: int, word: str, outermost: bool) -> int | float:
     """The number that `word`, found at `pos`, stands for."""
     if len(word) > MAX_NUMBER_CHARS and word[0] in "+-.0123456789":
         raise fault(text, pos, f"a number of more than {MAX_NUMBER_CHARS} characters")
@@ -448,12 +383,23 @@ def _to_number(text: str, pos: int, word: str, *, outermost: bool) -> int | floa
         return int(word)
     if _regex(_HEX).fullmatch(word):
         return int(word, 16)
-    if not _regex(_FLOAT).fullmatch(word):
-        raise _not_a_value(text, pos, word, outermost=outermost)
-    number = float(word)
-    if number - number != 0:
-        raise fault(text, pos, f"the number {brief(word)} is too large")
-    return number
+    if _regex(_FLOAT).fullmatch(word):
+        number = float(word)
+        if number - number != 0:
+            raise fault(text, pos, "this number is too large")
+        return number
+    digits = word.lstrip("+-")
+    if word in _SPELLED:
+        hint = f"write {_SPELLED[word]}"
+    elif digits in ("NaN", "Infinity"):
+        hint = "numbers must be finite"
+    elif outermost and text.startswith((":", "="), skip_gap(text, pos + len(word))):
+        hint = _BETWEEN_BRACES
+    elif digits[:1] == "0" and digits.isdecimal():
+        hint = "a number cannot begin with 0, and text needs quotes"
+    else:
+        hint = "text needs quotes"
+    raise fault(text, pos, f"this is not a value: {hint}")
 
 
 def read_string(text: str, start: int) -> tuple[str, int]:
@@ -501,22 +447,11 @@ def _code_point(text: str, pos: int, end: int) -> tuple[str, int]:
     return chr(0x10000 + ((code & 0x3FF) << 10) + (int(low[1], 16) & 0x3FF)), low.end()
 
 
-def _found(text: str, pos: int, key: str | None = None) -> str:
-    word = WORD.match(text, pos)
-    if word:
-        return f"found {'another word' if _is_secret(text, pos, key) else brief(word[0])}"
+def _found(text: str, pos: int) -> str:
+    if _WORD.match(text, pos):
+        return "found a word"
     hint = f": {_MISTAKES[text[pos]]}" if text[pos] in _MISTAKES else ""
     return f"found {text[pos]!r}{hint}"
-
-
-def _is_secret(text: str, pos: int, key: str | None = None) -> bool:
-    """Whether a word at `pos` may be part of a secret, by `key` or else by the last key before."""
-    # Most of a start, and only a broken text needs it.
-    from clawkit.redact import is_secret_setting
-
-    before = text[max(0, pos - _KEY_LOOK) : pos]
-    keys = [key] if key else [found["key"] for found in re.finditer(_KEY_BEFORE, before)]
-    return bool(keys) and is_secret_setting(keys[-1])
 
 
 def _unquoted_key(text: str, start: int) -> Json5Error:
@@ -528,38 +463,5 @@ def _missing_colon(text: str, start: int, key_end: int, pos: int) -> Json5Error:
     """The key written in `[start, key_end)` is followed by something else than ':'."""
     if pos == key_end and text[pos] not in "=,;{}[]\"'" and text[start] not in "\"'":
         return _unquoted_key(text, start)
-    key = text[start:key_end].strip("\"'")
-    expected = f"expected ':' after the key {short(key)}"
-    return fault(text, pos, f"{expected}, {_found(text, pos, key)}")
-
-
-def _not_a_value(text: str, pos: int, word: str, *, outermost: bool) -> Json5Error:
-    digits = word.lstrip("+-")
-    if word in _SPELLED:
-        hint = f"write {_SPELLED[word]}"
-    elif digits in ("NaN", "Infinity"):
-        hint = "numbers must be finite"
-    elif outermost and _regex(_THEN_COLON).match(text, pos + len(word)):
-        hint = _BETWEEN_BRACES
-    elif digits[:1] == "0" and digits.isdecimal():
-        hint = "a number cannot begin with 0, and text needs quotes"
-    else:
-        hint = "text needs quotes"
-    shown = "this" if _is_secret(text, pos) else brief(word)
-    return fault(text, pos, f"{shown} is not a value: {hint}")
-
-
-def _not_the_end(text: str, pos: int) -> Json5Error:
-    if text[pos] in "]}":
-        return fault(text, pos, f"this '{text[pos]}' closes nothing: is one missing above?")
-    hint = f": {_BETWEEN_BRACES}" if text[pos] == ":" else ""
-    return fault(text, pos, f"expected the end of the file, {_found(text, pos)}{hint}")
-
-
-def _is_outdented(text: str, start: int, end: int) -> bool:
-    _, broken, closing = text[max(0, end - 1 - _MAX_INDENT) : end - 1].rpartition("\n")
-    if not broken or closing.strip(" \t"):
-        return False
-    _, broken, opening = text[max(0, start - _MAX_INDENT) : start].rpartition("\n")
-    indent = len(opening) - len(opening.lstrip(" \t"))
-    return bool(broken) and len(closing) < indent
+    key = short(text[start:key_end].strip("\"'"))
+    return fault(text, pos, f"expected ':' after the key {key}, {_found(text, pos)}")

@@ -28,17 +28,12 @@ class Loaded(NamedTuple):
     """A configuration and where it came from."""
 
     config: Config
-    file: str | None
-    """The file that was read; None when there was none and the defaults apply."""
-    text: str
-    """The main file's text, without a byte order mark."""
-    raw: dict[str, Any]
-    """The settings as written, included files joined; `${NAME}` is not replaced."""
+    file: str | None  # that was read; None when there was none and the defaults apply
+    text: str  # of the main file, without a byte order mark
+    raw: dict[str, Any]  # as written, included files joined; `${NAME}` is not replaced
     warnings: list[Issue]
-    files: tuple[str, ...]
-    """The main file and everything it includes."""
-    env: Environment = Environment()
-    """What `${NAME}` and secrets of the environment refer to."""
+    files: tuple[str, ...]  # the main file and everything it includes
+    env: Environment = Environment()  # what `${NAME}` and secrets of the environment refer to
 
 
 def load(file: str | None = None, *, env: Mapping[str, str] | None = None) -> Loaded:

@@ -23,10 +23,8 @@ _COMMANDS = {"allowCommands": "allow", "denyCommands": "deny"}
 class Migration(NamedTuple):
     """One setting in an old spelling, and what it becomes."""
 
-    path: Path
-    """Where it is, as spelled in the file."""
-    to: Path
-    """Where it goes; the same when only its value changes."""
+    path: Path  # as spelled in the file
+    to: Path  # where it goes; the same when only its value changes
     before: Any
     after: Any
     why: str
@@ -41,35 +39,24 @@ def apply_migrations(text: str, found: Sequence[Migration]) -> str:
     """`text` brought up to date; comments and formatting stay. `found` are its migrations."""
     if not found:
         return text
-    in_place = [each for each in found if _stays(each)]
-    text = apply(text, _edits(text, in_place))
-    for each in found:
-        if not _stays(each):
-            text = unset_value(set_value(text, each.to, each.after), each.path)
-    return text
-
-
-def _stays(migration: Migration) -> bool:
-    """Whether only a key or only a value is written anew."""
-    path, to, before, after, _ = migration
-    return path == to or (path[:-1] == to[:-1] and before == after)
-
-
-def _edits(text: str, found: Sequence[Migration]) -> Iterator[Edit]:
-    """New keys and new texts in place of the old ones, all at once: there may be thousands."""
-    root = parse(text)
-    taken: set[Path] = set()
+    root, edits, moves = parse(text), dict[Path, Edit](), list[Migration]()
     for each in found:
         holder, node = locate(root, each.path[:-1]), locate(root, each.path)
         if holder is None or node is None:
             continue
         if each.path == each.to:
-            yield node.start, node.end, quote(each.after)
-        elif each.to not in taken and each.to[-1] not in holder.members:
-            taken.add(each.to)
+            edits[each.to] = (node.start, node.end, quote(each.after))
+        elif each.path[:-1] != each.to[:-1] or each.before != each.after:
+            moves.append(each)
+        elif each.to[-1] not in holder.members:
             member, name = holder.members[str(each.path[-1])], str(each.to[-1])
             bare = text[member.key_start] not in "\"'" and _NAME.fullmatch(name)
-            yield member.key_start, member.key_end, name if bare else quote(name)
+            renamed = (member.key_start, member.key_end, name if bare else quote(name))
+            edits.setdefault(each.to, renamed)
+    text = apply(text, edits.values())
+    for each in moves:
+        text = unset_value(set_value(text, each.to, each.after), each.path)
+    return text
 
 
 def _walk(value: Any, shape: Shape, path: Path) -> Iterator[Migration]:
@@ -86,6 +73,7 @@ def _walk(value: Any, shape: Shape, path: Path) -> Iterator[Migration]:
 def _in_section(value: dict[str, Any], cls: type[Section], path: Path) -> Iterator[Migration]:
     names = layout_of(cls).names
     written = Counter(names.get(key) for key in value)
+    has_newer = "crossContext" in written
     for key, item in value.items():
         name, where = names.get(key), (*path, key)
         if name is None or written[name] > 1:
@@ -93,17 +81,27 @@ def _in_section(value: dict[str, Any], cls: type[Section], path: Path) -> Iterat
         if name == "toolsBySender" and isinstance(item, dict):
             yield from _senders(item, where)
         elif name == "args" and cls is MediaModel and isinstance(item, list):
-            yield from _placeholders(item, where)
+            for index, arg in enumerate(item):
+                if isinstance(arg, str) and _INPUT.search(arg):
+                    at, new = (*where, index), _INPUT.sub("{{MediaPath}}", arg)
+                    yield Migration(at, at, arg, new, "the placeholder has a new name")
         elif name == "driver" and cls is BrowserProfile and item == "clawd":
-            why = "the driver has a new name"
-            yield Migration(where, where, item, "openclaw", why)
+            yield Migration(where, where, item, "openclaw", "the driver has a new name")
         elif key in ("enableNoVnc", "enable_no_vnc") and name == "noVncEnabled":
-            why = "the setting has a new name"
-            yield Migration(where, (*path, "noVncEnabled"), item, item, why)
+            to = (*path, "noVncEnabled")
+            yield Migration(where, to, item, item, "the setting has a new name")
         elif name in _COMMANDS and isinstance(item, list):
-            yield from _commands(value, item, _COMMANDS[name], path, where)
-        elif name == "allowCrossContextSend" and isinstance(item, bool):
-            yield from _cross_context(value, item, path, where)
+            commands = value.get("commands", {})
+            listed = commands.get(_COMMANDS[name], []) if isinstance(commands, dict) else None
+            if isinstance(listed, list):
+                joined = [*listed, *(each for each in item if each not in listed)]
+                to = (*path, "commands", _COMMANDS[name])
+                why = "both lists of commands are in `commands` now"
+                yield Migration(where, to, item, joined, why)
+        elif name == "allowCrossContextSend" and isinstance(item, bool) and not has_newer:
+            both = {"allowWithinProvider": item, "allowAcrossProviders": item}
+            to = (*path, "crossContext")
+            yield Migration(where, to, item, both, "there are two settings for this now")
 
 
 def _senders(senders: dict[str, Any], path: Path) -> Iterator[Migration]:
@@ -113,31 +111,3 @@ def _senders(senders: dict[str, Any], path: Path) -> Iterator[Migration]:
         if written and not _SENDER.match(written) and f"id:{written.lower()}" not in taken:
             why = "a sender needs to say what kind of name it is"
             yield Migration((*path, key), (*path, f"id:{written}"), policy, policy, why)
-
-
-def _placeholders(args: list[Any], path: Path) -> Iterator[Migration]:
-    for index, arg in enumerate(args):
-        if isinstance(arg, str) and _INPUT.search(arg):
-            new = _INPUT.sub("{{MediaPath}}", arg)
-            where = (*path, index)
-            yield Migration(where, where, arg, new, "the placeholder has a new name")
-
-
-def _commands(
-    nodes: dict[str, Any], old: list[Any], list_name: str, path: Path, where: Path
-) -> Iterator[Migration]:
-    commands = nodes.get("commands", {})
-    listed = commands.get(list_name, []) if isinstance(commands, dict) else None
-    if isinstance(listed, list):
-        joined = [*listed, *(each for each in old if each not in listed)]
-        why = "both lists of commands are in `commands` now"
-        yield Migration(where, (*path, "commands", list_name), old, joined, why)
-
-
-def _cross_context(
-    tool: dict[str, Any], allowed: bool, path: Path, where: Path
-) -> Iterator[Migration]:
-    if not {"crossContext", "cross_context"} & tool.keys():
-        both = {"allowWithinProvider": allowed, "allowAcrossProviders": allowed}
-        why = "there are two settings for this now"
-        yield Migration(where, (*path, "crossContext"), allowed, both, why)

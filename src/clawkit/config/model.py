@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 class Config(Section):
     """All settings. An empty file is a complete configuration."""
 
-    schema: str | None = msgspec.field(default=None, name="$schema")
-    """Address of the JSON Schema, for editors; not used otherwise."""
+    schema: str | None = msgspec.field(default=None, name="$schema")  #: JSON Schema, for editors.
     env: Env = Env()  #: Environment variables for this configuration.
     secrets: Secrets = Secrets()
     agents: Agents = Agents()  #: Agents and what they have in common.

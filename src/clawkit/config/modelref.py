@@ -13,7 +13,7 @@ _ALIASES = {
     "z-ai": "zai",
     "z.ai": "zai",
 }
-_PROVIDER = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_PROVIDER = r"[a-z0-9][a-z0-9._-]{0,63}"
 _MAX_LENGTH = 512
 
 
@@ -54,7 +54,7 @@ def parse_ref(text: str) -> ModelRef:
         # It may become part of an address, where these lead elsewhere.
         raise ValueError(f"model reference {text!r} must not contain '.' or '..' between slashes")
     provider = normalize_provider(head)
-    if provider and not _PROVIDER.fullmatch(provider):
+    if provider and not re.fullmatch(_PROVIDER, provider):
         raise ValueError(
             f"model reference {text!r} starts with {head!r}, which is not a provider name: "
             "letters, digits, dots, dashes and underscores"

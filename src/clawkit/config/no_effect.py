@@ -10,41 +10,28 @@ import msgspec
 from clawkit.config.json5 import format_path
 from clawkit.config.model import Config
 
-_AGENT = "contextLimits heartbeat memorySearch models.*.streaming"
-_SUBAGENTS = (
-    "allowAgents announceTimeoutMs archiveAfterMinutes delegationMode maxChildrenPerAgent "
-    "maxConcurrent model requireAgentId runTimeoutSeconds thinking"
-)
-_EXEC = "grantExpiryDays node reviewer"
-
-
-def _keys(below: str, names: str) -> list[str]:
-    return [f"{below}{name}" for name in names.split()]
-
-
-NO_EFFECT = (
-    *_keys("", "bindings browser commands cron gateway hooks mcp memory messages plugins tts"),
-    *_keys("agents.defaults.", f"{_AGENT} imageGenerationModel imageModel maxConcurrent"),
-    *_keys("agents.defaults.", "mediaMaxMb mediaModels pdfMaxMb pdfMaxPages pdfModel"),
-    *_keys("agents.defaults.", "skipBootstrap"),
-    *_keys("agents.defaults.subagents.", _SUBAGENTS),
-    *(
-        key
-        for agent in ("agents.list.*", "agents.entries.*")
-        for key in (
-            *_keys(f"{agent}.", f"{_AGENT} groupChat memory tools.message"),
-            *_keys(f"{agent}.subagents.", _SUBAGENTS),
-            *_keys(f"{agent}.tools.exec.", _EXEC),
-        )
-    ),
-    *_keys("approvals.", "exec plugin"),
-    *_keys("env.", "shellEnv"),
-    *_keys("logging.", "audit consoleLevel consoleStyle file level maxFileBytes"),
-    *_keys("session.", "agentToAgent dmScope identityLinks reset resetByChannel resetByType"),
-    *_keys("session.", "resetTriggers scope sendPolicy"),
-    *_keys("tools.", "agentToAgent media message sessions_spawn web"),
-    *_keys("tools.exec.", _EXEC),
-)
+_AGENT = """
+contextLimits heartbeat memorySearch models.*.streaming
+subagents.announceTimeoutMs subagents.delegationMode
+"""
+_ONE_AGENT = f"""{_AGENT}
+groupChat memory tools.message tools.exec.grantExpiryDays tools.exec.node tools.exec.reviewer
+"""
+_KEYS = {
+    "": "bindings browser commands cron gateway hooks mcp memory messages plugins tts",
+    "agents.defaults.": f"""{_AGENT}
+        imageGenerationModel imageModel maxConcurrent mediaMaxMb mediaModels pdfMaxMb pdfMaxPages
+        pdfModel skipBootstrap""",
+    "agents.list.*.": _ONE_AGENT,
+    "agents.entries.*.": _ONE_AGENT,
+    "approvals.": "exec plugin",
+    "env.": "shellEnv",
+    "logging.": "audit consoleLevel consoleStyle file level maxFileBytes",
+    "session.": """agentToAgent dmScope identityLinks reset resetByChannel resetByType
+        resetTriggers scope sendPolicy""",
+    "tools.": """media message sessions_spawn web exec.grantExpiryDays exec.node exec.reviewer""",
+}
+NO_EFFECT = tuple(f"{below}{name}" for below, names in _KEYS.items() for name in names.split())
 """Settings without effect, with `*` for every entry of a list or map.
 
 Making a setting work includes removing it here. Those of a sandbox depend on its backend: `clawkit

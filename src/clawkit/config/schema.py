@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -17,11 +17,12 @@ from clawkit.config.section import (
     SecretRef,
     Section,
     Shape,
+    defaults_of,
     describe,
     layout_of,
     shape_of,
 )
-from clawkit.config.sources import INCLUDE
+from clawkit.config.sources import INCLUDE, read_text
 from clawkit.text import nearest
 
 _KEYS_FILE = os.path.join(os.path.dirname(__file__), "reference-keys.txt")
@@ -47,8 +48,7 @@ def _reaches(tree: Tree, path: Sequence[str | int]) -> bool:
 
 @cache
 def _tree() -> Tree:
-    with open(_KEYS_FILE, encoding="utf-8") as file:
-        return parse_tree(file.read())
+    return parse_tree(read_text(_KEYS_FILE))
 
 
 def parse_tree(text: str) -> Tree:
@@ -74,15 +74,12 @@ ROOT = shape_of(Config)
 ANYTHING = shape_of(Any)
 
 
-class Found(NamedTuple):
+class Found(msgspec.Struct, frozen=True):
     """What a path leads to."""
 
-    path: Path
-    """With documented names, and numbers where the path goes through a list."""
-    shape: Shape | None
-    """What belongs there; None when there is no such setting."""
-    hint: str = ""
-    """What may have been meant, when there is none."""
+    path: Path  # with documented names, and numbers where it goes through a list
+    shape: Shape | None  # what belongs there; None when there is no such setting
+    hint: str = ""  # what may have been meant, when there is none
 
 
 def find(path: Sequence[str | int]) -> Found:
@@ -174,6 +171,18 @@ def in_force(config: Config, path: Sequence[str | int]) -> Any:
     return value
 
 
+def explain(path: Path) -> tuple[Any, str]:
+    """The default of the setting at a path of documented names, None for none, and what the
+    setting is for; nothing is known of a key that users choose."""
+    found, above = find(path).shape, find(path[:-1]).shape
+    cls = above.sections[0] if above and above.sections else Section
+    field = layout_of(cls).fields.get(str(path[-1]), "")
+    default = defaults_of(cls).get(field)
+    is_deferred = isinstance(found, DeferredShape)
+    make = found.sections[0] if is_deferred and found else getattr(default, "factory", None)
+    return make() if make else default, cls.descriptions().get(field, "")
+
+
 def spelled(path: Sequence[str | int], value: Any) -> Path:
     """`path` with the names that `value` uses for the same settings."""
     shape = ROOT
@@ -238,23 +247,20 @@ def json_schema() -> dict[str, Any]:
 
 def all_sections() -> Iterator[type[Section]]:
     """Every section class of the configuration, `Config` first, each once."""
-    seen: dict[type[Section], None] = {Config: None}
+    found: dict[type[Section], None] = {Config: None}
     queue: list[type[Section]] = [Config]
-    while queue:
-        cls = queue.pop(0)
+    for cls in queue:
         yield cls
         for shape in layout_of(cls).shapes.values():
-            for inner in _sections_in(shape):
-                if inner not in seen:
-                    seen[inner] = None
-                    queue.append(inner)
+            new = [inner for inner in _sections_in(shape) if inner not in found]
+            found.update(dict.fromkeys(new))
+            queue += dict.fromkeys(new)
 
 
-def _sections_in(shape: Shape) -> Iterator[type[Section]]:
-    yield from shape.sections
-    for inner in (shape.items, shape.values):
-        if inner is not None:
-            yield from _sections_in(inner)
+def _sections_in(shape: Shape | None) -> tuple[type[Section], ...]:
+    if shape is None:
+        return ()
+    return (*shape.sections, *_sections_in(shape.items), *_sections_in(shape.values))
 
 
 def _without_null(schema: Any) -> Any:

@@ -22,8 +22,8 @@ from clawkit.config.sections.environment import SecretProvider
 from clawkit.config.sources import FromEnv, substitute
 from clawkit.errors import SecretError
 
-_SHORTHAND = re.compile(r"\$([A-Z][A-Z0-9_]{0,127})")
-_INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
+_SHORTHAND = r"\$([A-Z][A-Z0-9_]{0,127})"
+_INDEX = r"0|[1-9][0-9]{0,8}"
 
 
 def resolve(ref: SecretRef | str, config: Config, env: Mapping[str, str]) -> str:
@@ -33,35 +33,19 @@ def resolve(ref: SecretRef | str, config: Config, env: Mapping[str, str]) -> str
     was loaded, are looked up in `env`, the environment the file was loaded with.
     """
     if isinstance(ref, str):
-        shorthand = _SHORTHAND.fullmatch(ref)
+        shorthand = re.fullmatch(_SHORTHAND, ref)
         if not shorthand:
             return _from_text(ref, env)
         ref = SecretRef(source="env", id=shorthand[1])
     for key, problem, hint in SecretRef.conflicts(msgspec.to_builtins(ref)):
         raise SecretError(f"secret reference: {key} is {problem}. {hint}")
-    if ref.source == "store":
-        raise SecretError(
-            f"secret {ref.id!r} (source store): clawkit has no secret store. "
-            "Use source env, file or exec"
-        )
-    name, provider = _provider(ref, config)
-    where = f"secret {ref.id!r} of provider {name!r} (source {ref.source})"
+    name = ref.provider
+    if name == "default" and ref.source != "store":
+        name = getattr(config.secrets.defaults, ref.source)
     try:
-        if ref.source == "env":
-            if provider.allowlist is not None and ref.id not in provider.allowlist:
-                raise SecretError("the variable is not in the provider's allowlist")
-            if value := env.get(ref.id):
-                return value
-            raise SecretError("the environment variable is not set")
-        if ref.source == "file":
-            return _from_file(ref.id, provider, env)
-        if provider.plugin_integration is not None:
-            plugin = provider.plugin_integration.plugin_id
-            raise SecretError(
-                f"clawkit cannot ask the plugin {plugin!r} for secrets yet. Use a command instead"
-            )
-        return ask_command(name, ref.id, provider, env)
+        return _look_up(ref, name, config, env)
     except SecretError as error:
+        where = f"secret {ref.id!r} of provider {name!r} (source {ref.source})"
         raise SecretError(f"{where}: {error}") from error
 
 
@@ -75,24 +59,30 @@ def _from_text(text: str, env: Mapping[str, str]) -> str:
     return str(found)
 
 
-def _provider(ref: SecretRef, config: Config) -> tuple[str, SecretProvider]:
-    """Name and settings of the provider; the environment needs no settings."""
-    name = ref.provider
-    if name == "default":
-        name = getattr(config.secrets.defaults, ref.source)
+def _look_up(ref: SecretRef, name: str, config: Config, env: Mapping[str, str]) -> str:
+    if ref.source == "store":
+        raise SecretError("clawkit has no secret store. Use source env, file or exec")
     provider = config.secrets.providers.get(name)
     if provider is None:
-        if ref.source == "env" and name == "default":
-            return name, SecretProvider(source="env")
-        raise SecretError(
-            f"secret {ref.id!r}: unknown provider {name!r}; it is not in secrets.providers"
-        )
+        if ref.source != "env" or name != "default":
+            raise SecretError("unknown provider; it is not in secrets.providers")
+        provider = SecretProvider(source="env")  # the environment needs no settings
     if provider.source != ref.source:
+        raise SecretError(f"the provider has source {provider.source}")
+    if ref.source == "env":
+        if provider.allowlist is not None and ref.id not in provider.allowlist:
+            raise SecretError("the variable is not in the provider's allowlist")
+        if value := env.get(ref.id):
+            return value
+        raise SecretError("the environment variable is not set")
+    if ref.source == "file":
+        return _from_file(ref.id, provider, env)
+    if provider.plugin_integration is not None:
+        plugin = provider.plugin_integration.plugin_id
         raise SecretError(
-            f"secret {ref.id!r}: the provider {name!r} has source {provider.source}, "
-            f"the reference says {ref.source}"
+            f"clawkit cannot ask the plugin {plugin!r} for secrets yet. Use a command instead"
         )
-    return name, provider
+    return ask_command(name, ref.id, provider, env)
 
 
 def _from_file(pointer: str, provider: SecretProvider, env: Mapping[str, str]) -> str:
@@ -149,7 +139,7 @@ def _follow(value: Any, pointer: str) -> Any:
         step = step.replace("~1", "/").replace("~0", "~")
         if isinstance(value, dict) and step in value:
             value = value[step]
-        elif isinstance(value, list) and _INDEX.fullmatch(step) and int(step) < len(value):
+        elif isinstance(value, list) and re.fullmatch(_INDEX, step) and int(step) < len(value):
             value = value[int(step)]
         else:
             raise SecretError("there is nothing at that pointer")

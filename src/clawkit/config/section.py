@@ -19,7 +19,6 @@ from typing import (
     ClassVar,
     Generic,
     Literal,
-    NamedTuple,
     Self,
     TypeVar,
     Union,
@@ -33,6 +32,8 @@ from msgspec import Meta
 
 Conflict = tuple[str, str, str]
 """Key in the section, what is wrong, what to do about it."""
+
+_NOTHING: tuple[Any, ...] = (None, "", [], {})
 
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -61,6 +62,10 @@ class Section(
     """Other accepted key in the file -> the key this section documents."""
     OPEN: ClassVar[bool] = False
     """Unknown keys are allowed (and not kept) instead of being an error."""
+    NEEDED: ClassVar[dict[str, tuple[str, str | bool]]] = {}
+    """Key -> another one, and the value of it that makes the key necessary."""
+    EXCLUSIVE: ClassVar[dict[str, str]] = {}
+    """Key -> another one that it cannot be combined with."""
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -68,7 +73,13 @@ class Section(
 
         `raw` is this object with documented keys, every value of the right type.
         """
-        return ()
+        for key, (other, value) in cls.NEEDED.items():
+            if raw.get(other) == value and raw.get(key) in _NOTHING:
+                shown = "true" if value is True else repr(value)
+                yield key, f"missing although {other} is {shown}", f"Set {key} or change {other}"
+        for key, other in cls.EXCLUSIVE.items():
+            if raw.get(key) not in _NOTHING and raw.get(other) not in _NOTHING:
+                yield key, f"cannot be combined with {other!r}", "Keep one of the two"
 
     @classmethod
     def partial_conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -81,7 +92,7 @@ class Section(
 
         A section that is not described where it is used is described by its own docstring.
         """
-        layout, defaults = layout_of(cls), _defaults(cls)
+        layout, defaults = layout_of(cls), defaults_of(cls)
         written: dict[str, str] = {}
         for base in reversed(cls.__mro__):
             if issubclass(base, Section):
@@ -136,7 +147,7 @@ def _field_docs(module: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def _defaults(cls: type[Section]) -> dict[str, Any]:
+def defaults_of(cls: type[Section]) -> dict[str, Any]:
     """Field to its default or factory, for the fields that have one."""
     names, values = reversed(cls.__struct_fields__), reversed(cls.__struct_defaults__)
     pairs = zip(names, values, strict=False)
@@ -203,14 +214,14 @@ def _optional(hint: Any) -> Any:
     return (_partial(hint) if is_section else hint) | None
 
 
-_PROVIDER = re.compile(r"[a-z][a-z0-9_-]{0,63}")
-_VARIABLE = (re.compile(r"[A-Z][A-Z0-9_]{0,127}"), "a variable name in capitals")
+_PROVIDER = r"[a-z][a-z0-9_-]{0,63}"
+_VARIABLE = (r"[A-Z][A-Z0-9_]{0,127}", "a variable name in capitals")
 _SECRET_IDS = {
     "env": _VARIABLE,
     "store": _VARIABLE,
-    "file": (re.compile(r"value|/.*", re.DOTALL), "`value` or a JSON pointer such as /a/b"),
+    "file": (r"(?s)value|/.*", "`value` or a JSON pointer such as /a/b"),
     "exec": (
-        re.compile(r"(?!.*(?:^|/)\.{1,2}(?:/|$))[A-Za-z0-9][A-Za-z0-9._:/#-]{0,255}"),
+        r"(?!.*(?:^|/)\.{1,2}(?:/|$))[A-Za-z0-9][A-Za-z0-9._:/#-]{0,255}",
         "up to 256 letters, digits and ._:/#- without . or .. segments",
     ),
 }
@@ -221,20 +232,19 @@ class SecretRef(Section):
 
     source: Literal["env", "file", "exec", "store"]
     """Kind of place: an environment variable, a file, or a command. `store` fails when used."""
-    id: Name
-    """What to ask for: a variable name, a JSON pointer into the file, or the command's id."""
+    id: Name  #: What to ask for: a variable, a JSON pointer into the file, or the command's id.
     provider: str = "default"  #: Entry of `secrets.providers` that says how to reach the place.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
-        if not _PROVIDER.fullmatch(raw.get("provider", "default")):
+        if not re.fullmatch(_PROVIDER, raw.get("provider", "default")):
             yield (
                 "provider",
                 "not the name of a secret provider",
                 "Use up to 64 lower-case letters, digits, - and _, starting with a letter",
             )
         pattern, expected = _SECRET_IDS[raw["source"]]
-        if not pattern.fullmatch(raw["id"]):
+        if not re.fullmatch(pattern, raw["id"]):
             yield "id", f"not an id for source {raw['source']!r}", f"Expected {expected}"
 
 
@@ -313,15 +323,12 @@ class DeferredShape(Shape):
         return getattr(self, name)
 
 
-class Layout(NamedTuple):
+class Layout(msgspec.Struct, frozen=True):
     """One section class: every accepted spelling of every key, and what belongs there."""
 
-    names: dict[str, str]
-    """Accepted key -> documented key."""
-    shapes: dict[str, Shape]
-    """Documented key -> shape, in the order of the class."""
-    fields: dict[str, str]
-    """Documented key -> name of the attribute."""
+    names: dict[str, str]  # accepted key -> documented key
+    shapes: dict[str, Shape]  # documented key -> shape, in the order of the class
+    fields: dict[str, str]  # documented key -> name of the attribute
     required: tuple[str, ...]
 
 
@@ -331,7 +338,7 @@ def layout_of(cls: type[Section]) -> Layout:
     names: dict[str, str] = {}
     shapes: dict[str, Shape] = {}
     fields: dict[str, str] = {}
-    hints, defaults = _hints(cls), _defaults(cls)
+    hints, defaults = _hints(cls), defaults_of(cls)
     for name, key in zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True):
         shapes[key] = shape_of(*hints[name])
         fields[key] = name
@@ -346,8 +353,7 @@ def layout_of(cls: type[Section]) -> Layout:
 def build(cls: type[SectionT], checked: dict[str, Any]) -> SectionT:
     """The section that `checked` describes: documented keys, every value of the right shape.
 
-    Equal to what msgspec would convert, which first prepares for every section there is and
-    would take most of the time of starting up.
+    Equal to what msgspec would convert, which first prepares for every section there is.
     """
     layout = layout_of(cls)
     return cls(
@@ -405,18 +411,19 @@ def _add(shape: Shape, annotation: Any, limits: Meta = _NO_LIMITS) -> None:
         shape.sections += (annotation,)
 
 
-def allows_number(limits: Meta, value: float) -> bool:
-    return not (
-        (limits.ge is not None and value < limits.ge)
-        or (limits.gt is not None and value <= limits.gt)
-        or (limits.le is not None and value > limits.le)
-        or (limits.lt is not None and value >= limits.lt)
+def allows(limits: Meta, size: float) -> bool:
+    """Whether a number, or the length of a text or a list, is within limits."""
+    low, high = _ends(limits)
+    return (
+        (low is None or size >= low)
+        and (high is None or size <= high)
+        and (limits.gt is None or size > limits.gt)
     )
 
 
-def allows_length(limits: Meta, length: int) -> bool:
-    low, high = limits.min_length or 0, limits.max_length
-    return low <= length and (high is None or length <= high)
+def _ends(limits: Meta) -> tuple[float | None, float | None]:
+    low = limits.min_length if limits.ge is None else limits.ge
+    return low, limits.max_length if limits.le is None else limits.le
 
 
 def snake_case(name: str) -> str:
@@ -434,54 +441,38 @@ def describe(shape: Shape) -> str:
     elif shape.words:
         parts.append(f"one of {', '.join(shape.words)}")
     if shape.text:
-        parts.append("a string" + _length(shape.text_limits, "character"))
+        parts.append("a string" + _range(shape.text_limits, " character"))
     if shape.number or shape.whole:
         kind = "number" if shape.number else "whole number"
         parts.append(f"a {kind}{_range(shape.number_limits)}")
     if shape.items is not None:
         kinds = _plurals(shape.items)
         of = f" of {' or '.join(kinds)}" if kinds else ""
-        parts.append(f"a list{of}" + _length(shape.item_limits, "item"))
+        parts.append(f"a list{of}" + _range(shape.item_limits, " item"))
     if shape.is_object:
         parts.append("an object")
     return ", or ".join(parts)
 
 
 def _plurals(item: Shape) -> list[str]:
-    kinds = []
-    if item.text:
-        kinds.append("strings")
-    elif item.words:
-        kinds.append(f"words ({', '.join(item.words)})")
-    if item.number or item.whole:
-        kinds.append("numbers" if item.number else "whole numbers")
-    if item.items is not None:
-        kinds.append("lists")
-    if item.is_object:
-        kinds.append("objects")
-    return kinds
+    words = f"words ({', '.join(item.words)})" if item.words and not item.text else ""
+    kinds = {
+        "strings": item.text,
+        words: words,
+        "numbers" if item.number else "whole numbers": item.number or item.whole,
+        "lists": item.items is not None,
+        "objects": item.is_object,
+    }
+    return [name for name, is_one in kinds.items() if is_one]
 
 
-def _range(limits: Meta) -> str:
-    if limits.ge is not None and limits.le is not None:
-        return f" from {limits.ge} to {limits.le}"
-    bounds = (
-        ("at least", limits.ge),
-        ("more than", limits.gt),
-        ("at most", limits.le),
-        ("less than", limits.lt),
-    )
-    given = " and ".join(f"{words} {bound}" for words, bound in bounds if bound is not None)
-    return f" of {given}" if given else ""
-
-
-def _length(limits: Meta, unit: str) -> str:
-    low, high = limits.min_length, limits.max_length
-    if not low and high is None:
-        return ""
-    plural = "" if (low if high is None else high) == 1 else "s"
-    return (
-        f" of at least {low} {unit}{plural}"
-        if high is None
-        else f" of {low or 0} to {high} {unit}{plural}"
-    )
+def _range(limits: Meta, unit: str = "") -> str:
+    low, high = _ends(limits)
+    if unit and (low if high is None else high) != 1:
+        unit += "s"
+    if low is not None and high is not None:
+        return f" from {low} to {high}{unit}"
+    for words, bound in (("at least", low), ("at most", high), ("more than", limits.gt)):
+        if bound is not None:
+            return f" of {words} {bound}{unit}"
+    return ""

@@ -6,7 +6,9 @@ import os
 import re
 import stat
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from clawkit.config.json5 import MAX_DEPTH, Json5Error, Member, Node, format_path, line_of, parse
 from clawkit.errors import Issue
@@ -17,6 +19,8 @@ MAX_INCLUDES = 200
 """Includes followed in one load: files that include each other twice grow exponentially."""
 MAX_PATH_CHARS = 4096
 INCLUDE = "$include"
+
+Path = tuple[str | int, ...]
 
 
 class ReadError(ValueError):
@@ -30,13 +34,9 @@ def read_text(path: str) -> str:
     """
     try:
         _require_regular(os.stat(path))
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            _require_regular(os.fstat(fd))
-            with open(fd, "rb", closefd=False) as file:
-                data = file.read(MAX_FILE_BYTES + 1)
-        finally:
-            os.close(fd)
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            _require_regular(os.fstat(file.fileno()))
+            data = file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         raise ReadError("there is no such file") from None
     except OSError as error:
@@ -65,7 +65,7 @@ def _require_regular(info: os.stat_result) -> None:
         raise ReadError(_TOO_LARGE)
 
 
-class Source(NamedTuple):
+class Source(msgspec.Struct, frozen=True):
     """One file that was read. `file` is absolute, or a name in angle brackets."""
 
     file: str
@@ -84,8 +84,7 @@ class Tree:
         self.files = [source.file]
         self._includes = 0
         self._roots = [os.path.realpath(root) for root in (*roots, os.path.dirname(source.file))]
-        start = _Spot(source, (), (os.path.realpath(source.file),))
-        self._root = self._join(parse(source.text, source), start)
+        self._root = self._join(parse(source.text, source), (), (os.path.realpath(source.file),))
 
     @property
     def value(self) -> Any:
@@ -110,30 +109,30 @@ class Tree:
             source = node.source
         return source.file, line_of(source.text, offset)
 
-    def _join(self, node: Node, spot: _Spot) -> Node:
-        """`node` with everything that is included below it; itself if that is nothing."""
-        if len(spot.path) > MAX_DEPTH:
-            self._complain(node, spot, f"more than {MAX_DEPTH} levels of nesting")
+    def _join(self, node: Node, path: Path, chain: tuple[str, ...]) -> Node:
+        """`node` with everything that is included below it; itself if that is nothing.
+
+        `path` leads to it from the root of the joined configuration, and `chain` are the files that
+        led there, each included by the one before.
+        """
+        if len(path) > MAX_DEPTH:
+            self._complain(node, path, f"more than {MAX_DEPTH} levels of nesting")
             return node
         if node.items:
-            items = [self._join(item, spot.at(index)) for index, item in enumerate(node.items)]
+            items = [self._join(item, (*path, i), chain) for i, item in enumerate(node.items)]
             return node if items == node.items else _array(node, items)
         members = {
-            key: member._replace(node=self._join(member.node, spot.at(key)))
+            key: msgspec.structs.replace(member, node=self._join(member.node, (*path, key), chain))
             for key, member in node.members.items()
             if key != INCLUDE
         }
         own = node if members == node.members else _object(node, members)
         if INCLUDE not in node.members:
             return own
-        return self._join_included(node.members[INCLUDE].node, own, spot)
-
-    def _join_included(self, include: Node, own: Node, spot: _Spot) -> Node:
-        """What the `$include` of an object names, overridden by the object's `own` keys."""
-        entries = include.items if isinstance(include.value, list) else (include,)
+        include = node.members[INCLUDE].node
         joined: Node | None = None
-        for entry in entries:
-            part = self._fetch(entry, spot)
+        for entry in include.items if isinstance(include.value, list) else (include,):
+            part = self._fetch(entry, path, chain)
             if part is not None:
                 joined = part if joined is None else _merge(joined, part)
         if joined is None:
@@ -141,20 +140,21 @@ class Tree:
         if not own.members:
             return joined
         if not isinstance(joined.value, dict):
-            self._complain(include, spot.at(INCLUDE), "the included file must hold an object here")
+            problem = "the included file must hold an object here"
+            self._complain(include, (*path, INCLUDE), problem)
             return own
         return _merge(joined, own)
 
-    def _fetch(self, entry: Node, spot: _Spot) -> Node | None:
+    def _fetch(self, entry: Node, path: Path, chain: tuple[str, ...]) -> Node | None:
         """The joined content of one included file, or None after a complaint."""
         try:
-            file = self._resolve(entry.value, spot)
+            file = self._resolve(entry, chain)
             source = Source(file, read_text(file))
         except ReadError as error:
             # What is not a file name may hold anything, secrets too.
             name = repr(entry.value) if isinstance(entry.value, str) else "this"
             name = name if len(name) <= 80 else f"{name[:77]}..."
-            self._complain(entry, spot.at(INCLUDE), f"cannot include {name}: {error}")
+            self._complain(entry, (*path, INCLUDE), f"cannot include {name}: {error}")
             return None
         if file not in self.files:
             self.files.append(file)
@@ -164,46 +164,34 @@ class Tree:
             message = f"{error.message} (column {error.column})"
             self.issues.append(Issue("", message, file, error.line))
             return None
-        return self._join(root, _Spot(source, spot.path, (*spot.chain, file)))
+        return self._join(root, path, (*chain, file))
 
-    def _resolve(self, name: Any, spot: _Spot) -> str:
+    def _resolve(self, entry: Node, chain: tuple[str, ...]) -> str:
         """The real path of an included file, if it may be included. Raises ReadError."""
+        name, includer = entry.value, entry.source.file
         if not isinstance(name, str) or not name:
             raise ReadError("expected a file name or a list of file names")
         if len(name) >= MAX_PATH_CHARS or "\0" in name:
             raise ReadError("this cannot be a file name")
-        if spot.source.file.startswith("<"):
+        if includer.startswith("<"):
             raise ReadError("this text was not read from a file")
         self._includes += 1
         if self._includes > MAX_INCLUDES:
             raise ReadError(f"there are more than {MAX_INCLUDES} includes")
-        file = os.path.realpath(os.path.join(os.path.dirname(spot.source.file), name))
+        file = os.path.realpath(os.path.join(os.path.dirname(includer), name))
         if not any(os.path.commonpath((file, root)) == root for root in self._roots):
             raise ReadError(
-                f"it is outside of {self._roots[-1]!r}; name its directory in CLAWKIT_INCLUDE_ROOTS"
+                f"it is outside {self._roots[-1]!r}; name its directory in CLAWKIT_INCLUDE_ROOTS"
             )
-        if file in spot.chain:
-            raise ReadError(f"it includes itself: {' -> '.join((*spot.chain, file))}")
-        if len(spot.chain) > MAX_INCLUDE_DEPTH:
+        if file in chain:
+            raise ReadError(f"it includes itself: {' -> '.join((*chain, file))}")
+        if len(chain) > MAX_INCLUDE_DEPTH:
             raise ReadError(f"includes are nested more than {MAX_INCLUDE_DEPTH} deep")
         return file
 
-    def _complain(self, node: Node, spot: _Spot, message: str) -> None:
-        line = line_of(spot.source.text, node.start)
-        self.issues.append(Issue(format_path(spot.path), message, spot.source.file, line))
-
-
-class _Spot(NamedTuple):
-    """Where joining has got to."""
-
-    source: Source
-    path: tuple[str | int, ...]
-    """From the root of the joined configuration."""
-    chain: tuple[str, ...]
-    """The files that led here, each included by the one before."""
-
-    def at(self, step: str | int) -> _Spot:
-        return self._replace(path=(*self.path, step))
+    def _complain(self, node: Node, path: Path, message: str) -> None:
+        file, line = node.source.file, line_of(node.source.text, node.start)
+        self.issues.append(Issue(format_path(path), message, file, line))
 
 
 def _merge(under: Node, over: Node) -> Node:
@@ -212,7 +200,9 @@ def _merge(under: Node, over: Node) -> Node:
         members = dict(under.members)
         for key, member in over.members.items():
             if key in members:
-                member = member._replace(node=_merge(members[key].node, member.node))
+                member = msgspec.structs.replace(
+                    member, node=_merge(members[key].node, member.node)
+                )
             members[key] = member
         return _object(over, members)
     if isinstance(under.value, list) and isinstance(over.value, list):
@@ -229,8 +219,8 @@ def _array(like: Node, items: list[Node]) -> Node:
     return Node([item.value for item in items], like.start, like.end, like.source, items=items)
 
 
-_REFERENCE = re.compile(r"\$(\$?)\{([A-Z_][A-Z0-9_]*)\}")
-_ENV_FILE_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)")
+_REFERENCE = r"\$(\$?)\{([A-Z_][A-Z0-9_]*)\}"
+_ENV_FILE_LINE = r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)"
 
 
 class FromEnv(str):
@@ -274,13 +264,13 @@ def substitute(value: Any, env: Mapping[str, str]) -> Any:
 
 
 def _substitute_text(text: str, env: Mapping[str, str]) -> str:
-    names = [name for escaped, name in _REFERENCE.findall(text) if not escaped]
+    names = [name for escaped, name in re.findall(_REFERENCE, text) if not escaped]
 
     def put_in(match: re.Match[str]) -> str:
         escaped, name = match.groups()
         return match[0][1:] if escaped else env.get(name) or match[0]
 
-    result = _REFERENCE.sub(put_in, text)
+    result = re.sub(_REFERENCE, put_in, text)
     missing = dict.fromkeys(name for name in names if not env.get(name))
     return FromEnv(result, text, tuple(missing)) if names else result
 
@@ -311,16 +301,13 @@ def parse_env_file(text: str) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for line in text.splitlines():
-        match = _ENV_FILE_LINE.fullmatch(line)
+        match = re.fullmatch(_ENV_FILE_LINE, line)
         if match:
             found[match[1]] = _unquote(match[2].strip())
     return found
 
 
 def _unquote(text: str) -> str:
-    quote = text[:1]
-    if quote and quote in "\"'":
-        end = text.find(quote, 1)
-        if end > 0:
-            return text[1:end]
-    return "" if quote == "#" else re.split(r"\s#", text, maxsplit=1)[0].rstrip()
+    if quoted := re.match(r"(\"|')(.*?)\1", text):
+        return quoted[2]
+    return re.split(r"(?:^|\s)#", text, maxsplit=1)[0].rstrip()

@@ -1,23 +1,22 @@
 """Edits to a JSON5 text that leave the rest of it as the person wrote it.
 
-Each function takes a text and returns a text. Only the span of the changed value, its comma and
-the line break around it are touched; comments, blank lines, quotes and order stay. An object
-set over an object keeps the members that did not change, a list that only grows keeps its
-items; every other value is written anew. New text follows the style around it.
+Only the span of the changed value, its comma and the line break around it are touched. An object
+set over an object keeps the members that did not change, a list that does not shrink its items.
+New text follows the style around it.
 
 Raises `EditError` when the edit makes no sense and `Json5Error` when the text cannot be read.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from clawkit.config.json5 import (
-    MAX_DEPTH,
     SPACE,
-    UNSAFE_KEYS,
+    Json5Error,
     Node,
     child,
     format_path,
@@ -58,19 +57,12 @@ class Slot(NamedTuple):
 
     start: int
     end: int
-    comma: int
-    """-1 when none follows."""
+    comma: int  # -1 when none follows
     value_start: int
 
     @property
     def stop(self) -> int:
         return self.end if self.comma < 0 else self.comma + 1
-
-
-class Insertion(NamedTuple):
-    edits: list[Edit]
-    moved: str | None
-    """The indent of what was there before, when it had to go from one line to several."""
 
 
 def apply(text: str, edits: Iterable[Edit]) -> str:
@@ -85,10 +77,6 @@ def apply(text: str, edits: Iterable[Edit]) -> str:
 
 def newline_of(text: str) -> str:
     return "\r\n" if text[: text.find("\n") + 1].endswith("\r\n") else "\n"
-
-
-def is_one_line(text: str, node: Node) -> bool:
-    return not _BREAK.search(text, node.start, node.end)
 
 
 def indent_of(text: str, pos: int) -> str:
@@ -174,36 +162,31 @@ def _skip_back(text: str, pos: int, chars: str) -> int:
     return pos
 
 
-def insert(
-    text: str, node: Node, entries: list[Entry], style: Style, indent: str | None = None
-) -> Insertion:
-    """The edits that put `entries` at the end of an object or a list.
-
-    `indent` is that of the line `node` will stand on, when another edit moves it to a new one.
-    """
-    base = indent_of(text, node.start) if indent is None else indent
+def insert(text: str, node: Node, entries: list[Entry], style: Style) -> list[Edit]:
+    """The edits that put `entries` at the end of an object or a list."""
+    base = indent_of(text, node.start)
     slots = _slots(text, node)
     close = node.end - 1
     stop = _skip_back(text, close, SPACE)
     if stop == node.start + 1:
         value = dict(entries) if isinstance(node.value, dict) else [item for _, item in entries]
-        return Insertion([(node.start, node.end, render(value, base, style))], None)
+        return [(node.start, node.end, render(value, base, style))]
     style = _style_inside(text, node, slots, style)
     comma = [(slots[-1].end, slots[-1].end, ",")] if slots and not style.trailing else []
     tail = "," if style.trailing else ""
-    one_line = is_one_line(text, node)
+    one_line = not _BREAK.search(text, node.start, node.end)
     if slots and one_line:
         flat = ", ".join(_entry(entry, _flat(entry[1], style), style) for entry in entries)
         if _fits(text, node, flat):
-            return Insertion([*comma, (stop, stop, f" {flat}{tail}")], None)
+            return [*comma, (stop, stop, f" {flat}{tail}")]
     lead = _lead(text, slots[-1].start) if slots else None
     inner = base + style.unit if lead is None else lead
     line = style.newline + inner
     new = ",".join(line + _entry(entry, render(entry[1], inner, style), style) for entry in entries)
     if not one_line and (slots or "\n" in text[stop:close]):
-        return Insertion([*comma, (stop, stop, new + tail)], None)
+        return [*comma, (stop, stop, new + tail)]
     moves = [(_skip_back(text, slot.start, SPACE), slot.start, line) for slot in slots]
-    return Insertion([*moves, *comma, (stop, close, f"{new}{tail}{style.newline}{base}")], inner)
+    return [*moves, *comma, (stop, close, f"{new}{tail}{style.newline}{base}")]
 
 
 def _fits(text: str, node: Node, flat: str) -> bool:
@@ -259,31 +242,18 @@ def _cut(text: str, start: int, stop: int, *, at_the_end: bool) -> Edit:
     return start, after, ""
 
 
-MAX_INT_BITS = 1300
-"""As many as fit in the 400 characters that the parser reads back."""
-
-_TOO_DEEP = f"more than {MAX_DEPTH} levels of nesting"
-
 Path = Sequence[str | int]
 
 
 def set_value(text: str, path: Path, value: Any) -> str:
     """`text` with the value at `path` set. Missing parents are created."""
-    for part in path:
-        if part in UNSAFE_KEYS:
-            raise EditError(f"the key {part!r} is not allowed")
-    if len(path) > MAX_DEPTH:
-        raise EditError(_TOO_DEEP)
-    value = _plain(value, len(path))
     text = _with_root(text)
-    root = node = parse(text)
-    depth = 0
+    value, node, depth = _plain(value), parse(text), 0
     while depth < len(path) and (below := child(node, path[depth])):
         node, depth = below, depth + 1
-    if depth == len(path):
-        return _assign(text, path, value)
-    entry = _new_entry(node, path, depth, value)
-    return apply(text, insert(text, node, [entry], style_of(text, root)).edits)
+    if depth < len(path):
+        value = _with_entry(node, path, depth, value)
+    return _assign(text, path[:depth], value)
 
 
 def unset_value(text: str, path: Path) -> str:
@@ -301,10 +271,11 @@ def merge_patch(text: str, patch: Mapping[str, Any]) -> str:
     root = parse(text)
     if not isinstance(root.value, dict):
         raise EditError("the file does not hold an object, so there is nothing to merge into")
-    return _assign(text, (), _merged(root.value, _plain(patch, 0)))
+    return _assign(text, (), merged(root.value, _plain(patch)))
 
 
-def _merged(old: Any, patch: Any) -> Any:
+def merged(old: Any, patch: Any) -> Any:
+    """`old` with a patch in which null deletes."""
     if not isinstance(patch, dict):
         return patch
     result = dict(old) if isinstance(old, dict) else {}
@@ -312,36 +283,16 @@ def _merged(old: Any, patch: Any) -> Any:
         if value is None:
             result.pop(key, None)
         else:
-            result[key] = _merged(result.get(key), value)
+            result[key] = merged(result.get(key), value)
     return result
 
 
-def _plain(value: Any, depth: int) -> Any:
-    """A copy that a JSON5 text can hold, inside `depth` containers. Raises EditError."""
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
-            raise EditError("a text with half a surrogate pair cannot be written")
-        return str(value)
-    if isinstance(value, int):
-        if value.bit_length() > MAX_INT_BITS:
-            raise EditError(f"a number of {value.bit_length()} bits is too large")
-        return int(value)
-    if isinstance(value, float):
-        if value - value != 0:
-            raise EditError(f"{value!r} cannot be written: numbers must be finite")
-        return float(value)
-    if not isinstance(value, Mapping | list | tuple):
-        raise EditError(f"a value of type {type(value).__name__} cannot be written")
-    if depth == MAX_DEPTH:
-        raise EditError(_TOO_DEEP)
-    if not isinstance(value, Mapping):
-        return [_plain(item, depth + 1) for item in value]
-    for key in value:
-        if not isinstance(key, str) or key in UNSAFE_KEYS:
-            raise EditError(f"the key {key!r} is not allowed")
-    return {_plain(key, depth): _plain(item, depth + 1) for key, item in value.items()}
+def _plain(value: Any) -> Any:
+    """A copy that is made of what JSON has."""
+    try:
+        return json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise EditError(f"this value cannot be written: {error}") from None
 
 
 def _with_root(text: str) -> str:
@@ -356,30 +307,37 @@ def _with_root(text: str) -> str:
     return f"{text}{{}}{newline}"
 
 
-def _new_entry(node: Node, path: Path, depth: int, value: Any) -> Entry:
-    """What to add to `node`, the deepest that exists, so that `path` leads to `value`."""
+def _with_entry(node: Node, path: Path, depth: int, value: Any) -> Any:
+    """The value of `node`, the deepest that exists, once `path` leads to `value`."""
     part, where = path[depth], format_path(path)
-    if not isinstance(node.value, dict | list):
-        above = format_path(path[:depth]) or "the file"
-        raise EditError(f"cannot set {where!r}: {above!r} is neither an object nor a list")
-    if isinstance(node.value, list) and str(part) != str(len(node.items)):
-        raise EditError(f"cannot set {where!r}: the next free index is {len(node.items)}")
     for below in reversed(path[depth + 1 :]):
         if isinstance(below, int) and below != 0:
             raise EditError(f"cannot set {where!r}: a new list begins with [0]")
         value = {below: value} if isinstance(below, str) else [value]
-    return (str(part) if isinstance(node.value, dict) else None, value)
+    if isinstance(node.value, dict):
+        return node.value | {str(part): value}
+    if not isinstance(node.value, list):
+        above = format_path(path[:depth]) or "the file"
+        raise EditError(f"cannot set {where!r}: {above!r} is neither an object nor a list")
+    if str(part) != str(len(node.items)):
+        raise EditError(f"cannot set {where!r}: the next free index is {len(node.items)}")
+    return [*node.value, value]
 
 
 def _assign(text: str, path: Path, value: Any) -> str:
     """Makes the existing value at `path` equal to `value`.
 
-    In two passes, so that the place of an addition never lies inside a removal.
+    Additions come last, outer ones first: so none lies in what another edit removes or moves.
     """
     root = parse(text)
     style = style_of(text, root)
     text = apply(text, _changes(text, _find(root, path), value, style))
-    return apply(text, _additions(text, _find(parse(text), path), value, style))
+    try:
+        while edits := next(_additions(text, _find(parse(text), path), value, style), None):
+            text = apply(text, edits)
+    except Json5Error as error:
+        raise EditError(f"this value cannot be written: {error.message}") from None
+    return text
 
 
 def _find(root: Node, path: Path) -> Node:
@@ -390,6 +348,7 @@ def _find(root: Node, path: Path) -> Node:
 
 
 def _changes(text: str, node: Node, value: Any, style: Style) -> Iterator[Edit]:
+    """The edits that remove or replace; what `value` has more is left to `_additions`."""
     old = node.value
     if isinstance(old, dict) and isinstance(value, dict):
         gone = {member.node.start for key, member in node.members.items() if key not in value}
@@ -397,29 +356,15 @@ def _changes(text: str, node: Node, value: Any, style: Style) -> Iterator[Edit]:
         for key, member in node.members.items():
             if key in value:
                 yield from _changes(text, member.node, value[key], style)
-    elif not (_same(old, value) or _grows(old, value)):
+    elif isinstance(old, list) and isinstance(value, list) and len(old) <= len(value):
+        for item, new in zip(node.items, value, strict=False):
+            yield from _changes(text, item, new, style)
+    elif type(old) is not type(value) or old != value:
         yield node.start, node.end, render(value, indent_of(text, node.start), style)
 
 
-def _same(old: Any, new: Any) -> bool:
-    if isinstance(old, dict) and isinstance(new, dict):
-        return old.keys() == new.keys() and all(_same(old[key], new[key]) for key in old)
-    if isinstance(old, list) and isinstance(new, list):
-        return len(old) == len(new) and all(map(_same, old, new))
-    return type(old) is type(new) and bool(old == new)
-
-
-def _grows(old: Any, new: Any) -> bool:
-    return isinstance(old, list) and isinstance(new, list) and _same(old, new[: len(old)])
-
-
-def _additions(
-    text: str, node: Node, value: Any, style: Style, indent: str | None = None
-) -> Iterator[Edit]:
-    """The edits that add what `value` has and `node` lacks, at any depth.
-
-    `indent` is that of the line `node` will stand on, when another edit moves it to a new one.
-    """
+def _additions(text: str, node: Node, value: Any, style: Style) -> Iterator[list[Edit]]:
+    """The edits that add what `value` has and `node` lacks, for each object or list by itself."""
     below: list[tuple[Node, Any]] = []
     entries: list[Entry] = []
     if isinstance(node.value, dict):
@@ -428,10 +373,7 @@ def _additions(
     elif isinstance(node.value, list):
         below = list(zip(node.items, value, strict=False))
         entries = [(None, item) for item in value[len(below) :]]
-    inner = indent if indent is not None and is_one_line(text, node) else None
     if entries:
-        insertion = insert(text, node, entries, style, indent)
-        yield from insertion.edits
-        inner = inner if insertion.moved is None else insertion.moved
+        yield insert(text, node, entries, style)
     for item, item_value in below:
-        yield from _additions(text, item, item_value, style, inner)
+        yield from _additions(text, item, item_value, style)

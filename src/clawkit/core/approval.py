@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
+
+from msgspec import Struct
 
 from clawkit.errors import ToolAuthorizationError
 
@@ -22,8 +23,7 @@ FINAL = "This is final: do not try it again in any way that the person has not n
 """For the model, after a no and the person's own words."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lasting:
+class Lasting(Struct, frozen=True):
     """An approval that lasts, which a person can give instead of one for once."""
 
     extent: Extent
@@ -31,8 +31,7 @@ class Lasting:
     """What it covers, in one line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """One question to a person."""
 
     tool: str
@@ -58,6 +57,8 @@ class Question:
     """What else there is to know: each part that asks, how many do not, variables."""
     lasting: tuple[Lasting, ...] = ()
     """Approvals that last, stored ones first; empty when only once is possible."""
+    call_id: str = ""
+    """The call that waits for the answer; empty for a question about no call in particular."""
 
     @property
     def stored(self) -> tuple[Lasting, ...]:
@@ -65,8 +66,7 @@ class Question:
         return tuple(each for each in self.lasting if each.extent != "session")
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What the person said. Only `allow` lets the call go on, once."""
 
     verdict: Literal["allow", "deny"]
@@ -86,8 +86,7 @@ class Approver(Protocol):
     async def ask(self, request: Question) -> Answer: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True):
     """A hook's or a rule's wish to have a person decide."""
 
     title: str
@@ -98,8 +97,7 @@ class Ask:
     """How long to wait for an answer; None takes the operator's setting."""
 
 
-@dataclass(frozen=True, slots=True)
-class Deny:
+class Deny(Struct, frozen=True):
     """A hook's or a rule's no. The model is told the reason."""
 
     reason: str
@@ -108,7 +106,7 @@ class Deny:
 def nobody_to_ask(title: str, to_allow: str) -> ToolAuthorizationError:
     """The refusal of what needs a person when there is none."""
     return ToolAuthorizationError(
-        f"{title}: this needs a person's approval and nobody can be asked here"
+        f"{title}: this needs a person's approval and there is no one here to ask"
         + (f". To allow it: {to_allow}" if to_allow else ""),
         reason="approval-unavailable",
     )

@@ -11,12 +11,12 @@ import copy
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from clawkit.core.approval import (
     DEFAULT_TIMEOUT_S,
@@ -57,7 +57,7 @@ OnResult = Callable[[int, Result], None]
 Rules = Callable[[Tool, Mapping[str, Any], Context], Deny | Ask | None]
 
 
-class Asked(NamedTuple):
+class Asked(Struct, frozen=True):
     """A call that is asked for."""
 
     tool: str
@@ -104,21 +104,20 @@ def _no_rules(_tool: Tool, _params: Mapping[str, Any], _ctx: Context) -> None:
     return None
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(Struct, frozen=True):
     """What one run may call, and everything a call needs. Made by assembly."""
 
     tools: Mapping[str, Tool]
     """By canonical name: what policy left."""
     workspace: str
     scope: Scope = Scope()
-    refused: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    refused: Mapping[str, str] = MappingProxyType({})
     """By canonical name: why policy took a tool away."""
     rules: Rules = _no_rules
     hooks: Hooks = field(default_factory=Hooks)
     approver: Approver | None = None
     approval_timeout_s: float = DEFAULT_TIMEOUT_S
-    services: Mapping[type, object] = field(default_factory=lambda: MappingProxyType({}))
+    services: Mapping[type, object] = MappingProxyType({})
     redactor: Redactor = field(default_factory=Redactor)
     grace_s: float = GRACE_S
     """How long a cancelled tool may clean up before it is left behind."""
@@ -126,8 +125,7 @@ class Run:
     """Looks for calls that make no progress."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallRequest:
+class CallRequest(Struct, frozen=True):
     """A call as it came in."""
 
     tool: str
@@ -354,6 +352,7 @@ class _Pending:
             timeout_s=timeout_s,
             agent=run.scope.agent,
             session=run.scope.session,
+            call_id=self._id,
         )
         try:
             answer = await bounded(run.approver.ask(request), timeout_s)

@@ -7,13 +7,15 @@ a call says that it is not there.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from msgspec import Struct
 
 Profile = Literal["minimal", "coding", "messaging", "full"]
 SubAgent = Literal["yes", "orchestrator", "orchestrator-opt-in", "no", "never"]
 
 
-class Entry(NamedTuple):
+class Entry(Struct, frozen=True):
     """One tool as the outside world knows it."""
 
     id: str
@@ -58,12 +60,16 @@ _ENTRIES = (
     Entry("web_fetch", "Web", "Fetch a page as readable text", _C, _WEB),
     Entry("memory_search", "Memory", "Search memory files by meaning", _C, _MEM),
     Entry("memory_get", "Memory", "Read part of a memory file", _C, _MEM),
-    Entry("sessions_list", "Sessions", "List sessions", _CM, _SES, sub_agent="orchestrator"),
-    Entry("sessions_history", "Sessions", "Read a session's transcript", _CM, _SES, sub_agent="orchestrator"),
+    Entry("sessions_list", "Sessions", "List sessions", _CM, _SES, sub_agent="orchestrator", module="clawkit.tools.sessions_list"),
+    Entry("sessions_history", "Sessions", "Read a session's transcript", _CM, _SES, sub_agent="orchestrator",
+          module="clawkit.tools.sessions_history"),
+    Entry("sessions_search", "Sessions", "Search what was said in sessions", _CM, _SES, sub_agent="orchestrator",
+          module="clawkit.tools.sessions_search"),
     Entry("sessions_send", "Sessions", "Send a message to another session", _CM, _SES, sub_agent="never"),
-    Entry("sessions_spawn", "Sessions", "Start a sub-agent", _C, _SES, sub_agent="orchestrator"),
-    Entry("sessions_yield", "Sessions", "End the turn and wait for sub-agents", _C, _SES),
-    Entry("subagents", "Sessions", "List and steer sub-agent runs", _C, _SES, sub_agent="orchestrator-opt-in"),
+    Entry("sessions_spawn", "Sessions", "Start a sub-agent", _C, _SES, sub_agent="orchestrator", module="clawkit.tools.sessions_spawn"),
+    Entry("sessions_yield", "Sessions", "End the turn and wait for sub-agents", _C, _SES, module="clawkit.tools.sessions_yield"),
+    Entry("subagents", "Sessions", "List and steer sub-agent runs", _C, _SES, sub_agent="orchestrator-opt-in",
+          module="clawkit.tools.subagents"),
     Entry("session_status", "Sessions", "Show the state of the session", ("minimal", "coding", "messaging"), _SES,
           sub_agent="never", module="clawkit.tools.session_status"),
     Entry("browser", "UI", "Control a web browser", (), ("ui",)),
@@ -74,7 +80,8 @@ _ENTRIES = (
     Entry("cron", "Automation", "Schedule tasks and reminders", _C, ("automation",), ("automations",), True, "never"),
     Entry("gateway", "Automation", "Restart, configure or update the gateway", (), ("automation",), (), True, "never"),
     Entry("nodes", "Nodes", "List and control paired devices", (), ("nodes",), (), True),
-    Entry("agents_list", "Agents", "List the agents that may be started", (), ("agents",), sub_agent="never"),
+    Entry("agents_list", "Agents", "List the agents that may be started", (), ("agents",), sub_agent="never",
+          module="clawkit.tools.agents_list"),
     Entry("update_plan", "Agents", "Keep a plan of steps", (), ("agents",), ("progress_card",), sub_agent="never",
           module="clawkit.tools.update_plan"),
     Entry("image", "Media", "Look at an image with a vision model", _C, ("media",), ("view_image",)),

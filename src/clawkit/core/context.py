@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from clawkit.config.modelref import ModelRef
 from clawkit.core.approval import Ask
@@ -17,8 +18,7 @@ Update = Callable[[Result], Awaitable[None]]
 AskPerson = Callable[[Ask], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Sender:
+class Sender(Struct, frozen=True):
     """The person or program whose message is being answered. Not the owner unless known to be."""
 
     owner: bool = False
@@ -28,8 +28,7 @@ class Sender:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """Everything policy looks at. Hashable, so that an assembly can be remembered by it."""
 
     agent: str = "main"
@@ -46,9 +45,11 @@ class Scope:
     """A list given for this run alone; an empty one leaves no tool."""
     context_window: int | None = None
     """Tokens the model can take in; None when not known."""
+    delegates: bool = False
+    """Whether the run is of an agent that can start others."""
 
 
-class InForce(NamedTuple):
+class InForce(Struct, frozen=True):
     """The tools of the run, as a tool may want to tell them. Looked up like a service."""
 
     tools: tuple[str, ...]
@@ -68,7 +69,7 @@ def _drop_notice(_notice: Result) -> None:
 
 async def _nobody(wish: Ask) -> None:
     raise ToolAuthorizationError(
-        f"{wish.title}: nobody can be asked", reason="approval-unavailable"
+        f"{wish.title}: there is no one to ask", reason="approval-unavailable"
     )
 
 
@@ -76,15 +77,14 @@ def _any_path(_path: str) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(Struct, frozen=True):
     """What a tool is handed along with its parameters."""
 
     call_id: str
     scope: Scope
     workspace: str
     """Absolute path of the directory the run works in."""
-    services: Mapping[type, object] = field(default_factory=lambda: MappingProxyType({}))
+    services: Mapping[type, object] = MappingProxyType({})
     send_update: Update = _drop
     notify: Callable[[Result], None] = _drop_notice
     """Tells listeners what came of a call after it returned."""

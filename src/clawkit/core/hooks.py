@@ -12,10 +12,10 @@ import copy
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct
+from msgspec.structs import replace
 
 from clawkit.core.approval import MAX_TIMEOUT_S, Ask, Deny
 from clawkit.core.catalog import canonical
@@ -31,8 +31,7 @@ GRACE_S = 1.0
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """A checked call on its way to the tool. Hooks get a copy of the parameters."""
 
     tool: str
@@ -40,8 +39,7 @@ class Call:
     ctx: Context
 
 
-@dataclass(frozen=True, slots=True)
-class Rewrite:
+class Rewrite(Struct, frozen=True):
     """Run the call with these parameters instead; they are checked again."""
 
     params: Mapping[str, Any]
@@ -77,12 +75,11 @@ class Outcome(Struct, frozen=True):
     """Blocked because a hook failed, not because it said no."""
 
 
-@dataclass(slots=True)
-class Hooks:
+class Hooks(Struct):
     """The hooks of one run."""
 
-    _before: list[_Hook] = field(default_factory=list)
-    _after: list[_Hook] = field(default_factory=list)
+    _before: list[_Hook] = []
+    _after: list[_Hook] = []
 
     def before(
         self,
@@ -123,7 +120,7 @@ class Hooks:
                 log.warning("before-hook %s failed: %r", hook.name, error)
                 problem = "took too long" if isinstance(error, TimeoutError) else "failed"
                 reason = f"blocked because the hook {hook.name} {problem}"
-                return structs.replace(outcome, blocked=reason, failed=True)
+                return replace(outcome, blocked=reason, failed=True)
             if outcome.blocked is not None:
                 return outcome
         return outcome
@@ -168,14 +165,14 @@ def _apply(outcome: Outcome, verdict: object, hook: _Hook) -> Outcome:
         case None:
             return outcome
         case Deny(reason):
-            return structs.replace(outcome, blocked=reason or f"blocked by the hook {hook.name}")
+            return replace(outcome, blocked=reason or f"blocked by the hook {hook.name}")
         case Ask():
             wish = verdict if verdict.asked_by else replace(verdict, asked_by=f"hook {hook.name}")
-            return outcome if outcome.ask is not None else structs.replace(outcome, ask=wish)
+            return outcome if outcome.ask is not None else replace(outcome, ask=wish)
         case Rewrite(params):
             if outcome.ask is not None:
                 return outcome
-            return structs.replace(outcome, params=copy.deepcopy(dict(params)), rewritten=True)
+            return replace(outcome, params=copy.deepcopy(dict(params)), rewritten=True)
         case _:
             raise TypeError(
                 f"a before-hook returns None, Deny, Rewrite or Ask, not {type(verdict).__name__}"

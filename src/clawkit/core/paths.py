@@ -21,7 +21,7 @@ def plain_path(path: str) -> str:
     """
     if "\0" in path or len(path) > MAX_PATH or not _encodable(path):
         raise ToolInputError(
-            f"{path[:80]!r} is not a usable path: it is too long, has NUL or cannot be encoded"
+            f"{path[:80]!r} is not a usable path: it is too long, contains NUL or cannot be encoded"
         )
     if _is_url(path):
         path = _from_url(path)
@@ -86,7 +86,7 @@ def ways_of(path: str) -> tuple[str, ...]:
         if step is None:
             return tuple(dict.fromkeys(ways))
         path = step
-    raise ToolInputError(f"{path[:80]!r} leads through too many links")
+    raise ToolInputError(f"{path[:80]!r} has too many levels of symbolic links")
 
 
 def _follow_one(path: str) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct
 
 from clawkit.core.catalog import ALIASES, CATALOG, canonical
 from clawkit.core.tool import Tool
@@ -12,7 +12,7 @@ CORE = "core"
 CALLER = "caller"
 
 
-class Registered(NamedTuple):
+class Registered(Struct, frozen=True):
     """A tool and its origin: `core`, `caller`, `plugin:<id>` or `mcp:<server>`."""
 
     tool: Tool
@@ -27,7 +27,7 @@ class Registry(dict[str, Registered]):
 
     def add(self, given: Registered) -> None:
         """Register one tool. Raises `RegistryError` when the name is taken or reserved."""
-        tool, source, _ = given
+        tool, source = given.tool, given.source
         key, owner = canonical(tool.name), canonical(source.partition(":")[2])
         what = f"tool {tool.name!r} from {source}"
         if owner in CATALOG:

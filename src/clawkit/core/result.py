@@ -72,9 +72,7 @@ class Result:
                 return cls(blocks)
             return cls((Text(to_text(value)),), {"value": value})
         except TypeError as error:
-            raise TypeError(
-                f"the tool {tool!r} returned what cannot be a result: {error}"
-            ) from None
+            raise TypeError(f"the tool {tool!r} returned an invalid result: {error}") from None
 
     @property
     def is_error(self) -> bool:

@@ -15,7 +15,6 @@ from typing import (
     Annotated,
     Any,
     Literal,
-    NamedTuple,
     Protocol,
     cast,
     get_type_hints,
@@ -26,7 +25,7 @@ import msgspec
 
 from clawkit.core.context import Context
 from clawkit.core.paths import real_path
-from clawkit.errors import SchemaError, ToolAuthorizationError
+from clawkit.errors import SchemaError, ToolAuthorizationError, ToolInputError
 from clawkit.text import one_line
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 Kind = Literal["read", "write", "exec", "network", "send"]
 
 
-class Effect(NamedTuple):
+class Effect(msgspec.Struct, frozen=True):
     """One thing a call may do, to `file:/absolute/path`, another `scheme:name`, or `*`."""
 
     kind: Kind
@@ -88,6 +87,15 @@ def _make_validator(schema: Mapping[str, Any]) -> Draft202012Validator:
     return jsonschema_rs.Draft202012Validator(
         dict(schema), retriever=refuse_remote, pattern_options=options
     )
+
+
+def make_validator(schema: Mapping[str, Any], what: str) -> Draft202012Validator:
+    """Checks values against a schema. Raises `ToolInputError` for one that cannot be used."""
+    try:
+        return _make_validator(schema)
+    except (ValueError, TypeError, RecursionError) as error:
+        first = one_line(str(error).partition("\n")[0], 200)
+        raise ToolInputError(f"{what} is not a usable JSON Schema: {first}") from None
 
 
 def make_pattern(pattern: str) -> Callable[[str], bool]:

@@ -148,5 +148,5 @@ def encode(text: str, encoding: Encoding) -> bytes:
         lacking = error.object[error.start : error.start + 1]
         raise ToolInputError(
             f"{lacking!r} cannot be written in the file's encoding ({encoding.name}); use other "
-            "characters, or delete the file and write it anew as UTF-8"
+            "characters, or delete the file and write it again as UTF-8"
         ) from None

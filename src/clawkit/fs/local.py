@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager, suppress
 from operator import itemgetter
 from time import monotonic
 
+from msgspec.structs import replace
+
 from clawkit.config.paths import home
 from clawkit.core.tasks import in_thread, unbroken
 from clawkit.errors import ConflictError, ToolAuthorizationError, ToolError, ToolInputError
@@ -23,6 +25,12 @@ from clawkit.fs.transaction import Committer, info_of
 
 # Only marks are opened until it is known what is there: opening a device can set it off.
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+_KINDS = {
+    stat.S_IFREG: "a file",
+    stat.S_IFDIR: "a directory (use ls)",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+}
 _PATIENCE = 2.0
 """Seconds for which a file that is replaced by a new one just now is opened again."""
 _GONE = " (deleted)"
@@ -181,9 +189,7 @@ class LocalFileSystem:
         while monotonic() < end:
             with suppress(ConflictError):
                 return self._open_marked(path, self._roots.open(path, O_PATH))
-        raise ConflictError(
-            f"{path!r} was replaced again and again while it was being opened; try again"
-        )
+        raise ConflictError(f"{path!r} kept being replaced while it was being opened; try again")
 
     def _open_marked(self, path: str, mark: int, *, near: bool = False) -> LocalFile:
         fd = -1
@@ -242,7 +248,7 @@ class LocalFileSystem:
             listing = _scan(fd, os.fsencode(after), limit)
             if details:
                 entries = tuple(_look(fd, entry) for entry in listing.entries)
-                listing = listing._replace(entries=entries)
+                listing = replace(listing, entries=entries)
             return listing
         except OSError as error:
             raise _unreadable(path, error) from None
@@ -288,7 +294,7 @@ def _look(fd: int, entry: DirEntry) -> DirEntry:
     with suppress(OSError):
         info = info_of(os.stat(entry.name, dir_fd=fd, follow_symlinks=False))
         target = os.readlink(entry.name, dir_fd=fd) if info.kind == "link" else ""
-        return entry._replace(kind=info.kind, info=info, target=target)
+        return replace(entry, kind=info.kind, info=info, target=target)
     return entry
 
 
@@ -301,12 +307,4 @@ def _kind(entry: os.DirEntry[str]) -> Kind:
 
 
 def _say_kind(mode: int) -> str:
-    for test, words in (
-        (stat.S_ISREG, "a file"),
-        (stat.S_ISDIR, "a directory (use ls)"),
-        (stat.S_ISFIFO, "a named pipe"),
-        (stat.S_ISSOCK, "a socket"),
-    ):
-        if test(mode):
-            return words
-    return "a device"
+    return _KINDS.get(stat.S_IFMT(mode), "a device")

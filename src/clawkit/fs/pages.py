@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from math import inf
 from typing import NamedTuple
 
 from clawkit.fs.encoding import LOOK, Encoding
@@ -74,7 +75,7 @@ async def take_page(file: File, encoding: Encoding, head: bytes, want: Want) -> 
     before = await text.skip_lines(want.line - 1)
     if not await text.has_more():
         return Page("", 0, total_lines=before, shrank=text.shrank)
-    if want.cursor and (length := await text.skip_characters(want.cursor)) is not None:
+    if want.cursor and (length := await text.skip_in_line(want.cursor)) is not None:
         after = (want.line + 1, 0) if await text.has_more() else None
         return Page("", 0, after, line_chars=length, endings=text.endings)
     while len(text.held) <= want.max_weight and await text.more():
@@ -111,8 +112,8 @@ async def _cut_line(text: _Text, want: Want, room: int) -> Page:
     length: int | None = None
     after: int | None = None
     if text.is_countable:
-        length, has_end = await text.skip_line()
-        after = await text.count_lines() if has_end else 0
+        length = await text.skip_in_line(inf)
+        after = await text.count_lines()
     return Page(
         shown,
         1,
@@ -229,33 +230,21 @@ class _Text:
                 return skipped + 1
         return skipped
 
-    async def skip_characters(self, count: int) -> int | None:
+    async def skip_in_line(self, count: float) -> int | None:
         """Leave out that many characters of the line; its length when it ends before, or there,
         and is left out altogether."""
-        left = count
-        while await self.has_more():
-            end = self.held.find("\n", 0, left + 1)
-            if end >= 0:
-                self.held = self.held[end + 1 :]
-                return count - left + end
-            if len(self.held) > left:
-                self.held = self.held[left:]
-                return None
-            left -= len(self.held)
-            self.held = ""
-        return count - left
-
-    async def skip_line(self) -> tuple[int, bool]:
-        """Leave out the rest of the line; the characters that it had, and whether it ended."""
         length = 0
         while await self.has_more():
             end = self.held.find("\n")
+            part = len(self.held) if end < 0 else end
+            if length + part > count:
+                self.held = self.held[int(count) - length :]
+                return None
+            length += part
+            self.held = self.held[part + 1 :]
             if end >= 0:
-                self.held = self.held[end + 1 :]
-                return length + end, True
-            length += len(self.held)
-            self.held = ""
-        return length, False
+                break
+        return length
 
     async def count_lines(self) -> int | None:
         """Lines of what is held and of all that comes; None when that is too much to count."""

@@ -7,10 +7,12 @@ import functools
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Self
+from typing import Self
+
+from msgspec import Struct
 
 
-class Group(NamedTuple):
+class Group(Struct, frozen=True):
     """Paths that are protected for one reason, directories with all that is in them.
 
     Where a directory is listed together with parts of it, it changes all the time: what is restored
@@ -31,7 +33,7 @@ GIT = Group(
 """From a git directory on. The git directories of worktrees and submodules are like it."""
 
 ANYWHERE = (
-    Group("direnv and its like run it", (".envrc", ".autoenv", ".autoenv.zsh")),
+    Group("direnv and similar tools run it", (".envrc", ".autoenv", ".autoenv.zsh")),
     Group(
         "editors take settings or programs to run from it",
         (
@@ -136,7 +138,7 @@ _IGNORED = re.compile(
 Exists = Callable[[str], bool]
 
 
-class Protection(NamedTuple):
+class Protection(Struct, frozen=True):
     """What is clawkit's own, by resolved path, and what in it is not."""
 
     own: tuple[str, ...] = ()
@@ -180,7 +182,7 @@ def _explain_git(parts: Sequence[str], names: Sequence[str], exists: Exists) -> 
             if is_git and _tables()[0].explain(names[at:]):
                 return GIT.why
             if _decides("/".join(parts[:at]), names[at:], exists):
-                return "it is part of a directory that git takes for a repository"
+                return "it is part of a directory that git treats as a repository"
         is_git = is_git or name in GIT_DIRS
     return GIT.why if names[-1] in GIT_DIRS else ""
 

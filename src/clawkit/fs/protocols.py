@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
+
+from msgspec import Struct
 
 from clawkit.errors import ToolInputError
 from clawkit.text import human_size
@@ -29,7 +30,7 @@ MAX_LINE = 2_000
 """Bytes of a line that are kept at least, where it has as many."""
 
 
-class Info(NamedTuple):
+class Info(Struct, frozen=True):
     """Facts about one file. Links are not followed."""
 
     kind: Kind
@@ -40,7 +41,7 @@ class Info(NamedTuple):
     """Another text whenever the file was replaced or written to; means nothing else."""
 
 
-class DirEntry(NamedTuple):
+class DirEntry(Struct, frozen=True):
     """One name in a directory."""
 
     name: str
@@ -51,7 +52,7 @@ class DirEntry(NamedTuple):
     """Where a link points, when asked for."""
 
 
-class Listing(NamedTuple):
+class Listing(Struct, frozen=True):
     """A part of a directory, in byte order of the names."""
 
     entries: tuple[DirEntry, ...]
@@ -79,8 +80,7 @@ class File(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """A file to be written, or deleted when `data` is None. Missing directories are made."""
 
     path: str
@@ -91,7 +91,7 @@ class Change:
     """A file whose mode and owner a new file gets; for moves."""
 
 
-class Changed(NamedTuple):
+class Changed(Struct, frozen=True):
     """What became of a change."""
 
     place: str
@@ -143,8 +143,7 @@ async def read_all(file: File, max_bytes: int) -> bytes:
         if len(data) <= max_bytes:
             return data
     raise ToolInputError(
-        f"{file.place!r} is larger than {human_size(max_bytes)}, which is the most that can be "
-        "taken in at once"
+        f"{file.place!r} is larger than {human_size(max_bytes)}, the most that can be read at once"
     )
 
 
@@ -152,7 +151,7 @@ def admit_all(_path: str) -> bool:
     return True
 
 
-class Start(NamedTuple):
+class Start(Struct, frozen=True):
     """Where a search begins."""
 
     fd: int
@@ -175,7 +174,7 @@ class Places(Protocol):
     def start(self, path: str) -> Start: ...
 
 
-class Grep(NamedTuple):
+class Grep(Struct, frozen=True):
     """A search in the contents of files."""
 
     pattern: str
@@ -193,7 +192,7 @@ class Grep(NamedTuple):
     ignored: bool = False
 
 
-class Find(NamedTuple):
+class Find(Struct, frozen=True):
     """A search for names."""
 
     pattern: str
@@ -206,7 +205,7 @@ class Find(NamedTuple):
     ignored: bool = False
 
 
-class Line(NamedTuple):
+class Line(Struct, frozen=True):
     """One line of a file."""
 
     number: int
@@ -215,7 +214,7 @@ class Line(NamedTuple):
     text: bytes
 
 
-class Hits(NamedTuple):
+class Hits(Struct, frozen=True):
     """What was found in one file."""
 
     path: str
@@ -225,7 +224,7 @@ class Hits(NamedTuple):
     """Matching lines in all of the file, as far as they were counted."""
 
 
-class Searched(NamedTuple):
+class Searched(Struct, frozen=True):
     """What was looked at by a search that found nothing. Says nothing of what is in the files."""
 
     files: int
@@ -237,7 +236,7 @@ class Searched(NamedTuple):
     """False when there are more than were counted."""
 
 
-class Found(NamedTuple):
+class Found(Struct, frozen=True):
     """What a search in files found, in order of path and line. Files with several names, where
     those may not be read, and files that may not be shown are as if they were not there."""
 
@@ -253,7 +252,7 @@ class Found(NamedTuple):
     searched: Searched | None = None
 
 
-class Names(NamedTuple):
+class Names(Struct, frozen=True):
     """The paths that fit, in the order asked for."""
 
     paths: tuple[str, ...]

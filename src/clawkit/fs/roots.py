@@ -208,8 +208,8 @@ class Roots:
         root = next((root for root in self._read_roots if is_below(real, root)), "")
         if root and root not in roots:
             return ToolAuthorizationError(
-                f"{path!r} lies below {root!r} of tools.fs.readRoots, which may be read but "
-                "not changed",
+                f"{path!r} is below {root!r} of tools.fs.readRoots, which may be read but not "
+                "changed",
                 reason="read-only",
             )
         return outside(path, self.workspace)
@@ -299,7 +299,7 @@ def _target_below(root: str, fd: int, missing: Sequence[str], path: str) -> Targ
             f"{path!r} goes through a dangling symbolic link; name the file itself",
             reason="outside-workspace",
         )
-    raise FileExistsError(errno.EEXIST, "was created by another process meanwhile", path)
+    raise FileExistsError(errno.EEXIST, "was created by another process in the meantime", path)
 
 
 def _target(root: str, place: str, info: os.stat_result | None, path: str) -> Target:
@@ -334,14 +334,14 @@ def open_folder(target: Target) -> Iterator[int]:
     """A mark of the directory of a target, which is still where it was. Raises OSError."""
     with opened(target.root, target.folder, _FOLDER) as fd:
         if place_of(fd) != os.path.dirname(target.place):
-            raise OSError(errno.ESTALE, "was moved meanwhile", target.place)
+            raise OSError(errno.ESTALE, "was moved in the meantime", target.place)
         yield fd
 
 
 def check_folder(folder: int) -> None:
     """A directory that is marked as read-only is left alone, also by those who could change it."""
     if not os.fstat(folder).st_mode & 0o222:
-        raise PermissionError(errno.EACCES, "lies in a directory that is read-only")
+        raise PermissionError(errno.EACCES, "is in a read-only directory")
 
 
 def make_folders(target: Target, note: Callable[[str], None] = lambda _: None) -> list[str]:

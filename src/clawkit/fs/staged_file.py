@@ -278,7 +278,7 @@ class Step:
 
 def conflict(path: str, what: str) -> ConflictError:
     return ConflictError(
-        f"{path!r} {what} by another process meanwhile; nothing was written. Read it again"
+        f"{path!r} {what} by another process in the meantime; nothing was written. Read it again"
     )
 
 

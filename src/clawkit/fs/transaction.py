@@ -264,22 +264,10 @@ def _check_same(path: str, target: Target, folder: int) -> None:
         raise conflict(path, "was changed")
 
 
-_WHY = {
-    errno.ENOSPC: "cannot be written: the disk is full",
-    errno.EDQUOT: "cannot be written: the disk quota is used up",
-    errno.EROFS: "cannot be changed: the file system is read-only",
-    errno.EACCES: "cannot be changed: permission denied",
-    errno.EPERM: "cannot be changed: permission denied",
-    errno.ENOTDIR: "cannot be written: a part of the path is a file",
-    errno.ENAMETOOLONG: "cannot be written: the name is too long",
-    errno.ESTALE: "was moved meanwhile",
-    errno.EFBIG: "cannot be written: it is too large",
-}
-
-
 def _explain(error: OSError, path: str) -> ToolInputError | ToolError:
     code = error.errno or 0
-    own = error.strerror or ""
-    words = own if own and own != os.strerror(code) else _WHY.get(code, f"failed: {own}")
+    words = error.strerror or ""
+    if words == os.strerror(code):
+        words = f"cannot be changed: {words[:1].lower()}{words[1:]}"
     kind = ToolError if code in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else ToolInputError
     return kind(f"{path!r} {words}; nothing was changed")

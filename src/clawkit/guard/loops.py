@@ -3,20 +3,17 @@
 A loop is the same call with the same result, over and over; or a few such calls in turns. What
 else happens in between decides whether it is one:
 
-- A **step** is a call that may change something (it writes, runs a command, sends) and whose
-  outcome is new in this turn; so is new output of a command in the background. After a step
-  everything may be looked at afresh: `pytest` after each edit is never refused, though it fail
-  in the same way a hundred times.
-- **News** is any other outcome that is new in this turn, such as a file not read before. A call
-  that only looks may be repeated with one piece of news in between and it still counts: that is
-  a loop with one moving part. With two or more, work is being done, and it does not count. For a
-  call that acts (a key that is pressed, a page that is turned) one piece of news is enough: what
-  it does may show elsewhere.
+- A **step** is a call that may change something and whose outcome is new in this turn; so is new
+  output of a command in the background. After a step everything may be looked at afresh: `pytest`
+  after each edit is never refused, though it fail in the same way a hundred times.
+- **News** is any other outcome that is new in this turn. A call that only looks still counts with
+  one piece of news in between: that is a loop with one moving part. With two or more, work is being
+  done. For a call that acts (a key that is pressed, a page that is turned) one is enough.
 - Everything else in between makes no difference: no loop hides behind calls that are as old.
 
 The warning comes by the number of equal results alone. A call that is refused counts as one more
-repeat, so that refusing does not make room for the next round. A call whose results change is
-never in a loop. Calls are counted when the next message comes, in the order the model sent them.
+repeat, so that refusing does not make room for the next round. Calls are counted when the next
+message comes, in the order the model sent them.
 """
 
 from __future__ import annotations
@@ -53,40 +50,35 @@ _FOUND: dict[Detector, str] = {
     "generic_repeat": "{tool} was called {count} times with the same parameters and gave the same "
     "result each time",
     "known_poll_no_progress": "{tool} was asked {count} times and reported nothing new",
-    "ping_pong": "the same calls ({tools}) were made in turns, {count} in a row, with the same "
-    "results each time",
+    "ping_pong": "the same calls ({tools}) alternated, {count} in a row, with the same results "
+    "each time",
     "argument_churn": "{tool} failed {count} times in a row, with the same few parameters",
     "unknown_tool_repeat": "{tool} was called {count} times, and no such tool exists",
     "global_circuit_breaker": "{count} calls made no progress, the last ones of {tool}",
-    "compaction_loop_persisted": "{tool} goes on with the same call and the same result, also "
-    "after the conversation was shortened",
+    "compaction_loop_persisted": "{tool} keeps making the same call with the same result, "
+    "even after the conversation was shortened",
 }
 _FAILING = "{count} commands in a row failed in the same way, whatever their parameters were"
 _REPEATED = "Do not send it again: use what it gave, try another way, or answer with what you know"
 _INSTEAD: dict[Detector, str] = {
-    "known_poll_no_progress": "Do not ask again at once: wait longer in one call, look for what "
-    "holds it up, end it, or answer that it is not done yet",
-    "ping_pong": "Do not go on in turns: try another way, or answer with what you know",
+    "known_poll_no_progress": "Do not ask again right away: wait longer in one call, find out "
+    "what is blocking it, stop it, or answer that it is not done yet",
+    "ping_pong": "Stop alternating: try another way, or answer with what you know",
     "unknown_tool_repeat": "Use only the tools you were given",
 }
 _NO_MORE = "No further call is made in this turn: answer with what you know"
-_SECOND = "This is the second loop in this turn, which ends here"
+_SECOND = "This is the second loop in this turn, so the turn ends here"
 
 
 class Hit(msgspec.Struct, frozen=True):
     """A loop that was found, or may become one."""
 
     detector: Detector
-    times: int
-    """All repeats: these get a warning."""
-    stalled: int
-    """Repeats that nothing explains: these get a call refused."""
-    tools: tuple[str, ...]
-    """The tools in it; first that of the call it was found at."""
-    about: tuple[object, ...] = ()
-    """What it is about: there is one notice about the same thing in a while."""
-    failing: bool = False
-    """Commands that fail alike, not one call that repeats."""
+    times: int  # all repeats: these get a warning
+    stalled: int  # repeats that nothing explains: these get a call refused
+    tools: tuple[str, ...]  # first that of the call it was found at
+    about: tuple[object, ...] = ()  # there is one notice about the same thing in a while
+    failing: bool = False  # commands that fail alike, not one call that repeats
     critical: bool = False
 
     @property
@@ -113,31 +105,6 @@ class Hit(msgspec.Struct, frozen=True):
     @property
     def _count(self) -> int:
         return self.stalled if self.critical else self.times
-
-
-def refusals(hit: Hit, tools: Sequence[str], trigger: int, *, ends: bool) -> list[Result]:
-    """For the calls of a message, none of which is carried out because of the one at `trigger`."""
-    if hit.detector in FINAL:
-        reason = others = f"not executed: {hit.found}. {_NO_MORE}."
-    else:
-        reason = f"not executed: {hit.found}. {_SECOND if ends else hit.instead}."
-        others = "not executed: another call of the same message was refused as a loop. " + (
-            "The turn ends here." if ends else "Send this one without it if it is still needed."
-        )
-    reasons = [reason if number == trigger else others for number in range(len(tools))]
-    return [
-        Result.text(
-            why,
-            status="blocked",
-            tool=one_line(tool, _MAX_NAME),
-            deniedReason="tool-loop",
-            reason=why,
-            code=403,
-            intervention=hit.intervention,
-            **({"terminate": True} if ends else {}),
-        )
-        for tool, why in zip(tools, reasons, strict=True)
-    ]
 
 
 PERIODS = (2, 3, 4)
@@ -171,18 +138,16 @@ class _Ticket(msgspec.Struct, eq=False):
 
 
 class _Streak(msgspec.Struct):
-    """How often a call gave the same result."""
+    """How often a call gave the same result; how much news and how many steps there had been when
+    it was last called."""
 
     mark: str
     number: int
-    times: int = 0
-    """In all."""
-    stalled: int = 0
-    """Without anything in between that would explain it."""
+    times: int = 0  # in all
+    stalled: int = 0  # without anything in between that would explain it
     acts: bool = False
     news: int = 0
     steps: int = 0
-    """How much of either there had been when it was last called."""
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -195,20 +160,12 @@ class _Record(msgspec.Struct, frozen=True):
 
 
 class _Cycle(msgspec.Struct, frozen=True):
-    """Calls in turns."""
+    """Calls in turns: the tools by the keys of the calls."""
 
     tools: dict[str, str]
-    """By the key of the call."""
     times: int
     news: int
     steps: int
-
-
-def _ticket(asked: Asked, turn: int) -> _Ticket:
-    tool, sent = asked.tool, read_sent(asked.params)
-    # Which parameters a tool is given that does not exist makes no difference.
-    key = key_of(tool, sent if asked.known else None)
-    return _Ticket(tool, asked.known, sent, key, is_poll(tool, sent), turn)
 
 
 class LoopGuard:
@@ -265,7 +222,7 @@ class LoopGuard:
             if each.outcome is not None:
                 self._record(each, each.outcome)
         self._batch = []
-        batch = [_ticket(call, self._turn) for call in calls]
+        batch = [self._ticket(call) for call in calls]
         if self._settings.enabled:
             hits = [self._judge(ticket) for ticket in batch]
             for number, hit in enumerate(hits):
@@ -276,6 +233,12 @@ class LoopGuard:
                 ticket.notice = self._notice(hit) if hit else ""
             self._batch = batch
         return Admission(batch)
+
+    def _ticket(self, asked: Asked) -> _Ticket:
+        tool, sent = asked.tool, read_sent(asked.params)
+        # Which parameters a tool is given that does not exist makes no difference.
+        key = key_of(tool, sent if asked.known else None)
+        return _Ticket(tool, asked.known, sent, key, is_poll(tool, sent), self._turn)
 
     def note(self, ticket: object, result: Result, *, acts: bool) -> Result:
         """Take note of a result; it goes out with a notice if there is something to say."""
@@ -289,28 +252,46 @@ class LoopGuard:
             result = Result((*result.content, Text(ticket.notice)), result.details)
         if self._after is not None:
             self._after.append((ticket.key, outcome.mark))
-            result = self._check_after(ticket.tool, self._after, result)
+            if len(self._after) == AFTER_COMPACTION:
+                calls, self._after = set(self._after), None
+                if len(calls) == 1:
+                    return self._end(ticket.tool, result)
         return result
 
-    def _check_after(self, tool: str, calls: list[tuple[str, str]], result: Result) -> Result:
-        """The result; it ends the turn when a loop goes on after the conversation was shortened."""
-        count = len(calls)
-        if count < AFTER_COMPACTION:
-            return result
-        self._after = None
-        if len(set(calls)) > 1:
-            return result
+    def _end(self, tool: str, result: Result) -> Result:
+        """A loop goes on after the conversation was shortened: the result ends the turn."""
+        count = AFTER_COMPACTION
         hit = Hit("compaction_loop_persisted", count, count, (tool,), critical=True)
         self._stop = hit
         told = {"intervention": hit.intervention, "terminate": True}
         return Result((*result.content, Text(hit.notice)), {**result.details, **told})
 
     def _refuse(self, tools: Sequence[str], trigger: int, hit: Hit) -> Admission:
+        """Carry out none of the calls of a message, because of the one at `trigger`."""
         self._refused += 1
         if hit.detector in FINAL:
             self._stop = hit
-        ends = self._refused > 1 or hit.detector in FINAL
-        return Admission((), refusals(hit, tools, trigger, ends=ends))
+            ends = True
+            reason = others = f"not executed: {hit.found}. {_NO_MORE}."
+        else:
+            ends = self._refused > 1
+            reason = f"not executed: {hit.found}. {_SECOND if ends else hit.instead}."
+            others = "not executed: another call of the same message was refused as a loop. " + (
+                "The turn ends here." if ends else "Send this one without it if it is still needed."
+            )
+        results = []
+        for number, tool in enumerate(tools):
+            why = reason if number == trigger else others
+            details = {
+                "status": "blocked",
+                "tool": one_line(tool, _MAX_NAME),
+                "deniedReason": "tool-loop",
+                "reason": why,
+                "code": 403,
+                "intervention": hit.intervention,
+            }
+            results.append(Result.text(why, **details, **({"terminate": True} if ends else {})))
+        return Admission((), results)
 
     def _judge(self, ticket: _Ticket) -> Hit | None:
         settings, mine = self._settings, (ticket.tool,)

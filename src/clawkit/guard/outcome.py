@@ -27,6 +27,7 @@ MAX_NODES = 200_000
 EDGE = 16_000
 """Characters at both ends of a text in which what differs every time is looked for."""
 
+_TRIES = r"(?i)\b(?:attempt|retry|try)\W{0,3}\d+(?:(?:/|[ ]of[ ])\d+)?"
 _POLLS = frozenset(("poll", "log", "status"))
 _CHANGING = frozenset(("write", "edit", "apply_patch"))
 _SENDING = frozenset(
@@ -54,13 +55,9 @@ _OF_A_QUESTION = ("status", "reason", "host", "command", "warningText")
 class Outcome(msgspec.Struct, frozen=True):
     """What came of a call."""
 
-    mark: str
-    """The same for results that say the same."""
-    failure: str = ""
-    """For a command that failed: the same for failures that say the same, however often it was
-    tried; empty otherwise."""
-    fruitless: bool = False
-    """It failed, or changed nothing where it should have."""
+    mark: str  # the same for results that say the same
+    failure: str = ""  # the same for commands that failed alike, however often they were tried
+    fruitless: bool = False  # it failed, or changed nothing where it should have
 
 
 def read_sent(params: object) -> object:
@@ -121,12 +118,12 @@ def _command(result: Result) -> Outcome | None:
     mark = _digest((status, code, timed_out, text))
     if not code or timed_out or not str(text).strip():
         return Outcome(mark, fruitless=result.is_error)
-    return Outcome(mark, _digest((code, _tries().sub("#", str(text)))), fruitless=True)
+    return Outcome(mark, _digest((code, re.sub(_TRIES, "#", str(text)))), fruitless=True)
 
 
-def _action(params: object) -> object:
+def _action(params: object) -> str:
     action = params.get("action") if isinstance(params, Mapping) else None
-    return action if isinstance(action, str) else None
+    return action if isinstance(action, str) else ""
 
 
 def _picked(details: Mapping[str, Any], names: Iterable[str]) -> dict[str, object]:
@@ -170,11 +167,6 @@ def _names() -> re.Pattern[str]:
     return re.compile("|".join((*pids, *spans, *files)), re.ASCII)
 
 
-@cache
-def _tries() -> re.Pattern[str]:
-    return re.compile(r"\b(?:attempt|retry|try)\W{0,3}\d+(?:(?:/|[ ]of[ ])\d+)?", re.IGNORECASE)
-
-
 def _digest(value: object, skip: frozenset[str] = frozenset()) -> str:
     """The same for equal values, but for keys to skip; cycles and endless values come to an end."""
     from hashlib import sha256  # takes longer to import than all the rest
@@ -206,10 +198,8 @@ def _in_order(mapping: Mapping[Any, object], skip: frozenset[str]) -> list[objec
 
 def _word(value: object) -> bytes:
     """A value without parts; what is not JSON by its type alone."""
-    if isinstance(value, bool) or value is None:
+    if isinstance(value, bool | float) or value is None:
         return b"%a;" % value
     if isinstance(value, int):
         return b"%x;" % value
-    if isinstance(value, float):
-        return b"%a;" % value
     return b"<%b>" % type(value).__qualname__.encode("utf-8", "replace")

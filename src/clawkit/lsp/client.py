@@ -29,7 +29,7 @@ from clawkit.lsp.protocols import Edited, Problem
 from clawkit.lsp.servers import Launch, Server
 from clawkit.process.confine import start_helper
 
-GOODBYE_S = 0.5
+GONE_S = 1.0
 MAX_NOTED = 5_000
 _POLL_S = 0.005
 
@@ -242,53 +242,26 @@ class ServerSession:
         self._on_end(self)
 
     async def close(self) -> None:
-        """End the server, politely if it listens. Returns when it is gone, in about a second."""
-        wire, process = self._wire, self._process
-        if wire is None or process is None:
-            return
-        try:
-            if not wire.ended:
-                with suppress(ServerError, TimeoutError):
-                    async with asyncio.timeout(GOODBYE_S):
-                        await wire.request("shutdown")
-                    wire.notify("exit")
-                wire.end("closed")
-                await _wait(process, GOODBYE_S)
-        finally:
-            self._kill()
-        await _wait(process, GOODBYE_S)
-        process.poll()
+        """End the server and every program that it started. Returns when it is gone."""
+        self._kill()
+        for _ in range(round(GONE_S / _POLL_S)):
+            if self._process is None or self._process.poll() is not None:
+                break
+            await asyncio.sleep(_POLL_S)
         with suppress(OSError):
             os.rmdir(self._launch.cache)  # unless something is kept there
 
     def abandon(self) -> None:
-        """End the server without an event loop. Blocks until it is gone, for a moment at most."""
+        """The same without an event loop. Blocks until the server is gone."""
         self._kill()
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(GOODBYE_S)
+                self._process.wait(GONE_S)
 
     def _kill(self) -> None:
-        """End the server and every program that it started."""
-        if self._wire is None or self._process is None:
-            return
-        self._wire.end("closed")
+        if self._wire is not None:
+            self._wire.end("closed")
         # Its number is that of the group until it is waited for, and may be another's afterwards.
-        if self._process.returncode is None:
+        if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-
-
-async def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> None:
-    """Waits for a program to end, but leaves its number in use."""
-    for _ in range(round(timeout_s / _POLL_S)):
-        if _has_ended(process):
-            return
-        await asyncio.sleep(_POLL_S)
-
-
-def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    try:
-        return bool(os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT))
-    except ChildProcessError:
-        return True

@@ -118,14 +118,7 @@ def _keyed(state: State) -> Iterator[tuple[tuple[object, ...], Diagnostic, str]]
 
 def _characters(line: str, units: int) -> int:
     """How many characters of a line make that many UTF-16 units."""
-    if line.isascii():
-        return units
-    at = 0
-    for count, char in enumerate(line):
-        if at >= units:
-            return count
-        at += 2 if char > "\uffff" else 1
-    return len(line)
+    return len(line.encode("utf-16-le")[: 2 * max(units, 0)].decode("utf-16-le", "ignore"))
 
 
 class Capabilities(msgspec.Struct, rename="camel"):

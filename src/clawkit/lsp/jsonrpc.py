@@ -68,25 +68,17 @@ class Frames:
         """The bodies that are complete now. Raises `ServerError` for what cannot be one."""
         self._data += data
         while (header := self._data.find(b"\r\n\r\n", 0, MAX_HEADER)) >= 0:
+            length = _LENGTH.search(bytes(self._data[:header]))
+            if length is None or int(length[1]) > MAX_BODY:
+                raise ServerError("it sent a message whose length is missing or too large")
             start = header + 4
-            end = start + _content_length(bytes(self._data[:header]))
+            end = start + int(length[1])
             if len(self._data) < end:
                 return
             yield bytes(self._data[start:end])
             del self._data[:end]
         if len(self._data) >= MAX_HEADER:
             raise ServerError("it sent a header without an end")
-
-
-def _call(method: str, params: Mapping[str, object] | None) -> dict[str, object]:
-    return {"method": method} | ({} if params is None else {"params": params})
-
-
-def _content_length(header: bytes) -> int:
-    found = _LENGTH.search(header)
-    if found is None or int(found[1]) > MAX_BODY:
-        raise ServerError("it sent a message whose length is missing or too large")
-    return int(found[1])
 
 
 class Connection:
@@ -116,24 +108,23 @@ class Connection:
             os.set_blocking(fd, False)
         self._loop.add_reader(self._out, self._read)
 
-    async def request(self, method: str, params: Mapping[str, object] | None = None) -> msgspec.Raw:
+    async def request(self, method: str, params: Mapping[str, object]) -> msgspec.Raw:
         """The server's answer. Raises `ServerError` when there is none or it is an error."""
-        self._last_id += 1
+        self._last_id = number = self._last_id + 1
         self._unasked = 0
-        number = self._last_id
         future: asyncio.Future[msgspec.Raw] = self._loop.create_future()
         self._pending[number] = future
         try:
-            self._send({"id": number, **_call(method, params)})
+            self._send({"id": number, "method": method, "params": params})
             return await future
         finally:
             del self._pending[number]
 
-    def notify(self, method: str, params: Mapping[str, object] | None = None) -> None:
-        self._send(_call(method, params))
+    def notify(self, method: str, params: Mapping[str, object]) -> None:
+        self._send({"method": method, "params": params})
 
     def end(self, reason: str) -> None:
-        """Close the pipes; everybody who waits for an answer gets a `ServerError`."""
+        """Close the pipes; requests that wait for an answer fail with a `ServerError`."""
         if self.ended:
             return
         self.ended = reason
@@ -199,20 +190,17 @@ class Connection:
 
     def _take(self, message: _Message) -> None:
         if message.method is None:
-            self._settle(message)
+            future = self._pending.get(message.id) if isinstance(message.id, int) else None
+            if future is None or future.done():
+                return
+            if message.error is None:
+                future.set_result(message.result)
+            else:
+                text = one_line(message.error.message, 200)
+                future.set_exception(ServerError(f"it answered: {text}", message.error.code))
         elif message.id is None:
             self._on_notice(message.method, message.params)
         else:
             result = self._on_request(message.method, message.params)
             is_offered = result is not NOT_OFFERED
             self._send({"id": message.id, **({"result": result} if is_offered else _REFUSAL)})
-
-    def _settle(self, message: _Message) -> None:
-        future = self._pending.get(message.id) if isinstance(message.id, int) else None
-        if future is None or future.done():
-            return
-        if message.error is None:
-            future.set_result(message.result)
-        else:
-            text = one_line(message.error.message, 200)
-            future.set_exception(ServerError(f"it answered: {text}", message.error.code))

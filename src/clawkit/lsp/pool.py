@@ -12,7 +12,9 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from clawkit.core.tasks import in_thread
 from clawkit.lsp.client import ServerSession
@@ -88,29 +90,30 @@ class Tree:
         return found
 
 
-class Limits(NamedTuple):
-    """How long things may take."""
-
-    check_s: float
-    """A check returns after that time, with what was found."""
-    patience_s: float
-    """A server that does not answer for that time is given up."""
-    idle_s: float
-    """A server that was not used for that time is ended."""
-
-
 _Key = tuple[str, str]
 """The name of a server, and the project that it looks at."""
 
 
 class Pool:
-    """The servers for some directories. Belongs to one event loop."""
+    """The servers for some directories. Belongs to one event loop.
 
-    def __init__(self, folders: Sequence[str], known: ServerCatalog, limits: Limits) -> None:
+    A check returns after `check_s` with what was found. A server that does not answer for
+    `patience_s`, or was not used for `idle_s`, is ended.
+    """
+
+    def __init__(
+        self,
+        folders: Sequence[str],
+        known: ServerCatalog,
+        *,
+        check_s: float,
+        patience_s: float,
+        idle_s: float,
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self._folders = tuple(folders)
         self._known = known
-        self._limits = limits
+        self._check_s, self._patience_s, self._idle_s = check_s, patience_s, idle_s
         self._sessions: dict[_Key, ServerSession] = {}
         self._stamps: dict[_Key, tuple[object, ...]] = {}
         self._ends: dict[_Key, deque[float]] = {}
@@ -136,7 +139,7 @@ class Pool:
         }
         if not work:
             return Problems()
-        done, late = await asyncio.wait(work, timeout=self._limits.check_s)
+        done, late = await asyncio.wait(work, timeout=self._check_s)
         found: list[Problem] = []
         answered: set[str] = set()
         for task in done:
@@ -200,7 +203,7 @@ class Pool:
         self, noticed: asyncio.Task[None], server: Server, root: str, edits: Sequence[Edited]
     ) -> tuple[ServerSession, list[Problem]] | None:
         """The problems that one server finds; None when it could not be asked."""
-        await asyncio.wait({noticed}, timeout=self._limits.patience_s)
+        await asyncio.wait({noticed}, timeout=self._patience_s)
         session: ServerSession | None = None
         try:
             session = self._session(server, root)
@@ -227,13 +230,12 @@ class Pool:
             if restarts > MAX_RESTARTS or not self._make_room():
                 return None
             launch = self._known.launch(server, root, self._folders)
-            patience_s = self._limits.patience_s
             session = ServerSession(
-                server, root, launch, patience_s=patience_s, on_end=self._note_end
+                server, root, launch, patience_s=self._patience_s, on_end=self._note_end
             )
             self._sessions[key], self._stamps[key] = session, stamp
             if self._timer is None:
-                self._timer = self.loop.call_later(self._limits.idle_s, self._retire_idle)
+                self._timer = self.loop.call_later(self._idle_s, self._retire_idle)
         return session
 
     def _make_room(self) -> bool:
@@ -257,13 +259,13 @@ class Pool:
         self._spawn(self._sessions.pop(key).close(), self._closing)
 
     def _retire_idle(self) -> None:
-        before = time.monotonic() - self._limits.idle_s
+        before = time.monotonic() - self._idle_s
         for key, session in list(self._sessions.items()):
             if session.last_used <= before and not session.is_busy:
                 self._retire(key)
         self._timer = None
         if self._sessions:
-            self._timer = self.loop.call_later(self._limits.idle_s, self._retire_idle)
+            self._timer = self.loop.call_later(self._idle_s, self._retire_idle)
 
     def _spawn(
         self, work: Coroutine[Any, Any, T], among: set[asyncio.Task[Any]]
@@ -271,7 +273,7 @@ class Pool:
         def take_leave(task: asyncio.Task[T]) -> None:
             among.discard(task)
             if not task.cancelled() and (error := task.exception()):
-                log.warning("problems could not be looked for", exc_info=error)
+                log.warning("could not check for problems", exc_info=error)
 
         task = self.loop.create_task(work)
         among.add(task)
@@ -284,21 +286,20 @@ def _merge(edits: Sequence[Edited]) -> Sequence[Edited]:
     merged: dict[str, Edited] = {}
     for edit in edits:
         first = merged.get(edit.place, edit)
-        merged[edit.place] = edit._replace(before=first.before)
+        merged[edit.place] = replace(edit, before=first.before)
     return tuple(merged.values())
 
 
 def _size(edit: Edited) -> int | None:
     """Bytes of the texts of an edit; None when a server cannot be shown them."""
-    texts = [text for text in (edit.before, edit.after) if text is not None]
+    texts = [text for text in (edit.place, edit.before, edit.after) if text is not None]
     if any(len(text) > MAX_TEXT for text in texts):
         return None
     try:
-        edit.place.encode()
         sizes = [len(text.encode()) for text in texts]
     except UnicodeEncodeError:
         return None
-    return sum(sizes) if max(sizes, default=0) <= MAX_TEXT else None
+    return sum(sizes) if max(sizes) <= MAX_TEXT else None
 
 
 def _kind(edit: Edited) -> int:
@@ -308,11 +309,9 @@ def _kind(edit: Edited) -> int:
 def _find_root(place: str, folder: str, markers: Sequence[str]) -> str:
     """The nearest directory above a file, up to `folder`, that has one of the markers."""
     at = os.path.dirname(place)
-    while markers and is_within(at, folder):
+    while is_within(at, folder) and at != folder:
         if any(os.path.lexists(os.path.join(at, marker)) for marker in markers):
             return at
-        if at == folder:
-            break
         at = os.path.dirname(at)
     return folder
 
@@ -327,11 +326,13 @@ def _stamp(server: Server, root: str) -> tuple[object, ...]:
     return tuple(stamps)
 
 
+def _place(each: Problem) -> tuple[object, ...]:
+    return each.place, each.line, each.column, each.message
+
+
 def _in_order(found: Iterable[Problem]) -> tuple[Problem, ...]:
     """Errors first, then by place; what two servers word alike appears once."""
     unique: dict[tuple[object, ...], Problem] = {}
-    for each in sorted(
-        found, key=lambda each: (each.severity, *each[:3], each.message, each.server)
-    ):
-        unique.setdefault((*each[:3], each.message), each)
+    for each in sorted(found, key=lambda each: (each.severity, *_place(each), each.server)):
+        unique.setdefault(_place(each), each)
     return tuple(islice(unique.values(), MAX_PROBLEMS))

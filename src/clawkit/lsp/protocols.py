@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
+
+from msgspec import Struct
 
 Severity = Literal["error", "warning"]
 
 
-class Edited(NamedTuple):
+class Edited(Struct, frozen=True):
     """A file that was changed, with its texts; None where there is no file."""
 
     place: str
@@ -17,7 +19,7 @@ class Edited(NamedTuple):
     after: str | None
 
 
-class Problem(NamedTuple):
+class Problem(Struct, frozen=True):
     """One problem in a file. Lines and columns count from 1."""
 
     place: str
@@ -29,7 +31,7 @@ class Problem(NamedTuple):
     server: str
 
 
-class Problems(NamedTuple):
+class Problems(Struct, frozen=True):
     """The problems that a change brought; not those that were there before."""
 
     found: tuple[Problem, ...] = ()

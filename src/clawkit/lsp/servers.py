@@ -186,7 +186,7 @@ def python_needs(programs: Programs, _cache: str) -> Needs:
 
 def rust_needs(programs: Programs, cache: str) -> Needs:
     """The toolchain that is the default, whichever the project asks for, and no downloads."""
-    rustup, cargo = _rustup_home(programs), _cargo_home(programs)
+    rustup, cargo = _home_of("rustup", programs), _home_of("cargo", programs)
     env = {
         "RUSTUP_HOME": rustup,
         "CARGO_HOME": cargo,
@@ -244,23 +244,21 @@ def resolve_rust(program: str, programs: Programs) -> str | None:
     if os.path.basename(os.path.realpath(program)) != "rustup":
         return program
     toolchain = _default_toolchain(programs)
-    place = os.path.join(_rustup_home(programs), "toolchains", toolchain, "bin", "rust-analyzer")
+    place = os.path.join(
+        _home_of("rustup", programs), "toolchains", toolchain, "bin", "rust-analyzer"
+    )
     return programs.find(place) if toolchain else None
 
 
-def _rustup_home(programs: Programs) -> str:
-    return programs.env.get("RUSTUP_HOME") or os.path.join(programs.home, ".rustup")
-
-
-def _cargo_home(programs: Programs) -> str:
-    return programs.env.get("CARGO_HOME") or os.path.join(programs.home, ".cargo")
+def _home_of(tool: str, programs: Programs) -> str:
+    return programs.env.get(f"{tool.upper()}_HOME") or os.path.join(programs.home, f".{tool}")
 
 
 def _default_toolchain(programs: Programs) -> str:
     import tomllib
 
     try:
-        with open(os.path.join(_rustup_home(programs), "settings.toml"), "rb") as file:
+        with open(os.path.join(_home_of("rustup", programs), "settings.toml"), "rb") as file:
             name = tomllib.load(file).get("default_toolchain", "")
     except (OSError, ValueError):
         return ""

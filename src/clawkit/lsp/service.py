@@ -46,8 +46,17 @@ class LanguageServers:
     async def check(self, edits: Sequence[Edited]) -> Problems:
         if not self._settings.enabled or not edits or self._closed:
             return Problems()
-        pool = self._find_pool()
-        return await pool.check(edits) if pool else Problems()
+        import asyncio
+
+        pool = self._pool
+        if pool is not None and pool.loop is not asyncio.get_running_loop():
+            if pool.loop.is_running():
+                return Problems()  # the servers are in use there
+            pool.abandon()
+            pool = None
+        if pool is None:
+            pool = self._pool = self._make_pool()
+        return await pool.check(edits)
 
     async def close(self) -> None:
         """End all servers; later checks find nothing."""
@@ -56,26 +65,18 @@ class LanguageServers:
         if pool is not None:
             await pool.close()
 
-    def _find_pool(self) -> Pool | None:
-        """The servers of this event loop; None while those of another one are in use."""
-        import asyncio
-
-        if self._pool is not None and self._pool.loop is not asyncio.get_running_loop():
-            if self._pool.loop.is_running():
-                return None
-            self._pool.abandon()
-            self._pool = None
-        if self._pool is None:
-            self._pool = self._make_pool()
-        return self._pool
-
     def _make_pool(self) -> Pool:
         # Most runs change no file; only those that do pay for these.
-        from clawkit.lsp.pool import Limits, Pool
+        from clawkit.lsp.pool import Pool
         from clawkit.lsp.servers import Programs, ServerCatalog
         from clawkit.process.landlock import available
 
         programs = Programs(self._folders, dict(os.environ))
         known = ServerCatalog(self._settings, programs, self._cache_dir, can_hold=available())
-        check_s = self._settings.timeout_ms / 1000
-        return Pool(self._folders, known, Limits(check_s, self._patience_s, self._idle_s))
+        return Pool(
+            self._folders,
+            known,
+            check_s=self._settings.timeout_ms / 1000,
+            patience_s=self._patience_s,
+            idle_s=self._idle_s,
+        )

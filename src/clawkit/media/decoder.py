@@ -4,9 +4,9 @@ It runs by itself, with none of clawkit in reach. What it decodes may be made to
 gives up memory, time and files before it looks at the first byte.
 
 Standard input brings a line of JSON, `op` and its parameters with the `size` of the data, then the
-data. Standard output gets a line of JSON, then the texts and pictures that the line gives the sizes
-of, one after the other. A line with `reason` says why there are none, one with `missing` which
-library is not installed.
+data. Standard output gets a line of JSON, then the texts and pictures that the line gives the
+`sizes` of, one after the other. A line with `reason` says why there are none, one with `missing`
+which library is not installed.
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ _QUALITIES = (85, 75, 65, 55, 45, 35)
 _FEW_COLOURS = 1_024
 _SAMPLE_SIDE = 512
 _ORIENTATION = 0x0112
+# What turns a picture upright, as Pillow numbers it: mirrored, upside down, on either side.
+_TURNS: dict[int, Any] = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 _WRONG_PASSWORD = 4
 
 Answer = tuple[dict[str, Any], list[bytes]]
@@ -82,9 +84,8 @@ def main() -> None:
         head = {"reason": f"{what} cannot be decoded: it takes too much memory"}
     except Exception as error:  # noqa: BLE001  # the root of the process, and any error means this
         head = {"reason": f"{what} cannot be decoded: {error or type(error).__name__}"}
-    sys.stdout.buffer.write(json.dumps(head).encode() + b"\n")
-    for part in parts:
-        sys.stdout.buffer.write(part)
+    line = json.dumps({"sizes": [*map(len, parts)], **head}).encode()
+    sys.stdout.buffer.write(b"".join((line, b"\n", *parts)))
     sys.stdout.buffer.flush()
     # Nothing is left to be done, and the libraries could still fail at tidying up.
     os._exit(0)
@@ -127,13 +128,15 @@ def fit_picture(data: bytes, max_side: int, max_bytes: int) -> Answer:
     turn = image.getexif().get(_ORIENTATION, 1)
     original = (height, width) if turn in (5, 6, 7, 8) else (width, height)
     # Few programs agree on how the four inks of a CMYK picture look.
-    if fits and turn not in range(2, 9) and image.mode != "CMYK":
-        return {"picture": _describe(original, mime_type, original, mime_type, 0)}, []
+    if fits and turn not in _TURNS and image.mode != "CMYK":
+        return {"picture": _describe(original, mime_type, original, mime_type)}, [b""]
     plain = _plain(image)
     lossless = mime_type != "image/jpeg" and _has_few_colours(plain)
-    upright = _upright(_shrunk(plain, max_side), turn)
+    upright = _shrunk(plain, max_side)
+    if turn in _TURNS:
+        upright = upright.transpose(_TURNS[turn])
     fitted, shown_type, size = _encode(upright, max_bytes, lossless)
-    return {"picture": _describe(size, shown_type, original, mime_type, len(fitted))}, [fitted]
+    return {"picture": _describe(size, shown_type, original, mime_type)}, [fitted]
 
 
 def _open(data: bytes) -> ImageFile:
@@ -151,8 +154,8 @@ def _open(data: bytes) -> ImageFile:
         found = re.search(r"(\d+) pixels", str(error))
         count = f"{int(found[1]):,}" if found else "too many"
         raise RefusedError(
-            f"the picture has {count} pixels, more than the {MAX_PIXELS:,} that are decoded; make "
-            "it smaller first"
+            f"the picture has {count} pixels, more than the limit of {MAX_PIXELS:,}; make it "
+            "smaller first"
         ) from None
 
 
@@ -175,11 +178,11 @@ def read_pages(data: bytes, first: int, last: int) -> Answer:
     for number in range(first, min(last, total, first + MAX_PAGES - 1) + 1):
         text, picture = _read_page(pdfium, document, number, pictures > 0)
         parts.append(text.encode("utf-8", "replace"))
-        page: dict[str, Any] = {"number": number, "text": len(parts[-1]), "picture": None}
+        page: dict[str, Any] = {"number": number, "text": ""}
         if picture is not None:
             pictures -= 1
             fitted, mime_type, size = _encode(picture, PAGE_BYTES, _has_few_colours(picture))
-            page["picture"] = _describe(size, mime_type, size, "application/pdf", len(fitted))
+            page["picture"] = _describe(size, mime_type, size, "application/pdf")
             parts.append(fitted)
         pages.append(page)
     return {"total": total, "pages": pages}, parts
@@ -208,13 +211,14 @@ def _tidy(text: str) -> str:
 
 
 def _describe(
-    size: tuple[int, int], mime_type: str, original: tuple[int, int], original_type: str, n: int
+    size: tuple[int, int], mime_type: str, original: tuple[int, int], original_type: str
 ) -> dict[str, Any]:
+    """A picture as `clawkit.media.protocols.Picture` has it; its data is sent apart."""
     return {
-        "size": n,
+        "data": "",
+        "mime_type": mime_type,
         "width": size[0],
         "height": size[1],
-        "mime_type": mime_type,
         "original": original,
         "original_type": original_type,
     }
@@ -256,21 +260,6 @@ def _shrunk(image: Image, side: int) -> Image:
     if max(image.size) <= side:
         return image
     return image.resize(_scaled(image.size, side), Resampling.LANCZOS, reducing_gap=3.0)
-
-
-def _upright(image: Image, turn: int) -> Image:
-    from PIL.Image import Transpose
-
-    methods = {
-        2: Transpose.FLIP_LEFT_RIGHT,
-        3: Transpose.ROTATE_180,
-        4: Transpose.FLIP_TOP_BOTTOM,
-        5: Transpose.TRANSPOSE,
-        6: Transpose.ROTATE_270,
-        7: Transpose.TRANSVERSE,
-        8: Transpose.ROTATE_90,
-    }
-    return image.transpose(methods[turn]) if turn in methods else image
 
 
 def _encode(image: Image, max_bytes: int, lossless: bool) -> tuple[bytes, str, tuple[int, int]]:

@@ -13,11 +13,12 @@ import signal
 import sys
 import threading
 from subprocess import PIPE, Popen
-from typing import IO, Annotated, Literal, cast
+from typing import IO, Annotated, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError, ToolInputError
@@ -40,46 +41,17 @@ _MAX_PARTS = 64 * 1024 * 1024
 _MAX_REASON = 300
 _INSTALL = {"pypdfium2": "clawkit[pdf]", "PIL": "pillow"}
 
-Size = Annotated[int, Meta(ge=0, le=_MAX_PARTS)]
-Side = Annotated[int, Meta(ge=1)]
-Shown = Literal["image/png", "image/jpeg", "image/gif", "image/webp"]
-Original = Literal[Shown, "image/bmp", "image/tiff", "image/x-icon", "application/pdf"]
-
-
-class _Picture(msgspec.Struct, frozen=True):
-    size: Size
-    width: Side
-    height: Side
-    mime_type: Shown
-    original: tuple[Side, Side]
-    original_type: Original
-
-    def filled(self, data: bytes) -> Picture:
-        return Picture(
-            data, self.mime_type, self.width, self.height, self.original, self.original_type
-        )
-
-
-class _Page(msgspec.Struct, frozen=True):
-    number: Side
-    text: Size
-    picture: _Picture | None
-
 
 class _Head(msgspec.Struct, frozen=True):
     """The first line of an answer. The decoder that wrote it may be under an attacker's control."""
 
+    sizes: tuple[Annotated[int, Meta(ge=0, le=_MAX_PARTS)], ...] = ()
+    """Of the texts and the data of pictures, which follow in order and are empty in here."""
     reason: str = ""
     missing: str = ""
-    picture: _Picture | None = None
-    pages: tuple[_Page, ...] = ()
-    total: Size = 0
-
-    def sizes(self) -> list[int]:
-        sizes = [self.picture.size] if self.picture else []
-        for page in self.pages:
-            sizes += [page.text, page.picture.size] if page.picture else [page.text]
-        return sizes
+    picture: Picture | None = None
+    pages: tuple[DocumentPage, ...] = ()
+    total: Annotated[int, Meta(ge=0)] = 0
 
 
 _Answer = tuple[_Head, list[bytes]]
@@ -102,10 +74,9 @@ class LocalMedia:
         """
         _check_size("picture", data, MAX_PICTURE_BYTES)
         head, parts = await self._ask(data, op="picture", max_side=max_side, max_bytes=max_bytes)
-        picture = head.picture
-        if picture is None or picture.size > max_bytes:
+        if head.picture is None or len(parts) != 1 or len(parts[0]) > max_bytes:
             raise _broken()
-        return picture.filled(parts[0] or data)
+        return replace(head.picture, data=parts[0] or data)
 
     async def pages(self, data: bytes, first: int, last: int) -> Document:
         """The pages from `first` to `last`, counted from 1; at most 50, and none past the end.
@@ -118,14 +89,15 @@ class LocalMedia:
         if last < first:
             raise ToolInputError(f"there are no pages from {first} to {last}")
         head, parts = await self._ask(data, op="pages", first=first, last=last)
+        drawn = [page.picture for page in head.pages if page.picture]
+        if not head.pages or len(parts) != len(head.pages) + len(drawn):
+            raise _broken()
         left = iter(parts)
         pages = []
         for page in head.pages:
             text = next(left).decode("utf-8", "replace")[: decoder.MAX_PAGE_CHARS]
-            picture = page.picture.filled(next(left)) if page.picture else None
+            picture = replace(page.picture, data=next(left)) if page.picture else None
             pages.append(DocumentPage(page.number, text, picture))
-        if not pages:
-            raise _broken()
         return Document(tuple(pages), head.total)
 
     async def _ask(self, data: bytes, **request: object) -> _Answer:
@@ -228,34 +200,29 @@ def _read_answer(answers: IO[bytes]) -> _Answer | None:
         head = msgspec.json.decode(line, type=_Head)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _broken() from error
-    sizes = head.sizes()
-    if sum(sizes) > _MAX_PARTS:
+    if sum(head.sizes) > _MAX_PARTS:
         raise _broken()
-    parts = [answers.read(size) for size in sizes]
-    return (head, parts) if [*map(len, parts)] == sizes else None
+    parts = [answers.read(size) for size in head.sizes]
+    return (head, parts) if tuple(map(len, parts)) == head.sizes else None
 
 
 def explain_end(code: int) -> ToolError:
     """Why a decoder that ended with this code gave no answer."""
     if code == -signal.SIGXCPU:
         return ToolInputError(f"the file takes more than {decoder.MAX_CPU_S} s to decode")
-    if code < 0 and code != -signal.SIGKILL:
-        return ToolInputError(f"the file cannot be decoded: it ended the decoder ({_name(-code)})")
-    return ToolError(f"the decoder failed ({_name(-code) if code < 0 else f'exit code {code}'})")
-
-
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    if code >= 0:
+        return ToolError(f"the decoder failed (exit code {code})")
+    known = {each.value: each.name for each in signal.Signals}
+    name = known.get(-code, f"signal {-code}")
+    if code == -signal.SIGKILL:
+        return ToolError(f"the decoder failed ({name})")
+    return ToolInputError(f"the file cannot be decoded: it crashed the decoder ({name})")
 
 
 def _check_size(what: str, data: bytes, max_bytes: int) -> None:
     if len(data) > max_bytes:
         raise ToolInputError(
-            f"the {what} has {human_size(len(data))}, more than the {human_size(max_bytes)} that "
-            "are decoded"
+            f"the {what} is {human_size(len(data))}, more than the limit of {human_size(max_bytes)}"
         )
 
 

@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Annotated, Literal, Protocol
+
+from msgspec import Meta, Struct
 
 MAX_PICTURE_BYTES = 10 * 1024 * 1024
 MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
 
 
-class Picture(NamedTuple):
+Side = Annotated[int, Meta(ge=1)]
+Shown = Literal["image/png", "image/jpeg", "image/gif", "image/webp"]
+Original = Literal[Shown, "image/bmp", "image/tiff", "image/x-icon", "application/pdf"]
+
+
+class Picture(Struct, frozen=True):
     """A picture made to fit."""
 
     data: bytes
-    mime_type: str
-    width: int
-    height: int
-    original: tuple[int, int]
+    mime_type: Shown
+    width: Side
+    height: Side
+    original: tuple[Side, Side]
     """Width and height before it was made to fit."""
-    original_type: str
+    original_type: Original
 
 
-class DocumentPage(NamedTuple):
+class DocumentPage(Struct, frozen=True):
     """One page of a document: its text, or a picture of it when it has none."""
 
-    number: int
+    number: Side
     text: str
     picture: Picture | None = None
 
 
-class Document(NamedTuple):
+class Document(Struct, frozen=True):
     """Some pages of a document."""
 
     pages: tuple[DocumentPage, ...]

@@ -7,14 +7,12 @@ understood here stays as it is. Tokens are renewed here too, by one process for 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from types import MappingProxyType
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -27,12 +25,11 @@ from clawkit.models.known import fault, is_loopback
 from clawkit.models.protocols import ErrorKind, ModelError
 from clawkit.models.providers import AUTH_PROFILES as AUTH_PROFILES
 from clawkit.models.providers import read_private
-from clawkit.store import private_dir, write_atomic
+from clawkit.store import locked, private_dir, write_atomic
 
 EARLY_MS = 60_000
 """A token that expires sooner is renewed before it is used."""
 LOCK_WAIT_S = 2.0
-LOCK_POLL_S = 0.01
 _NOTE_WAIT_S = 0.2
 _REFRESH_WAIT_S = 30.0
 _REFRESH_POLL_S = 0.02
@@ -51,64 +48,51 @@ _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 log = logging.getLogger(__name__)
 
 
-class Profile(NamedTuple):
-    """One stored credential. Its representation shows no secret."""
+class Profile(msgspec.Struct, frozen=True, rename="camel"):
+    """One credential as it is stored. Its representation shows no secret."""
 
-    id: str
-    provider: str
-    kind: ProfileKind
-    secret: SecretInput
-    refresh: str = ""
-    """What a new token is asked for with; OAuth only."""
-    expires_ms: int = 0
-    """When it expires, in milliseconds since 1970; 0 when it does not."""
-    client_id: str = ""
-    token_url: str = ""
-
-    def __repr__(self) -> str:
-        return f"<{self.kind} profile {self.id!r} of {self.provider}>"
-
-    def is_fresh(self, now_ms: int) -> bool:
-        """Whether its token can be used as it is."""
-        lasts = not self.expires_ms or self.expires_ms - now_ms >= EARLY_MS
-        return lasts and bool(self.secret)
-
-
-class _Entry(msgspec.Struct, rename="camel"):
-    """A profile as it is stored; which fields it has depends on its type."""
-
-    type: str = ""
+    id: str = ""
+    """Its key in the file."""
     provider: str = ""
+    type: str = ""
+    """Decides which of the following fields are used."""
     key: str = ""
     key_ref: SecretRef | None = None
     token: str = ""
     token_ref: SecretRef | None = None
     access: str = ""
     refresh: str = ""
+    """What a new token is asked for with; OAuth only."""
     expires: Annotated[float, msgspec.Meta(ge=0, lt=2**53)] = 0
+    """Milliseconds since 1970; 0 when it does not expire."""
     client_id: str = ""
     token_url: str = ""
 
-    def profile(self, name: str) -> Profile | None:
-        secrets: dict[str, tuple[ProfileKind, SecretInput | None]] = {
-            "oauth": ("oauth", self.access.strip()),
-            "token": ("token", self.token.strip() or self.token_ref),
-            "api_key": ("api-key", self.key.strip() or self.key_ref),
-        }
-        kind, secret = secrets.get(self.type.replace("-", "_"), ("api-key", None))
-        provider = normalize_provider(self.provider or name.partition(":")[0])
-        if not provider or not (secret or (kind == "oauth" and self.refresh)):
-            return None
-        return Profile(
-            name,
-            provider,
-            kind,
-            secret or "",
-            self.refresh,
-            int(self.expires),
-            self.client_id,
-            self.token_url,
-        )
+    def __repr__(self) -> str:
+        return f"<{self.kind} profile {self.id!r} of {self.provider}>"
+
+    @property
+    def kind(self) -> ProfileKind:
+        """`api-key` for an unknown type, too, which has no secret."""
+        kinds: dict[str, ProfileKind] = {"oauth": "oauth", "token": "token"}
+        return kinds.get(self.type, "api-key")
+
+    @property
+    def secret(self) -> SecretInput:
+        if self.kind == "oauth":
+            return self.access.strip()
+        if self.kind == "token":
+            return self.token.strip() or self.token_ref or ""
+        is_key = self.type.replace("-", "_") == "api_key"
+        return (self.key.strip() or self.key_ref or "") if is_key else ""
+
+    @property
+    def is_complete(self) -> bool:
+        return bool(self.provider and (self.secret or (self.kind == "oauth" and self.refresh)))
+
+    def is_fresh(self, now_ms: int) -> bool:
+        """Whether its token can be used as it is."""
+        return bool(self.secret) and (not self.expires or self.expires - now_ms >= EARLY_MS)
 
 
 class Use(msgspec.Struct, frozen=True, rename="camel"):
@@ -132,11 +116,11 @@ class Use(msgspec.Struct, frozen=True, rename="camel"):
         return max(self.cooldown_until, self.disabled_until)
 
 
-class Stored(NamedTuple):
+class Stored(msgspec.Struct, frozen=True):
     """What the file holds."""
 
-    profiles: Mapping[str, Profile] = MappingProxyType({})
-    use: Mapping[str, Use] = MappingProxyType({})
+    profiles: dict[str, Profile] = {}
+    use: dict[str, Use] = {}
 
 
 class Profiles:
@@ -173,18 +157,11 @@ class Profiles:
     def change(self, edit: Callable[[dict[str, Any]], None], wait_s: float = LOCK_WAIT_S) -> None:
         """Has `edit` alter the data, one process at a time. Raises OSError and ConfigError."""
         private_dir(self.folder)
-        deadline = time.monotonic() + wait_s
-        while (fd := try_lock(f"{self.file}.lock")) is None:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.file}: another process is changing it")
-            time.sleep(LOCK_POLL_S)
-        try:
+        with locked(f"{self.file}.lock", wait_s=wait_s):
             raw = self._raw()
             edit(raw)
             text = msgspec.json.format(msgspec.json.encode(raw), indent=2)
             write_atomic(self.file, text + b"\n")
-        finally:
-            os.close(fd)
 
     def note_use(self, name: str, use: Use) -> None:
         """Saves how it went with a profile. Raises OSError and ConfigError.
@@ -204,9 +181,9 @@ class Profiles:
         def edit(raw: dict[str, Any]) -> None:
             entry = _dict(raw.get("profiles")).get(profile.id)
             if isinstance(entry, dict):
-                entry["access"] = profile.secret
+                entry["access"] = profile.access
                 entry["refresh"] = profile.refresh
-                entry["expires"] = profile.expires_ms
+                entry["expires"] = profile.expires
 
         self.change(edit)
 
@@ -215,34 +192,20 @@ def _dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def try_lock(path: str) -> int | None:
-    """A descriptor that has the lock until it is closed, whatever ends the process; None while
-    another one has it. Raises OSError."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    fd = os.open(path, flags, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(fd)
-        if isinstance(error, BlockingIOError):
-            return None
-        raise
-    return fd
-
-
 def _understand(raw: Mapping[str, Any]) -> Stored:
     """What can be used of it; a profile that cannot is left out, with a word in the log."""
-    profiles: dict[str, Profile] = {}
-    use: dict[str, Use] = {}
+    stored = Stored({}, {})
     for name, given in _dict(raw.get("profiles")).items():
-        profile = _Entry(**_fitting(given, _Entry)).profile(name)
-        if profile is None:
-            log.warning("auth profile %r cannot be used: it is incomplete", name[:80])
+        fields = _fitting(given, Profile)
+        provider = normalize_provider(fields.get("provider") or name.partition(":")[0])
+        profile = Profile(**fields | {"id": name, "provider": provider})
+        if profile.is_complete:
+            stored.profiles[name] = profile
         else:
-            profiles[name] = profile
+            log.warning("auth profile %r cannot be used: it is incomplete", name[:80])
     for name, given in _dict(raw.get("usageStats")).items():
-        use[name] = Use(**_fitting(given, Use))
-    return Stored(profiles, use)
+        stored.use[name] = Use(**_fitting(given, Use))
+    return stored
 
 
 def _fitting(given: object, kind: type[msgspec.Struct]) -> dict[str, Any]:
@@ -261,31 +224,36 @@ def _fitting(given: object, kind: type[msgspec.Struct]) -> dict[str, Any]:
 async def renew(profile: Profile, profiles: Profiles, post: Post | None, now_ms: int) -> Profile:
     """The profile with a token that can be used. Raises ModelError.
 
-    Who comes second waits for the first and takes the token it got: most services accept the old
-    one only once.
+    Only one process does it at a time; the next one takes the token that the first got, because
+    most services accept the old one only once.
     """
     deadline = time.monotonic() + _REFRESH_WAIT_S
-    try:
-        while (fd := try_lock(f"{profiles.file}.refresh.lock")) is None:
+    while True:
+        try:
+            with locked(f"{profiles.file}.refresh.lock", wait_s=0):
+                return await _renew_alone(profile, profiles, post, now_ms)
+        except TimeoutError:
             if time.monotonic() > deadline:
                 problem = "another process is renewing the sign-in and does not finish"
-                raise _sign_in_error(profile, "timeout", problem)
-            await asyncio.sleep(_REFRESH_POLL_S)
-    except OSError as error:
-        problem = f"{profiles.file} cannot be locked: {error.strerror}"
-        raise ModelError("auth", f"{profile.provider}: {problem}") from error
+                raise _sign_in_error(profile, "timeout", problem) from None
+        except OSError as error:
+            problem = f"{profiles.file} cannot be locked: {error.strerror}"
+            raise ModelError("auth", f"{profile.provider}: {problem}") from error
+        await asyncio.sleep(_REFRESH_POLL_S)
+
+
+async def _renew_alone(
+    profile: Profile, profiles: Profiles, post: Post | None, now_ms: int
+) -> Profile:
+    latest = profiles.read().profiles.get(profile.id, profile)
+    if latest.is_fresh(now_ms):
+        return latest
+    fresh = await _refresh(latest, post, now_ms)
     try:
-        latest = profiles.read().profiles.get(profile.id, profile)
-        if latest.is_fresh(now_ms):
-            return latest
-        fresh = await _refresh(latest, post, now_ms)
-        try:
-            await in_thread(profiles.store_token, fresh)
-        except (OSError, ConfigError) as error:
-            log.warning("the new token of %s could not be stored: %s", profile.id, error)
-        return fresh
-    finally:
-        os.close(fd)
+        await in_thread(profiles.store_token, fresh)
+    except (OSError, ConfigError) as error:
+        log.warning("the new token of %s could not be stored: %s", profile.id, error)
+    return fresh
 
 
 async def _refresh(profile: Profile, post: Post | None, now_ms: int) -> Profile:
@@ -327,10 +295,11 @@ def _read_token(profile: Profile, status: int, answer: bytes, now_ms: int) -> Pr
     refresh, life = data.get("refresh_token"), data.get("expires_in")
     if not isinstance(life, int | float) or isinstance(life, bool) or not 0 < life < 10**9:
         life = _LIFE_S
-    return profile._replace(
-        secret=token.strip(),
+    return msgspec.structs.replace(
+        profile,
+        access=token.strip(),
         refresh=refresh if isinstance(refresh, str) and refresh else profile.refresh,
-        expires_ms=now_ms + int(life * 1000),
+        expires=now_ms + int(life * 1000),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,13 +14,13 @@ from clawkit.config.modelref import ModelRef, normalize_provider, parse_ref
 from clawkit.config.secrets import resolve
 from clawkit.config.section import SecretInput, SecretRef
 from clawkit.config.sections.agents import AgentCommon
-from clawkit.config.sections.models import Cost, Model, Provider
+from clawkit.config.sections.models import Cost, Model
 from clawkit.config.sections.shared import ModelChoice
 from clawkit.config.sections.shared import Tls as TlsSettings
 from clawkit.errors import ConfigError, SecretError
 from clawkit.globs import Glob
 from clawkit.models.credentials import Credentials, bad_name, bad_value, join_headers
-from clawkit.models.discover import infer_images
+from clawkit.models.discover import OLLAMA_PORT, infer_images
 from clawkit.models.known import (
     LOCAL_WINDOW,
     Address,
@@ -28,38 +28,36 @@ from clawkit.models.known import (
     base_url_of,
     cost_of,
     fault,
-    fit_address,
     full_id,
-    host_compat,
-    is_native,
-    is_ollama,
     known_model,
     read_address,
-    supported_api,
 )
-from clawkit.models.protocols import Endpoint, Facts
-from clawkit.models.providers import (
-    Origin,
-    Service,
-    agent_dir,
-    load_services,
-    over,
-    write_models_json,
-)
+from clawkit.models.protocols import Api, Endpoint, Facts
+from clawkit.models.providers import Origin, Service, agent_dir, load_services, write_models_json
 from clawkit.policy.tool_names import unset_variable
 from clawkit.text import nearest
 
 if TYPE_CHECKING:
-    from clawkit.net.route import Proxy, Route, Tls
+    from clawkit.net.route import Route, Tls
 
 
 _BUILT_IN = ModelRef("clawkit", "operator")
 """The model that needs no provider."""
+_NATIVE: dict[Api, str] = {
+    "openai-completions": "api.openai.com",
+    "openai-responses": "api.openai.com",
+    "anthropic-messages": "api.anthropic.com",
+    "google-generative-ai": "generativelanguage.googleapis.com",
+}
+"""Where the own service of each API is."""
+_APIS: dict[str, Api] = {**{api: api for api in _NATIVE}, "ollama": "openai-completions"}
+_PATHS = {"api.openai.com": "/v1", "generativelanguage.googleapis.com": "/v1beta"}
+"""What belongs to the address of a service and is easily left out."""
 _MAX_SHOWN = 80
 _HINT = "Write it as provider/model; `clawkit models list --all` shows all"
 
 
-class Entry(NamedTuple):
+class Entry(msgspec.Struct, frozen=True):
     """One line of a list of models."""
 
     ref: ModelRef
@@ -93,13 +91,10 @@ class Catalog:
         self.services = load_services(config, env, self.folder, raw)
         self._only_listed = config.models.mode == "replace"
         """Whether there are no models but those that are configured."""
-        key = config.agents.key_of(agent)
-        layers = [(key, config.agents.get(agent))] if key else []
-        self._layers: list[tuple[str, AgentCommon]] = [
-            *layers,
-            ("agents.defaults", config.agents.defaults),
-        ]
+        self._layers: list[tuple[str, AgentCommon]] = [("agents.defaults", config.agents.defaults)]
         """Agent settings, the nearest first."""
+        if key := config.agents.key_of(agent):
+            self._layers.insert(0, (key, config.agents.get(agent)))
 
     @classmethod
     def of(cls, loaded: Loaded, agent: str | None = None) -> Catalog:
@@ -147,10 +142,10 @@ class Catalog:
         service = self.services[ref.provider]
         if ref.id not in service.models:
             # An id in another case is the one that is listed.
-            listed = (each for each in (*self._listed(), *self._known()) if each[0] == ref[0])
-            same = {each for each in listed if each.id.casefold() == ref.id.casefold()}
-            if len(same) == 1:
-                ref = same.pop()
+            folded = str(ref).casefold()
+            refs = (*self._listed(), *self._known())
+            same = {each for each in refs if str(each).casefold() == folded}
+            ref = same.pop() if len(same) == 1 else ref
         self._service(ref)
         return ref
 
@@ -214,13 +209,9 @@ class Catalog:
             return text == ref.id
 
     def _aliases_of(self, ref: ModelRef) -> tuple[str, ...]:
-        found = {
-            entry.alias: None
-            for _, layer in self._layers
-            for text, entry in layer.models.items()
-            if entry.alias and self._means(text, ref)
-        }
-        return tuple(found)
+        entries = [each for _, layer in self._layers for each in layer.models.items()]
+        found = [entry.alias for text, entry in entries if entry.alias and self._means(text, ref)]
+        return tuple(dict.fromkeys(found))
 
     def is_allowed(self, ref: ModelRef) -> bool:
         """Whether the nearest policy lets a person choose this model."""
@@ -247,10 +238,8 @@ class Catalog:
         aliases = (alias.casefold() for alias in self._aliases_of(ref))
         return folded in (str(ref).casefold(), ref.id.casefold(), *aliases)
 
-    def candidates(self, agent: str | None = None) -> list[ModelRef]:
+    def candidates(self) -> list[ModelRef]:
         """The agent's model and its fallbacks, in the order in which they are tried."""
-        if agent is not None and agent != self.agent:
-            return Catalog(self.config, self.env, agent, raw=self._raw).candidates()
         found: dict[ModelRef, None] = {}
         for key, text in self.chosen():
             try:
@@ -283,30 +272,28 @@ class Catalog:
         """Where and how a model is asked, but for the credential."""
         service = self._service(ref)
         model = service.models.get(ref.id) or Model(id=ref.id)
-        key = service.model_at(model.id, "api") if model.api else service.at("api")
-        said = model.api or service.settings.api
+        said, known = model.api or service.settings.api, service.known
         if not said:
-            said = api_of(service.known, model.id) if service.known else "openai-completions"
-        api = supported_api(said, key)
-        address = self._address(service, model)
-        ollama = is_ollama(service.id, said, address)
-        native = is_native(api, address)
-        compat = over(model.compat, host_compat(api, address.host))
-        if api == "openai-completions" and not native:
-            # Imitations that do not know the role refuse the request, or lose the instructions.
-            compat = msgspec.structs.replace(compat, supports_developer_role=False)
-        facts = _facts(service, ref.id)
-        wants_num_ctx = ollama and api == "openai-completions" and service.settings.inject_num_ctx
+            said = api_of(known, ref.id) if known else "openai-completions"
+        api = _APIS.get(said)
+        if api is None:
+            key = service.model_at(ref.id, "api") if model.api else service.at("api")
+            names = ", ".join(name for name in _APIS if name != "ollama")
+            raise fault(f"the API {said!r} is not built in yet", key, f"Use {names}")
+        address, facts = self._address(service, model), _facts(service, ref.id)
+        is_ollama = "ollama" in (service.id, said) or address.port == OLLAMA_PORT
+        # It has to be told how much context to make room for.
+        wants_size = is_ollama and api == "openai-completions" and service.settings.inject_num_ctx
         return Endpoint(
             ref=ModelRef(ref.provider, full_id(ref.provider, ref.id)),
             api=api,
-            base_url=fit_address(address, api, ollama=ollama),
+            base_url=_base_url(address, api, is_ollama=is_ollama),
             facts=facts,
-            compat=compat,
-            is_native=native,
+            compat=model.compat,
+            is_native=address.host == _NATIVE[api],
             params={**service.settings.params, **model.params},
             thinking_levels=model.thinking_level_map,
-            num_ctx=facts.window if wants_num_ctx else None,
+            num_ctx=facts.window if wants_size else None,
         )
 
     def _address(self, service: Service, model: Model) -> Address:
@@ -329,10 +316,6 @@ class Catalog:
                 if self._means(text, ref):
                     found |= entry.params
         return found
-
-    def settings(self, ref: ModelRef) -> Provider:
-        """The settings of its provider, which say how a credential is sent."""
-        return self._service(ref).settings
 
     def timeout_s(self, ref: ModelRef) -> float | None:
         """Longest time for one request; None when nothing is said. The agent's word goes first."""
@@ -374,75 +357,52 @@ class Catalog:
     def route(self, ref: ModelRef) -> Route:
         """Who may be connected to for this model, and by what way. Raises SecretError too."""
         # A catalog alone makes no connections.
-        from clawkit.net.route import Route
+        from clawkit.net.addresses import env_proxy
+        from clawkit.net.route import Proxy, Route
 
         service = self._service(ref)
         request = service.settings.request
+        said, key = request.proxy, service.at("request", "proxy")
+        if said and said.mode == "explicit-proxy":
+            proxy: Proxy | None = Proxy(self._secret(said.url or "", f"{key}.url"))
+        else:
+            proxy = env_proxy(self.endpoint(ref).base_url, self.env)
+        if said and proxy:
+            proxy = Proxy(proxy.url, self._tls(said.tls, f"{key}.tls"))
         return Route(
             loopback=request.allow_private_network is not False,
             private=request.allow_private_network is True,
             tls=self._tls(request.tls, service.at("request", "tls")),
-            proxy=self._proxy(service, self.endpoint(ref).base_url),
+            proxy=proxy,
         )
 
     def _tls(self, tls: TlsSettings | None, key: str) -> Tls:
         from clawkit.net.route import Tls
 
-        def text(name: str) -> str:
-            value = getattr(tls, name)
-            return self._secret(value, f"{key}.{name}") if value else ""
-
         if tls is None:
             return Tls()
-        return Tls(
-            ca=text("ca"),
-            cert=text("cert"),
-            key=text("key"),
-            passphrase=text("passphrase"),
-            server_name=tls.server_name or "",
-            insecure=tls.insecure_skip_verify,
-        )
-
-    def _proxy(self, service: Service, url: str) -> Proxy | None:
-        """The proxy that is configured, else the environment's."""
-        from clawkit.net.addresses import env_proxy
-        from clawkit.net.route import Proxy
-
-        said = service.settings.request.proxy
-        if said is None:
-            return env_proxy(url, self.env)
-        tls = self._tls(said.tls, service.at("request", "proxy", "tls"))
-        if said.mode == "explicit-proxy":
-            return Proxy(
-                url=self._secret(said.url or "", service.at("request", "proxy", "url")), tls=tls
-            )
-        found = env_proxy(url, self.env)
-        return Proxy(url=found.url, tls=tls) if found else None
+        texts = {
+            name: self._secret(value, f"{key}.{name}")
+            for name in ("ca", "cert", "key", "passphrase")
+            if (value := getattr(tls, name))
+        }
+        insecure = tls.insecure_skip_verify
+        return Tls(**texts, server_name=tls.server_name or "", insecure=insecure)
 
     def list(self) -> list[Entry]:
         """Every model that is configured or known, those that are configured first."""
-        entries: list[Entry] = []
-        merged = self.config.models.mode == "merge"
-        for service in self.services.values():
-            entries += (self._entry(service, name) for name in service.models)
-        for service in self.services.values():
-            rows = service.known.models if service.known and merged else ()
-            entries += (
-                self._entry(service, row.id) for row in rows if row.id not in service.models
-            )
-        return entries
+        return [self._entry(ref) for ref in dict.fromkeys((*self._listed(), *self._known()))]
 
-    def _entry(self, service: Service, name: str) -> Entry:
-        ref = ModelRef(service.id, name)
-        problem = ""
+    def _entry(self, ref: ModelRef) -> Entry:
+        service, problem = self.services[ref.provider], ""
         try:
             self.endpoint(ref)
         except ConfigError as error:
             problem = str(error)
         return Entry(
             ref,
-            _facts(service, name),
-            service.origins.get(name, "known"),
+            _facts(service, ref.id),
+            service.origins.get(ref.id, "known"),
             self.credentials.has(service.id),
             self._aliases_of(ref),
             problem,
@@ -454,15 +414,25 @@ class Catalog:
         Secrets become marks, which only the file as it is written tells: the catalog must have
         been made with it. Raises ConfigError for a broken file, OSError.
         """
-        raw = self._raw
-        if raw is None:
+        if self._raw is None:
             raise ValueError("models.json is written from the configuration as it is written")
-        section = raw.get("models")
-        return write_models_json(
-            self.folder,
-            section if isinstance(section, dict) else {},
-            replace=self.config.models.mode == "replace",
-        )
+        return write_models_json(self.folder, self._raw, replace=self._only_listed)
+
+
+def _base_url(address: Address, api: Api, *, is_ollama: bool) -> str:
+    """What the API's own paths are added to."""
+    start, slashes, rest = address.url.partition("://")
+    place, slash, path = rest.partition("/")
+    path = slash + path
+    if is_ollama and api == "openai-completions":
+        path = path.removesuffix("/api")
+        path = path if path.endswith("/v1") else f"{path}/v1"
+    elif api == "anthropic-messages":
+        # Its paths begin with the version.
+        path = path.removesuffix("/v1")
+    else:
+        path = path or _PATHS.get(address.host, "")
+    return f"{start}{slashes}{place}{path}"
 
 
 def _facts(service: Service, name: str) -> Facts:

@@ -9,38 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.models import Provider
 from clawkit.content import Assistant
 from clawkit.errors import ConfigError
-from clawkit.models.credentials import Credential, auth_headers, join_headers
+from clawkit.models.credentials import Credential, Credentials, auth_headers, join_headers
 from clawkit.models.errors import cut_off, from_net, from_response, unusable
-from clawkit.models.protocols import (
-    Api,
-    Decoder,
-    Delta,
-    Endpoint,
-    ErrorKind,
-    Facts,
-    ModelError,
-    Request,
-    Wire,
-)
-from clawkit.models.wire.answer import MAX_INNER
+from clawkit.models.protocols import Api, Delta, Endpoint, ErrorKind, ModelError, Request
 from clawkit.net.route import DIRECT, NetError, Route
-from clawkit.net.sse import EventStream, ServerEvent
+from clawkit.net.sse import EventStream
 from clawkit.redact import Redactor
 from clawkit.text import one_line
 
 if TYPE_CHECKING:
+    from clawkit.models.wire.answer import AnswerDecoder
+    from clawkit.models.wire.request import ApiWire
     from clawkit.net.client import Client, Response
 
 CONNECT_S = 15.0
@@ -67,42 +56,18 @@ _PER_CREDENTIAL: frozenset[ErrorKind] = frozenset({"auth", "billing", "rate_limi
 _HEADERS = {"content-type": "application/json", "accept": "text/event-stream"}
 
 
-class Keys(Protocol):
-    """The credentials of providers; `Credentials` is one."""
-
-    def for_provider(self, provider: str) -> Sequence[Credential]:
-        """In the order of use; those that rest come last. Raises ConfigError."""
-        ...
-
-    def missing(self, provider: str) -> ModelError:
-        """What to say when there are none."""
-        ...
-
-    async def ready(self, credential: Credential) -> Credential:
-        """The credential with its secret. Raises ModelError."""
-        ...
-
-    def cooldown_s(self, credential: Credential) -> float:
-        """Seconds until it should be used again; 0 when it is ready."""
-        ...
-
-    def mark_failed(self, credential: Credential, kind: ErrorKind) -> None: ...
-    def mark_used(self, credential: Credential) -> None: ...
-
-
-def make_wire(endpoint: Endpoint) -> Wire:
+def make_wire(endpoint: Endpoint) -> ApiWire:
     """What writes and reads the endpoint's API; only that one is imported."""
     module, name = _WIRES[endpoint.api]
-    wire: Wire = getattr(import_module(f"clawkit.models.wire.{module}"), name)(endpoint)
+    wire: ApiWire = getattr(import_module(f"clawkit.models.wire.{module}"), name)(endpoint)
     return wire
 
 
-@dataclass(slots=True)
-class _Attempt:
+class _Attempt(msgspec.Struct):
     """What one request is sent with."""
 
     key: Credential | None = None
-    signed: Mapping[str, str] = field(default_factory=dict)
+    signed: Mapping[str, str] = {}
     """The headers that carry the credential."""
 
 
@@ -114,15 +79,15 @@ class HttpModel:
         endpoint: Endpoint,
         client: Client,
         *,
-        keys: Keys | None = None,
+        keys: Credentials | None = None,
         settings: Provider | None = None,
         headers: Mapping[str, str] | None = None,
         route: Route = DIRECT,
         timeout_s: float | None = None,
-        wire: Callable[[Endpoint], Wire] = make_wire,
         now: Callable[[], float] = time.time,
     ) -> None:
         """`settings` say how a credential is sent; `headers` are the configured ones, resolved."""
+        self.ref, self.api, self.facts = endpoint.ref, endpoint.api, endpoint.facts
         self._endpoint = endpoint
         self._client = client
         self._keys = keys
@@ -131,21 +96,9 @@ class HttpModel:
         self._route = route
         self._silence_s = timeout_s or SILENCE_S
         self._whole_s = timeout_s or WHOLE_S
-        self._wire = wire(endpoint)
+        self._wire = make_wire(endpoint)
         self._now = now
         self._last = ""
-
-    @property
-    def ref(self) -> ModelRef:
-        return self._endpoint.ref
-
-    @property
-    def api(self) -> str:
-        return self._endpoint.api
-
-    @property
-    def facts(self) -> Facts:
-        return self._endpoint.facts
 
     def rest_s(self) -> float:
         """Seconds until a credential is ready; 0 when one is, or when none is needed."""
@@ -157,24 +110,26 @@ class HttpModel:
 
     def _rests(self) -> Iterator[tuple[str, float]]:
         """Id of each credential, and how long it rests."""
-        # What is wrong with the configuration is told when the model is asked.
+        if self._keys is None:
+            return
+        # What is wrong with the configuration is reported when the model is asked.
         with suppress(ConfigError):
-            for key in self._keys.for_provider(self.ref.provider) if self._keys else ():
-                yield key.id, self._keys.cooldown_s(key) if self._keys else 0.0
+            for key in self._keys.for_provider(self.ref.provider):
+                yield key.id, self._keys.cooldown_s(key)
 
     async def stream(self, request: Request) -> AsyncIterator[Delta | Assistant]:
         attempt = _Attempt()
-        reading = Reading(self._endpoint, self._wire.decoder())
+        reading = Reading(self.ref.provider, self._wire.decoder())
         try:
-            async with AsyncExitStack() as stack:
-                await self._sign(attempt)
-                response = await self._send(stack, attempt, self._wire.write(request))
-                chunks = response.chunks()
-                async for chunk in chunks:
+            await self._sign(attempt)
+            async with self._send(attempt, self._wire.write(request)) as response:
+                if not 200 <= response.status < 300:
+                    raise await self._refusal(response, attempt)
+                async for chunk in response:
                     for delta in reading.feed(chunk):
                         yield delta
                     if reading.is_over:
-                        await _drain(chunks)
+                        await _drain(response)
                         break
                 for delta in reading.end():
                     yield delta
@@ -209,9 +164,8 @@ class HttpModel:
         attempt.key = await self._keys.ready(attempt.key)
         attempt.signed = auth_headers(self._endpoint, self._settings, attempt.key)
 
-    async def _send(self, stack: AsyncExitStack, attempt: _Attempt, body: bytes) -> Response:
-        """The answer, once its headers are here. Raises `NetError` or `ModelError`."""
-        exchange = self._client.stream(
+    def _send(self, attempt: _Attempt, body: bytes) -> AbstractAsyncContextManager[Response]:
+        return self._client.stream(
             "POST",
             self._endpoint.base_url + self._wire.path,
             headers=join_headers(_HEADERS, self._wire.headers, self._headers, attempt.signed),
@@ -221,14 +175,9 @@ class HttpModel:
             connect_s=CONNECT_S,
             idle_s=self._silence_s,
         )
-        try:
-            async with asyncio.timeout(self._silence_s):
-                response = await stack.enter_async_context(exchange)
-        except TimeoutError:
-            raise NetError("timeout", f"no answer within {self._silence_s:g} s") from None
-        if 200 <= response.status < 300:
-            return response
-        raise from_response(
+
+    async def _refusal(self, response: Response, attempt: _Attempt) -> ModelError:
+        return from_response(
             self.ref.provider,
             response.status,
             response.headers,
@@ -272,11 +221,13 @@ async def _read_refusal(response: Response) -> bytes:
     return b""
 
 
-async def _drain(chunks: AsyncIterator[bytes]) -> None:
+async def _drain(response: Response) -> None:
     """Read what comes after the answer, so that the connection can be used again."""
+    if response.has_come:
+        return
     with suppress(TimeoutError, NetError):
         async with asyncio.timeout(_DRAIN_S):
-            async for _ in chunks:
+            async for _ in response:
                 pass
 
 
@@ -284,8 +235,8 @@ class Reading:
     """One answer on its way. Its first byte decides what a body is: many services send a wrong
     content type."""
 
-    def __init__(self, endpoint: Endpoint, decoder: Decoder) -> None:
-        self._endpoint = endpoint
+    def __init__(self, provider: str, decoder: AnswerDecoder) -> None:
+        self._provider = provider
         self.decoder = decoder
         self._events: EventStream | None = None
         self._whole = bytearray()
@@ -323,60 +274,11 @@ class Reading:
 
     def end(self) -> Iterator[Delta]:
         """What is left when the body is over."""
-        if self.is_over:
-            return
-        for event in self._events.end() if self._events else self._whole_events():
-            yield from self.decoder.feed(event)
-
-    def _whole_events(self) -> list[ServerEvent]:
-        """The events of an answer that was not streamed. Raises the error that anything else is."""
-        body = bytes(self._whole)
-        events = events_of(self._endpoint.api, body)
-        if not events:
-            raise from_response(self._endpoint.ref.provider, 200, {}, body)
-        return events
+        if self._events is None:
+            yield from self.decoder.feed_whole(bytes(self._whole))
+        elif not self.is_over:
+            for event in self._events.end():
+                yield from self.decoder.feed(event)
 
     def _malformed(self, what: str) -> ModelError:
-        return ModelError("malformed", f"{self._endpoint.ref.provider} sent {what}.")
-
-
-def events_of(api: Api, body: bytes) -> list[ServerEvent]:
-    """A whole answer as events, for the API's decoder; none when the body is something else."""
-    if body.count(b"[") + body.count(b"{") > MAX_INNER:
-        return []
-    try:
-        items = _items(api, msgspec.json.decode(body))
-        return [ServerEvent("", msgspec.json.encode(item).decode()) for item in items]
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return []
-
-
-def _items(api: Api, data: Any) -> list[dict[str, Any]]:
-    if api == "google-generative-ai":
-        # A list of what would have been events, or the one answer there is.
-        chunks = data if isinstance(data, list) else [data]
-        has_answer = any(isinstance(each, dict) and "candidates" in each for each in chunks)
-        return chunks if has_answer and all(isinstance(each, dict) for each in chunks) else []
-    if not isinstance(data, dict):
-        return []
-    if api == "openai-responses":
-        if not isinstance(data.get("output"), list) or data.get("error"):
-            return []
-        end = "incomplete" if data.get("status") == "incomplete" else "completed"
-        return [{"type": f"response.{end}", "response": data}]
-    if api == "anthropic-messages":
-        return _message_events(data)
-    return [data] if isinstance(data.get("choices"), list) and data["choices"] else []
-
-
-def _message_events(data: Mapping[str, Any]) -> list[dict[str, Any]]:
-    blocks = data.get("content")
-    if data.get("type") != "message" or not isinstance(blocks, list):
-        return []
-    events: list[dict[str, Any]] = [{"type": "message_start", "message": {**data, "content": []}}]
-    for index, block in enumerate(blocks):
-        start = {"type": "content_block_start", "index": index, "content_block": block}
-        events += [start, {"type": "content_block_stop", "index": index}]
-    delta = {"stop_reason": data.get("stop_reason"), "stop_details": data.get("stop_details")}
-    events.append({"type": "message_delta", "delta": delta, "usage": data.get("usage")})
-    return [*events, {"type": "message_stop"}]
+        return ModelError("malformed", f"{self._provider} sent {what}.")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import string
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal
 
+import msgspec
 from msgspec.structs import replace
 
 from clawkit.config.model import Config
@@ -20,7 +20,7 @@ from clawkit.models.auth_profiles import Post, Profile, Profiles, Use, renew
 from clawkit.models.known import PROVIDERS, fault, read_address
 from clawkit.models.protocols import Endpoint, ErrorKind, ModelError
 from clawkit.models.providers import Service, load_services, named_variable
-from clawkit.redact.masking import is_secret_name
+from clawkit.redact.masking import is_secret_name, regex
 
 Kind = Literal["oauth", "token", "api-key", "none"]
 
@@ -39,7 +39,7 @@ _OAUTH_START = "sk-ant-oat"
 log = logging.getLogger(__name__)
 
 
-class Credential(NamedTuple):
+class Credential(msgspec.Struct, frozen=True):
     """What a request is sent with. Its representation does not show the secret."""
 
     id: str
@@ -68,7 +68,7 @@ class Credentials:
         post: Post | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`post` is what OAuth tokens are renewed through; without it they end."""
+        """`post` is what OAuth tokens are renewed through; without it they expire."""
         self._config = config
         self._env = env
         self._services = load_services(config, env, agent_dir) if services is None else services
@@ -114,17 +114,15 @@ class Credentials:
     def missing(self, provider: str) -> ModelError:
         """What to say when there is nothing to try."""
         service = self._service(provider)
-        if problem := self._problems.get(service.id):
-            return ModelError("auth", f"there is no credential for {service.id}: {problem}")
-        names = list(service.known.env) if service.known else []
-        text = service.settings.api_key
-        if isinstance(text, str) and (name := named_variable(text, self._env)):
-            names = [name]
-        advice = " or ".join([*names, service.at("apiKey")])
-        if (service.settings.base_url or "").lower().startswith("http://"):
-            private = service.at("request", "allowPrivateNetwork")
-            advice += f"; a server in your own network that needs none: set {private} to true"
-        return ModelError("auth", f"there is no credential for {service.id}: set {advice}")
+        problem, text = self._problems.get(service.id), service.settings.api_key
+        if not problem:
+            name = named_variable(text, self._env) if isinstance(text, str) else None
+            names = [name] if name else service.known.env if service.known else ()
+            problem = f"set {' or '.join([*names, service.at('apiKey')])}"
+            if (service.settings.base_url or "").lower().startswith("http://"):
+                private = service.at("request", "allowPrivateNetwork")
+                problem += f"; a server in your own network that needs none: set {private} to true"
+        return ModelError("auth", f"there is no credential for {service.id}: {problem}")
 
     def _service(self, provider: str) -> Service:
         name = normalize_provider(provider)
@@ -151,10 +149,9 @@ class Credentials:
 
     def _stored(self, provider: str) -> list[Profile]:
         """Stored credentials in the order they are configured in, else the usual one."""
-        stored = self._profiles.read()
         mine = {
             name: self._renewed.get(name, profile)
-            for name, profile in stored.profiles.items()
+            for name, profile in self._profiles.read().profiles.items()
             if profile.provider == provider
         }
         for name, order in self._config.auth.order.items():
@@ -206,7 +203,7 @@ class Credentials:
 
     async def _ready(self, credential: Credential) -> Credential:
         if credential.ref is not None:
-            return credential._replace(secret=await self._fetch(credential, credential.ref))
+            return replace(credential, secret=await self._fetch(credential, credential.ref))
         try:
             profile = self._profiles.read().profiles.get(credential.id)
         except ConfigError as error:
@@ -219,10 +216,10 @@ class Credentials:
             profile = await renew(profile, self._profiles, self.post, now)
             self._renewed[profile.id] = profile
             self.learn([profile.refresh])
-        elif profile.kind == "token" and 0 < profile.expires_ms <= now:
+        elif profile.kind == "token" and 0 < profile.expires <= now:
             problem = f"{profile.provider} (profile {profile.id}): the token has expired"
             raise ModelError("auth", f"{problem}; sign in again")
-        return credential._replace(secret=str(profile.secret))
+        return replace(credential, secret=str(profile.secret))
 
     async def _fetch(self, credential: Credential, ref: SecretInput) -> str:
         kept_until, secret = self._kept.get(ref, (0.0, ""))
@@ -320,7 +317,6 @@ def auth_headers(endpoint: Endpoint, settings: Provider, credential: Credential)
     return {"Authorization": f"Bearer {secret}"} | beta
 
 
-_IN_NAMES = frozenset(string.ascii_letters + string.digits + "!#$%&'*+-.^_`|~")
 _FRAMING = frozenset({"connection", "content-length", "host", "transfer-encoding"})
 """Headers that say where a request ends; a wrong one makes it another request."""
 _LISTS = frozenset({"anthropic-beta"})
@@ -329,18 +325,18 @@ _LISTS = frozenset({"anthropic-beta"})
 
 def bad_name(name: str) -> str:
     """Why a header cannot have this name; empty when it can."""
-    if not name or not _IN_NAMES.issuperset(name):
+    if not regex(r"[a-zA-Z0-9!#$%&'*+.^_`|~-]+").fullmatch(name):
         return f"{name[:80]!r} cannot be the name of a header"
     return f"the header {name} is set by the connection" if name.lower() in _FRAMING else ""
 
 
 def bad_value(value: str) -> str:
     """Why a text cannot be sent in a header; empty when it can. Never shows the text."""
-    for position, char in enumerate(value, 1):
-        if not (" " <= char <= "~" or char == "\t" or "\x80" <= char <= "\xff"):
-            what = "a line break" if char in "\r\n" else "a character that headers cannot have"
-            return f"it holds {what} at position {position}"
-    return ""
+    found = regex(r"[^\t -~\x80-\xff]").search(value)
+    if found is None:
+        return ""
+    what = "a line break" if found[0] in "\r\n" else "a character that headers cannot have"
+    return f"it holds {what} at position {found.start() + 1}"
 
 
 def join_headers(*sets: Mapping[str, str]) -> dict[str, str]:

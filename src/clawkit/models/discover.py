@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -36,7 +36,7 @@ _OLLAMA_WAIT_S = 0.5
 _LISTEN = "0A"
 _FIRST_USER = 1000
 """Users below are the system's own, such as `ollama`."""
-_EMBEDS = ("embed", "minilm", "bge-", "rerank")
+_EMBEDS = "embed|minilm|bge-|rerank"
 
 _SEES = (
     r"gpt-4o|gpt-4-turbo|gpt-4\.1|gpt-[5-9]|\bo1(?!-mini|-preview)|\bo3(?!-mini)|\bo4\b"
@@ -52,7 +52,7 @@ _READS_ONLY = (
 )
 
 
-class Shown(NamedTuple):
+class Shown(msgspec.Struct, frozen=True):
     """What Ollama says about a model."""
 
     window: int = 0
@@ -112,35 +112,32 @@ def find_local(
 
 def local_models(env: Mapping[str, str]) -> list[str]:
     """Ids of the models of a local Ollama; none without one. Not for use in an event loop."""
-    if not (origin := ollama_address(env)):
+    if not ollama_address(env):
         return []
     import asyncio
 
-    return [ref.id for ref in asyncio.run(_ask_ollama(origin, _get))]
+    async def get(url: str, timeout_s: float) -> tuple[int, bytes]:
+        return await _fetch("GET", url, {}, b"", None, timeout_s)
+
+    return [ref.id for ref in asyncio.run(ollama_models(env, get))]
 
 
 async def ollama_models(env: Mapping[str, str], get: Get) -> list[ModelRef]:
     """Models of a local Ollama, the latest first; `get` is not called where there is none."""
-    origin = ollama_address(env)
-    return await _ask_ollama(origin, get) if origin else []
-
-
-async def _ask_ollama(origin: str, get: Get) -> list[ModelRef]:
+    if not (origin := ollama_address(env)):
+        return []
     try:
         status, body = await get(f"{origin}/api/tags", _OLLAMA_WAIT_S)
         data: Any = msgspec.json.decode(body) if status == 200 else None
     except (ClawkitError, OSError, TimeoutError, msgspec.DecodeError, RecursionError):
         return []
     rows = data.get("models") if isinstance(data, dict) else None
-    names = (
-        [row.get("name") for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-    )
+    rows = rows if isinstance(rows, list) else []
+    names = [row.get("name") for row in rows if isinstance(row, dict)]
     return [
         ModelRef("ollama", name)
         for name in names
-        if isinstance(name, str)
-        and not any(word in name.lower() for word in _EMBEDS)
-        and is_model_id(name)
+        if isinstance(name, str) and is_model_id(name) and not re.search(_EMBEDS, name.lower())
     ]
 
 
@@ -150,7 +147,7 @@ def ollama_address(
     """Where to ask for a local Ollama; empty when none can be running.
 
     `OLLAMA_HOST` is always asked. Without it, something must be listening at the usual port, and it
-    must not be another user: whoever came first would be our model. `sockets` gives the tables of
+    must not be another user, who could pose as our model. `sockets` gives the tables of
     sockets as Linux has them; where there are none, the usual port is asked.
     """
     if origin := ollama_origin(env):
@@ -227,10 +224,6 @@ def fetch_json(
         return msgspec.json.decode(data) if status == 200 else None
     except (ClawkitError, OSError, msgspec.DecodeError, RecursionError):
         return None
-
-
-async def _get(url: str, timeout_s: float) -> tuple[int, bytes]:
-    return await _fetch("GET", url, {}, b"", None, timeout_s)
 
 
 async def _fetch(

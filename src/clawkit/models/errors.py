@@ -10,7 +10,6 @@ import math
 import re
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -105,7 +104,7 @@ _NAMES: Mapping[ErrorKind, str] = {
 _LATER = "Try again {later}, or set fallbacks."
 # What a service does, and what a person can do about it.
 _MEANING: Mapping[ErrorKind, tuple[str, str]] = {
-    "auth": ("refuses the credential", "{key}"),
+    "auth": ("refuses the credential", ""),
     "billing": (
         "reports that the account has no money or quota left",
         "Top up the account at {provider}, use another key, or set fallbacks.",
@@ -162,28 +161,22 @@ def from_response(
     if kind == "rate_limit" and wait is None and regex(r"per day|daily").search(said.search):
         kind = "billing"
     words = shown(said.words, secrets)
-    if said.is_page:
+    if 300 <= status < 400 and (place := headers.get("location", "")):
+        words = f"it sends to {shown(place, secrets)!r}, which is not followed"
+    elif said.is_page:
         words = "a web page instead of an answer" + (f", {words!r}" if words else "")
     elif said.is_binary:
         words = "binary data"
     elif status < 300 and not body.strip():
         words = "it is empty"
-    place = headers.get("location", "") if 300 <= status < 400 else ""
-    if place:
-        words = f"it sends to {shown(place, secrets)!r}, which is not followed"
-    what = _MEANING[kind][0]
+    what = f"{provider} {_MEANING[kind][0]}"
     if status >= 300:
         what += f" (HTTP {status})"
     elif kind == "auth":
         # `credential:` would be taken for the name of a secret, and what follows be masked.
         what += " it was sent"
-    message = f"{provider} {what}" + (f": {words.rstrip('. ')}" if words else "")
-    return ModelError(
-        kind,
-        f"{message}. {_advice(provider, kind, wait, credential)}",
-        status=status,
-        retry_after_s=wait,
-    )
+    message = _sentence(what, words, _advice(provider, kind, wait, credential))
+    return ModelError(kind, message, status=status, retry_after_s=wait)
 
 
 def from_net(provider: str, error: NetError) -> ModelError:
@@ -206,18 +199,22 @@ def from_net(provider: str, error: NetError) -> ModelError:
         local = f", and that {provider} runs" if known and known.is_local else ""
         advice = f"Check models.providers.{provider} and the network{local}."
     made = AbsentError if error.kind == "absent" else ModelError
-    return made(kind, f"{provider}: {shown(str(error), ()).rstrip('. ')}. {advice}")
+    return made(kind, _sentence(provider, shown(str(error), ()), advice))
 
 
 def cut_off(provider: str, why: str = "") -> str:
     """The message for an answer that broke off."""
-    what = f"{provider} {_MEANING['cut'][0]}" + (f": {shown(why, ()).rstrip('. ')}" if why else "")
-    return f"{what}. {_advice(provider, 'cut')}"
+    what = f"{provider} {_MEANING['cut'][0]}"
+    return _sentence(what, shown(why, ()), _advice(provider, "cut"))
 
 
 def unusable(provider: str, why: str) -> str:
     """The message for an answer that is not what the API says it is."""
-    return f"{provider}: {shown(why, ()).rstrip('. ')}. {_advice(provider, 'malformed')}"
+    return _sentence(provider, shown(why, ()), _advice(provider, "malformed"))
+
+
+def _sentence(what: str, words: str, advice: str) -> str:
+    return what + (f": {words.rstrip('. ')}" if words else "") + f". {advice}"
 
 
 def brief(ref: object, error: ModelError) -> str:
@@ -288,16 +285,10 @@ def _kind_of_limit(text: str) -> ErrorKind:
 
 def _advice(provider: str, kind: ErrorKind, wait: float | None = None, credential: str = "") -> str:
     """What a person can do about it: one sentence."""
-    return _MEANING[kind][1].format(
-        provider=provider,
-        setting=f"models.providers.{provider}",
-        later=f"in {human_time(wait)}" if wait and wait >= 1 else "later",
-        key=_key_advice(provider, credential),
-    )
-
-
-def _key_advice(provider: str, credential: str) -> str:
-    """Where to look for a key that is refused."""
+    setting = f"models.providers.{provider}"
+    if kind != "auth":
+        later = f"in {human_time(wait)}" if wait and wait >= 1 else "later"
+        return _MEANING[kind][1].format(provider=provider, setting=setting, later=later)
     source, _, name = credential.partition(":")
     if source == "env":
         return f"Check the key in {name}."
@@ -307,7 +298,7 @@ def _key_advice(provider: str, credential: str) -> str:
         return f"Check {credential}."
     known = PROVIDERS.get(provider)
     variable = f"the key in {known.env[0]} or " if known and known.env else ""
-    return f"Check {variable}models.providers.{provider}.apiKey."
+    return f"Check {variable}{setting}.apiKey."
 
 
 MAX_READ = 64 * 1024
@@ -328,16 +319,15 @@ _CODE_KEYS = (
 _WAIT_KEYS = ("retryDelay", "retry_after", "retry_after_seconds", "resets_in_seconds")
 
 
-@dataclass(slots=True)
-class Said:
+class Said(msgspec.Struct):
     """What a body says. Not yet fit to be shown: it may hold anything, secrets too."""
 
-    texts: list[str] = field(default_factory=list)
-    codes: list[str] = field(default_factory=list)
+    texts: list[str] = []
+    codes: list[str] = []
     """Names and numbers of errors, in lower case."""
     status: int = 0
     """The HTTP status that the body itself names; 0 for none."""
-    waits: list[Any] = field(default_factory=list)
+    waits: list[Any] = []
     """How long to wait, as it was written."""
     is_page: bool = False
     is_binary: bool = False
@@ -403,21 +393,16 @@ def _collect(value: Any, said: Said, depth: int) -> None:
         for key in _TEXT_KEYS:
             if isinstance(text := value.get(key), str):
                 _collect(text, said, depth - 1)
-        for key in _CODE_KEYS:
-            _add_code(value.get(key), said)
+        for item in map(value.get, _CODE_KEYS):
+            if isinstance(item, int | str) and not isinstance(item, bool):
+                code = str(item)[:80].strip().lower()
+                if len(said.codes) < _MAX_ITEMS:
+                    said.codes.append(code)
+                if not said.status and regex(r"[45][0-9]{2}").fullmatch(code):
+                    said.status = int(code)
         said.waits += [value[key] for key in _WAIT_KEYS if value.get(key) is not None]
         for key in _NESTED_KEYS:
             _collect(value.get(key), said, depth - 1)
-
-
-def _add_code(item: Any, said: Said) -> None:
-    if isinstance(item, bool) or not isinstance(item, int | str):
-        return
-    code = str(item)[:80].strip().lower()
-    if len(said.codes) < _MAX_ITEMS:
-        said.codes.append(code)
-    if not said.status and len(code) == 3 and code.isascii() and code.isdigit():
-        said.status = int(code) if code[0] in "45" else 0
 
 
 _MAX_WAIT_S = 31 * 86_400.0
@@ -429,20 +414,10 @@ _SPAN = r"(?:\d{1,9}(?:\.\d{1,12})?(?:ms|[smhd]))+"
 
 def find_wait(headers: Mapping[str, str], said: Said, now: float) -> float | None:
     """Seconds to wait, by the headers or the body; None when they do not say."""
-    for wait in _waits(headers, said, now):
-        if wait is not None and math.isfinite(wait):
-            return min(max(0.0, wait), _MAX_WAIT_S)
-    return None
-
-
-def _waits(headers: Mapping[str, str], said: Said, now: float) -> Iterable[float | None]:
-    """Everything that is said about it, the most exact first."""
-    yield _moment(f"{headers.get('retry-after-ms', '').strip()}ms", now)
-    for text in (headers.get("retry-after", ""), *map(str, said.waits)):
-        yield _moment(text, now)
+    texts = [f"{headers.get('retry-after-ms', '').strip()}ms", headers.get("retry-after", "")]
     phrase = regex(rf"(?:try again|retry|reset) (?:in|after) ({_SPAN}|\d{{1,9}}(?:\.\d+)?)")
-    if found := phrase.search(said.search):
-        yield _moment(found[1], now)
+    found = phrase.search(said.search)
+    texts += [*map(str, said.waits), found[1] if found else ""]
     # When the last one of the limits that are used up begins anew.
     resets = [
         _moment(headers.get(reset, ""), now)
@@ -453,9 +428,15 @@ def _waits(headers: Mapping[str, str], said: Said, now: float) -> Iterable[float
         )
         if headers.get(left, "").strip() == "0"
     ]
-    yield max((reset for reset in resets if reset is not None), default=None)
-    for name in ("anthropic-ratelimit-unified-reset", "x-ratelimit-reset", "ratelimit-reset"):
-        yield _moment(headers.get(name, ""), now)
+    last = max((reset for reset in resets if reset is not None), default=None)
+    names = ("anthropic-ratelimit-unified-reset", "x-ratelimit-reset", "ratelimit-reset")
+    waits = [
+        *(_moment(text, now) for text in texts),
+        last,
+        *(_moment(headers.get(name, ""), now) for name in names),
+    ]
+    wait = next((each for each in waits if each is not None and math.isfinite(each)), None)
+    return None if wait is None else min(max(0.0, wait), _MAX_WAIT_S)
 
 
 def _moment(text: str, now: float) -> float | None:

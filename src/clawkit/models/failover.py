@@ -17,9 +17,8 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
+import msgspec
 from msgspec.structs import replace
 
 from clawkit.config.modelref import ModelRef
@@ -73,19 +72,6 @@ class Clock:
         return random.random()  # noqa: S311  # spreads waits
 
 
-@runtime_checkable
-class Keyed(Protocol):
-    """A model that has credentials of which some may be resting."""
-
-    def rest_s(self) -> float:
-        """Seconds until a credential is ready; 0 when one is, or when none is needed."""
-        ...
-
-    def has_spare(self) -> bool:
-        """Whether a credential is ready that did not fail just now."""
-        ...
-
-
 class Link:
     """One model of a chain, and whether it rests."""
 
@@ -95,12 +81,14 @@ class Link:
         self._failures = 0
 
     def rest_s(self, now: float) -> float:
-        """Seconds until it should be asked; 0 for at once."""
-        keys = self.model.rest_s() if isinstance(self.model, Keyed) else 0.0
-        return max(0.0, self._until - now, keys)
+        """Seconds until it, or a credential of its own, should be tried; 0 for at once."""
+        rest_s = getattr(self.model, "rest_s", None)
+        return max(0.0, self._until - now, rest_s() if rest_s else 0.0)
 
     def has_spare(self) -> bool:
-        return isinstance(self.model, Keyed) and self.model.has_spare()
+        """Whether a credential is ready that did not fail just now."""
+        has_spare = getattr(self.model, "has_spare", None)
+        return bool(has_spare and has_spare())
 
     def give_up(self, error: ModelError, now: float) -> None:
         """Let it rest: longer every time, and at least as long as the service wants."""
@@ -114,8 +102,7 @@ class Link:
         self._failures = 0
 
 
-@dataclass(slots=True)
-class _Attempts:
+class _Attempts(msgspec.Struct):
     """How often one model failed in one request."""
 
     error: ModelError
@@ -186,8 +173,7 @@ class _Run:
         wait = attempts.wait_after(error, took_s, self._clock.chance())
         attempts.is_over = wait is None
         attempts.ready_at = now + (wait or 0.0)
-        is_limit = error.kind == "rate_limit"
-        if wait is not None and not is_limit and attempts.count < PATIENCE:
+        if wait is not None and error.kind != "rate_limit" and attempts.count < PATIENCE:
             return link, wait
         for fresh in self._links:
             if fresh not in self._attempts and not fresh.rest_s(now):

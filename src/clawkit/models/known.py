@@ -1,17 +1,16 @@
-"""Services: those that need only a key, addresses, and what is known by an address.
-
-A known service has an API, an address and the variables its key may be in.
-"""
+"""Services that need only a key: their API, address and variables. Addresses, checked."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from clawkit.config.sections.models import Compat, Cost
+import msgspec
+
+from clawkit.config.sections.models import Cost
 from clawkit.errors import ConfigError, Issue
 from clawkit.models.protocols import Api
 
@@ -65,14 +64,14 @@ _BY_MODEL = {
     "opencode-go": "claude:messages qwen:messages minimax:messages gpt-oss:chat gpt-:responses"
     " gemini:google",
 }
-_DATED = re.compile(r"(?:-20\d{6}|-20\d\d-\d\d-\d\d|-latest)$")
-_LOOPBACK = re.compile(r"localhost|127(?:\.\d{1,3}){3}|::1")
+_DATED = r"(?:-20\d{6}|-20\d\d-\d\d-\d\d|-latest)$"
+_LOOPBACK = r"localhost|127(?:\.\d{1,3}){3}|::1"
 LOCAL_WINDOW = 32_768
-"""Tokens that a server on one's own machine is taken to hold when nobody says: little, because it
-is also told to set aside memory for them."""
+"""Tokens that a server on one's own machine is taken to hold when it is not configured: little,
+because the server is also made to set aside memory for them."""
 
 
-class KnownProvider(NamedTuple):
+class KnownProvider(msgspec.Struct, frozen=True):
     """One row of the table."""
 
     id: str
@@ -89,20 +88,16 @@ class KnownProvider(NamedTuple):
     @property
     def models(self) -> tuple[KnownModel, ...]:
         """Those that are known, the one to use when nothing is said first."""
-        return _models_of(self.id)
+        # A table that is only built when a model is looked for in it.
+        from clawkit.models.known_models import MODELS
+
+        return MODELS.get(self.id, ())
 
 
 PROVIDERS: dict[str, KnownProvider] = {
     name: KnownProvider(name, _APIS[api], url, tuple(env))
     for name, api, url, *env in map(str.split, _TABLE.strip().splitlines())
 }
-
-
-def _models_of(provider: str) -> tuple[KnownModel, ...]:
-    # A table that is only built when a model is looked for in it.
-    from clawkit.models.known_models import MODELS
-
-    return MODELS.get(provider, ())
 
 
 def api_of(provider: KnownProvider, model_id: str) -> Api:
@@ -126,10 +121,9 @@ def full_id(provider: str, model_id: str) -> str:
 
 def known_model(provider: str, model_id: str) -> KnownModel | None:
     """What is known about a model; one with a date in its id is the one without."""
-    bare = _DATED.sub("", model_id)
-    rows = _models_of(provider)
-    exact = next((row for row in rows if row.id == model_id), None)
-    return exact or next((row for row in rows if row.id == bare), None)
+    known = PROVIDERS.get(provider)
+    rows = {row.id: row for row in known.models} if known else {}
+    return rows.get(model_id) or rows.get(re.sub(_DATED, "", model_id))
 
 
 def cost_of(model: KnownModel) -> Cost | None:
@@ -142,7 +136,7 @@ def cost_of(model: KnownModel) -> Cost | None:
 
 def is_loopback(host: str) -> bool:
     """Whether a host name or address means this machine."""
-    return bool(_LOOPBACK.fullmatch(host.strip("[]").lower()))
+    return bool(re.fullmatch(_LOOPBACK, host.strip("[]").lower()))
 
 
 def base_url_of(provider: KnownProvider, env: Mapping[str, str]) -> str:
@@ -174,45 +168,10 @@ def ollama_origin(env: Mapping[str, str]) -> str:
     return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-_OLLAMA_PORT = 11434
-_NATIVE: dict[str, str] = {
-    "openai-completions": "api.openai.com",
-    "openai-responses": "api.openai.com",
-    "anthropic-messages": "api.anthropic.com",
-    "google-generative-ai": "generativelanguage.googleapis.com",
-}
-_PATHS = {"api.openai.com": "/v1", "generativelanguage.googleapis.com": "/v1beta"}
-"""What belongs to the address of a service and is easily left out."""
-_VARIABLE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
-_SUPPORTED: dict[str, Api] = {
-    "openai-completions": "openai-completions",
-    "openai-responses": "openai-responses",
-    "anthropic-messages": "anthropic-messages",
-    "google-generative-ai": "google-generative-ai",
-    "ollama": "openai-completions",
-}
-
-_MOONSHOT = Compat(supports_usage_in_streaming=True, max_tokens_field="max_tokens")
-_ZAI = Compat(thinking_format="zai", supports_reasoning_effort=False)
-_QWEN = Compat(thinking_format="qwen")
-# By the end of the host name; these speak openai-completions, each in its own way.
-_COMPAT = {
-    "api.moonshot.ai": _MOONSHOT,
-    "api.moonshot.cn": _MOONSHOT,
-    "api.z.ai": _ZAI,
-    "open.bigmodel.cn": _ZAI,
-    "api.deepseek.com": Compat(thinking_format="deepseek", max_tokens_field="max_tokens"),
-    "dashscope.aliyuncs.com": _QWEN,
-    "dashscope-intl.aliyuncs.com": _QWEN,
-    "dashscope-us.aliyuncs.com": _QWEN,
-    "api.together.xyz": Compat(thinking_format="together", max_tokens_field="max_tokens"),
-    "api.together.ai": Compat(thinking_format="together", max_tokens_field="max_tokens"),
-    "openrouter.ai": Compat(thinking_format="openrouter"),
-    "api.mistral.ai": Compat(requires_tool_result_name=True, max_tokens_field="max_tokens"),
-}
+_VARIABLE = r"\$\{([A-Z_][A-Z0-9_]*)\}"
 
 
-class Address(NamedTuple):
+class Address(msgspec.Struct, frozen=True):
     """A base URL, checked, without a slash at the end."""
 
     url: str
@@ -225,20 +184,11 @@ class Address(NamedTuple):
         return is_loopback(self.host)
 
 
-def supported_api(api: str, key: str) -> Api:
-    """An API that clawkit speaks, or a ConfigError that says it does not."""
-    found = _SUPPORTED.get(api)
-    if found is None:
-        known = ", ".join(name for name in _SUPPORTED if name != "ollama")
-        raise fault(f"the API {api!r} is not built in yet", key, f"Use {known}")
-    return found
-
-
 @lru_cache(64)
 def read_address(text: str, key: str) -> Address:
     """The address a person wrote. Raises ConfigError, which says what is wrong with it."""
     text = text.strip()
-    if unset := _VARIABLE.search(text):
+    if unset := re.search(_VARIABLE, text):
         raise fault(f"the environment variable {unset[1]} is not set", key)
     try:
         parts = urlsplit(text)
@@ -260,36 +210,3 @@ def read_address(text: str, key: str) -> Address:
 def fault(problem: str, key: str = "", hint: str = "", file: str = "") -> ConfigError:
     """What is wrong at one place of the configuration, or in another file."""
     return ConfigError([Issue(key, problem, file, hint=hint)])
-
-
-def is_ollama(provider: str, api: str, address: Address) -> bool:
-    """Whether a server has to be told how much context to make room for."""
-    return "ollama" in (provider, api) or address.port == _OLLAMA_PORT
-
-
-def fit_address(address: Address, api: Api, *, ollama: bool) -> str:
-    """The base URL to which the API's own paths are added."""
-    origin, slashes, rest = address.url.partition("://")
-    rest, slash, path = rest.partition("/")
-    path = slash + path
-    if ollama and api == "openai-completions":
-        path = path.removesuffix("/api")
-        path = path if path.endswith("/v1") else f"{path}/v1"
-    elif api == "anthropic-messages":
-        # Its paths begin with the version.
-        path = path.removesuffix("/v1")
-    else:
-        path = path or _PATHS.get(address.host, "")
-    return f"{origin}{slashes}{rest}{path}"
-
-
-def is_native(api: Api, address: Address) -> bool:
-    """Whether this is the API's own service and not one that imitates it."""
-    return address.host == _NATIVE[api]
-
-
-def host_compat(api: Api, host: str) -> Compat:
-    """What is known about the service at a host, whatever name it goes by here."""
-    if api != "openai-completions":
-        return Compat()
-    return _COMPAT.get(host, Compat())

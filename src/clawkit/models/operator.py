@@ -15,7 +15,7 @@ from typing import Any
 from clawkit.config.modelref import ModelRef
 from clawkit.content import Assistant, Text, ToolCall, ToolResult, User
 from clawkit.models.protocols import CallDelta, CallStarted, Delta, Facts, Request, TextDelta
-from clawkit.text import cut, nearest
+from clawkit.text import cut, cut_start
 
 REF = ModelRef("clawkit", "operator")
 _MAX_SHOWN = 4_000
@@ -64,26 +64,28 @@ def _repeat(messages: Sequence[Any]) -> list[Text | ToolCall]:
         results.insert(0, message)
     shown = []
     for result in results:
-        text = "\n".join(b.text if isinstance(b, Text) else "[image]" for b in result.content)
+        texts = [b.text if isinstance(b, Text) else "[image]" for b in result.content]
         head = f"{result.tool} failed: " if result.is_error else ""
-        shown.append(head + (cut(text.rstrip(), _MAX_SHOWN) or "(no output)"))
+        error = result.details.get("error")
+        if head and isinstance(error, str) and texts and texts[0].startswith("{"):
+            texts[0] = error  # the sentence, without the JSON around it that a model reads
+        # The end of a command's output is what tells how it went.
+        shorten = cut_start if result.tool == "exec" else cut
+        shown.append(head + (shorten("\n".join(texts).rstrip(), _MAX_SHOWN) or "(no output)"))
     return [Text("\n\n".join(shown))]
 
 
 def _answer(said: Any, request: Request) -> list[Text | ToolCall]:
     text = "\n".join(b.text for b in getattr(said, "content", ()) if isinstance(b, Text))
-    names = [tool.name for tool in request.tools]
+    if getattr(said, "source", None) is not None:
+        return [Text(text)]  # not what a person typed: nothing of it is a command
     parts: list[Text | ToolCall] = []
     for number, line in enumerate(filter(None, map(str.strip, text.splitlines()))):
         try:
             name, arguments = read_line(line)
         except ValueError as error:
             return [Text(str(error))]
-        if name not in names:
-            close = nearest(name, tuple(names), 1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
-            # It is called all the same: why there is no such tool, policy says best.
-            parts.append(Text(f"I have no tool {name!r} in this conversation.{hint}\n"))
+        # A tool that is not offered is called all the same: policy says best why it is missing.
         call_id = f"op_{len(request.messages)}_{number}"
         parts.append(ToolCall(call_id, name, arguments))
     return parts or [Text(HELP)]

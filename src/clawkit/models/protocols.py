@@ -1,10 +1,10 @@
-"""What a model is to the rest of clawkit, and what an API is to the models."""
+"""What a model is to the rest of clawkit: requests, answers on their way, errors, endpoints."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -13,9 +13,6 @@ from clawkit.config.sections.models import Compat, Cost
 from clawkit.config.sections.shared import Thinking as Level
 from clawkit.content import Assistant, Message
 from clawkit.errors import ClawkitError
-
-if TYPE_CHECKING:
-    from clawkit.net.sse import ServerEvent
 
 Api = Literal[
     "openai-completions", "openai-responses", "anthropic-messages", "google-generative-ai"
@@ -87,22 +84,22 @@ class Request(msgspec.Struct, frozen=True):
     params: Mapping[str, Any] = _NOTHING
     """Further fields of the request, as the configuration has them for this model and agent."""
     tokens: int = 0
-    """About how many it has, by what the service counted before; 0 when nobody counted."""
+    """About how many it has, by what the service counted before; 0 when it did not."""
 
 
-class TextDelta(NamedTuple):
+class TextDelta(msgspec.Struct, frozen=True):
     """More text of the answer."""
 
     text: str
 
 
-class ThinkingDelta(NamedTuple):
+class ThinkingDelta(msgspec.Struct, frozen=True):
     """More of what the model thinks."""
 
     text: str
 
 
-class CallStarted(NamedTuple):
+class CallStarted(msgspec.Struct, frozen=True):
     """The model begins to write a call. `number` tells calls of one answer apart."""
 
     number: int
@@ -110,14 +107,14 @@ class CallStarted(NamedTuple):
     name: str
 
 
-class CallDelta(NamedTuple):
+class CallDelta(msgspec.Struct, frozen=True):
     """More of the arguments of a call, as JSON text."""
 
     number: int
     text: str
 
 
-class Again(NamedTuple):
+class Again(msgspec.Struct, frozen=True):
     """What was streamed of this answer is void: another attempt follows."""
 
     reason: str
@@ -144,7 +141,7 @@ class Facts(msgspec.Struct, frozen=True):
     max_tokens: int = 8_192
     """Tokens of one answer."""
     is_capped: bool = False
-    """Whether somebody has set how many those are."""
+    """Whether that is configured."""
     images: bool = False
     reasoning: bool = False
     cost: Cost = Cost()
@@ -189,43 +186,3 @@ class Endpoint(msgspec.Struct, frozen=True):
     """Thinking level to the model's own word for it; None turns it off."""
     num_ctx: int | None = None
     """Context size that an Ollama server has to be told."""
-
-
-class Decoder(Protocol):
-    """Reads the events of one answer.
-
-    Both methods raise `ModelError` ("malformed", or what an error event says). Robust against
-    what imitations do: missing fields, repeated ids, arguments as objects, unknown events.
-    """
-
-    def feed(self, event: ServerEvent) -> Iterable[Delta]:
-        """What the event adds."""
-        ...
-
-    def finish(self) -> Assistant:
-        """The whole answer, after the last event. Raises "cut" when the stream ended too early."""
-        ...
-
-    def partial(self) -> Assistant:
-        """What has come so far, complete parts and open text only; never raises."""
-        ...
-
-
-class Wire(Protocol):
-    """One API for one endpoint and one conversation: remembers how messages were written."""
-
-    def write(self, request: Request) -> bytes:
-        """The body of the HTTP request. Work per message is done once, not once per request."""
-        ...
-
-    @property
-    def path(self) -> str:
-        """What comes after the base URL, with its query."""
-        ...
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """What the API wants besides the credential and the content type."""
-        ...
-
-    def decoder(self) -> Decoder: ...

@@ -15,16 +15,17 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from clawkit.config.check import check
 from clawkit.config.json5 import Json5Error, format_path
 from clawkit.config.model import Config
 from clawkit.config.modelref import normalize_provider
 from clawkit.config.paths import expand, home
-from clawkit.config.section import SecretInput, SecretRef, Section, SectionT, layout_of
+from clawkit.config.section import SecretRef, Section, SectionT, layout_of
 from clawkit.config.sections.models import Compat, Model, Provider
 from clawkit.config.sections.shared import Headers, Request
 from clawkit.config.sources import ReadError, Source, Tree, read_text, substitute
@@ -46,15 +47,15 @@ AUTH_PROFILES = "auth-profiles.json"
 _KEY_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 MANAGED = "secretref-managed"
 ENV_MARK = "secretref-env:"
-VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,127}")
-_REFERENCE = re.compile(r"\$(?:([A-Z][A-Z0-9_]{0,127})|\{([A-Z_][A-Z0-9_]*)\})")
+VARIABLE = r"[A-Z][A-Z0-9_]{0,127}"
+_REFERENCE = r"\$(?:([A-Z][A-Z0-9_]{0,127})|\{([A-Z_][A-Z0-9_]*)\})"
 _DIRS = ("CLAWKIT_AGENT_DIR", "OPENCLAW_AGENT_DIR", "PI_CODING_AGENT_DIR")
-_AGENT = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
+_AGENT = r"[a-z0-9][a-z0-9_.-]{0,63}"
 _OWN_WAY = frozenset({"apiKey", "headers", "models", "request"})
 """Settings that are written as marks, merged by id, or not at all."""
 
 
-class Service(NamedTuple):
+class Service(msgspec.Struct, frozen=True):
     """One provider, everything said about it put together; nothing of what is known."""
 
     id: str
@@ -96,24 +97,26 @@ def load_services(
     """
     only_configured = config.models.mode == "replace"
     stored = {} if only_configured else read_models_json(folder, env)
-    written = {normalize_provider(name): each for name, each in _dicts(_providers_of(raw)).items()}
+    written = {normalize_provider(name): each for name, each in _written(raw or {}).items()}
     services: dict[str, Service] = {}
     for name, provider in config.models.providers.items():
-        wanted, key = normalize_provider(name), setting("models", "providers", name)
+        wanted, key = normalize_provider(name), format_path(("models", "providers", name))
         if wanted in services:
             problem = f"{name!r} is the same provider as {services[wanted].key}"
-            raise fault(problem, key, "Join the two")
+            raise fault(problem, key, "Merge the two")
         services[wanted] = _join(wanted, key, provider, stored.get(wanted), written.get(wanted, {}))
     for name in [name for name in stored if name not in services]:
-        key = setting("models", "providers", name)
+        key = format_path(("models", "providers", name))
         services[name] = _join(name, key, Provider(), stored[name], {})
     for name, known in PROVIDERS.items() if not only_configured else ():
-        services.setdefault(name, Service(name, known, key=setting("models", "providers", name)))
+        services.setdefault(name, Service(name, known, key=f"models.providers.{name}"))
     return services
 
 
-def _providers_of(raw: Mapping[str, Any] | None) -> Any:
-    return _dict((raw or {}).get("models")).get("providers")
+def _written(raw: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The settings of providers as they are written."""
+    providers = _dict(_dict(raw.get("models")).get("providers"))
+    return {name: given for name, given in providers.items() if isinstance(given, dict)}
 
 
 def _join(
@@ -128,7 +131,7 @@ def _join(
         written_key = written.get("apiKey", written.get("api_key")) or mine.api_key
         is_managed = isinstance(mine.api_key, SecretRef) or bool(key_mark(written_key))
         own_key = stored.api_key if not isinstance(stored.api_key, SecretRef) else None
-        settings = msgspec.structs.replace(
+        settings = replace(
             settings,
             base_url=stored.base_url or mine.base_url,
             api_key=(None if is_managed else own_key) or mine.api_key or stored.api_key,
@@ -152,7 +155,7 @@ def over(high: SectionT, low: SectionT) -> SectionT:
             changes[name] = {**lower, **upper}
         elif upper == unset:
             changes[name] = lower
-    return msgspec.structs.replace(high, **changes)
+    return replace(high, **changes)
 
 
 def named_variable(text: str, env: Mapping[str, str]) -> str | None:
@@ -160,7 +163,7 @@ def named_variable(text: str, env: Mapping[str, str]) -> str | None:
 
     `LITELLM_KEY` is a name and `EMPTY` is not, unless there is a variable of that name.
     """
-    if not VARIABLE.fullmatch(text):
+    if not re.fullmatch(VARIABLE, text):
         return None
     return text if env.get(text) or text.endswith(_KEY_NAMES) else None
 
@@ -176,7 +179,7 @@ def agent_dir(config: Config, env: Mapping[str, str], agent: str) -> str:
         if path:
             return expand(path, env)
     name = settings.id or agent
-    if not _AGENT.fullmatch(name):
+    if not re.fullmatch(_AGENT, name):
         problem = f"{name!r} cannot name a directory: letters, digits, - and _"
         raise fault(problem, "agents", "Set its agentDir, or rename it")
     return os.path.join(home(env), "agents", name, "agent")
@@ -237,23 +240,12 @@ def read_private(file: str) -> Tree | None:
 
 
 def _without_markers(provider: Provider) -> Provider:
-    models = [
-        msgspec.structs.replace(model, headers=_headers(model.headers)) for model in provider.models
-    ]
-    return msgspec.structs.replace(
-        provider,
-        api_key=_key(provider.api_key),
-        headers=_headers(provider.headers),
-        models=models,
-    )
-
-
-def _key(value: SecretInput | None) -> SecretInput | None:
-    if not value or value == MANAGED:
-        return None
-    if isinstance(value, str) and VARIABLE.fullmatch(value):
-        return SecretRef(source="env", id=value)
-    return value
+    models = [replace(model, headers=_headers(model.headers)) for model in provider.models]
+    key = provider.api_key if provider.api_key != MANAGED else None
+    if isinstance(key, str) and re.fullmatch(VARIABLE, key):
+        key = SecretRef(source="env", id=key)
+    headers = _headers(provider.headers)
+    return replace(provider, api_key=key or None, headers=headers, models=models)
 
 
 def _headers(headers: Headers) -> Headers:
@@ -263,7 +255,7 @@ def _headers(headers: Headers) -> Headers:
             continue
         if isinstance(value, str) and value.startswith(ENV_MARK):
             variable = value.removeprefix(ENV_MARK)
-            if VARIABLE.fullmatch(variable):
+            if re.fullmatch(VARIABLE, variable):
                 found[name] = SecretRef(source="env", id=variable)
         else:
             found[name] = value
@@ -273,7 +265,7 @@ def _headers(headers: Headers) -> Headers:
 def write_models_json(folder: str, raw: Mapping[str, Any], *, replace: bool) -> str:
     """Writes the providers of a configuration down, and gives the path of the file.
 
-    `raw` is the `models` section as it stands in the configuration, nothing put in for `${NAME}`.
+    `raw` is the configuration as it is written, nothing put in for `${NAME}`.
     What the file has besides is kept, unless `replace`. Its own addresses and keys stay, keys only
     where the configuration does not refer to one. Raises ConfigError for a broken file, OSError.
     """
@@ -281,7 +273,7 @@ def write_models_json(folder: str, raw: Mapping[str, Any], *, replace: bool) -> 
     tree = None if replace else read_private(file)
     data = _dict(tree.value if tree else None)
     providers = dict(_dict(data.get("providers")))
-    for name, given in _dicts(raw.get("providers")).items():
+    for name, given in _written(raw).items():
         wanted = normalize_provider(name)
         same = next((key for key in providers if normalize_provider(key) == wanted), wanted)
         providers[same] = _entry(given, _dict(providers.get(same)))
@@ -317,11 +309,11 @@ def key_mark(value: Any) -> str:
         return str(value.get("id")) if value.get("source") == "env" else MANAGED
     if not isinstance(value, str):
         return ""
-    if reference := _REFERENCE.fullmatch(value):
+    if reference := re.fullmatch(_REFERENCE, value):
         return reference[1] or reference[2]
     if "${" in value:
         return MANAGED
-    return value if VARIABLE.fullmatch(value) else ""
+    return value if re.fullmatch(VARIABLE, value) else ""
 
 
 def _header_marks(headers: Any) -> dict[str, str]:
@@ -341,10 +333,6 @@ def _dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _dicts(value: Any) -> dict[str, dict[str, Any]]:
-    return {key: item for key, item in _dict(value).items() if isinstance(item, dict)}
-
-
 def _models(value: Any) -> list[dict[str, Any]]:
     items = value if isinstance(value, list) else []
     return [item for item in items if isinstance(item, dict) and isinstance(item.get("id"), str)]
@@ -354,8 +342,3 @@ def _documented(raw: Mapping[str, Any], cls: type[Section]) -> dict[str, Any]:
     """An object of the configuration with the documented spelling of its keys."""
     names = layout_of(cls).names
     return {names[key]: value for key, value in raw.items() if key in names}
-
-
-def setting(*steps: str | int) -> str:
-    """The path of a setting as messages write it."""
-    return format_path(steps)

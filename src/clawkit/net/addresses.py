@@ -5,14 +5,19 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Mapping
-from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
-from typing import Literal, NamedTuple
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import unquote_to_bytes
+
+import msgspec
 
 from clawkit.net.route import NetError, Proxy
 
-Address = IPv4Address | IPv6Address
+# `ipaddress` is slow to import: only when there is an address to look at.
+if TYPE_CHECKING:
+    from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+
+Address: TypeAlias = "IPv4Address | IPv6Address"
 Kind = Literal[
     "public",
     "loopback",
@@ -29,60 +34,37 @@ MAX_URL = 32 * 1024
 SETTING = "request.allowPrivateNetwork"
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
-_URL = re.compile(r"(https?)://([^/?#]*)([^?#]*)(\?[^#]*)?(?:#.*)?", re.IGNORECASE | re.ASCII)
-_AUTHORITY = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]+)(?::([0-9]{0,5}))?", re.ASCII)
+_URL = r"(?ai)(https?)://([^/?#]*)([^?#]*)(\?[^#]*)?(?:#.*)?"
+_AUTHORITY = r"(\[[^\[\]]*\]|[^:\[\]]+)(?::([0-9]{0,5}))?"
 # Others drop blanks and control characters or end the URL there, or take a backslash for a slash.
-_TROUBLE = re.compile(r"[\x00-\x20\x7f\\]")
-_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
-_NAME = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*", re.ASCII)
-_NUMBER = re.compile(r"0x[0-9a-f]*|0[0-7]*|[1-9][0-9]*", re.ASCII)
-_LIKE_NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+", re.ASCII)
-_EXEMPT = re.compile(r"(?:\[(.*)\]|([^:]*))(?::([0-9]{1,5}))?", re.ASCII)
+_TROUBLE = r"[\x00-\x20\x7f\\]"
+_BEYOND_ASCII = r"[^\x00-\x7f]+"
+_NAME = r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*"
+_NUMBER = r"0x[0-9a-f]*|0[0-7]*|[1-9][0-9]*"
+_LIKE_NUMBER = r"0x[0-9a-f]*|[0-9]+"
+_EXEMPT = r"(?:\[(.*)\]|([^:]*))(?::([0-9]{1,5}))?"
 # Two standards disagree on the names that these stand for, so they could lead to a stranger.
-_AMBIGUOUS = re.compile("[ßẞς\u200c\u200d]")
+_AMBIGUOUS = "[ßẞς\u200c\u200d]"
 
 # First match wins. Not `is_private` and its like: what they mean differs between Python releases.
-_IPV4: tuple[tuple[str, Kind], ...] = (
-    ("100.100.100.200", "metadata"),
-    ("168.63.129.16", "metadata"),
-    ("169.254.169.254", "metadata"),
-    ("192.0.0.192", "metadata"),
-    ("0.0.0.0/8", "unspecified"),
-    ("10.0.0.0/8", "private"),
-    ("100.64.0.0/10", "private"),
-    ("127.0.0.0/8", "loopback"),
-    ("169.254.0.0/16", "link-local"),
-    ("172.16.0.0/12", "private"),
-    ("192.0.0.0/24", "reserved"),
-    ("192.0.2.0/24", "documentation"),
-    ("192.88.99.0/24", "reserved"),
-    ("192.168.0.0/16", "private"),
-    ("198.18.0.0/15", "private"),
-    ("198.51.100.0/24", "documentation"),
-    ("203.0.113.0/24", "documentation"),
-    ("224.0.0.0/4", "multicast"),
-    ("240.0.0.0/4", "reserved"),
+_KINDS: tuple[tuple[Kind, str], ...] = (
+    ("metadata", "100.100.100.200 168.63.129.16 169.254.169.254 192.0.0.192"),
+    ("metadata", "fd00:ec2::254 fd20:ce::254"),
+    ("unspecified", "0.0.0.0/8 ::"),
+    ("loopback", "127.0.0.0/8 ::1"),
+    ("private", "10.0.0.0/8 100.64.0.0/10 172.16.0.0/12 192.168.0.0/16 198.18.0.0/15 fc00::/7"),
+    ("link-local", "169.254.0.0/16 fe80::/10"),
+    ("documentation", "192.0.2.0/24 198.51.100.0/24 203.0.113.0/24 2001:db8::/32 3fff::/20"),
+    ("multicast", "224.0.0.0/4 ff00::/8"),
+    ("reserved", "192.0.0.0/24 192.88.99.0/24 240.0.0.0/4 2001::/23"),
+    ("public", "0.0.0.0/0 2000::/3"),
 )
-_IPV6: tuple[tuple[str, Kind], ...] = (
-    ("::", "unspecified"),
-    ("::1", "loopback"),
-    ("fd00:ec2::254", "metadata"),
-    ("fd20:ce::254", "metadata"),
-    ("fc00::/7", "private"),
-    ("fe80::/10", "link-local"),
-    ("ff00::/8", "multicast"),
-    ("2001::/23", "reserved"),
-    ("2001:db8::/32", "documentation"),
-    ("3fff::/20", "documentation"),
-)
-_IPV4_KINDS = tuple((IPv4Network(network), kind) for network, kind in _IPV4)
-_IPV6_KINDS = tuple((IPv6Network(network), kind) for network, kind in _IPV6)
-_IPV6_GLOBAL = IPv6Network("2000::/3")
-_NAT64 = IPv6Network("64:ff9b::/96")
+_NAT64 = bytes.fromhex("0064ff9b") + bytes(8)
+"""How addresses of 64:ff9b::/96 begin."""
 _METADATA_NAMES = frozenset({"metadata.google.internal", "metadata.goog", "instance-data"})
 
 
-class Target(NamedTuple):
+class Target(msgspec.Struct, frozen=True):
     """A URL that may be used, in its one spelling."""
 
     scheme: str
@@ -116,15 +98,15 @@ def parse_url(url: str) -> Target:
     """Read an http or https URL. Raises `NetError` for what two programs could read differently."""
     if len(url) > MAX_URL:
         raise _bad(f"it is longer than {MAX_URL} characters")
-    if _TROUBLE.search(url):
+    if re.search(_TROUBLE, url):
         raise _bad("it contains a space, a backslash or a control character")
-    match = _URL.fullmatch(url)
+    match = re.fullmatch(_URL, url)
     if match is None:
         raise _bad("it does not begin with http:// or https://")
     scheme, authority = match[1].lower(), match[2]
     if "@" in authority:
         raise _bad("it contains a user name or password; send these in a header")
-    parts = _AUTHORITY.fullmatch(authority)
+    parts = re.fullmatch(_AUTHORITY, authority)
     if parts is None:
         raise _bad("its host or port cannot be read")
     host, address = parse_host(parts[1])
@@ -138,6 +120,8 @@ def parse_url(url: str) -> Target:
 def parse_host(text: str) -> tuple[str, Address | None]:
     """A host in its one spelling, and the address when it is one, however that is written."""
     if text.startswith("["):
+        from ipaddress import IPv6Address
+
         try:
             inside = IPv6Address(text[1:-1])
         except ValueError:
@@ -147,9 +131,9 @@ def parse_host(text: str) -> tuple[str, Address | None]:
         found = inside.ipv4_mapped or inside
         return str(found), found
     name = _ascii(text).lower().removesuffix(".")
-    if len(name) > 253 or not _NAME.fullmatch(name):
+    if len(name) > 253 or not re.fullmatch(_NAME, name):
         raise _bad("its host is not a name or an address")
-    if _LIKE_NUMBER.fullmatch(name.rpartition(".")[2]):
+    if re.fullmatch(_LIKE_NUMBER, name.rpartition(".")[2]):
         address = _ipv4(name)
         return str(address), address
     return name, None
@@ -157,27 +141,34 @@ def parse_host(text: str) -> tuple[str, Address | None]:
 
 def kind_of(address: Address) -> Kind:
     """What sort of address this is, seen through the ways to write IPv4 as IPv6."""
-    if isinstance(address, IPv4Address):
-        return next((kind for network, kind in _IPV4_KINDS if address in network), "public")
-    if address.ipv4_mapped is not None:
-        return kind_of(address.ipv4_mapped)
-    if inside := _tunnelled(address):
-        # Traffic to these leaves the machine, so what they carry must be fit for the open network.
-        return "public" if all(kind_of(each) == "public" for each in inside) else "reserved"
-    for network, kind in _IPV6_KINDS:
-        if address in network:
-            return kind
-    return "public" if address in _IPV6_GLOBAL else "reserved"
+    from ipaddress import IPv6Address
+
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            return kind_of(address.ipv4_mapped)
+        if inside := _tunnelled(address):
+            # Traffic to these leaves the machine: what they carry must be fit for the open network.
+            return "public" if all(kind_of(each) == "public" for each in inside) else "reserved"
+    return next((kind for network, kind in _networks() if address in network), "reserved")
+
+
+@cache
+def _networks() -> list[tuple[IPv4Network | IPv6Network, Kind]]:
+    from ipaddress import ip_network
+
+    return [(ip_network(text), kind) for kind, texts in _KINDS for text in texts.split()]
 
 
 def _tunnelled(address: IPv6Address) -> tuple[IPv4Address, ...]:
     """The IPv4 addresses that 6to4, Teredo and NAT64 would send to."""
+    from ipaddress import IPv4Address
+
     if address.sixtofour is not None:
         return (address.sixtofour,)
     if address.teredo is not None:
         return address.teredo
-    if address in _NAT64:
-        return (IPv4Address(int(address) & 0xFFFF_FFFF),)
+    if address.packed.startswith(_NAT64):
+        return (IPv4Address(address.packed[12:]),)
     return ()
 
 
@@ -219,7 +210,7 @@ def _exempts(entry: str, target: Target) -> bool:
         return True
     if "/" in entry:
         return _is_in(target.address, entry)
-    match = _EXEMPT.fullmatch(entry)
+    match = re.fullmatch(_EXEMPT, entry)
     # What does not match is an IPv6 address without brackets.
     host, port = (match[1] or match[2], match[3]) if match else (entry, None)
     if port is not None and int(port) != target.port:
@@ -231,6 +222,8 @@ def _exempts(entry: str, target: Target) -> bool:
 
 
 def _is_in(address: Address | None, network: str) -> bool:
+    from ipaddress import ip_network
+
     try:
         return address is not None and address in ip_network(network, strict=False)
     except ValueError:
@@ -242,7 +235,7 @@ def _ascii(name: str) -> str:
         return name
     try:
         # The length first: the codec is slow on long names.
-        if len(name) <= 253 and not _AMBIGUOUS.search(name):
+        if len(name) <= 253 and not re.search(_AMBIGUOUS, name):
             return name.encode("idna").decode("ascii")
     except UnicodeError:
         pass
@@ -251,17 +244,19 @@ def _ascii(name: str) -> str:
 
 def _ipv4(name: str) -> IPv4Address:
     """An IPv4 address as the system's resolver would read it: short, octal and hex forms too."""
+    from ipaddress import IPv4Address
+
     *heads, last = [_ipv4_part(part) for part in name.split(".")]
+    if len(heads) > 3 or max(heads, default=0) > 255 or last >= 256 ** (4 - len(heads)):
+        raise _bad("its host looks like an IPv4 address but is not one")
     value = last
     for place, part in enumerate(heads):
         value += part << (24 - 8 * place)
-    if len(heads) > 3 or max(heads, default=0) > 255 or last >= 256 ** (4 - len(heads)):
-        raise _bad("its host looks like an IPv4 address but is not one")
     return IPv4Address(value)
 
 
 def _ipv4_part(text: str) -> int:
-    if not _NUMBER.fullmatch(text):
+    if not re.fullmatch(_NUMBER, text):
         raise _bad("its host looks like an IPv4 address but is not one")
     if text.startswith("0x"):
         return int(text[2:] or "0", 16)
@@ -270,8 +265,8 @@ def _ipv4_part(text: str) -> int:
 
 def _percent(text: str) -> str:
     try:
-        return _BEYOND_ASCII.sub(
-            lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), text
+        return re.sub(
+            _BEYOND_ASCII, lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), text
         )
     except UnicodeEncodeError:
         raise _bad("it contains half of a surrogate pair") from None
@@ -282,7 +277,7 @@ def _bad(problem: str) -> NetError:
     return NetError("refused", f"clawkit does not use this URL: {problem}")
 
 
-_PROXY_URL = re.compile(r"(https?://)(?:([^/?#]*)@)?([^/?#@]*)/?", re.IGNORECASE | re.ASCII)
+_PROXY_URL = r"(?ai)(https?://)(?:([^/?#]*)@)?([^/?#@]*)/?"
 
 
 def env_proxy(url: str, env: Mapping[str, str]) -> Proxy | None:
@@ -309,7 +304,7 @@ def _variable(name: str, env: Mapping[str, str]) -> str:
 @lru_cache(maxsize=16)
 def parse_proxy(url: str) -> tuple[Target, str]:
     """Where a proxy is, and the value of its `Proxy-Authorization` header, empty for none."""
-    match = _PROXY_URL.fullmatch(url)
+    match = re.fullmatch(_PROXY_URL, url)
     if match is None:
         raise NetError(
             "refused", "the proxy's URL is not http://[user:password@]host[:port], or https"

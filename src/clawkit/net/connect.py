@@ -8,20 +8,21 @@ import os
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
+
+import msgspec
 
 from clawkit.net.addresses import Address, Kind, Target, kind_of, kind_of_name, parse_proxy, refusal
 from clawkit.net.http1 import ByteStream, HttpConnection
-from clawkit.net.route import NetError, NetErrorKind, Proxy, Resolve, Route, Tls
+from clawkit.net.route import NetError, NetErrorKind, Resolve, Route, Timeouts, Tls
 
 _MAX_ADDRESSES = 16
 _THIS_MACHINE: tuple[Address, ...] = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
-# Who set the proxy chose its address; only what is never allowed is not.
+# The address of a proxy is configured: only what is never allowed is refused.
 _TO_PROXY = Route(loopback=True, private=True)
 _LATER = (socket.EAI_AGAIN, socket.EAI_SYSTEM)
 """What a resolver says when it could not ask, as opposed to when there is no such name."""
-_NOBODY = (errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.ENETUNREACH, errno.EAFNOSUPPORT)
+_NOT_LISTENING = (errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.ENETUNREACH, errno.EAFNOSUPPORT)
 """What the system says when nothing listens, or there is no such kind of address."""
 
 
@@ -32,13 +33,13 @@ async def system_resolve(host: str, port: int) -> Sequence[str]:
 
 
 async def open_connection(
-    target: Target, route: Route, resolve: Resolve, until: float, limit_s: float
+    target: Target, route: Route, resolve: Resolve | None, until: float, limit_s: float
 ) -> HttpConnection:
     """A connection on which requests to the target can be sent. Raises `NetError`.
 
     It has time `until` then, in the loop's time; `limit_s` is where that comes from, for messages.
     """
-    opening = _Opening(ByteStream(), target, resolve, until, limit_s)
+    opening = _Opening(ByteStream(), target, resolve or system_resolve, until, limit_s)
     try:
         async with asyncio.timeout_at(until):
             await opening.run(route)
@@ -52,8 +53,7 @@ async def open_connection(
     return HttpConnection(opening.stream, target.place)
 
 
-@dataclass(frozen=True, slots=True)
-class _Opening:
+class _Opening(msgspec.Struct, frozen=True):
     """One connection on its way to being open."""
 
     stream: ByteStream
@@ -63,24 +63,22 @@ class _Opening:
     limit_s: float
 
     async def run(self, route: Route) -> None:
-        encrypted = self.target.scheme == "https"
-        if route.proxy is not None:
-            _check_unresolved(self.target, route)
-            await self._reach_proxy(route.proxy)
+        target, proxy = self.target, route.proxy
+        encrypted = target.scheme == "https"
+        if proxy is None:
+            await self._connect(target, route, encrypted=encrypted)
         else:
-            await self._connect(self.target, route, encrypted=encrypted)
+            _check_unresolved(target, route)
+            place, credentials = parse_proxy(proxy.url)
+            # Inside a tunnel everything is encrypted; without one, the way to the proxy counts.
+            is_safe = encrypted or place.scheme == "https"
+            await self._connect(place, _TO_PROXY, encrypted=is_safe)
+            if place.scheme == "https":
+                await _encrypt(self.stream, place, proxy.tls)
+            if encrypted:
+                await self._ask_through(place, credentials)
         if encrypted:
-            await _encrypt(self.stream, self.target, route.tls)
-
-    async def _reach_proxy(self, proxy: Proxy) -> None:
-        place, credentials = parse_proxy(proxy.url)
-        # Inside a tunnel everything is encrypted; without one, the way to the proxy counts.
-        encrypted = "https" in (self.target.scheme, place.scheme)
-        await self._connect(place, _TO_PROXY, encrypted=encrypted)
-        if place.scheme == "https":
-            await _encrypt(self.stream, place, proxy.tls)
-        if self.target.scheme == "https":
-            await self._ask_through(place, credentials)
+            await _encrypt(self.stream, target, route.tls)
 
     async def _ask_through(self, proxy: Target, credentials: str) -> None:
         """Have the proxy connect to the target."""
@@ -90,7 +88,7 @@ class _Opening:
             lines.append((b"Proxy-Authorization", credentials.encode("ascii")))
         connection = HttpConnection(self.stream, f"the proxy {proxy.place}")
         connection.send("CONNECT", target, lines, b"")
-        status, _ = await connection.head(self.until, self.limit_s)
+        status, _ = await connection.head(Timeouts(self.limit_s, self.limit_s, None, self.until))
         if status == 407:
             wanted = "another" if credentials else "a"
             problem = f"requires {wanted} user name and password in its URL"
@@ -104,23 +102,29 @@ class _Opening:
 
     async def _connect(self, place: Target, route: Route, *, encrypted: bool) -> None:
         """Try the allowed addresses in turn, each with its share of the time that is left."""
-        if kind_of_name(place.host) == "metadata":
-            raise _refused(place.host, _why_not("metadata", route, encrypted))
-        found = await self._addresses(place)
-        addresses = _allowed(place, found, route, encrypted=encrypted)
+        is_metadata = kind_of_name(place.host) == "metadata"
+        if is_metadata and (error := _refused(place.host, "metadata", route, encrypted)):
+            raise error
+        allowed, refused = [], []
+        for address in await self._addresses(place):
+            shown = place.host if address == place.address else f"{place.host} ({address})"
+            if error := _refused(shown, kind_of(address), route, encrypted):
+                refused.append(error)
+            else:
+                allowed.append(address)
+        if not allowed:
+            raise refused[0]
         problem, is_absent = "", True
-        for left in range(len(addresses), 0, -1):
-            address = addresses[-left]
+        for left, address in zip(range(len(allowed), 0, -1), allowed, strict=True):
             now = asyncio.get_running_loop().time()
             # The last one has all of it, which the caller limits.
             share = None if left == 1 else now + (self.until - now) / left
             try:
                 async with asyncio.timeout_at(share):
-                    await self._open_socket(address, place.port)
-                return
+                    return await self._open_socket(address, place.port)
             except OSError as error:
                 is_here = kind_of(address) == "loopback"
-                is_absent = is_absent and is_here and error.errno in _NOBODY
+                is_absent = is_absent and is_here and error.errno in _NOT_LISTENING
                 why = os.strerror(error.errno) if error.errno else "no answer in time"
                 problem = problem or f"cannot connect to {place.place} ({address}): {why}"
         raise NetError("absent" if is_absent else "connect", problem)
@@ -158,39 +162,19 @@ class _Opening:
             raise
 
 
-def _allowed(
-    place: Target, addresses: Sequence[Address], route: Route, *, encrypted: bool
-) -> Sequence[Address]:
-    """Those that may be connected to; when there are none, an error that says why."""
-    allowed, refused = [], []
-    for address in addresses:
-        if why := _why_not(kind_of(address), route, encrypted):
-            shown = place.host if address == place.address else f"{place.host} ({address})"
-            refused.append(_refused(shown, why))
-        else:
-            allowed.append(address)
-    if not allowed:
-        raise refused[0]
-    return allowed
-
-
 def _check_unresolved(target: Target, route: Route) -> None:
-    """What can be told about a target whose address only the proxy looks up."""
-    encrypted = target.scheme == "https"
+    """Check what is known about a target whose address only the proxy looks up."""
     kind = kind_of_name(target.host) if target.address is None else kind_of(target.address)
-    if kind is None:
-        # The name may stand for any address that the route allows.
-        kind = "private" if route.private else "public"
-    if why := _why_not(kind, route, encrypted):
-        raise _refused(target.host, why)
+    # A name may stand for any address that the route allows.
+    kind = kind or ("private" if route.private else "public")
+    if error := _refused(target.host, kind, route, target.scheme == "https"):
+        raise error
 
 
-def _why_not(kind: Kind, route: Route, encrypted: bool) -> str:
-    return refusal(kind, encrypted=encrypted, loopback=route.loopback, private=route.private)
-
-
-def _refused(shown: str, why: str) -> NetError:
-    return NetError("refused", f"clawkit does not connect to {shown}: {why}")
+def _refused(shown: str, kind: Kind, route: Route, encrypted: bool) -> NetError | None:
+    """The error for an address of that kind; None when it may be connected to."""
+    why = refusal(kind, encrypted=encrypted, loopback=route.loopback, private=route.private)
+    return NetError("refused", f"clawkit does not connect to {shown}: {why}") if why else None
 
 
 async def _encrypt(stream: ByteStream, place: Target, tls: Tls) -> None:

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from clawkit.errors import ToolError
 from clawkit.net.addresses import Address, Kind, kind_of, kind_of_name, parse_host
 from clawkit.net.route import NetError
 
-Rules = frozenset[tuple[str | Address, int]]
+Rules: TypeAlias = "frozenset[tuple[str | Address, int]]"
 """A name, `*.` and a domain, or an address; and a port. Made by `make_rules`."""
 
 DEFAULT_PORTS = (80, 443)
@@ -45,8 +45,8 @@ PACKAGES = tuple(host for hosts in _PACKAGES.values() for host in hosts)
 """What package managers download from. Some of these take uploads too, given a credential."""
 
 _LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-_NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
-_ENTRY = re.compile(r"(\*\.)?(\[[^\[\]]*\]|[^:\[\]]*)(?::([0-9]{1,5}))?", re.ASCII)
+_NAME = rf"{_LABEL}(?:\.{_LABEL})*"
+_ENTRY = r"(\*\.)?(\[[^\[\]]*\]|[^:\[\]]*)(?::([0-9]{1,5}))?"
 
 
 class Host(NamedTuple):
@@ -136,14 +136,14 @@ def read_host(text: str) -> Host:
         host = Host(*parse_host(f"[{text}]" if ":" in text and text[0] != "[" else text))
     except NetError as error:
         raise ValueError(str(error).partition(": ")[2]) from None
-    if host.address is None and not _NAME.fullmatch(host.name):
+    if host.address is None and not re.fullmatch(_NAME, host.name):
         raise ValueError("host names consist of letters, digits, hyphens and dots")
     return host
 
 
 def _parse_entry(entry: str, *, is_private: bool) -> set[tuple[str | Address, int]]:
     try:
-        match = _ENTRY.fullmatch(entry)
+        match = re.fullmatch(_ENTRY, entry)
         if match is None:
             raise ValueError("it cannot be read")
         name, address = read_host(match[2])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable
-from typing import NamedTuple, cast
+from typing import cast
 
-import h11
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from clawkit.net.route import NetError, Route, Timeouts
 
@@ -17,9 +18,11 @@ _ENOUGH = 256 * 1024
 class ByteStream(asyncio.Protocol):
     """Bytes of one connection. Readers wait for more without a task or a timer of their own."""
 
+    transport: asyncio.Transport
+    """Set once it is connected."""
+
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
         self._pieces: list[bytes] = []
         self._size = 0
         self._is_paused = False
@@ -32,18 +35,8 @@ class ByteStream(asyncio.Protocol):
         self.gone: asyncio.Future[None] = self._loop.create_future()
         """Done when the socket is closed."""
 
-    @property
-    def transport(self) -> asyncio.Transport:
-        if self._transport is None:
-            raise RuntimeError("the stream is not connected")
-        return self._transport
-
-    @transport.setter
-    def transport(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
+        self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         self._pieces.append(data)
@@ -99,22 +92,18 @@ class ByteStream(asyncio.Protocol):
         if not self.is_over:
             self.transport.write(data)
 
-    @property
-    def is_flushed(self) -> bool:
-        return self.transport.get_write_buffer_size() == 0
-
     def close(self) -> None:
         """Close at once; what was not sent is dropped. May be called twice."""
         self.is_over = True
-        if self._transport is not None:
-            self._transport.abort()
+        if hasattr(self, "transport"):
+            self.transport.abort()
 
     def _wake(self, has_news: bool = True) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(has_news)
 
     def _was_meant(self) -> bool:
-        """Whether an end was announced: under TLS anybody on the way can end the stream."""
+        """Whether an end was announced: without it, an attacker on the way can end the stream."""
         tls = self.transport.get_extra_info("ssl_object")
         if tls is None:
             return True
@@ -128,17 +117,116 @@ class ByteStream(asyncio.Protocol):
 MAX_HEAD = 64 * 1024
 _MAX_INTERIM = 20
 """Answers with a 1xx status before the real one."""
+_START = b"HTTP/1."
+_NOT_HTTP = "something that is not HTTP/1.1"
+_REQUEST_HEAD = (
+    rb"[A-Z]+ [\x21-\x7e]+ HTTP/1\.1\r\n"
+    rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*\r\n)+"
+)
 
 Key = tuple[str, str, int, Route]
 """What requests must have in common to use the same connection."""
 Line = tuple[bytes, bytes]
 
 
-class Head(NamedTuple):
-    """The beginning of an answer."""
+class _Answer:
+    """One answer as its bytes come in. The parser calls the `on_` methods."""
 
-    status: int
-    headers: dict[str, str]
+    def __init__(self, method: str) -> None:
+        self._parser = HttpResponseParser(self)
+        self._start = b""
+        self._head_size = 0
+        self._has_no_body = method in ("HEAD", "CONNECT")
+        self._lasts_to_the_end = False
+        """Neither its length nor its last piece says when the body is over."""
+        self._interim = 0
+        self._unused = 0
+        """Bytes that came since something of the answer was complete."""
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.has_head = False
+        self.pieces: list[bytes] = []
+        """What of the body has come and was not taken yet."""
+        self.is_complete = False
+        self.can_be_followed = False
+        """Another request may use the connection."""
+        self.has_leftover = False
+        """More came than the answer."""
+        self.problem = ""
+
+    def feed(self, data: bytes) -> None:
+        self._unused += len(data)
+        if len(self._start) < len(_START):
+            # The parser takes relatives of HTTP, too.
+            self._start += data[: len(_START) - len(self._start)]
+            if not _START.startswith(self._start):
+                self.problem = _NOT_HTTP
+                return
+        try:
+            self._parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade):
+            if self.is_complete:
+                self.has_leftover = True
+            else:
+                self.problem = self.problem or _NOT_HTTP
+        if self._unused > MAX_HEAD and not self.is_complete:
+            self._refuse_head()
+
+    def end(self) -> None:
+        """The other side said that nothing more comes."""
+        if self.has_head and self._lasts_to_the_end:
+            self.is_complete = True
+
+    def on_message_begin(self) -> None:
+        self.has_leftover = self.has_leftover or self.is_complete
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_size += len(name) + len(value)
+        if self._head_size > MAX_HEAD:
+            self._refuse_head()
+        if self.has_head or self.problem:
+            return  # what follows the body, or was refused
+        key, text = name.decode("ascii").lower(), value.strip(b" \t").decode("latin-1")
+        self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
+
+    def on_headers_complete(self) -> None:
+        if self.is_complete:
+            return
+        parser, headers = self._parser, self.headers
+        self._unused = 0
+        self._head_size = 0
+        if parser.get_http_version() not in ("1.0", "1.1"):
+            self.problem = _NOT_HTTP
+        self.status = parser.get_status_code()
+        if self.status < 100:
+            self.problem = _NOT_HTTP
+        if self.status < 200:
+            self._interim += 1
+            if self._interim > _MAX_INTERIM:
+                self.problem = self.problem or "interim responses only"
+            return
+        if headers.get("transfer-encoding", "chunked").lower() != "chunked":
+            self.problem = _NOT_HTTP
+        self.has_head = not self.problem
+        self.can_be_followed = parser.should_keep_alive()
+        self._lasts_to_the_end = not headers.keys() & {"content-length", "transfer-encoding"}
+        self.is_complete = self._has_no_body
+
+    def on_body(self, data: bytes) -> None:
+        self._unused = 0
+        if self.is_complete:
+            self.has_leftover = True
+        else:
+            self.pieces.append(data)
+
+    def on_message_complete(self) -> None:
+        self._unused = 0
+        self.is_complete = self.has_head
+        if not self.has_head:
+            self.headers = {}  # those of an interim response
+
+    def _refuse_head(self) -> None:
+        self.problem = self.problem or f"more than {MAX_HEAD // 1024} KiB of headers"
 
 
 class HttpConnection:
@@ -146,10 +234,10 @@ class HttpConnection:
 
     def __init__(self, stream: ByteStream, place: str) -> None:
         self._stream = stream
+        self.gone = stream.gone
         self.place = place
-        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
+        self._answer = _Answer("")
         self._was_silent = True
-        self._is_complete = False
         self._end_was_told = False
         self.key: Key | None = None
         self._expiry: asyncio.TimerHandle | None = None
@@ -162,52 +250,53 @@ class HttpConnection:
     @property
     def can_be_kept(self) -> bool:
         """Whether the answer is complete, and another request can follow."""
-        states = self._http.our_state, self._http.their_state
-        return states == (h11.DONE, h11.DONE) and not self.has_leftover and self.is_quiet
+        answer = self._answer
+        is_done = answer.is_complete and answer.can_be_followed
+        return is_done and not self.has_leftover and self.is_quiet
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the answer has come to its end."""
+        return self._answer.is_complete
 
     @property
     def is_quiet(self) -> bool:
-        """Whether it is open, and nothing came that nobody asked for."""
-        return not self._stream.is_over and not self._stream.has_data and self._stream.is_flushed
+        """Whether it is open, and nothing came unasked."""
+        stream = self._stream
+        is_idle = not stream.is_over and not stream.has_data
+        return is_idle and stream.transport.get_write_buffer_size() == 0
 
     @property
     def has_leftover(self) -> bool:
         """Whether more came than the answer."""
-        return bool(self._http.trailing_data[0]) or self._stream.has_data
-
-    @property
-    def gone(self) -> asyncio.Future[None]:
-        return self._stream.gone
+        return self._answer.has_leftover or self._stream.has_data
 
     def send(self, method: str, path: str, lines: Iterable[Line], body: bytes) -> None:
         """Send a request whole. It goes out while the answer is read."""
-        if self._http.our_state is h11.DONE:
-            self._http.start_next_cycle()
-        self._was_silent, self._is_complete = True, False
-        try:
-            request = h11.Request(method=method, target=path, headers=list(lines))
-            data = self._http.send(request) or b""
-            if body:
-                data += self._http.send(h11.Data(data=body)) or b""
-            self._http.send(h11.EndOfMessage())
-        except h11.LocalProtocolError:
-            # The message would show the header.
-            raise NetError("refused", f"the request to {self.place} is not valid HTTP") from None
-        self._stream.write(data)
+        head = f"{method} {path} HTTP/1.1\r\n".encode()
+        head += b"".join([b"%s: %s\r\n" % line for line in lines])
+        if not re.fullmatch(_REQUEST_HEAD, head):
+            # The message must not show the header.
+            raise NetError("refused", f"the request to {self.place} is not valid HTTP")
+        self._answer, self._was_silent = _Answer(method), True
+        self._stream.write(head + b"\r\n" + body)
 
-    async def head(self, until: float, timeout_s: float) -> Head:
+    async def head(self, limits: Timeouts) -> tuple[int, dict[str, str]]:
         """The status and headers of the answer."""
-        for _ in range(_MAX_INTERIM + 1):
-            while (event := self._next()) is h11.NEED_DATA:
-                if not await self._more(until):
-                    raise NetError("timeout", f"{self.place} did not answer within {timeout_s:g} s")
-            if isinstance(event, h11.Response):
-                return self._read_head(event)
-        raise NetError("protocol", f"{self.place} sends interim responses only")
+        answer = self._answer
+        until, limit_s = limits.until, limits.timeout_s
+        if limits.idle_s is not None and limits.idle_s < limit_s:
+            limit_s = limits.idle_s
+            until = min(until, asyncio.get_running_loop().time() + limit_s)
+        while not answer.has_head:
+            self._check()
+            if not await self._more(until):
+                raise NetError("timeout", f"{self.place} did not answer within {limit_s:g} s")
+        return answer.status, answer.headers
 
-    async def piece(self, until: float, limits: Timeouts) -> bytes:
+    async def piece(self, limits: Timeouts) -> bytes:
         """More of the body; empty at its end."""
-        timeout_s, _, idle_s = limits
+        until, idle_s = limits.until, limits.idle_s
         while not (ready := self.ready()):
             if ready is None:
                 return b""
@@ -215,29 +304,22 @@ class HttpConnection:
             if not await self._more(min(until, silent_until)):
                 if idle_s is not None and silent_until < until:
                     raise NetError("timeout", f"{self.place} sent nothing for {idle_s:g} s")
-                problem = f"the answer of {self.place} was not complete after {timeout_s:g} s"
+                problem = (
+                    f"the answer of {self.place} was not complete after {limits.timeout_s:g} s"
+                )
                 raise NetError("timeout", problem)
         return ready
 
     def ready(self) -> bytes | None:
         """What of the body is here already; None when it is complete."""
-        pieces: list[bytes] = []
-        while not self._is_complete:
-            try:
-                event = self._next()
-            except NetError:
-                if pieces:  # the next call meets it again
-                    break
-                raise
-            if isinstance(event, h11.Data):
-                pieces.append(event.data)
-            elif event is not h11.NEED_DATA:
-                self._is_complete = True
-            elif pieces or not self._feed():
-                break
-        if not pieces and self._is_complete:
-            return None
-        return bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
+        answer = self._answer
+        if not answer.pieces and not answer.is_complete:
+            self._check()
+            self._feed()
+        if not answer.pieces:
+            return None if answer.is_complete else b""
+        pieces, answer.pieces = answer.pieces, []
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def close_after(self, idle_s: float) -> None:
         """Close when it was not used for so long."""
@@ -254,20 +336,9 @@ class HttpConnection:
         self.keep_open()
         self._stream.close()
 
-    def _next(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        try:
-            return self._http.next_event()
-        except h11.RemoteProtocolError as error:
-            if self._end_was_told:
-                raise self._closed() from None
-            if error.error_status_hint == 431:
-                raise self._too_long() from None
-            problem = f"{self.place} sent something that is not HTTP/1.1"
-            raise NetError("protocol", problem) from None
-
-    def _too_long(self) -> NetError:
-        limit = f"{MAX_HEAD // 1024} KiB of headers"
-        return NetError("protocol", f"{self.place} sent more than {limit}")
+    def _check(self) -> None:
+        if self._answer.problem:
+            raise NetError("protocol", f"{self.place} sent {self._answer.problem}")
 
     async def _more(self, until: float) -> bool:
         """Take in what comes next; false when nothing came in time."""
@@ -277,14 +348,14 @@ class HttpConnection:
         """Hand on what has come; false when nothing has."""
         if data := self._stream.take():
             self._was_silent = False
-            self._http.receive_data(data)
+            self._answer.feed(data)
             return True
         if not self._stream.is_over:
             return False
         if self._end_was_told or not self._stream.is_whole:
             raise self._closed()
         self._end_was_told = True
-        self._http.receive_data(b"")
+        self._answer.end()
         return True
 
     def _closed(self) -> NetError:
@@ -296,14 +367,3 @@ class HttpConnection:
             return NetError("tls", f"no answer from {self.place}: {describe(error)}")
         when = "answered" if self._was_silent else "had answered completely"
         return NetError("closed", f"{self.place} closed the connection before it {when}")
-
-    def _read_head(self, event: h11.Response) -> Head:
-        headers: dict[str, str] = {}
-        size = 0
-        for name, value in event.headers:
-            size += len(name) + len(value)
-            key, text = name.decode("ascii"), value.decode("latin-1")
-            headers[key] = f"{headers[key]}, {text}" if key in headers else text
-        if size > MAX_HEAD:
-            raise self._too_long()
-        return Head(event.status_code, headers)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
-from clawkit.net.http1 import Head, HttpConnection
 from clawkit.net.route import NetError, Timeouts
+
+if TYPE_CHECKING:
+    from clawkit.net.http1 import HttpConnection
 
 _MAX_SKIPPED = 64 * 1024
 """Bytes at the end of a body that are passed over so that the connection can be used again."""
@@ -17,31 +20,35 @@ class Response:
 
     def __init__(
         self,
-        head: Head,
-        url: str,
+        status: int,
+        headers: Mapping[str, str],
         connection: HttpConnection,
         limits: Timeouts,
-        until: float,
         done: Callable[[HttpConnection, bool], None],
     ) -> None:
-        """`done` is told once when the connection is free, and whether it may be used again."""
-        self.status = head.status
-        self.headers: Mapping[str, str] = head.headers
+        """`done` is called once when the connection is free, with whether it may be used again."""
+        self.status = status
+        self.headers = headers
         """Names in lower case; the values of one that came twice are joined by a comma."""
-        self.url = url
-        """Where the answer came from, after redirects."""
         self._connection = connection
         self._limits = limits
-        self._until = until
         self._done = done
         self._is_over = False
-        coding = head.headers.get("content-encoding", "").strip().lower()
+        coding = headers.get("content-encoding", "").strip().lower()
         self._coding = "" if coding == "identity" else coding
         self._inflater: Inflater | None = None
 
-    def chunks(self) -> AsyncIterator[bytes]:
-        """The body, unpacked, in the pieces in which it comes."""
-        return _Chunks(self._next)
+    def __aiter__(self) -> Response:
+        """The body, unpacked, in the pieces in which it comes.
+
+        Not a generator: one that is left early is only cleaned up later, by a task of its own.
+        """
+        return self
+
+    async def __anext__(self) -> bytes:
+        if piece := await self._next():
+            return piece
+        raise StopAsyncIteration
 
     async def read(self, max_bytes: int) -> bytes:
         """The body, or as much of it."""
@@ -51,6 +58,11 @@ class Response:
             pieces.append(piece[:left])
             left -= len(piece)
         return b"".join(pieces)
+
+    @property
+    def has_come(self) -> bool:
+        """Whether all of the body is here, read or not."""
+        return self._is_over or self._connection.is_complete
 
     def leave(self, *, keep: bool) -> None:
         """Give the connection back; it is kept when the rest of the body is here already."""
@@ -65,9 +77,12 @@ class Response:
             while not self._is_over:
                 if self._inflater is not None and (piece := self._inflater.take()):
                     return piece
-                data = await self._connection.piece(self._until, self._limits)
+                data = await self._connection.piece(self._limits)
                 if not data:
-                    self._finish()
+                    if self._inflater is not None:
+                        self._inflater.finish()
+                    self._is_over = True
+                    self._done(self._connection, True)
                 elif not self._coding:
                     return data
                 else:
@@ -80,12 +95,6 @@ class Response:
             raise
         return b""
 
-    def _finish(self) -> None:
-        if self._inflater is not None:
-            self._inflater.finish()
-        self._is_over = True
-        self._done(self._connection, True)
-
     def _skip_rest(self) -> bool:
         left = _MAX_SKIPPED
         try:
@@ -96,25 +105,10 @@ class Response:
         return left > 0
 
 
-class _Chunks:
-    """Not a generator: one that is left early is only cleaned up later, by a task of its own."""
-
-    def __init__(self, take: Callable[[], Awaitable[bytes]]) -> None:
-        self._take = take
-
-    def __aiter__(self) -> _Chunks:
-        return self
-
-    async def __anext__(self) -> bytes:
-        if piece := await self._take():
-            return piece
-        raise StopAsyncIteration
-
-
 STEP = 64 * 1024
 """Most that one step gives out, however little went in."""
-_GZIP, _ZLIB, _BARE = 31, 15, -15
-_GZIP_MAGIC = 0x1F
+_BY_ITS_HEAD = 47
+"""Gzip or zlib, as the data begins."""
 
 
 class Inflater:
@@ -128,52 +122,28 @@ class Inflater:
                 "protocol", f"{place} used a content encoding that was not requested ({what})"
             )
         self._place = place
-        self._is_gzip = coding != "deflate"
-        self._member: zlib._Decompress | None = None
+        self._stream = zlib.decompressobj(_BY_ITS_HEAD)
         self._packed = b""
-        self._may_hold_more = False
-        self._has_ended = False
+        self._has_begun = self._may_hold_more = False
 
     def feed(self, data: bytes) -> None:
-        self._packed += data
+        self._has_begun = True
+        if not self._stream.eof:  # what comes after the end has none itself, perhaps
+            self._packed += data
 
     def take(self) -> bytes:
         """The next piece; empty when more has to be fed first."""
-        while self._packed or self._may_hold_more:
-            member = self._member or self._open()
-            if member is None:
-                break
-            try:
-                piece = member.decompress(self._packed, STEP)
-            except zlib.error:
-                problem = f"{self._place} sent compressed data that is corrupt"
-                raise NetError("protocol", problem) from None
-            self._has_ended = member.eof
-            self._packed = member.unused_data if member.eof else member.unconsumed_tail
-            self._member = None if member.eof else member
-            self._may_hold_more = bool(piece) and not member.eof
-            if piece:
-                return piece
-        return b""
+        if self._stream.eof or not (self._packed or self._may_hold_more):
+            return b""
+        try:
+            piece = self._stream.decompress(self._packed, STEP)
+        except zlib.error:
+            problem = f"{self._place} sent compressed data that is corrupt"
+            raise NetError("protocol", problem) from None
+        self._packed, self._may_hold_more = self._stream.unconsumed_tail, bool(piece)
+        return piece
 
     def finish(self) -> None:
         """Raises `NetError` when the stream is not whole; for after the last piece."""
-        if self._member is not None or (self._packed and not self._has_ended):
+        if self._has_begun and not self._stream.eof:
             raise NetError("closed", f"{self._place} sent compressed data that ends too early")
-
-    def _open(self) -> zlib._Decompress | None:
-        """Begin the stream, or the next of several; None when it cannot be told yet."""
-        head = self._packed[:2]
-        if self._has_ended and (not self._is_gzip or head[0] != _GZIP_MAGIC):
-            self._packed = b""  # padding
-            return None
-        if self._is_gzip:
-            form = _GZIP
-        elif len(head) < 2:
-            return None
-        else:
-            # `deflate` means the zlib format, but some send the data bare.
-            is_zlib = head[0] & 15 == 8 and int.from_bytes(head, "big") % 31 == 0
-            form = _ZLIB if is_zlib else _BARE
-        self._member = zlib.decompressobj(form)
-        return self._member

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
+
+import msgspec
 
 from clawkit.errors import ClawkitError
 
@@ -32,45 +33,50 @@ class NetError(ClawkitError):
         super().__init__(message)
 
 
-class Timeouts(NamedTuple):
+class Timeouts(msgspec.Struct, frozen=True):
     """How long the parts of a request may take, in seconds."""
 
     timeout_s: float
     """The whole request, including the body of the answer."""
     connect_s: float
     idle_s: float | None
-    """Between two pieces of the body."""
+    """The longest silence, before the answer and between two pieces of its body."""
+    until: float
+    """When the whole request must be done, in the loop's time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
+class Tls(msgspec.Struct, frozen=True):
     """Who is trusted, and who we are. Certificates and keys are PEM text."""
 
-    ca: str = field(default="", repr=False)
+    ca: str = ""
     """Certificates to trust instead of the system's."""
-    cert: str = field(default="", repr=False)
-    key: str = field(default="", repr=False)
+    cert: str = ""
+    key: str = ""
     """Key of `cert`; empty when `cert` holds it too."""
-    passphrase: str = field(default="", repr=False)
+    passphrase: str = ""
     server_name: str = ""
     """Name to ask for and to expect, when it is not the host's."""
     insecure: bool = False
     """Accept any certificate."""
 
+    def __repr__(self) -> str:
+        return f"Tls(server_name={self.server_name!r}, insecure={self.insecure})"
+
 
 _SYSTEM_TRUST = Tls()
 
 
-@dataclass(frozen=True, slots=True)
-class Proxy:
+class Proxy(msgspec.Struct, frozen=True):
     """An HTTP proxy: `http://user:password@host:port`, or `https`."""
 
-    url: str = field(repr=False)
+    url: str
     tls: Tls = _SYSTEM_TRUST
 
+    def __repr__(self) -> str:
+        return f"Proxy(tls={self.tls})"
 
-@dataclass(frozen=True, slots=True)
-class Route:
+
+class Route(msgspec.Struct, frozen=True):
     """How a service is reached: who may be connected to, and by what way."""
 
     loopback: bool = True

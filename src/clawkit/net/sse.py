@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 MAX_EVENT = 8 * 1024 * 1024
 """Bytes of one event: there are several copies of it while it is read."""
 
 
-class ServerEvent(NamedTuple):
+class ServerEvent(msgspec.Struct, frozen=True):
     """One event of a `text/event-stream`."""
 
     name: str

@@ -6,8 +6,10 @@ rule knows the configuration key it came from, so that each decision is traced a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from clawkit.config.model import Config
 from clawkit.config.sections.agents import EmbeddedPi
@@ -26,19 +28,18 @@ from clawkit.policy.tool_names import Matcher, Universe, explain_unmatched
 SANDBOX_ALLOW = (
     *("exec", "process", "code_execution", "read", "write", "edit", "apply_patch"),
     *("grep", "find", "ls", "image"),
-    *("sessions_list", "sessions_history", "sessions_send", "sessions_spawn", "sessions_yield"),
-    *("subagents", "session_status"),
+    *("sessions_list", "sessions_history", "sessions_search", "sessions_send", "sessions_spawn"),
+    *("sessions_yield", "subagents", "session_status"),
 )
 SANDBOX_DENY = ("browser", "canvas", "nodes", "cron", "gateway")
 
 
-class ListRule(NamedTuple):
+class ListRule(msgspec.Struct, frozen=True):
     """One list of one configuration key."""
 
     key: str
     matcher: Matcher
-    shown: str | None = None
-    """What to name instead of the matching entry: the profile, for a profile's list."""
+    shown: str | None = None  # instead of the matching entry: the profile, for a profile's list
 
     @property
     def built_in(self) -> bool:
@@ -46,22 +47,13 @@ class ListRule(NamedTuple):
         return self.shown is not None and self.shown.startswith("(")
 
 
-class Step(NamedTuple):
+class Step(msgspec.Struct, frozen=True):
     """One step. `allow` None restricts nothing; an empty tuple lets nothing through."""
 
     number: int
     name: str
     allow: tuple[ListRule, ...] | None
     deny: tuple[ListRule, ...] = ()
-
-
-class Steps(NamedTuple):
-    """All steps in order, and what came up while building them."""
-
-    steps: tuple[Step, ...]
-    opt_in: tuple[Matcher, ...]
-    """Every list in force that may ask for an optional tool."""
-    warnings: tuple[str, ...]
 
 
 Place = tuple[str, Any]
@@ -89,29 +81,36 @@ class _Builder:
         self.general: Place = ("tools", config.tools)
         self.warnings: list[str] = []
         self.opt_in: list[Matcher] = []
+        """Every list in force that may ask for an optional tool."""
 
-    def build(self) -> Steps:
+    def build(self) -> Iterator[Step]:
         if not self.config.agents.key_of(self.scope.agent) and self.scope.agent != "main":
             self.warnings.append(
                 f"no agent called {self.scope.agent!r} is configured; the global settings apply"
             )
-        mine, general = (self.for_model(place) for place in (self.mine, self.general))
         key = self.mine[0]
+        mine, general = self.for_model(self.mine), self.for_model(self.general)
+        yield self.profile()
         by_provider = [place for place in (mine, general) if place is not None]
-        steps = (
-            self.profile(),
-            self.profile_step(Step(2, "tools.byProvider.profile", None), by_provider),
-            self.lists(Step(3, "tools.allow / deny", None), self.general),
-            self.lists(Step(4, "tools.byProvider", None), general),
-            self.lists(Step(5, f"{key}.allow / deny", None), self.mine),
-            self.lists(Step(6, f"{key}.byProvider", None), mine),
-            self.lists(Step(7, "group tools", None), self.group(), lenient=False),
-            self.lists(Step(7, "toolsBySender", None), self.sender(), lenient=False),
-            self.sandbox(),
-            self.sub_agent(),
-            self.run(),
-        )
-        return Steps(steps, tuple(self.opt_in), tuple(dict.fromkeys(self.warnings)))
+        yield Step(2, "tools.byProvider.profile", self.profile_rules(by_provider))
+        yield self.lists(3, "tools.allow / deny", self.general)
+        yield self.lists(4, "tools.byProvider", general)
+        yield self.lists(5, f"{key}.allow / deny", self.mine)
+        yield self.lists(6, f"{key}.byProvider", mine)
+        yield self.lists(7, "group tools", self.group(), lenient=False)
+        sender = self.by_sender(self.mine), self.by_sender(self.general)
+        yield self.lists(7, "toolsBySender", sender[0] or sender[1], lenient=False)
+        if self.scope.sandboxed:
+            yield self.sandbox()
+        if self.scope.depth >= 1:
+            yield self.sub_agent()
+        if self.scope.allow is not None:  # the list this one run was given; empty leaves nothing
+            rules = (self.rule("run.allow", self.scope.allow),) if self.scope.allow else ()
+            yield Step(10, "run.allow", rules)
+
+    def asks_for(self, subject: Subject) -> bool:
+        owner = subject.source.partition(":")[2].lower()
+        return any(matcher.names_plainly(subject.name, owner) for matcher in self.opt_in)
 
     def rule(self, key: str, entries: Iterable[str], shown: str | None = None) -> ListRule:
         matcher = Matcher(entries, key, self.universe)
@@ -124,12 +123,11 @@ class _Builder:
     def profile(self) -> Step:
         """Step 1: the agent's profile replaces the global one; so does its `alsoAllow`."""
         places = (self.mine, self.general)
-        step = self.profile_step(Step(1, "tools.profile", None), places)
-        if _first(places, "profile")[1] == "coding" and step.allow and self._wants_plan():
+        rules = self.profile_rules(places)
+        if rules and _first(places, "profile")[1] == "coding" and self._wants_plan():
             # Turning it on for work like this is enough; it need not be allowed as well.
-            plan = self.rule("tools.updatePlan", ["update_plan"])
-            return step._replace(allow=(*step.allow, plan))
-        return step
+            rules = (*rules, self.rule("tools.updatePlan", ["update_plan"]))
+        return Step(1, "tools.profile", rules)
 
     def _wants_plan(self) -> bool:
         said = self.config.tools.plan_tool()
@@ -138,15 +136,15 @@ class _Builder:
         general = EmbeddedPi().merged(self.config.agents.defaults.embedded_pi)
         return general.merged(self.agent.embedded_pi).execution_contract == "strict-agentic"
 
-    def profile_step(self, step: Step, places: Sequence[Place]) -> Step:
-        """A step from the first profile and the first `alsoAllow` of some places."""
+    def profile_rules(self, places: Sequence[Place]) -> tuple[ListRule, ...] | None:
+        """The first profile and the first `alsoAllow` of some places; None without a profile."""
         key, profile = _first(places, "profile")
         also_key, also = _first(places, "also_allow", "alsoAllow")
         rules = [] if profile is None else [self.rule(key, PROFILES[profile], profile)]
         if also:
             rules.append(self.rule(also_key, also))
         self.opt_in += [rule.matcher for rule in rules]
-        return step if profile is None else step._replace(allow=tuple(rules))
+        return None if profile is None else tuple(rules)
 
     def for_model(self, place: Place) -> Place | None:
         """The settings for the provider or model of the run."""
@@ -154,7 +152,7 @@ class _Builder:
         self.warnings += odd_providers(entries, key)
         return for_model(entries, self.scope.model, key)
 
-    def lists(self, step: Step, place: Place | None, *, lenient: bool = True) -> Step:
+    def lists(self, number: int, name: str, place: Place | None, *, lenient: bool = True) -> Step:
         """A step from the lists of one place.
 
         An allow list that names only tools of plugins is ignored with a warning (`lenient`), so
@@ -162,7 +160,7 @@ class _Builder:
         something are never ignored.
         """
         if place is None:
-            return step
+            return Step(number, name, None)
         key, lists = place
         deny = (self.rule(f"{key}.deny", lists.deny),) if lists.deny else ()
         allow: tuple[ListRule, ...] | None = None
@@ -179,7 +177,7 @@ class _Builder:
         elif lists.also_allow:
             # Nothing to add to: every tool stays, and optional ones named here are asked for.
             self.opt_in.append(self.rule(f"{key}.alsoAllow", lists.also_allow).matcher)
-        return step._replace(allow=allow, deny=deny)
+        return Step(number, name, allow, deny)
 
     def group(self) -> Place | None:
         """The lists of the group, for its sender before those for all, the account's first."""
@@ -206,10 +204,6 @@ class _Builder:
                     return f"{key}.tools", group.tools
         return None
 
-    def sender(self) -> Place | None:
-        mine, general = (self.by_sender(place) for place in (self.mine, self.general))
-        return mine or general
-
     def by_sender(self, place: Place) -> Place | None:
         key, entries = f"{place[0]}.toolsBySender", place[1].tools_by_sender
         self.warnings += odd_senders(entries, key)
@@ -218,8 +212,6 @@ class _Builder:
     def sandbox(self) -> Step:
         """Step 8: in the sandbox, what its own lists allow; each field agent, global, default."""
         name = "tools.sandbox.tools"
-        if not self.scope.sandboxed:
-            return Step(8, name, None)
         places = [
             (f"{key}.sandbox.tools", tools.sandbox.tools)
             for key, tools in (self.mine, self.general)
@@ -246,19 +238,15 @@ class _Builder:
 
     def sub_agent(self) -> Step:
         """Step 9: what a sub-agent of this depth has; configuration widens only this column."""
-        name = "tools.subagents.tools"
-        if self.scope.depth < 1:
-            return Step(9, name, None)
+        name, lists = "tools.subagents.tools", self.config.tools.subagents.tools
         limits = self.config.agents.defaults.subagents.merged(self.agent.subagents)
         leaf = self.scope.depth >= limits.max_spawn_depth
+        role, given = ("leaf", ("yes",)) if leaf else ("orchestrator", ("yes", "orchestrator"))
         tools = CATALOG.values()
+        column = [each.id for each in tools if each.sub_agent in given]
         never = [each.id for each in tools if each.sub_agent == "never"]
         if leaf:
             never += [each.id for each in tools if each.sub_agent.startswith("orchestrator")]
-        given = ("yes",) if leaf else ("yes", "orchestrator")
-        column = [each.id for each in tools if each.sub_agent in given]
-        role = "leaf" if leaf else "orchestrator"
-        lists = self.config.tools.subagents.tools
         allow = [self.rule(f"{name}.allow", column, f"(default for {role} sub-agents)")]
         deny = [self.rule(f"{name}.deny", never, f"(always, for {role} sub-agents)")]
         for label, entries, rules in (
@@ -270,23 +258,14 @@ class _Builder:
                 rules.append(self.rule(f"{name}.{label}", entries))
         return Step(9, name, tuple(allow), tuple(deny))
 
-    def run(self) -> Step:
-        """Last: the list this one run was given. An empty list leaves nothing."""
-        step = Step(10, "run.allow", None)
-        if self.scope.allow is None:
-            return step
-        rules = (self.rule("run.allow", self.scope.allow),) if self.scope.allow else ()
-        return step._replace(allow=rules)
-
 
 Effect = Literal["allow", "deny", "not-allowed"]
 
 
-class Subject(NamedTuple):
+class Subject(msgspec.Struct, frozen=True):
     """A tool as policy sees it."""
 
-    name: str
-    """Canonical."""
+    name: str  # canonical
     source: str = "core"
     owner_only: bool = False
     optional: bool = False
@@ -299,10 +278,8 @@ class Trace(NamedTuple):
     step: str
     effect: Effect
     key: str
-    entry: str | None
-    """The entry as written (the profile's name for a profile), when there is one."""
-    why: str
-    """The same for people."""
+    entry: str | None  # as written (the profile's name for a profile), when there is one
+    why: str  # the same for people
 
     def __str__(self) -> str:
         return self.why
@@ -319,7 +296,7 @@ OPTIONAL = Trace(
 _WORDS: dict[Effect, str] = {
     "allow": "{key} has {entry!r}",
     "deny": "{key} denies it with {entry!r}",
-    "not-allowed": "{key} is {entry!r}, which does not hold it",
+    "not-allowed": "{key} is {entry!r}, which does not include it",
 }
 _BUILT_IN: dict[Effect, str] = {
     "allow": "{key} {entry} lists it",
@@ -371,29 +348,25 @@ class PolicyDecision(NamedTuple):
 def apply_policy(config: Config, scope: Scope, subjects: Iterable[Subject]) -> PolicyDecision:
     """Judge all tools. Pure; what a failing step should have judged is removed."""
     subjects = tuple(subjects)
-    universe = Universe.of({each.name: each.source for each in subjects})
-    steps = _Builder(config, scope, universe).build()
+    builder = _Builder(config, scope, Universe.of({each.name: each.source for each in subjects}))
     said: dict[str, list[Trace]] = {each.name: [] for each in subjects}
-    owned = {
-        each.name
-        for each in subjects
-        if each.owner_only or (each.name in CATALOG and CATALOG[each.name].owner_only)
-    }
-    left = list(said)
-    if not scope.sender.owner:
-        left = [name for name in said if name not in owned]
-        for name in owned:
-            said[name].append(OWNER_ONLY)
-    for step in steps.steps:
+    left: list[str] = []
+    for each in subjects:
+        listed = CATALOG.get(each.name)
+        if (each.owner_only or (listed and listed.owner_only)) and not scope.sender.owner:
+            said[each.name].append(OWNER_ONLY)
+        else:
+            left.append(each.name)
+    for step in builder.build():
         if step.allow is not None or step.deny:
             left = _sift(step, left, said)
-    kept = frozenset(left)
+    kept = set(left)
     for each in subjects:
-        if each.optional and each.name in kept and not _asked_for(each, steps.opt_in):
+        if each.optional and each.name in kept and not builder.asks_for(each):
             said[each.name].append(OPTIONAL)
-            kept -= {each.name}
+            kept.remove(each.name)
     verdicts = {name: ToolVerdict(name in kept, tuple(traces)) for name, traces in said.items()}
-    return PolicyDecision(verdicts, steps.warnings)
+    return PolicyDecision(verdicts, tuple(dict.fromkeys(builder.warnings)))
 
 
 def _sift(step: Step, names: list[str], said: Mapping[str, list[Trace]]) -> list[str]:
@@ -401,8 +374,7 @@ def _sift(step: Step, names: list[str], said: Mapping[str, list[Trace]]) -> list
     try:
         spoken = _judge(step, names)
     except Exception as error:  # noqa: BLE001  # fail closed: what cannot be judged is removed
-        why = f"error: {error}"
-        words = f"{step.name} failed: {error}"
+        why, words = f"error: {error}", f"{step.name} failed: {error}"
         failed = Trace(step.number, step.name, "deny", step.name, why, words)
         spoken = dict.fromkeys(names, failed)
     for name, said_now in spoken.items():
@@ -428,8 +400,3 @@ def _judge(step: Step, names: list[str]) -> dict[str, Trace]:
     if step.allow is not None:
         spoken |= dict.fromkeys(left, _missing(step, step.allow))
     return spoken
-
-
-def _asked_for(subject: Subject, opt_in: Iterable[Matcher]) -> bool:
-    owner = subject.source.partition(":")[2].lower()
-    return any(matcher.names_plainly(subject.name, owner) for matcher in opt_in)

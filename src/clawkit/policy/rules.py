@@ -16,7 +16,9 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from clawkit.config.sections.tools import Rule as RuleSetting
 from clawkit.core.approval import Ask, Deny
@@ -31,11 +33,11 @@ from clawkit.policy.tool_names import Matcher, Universe, explain_unmatched, unse
 Test = Callable[[str], bool]
 
 # Not the `^` of `[^a]`, nor an escaped one.
-_ANCHOR = re.compile(r"(?<![\\\[])\^|\\A")
-_META = re.compile(r"[\\^$.|?*+()\[\]{}]")
+_ANCHOR = r"(?<![\\\[])\^|\\A"
+_META = r"[\\^$.|?*+()\[\]{}]"
 
 
-class Pattern(NamedTuple):
+class Pattern(msgspec.Struct, frozen=True):
     """One compiled value of a rule."""
 
     text: str
@@ -43,16 +45,13 @@ class Pattern(NamedTuple):
     is_regex: bool
 
 
-class PathForms(NamedTuple):
+class PathForms(msgspec.Struct, frozen=True):
     """Where a path may be said to lead."""
 
     written: str
-    real: str
-    """With every link followed."""
-    absolute: tuple[str, ...]
-    """Every absolute spelling, also through other names of the workspace."""
-    inside: tuple[str, ...]
-    """The same from the workspace, for what lies in it."""
+    real: str  # with every link followed
+    absolute: tuple[str, ...]  # every absolute spelling, also through other names of the workspace
+    inside: tuple[str, ...]  # the same from the workspace, for what lies in it
     roots: tuple[str, ...]
 
 
@@ -79,7 +78,7 @@ def restricts(pattern: Pattern, places: PathForms | None) -> bool:
         if any(map(pattern.test, _shown(pattern, places))):
             return True
         # `/abs/dir/` reads as a regular expression, but may well be meant as a directory.
-        if _META.search(pattern.text) or "/" not in pattern.text.strip("/"):
+        if re.search(_META, pattern.text) or "/" not in pattern.text.strip("/"):
             return False
     return any(_covers(glob, places) for glob in _variants(pattern.text))
 
@@ -107,7 +106,7 @@ def _shown(pattern: Pattern, places: PathForms) -> tuple[str, ...]:
     if not places.inside:
         return places.absolute
     inside = (*places.inside, *(f"/{each}" for each in places.inside))
-    return (*inside, *places.absolute) if _ANCHOR.search(pattern.text) else inside
+    return (*inside, *places.absolute) if re.search(_ANCHOR, pattern.text) else inside
 
 
 def _relative(places: tuple[str, ...], roots: tuple[str, ...]) -> Iterator[str]:
@@ -153,10 +152,10 @@ def _absolute(glob: str, root: str, *, follow: bool) -> Iterator[str]:
 
 # Letters that people put behind a regular expression: `/a/gi` is one with unknown flags, `/etc/ssh`
 # is a path.
-_REGEX = re.compile(r"/(.+)/([gimsuxyAGIMSUXY]{0,4})", re.DOTALL)
+_REGEX = r"(?s)/(.+)/([gimsuxyAGIMSUXY]{0,4})"
 
 
-class Rule(NamedTuple):
+class Rule(msgspec.Struct, frozen=True):
     """A compiled rule."""
 
     number: int
@@ -209,7 +208,7 @@ def _compile(text: str, place: str, issues: list[Issue]) -> Pattern:
 
 def compile_pattern(text: str) -> Pattern:
     """`/pattern/` (or `/pattern/i`) searches; anything else must match whole, with `*`."""
-    found = _REGEX.fullmatch(text)
+    found = re.fullmatch(_REGEX, text)
     if found is None:
         return Pattern(text, Glob(text).match, False)
     body, flags = found.groups()

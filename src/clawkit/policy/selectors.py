@@ -52,7 +52,7 @@ def odd_providers(entries: Mapping[str, Any] | None, key: str) -> Iterator[str]:
     """Remarks on keys that no model can ever fit."""
     for written in entries or ():
         if "*" in written or written.strip().endswith("/") or not written.strip():
-            yield f"{key}.{written} fits no model; a key is a provider or provider/model"
+            yield f"{key}.{written} matches no model; a key is a provider or provider/model"
 
 
 def for_sender(entries: Mapping[str, Any] | None, scope: Scope, key: str) -> Found | None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from clawkit.core.catalog import CATALOG, GROUPS, canonical
 from clawkit.core.registry import CALLER
@@ -16,24 +17,22 @@ from clawkit.errors import ConfigError, Issue
 from clawkit.globs import Glob
 from clawkit.text import nearest
 
-_VARIABLE = re.compile(r"\$\{[A-Z_][A-Z0-9_]*\}")
-_POSSIBLE_NAME = re.compile(r"[a-z0-9*][a-z0-9_*-]*")
+_VARIABLE = r"\$\{[A-Z_][A-Z0-9_]*\}"
+_POSSIBLE_NAME = r"[a-z0-9*][a-z0-9_*-]*"
 
 
 def unset_variable(text: str) -> str:
     """What is wrong with a text that still holds `${NAME}`: a rule without a meaning protects
     nothing, so it is an error where the rule is used."""
-    return f"{text!r} uses a variable that is not set" if _VARIABLE.search(text) else ""
+    return f"{text!r} uses a variable that is not set" if re.search(_VARIABLE, text) else ""
 
 
-class Universe(NamedTuple):
+class Universe(msgspec.Struct, frozen=True):
     """The names that entries can mean: built-in tools, loaded ones, and who brought them."""
 
     names: frozenset[str]
-    own: frozenset[str]
-    """Those that are there without any plugin: built-in, or handed in by the caller."""
-    plugins: Mapping[str, tuple[str, ...]]
-    """Lower-case plugin id, or `mcp:<server>`, to the canonical names of its tools."""
+    own: frozenset[str]  # there without any plugin: built-in, or handed in by the caller
+    plugins: Mapping[str, tuple[str, ...]]  # lower-case plugin id, or `mcp:<server>`, to its tools
 
     @classmethod
     def of(cls, sources: Mapping[str, str]) -> Universe:
@@ -85,7 +84,7 @@ class Matcher:
         if not means_any:
             self.unmatched.append(entry)
         # What cannot be the name of a tool is a mistake, not a plugin that is missing.
-        nonsense = not means_any and not _POSSIBLE_NAME.fullmatch(name)
+        nonsense = not means_any and not re.fullmatch(_POSSIBLE_NAME, name)
         self.foreign = self.foreign and not (means_own or nonsense)
 
     @staticmethod

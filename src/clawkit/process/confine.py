@@ -154,7 +154,7 @@ def _enter(rules: Iterable[int], hold: Hold | None, *, named: bool) -> int:
     drop_capabilities()
     if not seccomp.available():
         if not hold.network:
-            raise OSError("the system calls of this machine are not known")
+            raise OSError("the system calls of this architecture are unknown")
         return -1
     sockets = seccomp.Sockets(internet=hold.network, unix=hold.sockets)
     if not hold.network and not hold.sockets:

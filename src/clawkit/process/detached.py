@@ -12,7 +12,7 @@ from typing import NamedTuple
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.process import process_table, records
-from clawkit.process.protocols import LOST, Exit, Launch, Left, Reason, grace_of
+from clawkit.process.protocols import Exit, Launch, Left, Reason, grace_of
 from clawkit.process.records import Record, name_of
 from clawkit.process.spool import Spool
 from clawkit.text import printable
@@ -22,7 +22,7 @@ ASK_S = 5.0
 _STEP_S, _STEP_MAX_S = 0.03, 0.2
 _LOOK_S = 0.25
 _NOT_PERMITTED = "not permitted to signal them: they run as another user"
-_HANGS = "they hang in the kernel"
+_HANGS = "they are stuck in the kernel"
 
 Tell = Callable[[Sequence[Left], bool], None]
 """Called with what is still running, and whether it was only asked to end so far."""
@@ -128,7 +128,6 @@ class _Ending(process_table.Escalation):
         return self._now
 
     def step(self, processes: process_table.Table) -> None:
-        """One step towards its end."""
         if self.outcome is not None:
             return
         found = self.look(processes)
@@ -162,27 +161,15 @@ def _check_outside(found: Iterable[int]) -> str:
 
 def _may_signal(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
+        with suppress(ProcessLookupError):
+            os.kill(pid, 0)
     except PermissionError:
         return False
-    except OSError:
-        return True  # gone meanwhile
     return True
 
 
 def _names(found: dict[int, process_table.Process]) -> tuple[Left, ...]:
     return tuple(Left(pid, printable(each.name, "")) for pid, each in found.items())
-
-
-def exit_of(folder: str, record: Record) -> Exit | None:
-    """How a command ended; None while it runs, `lost` when that is not written down."""
-    if record.runs:
-        return None
-    end_ = records.read_end(folder, record.key)
-    if end_ is None:
-        return LOST
-    exit_ = Exit.of(end_.code, max(0.0, end_.at - record.started))
-    return exit_._replace(reason="overall-timeout") if end_.timed_out else exit_
 
 
 class Detached:
@@ -217,7 +204,7 @@ class Detached:
     def exit(self) -> Exit | None:
         if self._exit is None or self._exit.reason == "lost":
             # The end is written down a moment after the process is gone.
-            self._exit = exit_of(self._folder, self._record)
+            self._exit = records.exit_of(self._folder, self._record)
         if self._exit is not None and self._reason is not None:
             return self._exit._replace(reason=self._reason)
         return self._exit

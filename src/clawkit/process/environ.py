@@ -29,6 +29,7 @@ MAX_BYTES = 128 * 1024
 """Of one variable, with its name: the kernel starts no program with a longer one."""
 MAX_TOTAL_BYTES = 512 * 1024
 
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _MAX_SHOWN = 64
 _PROTOCOLS = ("git", "http", "https", "ssh")
 
@@ -50,12 +51,8 @@ def inherited(
     return {
         name: _tame(name, value)
         for name, value in environ.items()
-        if _is_name(name) and (name in kept or _is_harmless(name, value, redactor))
+        if re.fullmatch(_NAME, name) and (name in kept or _is_harmless(name, value, redactor))
     }
-
-
-def _is_name(name: str) -> bool:
-    return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is not None
 
 
 def _is_harmless(name: str, value: str, redactor: Redactor) -> bool:
@@ -67,13 +64,10 @@ def _is_harmless(name: str, value: str, redactor: Redactor) -> bool:
 
 def _tame(name: str, value: str) -> str:
     """The value as it is passed on: git fetches over the usual protocols only."""
-    match name.upper():
-        case "GIT_ALLOW_PROTOCOL":
-            # May become empty, which allows none: only other protocols were allowed.
-            return ":".join(word for word in value.split(":") if word in _PROTOCOLS)
-        case "GIT_PROTOCOL_FROM_USER":
-            return "0"
-    return value
+    if name.upper() == "GIT_ALLOW_PROTOCOL":
+        # May become empty, which allows none: only other protocols were allowed.
+        return ":".join(word for word in value.split(":") if word in _PROTOCOLS)
+    return "0" if name.upper() == "GIT_PROTOCOL_FROM_USER" else value
 
 
 def check_overrides(given: Mapping[str, str]) -> dict[str, str]:
@@ -85,14 +79,13 @@ def check_overrides(given: Mapping[str, str]) -> dict[str, str]:
     if len(given) > MAX_VARIABLES:
         raise ToolInputError(f"env has {len(given)} variables; at most {MAX_VARIABLES} are allowed")
     total = sum(_size(name, value) for name, value in given.items())
-    if total > MAX_TOTAL_BYTES:
-        raise _too_large("env", total, MAX_TOTAL_BYTES)
+    _check_size("env", total, MAX_TOTAL_BYTES)
     accepted = {
         name: "" if name.upper() in PAGERS and value == "cat" else value
         for name, value in given.items()
     }
     refused = [
-        f"{_shown(name)} ({why})"
+        f"{one_line(name, _MAX_SHOWN)} ({why})"
         for name in given
         if (why := why_refused(name)) and not (name.upper() in PAGERS and not accepted[name])
     ]
@@ -109,33 +102,30 @@ def check_overrides(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _size(name: str, value: str) -> int:
-    """The bytes a variable takes. Raises `ToolInputError` if it cannot be one."""
-    if not _is_name(name):
+    """The bytes a variable takes."""
+    shown = one_line(name, _MAX_SHOWN)
+    if not re.fullmatch(_NAME, name):
         raise ToolInputError(
-            f"env has a variable {json.dumps(name[:_MAX_SHOWN])}; a name has letters from A to Z, "
-            "digits and _, and does not begin with a digit"
+            f"env: invalid variable name {json.dumps(name[:_MAX_SHOWN])}; use letters from A to Z, "
+            "digits and _, and do not begin with a digit"
         )
     if "\0" in value:
-        raise ToolInputError(f"The value of {_shown(name)} in env has a NUL character; remove it")
+        raise ToolInputError(f"the value of {shown} in env has a NUL character; remove it")
     try:
         size = len(name) + len(value.encode("utf-8", "surrogateescape")) + 2
     except UnicodeEncodeError:
         raise ToolInputError(
-            f"The value of {_shown(name)} in env has half of a character; send whole ones"
+            f"the value of {shown} in env has a lone surrogate; send valid Unicode"
         ) from None
-    if size > MAX_BYTES:
-        raise _too_large(f"{_shown(name)} in env", size, MAX_BYTES)
+    _check_size(f"{shown} in env", size, MAX_BYTES)
     return size
 
 
-def _too_large(what: str, size: int, most: int) -> ToolInputError:
-    return ToolInputError(
-        f"{what} has {human_size(size)}; at most {human_size(most)} are allowed. Use a file"
-    )
-
-
-def _shown(name: str) -> str:
-    return one_line(name, _MAX_SHOWN)
+def _check_size(what: str, size: int, most: int) -> None:
+    if size > most:
+        raise ToolInputError(
+            f"{what} is {human_size(size)}; the limit is {human_size(most)}. Use a file"
+        )
 
 
 def join_path(own: str, login: str, prepend: Sequence[str]) -> str:
@@ -190,12 +180,8 @@ async def login_path(environ: Mapping[str, str], *, limit_s: float = LIMIT_S) ->
 def usable_shell(*candidates: str) -> str:
     """The first that is a shell to log in with; empty if there is none."""
     for shell in candidates:
-        if (
-            os.path.isabs(shell)
-            and os.path.basename(shell) not in _NO_SHELLS
-            and os.path.isfile(shell)
-            and os.access(shell, os.X_OK)
-        ):
+        is_program = os.path.isfile(shell) and os.access(shell, os.X_OK)
+        if is_program and os.path.isabs(shell) and os.path.basename(shell) not in _NO_SHELLS:
             return shell
     return ""
 
@@ -260,7 +246,7 @@ def _start(shell: str, question: str, environ: Mapping[str, str]) -> subprocess.
 
 
 async def _read(pipe: IO[bytes], until: bytes) -> bytes:
-    """All up to a mark and with it; nothing if it does not come, or too much comes before it."""
+    """All up to a mark and with it; nothing if too much comes before it."""
     reader = asyncio.StreamReader(limit=MAX_PROFILE_BYTES)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), pipe

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import logging
 import os
 import signal
 import struct
@@ -39,9 +38,6 @@ nothing comes, and in any case."""
 _WRITE_S = 5.0
 _MUCH = 256 * 1024
 """Bytes of output after which a thread of its own moves the rest."""
-
-
-log = logging.getLogger(__name__)
 
 
 class LocalRunning(Child):
@@ -84,11 +80,6 @@ class LocalRunning(Child):
         return self.ended.done() and self.ended.result().reason == "lost"
 
     @property
-    def is_gone(self) -> bool:
-        """Whether the server has said that nothing of it is left."""
-        return self.gone.done() and not self.gone.result() and not self.server_lost
-
-    @property
     def may_go_on(self) -> bool:
         """Whether something of it may still run although the server no longer knows it."""
         if not self.gone.done() or self.gone.result():
@@ -114,10 +105,6 @@ class LocalRunning(Child):
             for each in map(look, pids)
             if each and not each.gone
         )
-
-    async def until_gone(self) -> None:
-        """Until nothing of it is left, or that can no longer be known."""
-        await asyncio.shield(self.gone)
 
     async def wait(self) -> Exit:
         exit_ = await asyncio.shield(self._done)
@@ -335,7 +322,10 @@ class _Watch:
 
     def check(self) -> tuple[str, ...]:
         """Blocks. To be called once, when the command has ended."""
-        self._is_over = self._running.is_gone
+        running = self._running
+        self._is_over = (
+            running.gone.done() and not running.gone.result() and not running.server_lost
+        )
         lines = self._guard.after(gone=self._is_over)
         if self.is_late:
             _warn(lines)
@@ -344,7 +334,7 @@ class _Watch:
     async def finish(self, settle: Callable[[], Awaitable[None]]) -> None:
         """Until nothing of the command is left, and what that did was looked at. `settle` waits for
         the end of what the spawn server, if it was lost, may have left."""
-        await self._running.until_gone()
+        await asyncio.shield(self._running.gone)
         await self._running.wait()
         if not self._is_over:
             await settle()
@@ -365,7 +355,7 @@ class LocalHost:
     ) -> None:
         """`spool_dir` takes up the output of commands when it is much; a `guard` looks at what
         confined commands did."""
-        self._guard = guard
+        self.guard = guard
         self._watching: dict[asyncio.Task[None], _Watch] = {}
         self._spool_dir = spool_dir
         self._max_processes = max_processes
@@ -381,7 +371,7 @@ class LocalHost:
         for path in launch.programs or ():
             if not os.path.isabs(path):
                 raise ToolInputError(f"the program {path!r} must be named by its absolute path")
-        guard = self._guard
+        guard = self.guard
         if guard is None or not self._is_guarded(launch):
             return await self._try_start(launch, id_)
         await in_thread(guard.before)
@@ -416,33 +406,28 @@ class LocalHost:
     async def _start(self, launch: Launch, id_: str) -> LocalRunning:
         client = await self._client_for(launch)
         spool = os.path.join(self._spool_dir, f"{id_}.log")
-        fds: list[int] = []
+        end = os.path.join(self._spool_dir, f"{id_}.exit") if launch.detach else ""
+        ours: list[int] = []
+        theirs: list[int] = []
         try:
-            if launch.detach:
-                return await self._start_detached(client, launch, id_, spool, fds)
-            if launch.size is not None:
-                return await self._start_in_terminal(client, launch, id_, spool, fds)
-            return await self._start_with_pipes(client, launch, id_, spool, fds)
-        finally:
-            for fd in fds:
+            tty = _open_streams(launch, spool, ours, theirs)
+            running = await self._run(client, launch, id_, theirs, tty=tty, detached=end)
+        except BaseException:
+            for fd in ours:
                 os.close(fd)
-
-    async def _start_with_pipes(
-        self, client: SpawnClient, launch: Launch, id_: str, spool: str, fds: list[int]
-    ) -> LocalRunning:
-        """`fds` takes up what is to be closed afterwards."""
-        ours, theirs = os.pipe()
-        fds += [theirs, ours]
-        stdin = -1
-        if launch.open_input:
-            given, stdin = os.pipe()
-            fds += [given, stdin]
+            for file in (spool, end) if launch.detach and theirs else ():
+                with suppress(OSError):
+                    os.unlink(file)
+            raise
+        finally:
+            for fd in theirs:
+                os.close(fd)
+        if launch.detach:
+            running.attach(Spool.of_file(spool), -1, -1)
         else:
-            given = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-            fds.append(given)
-        running = await self._run(client, launch, id_, (given, theirs))
-        fds[:] = [fd for fd in fds if fd not in (ours, stdin)]
-        running.attach(Spool(spool, launch.memory), ours, stdin)
+            terminal = TerminalState(*launch.size) if launch.size else None
+            sink = ours[-1] if terminal or launch.open_input else -1
+            running.attach(Spool(spool, launch.memory), ours[0], sink, terminal)
         return running
 
     async def close(self) -> None:
@@ -454,9 +439,9 @@ class LocalHost:
         await self._close_clients()
         if watching:
             await asyncio.wait(watching)
-        if self._guard is not None:
+        if self.guard is not None:
             # What lives on, or could not be ended, counts as running still.
-            _warn(await in_thread(self._guard.after, gone=False))
+            _warn(await in_thread(self.guard.after, gone=False))
 
     async def _close_clients(self) -> None:
         client, self._client = self._client, None
@@ -517,51 +502,46 @@ class LocalHost:
             if folder >= 0:
                 os.close(folder)
 
-    async def _start_in_terminal(
-        self, client: SpawnClient, launch: Launch, id_: str, spool: str, fds: list[int]
-    ) -> LocalRunning:
-        columns, rows = launch.size or (0, 0)
+
+def _open_streams(launch: Launch, spool: str, ours: list[int], theirs: list[int]) -> str:
+    """Open the ends of what a command reads and writes: its standard input and output, or a
+    terminal, whose name is returned."""
+    if launch.size is not None and not launch.detach:
         try:
-            ours, theirs = os.openpty()
+            opened = os.openpty()
         except OSError as error:
             raise NoTerminalError(f"no terminal is available: {error.strerror}") from None
-        fds.append(theirs)
-        try:
-            set_size(ours, columns, rows)
-            running = await self._run(client, launch, id_, fds, tty=os.ttyname(theirs))
-        except BaseException:
-            os.close(ours)
-            raise
-        running.attach(Spool(spool, launch.memory), ours, ours, TerminalState(columns, rows))
-        return running
-
-    async def _start_detached(
-        self, client: SpawnClient, launch: Launch, id_: str, spool: str, fds: list[int]
-    ) -> LocalRunning:
-        private_dir(self._spool_dir)
+        ours.append(opened[0])
+        theirs.append(opened[1])
+        set_size(opened[0], *launch.size)
+        return os.ttyname(opened[1])
+    if launch.detach:
+        private_dir(os.path.dirname(spool))
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        fds.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-        fds.append(os.open(spool, flags, 0o600))
-        end = f"{spool.removesuffix('.log')}.exit"
-        try:
-            running = await self._run(client, launch, id_, fds, detached=end)
-        except BaseException:
-            for file in (spool, end):
-                with suppress(OSError):
-                    os.unlink(file)
-            raise
-        running.attach(Spool.of_file(spool), -1, -1)
-        return running
+        theirs.append(os.open(spool, flags, 0o600))
+    else:
+        source, output = os.pipe()
+        ours.append(source)
+        theirs.append(output)
+    if launch.open_input and not launch.detach:
+        given, sink = os.pipe()
+        ours.append(sink)
+    else:
+        given = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    theirs.insert(0, given)
+    return ""
 
 
 def _warn(lines: Sequence[str]) -> None:
     """Log what no result of a command can say any more."""
+    import logging
+
     for line in lines:
-        log.warning("after the end of a command: %s", line)
+        logging.getLogger(__name__).warning("after the end of a command: %s", line)
 
 
 def _open_directory(path: str) -> int:
-    flags = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
+    flags = os.O_DIRECTORY | os.O_CLOEXEC | os.O_PATH
     try:
         return os.open(path, flags)
     except (OSError, ValueError) as error:

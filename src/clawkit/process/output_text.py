@@ -13,26 +13,25 @@ LOOK = STRING_MAX + 128
 """Bytes at the end of a piece in which an unfinished sequence can begin."""
 _PLAIN = bytes((0x09, 0x0A, *range(0x20, 0x7F)))
 
+# Patterns are compiled when they are needed first: for most output none is.
 # Nothing in a sequence matches a newline, and no string holds another one: lines can be cleaned one
 # by one, and what is not ended costs one look. Possessive, so that there is nothing to try again.
 _PARAMETERS = r"[0-?]{0,64}+[ -/]{0,8}+"
 _BODY = rf"[^\x07\x18\x1a\x1b\n\x80-\x9f]{{0,{STRING_MAX}}}+"
-_SEQUENCE = re.compile(
+_SEQUENCE = (
     rf"\x1b(?:\[{_PARAMETERS}[@-~]?"
     rf"|[\]PX^_k]{_BODY}(?:\x07|\x1b\\)"
     r"|[ -/]{1,8}+[0-~]?"
     r"|[0-~])"
 )
-_OPEN = re.compile(
+_OPEN = (
     rf"(?:\x1b\[|\x9b){_PARAMETERS}\Z"
     rf"|(?:\x1b[\]PX^_k]|[\x90\x98\x9d-\x9f]){_BODY}\x1b?\Z"
     r"|\x1b[ -/]{0,8}+\Z"
 )
-_OPEN_CHARACTER = re.compile(
-    rb"(?:[\xc2-\xdf]|[\xe0-\xef][\x80-\xbf]?|[\xf0-\xf4][\x80-\xbf]{0,2})\Z"
-)
+_OPEN_CHARACTER = rb"(?:[\xc2-\xdf]|[\xe0-\xef][\x80-\xbf]?|[\xf0-\xf4][\x80-\xbf]{0,2})\Z"
 # What a sequence that began earlier may end with: a guess, as `5m` can also be text.
-_REST = re.compile(
+_REST = (
     rb"[\x80-\xbf]{0,3}+(?:\[[0-9;:?]{1,64}+[A-Za-z]|[0-9;:]{1,64}+m"
     rb"|[^\x00-\x1f\x7f]{0,%d}+(?:\x07|\x1b\\))?" % STRING_MAX
 )
@@ -51,12 +50,12 @@ _TO_LINE_START = ("\x1b[G", "\x1b[0G", "\x1b[1G")
 
 # Format characters, variation selectors, tags, noncharacters, and Unicode's own line ends. Two
 # patterns, because one with characters beyond the basic plane is ten times slower.
-_HIDDEN = re.compile(
+_HIDDEN = (
     "[\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180b-\u180f\u200b\u200c\u200e\u200f"
     "\u2028-\u202e\u2060-\u206f\ufdd0-\ufdef\ufe00-\ufe0d\ufeff\ufff0-\ufffb\ufffe\uffff]"
 )
-_BEYOND = re.compile("[\U00010000-\U0010ffff]")
-_HIDDEN_BEYOND = re.compile(
+_BEYOND = "[\U00010000-\U0010ffff]"
+_HIDDEN_BEYOND = (
     "[\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     "\U000e0000-\U000e0fff"
     + "".join(
@@ -66,15 +65,15 @@ _HIDDEN_BEYOND = re.compile(
 )
 _PICTURE = "\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u3299\U0001f000-\U0001faff"
 # What makes one picture of two, or colours one, may stay where pictures are.
-_STRAY_JOINER = re.compile(
+_STRAY_JOINER = (
     rf"(?<![{_PICTURE}])[\ufe0e\ufe0f]|(?<![{_PICTURE}\ufe0f])\u200d|\u200d(?![{_PICTURE}])"
 )
 
 # Bold and underlined as printers once did it.
-_UNDERLINED = re.compile(r"_\x08(?=[^\x08\r\n])")
-_BOLD = re.compile(r"([^\x08\r\n])\x08(?=\1)")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_SPELLED = {code: f"\\x{code:02x}" for code in range(0xA0) if _CONTROL.match(chr(code))}
+_UNDERLINED = r"_\x08(?=[^\x08\r\n])"
+_BOLD = r"([^\x08\r\n])\x08(?=\1)"
+_CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+_SPELLED = {code: f"\\x{code:02x}" for code in range(0xA0) if code not in _PLAIN}
 
 UPDATES_SHOWN = 4
 _UPDATES = "[… {:,} updates of this line left out …]"
@@ -90,7 +89,7 @@ def clean(data: bytes, *, cut_start: bool = False, cut_end: bool = False) -> str
     """
     if cut_end:
         data = data[: whole_end(data)]
-    if cut_start and (rest := _REST.match(data)):
+    if cut_start and (rest := re.match(_REST, data)):
         data = data[rest.end() :]
     if not data.translate(None, _PLAIN):
         return data.decode("ascii")
@@ -100,25 +99,25 @@ def clean(data: bytes, *, cut_start: bool = False, cut_end: bool = False) -> str
     if "\x1b" in text:
         for sequence in _TO_LINE_START:
             text = text.replace(sequence, "\r")
-        text = _SEQUENCE.sub("", text)
+        text = re.sub(_SEQUENCE, "", text)
     if "\x08" in text:
-        text = _BOLD.sub("", _UNDERLINED.sub("", text))
+        text = re.sub(_BOLD, "", re.sub(_UNDERLINED, "", text))
     if "\r" in text:
         text = _show_updates(text)
-    return text.translate(_SPELLED) if _CONTROL.search(text) else text
+    return text.translate(_SPELLED) if re.search(_CONTROL, text) else text
 
 
 def whole_end(data: bytes) -> int:
     """Where a character or a sequence begins that is not finished at the end; else the end."""
     end = len(data)
-    if character := _OPEN_CHARACTER.search(data, max(0, end - 3)):
-        end = character.start()
+    if character := re.search(_OPEN_CHARACTER, data[-3:]):
+        end -= len(character[0])
     look = data[max(0, end - LOOK) : end]
     if b"\x1b" not in look and b"\xc2" not in look:
         return end
     # Every byte that is not UTF-8 stays one, so that they can be counted.
     text = look.decode("utf-8", "surrogateescape")
-    unfinished = _OPEN.search(text)
+    unfinished = re.search(_OPEN, text)
     return end - len(unfinished[0].encode("utf-8", "surrogateescape")) if unfinished else end
 
 
@@ -126,20 +125,17 @@ def _drop_hidden(text: str) -> str:
     """The text without characters that are not seen, and with the long forms of controls."""
     for short, long in _LONG_FORMS.items():
         text = text.replace(short, long)
-    text = _HIDDEN.sub("", text)
-    if _BEYOND.search(text):
-        text = _HIDDEN_BEYOND.sub("", text)
+    text = re.sub(_HIDDEN, "", text)
+    if re.search(_BEYOND, text):
+        text = re.sub(_HIDDEN_BEYOND, "", text)
     if any(joiner in text for joiner in "\ufe0e\ufe0f\u200d"):
-        text = _STRAY_JOINER.sub("", text)
+        text = re.sub(_STRAY_JOINER, "", text)
     return text
 
 
 def _show_updates(text: str) -> str:
     """Every line that was written over as lines of what stood there."""
-    text = text.replace("\r\n", "\n").removesuffix("\r")
-    if "\r" not in text:
-        return text
-    lines = text.split("\n")
+    lines = text.replace("\r\n", "\n").removesuffix("\r").split("\n")
     return "\n".join(_split_updates(line) if "\r" in line else line for line in lines)
 
 
@@ -154,7 +150,6 @@ LAST_LINES = 200
 """Lines of a page unless the caller says which."""
 CHUNK = 1024 * 1024
 """Bytes that are counted at once."""
-_LINE_STEP = 1024
 SIDE = 512 * 1024
 """Bytes that are read for one text, or for its head or tail, when most of them are not shown."""
 HELD_MAX = 64
@@ -282,7 +277,6 @@ def tail_text(data: bytes, cap: int, *, cut_start: bool = False) -> str:
 
 
 async def _show(output: Bytes, low: int, high: int, cap: int) -> Shown:
-    """What `shown` does, of the bytes between two places."""
     size = high - low
     head = await output.read(low, min(size, cap * _PER_CHARACTER))
     if len(head) < min(size, SIDE) and _first(head, cap) == len(head):
@@ -349,12 +343,9 @@ def _first(data: bytes, room: int) -> int:
             stride //= 2
     # Half a word might be half a secret, which nothing would recognise.
     gap = max(data.rfind(gap, max(0, at - _WORD), at) for gap in _GAPS)
-    return gap + 1 if gap >= 0 or (at < _WORD and _has_gap(data)) else at
-
-
-def _has_gap(data: bytes) -> bool:
-    """Whether the first word ends at all, or is no word."""
-    return any(data.find(gap, 0, 2 * _WORD) >= 0 for gap in _GAPS)
+    # Unless the first word has no end at all, and so is none.
+    has_gap = any(each in data[: 2 * _WORD] for each in _GAPS)
+    return gap + 1 if gap >= 0 or (at < _WORD and has_gap) else at
 
 
 def _last(data: bytes, room: int) -> int:
@@ -451,7 +442,6 @@ async def _lines_before(
 
 
 async def _count(output: Bytes, known: tuple[int, int] | None) -> tuple[int, int]:
-    """How many bytes there are, and newlines in them."""
     size = output.size
     at, newlines = known if known and known[0] <= size else (0, 0)
     while chunk := await _chunk(output, at, size):
@@ -480,15 +470,4 @@ async def _chunk(output: Bytes, at: int, end: int) -> bytes:
 
 def _nth_newline(data: bytes, n: int) -> int:
     """The position of the n-th newline; there must be as many."""
-    start, end = 0, len(data)
-    while end - start > _LINE_STEP:  # counting is much faster than finding one by one
-        middle = (start + end) // 2
-        before = data.count(b"\n", start, middle)
-        if before < n:
-            start, n = middle, n - before
-        else:
-            end = middle
-    at = start - 1
-    for _ in range(n):
-        at = data.find(b"\n", at + 1)
-    return at
+    return len(data) - len(data.split(b"\n", n)[-1]) - 1

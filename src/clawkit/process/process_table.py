@@ -12,13 +12,11 @@ from typing import NamedTuple
 
 TAG = "CLAWKIT_COMMAND"
 """The variable that names the command a process belongs to. It is easily lost."""
-_LIMIT = resource.RLIMIT_MSGQUEUE
-"""Every process inherits it, whatever it does to its session, parent and environment; only root can
-raise it, and hardly any program wants to: its value marks the command."""
+MARK = resource.RLIMIT_MSGQUEUE
+"""The limit whose value marks a command. Every process inherits it, whatever it does to its
+session, parent and environment; only root can raise it, and hardly any program wants to."""
 SERVER_NAME = "clawkit-spawn"
 """What the spawn server is called in a list of processes."""
-_SERVER_NAMES = frozenset({SERVER_NAME, "clawkit-keeper"})
-"""With its name in earlier versions, whose commands may still be running."""
 STUCK_S = 5.0
 """What is not gone so long after it was killed hangs in the kernel."""
 _DEEPEST = 10_000
@@ -106,7 +104,7 @@ def family(roots: Iterable[int], processes: Table) -> set[int]:
 
 def new_mark(taken: Container[int]) -> int:
     """A mark for a command that cannot be guessed; 0 where there are none."""
-    base = resource.getrlimit(_LIMIT)[0]
+    base = resource.getrlimit(MARK)[0]
     base = _USUAL if base == resource.RLIM_INFINITY else min(base, _USUAL)
     while base > _COUNT:
         mark = base - 1 - int.from_bytes(os.urandom(4), "big") % _COUNT
@@ -116,31 +114,31 @@ def new_mark(taken: Container[int]) -> int:
 
 
 @contextmanager
-def marking(mark: int) -> Iterator[None]:
-    """What is started here bears the mark from its first moment."""
-    if not mark:
-        yield
-        return
-    soft, hard = resource.getrlimit(_LIMIT)
-    resource.setrlimit(_LIMIT, (mark, hard))
+def limiting(limits: Mapping[int, int]) -> Iterator[None]:
+    """What is started here has these limits from its first moment; 0 for none."""
+    before = {kind: resource.getrlimit(kind) for kind, most in limits.items() if most}
+    for kind, (_, hard) in before.items():
+        resource.setrlimit(kind, (limits[kind], hard))
     try:
         yield
     finally:
-        resource.setrlimit(_LIMIT, (soft, hard))
+        for kind, both in before.items():
+            resource.setrlimit(kind, both)
 
 
-def set_mark(pid: int, mark: int) -> None:
-    """Let a process, and all that it will start, never get rid of its mark by asking for more."""
-    if mark:
-        with suppress(OSError):
-            resource.prlimit(pid, _LIMIT, (mark, mark))
+def fix_limits(pid: int, limits: Mapping[int, int]) -> None:
+    """Let a process, and all that it will start, never get rid of limits by asking for more."""
+    for kind, most in limits.items():
+        if most:
+            with suppress(OSError):  # it has ended
+                resource.prlimit(pid, kind, (most, most))
 
 
 def is_ours(pid: int, tag: str, mark: int) -> bool:
     """Whether a process bears the mark of a command, or its tag. What everybody has is no mark."""
-    if mark and mark != resource.getrlimit(_LIMIT)[0]:
+    if mark and mark != resource.getrlimit(MARK)[0]:
         with suppress(OSError):
-            if resource.prlimit(pid, _LIMIT)[0] == mark:
+            if resource.prlimit(pid, MARK)[0] == mark:
                 return True
     return is_tagged(pid, tag)
 
@@ -179,18 +177,13 @@ def send(number: int, pids: Iterable[int], processes: Table) -> None:
     """A signal to processes, unless their numbers have passed to others meanwhile."""
     for pid in pids:
         with suppress(OSError):
-            handle = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else -1
+            handle = os.pidfd_open(pid)
             try:
                 now = look(pid)
-                if now is not None and now.started != processes[pid].started:
-                    continue
-                if handle >= 0:
+                if now is None or now.started == processes[pid].started:
                     signal.pidfd_send_signal(handle, number)
-                else:
-                    os.kill(pid, number)
             finally:
-                if handle >= 0:
-                    os.close(handle)
+                os.close(handle)
 
 
 def stop(leader: int, pids: Collection[int], processes: Table, *, force: bool) -> None:
@@ -245,7 +238,7 @@ def is_inside_command() -> bool:
         found = look(pid)
         if found is None:
             return pid == os.getpid()  # without a look at itself, nothing is certain
-        if found.name in _SERVER_NAMES:
+        if found.name == SERVER_NAME:
             return True
         if pid <= 1:
             return False
@@ -287,27 +280,10 @@ def first_to_go(score: int) -> Iterator[None]:
             os.pwrite(score, before, 0)
 
 
-def _oom_file() -> str:
-    """Where the system counts how often it ended a process for want of memory."""
-    places = []
-    with suppress(OSError), open("/proc/self/cgroup", encoding="utf-8") as file:
-        for line in file:
-            _, controllers, path = line.strip().split(":", 2)
-            if not controllers:
-                places.append(f"/sys/fs/cgroup{path}/memory.events")
-            elif "memory" in controllers.split(","):
-                places.append(f"/sys/fs/cgroup/memory{path}/memory.oom_control")
-    places += ["/sys/fs/cgroup/memory/memory.oom_control", "/proc/vmstat"]
-    return next((place for place in places if os.access(place, os.R_OK)), "")
-
-
-_OOM_FILE = _oom_file()
-
-
 def count_oom() -> int:
-    """How often it did."""
+    """How often the system ended a process for want of memory."""
     try:
-        return int(read_small(_OOM_FILE).partition(b"oom_kill ")[2].split()[0])
+        return int(read_small("/proc/vmstat").partition(b"oom_kill ")[2].split()[0])
     except (OSError, IndexError, ValueError):
         return 0
 

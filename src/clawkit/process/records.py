@@ -16,12 +16,13 @@ import stat
 import time
 from collections.abc import Container, Iterator
 from functools import cache
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from clawkit.process import process_table
+from clawkit.process.protocols import LOST, Exit
 from clawkit.store import private_dir
 from clawkit.text import printable
 
@@ -91,7 +92,7 @@ def distrust(folder: str) -> str:
     except FileNotFoundError:
         return ""
     except OSError as error:
-        return f"cannot be looked at: {(error.strerror or str(error)).lower()}"
+        return f"cannot be inspected: {(error.strerror or str(error)).lower()}"
     if not stat.S_ISDIR(info.st_mode):
         return "is not a directory"
     if info.st_uid != os.geteuid():
@@ -176,25 +177,19 @@ def _load(folder: str, key: str, kind: str, most: int) -> bytes:
     return data
 
 
-class End(NamedTuple):
-    """How a detached command ended."""
-
-    code: int
-    """Negative for the number of the signal that ended it."""
-    at: float
-    timed_out: bool = False
-
-
-def read_end(folder: str, key: str) -> End | None:
-    """The end of a detached command; None when it is not known."""
-    try:
-        said, at, *words = _load(folder, key, "exit", 64).decode("ascii").split()
-        end = End(int(said), float(at), bool(words))
-        if words not in ([], ["timeout"]):
-            return None
-    except (OSError, ValueError):
+def exit_of(folder: str, record: Record) -> Exit | None:
+    """How a command ended; None while it runs, `lost` when that is not written down."""
+    if record.runs:
         return None
-    return end if -128 <= end.code <= 255 and math.isfinite(end.at) else None
+    try:
+        said, at, *words = _load(folder, record.key, "exit", 64).decode("ascii").split()
+        code, seconds = int(said), float(at) - record.started
+    except (OSError, ValueError):
+        return LOST
+    if words not in ([], ["timeout"]) or not -128 <= code <= 255 or not math.isfinite(seconds):
+        return LOST
+    exit_ = Exit.of(code, max(0.0, seconds))
+    return exit_._replace(reason="overall-timeout") if words else exit_
 
 
 def sweep(folder: str, keep_s: float = KEEP_S) -> None:
@@ -205,31 +200,31 @@ def sweep(folder: str, keep_s: float = KEEP_S) -> None:
     records = {record.key: record for record in read_all(folder)}
     running = {key for key, record in records.items() if record.runs}
     now = time.time()
-    for key, (names, newest) in _files(folder).items():
+    for key, files in _files(folder).items():
         if key in running:
             continue
         record = records.get(key)
         is_ours = record is None or record.is_here
-        is_old = newest < now - (keep_s if is_ours else max(keep_s, KEEP_ELSEWHERE_S))
+        kept_s = keep_s if is_ours else max(keep_s, KEEP_ELSEWHERE_S)
+        is_old = max(files.values()) < now - kept_s
         # What it left running is seen through it as long as its clawkit is there.
-        is_over = record is not None and is_ours and not record.detached
+        is_over = is_ours and record is not None and not record.detached
         is_over = is_over and record is not None and process_table.look(record.keeper) is None
-        for name in names:
+        for name in files:
             if is_old or (is_over and name.endswith(".json")):
                 with contextlib.suppress(OSError):
                     os.unlink(os.path.join(folder, name))
 
 
-def _files(folder: str) -> dict[str, tuple[list[str], float]]:
-    """The files of every command, and when the last of them was written to."""
-    found: dict[str, tuple[list[str], float]] = {}
+def _files(folder: str) -> dict[str, dict[str, float]]:
+    """The files of every command, and when each was written to."""
+    found: dict[str, dict[str, float]] = {}
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if match := _OURS.fullmatch(entry.name):
                 with contextlib.suppress(OSError):
                     written = entry.stat(follow_symlinks=False).st_mtime
-                    names, newest = found.get(match[1], ([], 0.0))
-                    found[match[1]] = ([*names, entry.name], max(newest, written))
+                    found.setdefault(match[1], {})[entry.name] = written
     return found
 
 
@@ -247,22 +242,18 @@ _SECOND = (
     "nutmeg oak orchid otter owl pebble pine plover poppy quail reef ridge river robin sage "
     "shore sparrow spruce stone summit thistle tulip valley willow wren"
 )
-_TRIES = 12
 
 
 def new_slug(taken: Container[str]) -> str:
     """A name that is free."""
-    slug = f"{_pick(_FIRST)}-{_pick(_SECOND)}"
-    for number in range(1, _TRIES + 1):
-        name = slug if number == 1 else f"{slug}-{number}"
-        if name not in taken:
-            return name
-    return f"{slug}-{os.urandom(4).hex()}"
-
-
-def _pick(words: str) -> str:
-    choice = words.split()
-    return choice[int.from_bytes(os.urandom(4), "big") % len(choice)]
+    first, second = (
+        words[int.from_bytes(os.urandom(4), "big") % len(words)]
+        for words in (_FIRST.split(), _SECOND.split())
+    )
+    names = (f"{first}-{second}{suffix}" for suffix in ("", *(f"-{n}" for n in range(2, 13))))
+    return next(
+        (name for name in names if name not in taken), f"{first}-{second}-{os.urandom(4).hex()}"
+    )
 
 
 def name_of(command: str) -> str:

@@ -98,6 +98,7 @@ _ARCHES = {
     ),
 }
 _Step = tuple[int, int, int, int]
+_ALLOWED: _Step = (_RETURN, 0, 0, _ALLOW)
 
 
 class _Program(ctypes.Structure):
@@ -134,17 +135,19 @@ def make_filter(
     ]
     # What is called most often is asked about first.
     for number, argument in arch.opens if changes else ():
-        steps += _on(number, [_argument(argument), *_refuse_bits(os.O_TRUNC, errno.EACCES)])
-    steps += _on(arch.ioctl, [_argument(1), *(_refuse_equal(each) for each in _STEERING)])
-    steps += _on(arch.clone, [_argument(0), *_refuse_bits(_NAMESPACES, errno.EPERM)])
-    refuse = _fail(errno.EACCES)
-    steps += _on(arch.socket, _judge_socket(sockets, refuse, notify), falls_through=refuse)
+        truncates = [(_JUMP_SET, 0, 1, os.O_TRUNC), _fail(errno.EACCES)]
+        steps += _on(number, [_argument(argument), *truncates, _ALLOWED])
+    steers = [step for each in _STEERING for step in _on(each, [_fail(errno.EPERM)])]
+    steps += _on(arch.ioctl, [_argument(1), *steers, _ALLOWED])
+    namespaces = [(_JUMP_SET, 0, 1, _NAMESPACES), _fail(errno.EPERM)]
+    steps += _on(arch.clone, [_argument(0), *namespaces, _ALLOWED])
+    steps += _on(arch.socket, _judge_socket(sockets, notify))
     refused = (*arch.privileged, *(arch.changes if changes else ()))
     for number in (*refused, arch.memfd) if named else refused:
-        steps += _on(number, [], falls_through=_fail(errno.EPERM))
-    for number in (_CLONE3, *((_OPENAT2,) if changes else ())):
-        steps += _on(number, [], falls_through=_fail(errno.ENOSYS))
-    steps.append((_RETURN, 0, 0, _ALLOW))
+        steps += _on(number, [_fail(errno.EPERM)])
+    for number in (_CLONE3, _OPENAT2) if changes else (_CLONE3,):
+        steps += _on(number, [_fail(errno.ENOSYS)])
+    steps.append(_ALLOWED)
     return b"".join(struct.pack("HBBI", *step) for step in steps)
 
 
@@ -184,52 +187,24 @@ def _argument(index: int) -> _Step:
     return (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * index)
 
 
-def _refuse_bits(bits: int, number: int) -> tuple[_Step, ...]:
-    return (_JUMP_SET, 0, 1, bits), _fail(number)
-
-
-def _refuse_equal(value: int) -> _Step:
-    """To the refusal that `_on` puts behind the body."""
-    return (_JUMP_EQUAL, _TO_REFUSAL, 0, value)
-
-
-_TO_REFUSAL, _TO_ALLOW = 254, 255
-
-
-def _judge_socket(sockets: Sockets, denied: _Step, notify: bool) -> list[_Step]:
+def _judge_socket(sockets: Sockets, notify: bool) -> list[_Step]:
+    denied = _fail(errno.EACCES)
     steps: list[_Step] = [_argument(0)]
     if notify:  # not about Unix sockets: most programs look for a name service by one
-        steps += [
-            (_JUMP_EQUAL, 1, 0, _INET),
-            (_JUMP_EQUAL, 0, 1, _INET6),
-            (_RETURN, 0, 0, _NOTIFY),
-        ]
+        for family in (_INET, _INET6):
+            steps += _on(family, [(_RETURN, 0, 0, _NOTIFY)])
     if sockets.unix:
-        steps.append((_JUMP_EQUAL, _TO_ALLOW, 0, _UNIX))
+        steps += _on(_UNIX, [_ALLOWED])
     if sockets.internet:
         # Of the netlink sockets, only the one by which programs list addresses.
-        steps += [
-            (_JUMP_EQUAL, 0, 3, _NETLINK),
-            _argument(2),
-            (_JUMP_EQUAL, _TO_ALLOW, 0, 0),
-            denied,
-            (_JUMP_EQUAL, 2, 0, _INET),
-            (_JUMP_EQUAL, 1, 0, _INET6),
-            denied,
-            _argument(1),
-            (_AND, 0, 0, 0xF),
-            (_JUMP_EQUAL, _TO_ALLOW, 0, _STREAM),
-            (_JUMP_EQUAL, _TO_ALLOW, 0, _DATAGRAM),
-        ]
-    return steps
+        steps += _on(_NETLINK, [_argument(2), *_on(0, [_ALLOWED]), denied])
+        kinds = [_argument(1), (_AND, 0, 0, 0xF)]
+        kinds += [*_on(_STREAM, [_ALLOWED]), *_on(_DATAGRAM, [_ALLOWED]), denied]
+        for family in (_INET, _INET6):
+            steps += _on(family, kinds)
+    return [*steps, denied]
 
 
-def _on(number: int, body: list[_Step], *, falls_through: _Step | None = None) -> list[_Step]:
-    """What becomes of one system call; allowed unless the body, or its end, refuses it."""
-    refusal = _fail(errno.EPERM)
-    steps = [*body, falls_through or (_RETURN, 0, 0, _ALLOW), refusal, (_RETURN, 0, 0, _ALLOW)]
-    placed: list[_Step] = []
-    for at, (code, if_true, if_false, value) in enumerate(steps):
-        ways = {_TO_REFUSAL: len(steps) - 3 - at, _TO_ALLOW: len(steps) - 2 - at}
-        placed.append((code, ways.get(if_true, if_true), if_false, value))
-    return [(_JUMP_EQUAL, 0, len(placed), number), *placed]
+def _on(value: int, body: list[_Step]) -> list[_Step]:
+    """What is done when the value that was loaded last is this one; it must return."""
+    return [(_JUMP_EQUAL, 0, len(body), value), *body]

@@ -79,11 +79,8 @@ class Child:
         self.id = id_
         self.detached = detached
         self.mark = 0
-        """What all of its processes bear."""
-        self.pid = 0
-        """Of its first process; 0 in a sandbox, whose processes cannot be looked at from here."""
-        self.since = 0
-        """When its process began, as the system counts."""
+        # 0 in a sandbox, whose processes cannot be looked at from here.
+        self.pid = self.since = 0
         self.started: asyncio.Future[int] = client.loop.create_future()
         self.ended: asyncio.Future[Exit] = client.loop.create_future()
         self.behind: tuple[Left, ...] = ()
@@ -96,7 +93,6 @@ class Child:
         """How many processes it had when it was killed for having too many."""
 
     def members(self, processes: process_table.Table, orphans: Collection[int]) -> set[int]:
-        """Its living processes."""
         return process_table.members(self.pid or -1, self.id, self.mark, processes, orphans)
 
 
@@ -180,7 +176,7 @@ class SpawnClient:
                 self._give_up()
             child.pid = await child.started
         except asyncio.CancelledError:
-            child.started.add_done_callback(_ignore)
+            child.started.add_done_callback(lambda it: it.cancelled() or it.exception())
             with suppress(ServerLostError):
                 self._post(pack("drop", child.id))
             raise
@@ -203,11 +199,14 @@ class SpawnClient:
     def drop(self) -> None:
         """Close the connection from another event loop: the server then ends everything."""
         self._socket.close()
-        threading.Thread(target=self._wait, name="clawkit", daemon=True).start()
+        self._reap_later()
 
-    def _wait(self, seconds: float = 1e6) -> None:
+    def _wait(self, seconds: float) -> None:
         with suppress(subprocess.TimeoutExpired):
             self._server.wait(seconds)
+
+    def _reap_later(self, seconds: float = 1e6) -> None:
+        threading.Thread(target=self._wait, args=(seconds,), name="clawkit", daemon=True).start()
 
     async def close(self) -> None:
         """End everything that was not to live on, and the server."""
@@ -222,7 +221,7 @@ class SpawnClient:
             self._give_up()
         if lives_on:
             # It lives as long as what it keeps, and only has to be taken note of.
-            threading.Thread(target=self._wait, name="clawkit", daemon=True).start()
+            self._reap_later()
             return
         await in_thread(self._wait, _PATIENCE_S)
         if not self._server.is_trusted:
@@ -353,6 +352,7 @@ class SpawnClient:
         self._socket.close()
         if not self._server.is_trusted:
             self._server.kill()
+            self._reap_later(_PATIENCE_S)
         elif not self._is_closing:
             self._wait(0.5)
         for _, fds in self._backlog:
@@ -402,8 +402,7 @@ def start_server(
 
 
 def _read_exit(told: dict[str, Any]) -> tuple[Exit, tuple[Left, ...]]:
-    """The end of a command as the server reports it, and what it left running. Raises ValueError or
-    TypeError for nonsense."""
+    """The end of a command as the server reports it, and what it left running."""
     left = tuple(
         Left(int(pid), printable(str(name), keep="")[:_MAX_NAME])
         for pid, name in told["left"][:_MAX_LEFT]
@@ -416,11 +415,6 @@ def _read_exit(told: dict[str, Any]) -> tuple[Exit, tuple[Left, ...]]:
     if told["oom"]:
         exit_ = exit_._replace(reason="out-of-memory")
     return exit_, left
-
-
-def _ignore(future: asyncio.Future[int]) -> None:
-    if not future.cancelled():
-        future.exception()
 
 
 def _settle(future: asyncio.Future[Any], value: Any) -> None:

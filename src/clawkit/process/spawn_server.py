@@ -21,7 +21,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from clawkit.process import process_table
@@ -85,7 +85,6 @@ class Spawned(Escalation):
         self.detached: str = options["detached"]
         """The file to write its end to, when it is to live on."""
         self.wanted_network = False
-        """Whether it tried to make a socket where none may be made."""
         self.unreachable = unreachable
         """How often there had been no route before."""
         self.runs = True
@@ -171,8 +170,7 @@ class SpawnServer:
         self._poll.register(control, select.POLLIN)
         # A copy of the socket may live on in some other child of clawkit: look at clawkit as well.
         # Inside a sandbox clawkit cannot be seen, and the kernel ends all when it is gone.
-        can_look = hasattr(os, "pidfd_open") and os.getppid() > 0
-        self._parent = os.pidfd_open(os.getppid()) if can_look else -1
+        self._parent = os.pidfd_open(os.getppid()) if os.getppid() > 0 else -1
         if self._parent >= 0:
             self._poll.register(self._parent, select.POLLIN)
         self._wake, wake = os.pipe()
@@ -281,10 +279,13 @@ class SpawnServer:
         spawn = prepare(argv, {**self._env, process_table.TAG: id_}, streams, options["tty"])
         listener = -1
         try:
-            if (why := _enter(options["cwd"], fds)) is not None:
-                self._tell(id_, "nowhere", why)
+            try:
+                os.chdir(options["cwd"] or fds[0])
+            except (OSError, ValueError) as error:
+                self._tell(id_, "nowhere", getattr(error, "strerror", "") or str(error))
                 return
-            with process_table.marking(options["mark"]), process_table.first_to_go(self._score):
+            mark = {process_table.MARK: options["mark"]}
+            with process_table.limiting(mark), process_table.first_to_go(self._score):
                 if options["programs"] is None and options["hold"] is None:
                     pid = spawn()
                 else:
@@ -300,7 +301,7 @@ class SpawnServer:
             os.chdir("/")
             for fd in fds:
                 os.close(fd)
-        process_table.set_mark(pid, options["mark"])
+        process_table.fix_limits(pid, mark)
         found = process_table.look(pid)
         is_first = not self._commands
         oom, unreachable = process_table.count_oom(), self._count_unreachable()
@@ -324,7 +325,7 @@ class SpawnServer:
         ]
         hold = Hold(*values)
         limits = {resource.RLIMIT_DATA: hold.max_memory, resource.RLIMIT_FSIZE: hold.max_file}
-        with limiting(limits):
+        with process_table.limiting(limits):
             started = self._confinement.start(
                 spawn,
                 hold=hold if given is not None else None,
@@ -332,10 +333,7 @@ class SpawnServer:
                 shell=shell,
                 tty=options["tty"],
             )
-        for kind, most in limits.items():
-            if most:
-                with suppress(OSError):  # it has ended
-                    resource.prlimit(started.pid, kind, (most, most))
+        process_table.fix_limits(started.pid, limits)
         return started
 
     def _count_unreachable(self) -> int:
@@ -525,28 +523,6 @@ class SpawnServer:
         strays = self._strays(processes)
         if len(strays) > max(each.limit for each in self._commands.values()):
             process_table.stop(-1, strays, processes, force=True)
-
-
-def _enter(cwd: str, fds: list[int]) -> str | None:
-    """Go to the directory of a command, by its path or else the first handle; why that fails."""
-    try:
-        os.chdir(cwd) if cwd else os.fchdir(fds[0])
-    except (OSError, ValueError) as error:
-        return getattr(error, "strerror", "") or str(error)
-    return None
-
-
-@contextmanager
-def limiting(limits: dict[int, int]) -> Iterator[None]:
-    """What is started here has these limits from its first moment; 0 for none."""
-    before = {kind: resource.getrlimit(kind) for kind, most in limits.items() if most}
-    for kind, (_, hard) in before.items():
-        resource.setrlimit(kind, (limits[kind], hard))
-    try:
-        yield
-    finally:
-        for kind, both in before.items():
-            resource.setrlimit(kind, both)
 
 
 def _connect() -> socket.socket:

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import os
 import select
-import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -72,7 +71,7 @@ class Spool:
             self._size += len(kept)
             self.dropped += len(data) - len(kept)
         else:
-            self._write(memoryview(data))
+            self._write(data, self._fd)
         self.note()
 
     def note(self) -> None:
@@ -155,17 +154,18 @@ class Spool:
             os.close(fd)
         return data
 
-    def _write(self, data: memoryview) -> None:
-        room = 0 if self._full else MAX_FILE - self.size
+    def _write(self, data: bytes, fd: int) -> None:
+        room = 0 if self._full or fd < 0 else MAX_FILE - self._size
+        rest = memoryview(data)
         try:
-            while data[:room] and not self._full:
-                written = os.pwrite(self._fd, data[:room], self.size)
+            while rest[:room]:
+                written = os.pwrite(fd, rest[:room], self._size)
                 self._size += written
                 room -= written
-                data = data[written:]
+                rest = rest[written:]
         except OSError:
             self._full = True
-        self.dropped += len(data)
+        self.dropped += len(rest)
 
     def mover(
         self, pipe: int, stop: threading.Event, tell: Callable[[], None]
@@ -203,33 +203,28 @@ class Spool:
     def _move_some(self, pipe: int, fd: int) -> int:
         """How many bytes came; 0 at the end, -1 when there were none yet."""
         room = 0 if fd < 0 or self._full else min(_CHUNK, MAX_FILE - self._size)
-        moved = -1
         try:
             if room and self._can_splice:
                 moved = os.splice(pipe, fd, room, offset_dst=self._size)
                 self._size += moved
             else:
-                data = memoryview(os.read(pipe, room or _CHUNK))
+                data = os.read(pipe, room or _CHUNK)
                 moved = len(data)
-                while room and data:
-                    written = os.pwrite(fd, data, self._size)
-                    self._size += written
-                    data = data[written:]
-                self.dropped += len(data)
+                self._write(data, fd)
         except BlockingIOError:
             return -1
         except OSError as error:
-            if moved >= 0:  # read, and not written
-                self.dropped += len(data)
             self._full = self._full or error.errno in _FULL
             self._can_splice = self._can_splice and self._full
-        if room and self._size % (64 * _CHUNK) < max(moved, 0):
+            return -1
+        if room and self._size % (64 * _CHUNK) < moved:
             self._full = _free(self.path) < MIN_FREE
         return moved
 
 
 def _free(path: str) -> int:
     try:
-        return shutil.disk_usage(os.path.dirname(path)).free
+        disk = os.statvfs(os.path.dirname(path))
     except OSError:
         return 0
+    return disk.f_bavail * disk.f_frsize

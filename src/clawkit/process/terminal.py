@@ -41,7 +41,6 @@ or something came that cannot be in such a sequence. Strings end before the next
 _SEQUENCE = re.compile(SEQUENCE.encode())
 
 CURSOR_KEYS, PASTE, ALTERNATE = 1, 2004, 1049
-ALTERNATES = (47, 1047, ALTERNATE)
 
 _ATTRIBUTES = b"\x1b[?62;22c"
 _SIMPLE_ANSWERS = {
@@ -85,11 +84,6 @@ class TerminalState:
     @property
     def bracketed_paste(self) -> bool:
         return PASTE in self._modes
-
-    @property
-    def alternate(self) -> bool:
-        """Whether a full-screen program has taken the screen and will give it back."""
-        return ALTERNATE in self._modes
 
     def resize(self, columns: int, rows: int) -> None:
         self.size = columns, rows
@@ -176,15 +170,15 @@ class TerminalState:
         text = found[2].decode()
         match found.group(1, 3, 4):
             case b"?", b"", b"h":
-                self._modes.update(_mode(number) for number in numbers(text))
+                self._modes |= _modes(text)
             case b"?", b"", b"l":
-                self._modes.difference_update(_mode(number) for number in numbers(text))
+                self._modes -= _modes(text)
             case b"", b"!", b"p":
                 self._modes -= {CURSOR_KEYS, PASTE}
                 self.application_keypad = False
             case b"?", b"$", b"p":
-                number = numbers(text)[0]
-                known = 0 if _mode(number) == 0 else 1 if _mode(number) in self._modes else 2
+                number, asked = numbers(text)[0], _modes(text)
+                known = 0 if not asked else 1 if asked <= self._modes else 2
                 return b"\x1b[?%d;%d$y" % (number, known)
             case b"", b"$", b"p":
                 return b"\x1b[%d;0$y" % numbers(text)[0]
@@ -193,11 +187,10 @@ class TerminalState:
         return _SIMPLE_ANSWERS.get(found[0], b"")
 
 
-def _mode(number: int) -> int:
-    """The mode that is kept under a number, 0 for one that does not matter."""
-    if number in ALTERNATES:
-        return ALTERNATE
-    return number if number in (CURSOR_KEYS, PASTE) else 0
+def _modes(text: str) -> set[int]:
+    """The modes of a sequence that matter."""
+    given = {ALTERNATE if number in (47, 1047) else number for number in numbers(text)}
+    return given & {CURSOR_KEYS, PASTE, ALTERNATE}
 
 
 SCREEN_BYTES = 64 * 1024
@@ -383,13 +376,19 @@ _FUNCTION = {"f1": "P", "f2": "Q", "f3": "R", "f4": "S"}
 _KEYPAD = {f"kp{digit}": (chr(ord("p") + digit), str(digit)) for digit in range(10)}
 _KEYPAD |= {"kp/": ("o", "/"), "kp*": ("j", "*"), "kp-": ("m", "-"), "kp+": ("k", "+")}
 _KEYPAD |= {"kp.": ("n", "."), "kpenter": ("M", "\r")}
-_ARROWS = ("up", "down", "left", "right")
-_OTHER_NAMES = {f"arrow{name}": name for name in _ARROWS}
-_OTHER_NAMES |= {f"{name}arrow": name for name in _ARROWS} | {"backtab": "btab"}
+_CONTROLS = {"\x7f": "\x08", "?": "\x7f", " ": "\0"}
+_OTHER_NAMES = {"backtab": "btab"}
+for _name in ("up", "down", "left", "right"):
+    _OTHER_NAMES |= {f"arrow{_name}": _name, f"{_name}arrow": _name}
 KEYS = frozenset(_CHARS | _CURSOR | _EDIT | _FUNCTION | _KEYPAD | _OTHER_NAMES | {"btab": ""})
 
 _PREFIX = r"(?ais)(?:(c|ctrl|control)|(m|alt|meta|option)|(s|shift))[-+](?=.)"
-_ESCAPED = r"(?ai)(?:\\(?:[nrte]|x[0-9a-f]{2}|0?33|u001b))+"
+_HINTS = {
+    r"(?ai)f\d{1,2}": "the function keys are f1 to f12",
+    r"(?s)\^.*": "^ goes with one character",
+    r"(?ai)(?:\\(?:[nrte]|x[0-9a-f]{2}|0?33|u001b))+": "write enter, tab or escape, or send bytes"
+    " as hex",
+}
 _HEX = r"(?ai)(?:0x|\\x)?([0-9a-f]{1,2})"
 
 
@@ -477,27 +476,16 @@ def _encode(name: str, modifiers: int, application: bool, keypad: bool, where: s
     char = _CHARS.get(name, name)
     if modifiers & _SHIFT and not modifiers & _CTRL and (char == " " or char.isalpha()):
         char, modifiers = char.upper(), modifiers & ~_SHIFT
-    if modifiers & _SHIFT:
-        raise ToolInputError(f"{where}: terminals have no code for this; {_instead(char)}")
-    if modifiers & _CTRL:
-        char = _control_code(char, where)
-    return meta + char
-
-
-def _control_code(char: str, where: str) -> str:
-    if char == "\x7f":
-        return "\x08"
-    if char == "?":
-        return "\x7f"
-    code = 0x40 if char == " " else ord(char.upper()) if char.isascii() else 0
-    if not 0x40 <= code < 0x60:
-        raise ToolInputError(f"{where}: terminals have no code for this; {_instead(char)}")
-    return chr(code & 0x1F)
-
-
-def _instead(char: str) -> str:
+    if not modifiers & (_SHIFT | _CTRL):
+        return meta + char
+    code = ord(char.upper()) if char.isascii() else 0
+    if not modifiers & _SHIFT and char in _CONTROLS:
+        return meta + _CONTROLS[char]
+    if not modifiers & _SHIFT and 0x40 <= code < 0x60:
+        return meta + chr(code & 0x1F)
     hints = {"\r": "send enter, or C-j for a new line without it", "/": "send C-_"}
-    return hints.get(char, "C- goes with a to z, space and @ [ \\ ] ^ _ ?, S- with letters and tab")
+    hint = hints.get(char, "C- goes with a to z, space and @ [ \\ ] ^ _ ?, S- with letters and tab")
+    raise ToolInputError(f"{where}: terminals have no code for this; {hint}")
 
 
 def _doubt(key: str, name: str, modified: bool) -> str:
@@ -508,15 +496,9 @@ def _doubt(key: str, name: str, modified: bool) -> str:
     close = nearest(word, [known for known in KEYS if len(known) > 3], 1) if len(word) > 3 else []
     if close and word.isascii() and word.isalnum():
         return f"did you mean {close[0]}?"
-    if re.fullmatch(r"(?ai)f\d{1,2}", key):
-        return "the function keys are f1 to f12"
     if modified:
         return "after C-, M- and S- comes one character or the name of a key"
-    if key[0] == "^":
-        return "^ goes with one character"
-    if re.fullmatch(_ESCAPED, key):
-        return "write enter, tab or escape, or send bytes as hex"
-    return ""
+    return next((hint for form, hint in _HINTS.items() if re.fullmatch(form, key)), "")
 
 
 def encode_hex(pieces: Sequence[str]) -> Encoded:
@@ -556,7 +538,7 @@ def _to_bytes(text: str, what: str) -> bytes:
         data = text.encode()
     except UnicodeEncodeError as error:
         bad = text[error.start]
-        raise ToolInputError(f"{what}: {bad!r} is half a character and cannot be sent") from None
+        raise ToolInputError(f"{what}: {bad!r} is a lone surrogate and cannot be sent") from None
     if len(data) > MAX_SENT_BYTES:
         raise _too_much(what)
     return data
@@ -573,6 +555,5 @@ def _quote(text: str) -> str:
 
 
 def _few(warnings: list[str]) -> tuple[str, ...]:
-    left = len(warnings) - MAX_WARNINGS
-    more = ("and more like these",) if left > 0 else ()
+    more = ["and more like these"] if len(warnings) > MAX_WARNINGS else []
     return (*warnings[:MAX_WARNINGS], *more)

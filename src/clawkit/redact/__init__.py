@@ -1,10 +1,5 @@
 """Keeps secrets out of everything that leaves a call: results, events, logs, approval prompts.
 
-    masking.py   which names hold secrets, and what is shown instead of one
-    shapes.py    secrets known by their own shape (tokens, keys, passwords in URLs) or by what comes
-                 before them (headers, parameters, flags, assignments)
-    redactor.py  all of it together, over texts and JSON values, with an operator's own expressions
-
 What none of it can do: find a secret without a known shape, name or value, one that was transformed
 (reversed, encrypted, written in hex), or one that is broken over several lines.
 

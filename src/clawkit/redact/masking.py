@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache, lru_cache
 
 MASK = "***"
@@ -35,17 +36,21 @@ def is_stand_in(value: str) -> bool:
     return regex(_STAND_IN).fullmatch(value) is not None
 
 
+def mask_unless_stand_in(value: str) -> str:
+    return value if not value or is_stand_in(value) else mask(value)
+
+
 def conceal(value: str) -> str:
     """A secret of unknown shape as it may be shown: not at all."""
     return value if not value or is_stand_in(value) else MASK
 
 
-def mask_group(found: re.Match[str]) -> str:
-    """For `re.sub`: the match with its last group concealed."""
+def mask_group(found: re.Match[str], hide: Callable[[str], str] = conceal) -> str:
+    """For `re.sub`: the match with its last group, or all of it, concealed."""
     group = found.lastindex or 0
     start, end = found.span(group)
     before, after = found.string[found.start() : start], found.string[end : found.end()]
-    return f"{before}{conceal(found[group])}{after}"
+    return f"{before}{hide(found[group])}{after}"
 
 
 _WORD = (

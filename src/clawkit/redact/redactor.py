@@ -9,7 +9,15 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from clawkit.redact.masking import MASK, conceal, is_secret_name, is_stand_in, mask, regex
+from clawkit.redact.masking import (
+    MASK,
+    conceal,
+    is_secret_name,
+    mask,
+    mask_group,
+    mask_unless_stand_in,
+    regex,
+)
 from clawkit.redact.shapes import is_login, mask_shapes, mask_values
 
 WINDOW = 2_048
@@ -44,19 +52,8 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
     return compiled
 
 
-def apply_pattern(pattern: re.Pattern[str], text: str) -> str:
-    """Mask what the pattern matches: its last group if it has one, else all of it."""
-    return "".join(pattern.sub(_mask_match, part) for part in _windows(text))
-
-
 def _mask_match(found: re.Match[str]) -> str:
-    group = found.lastindex or 0
-    value = found[group]
-    if not value or is_stand_in(value):
-        return found[0]
-    start, end = found.span(group)
-    before, after = found.string[found.start() : start], found.string[end : found.end()]
-    return f"{before}{mask(value)}{after}"
+    return mask_group(found, mask_unless_stand_in)
 
 
 def _windows(text: str) -> Iterator[str]:
@@ -175,7 +172,9 @@ class Redactor:
         if depth >= _MAX_DEPTH:
             return _TOO_DEEP
         if isinstance(value, Mapping):
-            hide = hide and not _is_secret_ref(value)
+            # An object that only says where a secret is kept is shown.
+            refers = "source" in value and value.keys() <= {"source", "provider", "id"}
+            hide = hide and not refers
             return self._walk_mapping(value, strict, hide=hide, depth=depth + 1)
         if isinstance(value, (list, tuple)):
             items = [self._walk(item, strict, hide=hide, depth=depth + 1) for item in value]
@@ -191,7 +190,9 @@ class Redactor:
         for key, item in value.items():
             name = key if isinstance(key, str) else str(key)
             shown = self._masked(name, strict)
-            secret = is_secret_name(name) or (name == "auth" and _is_docker_login(item))
+            secret = is_secret_name(name) or (
+                name == "auth" and isinstance(item, str) and is_login(item)
+            )
             new = self._walk(item, strict, hide=hide or secret, depth=depth)
             same = same and new is item and shown is key
             masked[shown] = new
@@ -230,16 +231,12 @@ class Redactor:
 
     def _settled(self, text: str, strict: bool) -> str:
         for _ in range(_PASSES):
-            masked = self._masked_once(text, strict)
+            masked = mask_values(self._mask_tokens(text), assignments=strict)
+            for pattern in self._patterns:
+                masked = "".join(pattern.sub(_mask_match, part) for part in _windows(masked))
             if masked == text:
                 break
             text = masked
-        return text
-
-    def _masked_once(self, text: str, strict: bool) -> str:
-        text = mask_values(self._mask_tokens(text), assignments=strict)
-        for pattern in self._patterns:
-            text = apply_pattern(pattern, text)
         return text
 
     def _mask_tokens(self, text: str) -> str:
@@ -247,15 +244,6 @@ class Redactor:
             if form in text:
                 text = text.replace(form, mask(form))
         return mask_shapes(text)
-
-
-def _is_secret_ref(value: Mapping[Any, Any]) -> bool:
-    """Whether an object only says where a secret is kept."""
-    return "source" in value and value.keys() <= {"source", "provider", "id"}
-
-
-def _is_docker_login(value: Any) -> bool:
-    return isinstance(value, str) and is_login(value)
 
 
 def _forms(value: str) -> Iterator[str]:

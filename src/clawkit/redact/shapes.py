@@ -196,19 +196,15 @@ def _mask_found(
 
 
 def _lead_value(text: str, lead: re.Match[str]) -> Span | None:
-    match lead.lastgroup:
-        case "param":
-            return _param_value(text, lead)
-        case "flag":
-            return _flag_value(text, lead, lead["flag"])
-        case "user":
-            return _user_value(text, lead)
-        case "sshpass":
-            return _flag_value(text, lead, "password")
-        case "header":
-            return _header_value(text, lead, _name_before(text, lead.end())[1])
-        case _:
-            return _span(_BEARER_VALUE, text, lead)
+    kind = lead.lastgroup
+    if kind == "param":
+        return _param_value(text, lead)
+    if kind == "header":
+        return _header_value(text, lead, _name_before(text, lead.end())[1])
+    if kind == "bearer":
+        return _span(_BEARER_VALUE, text, lead)
+    # `-u` of curl, `-p` of sshpass, or a flag with its name.
+    return _flag_value(text, lead, lead["flag"] or ("user" if kind == "user" else "password"))
 
 
 def _name_before(text: str, end: int) -> tuple[str, str]:
@@ -233,17 +229,13 @@ def _param_value(text: str, lead: re.Match[str]) -> Span | None:
 
 def _flag_value(text: str, lead: re.Match[str], name: str) -> Span | None:
     if name.lower() in ("user", "proxy-user"):
-        return _user_value(text, lead)
+        # Other programs than curl use -u for other things.
+        is_curl = "curl" in text[max(0, lead.start() - 400) : lead.start()]
+        return _span(_USER_VALUE, text, lead, show=False) if is_curl else None
     if not is_secret_name(name) and not regex(_SHORT_NAME).fullmatch(name):
         return None
     span = _span(_FLAG_VALUE, text, lead, show="pass" not in name.lower())
     return None if span is not None and _is_help(name, text, span) else span
-
-
-def _user_value(text: str, lead: re.Match[str]) -> Span | None:
-    # Other programs than curl use -u for other things.
-    is_curl = "curl" in text[max(0, lead.start() - 400) : lead.start()]
-    return _span(_USER_VALUE, text, lead, show=False) if is_curl else None
 
 
 def _is_help(flag: str, text: str, span: Span) -> bool:

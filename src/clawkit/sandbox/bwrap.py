@@ -30,7 +30,7 @@ def find_bwrap() -> str:
 def why_not() -> str:
     """Why bubblewrap cannot be used here; empty when it can. Starts it once; blocks."""
     if not seccomp.available():
-        return "the system calls of this machine are not known"
+        return "the system calls of this architecture are unknown"
     program = find_bwrap()
     if not program:
         return "bwrap is not installed (Debian: apt-get install bubblewrap)"
@@ -56,9 +56,28 @@ class Mounted(NamedTuple):
 
 def plan_mounts(hold: Hold, *, tmp: str, empty: str, pins: Sequence[str] = ()) -> list[Mounted]:
     """What is mounted to confine a program to a hold. `tmp` is the directory that becomes its
-    temporary one, `empty` a file that stands for hidden ones, and `pins` are directories that it
+    temporary one, `empty` a file that is shown for hidden ones, and `pins` are directories that it
     cannot rename. What does not exist is left out."""
-    return sorted((*_cover(hold, tmp, empty), *_uncover(hold), *_pin(hold, pins)))
+    mounts = [
+        Mounted("/proc", 0, ("--proc", "/proc")),
+        Mounted("/dev", 0, ("--dev", "/dev")),
+        Mounted("/run", 0, ("--tmpfs", "/run")),
+    ]
+    for path in filter(os.path.exists, _KERNEL_SETTINGS if os.geteuid() == 0 else ()):
+        mounts.append(Mounted(path, 0, ("--ro-bind", path, path)))
+    for target in ("/tmp", "/var/tmp"):  # noqa: S108  # replaced by a private one
+        if os.path.isdir(target) and not os.path.islink(target):
+            mounts.append(Mounted(target, 0, ("--bind", tmp, target)))
+    for real in filter(os.path.exists, _covered(hold)):
+        hiding = ("--tmpfs", real) if os.path.isdir(real) else ("--ro-bind", empty, real)
+        mounts.append(Mounted(real, 1, hiding))
+    covered = (*hold.hide, *_SHARED_TMP)
+    for real in filter(os.path.exists, map(os.path.realpath, (*hold.read, *hold.run))):
+        if any(is_below(real, each) for each in covered):
+            mounts.append(Mounted(real, 2, ("--ro-bind", real, real)))
+    for real in filter(os.path.exists, map(os.path.realpath, hold.write)):
+        mounts.append(Mounted(real, 3, ("--bind", real, real)))
+    return sorted((*mounts, *_pin(hold, pins)))
 
 
 def _covered(hold: Hold) -> list[str]:
@@ -66,35 +85,6 @@ def _covered(hold: Hold) -> list[str]:
     granted = {os.path.realpath(path) for path in (*hold.read, *hold.run, *hold.write)}
     hidden = dict.fromkeys(map(os.path.realpath, hold.hide))
     return [path for path in hidden if path not in granted and path not in ("/dev", "/run")]
-
-
-def _cover(hold: Hold, tmp: str, empty: str) -> Iterator[Mounted]:
-    yield Mounted("/proc", 0, ("--proc", "/proc"))
-    for path in _KERNEL_SETTINGS if os.geteuid() == 0 else ():
-        if os.path.exists(path):
-            yield Mounted(path, 0, ("--ro-bind", path, path))
-    yield Mounted("/dev", 0, ("--dev", "/dev"))
-    yield Mounted("/run", 0, ("--tmpfs", "/run"))
-    for target in ("/tmp", "/var/tmp"):  # noqa: S108  # replaced by a private one
-        if os.path.isdir(target) and not os.path.islink(target):
-            yield Mounted(target, 0, ("--bind", tmp, target))
-    for real in _covered(hold):
-        if os.path.isdir(real):
-            yield Mounted(real, 1, ("--tmpfs", real))
-        elif os.path.exists(real):
-            yield Mounted(real, 1, ("--ro-bind", empty, real))
-
-
-def _uncover(hold: Hold) -> Iterator[Mounted]:
-    covered = (*hold.hide, *_SHARED_TMP)
-    for path in (*hold.read, *hold.run):
-        real = os.path.realpath(path)
-        if any(is_below(real, each) for each in covered) and os.path.exists(real):
-            yield Mounted(real, 2, ("--ro-bind", real, real))
-    for path in hold.write:
-        real = os.path.realpath(path)
-        if os.path.exists(real):
-            yield Mounted(real, 3, ("--bind", real, real))
 
 
 def _pin(hold: Hold, pins: Sequence[str]) -> Iterator[Mounted]:

@@ -7,7 +7,6 @@ import functools
 import json
 import logging
 import os
-import platform
 import re
 import time
 from collections.abc import Mapping
@@ -32,18 +31,18 @@ from clawkit.sandbox.protected_files import ProtectedFiles
 from clawkit.sandbox.protocols import Sandbox, SandboxUnavailableError, prune
 from clawkit.store import private_dir, write_atomic
 
-EVERY_S = 300.0
-"""Seconds between two rounds of pruning on a machine."""
-_PRUNING_S = 5.0
-"""Seconds that the end of a run waits for a round."""
+EVERY_S = 300.0  # seconds between two rounds of pruning on a machine
+_PRUNING_S = 5.0  # seconds that the end of a run waits for a round
+_NAMED = "sandbox.backend names it"
 _TEMPORARY = ("TMPDIR", "TMP", "TEMP")
 _SSH_AGENT = "SSH_AUTH_SOCK"
 _SYSTEM_DIRS = re.compile("/(bin|boot|dev|etc|home|lib|lib64|opt|proc|run|sbin|sys|usr|var)?")
-_ELSEWHERE = ("openshell", "crabbox")
-"""Backends of other programs, whose settings load."""
+_ELSEWHERE = ("openshell", "crabbox")  # backends of other programs, whose settings load
 _NAMESPACE_SETTINGS = """user/max_user_namespaces kernel/unprivileged_userns_clone
     kernel/apparmor_restrict_unprivileged_userns"""
 """What administrators switch namespaces off with."""
+Confined = tuple[Literal["sandbox", "gateway"], Hold | None, Mapping[str, str]]
+"""Where a command runs that no person approved, what confines it, and variables that it gets."""
 log = logging.getLogger(__name__)
 
 
@@ -51,18 +50,7 @@ class Choice(NamedTuple):
     """A backend, or why there is none."""
 
     backend: Backend | None
-    reason: str
-    """Why this one, or none; in words."""
-
-
-class Confined(NamedTuple):
-    """How a command runs that was not approved by a person."""
-
-    host: Literal["sandbox", "gateway"]
-    hold: Hold | None
-    """What the kernel confines it to."""
-    env: Mapping[str, str]
-    """Variables that it gets."""
+    reason: str  # why this one, or none; in words
 
 
 class Confinement:
@@ -72,8 +60,7 @@ class Confinement:
         self.settings = settings
         self._context = context
         self._is_on = settings.is_on(context.session)
-        self.is_required = settings.is_required(context.session)
-        """Whether commands run in a sandbox or not at all."""
+        self.is_required = settings.is_required(context.session)  # in a sandbox or not at all
         self._pruning: asyncio.Task[None] | None = None
 
     @functools.cached_property
@@ -144,28 +131,27 @@ class Confinement:
         """Why the sandbox cannot give that; empty when it can."""
         backend, own = self.choice.backend, self.paths.state
         if any(is_below(path, own) for path in (*grants.read, *grants.write)):
-            return "clawkit's own files are not for commands"
+            return "commands may not access clawkit's own files"
         if backend == "landlock" and grants.hosts:
-            return "this sandbox (landlock) cannot tell hosts apart"
+            return "this sandbox (landlock) cannot filter by host"
         if backend not in ("bwrap", "landlock") and grants != NO_GRANTS:
-            return f"the sandbox {backend} cannot give single commands more"
+            return f"the sandbox {backend} cannot grant single commands more"
         return ""
 
     def in_sandbox(self, grants: Grants) -> Confined:
-        """How a command runs in the sandbox."""
         sandbox = self.sandbox
         if self._pruning is None:
             self._pruning = asyncio.get_running_loop().create_task(self._prune())
         if isinstance(sandbox, LocalSandbox):
-            return Confined("sandbox", sandbox.confine(grants), self.paths.variables)
-        return Confined("sandbox", None, {})
+            return "sandbox", sandbox.confine(grants), self.paths.variables
+        return "sandbox", None, {}
 
     def by_entry(self, grants: Grants) -> Confined:
         """The same for a command that an allowlist entry allows: as in the sandbox of this machine,
         widened by the grants. Where that sandbox is elsewhere or off, Landlock confines it."""
         sandbox = self.sandbox if self.choice.backend in ("bwrap", "landlock") else None
         if sandbox is None and not can_confine():
-            return Confined("gateway", None, {})
+            return "gateway", None, {}
         variables = self.paths.variables
         if grants.write:
             # It keeps its caches where it always does.
@@ -174,8 +160,8 @@ class Confinement:
             variables[_SSH_AGENT] = agent
             grants |= Grants(read=(agent,))
         if isinstance(sandbox, LocalSandbox):
-            return Confined("sandbox", sandbox.confine(grants), variables)
-        return Confined("gateway", self.paths.confine(grants), variables)
+            return "sandbox", sandbox.confine(grants), variables
+        return "gateway", self.paths.confine(grants), variables
 
     @property
     def guard(self) -> ProtectedFiles:
@@ -241,16 +227,17 @@ def choose(settings: Settings, *, workspace: str, state: str) -> Choice:
     if settings.access() == "rw" and _SYSTEM_DIRS.fullmatch(os.path.realpath(workspace)):
         why = f"the workspace is {workspace!r}, and commands could change the system in it"
         return Choice(None, why)
-    no_bwrap = why_no_bwrap(state, workspace) if named in ("auto", "bwrap") else ""
-    if named == "auto" and not no_bwrap:
-        return Choice("bwrap", "it is the strongest that works here")
-    no_landlock = why_no_landlock(settings, workspace) if named in ("auto", "landlock") else ""
-    if named == "auto" and not no_landlock:
-        return Choice("landlock", f"bwrap: {no_bwrap}")
-    reasons = {"bwrap": no_bwrap, "landlock": no_landlock}
-    if problem := "; ".join(f"{name}: {why}" for name, why in reasons.items() if why):
-        return Choice(None, problem)
-    return Choice(named, "sandbox.backend names it")
+    problems: list[str] = []
+    if named in ("auto", "bwrap"):
+        if not (why := why_no_bwrap(state, workspace)):
+            is_named = named == "bwrap"
+            return Choice("bwrap", _NAMED if is_named else "it is the strongest that works here")
+        problems.append(f"bwrap: {why}")
+    if named in ("auto", "landlock"):
+        if not (why := why_no_landlock(settings, workspace)):
+            return Choice("landlock", problems[0] if problems else _NAMED)
+        problems.append(f"landlock: {why}")
+    return Choice(None if problems else named, "; ".join(problems) or _NAMED)
 
 
 def why_no_landlock(settings: Settings, workspace: str) -> str:
@@ -258,9 +245,9 @@ def why_no_landlock(settings: Settings, workspace: str) -> str:
     if not landlock.available():
         return "this kernel has no Landlock"
     if not seccomp.available():
-        return "the system calls of this machine are not known"
+        return "the system calls of this architecture are unknown"
     if settings.network == "allowlist":
-        return "it cannot tell hosts apart, and sandbox.network is 'allowlist'"
+        return "it cannot filter by host, and sandbox.network is 'allowlist'"
     if settings.access() == "rw" and own_code((workspace,)):
         why = "clawkit itself is installed in the workspace, where commands could change it"
         return f"{why}; install clawkit elsewhere, or bubblewrap"
@@ -284,7 +271,7 @@ def _probe_bwrap(state: str) -> str:
     if not program or not state:
         return bwrap.why_not()
     info = os.stat(program)
-    key = [program, info.st_mtime_ns, info.st_size, platform.release(), os.geteuid()]
+    key = [program, info.st_mtime_ns, info.st_size, os.uname().release, os.geteuid()]
     for name in _NAMESPACE_SETTINGS.split():
         with suppress(OSError), open(f"/proc/sys/{name}", encoding="ascii") as setting:
             key.append(setting.read(32).strip())

@@ -35,7 +35,6 @@ from clawkit.process.protocols import Launch
 from clawkit.process.spawn_client import Server, SpawnClient
 from clawkit.sandbox import engine as engines
 from clawkit.sandbox.engine import CODE, LINK, PACKAGE, Engine, EngineName, Plan, end, finish
-from clawkit.sandbox.hidden_paths import secret_paths
 from clawkit.sandbox.local import DENIED_READABLE, WHILE_RUNNING, SandboxHost
 from clawkit.sandbox.paths import (
     MountedFiles,
@@ -52,8 +51,7 @@ from clawkit.store import private_dir, write_atomic
 _RECENT_S = 300.0
 _SETUP_S, _START_S = 900.0, 120.0
 _LOCK_POLL_S, _END_POLL_S = 0.02, 0.005
-_OWN_PROCESSES = 2
-"""In a container where nothing runs: its first process and what keeps it there."""
+_OWN_PROCESSES = 2  # in a container where nothing runs: its first process and what keeps it there
 _NEEDS = "it needs python3 3.10 or newer; `clawkit sandbox build` makes the standard image"
 _RECREATE = "run `clawkit sandbox recreate`"
 # A module has bytecode; a program that is started by its path is compiled each time.
@@ -61,25 +59,21 @@ _BOOT = f"""import sys; sys.path.insert(0, {os.path.dirname(CODE)!r})
 from clawkit.process.spawn_server import main; main()"""
 
 
-class _State(msgspec.Struct, rename="pascal"):
-    running: bool
+# podman knows an id by this name in this very form only.
+_FIELDS = '["{{.Id}}", {{json .Name}}, {{json .State.Running}}, {{json .Config.Labels}}]'
+_INSPECT = ("inspect", "--type=container", f"--format={_FIELDS}")
 
 
-class _Config(msgspec.Struct, rename="pascal"):
-    labels: dict[str, str] | None
-
-
-class ContainerInfo(msgspec.Struct, rename="pascal"):
+class ContainerInfo(msgspec.Struct, array_like=True):
     """A container that exists, as the engine describes it."""
 
     id: str
     name: str
-    state: _State
-    config: _Config
+    running: bool
+    labels: dict[str, str] | None
 
     def label(self, name: str, default: str = "") -> str:
-        """One of those that clawkit gave it."""
-        return (self.config.labels or {}).get(f"clawkit.{name}", default)
+        return (self.labels or {}).get(f"clawkit.{name}", default)
 
 
 class ContainerSandbox:
@@ -100,17 +94,16 @@ class ContainerSandbox:
         self._state = os.path.join(paths.state, "containers")
         self._root = os.path.join(self._state, self.name)
         self._mark = process_dir(self._root)
-        self.link_dir = os.path.join(self._root, "link")
-        """Where servers in the container find a socket of ours."""
+        self.link_dir = os.path.join(self._root, "link")  # where servers find a socket of ours
         self._hint = ""
         self._host = ContainerHost(self, paths)
 
     @functools.cached_property
     def plan(self) -> Plan:
         """The container as it is to be. Makes private directories; blocks."""
-        paths, network = self._paths, str(self._paths.settings.network)
-        if network == "allowlist":
-            why = f"{self.backend} cannot tell hosts apart; set agents.defaults.sandbox.network to"
+        paths = self._paths
+        if paths.settings.network == "allowlist":
+            why = f"{self.backend} cannot filter by host; set agents.defaults.sandbox.network to"
             raise SandboxUnavailableError(f"{why} 'none' or 'full', or use the backend bwrap")
         try:
             paths.get_ready()
@@ -125,12 +118,8 @@ class ContainerSandbox:
         except OSError as error:
             why = f"{error.filename!r}: {error.strerror}"
             raise SandboxUnavailableError(f"the sandbox cannot use {why}") from None
-        homes = paths.context.homes
-        hidden = secret_paths(homes, paths.state, paths.settings)
-        place = engines.Place(paths.workspace, paths.access, folder, self.link_dir, hidden, homes)
-        network = "bridge" if network == "full" else "none"
         user = f"{owner.st_uid}:{owner.st_gid}"
-        return engines.make_plan(self.backend, self.settings, place, network=network, user=user)
+        return engines.make_plan(self.backend, paths, link=self.link_dir, user=user)
 
     @property
     def workdir(self) -> str:
@@ -150,48 +139,43 @@ class ContainerSandbox:
         return MountedFiles(self._paths.context.files(self.mounts), self.mounts)
 
     def describe(self) -> Mapping[str, Any]:
+        access, network = self._paths.access, self.plan.network
+        gaps = {
+            "commands can fill the disk that the workspace is on": True,
+            "commands can fill the memory, unless docker.memory is set": not self.settings.memory,
+            WHILE_RUNNING: access == "rw",
+            DENIED_READABLE: access != "none",
+            "commands can reach every host on their network": network != "none",
+        }
         return {
             **self._paths.describe(self, self._reason),
             "container": self.name,
             "image": self.image,
             "user": self.plan.user,
-            "network": self.plan.network,
+            "network": network,
             "limits": {"memory": self.settings.memory, "cpus": self.settings.cpus},
             "hints": [*self.plan.warnings, *filter(None, [self._hint])],
-            "gaps": self._gaps(),
+            "gaps": [gap for gap, is_open in gaps.items() if is_open],
         }
-
-    def _gaps(self) -> list[str]:
-        gaps = ["commands can fill the disk that the workspace is on"]
-        if not self.settings.memory:
-            gaps.append("commands can fill the memory, unless docker.memory is set")
-        if self._paths.access == "rw":
-            gaps.append(WHILE_RUNNING)
-        if self._paths.access != "none":
-            gaps.append(DENIED_READABLE)
-        if self.plan.network != "none":
-            gaps.append("commands can reach every host on their network")
-        return gaps
 
     async def ensure(self) -> None:
         """Have the container run as the settings want it. Raises `SandboxUnavailableError`."""
         await in_thread(lambda: self.plan)
         async with self._locked():
-            inspect, was_made = ("inspect", "--type=container"), _read(self._path("made"))
-            said = await self.engine.try_on(self.name, *inspect) if was_made else ""
+            was_made = _read(self._path("made"))
+            said = await self.engine.try_on(self.name, *_INSPECT) if was_made else ""
             found = _read_found(said)[0] if said else None
             if found is not None and not self._is_kept(found):
                 await self._discard(self.name)
                 found = None
             if found is None:
                 await self._make()
-            elif not found.state.running:
+            elif not found.running:
                 await self.engine.demand("start", self.name)
             os.makedirs(self._mark, exist_ok=True)
             self.note_use()
 
     def note_use(self) -> None:
-        """Remember that it was used just now."""
         with suppress(FileNotFoundError):
             os.utime(self._path("used"))
 
@@ -215,7 +199,7 @@ class ContainerSandbox:
             os.close(lock)
 
     def _is_kept(self, found: ContainerInfo) -> bool:
-        """Whether a container can go on. Raises when it must not be replaced just now."""
+        """Whether a container can be used. Raises when it must not be replaced just now."""
         self._hint = ""
         if found.id != _read(self._path("made")):
             return False  # it was never finished
@@ -225,7 +209,7 @@ class ContainerSandbox:
             return False
         if found.label("mountHash") != self.plan.mount_hash:
             what = f"the mounts of the container {self.name!r} have changed in the settings"
-            raise SandboxUnavailableError(f"{what}, and it was used just now; {_RECREATE}")
+            raise SandboxUnavailableError(f"{what}, and it was used recently; {_RECREATE}")
         self._hint = f"the container was made with other settings; to use them, {_RECREATE}"
         return True
 
@@ -291,7 +275,7 @@ class ContainerSandbox:
         if not ids.split():
             return []
         # One may be removed meanwhile, which is no reason to leave out the others.
-        done = await self.engine.call("inspect", "--type=container", *ids.split())
+        done = await self.engine.call(*_INSPECT, *ids.split())
         found = []
         for each in _read_found(done.out):
             created, is_own = int(each.label("createdAtMs", "0")) / 1000, each.name == self.name
@@ -332,7 +316,7 @@ class ContainerSandbox:
 
 def _read_found(text: str) -> list[ContainerInfo]:
     try:
-        found = msgspec.json.decode(text, type=list[ContainerInfo])
+        found = [msgspec.json.decode(line, type=ContainerInfo) for line in text.splitlines()]
     except msgspec.MsgspecError:
         raise SandboxUnavailableError("the engine describes containers in an unknown way") from None
     return [structs.replace(each, name=each.name.lstrip("/")) for each in found]
@@ -370,7 +354,6 @@ class ContainerHost(SandboxHost):
 
     @property
     def is_open(self) -> bool:
-        """Whether it has a server."""
         return self._client is not None and self._client.is_open
 
     def _is_guarded(self, launch: Launch) -> bool:

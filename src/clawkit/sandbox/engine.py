@@ -14,30 +14,28 @@ import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from clawkit.config.sections.sandbox import Access, Docker, Ulimit
+from clawkit.config.sections.sandbox import Docker, Ulimit
 from clawkit.fs.roots import is_below
-from clawkit.sandbox.hidden_paths import PROGRAM, own_code
+from clawkit.sandbox.hidden_paths import PROGRAM, own_code, secret_paths
+from clawkit.sandbox.paths import SandboxPaths
 from clawkit.sandbox.protocols import Mount, SandboxUnavailableError
 from clawkit.text import printable
 
 EngineName = Literal["docker", "podman"]
 PACKAGE = PROGRAM[0]
-AGENT = "/agent"
-"""Where a workspace is that commands may only read."""
-OWN = "/.clawkit"
-"""Where clawkit's own things are in a container."""
+AGENT = "/agent"  # where a workspace is that commands may only read
+OWN = "/.clawkit"  # where clawkit's own things are in a container
 CODE, LINK = f"{OWN}/code/clawkit", f"{OWN}/link"
 KEY = "agents.defaults.sandbox.docker"
-PIDS = 1_024
-"""Most processes unless the settings say otherwise, so that a fork bomb stays inside."""
+PIDS = 1_024  # most processes unless the settings say otherwise, so that a fork bomb stays inside
 _BLOCKED = """/etc /private/etc /proc /sys /dev /root /boot /run /var/run /var/lib/docker
     /var/lib/containers /var/lib/containerd /var/lib/kubelet"""
 _BLOCKED_AT_HOME = ".aws .cargo .config .docker .gnupg .netrc .npm .ssh"
 _KERNEL = ("/proc", "/sys", "/dev")
 _SYSTEM_DIRS = "/bin /boot /etc /lib /lib32 /lib64 /sbin /usr"
-_MAX_NAME, _MUCH_ENV, _LONG = 63, 32_768, 80
+_MAX_NAME, _LONG = 63, 80
 _WORD = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 _OPTION = r"[a-z]+(=\w+%?)?"
 CALL_S = 120.0
@@ -46,15 +44,14 @@ SUITE = "bookworm"
 PACKAGES = """bash ca-certificates coreutils curl file findutils git grep jq less make procps
     python3 ripgrep sed tar tree unzip xz-utils zip"""
 """Of the standard image; the same as in the Dockerfile beside this file."""
-_MAX_OUT, _MAX_SAID = 16 << 20, 64 << 10
-"""Of what it writes, and of its errors."""
+_MAX_OUT, _MAX_SAID = 16 << 20, 64 << 10  # of what it writes, and of its errors
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin:/snap/bin:/run/current-system/sw/bin"
 _OWN_NAMES = ("HOME", "USER", "LOGNAME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
 _OWN_STARTS = ("DOCKER_", "CONTAINER_", "CONTAINERS_", "PODMAN_")
 _LEAVE = "or set agents.defaults.sandbox.backend to 'auto'"
 _FAULTS = {
-    "permission denied.*(sock|connect)|(sock|connect).*permission denied": "{} may not be used by "
-    "this user; add it to the group docker, or use podman",
+    "permission denied.*(sock|connect)|(sock|connect).*permission denied": "this user may not use "
+    "{}; add the user to the group docker, or use podman",
     "cannot connect to|daemon running|connection refused": "the {} daemon cannot be reached; start "
     "it",
     "container-init binary not found": "podman needs catatonit; install it (Debian: apt-get "
@@ -64,21 +61,6 @@ _FAULTS = {
 _CHANGES = ("ENV LANG=C.UTF-8", "WORKDIR /workspace", 'CMD ["sleep", "infinity"]')
 _UNUSED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man")
 _BUILD_S, _STEP = 1_800.0, "I: "
-_MIRROR = "CLAWKIT_DEBIAN_MIRROR"
-
-
-class Place(NamedTuple):
-    """What a container is about. All paths are absolute and without links."""
-
-    workspace: str
-    access: Access
-    folder: str
-    """What commands may write to: the workspace, or a private directory."""
-    link: str
-    """Where servers in the container find a socket of ours."""
-    secrets: Sequence[str]
-    """What commands must not reach."""
-    homes: Sequence[str]
 
 
 class Plan(NamedTuple):
@@ -87,36 +69,44 @@ class Plan(NamedTuple):
     workdir: str
     user: str
     network: str
-    mounts: tuple[Mount, ...]
-    """Those that commands use, deepest target last."""
-    arguments: tuple[str, ...]
-    """Of `run`, but for names, labels, variables, the image and its command."""
+    mounts: tuple[Mount, ...]  # those that commands use, deepest target last
+    arguments: tuple[str, ...]  # of `run`, but for names, labels, variables, image and command
     warnings: tuple[str, ...]
     config_hash: str
     mount_hash: str
 
 
-def make_plan(
-    engine: EngineName, settings: Docker, place: Place, *, network: str, user: str
-) -> Plan:
-    """`network` and `user` are for when the settings of containers leave them out. Raises
-    `SandboxUnavailableError` for settings that would open the sandbox."""
+def make_plan(engine: EngineName, paths: SandboxPaths, *, link: str, user: str) -> Plan:
+    """`link` is the directory where servers in the container find a socket of ours, and `user` runs
+    commands unless the settings name one. Raises `SandboxUnavailableError` for settings that would
+    open the sandbox."""
+    settings, folder = paths.settings.docker, os.path.realpath(paths.workdir)
+    secrets = secret_paths(paths.context.homes, paths.state, paths.settings)
+    for each in (*_KERNEL, *secrets):
+        # What the workspace lies in was chosen along with it.
+        if paths.access != "none" and is_below(each, paths.workspace):
+            raise SandboxUnavailableError(
+                f"the workspace {paths.workspace!r} contains {each!r}, which commands must not "
+                "reach; use another one, or set agents.defaults.sandbox.workspaceAccess to 'none'"
+            )
+    if own_code((folder,)):
+        why = "clawkit itself is installed in the workspace, where commands could change it"
+        raise SandboxUnavailableError(f"{why}; install it elsewhere")
     taken = (*_SYSTEM_DIRS.split(), AGENT)
     workdir = _check_target("workdir", settings.workdir, "/workspace", *taken)
-    mounts = {workdir: Mount(place.folder, workdir, True)}
-    if place.access == "ro":
-        mounts[AGENT] = Mount(place.workspace, AGENT, False)
-    _check_workspace(place)
+    mounts = {workdir: Mount(folder, workdir, True)}
+    if paths.access == "ro":
+        mounts[AGENT] = Mount(paths.workspace, AGENT, False)
     for bind in settings.binds:
-        mount = _check_bind(bind, settings, place, workdir)
+        mount = _check_bind(bind, paths, folder, workdir, secrets)
         mounts[mount.target] = mount
     found = tuple(sorted(mounts.values(), key=lambda mount: mount.target.count("/")))
-    every = (*found, Mount(PACKAGE, CODE, False), Mount(place.link, LINK, False))
+    every = (*found, Mount(PACKAGE, CODE, False), Mount(link, LINK, False))
     mount_hash = _hash([(each, _identify(each.source)) for each in every])
     user = _fit("user", settings.user or user, r"\d+(:\d+)?")
     if engine == "podman" and int(user.partition(":")[0]) == 0:
         raise _refuse("user", "podman containers do not run as root here; set it to uid:gid")
-    network = _check_network(settings) or network
+    network = _check_network(settings) or ("bridge" if paths.settings.network == "full" else "none")
     warnings = tuple(_check_env(settings.env))
     arguments = _spell_all(engine, settings, found)
     arguments += (f"--network={network}", f"--user={user}", f"--workdir={workdir}")
@@ -249,27 +239,14 @@ def _check_env(env: Mapping[str, str]) -> Iterator[str]:
         _fit("env", name, r"[A-Za-z_][A-Za-z0-9_]*")
         if re.search(r"[\0\r\n]", value):
             raise _refuse(f"env.{name}", "cannot have a NUL character or a line break")
-        if len(os.fsencode(value)) > _MUCH_ENV:
-            yield f"the variable {name} is very long; a mounted file may be better"
-        elif re.fullmatch(rf"[A-Za-z0-9+/_-]{{{_LONG},}}={{0,2}}", value):
+        if re.fullmatch(rf"[A-Za-z0-9+/_-]{{{_LONG},}}={{0,2}}", value):
             yield f"the variable {name} looks like a key; every command can read it"
 
 
-def _check_workspace(place: Place) -> None:
-    """Raises unless commands may see the workspace, as far as they do."""
-    for each in (*_KERNEL, *place.secrets):
-        # What the workspace lies in was chosen along with it.
-        if place.access != "none" and is_below(each, place.workspace):
-            raise SandboxUnavailableError(
-                f"the workspace {place.workspace!r} contains {each!r}, which commands must not "
-                "reach; use another one, or set agents.defaults.sandbox.workspaceAccess to 'none'"
-            )
-    if own_code((place.folder,)):
-        why = "clawkit itself is installed in the workspace, where commands could change it"
-        raise SandboxUnavailableError(f"{why}; install it elsewhere")
-
-
-def _check_bind(bind: str, settings: Docker, place: Place, workdir: str) -> Mount:
+def _check_bind(
+    bind: str, paths: SandboxPaths, folder: str, workdir: str, secrets: Sequence[str]
+) -> Mount:
+    settings, roots = paths.settings.docker, (paths.workspace, folder)
     source, _, rest = bind.partition(":")
     target, _, options = rest.partition(":")
     plain, inside, words = _plain(os.path.expanduser(source)), _plain(target), options.split(",")
@@ -277,9 +254,9 @@ def _check_bind(bind: str, settings: Docker, place: Place, workdir: str) -> Moun
         raise _refuse("binds", f"{bind!r} must be /source:/target or /source:/target:ro")
     real = os.path.realpath(plain)
     for path in (plain, real):
-        if near := _find_blocked(path, place):
+        if near := _find_blocked(path, roots, paths.context.homes, secrets):
             raise _refuse("binds", f"{source!r} would show {near!r} to commands; remove it")
-    is_near = any(is_below(real, root) for root in (place.workspace, place.folder))
+    is_near = any(is_below(real, root) for root in roots)
     if not (is_near or settings.dangerously_allow_external_bind_sources):
         flag = f"{KEY}.dangerouslyAllowExternalBindSources"
         raise _refuse("binds", f"{source!r} is outside the workspace; remove it, or set {flag}")
@@ -295,13 +272,14 @@ def _check_bind(bind: str, settings: Docker, place: Place, workdir: str) -> Moun
     return Mount(real, inside, "ro" not in words)
 
 
-def _find_blocked(path: str, place: Place) -> str:
+def _find_blocked(
+    path: str, roots: Sequence[str], homes: Sequence[str], secrets: Sequence[str]
+) -> str:
     """What a mount must not show that is above, at or below a path."""
-    at_home = [f"{home}/{name}" for home in place.homes for name in _BLOCKED_AT_HOME.split()]
-    every = (*_BLOCKED.split(), *at_home, *place.secrets)
+    at_home = [f"{home}/{name}" for home in homes for name in _BLOCKED_AT_HOME.split()]
+    every = (*_BLOCKED.split(), *at_home, *secrets)
     for each in sorted({*every, *map(os.path.realpath, every)}):
         # Of what the workspace itself lies in, the workspace may be seen.
-        roots = (place.workspace, place.folder)
         is_given = any(is_below(path, root) and is_below(root, each) for root in roots)
         if is_below(each, path) or (is_below(path, each) and not is_given):
             return each
@@ -338,8 +316,7 @@ class Done(NamedTuple):
 
     code: int
     out: str
-    said: str
-    """The end of its errors."""
+    said: str  # the end of its errors
 
 
 class Engine:
@@ -410,15 +387,9 @@ class Engine:
 
 async def start_program(argv: Sequence[str], env: Mapping[str, str]) -> Process:
     """Start a program with pipes. It speaks plain English: its words say what went wrong."""
-    return await asyncio.create_subprocess_exec(
-        *argv,
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=PIPE,
-        env={**env, "LC_ALL": "C"},
-        start_new_session=True,
-        limit=1 << 20,
-    )
+    how: Any = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE, "limit": 1 << 20}
+    env = {**env, "LC_ALL": "C"}
+    return await asyncio.create_subprocess_exec(*argv, **how, env=env, start_new_session=True)
 
 
 async def finish(process: Process) -> Done:
@@ -463,8 +434,7 @@ async def build_image(engine: EngineName, image: str, say: Callable[[str], None]
         root, archive = os.path.join(folder, "root"), os.path.join(folder, "root.tar")
         say(f"installing {len(PACKAGES.split())} packages of Debian {SUITE}")
         packages = f"--include={','.join(PACKAGES.split())}"
-        mirror = [os.environ[_MIRROR]] if os.environ.get(_MIRROR) else []
-        await _run((program, "--variant=minbase", packages, SUITE, root, *mirror), say)
+        await _run((program, "--variant=minbase", packages, SUITE, root), say)
         say("packing it")
         without = [f"--exclude=./{each}/*" for each in _UNUSED]
         pack = ("tar", "--create", f"--file={archive}", f"--directory={root}", *without, ".")

@@ -13,7 +13,7 @@ import posixpath
 import re
 import stat
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import Literal, NamedTuple
 
@@ -23,11 +23,9 @@ from clawkit.fs.roots import look, opened
 from clawkit.fs.staged_file import temp_name
 from clawkit.text import human_size
 
-Kind = Literal["file", "directory", "link"]
 MAX_ENTRIES = 200_000
 MAX_BYTES = 1024**3
-MAX_FILE = 256 * 1024**2
-"""A larger file stays where it is, and is reported."""
+MAX_FILE = 256 * 1024**2  # a larger file stays where it is, and is reported
 _MAX_PATH, _MAX_NAME = 4_096, 255
 _SHA = re.compile(r"[0-9a-f]{64}")
 _CLASH = "a directory on one side and a file on the other; both were left as they are"
@@ -35,8 +33,7 @@ _FRESH_NS = 50_000_000
 """A file that was changed so shortly before it was read may change again at the same time stamp."""
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_TEMPORARY = re.compile(r"\.clawkit-.*\.(tmp|old)")
-"""What a change leaves beside a file for a moment."""
+_TEMPORARY = re.compile(r"\.clawkit-.*\.(tmp|old)")  # what a change leaves for a moment
 Signature = tuple[int, ...]
 Hashes = Mapping[str, tuple[Signature, str]]
 
@@ -44,119 +41,108 @@ Hashes = Mapping[str, tuple[Signature, str]]
 class Entry(NamedTuple):
     """One file, as far as it is compared."""
 
-    kind: Kind
-    mode: int = 0
-    """0o644 or 0o755 for a file: the other bits belong to one machine."""
+    kind: Literal["file", "directory", "link"]
+    mode: int = 0  # 0o644 or 0o755 for a file: the other bits belong to one machine
     size: int = 0
-    sha256: str = ""
-    """Of a file's content."""
-    target: str = ""
-    """Where a link points."""
+    sha256: str = ""  # of a file's content
+    target: str = ""  # where a link points
 
 
-Manifest = Mapping[str, Entry]
-"""By path from the directory, with `/` between names."""
-Step = tuple[str, Entry | None]
-"""A path, and what it is to be; None deletes it."""
+Manifest = Mapping[str, Entry]  # by path from the directory, with `/` between names
+Step = tuple[str, Entry | None]  # a path, and what it is to be; None deletes it
 DIRECTORY = Entry("directory")
 
 
-class Plan(NamedTuple):
-    """What gets both sides there, in order."""
+class Plan:
+    """What makes two copies the same."""
 
-    to_local: Sequence[Step]
-    to_remote: Sequence[Step]
-    conflicts: Mapping[str, str]
-    """Paths whose two sides could not simply be made the same, and what was done."""
-    source: Mapping[str, str]
-    """Where the remote side has the content of a path, if it has it under another one."""
+    def __init__(
+        self, base: Manifest, local: Manifest, remote: Manifest, skipped: Collection[str] = ()
+    ) -> None:
+        """`base` is what both sides held when they were last the same. With the remote side as
+        `base`, that side becomes what the local one is. What is, or is in, `skipped` stays."""
+        self.conflicts: dict[str, str] = {}  # paths that differed on both sides, and what was done
+        self.source: dict[str, str] = {}
+        """Where the remote side has the content of a path, if it has it under another one."""
+        self._last, self._left = base, set[str]()
+        base, local, remote = (_without(each, skipped) for each in (base, local, remote))
+        final: dict[str, Entry] = {}
+        for path in sorted({*base, *local, *remote}):
+            old, ours, theirs = base.get(path), local.get(path), remote.get(path)
+            kept = theirs if ours == old else ours
+            if kept is not None:
+                final[path] = kept
+            if theirs in (old, ours) or ours == old:
+                continue
+            if theirs is None:
+                what = "changed here and deleted on the remote side; it was put back there"
+                self.conflicts[path] = what
+            elif ours is None and theirs == DIRECTORY:
+                final[path] = theirs
+            elif DIRECTORY in (ours, theirs):
+                self.conflicts[path] = _CLASH
+            elif ours is None or ours._replace(mode=0) != theirs._replace(mode=0):
+                aside = _aside(path, theirs)
+                final[aside], self.source[aside] = theirs, path
+                how = "deleted here and changed" if ours is None else "changed here and"
+                what = f"{how} on the remote side, whose version is now {aside!r}"
+                self.conflicts[path] = what
+        # A directory that one side deleted comes back when the other has something new in it.
+        for path in list(final):
+            for above in _above(path):
+                if final.setdefault(above, DIRECTORY) != DIRECTORY:
+                    self.conflicts[above] = _CLASH
+        clashes = [path for path, what in self.conflicts.items() if what == _CLASH]
+        self._base, self._local, self._remote, self._final = (
+            _without(each, clashes) for each in (base, local, remote, final)
+        )
 
+    @property
+    def to_local(self) -> list[Step]:
+        """What is to be done to the local side, in order."""
+        return list(self._steps(self._local))
 
-def plan(base: Manifest, local: Manifest, remote: Manifest) -> Plan:
-    """`base` is what both sides held when they were last the same. With the remote side as `base`,
-    that side becomes what the local one is."""
-    final: dict[str, Entry] = {}
-    conflicts: dict[str, str] = {}
-    source: dict[str, str] = {}
-    for path in sorted({*base, *local, *remote}):
-        old, ours, theirs = base.get(path), local.get(path), remote.get(path)
-        kept = theirs if ours == old else ours
-        if kept is not None:
-            final[path] = kept
-        if theirs in (old, ours) or ours == old:
-            continue
-        if theirs is None:
-            conflicts[path] = "changed here and deleted on the remote side; it was put back there"
-        elif ours is None and theirs == DIRECTORY:
-            final[path] = theirs
-        elif DIRECTORY in (ours, theirs):
-            conflicts[path] = _CLASH
-        elif ours is None or ours._replace(mode=0) != theirs._replace(mode=0):
-            aside = _aside(path, theirs)
-            final[aside], source[aside] = theirs, path
-            how = "deleted here and changed" if ours is None else "changed here and"
-            conflicts[path] = f"{how} on the remote side, whose version is now {aside!r}"
-    # A directory that one side deleted comes back when the other has something new in it.
-    for path in list(final):
-        for above in _above(path):
-            if final.setdefault(above, DIRECTORY) != DIRECTORY:
-                conflicts[above] = _CLASH
-    clashes = {path for path, what in conflicts.items() if what == _CLASH}
-    final, ours_, theirs_ = (without(each, clashes) for each in (final, local, remote))
-    return Plan(tuple(_steps(ours_, final)), tuple(_steps(theirs_, final)), conflicts, source)
+    @property
+    def to_remote(self) -> list[Step]:
+        return list(self._steps(self._remote))
 
+    def _steps(self, have: Manifest) -> Iterator[Step]:
+        """Deletions come first, the deepest first; then directories before what is in them."""
+        final = self._final
+        for path in sorted(have.keys() - self._left, reverse=True):
+            new, old = final.get(path), have[path]
+            if new is None or (new != old and DIRECTORY in (new, old)):
+                yield path, None
+        for path in sorted(final.keys() - self._left):
+            if have.get(path) != final[path]:
+                yield path, final[path]
 
-def _steps(have: Manifest, final: Manifest) -> Iterator[Step]:
-    """Deletions come first, the deepest first; then directories before what is in them."""
-    for path in sorted(have, reverse=True):
-        new, old = final.get(path), have[path]
-        if new is None or (new != old and DIRECTORY in (new, old)):
-            yield path, None
-    for path in sorted(final):
-        if have.get(path) != final[path]:
-            yield path, final[path]
+    def refuse(self, explain: Callable[[str, Entry | None], str]) -> None:
+        """Leave out the steps to the local side that must not be taken, by a reason for each."""
+        refused: dict[str, str] = {}
+        for path, entry in self.to_local:
+            above = (refused[each] for each in _above(path) if each in refused)
+            if why := explain(path, entry) or next(above, ""):
+                refused[path] = why
+                self.conflicts[path] = f"not copied from the remote side: {why}"
+        self.leave(refused)
 
+    def leave(self, paths: Collection[str]) -> None:
+        """Take no step to some paths. The remote version of a conflict is not overwritten when it
+        could not be kept beside the local one."""
+        self._left |= {*paths, *(self.source[path] for path in paths if path in self.source)}
 
-def refuse(plan: Plan, explain: Callable[[str, Entry | None], str]) -> Plan:
-    """Without the steps to the local side that must not be taken, by a reason for each."""
-    refused: dict[str, str] = {}
-    for path, entry in plan.to_local:
-        above = (refused[each] for each in _above(path) if each in refused)
-        if why := explain(path, entry) or next(above, ""):
-            refused[path] = why
-    more = {path: f"not taken over from the remote side: {why}" for path, why in refused.items()}
-    return leave(plan, refused)._replace(conflicts={**plan.conflicts, **more})
-
-
-def leave(plan: Plan, paths: Collection[str]) -> Plan:
-    """Without any step to some paths. The remote version of a conflict is not overwritten when it
-    could not be kept beside the local one."""
-    left = {*paths, *(plan.source[path] for path in paths if path in plan.source)}
-    to_local = tuple(step for step in plan.to_local if step[0] not in left)
-    to_remote = tuple(step for step in plan.to_remote if step[0] not in left)
-    return plan._replace(to_local=to_local, to_remote=to_remote)
-
-
-def take(have: Manifest, steps: Iterable[Step]) -> dict[str, Entry]:
-    """What is there after some steps."""
-    now = dict(have)
-    for path, entry in steps:
-        now.pop(path, None)
-        if entry is not None:
-            now[path] = entry
-    return now
-
-
-def next_base(base: Manifest, local: Manifest, remote: Manifest) -> dict[str, Entry]:
-    """What both sides hold; where they differ, what they held last."""
-    same = {path: entry for path, entry in local.items() if remote.get(path) == entry}
-    open_ = {path: base[path] for path in base if local.get(path) != remote.get(path)}
-    return same | open_
+    def next_base(self) -> dict[str, Entry]:
+        """What both sides hold after these steps; where they differ, what they held last."""
+        final = {path: entry for path, entry in self._final.items() if path not in self._left}
+        is_open = (self._last.keys() - self._base.keys()) | self._left
+        return final | {path: self._last[path] for path in is_open & self._last.keys()}
 
 
-def without(have: Manifest, skipped: Collection[str]) -> dict[str, Entry]:
+def _without(have: Manifest, skipped: Collection[str]) -> Manifest:
     """What is not, and not in, some paths."""
-    left = set(skipped)
+    if not (left := set(skipped)):
+        return have
     return {path: entry for path, entry in have.items() if left.isdisjoint((path, *_above(path)))}
 
 
@@ -170,20 +156,15 @@ def explain_link(path: str, entry: Entry | None) -> str:
     return ""
 
 
-def check_manifest(entries: Sequence[tuple[str, Kind, int, int, str, str]]) -> dict[str, Entry]:
-    """What a machine says that it holds. Raises `ToolError` for anything out of order."""
-    if len(entries) > MAX_ENTRIES or sum(each[3] for each in entries) > MAX_BYTES:
+def check_manifest(found: Manifest) -> None:
+    """Raises `ToolError` for what a machine cannot hold."""
+    if len(found) > MAX_ENTRIES or sum(entry.size for entry in found.values()) > MAX_BYTES:
         raise ToolError(f"the remote side sent more than {MAX_ENTRIES:,} files or 1 GiB")
-    found: dict[str, Entry] = {}
-    for path, kind, mode, size, sha256, target in entries:
-        entry = Entry(kind, mode, size, sha256, target)
-        if path in found or not (_is_path(path) and _is_valid(entry)):
+    for path, entry in found.items():
+        if not (_is_path(path) and _is_valid(entry)):
             raise ToolError(f"the remote side sent an invalid entry: {path[:200]!r}")
-        found[path] = entry
-    for path in found:
         if any(found.get(above) != DIRECTORY for above in _above(path)):
             raise ToolError(f"the remote side sent {path[:200]!r} without its directory")
-    return found
 
 
 def _is_text(text: str) -> bool:
@@ -235,8 +216,7 @@ class Mirror:
         self._hidden = frozenset(hidden)
         self._hashes: dict[str, tuple[Signature, str]] = {}
         self._seen: dict[str, Signature] = {}
-        self.skipped: dict[str, str] = {}
-        """What the last scan could not look at, and why; with all that is in it."""
+        self.skipped: dict[str, str] = {}  # what the last scan left out, with all in it; why
 
     def scan(self) -> dict[str, Entry]:
         """Everything that is there. Raises `ToolError` when it is too much."""
@@ -276,7 +256,7 @@ class Mirror:
                 # It must not look as if everything in it had been deleted.
                 raise ToolError(f"{self._root!r} cannot be read: {error}") from None
             if not isinstance(error, FileNotFoundError):
-                self.skipped[folder] = "it cannot be read, or was replaced meanwhile"
+                self.skipped[folder] = "it cannot be read, or was replaced in the meantime"
 
     def _look(self, folder: int, path: str, info: os.stat_result, old: Hashes) -> Entry | None:
         name = os.path.basename(path)
@@ -294,7 +274,7 @@ class Mirror:
         if known != signature:
             data = _read(folder, name, info)
             if data is None:
-                self.skipped[path] = "it cannot be read, or was changed meanwhile"
+                self.skipped[path] = "it cannot be read, or was changed in the meantime"
                 return None
             sha256 = hashlib.sha256(data).hexdigest()
         if time.time_ns() - info.st_ctime_ns > _FRESH_NS:
@@ -313,7 +293,7 @@ class Mirror:
                     found[path] = data
         return found
 
-    def apply(self, steps: Sequence[Step], contents: Mapping[str, bytes]) -> dict[str, str]:
+    def apply(self, steps: Iterable[Step], contents: Mapping[str, bytes]) -> dict[str, str]:
         """Take steps, in order; what could not be done, with the reason."""
         failed: dict[str, str] = {}
         for path, entry in steps:
@@ -330,7 +310,7 @@ class Mirror:
         name, temp = os.path.basename(path), temp_name()
         now, seen = look(name, folder), self._seen.get(path)
         if seen != (now and _sign(now)):
-            raise OSError(0, "it was changed meanwhile")
+            raise OSError(0, "it was changed in the meantime")
         if entry is None and now is not None:
             (os.rmdir if stat.S_ISDIR(now.st_mode) else os.unlink)(name, dir_fd=folder)
         elif entry == DIRECTORY and now is None:
@@ -378,7 +358,7 @@ def _write(
 ) -> None:
     """A new file, with the mode of the one that it replaces as far as the entry says nothing."""
     if data is None or hashlib.sha256(data).hexdigest() != entry.sha256:
-        raise OSError(0, "its content was changed meanwhile")
+        raise OSError(0, "its content was changed in the meantime")
     with open(os.open(temp, _WRITE, 0o666, dir_fd=folder), "wb") as file:
         file.write(data)
         like = now if now and stat.S_ISREG(now.st_mode) else os.fstat(file.fileno())

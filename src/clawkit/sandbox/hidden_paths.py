@@ -28,13 +28,10 @@ def _read_table() -> dict[str, str]:
     return {name: paths for name, _, paths in (group.partition(":\n") for group in groups)}
 
 
-SECRETS = _read_table()
-"""Secret paths below the home directory, by group."""
-_SYSTEM = SECRETS.pop("system")
-"""Those that only root could read; a `*` in a name stands for any characters."""
+SECRETS = _read_table()  # secret paths below the home directory, by group
+_SYSTEM = SECRETS.pop("system")  # what only root could read; `*` stands for any characters
 _HOMES = "/home"
-MAX_ENTRIES = 200_000
-"""Names that one look takes."""
+MAX_ENTRIES = 200_000  # names that one look takes
 _LONG_S = 0.1
 _REST = 100
 """A look that takes longer than that judges all names; for this many times its duration, later ones

@@ -31,22 +31,18 @@ if TYPE_CHECKING:
     from clawkit.net.filter_proxy import FilterProxy
 
 Backend = Literal["bwrap", "landlock"]
-_START_S = 60.0
-"""Seconds for a start on a machine that is busy."""
+_START_S = 60.0  # seconds for a start on a machine that is busy
 _ATTEMPTS = 3
-_MAX_SERVERS = 4
-"""Sandboxes at once; mostly there is one, and one more for each kind of grant."""
+_MAX_SERVERS = 4  # sandboxes at once; mostly there is one, and one more for each kind of grant
 WHILE_RUNNING = "protected files can be changed while a command runs; that is reverted at its end"
 DENIED_READABLE = "files that tools.rules denies to the file tools can be read by commands"
-Stamp = tuple[tuple[int, int] | None, ...]
-"""The files that a hold hides or keeps."""
+Stamp = tuple[tuple[int, int] | None, ...]  # the files that a hold hides or keeps
 
 
 class LocalSandbox:
     """One sandbox of this machine's kernel. Its commands find the machine's own paths."""
 
     def __init__(self, backend: Backend, paths: SandboxPaths, reason: str = "") -> None:
-        """`reason` says why this backend was chosen."""
         self.backend: Backend = backend
         self.paths, self._reason = paths, reason
         self.name, self.workdir, self.mounts = paths.name, paths.workdir, paths.mounts
@@ -62,17 +58,15 @@ class LocalSandbox:
         return self.paths.guard.find(prevented=self.backend == "bwrap")
 
     def confine(self, grants: Grants = NO_GRANTS) -> Hold:
-        """What a command of this sandbox is confined to."""
         protected = self._protected.files if self.backend == "bwrap" else None
         return self.paths.confine(grants, protected=protected)
 
     def host(self) -> ExecHost:
         if self._host is None:
             self.paths.get_ready()
-            if self.backend == "bwrap":
-                self._host = BwrapHost(self.paths, self._protected.pins)
-            else:
-                self._host = LandlockHost(self.paths)
+            is_bwrap = self.backend == "bwrap"
+            pins = self._protected.pins if is_bwrap else ()
+            self._host = BwrapHost(self.paths, pins) if is_bwrap else SandboxHost(self.paths)
         return self._host
 
     def files(self) -> FileSystem:
@@ -149,7 +143,8 @@ def remove_local(state: str, name: str) -> None:
 
 
 class SandboxHost(LocalHost):
-    """Runs the commands of one sandbox."""
+    """Runs the commands of one sandbox: under Landlock, each started by the spawn server outside,
+    unless a backend does it in its own way."""
 
     name = "sandbox"
 
@@ -158,19 +153,11 @@ class SandboxHost(LocalHost):
         context, guard = paths.context, paths.guard if paths.access == "rw" else None
         super().__init__(context.spool_dir, max_processes=context.max_processes, guard=guard)
 
-
-def _demand_hold(launch: Launch) -> Hold:
-    if launch.hold is None:
-        raise ToolError("a command without confinement cannot run in the sandbox")
-    return launch.hold
-
-
-class LandlockHost(SandboxHost):
-    """Runs commands under Landlock, each started by the spawn server outside."""
-
     async def _client_for(self, launch: Launch) -> SpawnClient:
-        if _demand_hold(launch).hosts is not None:
-            why = "this sandbox (landlock) cannot tell hosts apart; use elevated: true to ask for"
+        if launch.hold is None:
+            raise ToolError("a command without confinement cannot run in the sandbox")
+        if launch.hold.hosts is not None:
+            why = "this sandbox (landlock) cannot filter by host; use elevated: true to ask for"
             raise ToolError(f"{why} the whole network, or install bubblewrap")
         return self._own_client()
 
@@ -184,8 +171,7 @@ class BwrapHost(SandboxHost):
         self._pins = pins
         self._servers: dict[tuple[Hold, Stamp], SpawnClient] = {}
         self._proxies: dict[SpawnClient, tuple[FilterProxy, int]] = {}
-        self._denied: list[str] = []
-        """What the proxies refused, in words."""
+        self._denied: list[str] = []  # what the proxies refused, in words
         self._loop: asyncio.AbstractEventLoop | None = None
         self._starting = asyncio.Lock()
 
@@ -204,9 +190,10 @@ class BwrapHost(SandboxHost):
         return running
 
     async def _client_for(self, launch: Launch) -> SpawnClient:
-        hold = _demand_hold(launch)
+        if launch.hold is None:
+            return await super()._client_for(launch)
         if not launch.detach:
-            return await self.start_server(hold)
+            return await self.start_server(launch.hold)
         # What lives on needs a parent that does: the server on the host, and Landlock.
         if not landlock.available():
             raise ToolError("detach needs Landlock, which this kernel does not have")
@@ -235,10 +222,11 @@ class BwrapHost(SandboxHost):
         if client is None or not client.is_open:
             async with self._starting:  # others may want the same one
                 client = self._servers.get(key)
-                if client is None or not client.is_open:
-                    if client is not None:
-                        await self._end(self._servers.pop(key))
-                    client = self._servers[key] = await self._start_confined(hold)
+                if client is not None and not client.is_open:
+                    await self._end(self._servers.pop(key))
+                    client = None
+                client = client or await self._start_confined(hold)
+                self._servers[key] = client
         # The one that was not used for longest comes first.
         self._servers[key] = self._servers.pop(key, client)
         for unused in list(self._servers)[:-_MAX_SERVERS]:

@@ -10,9 +10,10 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
 from glob import glob
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from msgspec.structs import replace
 
 from clawkit.config.section import SecretInput
 from clawkit.config.sections.sandbox import Sandbox as Settings
@@ -34,15 +35,13 @@ if TYPE_CHECKING:
 
 AskHost = Callable[[str, int], Awaitable[bool]]
 Scope = Literal["session", "agent", "shared"]
-REVERTED = "reverted"
-"""Beside the directories of sandboxes: what was reverted or removed because it is protected."""
+REVERTED = "reverted"  # beside the directories of sandboxes: what was reverted or removed
 CREATED = "created"
 """A file with the name of the backend, as old as the sandbox: directories only tell their last
 change."""
 _MAX_SLUG = 32
 _PROCESS = re.compile(r"run-(\d+)-(\d+)-[0-9a-f]+")
-_LOOK_S = 1.0
-"""Seconds for which the list of existing secret paths is taken to be true."""
+_LOOK_S = 1.0  # seconds for which the list of existing secret paths is taken to be true
 _RESOLVER = """/run/systemd/resolve/stub-resolv.conf /run/systemd/resolve/resolv.conf
     /run/resolvconf/resolv.conf /run/NetworkManager/resolv.conf"""
 _LOCAL_NAMES = re.compile(
@@ -92,23 +91,17 @@ class SandboxContext(NamedTuple):
     """What a sandbox is made from, beside its settings."""
 
     workspace: str
-    state: str
-    """clawkit's home."""
+    state: str  # clawkit's home
     homes: Sequence[str]
     spool_dir: str
-    files: Callable[[Sequence[Mount]], SearchableFiles]
-    """Makes the file system that the file tools work on."""
+    files: Callable[[Sequence[Mount]], SearchableFiles]  # makes what the file tools work on
     agent: str = ""
     session: str = ""
     max_processes: int = 1_000
-    denied: Callable[[], Sequence[str]] = tuple
-    """Finds files that rules deny to the file tools."""
-    own: Sequence[str] = ()
-    """Files and directories of clawkit's that are not in its home."""
-    ask_host: AskHost | None = None
-    """Asks a person about a host that is not allowed."""
-    reveal: Callable[[SecretInput], str] = str
-    """The value of a secret in the settings."""
+    denied: Callable[[], Sequence[str]] = tuple  # finds files that rules deny to the file tools
+    own: Sequence[str] = ()  # files and directories of clawkit's that are not in its home
+    ask_host: AskHost | None = None  # asks a person about a host that is not allowed
+    reveal: Callable[[SecretInput], str] = str  # the value of a secret in the settings
     protection: Protection = Protection()
 
 
@@ -129,8 +122,7 @@ class SandboxPaths:
         self._own_files = tuple(path for path in own if path.startswith(start))
         root = os.path.expanduser(settings.workspace_root or f"{self.state}/sandboxes")
         private = os.path.join(root, self.name, "workspace")
-        self.workdir = self.workspace if self.access == "rw" else private
-        """The directory that commands start in."""
+        self.workdir = self.workspace if self.access == "rw" else private  # where commands start
         self.mounts: Sequence[Mount] = (Mount(self.workdir, self.workdir, True),)
         if self.access == "ro":
             self.mounts = (Mount(self.workspace, self.workspace, False), *self.mounts)
@@ -138,8 +130,7 @@ class SandboxPaths:
         self._private = process_dir(self._root)
         self.cache = os.path.join(self._root, "cache")
         self.tmp = os.path.join(self._private, "tmp")
-        self.empty = os.path.join(self._private, "empty")
-        """A file that stands for hidden ones."""
+        self.empty = os.path.join(self._private, "empty")  # a file that stands for hidden ones
         self._secrets: tuple[str, ...] = ()
         self._looked = -_LOOK_S
         self._is_ready = False

@@ -31,8 +31,7 @@ MAX_LINES = 10
 _MAX_GONE = 1_000
 _MAX_SHOWN = 200
 _ASK = "ask the person to change it, or retry with elevated: true"
-MAX_COPIES = 64 << 20
-"""Bytes of all copies. What is beyond them cannot be restored, only moved out of the way."""
+MAX_COPIES = 64 << 20  # bytes of all copies; what is beyond is only moved out of the way
 _FOLDER = O_PATH | os.O_DIRECTORY
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -42,10 +41,8 @@ class Saved(NamedTuple):
     """Something protected, as it has to be."""
 
     node: Node
-    content: bytes | None
-    """Of a file; where a link leads. None for all else, and for what could not be read."""
-    version: str
-    """Empty when it could change without another version."""
+    content: bytes | None  # of a file, or where a link leads; None for all else
+    version: str  # empty when it could change without another version
 
     @property
     def is_folder(self) -> bool:
@@ -55,13 +52,11 @@ class Saved(NamedTuple):
 class ProtectedPaths(NamedTuple):
     """What a backend mounts; absolute paths without links, sorted."""
 
-    files: tuple[str, ...]
-    """Files and directories to be read-only."""
+    files: tuple[str, ...]  # files and directories to be read-only
     pins: tuple[str, ...]
     """Directories to be mounts of their own, so that they cannot be renamed: git directories, and
     those on the way to a file."""
-    complete: bool
-    """False when the workspace was too large to look at all of it."""
+    complete: bool  # false when the workspace was too large to look at all of it
 
 
 class ProtectedFiles:
@@ -80,8 +75,7 @@ class ProtectedFiles:
         self._gone: dict[str, None] = {}
         """What went away during a command together with the directory that it is about. It is not
         restored, but has to be as it was when a command makes it again."""
-        self._owed: set[str] = set()
-        """What could not be restored yet."""
+        self._owed: set[str] = set()  # what could not be restored yet
         self._named: set[tuple[str, tuple[int, int]]] = set()
         self._is_complete, self._started = True, 0
 

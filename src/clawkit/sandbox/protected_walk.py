@@ -12,14 +12,10 @@ from typing import NamedTuple
 
 from clawkit.fs.protected_files import ANYWHERE, GIT, GIT_DIRS, HOME, SHAPES, Group, Part, fold
 
-MAX_FOLDERS = 30_000
-"""Directories that one walk looks at. Names of files do not count: anybody can make many."""
-MAX_NAMES = 100_000
-"""Names in one directory of a tree."""
-MAX_LISTED = 5_000
-"""Names in one directory that is protected as a whole."""
-_UNSETTLED_NS = 50_000_000
-"""What changed less long ago could change again without another time stamp."""
+MAX_FOLDERS = 30_000  # that one walk looks at; names of files do not count: anybody can make many
+MAX_NAMES = 100_000  # names in one directory of a tree
+MAX_LISTED = 5_000  # names in one directory that is protected as a whole
+_UNSETTLED_NS = 50_000_000  # what changed later could change again with the same time stamp
 # Large, and rarely with repositories in them: looked at when all else has been.
 _LATER = frozenset(
     ("node_modules", ".venv", "venv", "site-packages", "__pycache__", "target", ".tox", ".cache")
@@ -39,11 +35,9 @@ class Role(Part):
     __slots__ = ("has_shape", "is_git", "is_home", "is_tree", "rest")
 
     def __init__(self, why: str = "", groups: Iterable[Group] = ()) -> None:
-        self.rest: Role | None = None
-        """What everything with another name is; in a tree, every other directory."""
+        self.rest: Role | None = None  # what every other name is; in a tree, every other directory
         self.is_tree = self.is_git = self.is_home = False
-        self.has_shape = False
-        """Whether it is a git directory when it looks like one."""
+        self.has_shape = False  # whether it is a git directory when it looks like one
         super().__init__(why, groups)
 
     @property
@@ -82,8 +76,7 @@ def _make_tree(git: Role, more: Role | None = None) -> Role:
 
 
 _GIT = _make_git()
-BARE = _make_git()
-"""Like it, under a name of its own: it can be renamed like any other directory."""
+BARE = _make_git()  # like it, under a name of its own: it can be renamed like any other directory
 _TREE = _make_tree(_GIT)
 _TREE.rest = _TREE
 _OWN = Role("clawkit reads it").finish(is_home=True)
@@ -97,23 +90,18 @@ class Node(NamedTuple):
 
     info: os.stat_result
     role: Role
-    top: str
-    """The directory that the table is about: a git directory, a home, the one it is found in."""
-    around: Identity
-    """The directory that it is in."""
-    is_cut: bool = False
-    """A directory with too many names to list."""
+    top: str  # what the table is about: a git directory, a home, the one it is found in
+    around: Identity  # the directory that it is in
+    is_cut: bool = False  # a directory with too many names to list
 
 
 class _Listing(NamedTuple):
     here: Identity
-    changed_ns: int
-    """-1 when it may have changed since."""
+    changed_ns: int  # -1 when it may have changed since
     role: Role
     steps: Sequence[Step]
     later: Sequence[Step]
-    is_cut: bool
-    """Whether it has too many names to list."""
+    is_cut: bool  # whether it has too many names to list
     git: Role | None
 
 
@@ -122,8 +110,7 @@ class Look:
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
-        self.shut: list[str] = []
-        """What may not be looked at."""
+        self.shut: list[str] = []  # what may not be looked at
         self.left = MAX_FOLDERS
         self.is_complete = True
 

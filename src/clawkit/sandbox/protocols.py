@@ -16,12 +16,10 @@ class SandboxUnavailableError(ToolError):
 
 
 class Mount(NamedTuple):
-    """A directory of this machine, and where commands find it."""
+    """A directory of this machine, and where commands find it; absolute paths."""
 
     source: str
-    """Absolute path on this machine."""
     target: str
-    """Absolute path inside."""
     writable: bool
 
 
@@ -30,15 +28,11 @@ class Instance(NamedTuple):
 
     name: str
     backend: str
-    scope: str
-    """The scope key: `shared`, `agent:<id>:workspace:<hex>`, `<session>:workspace:<hex>`."""
-    created: float
-    """Seconds since 1970; 0 when unknown."""
+    scope: str  # the scope key: `shared`, `agent:<id>:workspace:<hex>`, `<session>:workspace:<hex>`
+    created: float  # seconds since 1970; 0 when unknown
     used: float
-    running: bool
-    """Whether a process of clawkit uses it."""
-    outdated: bool = False
-    """Whether it was made with settings other than those in force."""
+    running: bool  # whether a process of clawkit uses it
+    outdated: bool = False  # whether it was made with settings other than those in force
 
 
 @runtime_checkable
@@ -51,46 +45,36 @@ class Sandbox(Protocol):
     @property
     def name(self) -> str:
         """Its own name among those that `list` finds."""
-        ...
 
     @property
     def workdir(self) -> str:
         """The directory that commands start in, as they see it."""
-        ...
 
     @property
     def mounts(self) -> Sequence[Mount]:
         """What of this machine can be reached inside, deepest target last."""
-        ...
 
     async def prepare(self) -> None:
         """Make sure it can be used. Raises `SandboxUnavailableError`."""
-        ...
 
     def host(self) -> ExecHost:
         """Where its commands run. `Launch.cwd` is a path inside; `Launch.hold` widens it where the
         backend can, and is refused with `ToolError` where it cannot."""
-        ...
 
     def files(self) -> FileSystem:
         """What the file tools work on; takes paths of this machine and paths inside."""
-        ...
 
     def describe(self) -> Mapping[str, Any]:
         """JSON for `clawkit sandbox explain`: how it confines, and what it cannot do."""
-        ...
 
     async def list(self) -> Sequence[Instance]:
         """What of this kind exists on the machine."""
-        ...
 
     async def remove(self, name: str) -> None:
         """Remove one, with everything in it."""
-        ...
 
     async def close(self) -> None:
         """End its commands, and remove what is not to be kept."""
-        ...
 
 
 def check_elsewhere(launch: Launch, what: str) -> None:

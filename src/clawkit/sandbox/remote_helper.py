@@ -29,20 +29,15 @@ from clawkit.store import private_dir
 
 _HEAD = struct.Struct("<II")
 MAX_JSON = 64 * 1024**2
-MAX_DATA = 257 * 1024**2
-"""Neither side takes more at once; a larger file goes in several messages."""
-PIECE = 4 * 1024**2
-"""Bytes that are sent in one message where there is a choice."""
-SILENCE_S = 90.0
-"""clawkit is heard from more often than that; otherwise the connection is lost."""
-FAILED = 96
-"""Its exit code when it could not begin; the reason is on its standard error."""
+MAX_DATA = 257 * 1024**2  # neither side takes more at once; a larger file goes in several messages
+PIECE = 4 * 1024**2  # bytes that are sent in one message where there is a choice
+SILENCE_S = 90.0  # clawkit is heard from more often than that; otherwise the connection is lost
+FAILED = 96  # its exit code when it could not begin; the reason is on its standard error
 _LOOK_S, _NEWS_S = 0.2, 20.0
 _MEMORY = 1 << 20
 _OWN = ("HOME", "PATH", "TMPDIR", "USER", "LOGNAME", "SHELL")
 _STATE = ".clawkit"
-AGENT = "-agent"
-"""After the name of a sandbox: the directory with the copy of a workspace that is read-only."""
+AGENT = "-agent"  # after the name of a sandbox: the copy of a workspace that is read-only
 
 
 def pack(message: object, data: bytes = b"") -> bytes:
@@ -221,9 +216,8 @@ class Helper:
         """The manifest and what was left out; None for the manifest that clawkit has already."""
         mirror = self._mirrors[tree]
         found: dict[str, Entry] = await in_thread(mirror.scan)
-        manifest = [(path, *entry) for path, entry in found.items()]
-        digest = str(hash(tuple(manifest)))
-        return [digest, None if digest == known else manifest, list(mirror.skipped)]
+        digest = str(hash(tuple(found.items())))
+        return [digest, None if digest == known else found, list(mirror.skipped)]
 
     async def do_fetch(self, tree: str, paths: list[str], _: bytes) -> object:
         return join(await in_thread(self._mirrors[tree].read, paths))
@@ -253,25 +247,20 @@ class Helper:
         meta = os.path.join(self._state, f"{name}.json")
         if "/" in name or name.startswith(".") or not os.path.exists(meta):
             raise ToolInputError(f"unknown sandbox {name!r}; see `clawkit sandbox list`")
-        for tree in ("", AGENT):
-            _delete(os.path.join(self._root, name + tree))
+        places = (os.path.join(self._root, name + tree) for tree in ("", AGENT))
+        for place in filter(os.path.lexists, places):
+            # A directory that its owner may not write to would keep what is in it.
+            for _, folders, _, fd in os.fwalk(place):
+                for each in folders:
+                    if stat.S_ISDIR(os.stat(each, dir_fd=fd, follow_symlinks=False).st_mode):
+                        os.chmod(each, 0o700, dir_fd=fd)
+            shutil.rmtree(place)
         os.unlink(meta)
 
 
 def _load(path: str) -> Any:
     with open(path, encoding="utf-8") as file:
         return json.load(file)
-
-
-def _delete(place: str) -> None:
-    if not os.path.lexists(place):
-        return
-    # A directory that its owner may not write to would keep what is in it.
-    for _, folders, _, fd in os.fwalk(place):
-        for name in folders:
-            if stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
-                os.chmod(name, 0o700, dir_fd=fd)
-    shutil.rmtree(place)
 
 
 async def _serve() -> None:

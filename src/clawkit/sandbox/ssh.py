@@ -17,6 +17,8 @@ from contextlib import asynccontextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.fs.protected_files import Protection
@@ -24,8 +26,7 @@ from clawkit.fs.protocols import Changed, File, Listing
 from clawkit.process.protocols import Exit, Launch, Left
 from clawkit.process.spool import Spool
 from clawkit.process.terminal import TerminalState
-from clawkit.sandbox import file_sync
-from clawkit.sandbox.file_sync import Entry, Mirror, Plan, Step
+from clawkit.sandbox.file_sync import Entry, Mirror, Plan, Step, check_manifest, explain_link
 from clawkit.sandbox.paths import MountedFiles, SandboxPaths, SearchableFiles, portable, to_inside
 from clawkit.sandbox.protocols import Instance, SandboxUnavailableError, check_elsewhere
 from clawkit.sandbox.remote_helper import AGENT, PIECE, join, split
@@ -41,9 +42,7 @@ _CLOSE_S = 10.0
 _MAX_SIDE = 65_535
 _MAX_LEFT, _MAX_REPORTED = 1_000, 5
 _MAX_STEPS = 2_000
-_Rows = list[tuple[str, file_sync.Kind, int, int, str, str]]
-_Instance = tuple[str, str, float, float, str]
-"""Name, scope, when it was made and last used, and access."""
+_Instance = tuple[str, str, float, float, str]  # name, scope, made, last used, access
 
 
 class SshRunning:
@@ -54,7 +53,7 @@ class SshRunning:
     def __init__(self, link: Link, id_: str, launch: Launch, output: Spool) -> None:
         self._link, self._id = link, id_
         self._takes_input = launch.open_input or launch.size is not None
-        self._started = time.monotonic()
+        self.started = time.monotonic()
         self._writing = asyncio.Lock()
         self.done: asyncio.Future[Exit] = link.loop.create_future()
         self.output = output
@@ -105,21 +104,16 @@ class SshRunning:
         self._is_deaf = True
 
     def hear(self, data: bytes) -> None:
-        """More output."""
         if not self._is_deaf:
             self.output.add(data)
             if self.terminal is not None:
                 self.terminal.feed(data)
 
-    def lose(self, note: str) -> None:
-        """Its end was not seen, unless it was."""
+    def finish(self, exit_: Exit) -> None:
+        """Only the first end counts."""
         self.is_over = True
         if not self.done.done():
-            self.left = ()
-        self.finish(Exit("lost", seconds=time.monotonic() - self._started, note=note))
-
-    def finish(self, exit_: Exit) -> None:
-        if not self.done.done():
+            self.left = () if exit_.reason == "lost" else self.left
             self.done.set_result(exit_)
         self.output.wake()
 
@@ -186,7 +180,7 @@ class SshHost:
             note = f"{error}. The command was stopped there, or will be soon"
         finally:
             self._running.pop(id_, None)
-            running.lose(note)
+            running.finish(Exit("lost", seconds=time.monotonic() - running.started, note=note))
 
 
 def _clean(left: Iterable[Left]) -> tuple[Left, ...]:
@@ -364,7 +358,7 @@ class SyncedDirectory:
         both held last. Without one, changes are only copied there, and those made there undone."""
         self._root, self._tree, self._state = root, tree, state
         # The directory may itself lie in clawkit's own, but nothing else of that gets there.
-        self._protection = protection._replace(open=(*protection.open, root))
+        self._protection = replace(protection, open=(*protection.open, root))
         self._mirror = Mirror(root, protection.own)
         self._link: Link | None = None
         self._base: dict[str, Entry] = {}
@@ -378,34 +372,27 @@ class SyncedDirectory:
         remote, skipped = await self._scan(link)
         local: dict[str, Entry] = await in_thread(self._mirror.scan)
         skipped |= self._mirror.skipped
-        last = self._base if self._state else remote
-        base, ours, theirs = (file_sync.without(each, skipped) for each in (last, local, remote))
-        todo = file_sync.refuse(file_sync.plan(base, ours, theirs), self._why_not_taken)
-        todo, failed = await self._carry_out(link, todo)
-        if todo.to_remote or failed:
-            self._known = ("", {})
-        if self._state:
-            ours, theirs = (
-                file_sync.take(ours, todo.to_local),
-                file_sync.take(theirs, todo.to_remote),
-            )
-            new = {path: entry for path, entry in last.items() if path not in base}
-            new |= file_sync.next_base(base, ours, theirs)
-            if new != self._base:
-                self._base = new
-                await in_thread(self._save, link)
+        todo = Plan(self._base if self._state else remote, local, remote, skipped)
+        todo.refuse(self._why_not_taken)
+        failed = await self._carry_out(link, todo)
+        if self._state and (new := todo.next_base()) != self._base:
+            self._base = new
+            await in_thread(self._save, link)
         return todo.conflicts, skipped | failed
 
     async def _scan(self, link: Link) -> tuple[dict[str, Entry], dict[str, str]]:
         answer, _ = await link.call("scan", self._tree, self._known[0])
-        digest, raw, skipped = convert(answer, tuple[str, Any, list[str]])
-        if raw is not None or digest != self._known[0]:
-            self._known = digest, file_sync.check_manifest(convert(raw, _Rows))
+        digest, raw, skipped = convert(answer, tuple[str, dict[str, Entry] | None, list[str]])
+        if raw is not None:
+            check_manifest(raw)
+            self._known = digest, raw
+        elif digest != self._known[0]:
+            raise ToolError("the other side sent an invalid answer: no manifest")
         words = "not copied: it is too large, or cannot be read on the other machine"
         return self._known[1], dict.fromkeys(skipped, words)
 
-    async def _carry_out(self, link: Link, todo: Plan) -> tuple[Plan, dict[str, str]]:
-        """Take the steps; the plan without what failed, and why it did."""
+    async def _carry_out(self, link: Link, todo: Plan) -> dict[str, str]:
+        """Take the steps; what failed, and why it did, is left out of the plan."""
         failed: dict[str, str] = {}
         for steps in _batches(todo.to_local):
             wanted = {todo.source.get(path, path): path for path in _files(steps)}
@@ -415,17 +402,20 @@ class SyncedDirectory:
                 got = split(convert(answer, dict[str, int]), data)
                 contents = {wanted[path]: got[path] for path in got if path in wanted}
             failed |= await in_thread(self._mirror.apply, steps, contents)
-        todo = file_sync.leave(todo, failed)
+        todo.leave(failed)
         for steps in _batches(todo.to_remote):
+            self._known = ("", {})
             sizes, data = join(await in_thread(self._mirror.read, _files(steps)))
             answer, _ = await link.call("apply", self._tree, steps, sizes, data=data)
             failed |= convert(answer, dict[str, str])
-        words = {path: f"not copied: {printable(why, '')[:200]}" for path, why in failed.items()}
-        return file_sync.leave(todo, failed), words
+        todo.leave(failed)
+        if failed:
+            self._known = ("", {})
+        return {path: f"not copied: {printable(why, '')[:200]}" for path, why in failed.items()}
 
     def _why_not_taken(self, path: str, entry: Entry | None) -> str:
         why = self._protection.explain(os.path.join(self._root, path))
-        return why or file_sync.explain_link(path, entry)
+        return why or explain_link(path, entry)
 
     def _load(self, link: Link) -> dict[str, Entry]:
         """What both held last, if the copy there is still the same one."""
@@ -433,13 +423,13 @@ class SyncedDirectory:
             with open(self._state, encoding="utf-8") as file:
                 kept = json.load(file)
             if kept["created"] == link.created:
-                return file_sync.check_manifest(convert(kept["base"], _Rows))
+                return convert(kept["base"], dict[str, Entry])
         return {}
 
     def _save(self, link: Link) -> None:
         private_dir(os.path.dirname(self._state))
-        base = [(path, *entry) for path, entry in self._base.items()]
-        write_atomic(self._state, json.dumps({"created": link.created, "base": base}).encode())
+        kept = {"created": link.created, "base": self._base}
+        write_atomic(self._state, json.dumps(kept).encode())
 
     def forget(self) -> None:
         """The copy there was removed."""

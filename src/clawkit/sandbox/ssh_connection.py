@@ -28,8 +28,7 @@ from clawkit.store import write_atomic
 from clawkit.text import printable
 
 ALIAS = "clawkit-sandbox"
-OLD_PYTHON = 95
-"""Exit code of the program when the other machine's Python is too old."""
+OLD_PYTHON = 95  # exit code of the program when the other machine's Python is too old
 _TARGET = re.compile(
     r"(?:(?P<user>[A-Za-z0-9_][A-Za-z0-9._-]*)@)?"
     r"(?P<host>[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])"
@@ -50,8 +49,7 @@ _SOURCES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__fil
 T = TypeVar("T")
 _PROGRAMS = ("clawkit.sandbox.remote_helper", "clawkit.process.spawn_server")
 _CONNECT_S, _CALL_S, _CLOSE_S = 30.0, 120.0, 10.0
-_NOISE = 64 * 1024
-"""Bytes that a start-up file on the other machine may print before the program speaks."""
+_NOISE = 64 * 1024  # bytes that start-up files there may print before the program speaks
 _ENV = ("PATH", "HOME", "USER", "LOGNAME", "SSH_AUTH_SOCK")
 _BOOT = "import sys,zlib;exec(zlib.decompress(sys.stdin.buffer.read(int(sys.argv[3]))))"
 _INSTALL = """
@@ -88,8 +86,7 @@ main()
 
 
 Reveal = Callable[[SecretInput], str]
-Target = tuple[str, str, int]
-"""Host, user and port of a machine, which cannot be taken for anything else."""
+Target = tuple[str, str, int]  # host, user and port
 
 
 def parse_target(text: str | None) -> Target:
@@ -186,8 +183,7 @@ class Link:
 
     def __init__(self, process: asyncio.subprocess.Process, shown: str) -> None:
         self.loop = asyncio.get_running_loop()
-        self.created = 0.0
-        """When the sandbox there was made."""
+        self.created = 0.0  # when the sandbox there was made
         self._process = process
         if process.stdout is None or process.stdin is None:
             raise ValueError("the process has no pipes")
@@ -196,8 +192,7 @@ class Link:
         self._waiting: dict[int, asyncio.Future[tuple[Any, bytes]]] = {}
         self._number, self._why, self._closed = 0, "", False
         self._tasks: list[asyncio.Task[None]] = []
-        self.lost: asyncio.Future[None] = self.loop.create_future()
-        """Done when the connection is gone."""
+        self.lost: asyncio.Future[None] = self.loop.create_future()  # done when it is gone
 
     @property
     def is_open(self) -> bool:

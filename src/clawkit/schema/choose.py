@@ -30,8 +30,8 @@ from clawkit.schema.walk import (
 
 Target = Literal["anthropic", "openai", "google"]
 
-_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
-_SYNTAX = re.compile(r"([\\^$.*+?()\[\]{}|/])")
+_NAME = r"[a-zA-Z0-9_.-]{1,64}"
+_SYNTAX = r"([\\^$.*+?()\[\]{}|/])"
 
 
 def _anthropic(schema: Schema) -> Schema:
@@ -41,10 +41,10 @@ def _anthropic(schema: Schema) -> Schema:
     accepted and means the same.
     """
     given = schema["properties"]
-    odd = {name: child for name, child in given.items() if not _NAME.fullmatch(name)}
+    odd = {name: child for name, child in given.items() if not re.fullmatch(_NAME, name)}
     if not odd:
         return schema
-    patterns = {"^" + _SYNTAX.sub(r"\\\1", name) + "$": child for name, child in odd.items()}
+    patterns = {"^" + re.sub(_SYNTAX, r"\\\1", name) + "$": child for name, child in odd.items()}
     return schema | {
         "properties": {name: child for name, child in given.items() if name not in odd},
         "patternProperties": schema.get("patternProperties", {}) | patterns,

@@ -23,7 +23,7 @@ CHARS_PER_NODE = 32
 
 _SCAFFOLDING = names("$schema $id $anchor $comment $vocabulary $defs definitions $ref")
 _DYNAMIC = ("$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor")
-_PERCENT = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
+_PERCENT = r"(?:%[0-9A-Fa-f]{2})+"
 
 
 def inline(schema: Mapping[str, Any]) -> Schema:
@@ -123,7 +123,7 @@ def _unescape(token: str) -> str:
     def decode(match: re.Match[str]) -> str:
         return bytes.fromhex(match[0].replace("%", "")).decode("utf-8", "replace")
 
-    return _PERCENT.sub(decode, token).replace("~1", "/").replace("~0", "~")
+    return re.sub(_PERCENT, decode, token).replace("~1", "/").replace("~0", "~")
 
 
 def _beside(siblings: Schema, target: Any) -> Schema:

@@ -25,15 +25,12 @@ from clawkit.content import (
 
 Redact = Callable[[str], str]
 
-MAX_TEXT = 1024**2
-"""Characters of one message, and bytes of a signature."""
-MAX_DETAILS = 8_192
-"""Bytes."""
+MAX_TEXT = 1024**2  # characters of one message, and bytes of a signature
+MAX_DETAILS = 8_192  # bytes
 MAX_STRING, MAX_ITEMS = 2_000, 10
 MAX_TOKENS = 2**40
 _MAX_DEPTH, _MAX_VALUES, _MAX_BITS = 64, 20_000, 1_024
-_MARGIN = 8_192
-"""Characters that are looked at beyond a cut: longer than a secret that it could go through."""
+_MARGIN = 8_192  # characters looked at beyond a cut: longer than a secret across it
 _MAX_KEYS, _MAX_KEY = 50, 40
 _TOO_DEEP, _TOO_MANY = "[left out: nested too deeply]", "[left out: too many values]"
 _encode = msgspec.json.Encoder().encode
@@ -46,7 +43,6 @@ def decode(body: bytes) -> Message:
 
 
 def encode(message: Message, redact: Redact | None = None) -> bytes:
-    """A message as it is stored."""
     packing = _Packing(redact)
     changes: dict[str, Any]
     match message:
@@ -85,12 +81,8 @@ def sound(text: str) -> str:
 
 def bound_usage(usage: Usage) -> Usage:
     """Usage as it can be added up, whatever a provider said."""
-
-    def bound(count: int) -> int:
-        return min(max(count, 0), MAX_TOKENS)
-
     counts = {
-        name: bound(getattr(usage, name))
+        name: min(max(getattr(usage, name), 0), MAX_TOKENS)
         for name in ("input", "output", "cache_read", "cache_write")
     }
     return Usage(**counts, cost=usage.cost if 0 <= usage.cost < MAX_TOKENS else 0.0)
@@ -118,6 +110,11 @@ def bound_details(details: Mapping[str, Any], redact: Redact | None = None) -> d
     return kept | about
 
 
+def encode_value(value: Any, redact: Redact | None = None) -> bytes:
+    """A JSON value without secrets, of bounded size and depth."""
+    return _encode(_Packing(redact).mapping({"value": value})["value"])
+
+
 class _Packing:
     """Makes one message fit. Counts what it has let through."""
 
@@ -138,7 +135,7 @@ class _Packing:
         looked_at = text[: room + _MARGIN]
         kept = self._redact(looked_at) if self._redact else looked_at
         if len(looked_at) < len(text):
-            # A secret may go on where looking ended, and then nobody has recognised it.
+            # A secret may go on where looking ended, and would not be recognised.
             kept = kept[: max(0, len(kept) - _MARGIN)]
         kept = sound(kept[:room])
         return f"{kept}\n[… {len(text) - len(kept):,} more characters were not stored]"

@@ -1,25 +1,28 @@
-"""What a session is, and what tools may ask about it."""
+"""What a session is, what tools may ask about it, and where sessions are stored."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
+from msgspec import Struct
 
+from clawkit.config.paths import home, sessions_file
 from clawkit.content import Message, Usage
-from clawkit.errors import ToolInputError
+from clawkit.errors import ConfigError, Issue, ToolInputError
 from clawkit.text import one_line
 
 Event = Literal[
     "created", "turn", "answered", "compacted", "model", "thinking", "title", "renamed", "settings"
 ]
-MAX_NAME = 200
+MAX_NAME = 256
+"""Enough for five sub-agents below each other, each with a UUID."""
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-Sight = Literal["self", "spawned", "tree", "agent", "all"]
-"""`spawned` is `tree` without the right of the main session to see all of its agent."""
-SETTING = "tools.sessions.visibility"
 
 
 def session_key(agent: str, name: str) -> str:
@@ -46,38 +49,33 @@ class Session(msgspec.Struct, frozen=True):
     agent: str
     title: str = ""
     workspace: str = ""
-    model: str = ""
-    """`provider/id`; empty when there is none."""
-    model_override: str = ""
-    """What is used instead, by somebody's wish."""
+    model: str = ""  # `provider/id`; empty when there is none
+    model_override: str = ""  # what was chosen instead for this session
     thinking: str = ""
     created_ms: int = 0
     updated_ms: int = 0
     turns: int = 0
-    usage: Usage = Usage()  # frozen
-    """Of all answers."""
-    context_tokens: int = 0
-    """What was in the context after the last answer; 0 when not known."""
-    parent: str = ""
-    """Id of the session that started this one."""
-    version: int = 0
-    """Number of the last change, see `Changes`."""
-    state: Mapping[str, Any] = _NOTHING
-    """Small settings that hold for this session alone."""
+    usage: Usage = Usage()  # of all answers; frozen
+    context_tokens: int = 0  # what was in the context after the last answer; 0 when not known
+    parent: str = ""  # id of the session that started this one
+    version: int = 0  # number of the last change, see `Changes`
+    label: str = ""  # what it is about, for people and for finding it
+    archived_ms: int = 0  # when it was put away; 0 when it is in use
+    state: Mapping[str, Any] = _NOTHING  # small settings that hold for this session alone
 
     @property
     def name(self) -> str:
         return self.key.removeprefix(f"agent:{self.agent}:")
 
 
-class Entry(NamedTuple):
+class Entry(Struct, frozen=True):
     """A message and its number in the session."""
 
     number: int
     message: Message
 
 
-class Change(NamedTuple):
+class Change(Struct, frozen=True):
     """Something that happened to a session."""
 
     sequence: int
@@ -86,36 +84,115 @@ class Change(NamedTuple):
     details: Mapping[str, Any]
 
 
-class Changes(NamedTuple):
+class Changes(Struct, frozen=True):
     """What happened since a number. Only the latest are kept."""
 
-    version: int
-    """Number of the last change: what to ask with next time."""
+    version: int  # number of the last change: what to ask with next time
     events: Sequence[Change] = ()
-    truncated: bool = False
-    """Whether there is more than `events`: ask again, from the last of them."""
-    earliest: int = 0
-    """Number of the oldest change that is kept; 0 when there is none."""
-    gap: bool = False
-    """Whether changes after the number are not kept any more."""
+    truncated: bool = False  # whether there is more than `events`: ask again, from the last of them
+    earliest: int = 0  # number of the oldest change that is kept; 0 when there is none
+    gap: bool = False  # whether changes after the number are not kept any more
+
+
+class Visible(Struct, frozen=True):
+    """Which sessions one may see: itself, all of some agents, and of some those it started. What
+    it says is decided in `visibility.py`."""
+
+    key: str
+    id: str = ""
+    agents: tuple[str, ...] = ()
+    own_agents: tuple[str, ...] = ()
+
+
+class Filter(Struct, frozen=True):
+    """Which of the visible sessions are wanted."""
+
+    kinds: tuple[str, ...] = ()  # see `keys.Kind`; empty is all
+    since_ms: int = 0  # used since then
+    label: str = ""
+    agent: str = ""
+    text: str = ""  # somewhere in key, label or title
+    archived: bool | None = False  # None: whether archived or not
+    sub_agents: bool = True
+    in_use: bool = False  # only those that a process works in
+    main: str = "main"  # name of the main session
+
+
+class Relative(Struct, frozen=True):
+    """The parent or a child of another session."""
+
+    id: str
+    parent: str
+    key: str
+
+
+class Page(Struct, frozen=True):
+    """Some messages of a session, the oldest first."""
+
+    entries: Sequence[Entry]
+    total: int  # how many there are of the kinds that were asked for
+    newer: int = 0  # how many of them come after these
+
+
+class Hit(Struct, frozen=True):
+    """A message in which all words of a search occur."""
+
+    session: Session
+    number: int
+    role: Literal["user", "assistant"]
+    at_ms: int
+    snippet: str  # what is around the first of the words, without secrets
+
+
+class Hits(Struct, frozen=True):
+    """What a search found, in the sessions that were used last first."""
+
+    hits: Sequence[Hit]
+    more: bool = False  # whether there are more than these
+    unsearched: int = 0  # sessions with messages that are not in the index yet
+
+
+Refuse = Callable[[Session], str]
+"""Why a session may not be seen; empty when it may."""
 
 
 class Sessions(Protocol):
     """The sessions of one home."""
 
-    def get(self, text: str, agent: str = "") -> Session:
-        """By id, 4 characters of one or more, key, or name (of the agent, if one is named).
+    def get(self, text: str, agent: str = "", refuse: Refuse | None = None) -> Session:
+        """By id, key, name (of the agent, if one is named), UUID in its key, label, or the first 4
+        characters of its id or more. Raises `NotFoundError`, or `ToolInputError` when more than one
+        could be meant; `ToolAuthorizationError` for one that `refuse` keeps secret."""
 
-        Raises `NotFoundError`, or `ToolInputError` when more than one could be meant.
-        """
-
-    def find(self, text: str, agent: str = "") -> Session | None:
+    def find(self, text: str, agent: str = "", refuse: Refuse | None = None) -> Session | None:
         """The same; None when there is none."""
 
-    def changes(self, id_: str, since: int = 0, limit: int = 50) -> Changes: ...
-    def descends(self, id_: str, ancestor: str) -> bool:
-        """Whether a session was started by another, or by one that was."""
+    def lineage(self, id_: str) -> tuple[str, ...]:
+        """Ids of the sessions that a session was started by, its parent first."""
 
+    def agents(self) -> Sequence[str]:
+        """The agents that have sessions."""
+
+    def listing(
+        self, visible: Visible, wanted: Filter, limit: int, offset: int = 0
+    ) -> Sequence[Session]:
+        """Sessions, those used last first."""
+
+    def relatives(self, sessions: Sequence[Session], visible: Visible) -> Sequence[Relative]:
+        """The parents and children of some sessions, as far as they may be seen."""
+
+    def page(
+        self, id_: str, limit: int, offset: int = 0, upto: int | None = None, *, tools: bool = False
+    ) -> Page:
+        """The last messages but `offset`, up to the number `upto`; results of tools with `tools`
+        only."""
+
+    def search(self, query: str, visible: Visible, limit: int) -> Hits:
+        """Messages with all words of the query, in sessions that were used last first. Raises
+        `ToolInputError` for a query without words. Indexes what is new, which takes long the first
+        time."""
+
+    def changes(self, id_: str, since: int = 0, limit: int = 50) -> Changes: ...
     def set_model(self, id_: str, model: str) -> Session:
         """Have a session use another model; empty for its own."""
 
@@ -154,25 +231,15 @@ class SessionState(Protocol):
         """Use a model, by its resolved name, from the next request on; empty for the default."""
 
 
-class Step(NamedTuple):
+class Step(Struct, frozen=True):
     """One step of a plan."""
 
     step: str
     status: Literal["pending", "in_progress", "completed"] = "pending"
 
 
-class Plan(Protocol):
-    """What the agent says it is going to do."""
-
-    @property
-    def steps(self) -> tuple[Step, ...]: ...
-    @property
-    def explanation(self) -> str: ...
-    def replace(self, steps: Sequence[Step], explanation: str = "") -> None: ...
-
-
-class CurrentPlan:
-    """The latest plan. A new one takes its place as a whole."""
+class Plan:
+    """What the agent says it is going to do. A new plan takes the place of the old one."""
 
     def __init__(self) -> None:
         self.steps: tuple[Step, ...] = ()
@@ -182,24 +249,25 @@ class CurrentPlan:
         self.steps, self.explanation = tuple(steps), explanation
 
 
-def why_hidden(
-    sight: Sight,
-    here: Session,
-    there: Session,
-    descends: Callable[[str, str], bool],
-    main: str = "main",
-) -> str:
-    """Why one session may not know about another; empty when it may."""
-    if here.key == there.key:
-        return ""
-    if here.agent != there.agent:
-        return f"it is of the agent {there.agent!r}, and this one is {here.agent!r}"
-    if sight == "self":
-        return f"{SETTING} is 'self'"
-    if sight in ("agent", "all") or (sight == "tree" and here.name == main):
-        return ""
-    if here.id and descends(there.id, here.id):
-        return ""
-    if sight == "spawned":
-        return "a sandboxed session sees what it started itself (sandbox.sessionToolsVisibility)"
-    return f"{SETTING} is 'tree', and this session did not start it"
+def locate_store(setting: str | None, env: Mapping[str, str]) -> str:
+    """The file that `session.store` means. Raises `ConfigError` for what is not built in."""
+    if not setting:
+        return sessions_file(env)
+    wrong = ""
+    if _URL.match(setting):
+        # The address is not repeated: there may be a password in it.
+        what = "PostgreSQL" if setting.lower().startswith("postgres") else "an address"
+        wrong = f"{what} as the store of sessions is not built in yet"
+    elif setting.endswith((".json", ".json5", ".jsonl")):
+        wrong = f"sessions are stored in a database, and {setting!r} does not name one"
+    if wrong:
+        raise ConfigError([Issue("session.store", wrong, hint="Name a file, or leave it out")])
+    if setting.startswith("~/"):
+        setting = (env.get("HOME") or os.path.expanduser("~")) + setting[1:]
+    return os.path.abspath(os.path.join(home(env), setting))
+
+
+def files_of_store(path: str) -> list[str]:
+    """Everything that the store at `path` is made of."""
+    beside = (f"{path}{end}" for end in ("", "-wal", "-shm", "-journal", ".lock", ".new"))
+    return [*beside, os.path.join(os.path.dirname(path), "sessions")]

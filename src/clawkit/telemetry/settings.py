@@ -18,8 +18,7 @@ from clawkit.redact import Redactor
 if TYPE_CHECKING:
     from clawkit.telemetry.spans import Export
 
-FLUSH_S = 2.0
-"""How long the end of a conversation waits for its last spans to be sent."""
+FLUSH_S = 2.0  # how long the end of a conversation waits for its last spans to be sent
 _ADDRESSES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _EVERYTHING = CaptureContent(
@@ -30,14 +29,14 @@ log = logging.getLogger(__name__)
 
 
 class Telemetry:
-    """What is told to a collector about one conversation: nothing, unless it is turned on."""
+    """What a collector learns about one conversation: nothing, unless it is turned on."""
 
     def __init__(self, export: Export | None = None, warning: str = "") -> None:
         self._export = export
         self.warnings = (warning,) if warning else ()
 
     def beside(self, tell: Tell) -> Tell:
-        """A listener that is told the same as `tell`, after it; `tell` itself when this is off."""
+        """A listener that hears the same as `tell`, after it; `tell` itself when this is off."""
         if self._export is None:
             return tell
         spans = self._export.spans
@@ -58,7 +57,7 @@ class Telemetry:
         try:
             await bounded(in_thread(export.finish), FLUSH_S, 0.1)
         except TimeoutError:
-            export.give_up()
+            export.shutdown()  # type: ignore[no-untyped-call]
         if export.lost:
             log.warning("%d spans could not be sent to %s", export.lost, export.address)
 
@@ -106,7 +105,7 @@ def is_on(settings: Otel, env: Mapping[str, str]) -> bool:
 
 
 def captured(settings: Otel, env: Mapping[str, str]) -> CaptureContent:
-    """Which content is put into spans: none, unless somebody asked for it."""
+    """Which content is put into spans: none, unless it was asked for."""
     wanted = settings.capture_content
     if wanted is None:
         wanted = env.get(_CAPTURE, "").strip().lower() in ("true", "span_only", "span_and_event")

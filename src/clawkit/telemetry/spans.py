@@ -1,9 +1,7 @@
 """Events of a conversation made into spans, and where these go.
 
-A turn is a span; the requests to models and the calls in it are spans below it. Only the span of
-the turn is open while things happen: the others are made when they are over. Names and attributes
-follow the OpenTelemetry conventions for generative AI; content is masked and bounded. Spans are
-sent to a collector from a thread of their own.
+A turn is a span; the requests to models and the calls in it are spans below it. Their names and
+attributes follow the OpenTelemetry conventions for generative AI; content is masked and bounded.
 """
 
 from __future__ import annotations
@@ -13,14 +11,13 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from opentelemetry.context import Context, get_current
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace import (
     Span,
@@ -51,80 +48,12 @@ from clawkit.redact import Redactor
 from clawkit.text import cut, one_line
 from clawkit.version import __version__
 
-MAX_TEXT = 4_000
-"""Characters of one text."""
-MAX_PARTS = 64
-"""Texts, calls and results of one attribute; the last ones are kept."""
+MAX_TEXT = 4_000  # characters of one text
+MAX_PARTS = 64  # texts, calls and results of one attribute; the last ones are kept
 MAX_NAME = 200
-
-
-class Content:
-    """Writes messages for spans; what may not be shown is left out."""
-
-    def __init__(self, capture: CaptureContent, redactor: Redactor) -> None:
-        self.capture = capture
-        self._redactor = redactor
-
-    def input(self, messages: Iterable[User | ToolResult]) -> str:
-        """What the model reads."""
-        return _json([self._message(each) for each in messages][-MAX_PARTS:])
-
-    def output(self, answer: Assistant) -> str:
-        """What it answers."""
-        parts = [self._part(each) for each in answer.content[-MAX_PARTS:]]
-        return _json([{"role": "assistant", "parts": parts, "finish_reason": answer.stop}])
-
-    def text(self, text: str) -> str:
-        """Some text on its own. Masked before it is cut: half a secret has no shape."""
-        return encodable(cut(self._redactor.strict(text), MAX_TEXT))
-
-    def value(self, value: Any) -> str:
-        """Parameters as JSON."""
-        return encodable(cut(_json(self._redactor.data(value, strict=True)), MAX_TEXT))
-
-    def _message(self, message: User | ToolResult) -> dict[str, Any]:
-        if isinstance(message, User):
-            return {"role": "user", "parts": [self._block(each) for each in message.content]}
-        part = {"type": "tool_call_response", "id": name(message.call_id)}
-        if self.capture.tool_outputs:
-            texts = (each.text for each in message.content if isinstance(each, Text))
-            part["response"] = self.text("\n".join(texts))
-        return {"role": "tool", "parts": [part]}
-
-    def _block(self, block: Text | Image) -> dict[str, Any]:
-        if isinstance(block, Text):
-            return {"type": "text", "content": self.text(block.text)}
-        return {"type": "blob", "modality": "image", "mime_type": name(block.mime_type)}
-
-    def _part(self, part: Part) -> dict[str, Any]:
-        match part:
-            case Text(text=text):
-                return {"type": "text", "content": self.text(text)}
-            case Thinking(text=text):
-                return {"type": "reasoning", "content": self.text(text)}
-            case ToolCall(id=call_id, name=tool, arguments=arguments):
-                said = {"type": "tool_call", "id": name(call_id), "name": name(tool)}
-                if self.capture.tool_inputs:
-                    said["arguments"] = self.value(arguments)
-                return said
-
-
-def name(text: str) -> str:
-    """A name from outside, as an attribute can have it."""
-    return encodable(one_line(text, MAX_NAME))
-
-
-def encodable(text: str) -> str:
-    """Text without the half characters that no collector could read."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
-
-
-OTHER = "_OTHER"
-"""The type of an error that has no other."""
+OTHER = "_OTHER"  # the type of an error that has no other
+DEFAULT = "http://localhost:4318"
+PATH = "/v1/traces"
 _MAX_INT = (1 << 63) - 1
 _PROVIDERS = {
     "amazon-bedrock": "aws.bedrock",
@@ -137,54 +66,37 @@ _PROVIDERS = {
     "xai": "x_ai",
 }
 """Providers that the conventions have another name for."""
+# Its troubles are for programs that keep a log; on a terminal they would show between the answers.
+logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
 
 Attributes = dict[str, Any]
-
-
-@dataclass(slots=True)
-class _Asked:
-    """A request that has no answer yet."""
-
-    model: str
-    start_ns: int
-    first_ns: int = 0
-    """When the first piece of the answer came."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Called:
-    """A call that goes on."""
-
-    tool: str
-    id: str
-    start_ns: int
-    params: Any = None
 
 
 class Spans:
     """Listens to a conversation and makes spans of it. One turn at a time."""
 
     def __init__(
-        self, tracer: Tracer, agent: str, content: Content, env: Mapping[str, str]
+        self,
+        tracer: Tracer,
+        agent: str,
+        capture: CaptureContent,
+        redactor: Redactor,
+        env: Mapping[str, str],
     ) -> None:
         """`env` may say in `TRACEPARENT` which trace this is part of."""
-        self._tracer = tracer
-        self._agent = name(agent)
-        self._content = content
+        self._tracer, self._agent = tracer, name(agent)
+        self._capture, self._redactor = capture, redactor
         self._carrier = {key: env.get(key.upper(), "") for key in ("traceparent", "tracestate")}
         self._turn: Span | None = None
-        self._inside = Context()
-        """What is made in here is below the turn."""
+        self._inside = Context()  # what is made in here is below the turn
         self._session = ""
-        self._asked: _Asked | None = None
-        self._calls: dict[str, list[_Called]] = {}
-        """By id; a model may give two calls the same one."""
+        self._asked = ""  # the model that has not answered yet
+        self._asked_ns = self._first_ns = 0  # when it was asked, or will be; when its answer began
+        self._calls: dict[str, list[Span]] = {}  # by id; a model may give two calls the same one
         self._told: deque[User | ToolResult] = deque(maxlen=MAX_PARTS)
         """What the next request says that the last one did not."""
-        self._said: deque[User] = deque(maxlen=MAX_PARTS)
-        """What the person said in this turn."""
-        self._failure = ""
-        """Why the last request has no answer."""
+        self._said: deque[User] = deque(maxlen=MAX_PARTS)  # what the person said in this turn
+        self._failure = ""  # why the last request has no answer
 
     def __call__(self, event: events.Event) -> None:
         if isinstance(event, events.TurnStarted):
@@ -193,7 +105,6 @@ class Spans:
             self._note(event, self._turn)
 
     def _note(self, event: events.Event, turn: Span) -> None:
-        now = time.time_ns()
         match event:
             case events.Said(message=said):
                 self._said.append(said)
@@ -201,22 +112,21 @@ class Spans:
             case events.ResultStored(message=result):
                 self._told.append(result)
             case events.Requested(model=model):
-                # An answer that says nothing is asked for once more, and not told of.
+                # An answer that says nothing is asked for once more, without an event.
                 self._fail("empty")
-                self._asked = _Asked(model, now)
+                self._ask(model)
             case events.TextPiece() | events.ThinkingPiece() | events.CallBegun():
-                if self._asked and not self._asked.first_ns:
-                    self._asked.first_ns = now
+                self._first_ns = self._first_ns or time.time_ns()
             case events.Voided(wait_s=wait_s, model=model, kind=kind, reason=reason):
                 self._fail(kind or OTHER, reason)
-                self._asked = _Asked(model, now + int(wait_s * 1e9))
+                self._ask(model, wait_s)
             case events.Unanswered(kind=kind, error=error):
                 self._fail(kind, error)
                 self._failure = kind
             case events.Answered(message=message):
                 self._answered(message)
             case events.ToolHappened(event=happened):
-                self._tool(happened, now)
+                self._tool(happened)
             case events.Compacted(tokens_before=before, tokens_after=after):
                 counts = {"clawkit.tokens.before": before, "clawkit.tokens.after": after}
                 turn.add_event("clawkit.compaction", _countable(counts))
@@ -232,7 +142,7 @@ class Spans:
         self._session, self._failure = name(event.session), ""
         self._told.clear()
         self._said.clear()
-        attributes = self._common("invoke_agent", event.model)
+        attributes = self._about_model("invoke_agent", event.model)
         self._turn = self._tracer.start_span(
             f"invoke_agent {self._agent}", context, attributes=attributes
         )
@@ -240,103 +150,91 @@ class Spans:
 
     def _end(self, event: events.TurnEnded, turn: Span) -> None:
         self._fail(OTHER if event.how == "error" else event.how)
-        for call in [call for calls in self._calls.values() for call in calls]:
-            self._call_ended(call, {}, "aborted")
+        for span in [span for spans in self._calls.values() for span in spans]:
+            self._finish(span, "aborted")
         self._calls.clear()
         turn.set_attributes(_usage(event.usage))
-        if self._content.capture.input_messages:
-            turn.set_attribute("gen_ai.input.messages", self._content.input(self._said))
-        if event.text and self._content.capture.output_messages:
+        if self._capture.input_messages:
+            turn.set_attribute("gen_ai.input.messages", self._input(self._said))
+        if event.text and self._capture.output_messages:
             answer = Assistant((Text(event.text),))
-            turn.set_attribute("gen_ai.output.messages", self._content.output(answer))
-        if event.how != "done":
-            kind = (self._failure or OTHER) if event.how == "error" else event.how
-            turn.set_attribute("error.type", kind)
-            turn.set_status(self._status(event.error, self._content.capture.output_messages))
-        turn.end()
+            turn.set_attribute("gen_ai.output.messages", self._output(answer))
+        problem = self._failure or OTHER if event.how == "error" else str(event.how)
+        problem = "" if event.how == "done" else problem
+        self._finish(turn, problem, event.error, self._capture.output_messages)
         self._turn = None
 
+    def _ask(self, model: str, wait_s: float = 0) -> None:
+        self._asked, self._first_ns = model, 0
+        self._asked_ns = time.time_ns() + int(wait_s * 1e9)
+
     def _answered(self, answer: Assistant) -> None:
-        asked, self._asked = self._asked, None
-        if asked is None:
+        if not self._asked:
             return
-        provider, model = _names(answer.model or asked.model)
+        provider, model = _names(answer.model or self._asked)
         attributes: Attributes = {
             "gen_ai.provider.name": provider,
             "gen_ai.response.model": model,
             "gen_ai.response.finish_reasons": (answer.stop,),
             **_usage(answer.usage),
         }
-        if self._content.capture.output_messages:
-            attributes["gen_ai.output.messages"] = self._content.output(answer)
-        self._request(asked, attributes).end()
+        if self._capture.output_messages:
+            attributes["gen_ai.output.messages"] = self._output(answer)
+        self._request(attributes).end()
         self._told.clear()
 
     def _fail(self, kind: str, error: str = "") -> None:
         """The request that is open, if one is, has no answer."""
-        asked, self._asked = self._asked, None
-        if asked is None or asked.start_ns > time.time_ns():
-            return  # the request that was to follow a wait was never sent
-        span = self._request(asked, {"error.type": kind})
-        span.set_status(self._status(error, self._content.capture.output_messages))
-        span.end()
+        # The one that was to follow a wait was never sent.
+        if self._asked and self._asked_ns <= time.time_ns():
+            self._finish(self._request({}), kind, error, self._capture.output_messages)
+        self._asked = ""
 
-    def _request(self, asked: _Asked, came_of_it: Attributes) -> Span:
-        attributes = self._common("chat", asked.model) | {"gen_ai.request.stream": True}
-        if asked.first_ns:
-            waited = max(asked.first_ns - asked.start_ns, 0) / 1e9
+    def _request(self, came_of_it: Attributes) -> Span:
+        model, self._asked = self._asked, ""
+        attributes = self._about_model("chat", model) | {"gen_ai.request.stream": True}
+        if self._first_ns:
+            waited = max(self._first_ns - self._asked_ns, 0) / 1e9
             attributes["gen_ai.response.time_to_first_chunk"] = waited
-        if self._content.capture.input_messages:
-            attributes["gen_ai.input.messages"] = self._content.input(self._told)
+        if self._capture.input_messages:
+            attributes["gen_ai.input.messages"] = self._input(self._told)
         return self._tracer.start_span(
-            f"chat {_names(asked.model)[1]}",
+            f"chat {_names(model)[1]}",
             self._inside,
             SpanKind.CLIENT,
             attributes | came_of_it,
-            start_time=min(asked.start_ns, time.time_ns()),
+            start_time=min(self._asked_ns, time.time_ns()),
         )
 
-    def _tool(self, event: Mapping[str, Any], now: int) -> None:
-        call_id = event["callId"]
+    def _tool(self, event: Mapping[str, Any]) -> None:
+        id_ = event["callId"]
         if event["type"] == "start":
-            call = _Called(event["tool"], call_id, now, event.get("params"))
-            self._calls.setdefault(call_id, []).append(call)
+            self._calls.setdefault(id_, []).append(self._call(event))
         elif event["type"] == "end":
-            begun = self._calls.get(call_id)
+            begun = self._calls.get(id_)
             # What was refused never began.
-            call = begun.pop(0) if begun else _Called(event["tool"], call_id, now)
-            if not begun:
-                self._calls.pop(call_id, None)
-            self._call_ended(call, event, _problem(event))
+            span = begun.pop(0) if begun else self._call(event)
+            is_shown = self._capture.tool_outputs
+            if is_shown:
+                texts = (each.get("text", "") for each in event["content"])
+                span.set_attribute("gen_ai.tool.call.result", self._text("\n".join(texts)))
+            self._finish(span, _problem(event), event.get("error", ""), is_shown)
 
-    def _call_ended(self, call: _Called, event: Mapping[str, Any], problem: str) -> None:
-        capture = self._content.capture
+    def _call(self, event: Mapping[str, Any]) -> Span:
+        tool = name(event["tool"])
         attributes: Attributes = {
             "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": name(call.tool),
-            "gen_ai.tool.call.id": name(call.id),
+            "gen_ai.tool.name": tool,
+            "gen_ai.tool.call.id": name(event["callId"]),
             "gen_ai.tool.type": "function",
             "gen_ai.agent.name": self._agent,
             "gen_ai.conversation.id": self._session,
         }
-        if capture.tool_inputs and call.params is not None:
-            attributes["gen_ai.tool.call.arguments"] = self._content.value(call.params)
-        if capture.tool_outputs and event:
-            texts = (each.get("text", "") for each in event["content"])
-            attributes["gen_ai.tool.call.result"] = self._content.text("\n".join(texts))
-        if problem:
-            attributes["error.type"] = problem
-        span = self._tracer.start_span(
-            f"execute_tool {name(call.tool)}",
-            self._inside,
-            attributes=attributes,
-            start_time=call.start_ns,
-        )
-        if problem:
-            span.set_status(self._status(event.get("error", ""), capture.tool_outputs))
-        span.end()
+        if self._capture.tool_inputs and event.get("params") is not None:
+            attributes["gen_ai.tool.call.arguments"] = self._value(event["params"])
+        return self._tracer.start_span(f"execute_tool {tool}", self._inside, attributes=attributes)
 
-    def _common(self, operation: str, model: str) -> Attributes:
+    def _about_model(self, operation: str, model: str) -> Attributes:
         provider, model = _names(model)
         return {
             "gen_ai.operation.name": operation,
@@ -346,9 +244,64 @@ class Spans:
             "gen_ai.conversation.id": self._session,
         }
 
-    def _status(self, error: str, shown: bool) -> Status:
-        """Failure. Its words often repeat what was said, so they are content, too."""
-        return Status(StatusCode.ERROR, self._content.text(error) if shown and error else None)
+    def _finish(self, span: Span, problem: str, error: str = "", is_shown: bool = False) -> None:
+        """End a span. The words of an error often repeat what was said, so they are content."""
+        if problem:
+            span.set_attribute("error.type", problem)
+            words = self._text(error) if is_shown and error else None
+            span.set_status(Status(StatusCode.ERROR, words))
+        span.end()
+
+    def _input(self, messages: Iterable[User | ToolResult]) -> str:
+        return _json([self._message(each) for each in messages])
+
+    def _output(self, answer: Assistant) -> str:
+        parts = [self._part(each) for each in answer.content[-MAX_PARTS:]]
+        return _json([{"role": "assistant", "parts": parts, "finish_reason": answer.stop}])
+
+    def _message(self, message: User | ToolResult) -> dict[str, Any]:
+        if isinstance(message, User):
+            return {"role": "user", "parts": [self._part(each) for each in message.content]}
+        part = {"type": "tool_call_response", "id": name(message.call_id)}
+        if self._capture.tool_outputs:
+            texts = (each.text for each in message.content if isinstance(each, Text))
+            part["response"] = self._text("\n".join(texts))
+        return {"role": "tool", "parts": [part]}
+
+    def _part(self, part: Part | Image) -> dict[str, Any]:
+        match part:
+            case Text(text=text):
+                return {"type": "text", "content": self._text(text)}
+            case Image(mime_type=mime_type):
+                return {"type": "blob", "modality": "image", "mime_type": name(mime_type)}
+            case Thinking(text=text):
+                return {"type": "reasoning", "content": self._text(text)}
+            case ToolCall(id=id_, name=tool, arguments=arguments):
+                said = {"type": "tool_call", "id": name(id_), "name": name(tool)}
+                if self._capture.tool_inputs:
+                    said["arguments"] = self._value(arguments)
+                return said
+
+    def _text(self, text: str) -> str:
+        # Masked before it is cut: half a secret has no shape.
+        return encodable(cut(self._redactor.strict(text), MAX_TEXT))
+
+    def _value(self, value: Any) -> str:
+        return encodable(cut(_json(self._redactor.data(value, strict=True)), MAX_TEXT))
+
+
+def name(text: str) -> str:
+    """A name from outside, as an attribute can have it."""
+    return encodable(one_line(text, MAX_NAME))
+
+
+def encodable(text: str) -> str:
+    """Text without the half characters that no collector could read."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _names(ref: str) -> tuple[str, str]:
@@ -384,15 +337,8 @@ def _problem(event: Mapping[str, Any]) -> str:
     return name(str(kind)) if isinstance(kind, str | int) else OTHER
 
 
-DEFAULT = "http://localhost:4318"
-PATH = "/v1/traces"
-
-# Its troubles are for programs that keep a log; on a terminal they would stand between the answers.
-logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
-
-
-class Export:
-    """The spans of one conversation and the way they take."""
+class Export(OTLPSpanExporter):
+    """The spans of one conversation, and their way to a collector, from a thread of their own."""
 
     def __init__(
         self,
@@ -405,9 +351,9 @@ class Export:
     ) -> None:
         """Raises ValueError for what OpenTelemetry's own variables may say and it cannot use."""
         address = address_of(settings, env)
-        self.address = redactor.strict(address)
-        """As it may be shown."""
-        self._exporter = _Counting(address, headers)
+        super().__init__(endpoint=address, headers=dict(headers))
+        self.address = redactor.strict(address)  # as it may be shown
+        self.lost = 0  # spans that did not arrive
         rate = settings.sample_rate
         self._provider = TracerProvider(
             sampler=None if rate is None else ParentBased(TraceIdRatioBased(rate)),
@@ -415,44 +361,21 @@ class Export:
             shutdown_on_exit=False,
         )
         self._provider.add_span_processor(
-            BatchSpanProcessor(self._exporter, schedule_delay_millis=settings.flush_interval_ms)
+            BatchSpanProcessor(self, schedule_delay_millis=settings.flush_interval_ms)
         )
         tracer = self._provider.get_tracer("clawkit", __version__)
-        self.spans = Spans(tracer, agent, Content(capture, redactor), env)
-
-    @property
-    def lost(self) -> int:
-        """Spans that could not be sent."""
-        return self._exporter.waiting
-
-    def finish(self) -> None:
-        """Send what is left; takes as long as the collector lets it."""
-        self._provider.shutdown()
-
-    def give_up(self) -> None:
-        """Stop sending."""
-        self._exporter.shutdown()
-
-
-class _Counting(SpanExporter):
-    """Sends spans, and knows how many did not arrive."""
-
-    def __init__(self, address: str, headers: Mapping[str, str]) -> None:
-        self._inner = OTLPSpanExporter(endpoint=address, headers=dict(headers))
-        self._is_down = False
-        self.waiting = 0
+        self.spans = Spans(tracer, agent, capture, redactor, env)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self.waiting += len(spans)
-        result = self._inner.export(spans)
+        self.lost += len(spans)
+        result = super().export(spans)
         if result is SpanExportResult.SUCCESS:
-            self.waiting -= len(spans)
+            self.lost -= len(spans)
         return result
 
-    def shutdown(self) -> None:
-        if not self._is_down:
-            self._is_down = True
-            self._inner.shutdown()  # type: ignore[no-untyped-call]
+    def finish(self) -> None:
+        """Send what is left; takes as long as the collector lets it. `shutdown` ends that."""
+        self._provider.shutdown()
 
 
 def address_of(settings: Otel, env: Mapping[str, str]) -> str:

@@ -28,8 +28,7 @@ from clawkit.runtime import Toolkit
 from clawkit.schema.choose import PROVIDERS, declare
 
 if TYPE_CHECKING:
-    from clawkit.testing.answers import Gate, call, calls, hang, say, think
-    from clawkit.testing.models import ScriptedModel
+    from clawkit.testing.answers import Gate, ScriptedModel, call, calls, hang, say, think
     from clawkit_testkit import fault
     from clawkit_testkit.server import ScriptedServer
 
@@ -51,8 +50,10 @@ __all__ = [
 
 # Loaded on first use: tests of tools need no models.
 _HOME = {
-    **dict.fromkeys(("Gate", "call", "calls", "hang", "say", "think"), "clawkit.testing.answers"),
-    "ScriptedModel": "clawkit.testing.models",
+    **dict.fromkeys(
+        ("Gate", "ScriptedModel", "call", "calls", "hang", "say", "think"),
+        "clawkit.testing.answers",
+    ),
     "ScriptedServer": "clawkit_testkit.server",
     "fault": "clawkit_testkit.fault",
 }
@@ -89,18 +90,15 @@ class ScriptedApprover:
     """Gives prepared answers in order, and keeps the questions. Out of answers, it says no."""
 
     def __init__(self, *answers: Answer | str) -> None:
-        self._answers = [self._read(answer) for answer in answers]
+        self._answers = [*answers]
         self.requests: list[Question] = []
-
-    @staticmethod
-    def _read(answer: Answer | str) -> Answer:
-        if isinstance(answer, Answer):
-            return answer
-        return Answer("allow") if answer == "allow" else Answer("deny", answer)
 
     async def ask(self, request: Question) -> Answer:
         self.requests.append(request)
-        return self._answers.pop(0) if self._answers else Answer("deny", "no answer was prepared")
+        answer = self._answers.pop(0) if self._answers else "no answer was prepared"
+        if isinstance(answer, Answer):
+            return answer
+        return Answer("allow") if answer == "allow" else Answer("deny", answer)
 
 
 class Events(list[Event]):
@@ -124,16 +122,11 @@ def check_tool(tool: Tool, providers: Iterable[str] = PROVIDERS) -> list[str]:
             declare(tool.name, tool.description, tool.schema, provider)  # type: ignore[arg-type]
     except ClawkitError as error:
         return [*problems, str(error)]
-    problems += [
-        f"parameter {name!r} has no description"
-        for name, schema in properties.items()
-        if not (isinstance(schema, Mapping) and schema.get("description"))
-    ]
-    known = {*properties}
-    problems += [
-        f"alias {alias!r} refers to {name!r}, which is not a parameter"
-        for alias, name in tool.aliases.items()
-        if name not in known
-    ]
+    for name, schema in properties.items():
+        if not (isinstance(schema, Mapping) and schema.get("description")):
+            problems.append(f"parameter {name!r} has no description")
+    for alias, name in tool.aliases.items():
+        if name not in properties:
+            problems.append(f"alias {alias!r} refers to {name!r}, which is not a parameter")
     problems += [f"path {name!r} is not a parameter" for name in tool.stray_paths]
     return problems

@@ -1,4 +1,4 @@
-"""What scripted models and services say: answers in order, and short ways to write them.
+"""What scripted models and services say, short ways to write it, and a model in this process.
 
 ScriptedModel("Hello.", call("read", {"path": "a.txt"}), [think("So."), say("Done.")])
 """
@@ -8,13 +8,24 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from clawkit.config.modelref import parse_ref
 from clawkit.content import Assistant, Message, Part, Summary, Text, Thinking, ToolCall, Usage
+from clawkit.models.protocols import (
+    CallDelta,
+    CallStarted,
+    Delta,
+    Facts,
+    ModelError,
+    Request,
+    TextDelta,
+    ThinkingDelta,
+)
 
 Saying = str | Part | Assistant | Sequence[str | Part]
 """What a model can say: text, one part of an answer, all its parts, or the whole of it."""
@@ -45,16 +56,6 @@ def calls(*wanted: ToolCall | tuple[str, Mapping[str, Any]]) -> list[ToolCall]:
     return [one if isinstance(one, ToolCall) else call(*one) for one in wanted]
 
 
-@dataclass(frozen=True, slots=True)
-class Hang:
-    """No answer, ever: only the one who asked can end it."""
-
-
-def hang() -> Hang:
-    """An answer that never comes; for tests of what happens when somebody gives up."""
-    return Hang()
-
-
 class Gate:
     """An answer that waits until the test lets it go."""
 
@@ -62,8 +63,7 @@ class Gate:
         """`after` pieces are sent before it waits; with 0 not even the headers are."""
         self.answer = answer
         self.after = after
-        self.reached = asyncio.Event()
-        """Set as soon as somebody waits for the answer."""
+        self.reached = asyncio.Event()  # set as soon as the answer is waited for
         self._released = asyncio.Event()
 
     def release(self) -> None:
@@ -72,6 +72,11 @@ class Gate:
     async def wait(self) -> None:
         self.reached.set()
         await self._released.wait()
+
+
+def hang() -> Callable[[object], Gate]:
+    """An answer that never comes; for tests of what happens when the wait is given up."""
+    return lambda _: Gate()
 
 
 class ScriptEndedError(Exception):
@@ -115,27 +120,27 @@ class Script:
 def whole(saying: Saying) -> Assistant:
     """What is said, as the message it makes. Raises TypeError for what cannot be said."""
     if isinstance(saying, Assistant):
-        content, stop = saying.content, saying.stop
-        if stop == "stop" and saying.calls:
-            return msgspec.structs.replace(saying, stop="tool_calls")
+        if saying.stop == "stop" and saying.calls:
+            return replace(saying, stop="tool_calls")
         return saying
     if isinstance(saying, str | Text | Thinking | ToolCall):
         saying = [saying]
     if not isinstance(saying, list | tuple):
-        raise TypeError(f"{saying!r:.200} is no answer: give text, parts of an answer or a fault")
+        raise TypeError(
+            f"{saying!r:.200} is not an answer: give text, parts of an answer or a fault"
+        )
     content = tuple(Text(part) if isinstance(part, str) else part for part in saying)
     for part in content:
         if not isinstance(part, Text | Thinking | ToolCall):
-            raise TypeError(f"{part!r:.200} is no part of an answer: give Text, Thinking, ToolCall")
+            raise TypeError(f"{part!r:.200} is not a part of one: give Text, Thinking, ToolCall")
     has_calls = any(isinstance(part, ToolCall) for part in content)
     return Assistant(content, "tool_calls" if has_calls else "stop")
 
 
-def pieces(text: str, size: int = 0) -> Iterator[str]:
+def pieces(text: str, size: int = 0) -> list[str]:
     """A text in a few pieces, or in pieces of that size."""
     size = size or -(-len(text) // _PIECES) or 1
-    for start in range(0, len(text), size):
-        yield text[start : start + size]
+    return [text[start : start + size] for start in range(0, len(text), size)]
 
 
 def tokens(chars: int) -> int:
@@ -183,3 +188,90 @@ def message_length(message: Message) -> int:
         case _:
             blocks = message.content
             return sum(len(b.text) if isinstance(b, Text) else len(b.data) for b in blocks)
+
+
+Answer = Saying | ModelError | Gate | Callable[[Request], Any]
+"""One answer; a function, plain or async, is given the request and returns one."""
+
+
+class ScriptedModel:
+    """Gives prepared answers in order, and keeps the requests."""
+
+    def __init__(
+        self,
+        *answers: Answer,
+        ref: str = "scripted/model",
+        facts: Facts | None = None,
+        api: str = "scripted",
+        then: Answer | None = None,
+    ) -> None:
+        """`then` answers every request after the last; without it they raise `ModelError`."""
+        self.ref, self.api, self.facts = parse_ref(ref), api, facts or Facts()
+        self._script = Script(answers, then)
+        self._calls = 0
+        self.requests: list[Request] = []
+
+    @property
+    def left(self) -> int:
+        """Answers that were not used yet."""
+        return self._script.left
+
+    def add(self, *answers: Answer) -> None:
+        """More answers, after those there are."""
+        self._script.add(*answers)
+
+    async def stream(self, request: Request) -> AsyncIterator[Delta | Assistant]:
+        # The messages are kept as they are now: the list may be one that grows.
+        self.requests.append(replace(request, messages=tuple(request.messages)))
+        try:
+            answer = await self._script.next(request)
+        except ScriptEndedError as error:
+            raise ModelError("invalid", f"{self.ref}: {error}") from None
+        if isinstance(answer, ModelError):
+            raise answer
+        gate = answer if isinstance(answer, Gate) else None
+        message = self._finish(whole(gate.answer if gate else answer), request)
+        sent = 0
+        for delta in _deltas(message):
+            if gate and sent == gate.after:
+                await gate.wait()
+            yield delta
+            # Others get their turn between two pieces, as they do with a real service.
+            await asyncio.sleep(0)
+            sent += not isinstance(delta, CallStarted)
+        if gate and sent <= gate.after:
+            await gate.wait()
+        yield message
+
+    def _finish(self, answer: Assistant, request: Request) -> Assistant:
+        asked = len(request.system) + sum(map(message_length, request.messages))
+        asked += sum(len(tool.name) + len(tool.description) for tool in request.tools)
+        return replace(
+            answer,
+            content=tuple(map(self._with_id, answer.content)),
+            model=answer.model or str(self.ref),
+            api=answer.api or self.api,
+            usage=counted(answer, asked),
+        )
+
+    def _with_id(self, part: Part) -> Part:
+        if not isinstance(part, ToolCall) or part.id:
+            return part
+        self._calls += 1
+        return replace(part, id=f"call_{self._calls}")
+
+
+def _deltas(message: Assistant) -> list[Delta]:
+    found: list[Delta] = []
+    number = 0
+    for part in message.content:
+        match part:
+            case Text(text=text):
+                found += map(TextDelta, pieces(text))
+            case Thinking(text=text):
+                found += map(ThinkingDelta, pieces(text))
+            case ToolCall(id=call_id, name=name, arguments=arguments):
+                found.append(CallStarted(number, call_id, name))
+                found += (CallDelta(number, piece) for piece in pieces(written(arguments)))
+                number += 1
+    return found

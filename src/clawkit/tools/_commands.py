@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 FINISHED = 100_000
 """Characters of a finished command's output; all of it is in a file when it is more."""
 PENDING = 10_000
-"""Characters of new output that a poll gives."""
 TAIL = 2_000
 """Characters of the end of the output, in lists and while a command runs."""
 _NOTE, _NOTICE = 1_500, 400
@@ -42,18 +41,15 @@ _REASONS: dict[Reason, str] = {
     "lost": "Command was lost: the program that starts commands was killed",
     "spawn-error": "Command could not be started",
 }
-FAILURES: dict[Reason, str] = {
+TIMEOUTS: tuple[Reason, ...] = ("overall-timeout", "no-output-timeout")
+_FAILURES: dict[Reason, str] = {
     "not-found": "shell-command-not-found",
     "not-executable": "shell-not-executable",
-    "overall-timeout": "overall-timeout",
-    "no-output-timeout": "no-output-timeout",
-    "signal": "signal",
-    "out-of-memory": "out-of-memory",
-    "process-limit": "process-limit",
     "manual-cancel": "aborted",
     "spawn-error": "runtime-error",
     "lost": "runtime-error",
 }
+"""The kinds of failures that are not named like their reason."""
 
 
 class _Part(Protocol):
@@ -88,7 +84,6 @@ async def fitted(ctx: Context, most: int, make: Callable[[int], Awaitable[T]]) -
 
 
 def describe_exit(command: Command, exit_: Exit) -> dict[str, Any]:
-    """The end of a command, for programs."""
     launch = command.launch
     details: dict[str, Any] = {
         "status": exit_.status,
@@ -105,8 +100,8 @@ def describe_exit(command: Command, exit_: Exit) -> dict[str, Any]:
     if exit_.notes:
         details["notes"] = list(exit_.notes)
     if exit_.status == "failed":
-        details["failureKind"] = FAILURES[exit_.reason]
-        details["timedOut"] = exit_.reason in ("overall-timeout", "no-output-timeout")
+        details["failureKind"] = _FAILURES.get(exit_.reason, exit_.reason)
+        details["timedOut"] = exit_.reason in TIMEOUTS
         details["noOutputTimedOut"] = exit_.reason == "no-output-timeout"
     if command.left:
         details["leftRunning"] = [describe_left(each) for each in command.left]
@@ -114,7 +109,6 @@ def describe_exit(command: Command, exit_: Exit) -> dict[str, Any]:
 
 
 def describe_left(left: Left) -> dict[str, Any]:
-    """A process that was left running, for programs."""
     stuck = {"couldNotBeEnded": True} if left.is_stuck else {}
     return {"pid": left.pid, "name": left.name, **stuck}
 
@@ -131,17 +125,18 @@ def describe_output(command: Command) -> dict[str, Any]:
     return details
 
 
-def names_hosts(ctx: Context) -> bool:
-    """Whether the sandbox can grant single hosts."""
-    from clawkit.approvals.protocols import Confines  # `clawkit ps` does without it
-
-    return not ctx.use(Confines).why_not_granted(Grants(hosts=("example.org",)))
-
-
 def say_exit(command: Command, exit_: Exit, *, names_hosts: bool = True) -> str:
     """How a command ended, for the model; empty when there is nothing to say. `names_hosts` says
     whether the sandbox can grant single hosts."""
-    said = [text] if (text := _say_reason(command, exit_)) else []
+    said, launch = [], command.launch
+    if exit_.reason != "exit" or exit_.code:
+        text = _REASONS[exit_.reason].format(
+            exit=exit_,
+            after=f" after {launch.timeout_s:g} s" if launch.timeout_s else "",
+            quiet=f"{launch.quiet_s or 0:g}",
+            most=f"; it used up to {human_size(exit_.memory)}" if exit_.memory > _BIG else "",
+        )
+        said.append(text)
     if exit_.note:
         said.append(f"({exit_.note})")
     if exit_.wanted_network and exit_.code and not exit_.notes:
@@ -165,32 +160,7 @@ def say_exit(command: Command, exit_: Exit, *, names_hosts: bool = True) -> str:
     return "\n".join(said)
 
 
-def _say_reason(command: Command, exit_: Exit) -> str:
-    if exit_.reason == "exit" and not exit_.code:
-        return ""
-    launch, memory = command.launch, exit_.memory
-    return _REASONS[exit_.reason].format(
-        exit=exit_,
-        after=f" after {launch.timeout_s:g} s" if launch.timeout_s else "",
-        quiet=f"{launch.quiet_s or 0:g}",
-        most=f"; it used up to {human_size(memory)}" if memory > _BIG else "",
-    )
-
-
-def say_spill(command: Command, omitted: int) -> str:
-    """Where the rest of the output is, for the model; empty when all of it was shown."""
-    output = command.output
-    said = []
-    if omitted and output.path:
-        how = f"`process log` with sessionId {command.id} pages through them"
-        said.append(f"[All {human_size(output.size)} are in {output.path}; {how}.]")
-    if output.dropped:
-        said.append(f"[Another {human_size(output.dropped)} came later and was not saved.]")
-    return "\n".join(said)
-
-
 def say_running(command: Command, ctx: Context, warnings: list[str]) -> Result:
-    """That a command goes on in the background."""
     from clawkit.process.output_text import tail_text
 
     tail = tail_text(command.output.tail(4 * PENDING), min(TAIL, cap_of(ctx, PENDING)))
@@ -212,13 +182,14 @@ def say_running(command: Command, ctx: Context, warnings: list[str]) -> Result:
 
 
 async def say_done(command: Command, exit_: Exit, ctx: Context, warnings: list[str]) -> Result:
-    """What a command wrote, and how it ended."""
+    from clawkit.approvals.protocols import Confines  # `clawkit ps` does without it
     from clawkit.process.output_text import shown
 
     whole = await shown(command.output, FINISHED)
     cap = cap_of(ctx, FINISHED)
     part = whole if len(whole.text) <= cap else await shown(command.output, cap)
-    said = say_exit(command, exit_, names_hosts=names_hosts(ctx))
+    no_hosts = ctx.use(Confines).why_not_granted(Grants(hosts=("example.org",)))
+    said = say_exit(command, exit_, names_hosts=not no_hosts)
     text = part.text.rstrip("\n") or ("" if said and exit_.status == "failed" else "(no output)")
     details = describe_exit(command, exit_)
     details["aggregated"] = whole.text.rstrip()
@@ -226,8 +197,14 @@ async def say_done(command: Command, exit_: Exit, ctx: Context, warnings: list[s
     if command.background:  # it can still be asked about
         details["sessionId"] = command.id
     details["truncated"] = whole.truncated
-    notes = [each for each in (say_spill(command, part.omitted), said) if each]
-    return Result.text("\n\n".join(each for each in (*warnings, text, *notes) if each), **details)
+    output, spill = command.output, []
+    if part.omitted and output.path:
+        how = f"`process log` with sessionId {command.id} pages through them"
+        spill.append(f"[All {human_size(output.size)} are in {output.path}; {how}.]")
+    if output.dropped:
+        spill.append(f"[Another {human_size(output.dropped)} came later and was not saved.]")
+    parts = (*warnings, text, "\n".join(spill), said)
+    return Result.text("\n\n".join(filter(None, parts)), **details)
 
 
 def announce(command: Command, *, ctx: Context, settings: Exec) -> None:
@@ -253,8 +230,8 @@ def say_waiting(waiting: Waiting, request: Request, what: str) -> Result:
     pending = waiting.pending
     always = ["allow-always"] if pending.question.stored else []
     text = (
-        f"Approval required (id {pending.slug}): {waiting.reason}. {what} has not run. It "
-        "runs by itself as soon as a person allows it, and you will be told; do not send it again."
+        f"Approval required (id {pending.slug}): {waiting.reason}. {what} has not run. It runs "
+        "by itself as soon as a person allows it, and you will be notified; do not send it again."
     )
     return Result.text(
         text,
@@ -302,7 +279,6 @@ def notify_later(waiting: Waiting, ctx: Context, notice: Result) -> None:
 
 
 def exec_settings(config: Config, scope: Scope) -> Exec:
-    """What the configuration says about the commands of a run."""
     return config.tools.exec.merged(config.agents.get(scope.agent).tools.exec)
 
 

@@ -147,7 +147,6 @@ def fit(lines: Iterable[str], ctx: Context, notice_room: int = NOTICE_ROOM) -> l
 
 
 def facts_of(found: Found | Names, shown: int) -> dict[str, object]:
-    """How a search went, for programs."""
     facts: dict[str, object] = {"shown": shown}
     if not found.stopped:
         facts["total"] = found.total
@@ -169,7 +168,6 @@ def tell_trouble(stopped: Stopped, unread: int) -> Iterable[str]:
 
 
 def with_notes(text: str, notes: Sequence[str]) -> str:
-    """The text and, below it, a notice."""
     if not notes:
         return text
     gap = "\n\n" if text else ""

@@ -14,8 +14,6 @@ FILE_ALIASES = dict.fromkeys(("file_path", "file", "filename", "filepath"), "pat
 
 
 class WithPath(Protocol):
-    """Parameters that name one file or directory."""
-
     @property
     def path(self) -> str: ...
 

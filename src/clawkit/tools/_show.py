@@ -5,7 +5,6 @@ from __future__ import annotations
 import binascii
 import json
 import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import UNSET, UnsetType
@@ -20,14 +19,7 @@ from clawkit.fs.masks import is_env_file, mask_env
 from clawkit.fs.pages import ROW, ROW_CHARS, HeldFile, Page, Want, fitting, hex_dump, take_page
 from clawkit.fs.protocols import CHUNK, File, FileSystem, read_all
 from clawkit.fs.read_versions import ReadVersions
-from clawkit.media.protocols import (
-    MAX_DOCUMENT_BYTES,
-    MAX_PICTURE_BYTES,
-    Document,
-    DocumentPage,
-    Media,
-    Picture,
-)
+from clawkit.media.protocols import MAX_DOCUMENT_BYTES, MAX_PICTURE_BYTES, Media, Picture
 from clawkit.redact import Redactor
 from clawkit.text import human_size, result_cap, weigh, weight_cap
 from clawkit.tools._files import with_notes
@@ -62,7 +54,6 @@ class Wish(NamedTuple):
     cursor: int = 0
     context_window: int | None = None
     notes: tuple[str, ...] = ()
-    """What else is to be told."""
 
     @property
     def max_weight(self) -> int:
@@ -177,7 +168,6 @@ async def show_made(text: str, wish: Wish, **more: Any) -> Result:
 
 
 async def show_hex(file: File, head: bytes, wish: Wish) -> Result:
-    """Some lines of a hex dump."""
     size = max(file.info.size, len(head))
     at = (wish.offset - 1) * ROW
     # Places in large files have more than eight digits.
@@ -229,7 +219,6 @@ def _position(page: Page, want: Want, size: int) -> list[str]:
 
 
 def _facts(page: Page, size: int) -> dict[str, Any]:
-    """The same for programs."""
     line, cursor = page.next or (0, 0)
     truncation: dict[str, Any] = {
         "truncated": page.next is not None,
@@ -252,11 +241,11 @@ def _facts(page: Page, size: int) -> dict[str, Any]:
 
 
 async def show_picture(file: File, wish: Wish, ctx: Context) -> Result:
-    """The picture, made to fit, and its sizes."""
     data = await read_all(file, MAX_PICTURE_BYTES)
-    limits = ctx.services.get(ImageLimits)
-    max_side, max_bytes = limits if isinstance(limits, ImageLimits) else ImageLimits()
-    picture = await ctx.use(Media).picture(data, max_side=max_side, max_bytes=max_bytes)
+    given = ctx.services.get(ImageLimits)
+    limits = given if isinstance(given, ImageLimits) else ImageLimits()
+    media = ctx.use(Media)
+    picture = await media.picture(data, max_side=limits.max_side, max_bytes=limits.max_bytes)
     width, height = picture.original
     details = {
         "path": wish.path,
@@ -283,34 +272,21 @@ def _sizes(picture: Picture, size: int) -> str:
 
 
 def image_block(picture: Picture) -> Image:
-    """The picture as part of a result."""
     return Image(binascii.b2a_base64(picture.data, newline=False).decode(), picture.mime_type)
 
 
-class Range(NamedTuple):
-    """Pages of a document, counted from 1, both ends included."""
-
-    first: int
-    last: int
-
-    @classmethod
-    def parse(cls, text: str) -> Range:
-        """`3`, `1-5` or `7-`; empty for the first ones. Raises `ToolInputError` for other texts."""
-        if not text.strip():
-            return cls(1, DOCUMENT_PAGES)
-        found = re.fullmatch(r"\s*([0-9]{1,6})\s*(?:(-)\s*([0-9]{1,6})?)?\s*", text)
-        first = int(found[1]) if found else 0
-        last = first
-        if found and found[2]:
-            last = int(found[3]) if found[3] else first + DOCUMENT_PAGES - 1
-        if first < 1 or last < first:
-            raise ToolInputError(f"pages={text[:40]!r} is not a range of pages; try '3' or '1-5'")
-        return cls(first, min(last, first + MAX_DOCUMENT_PAGES - 1))
-
-    def after(self, page: int, total: int) -> str:
-        """As many pages again, from that one on."""
-        last = min(page + self.last - self.first, total)
-        return f"{page}-{last}" if last > page else f"{page}"
+def read_range(text: str) -> tuple[int, int]:
+    """The first and the last page of `3`, `1-5` or `7-`; empty for the first ones. Raises
+    `ToolInputError` for other texts."""
+    if not text.strip():
+        return 1, DOCUMENT_PAGES
+    found = re.fullmatch(r"\s*([0-9]{1,6})\s*(?:(-)\s*([0-9]{1,6})?)?\s*", text)
+    first = last = int(found[1]) if found else 0
+    if found and found[2]:
+        last = int(found[3]) if found[3] else first + DOCUMENT_PAGES - 1
+    if first < 1 or last < first:
+        raise ToolInputError(f"pages={text[:40]!r} is not a range of pages; try '3' or '1-5'")
+    return first, min(last, first + MAX_DOCUMENT_PAGES - 1)
 
 
 async def show_document(file: File, wish: Wish, pages: str, ctx: Context) -> Result:
@@ -318,80 +294,58 @@ async def show_document(file: File, wish: Wish, pages: str, ctx: Context) -> Res
 
     The cursor of the wish leaves out that many characters of the first page.
     """
-    wanted = Range.parse(pages)
+    first, last = read_range(pages)
     data = await read_all(file, MAX_DOCUMENT_BYTES)
-    document = await ctx.use(Media).pages(data, wanted.first, wanted.last)
-    shown = _Shown(wish.max_weight)
+    document = await ctx.use(Media).pages(data, first, last)
+    blocks: list[Block] = []
+    room, shown, cut, part_of = wish.max_weight, 0, 0, ""
     for page in document.pages:
-        if not shown.add(page, wish.cursor if page.number == wanted.first else 0):
-            break
-    facts = shown.close(document, wanted, wish.notes)
-    truncation = {"truncated": "continuation" in facts, "totalBytes": len(data)}
-    details = {"path": wish.path, "kind": "document", "truncation": truncation, **facts}
-    return Result(tuple(shown.blocks()), details)
-
-
-class _Shown:
-    """What fits of a document."""
-
-    def __init__(self, max_weight: int) -> None:
-        self._room = max_weight
-        self._parts: list[Text | Image] = []
-        self._pictures = 0
-        self._last = 0
-        self._cut = 0
-        """Where the last page was cut, if it was."""
-        self._part = ""
-
-    def add(self, page: DocumentPage, cursor: int) -> bool:
-        """Show a page, or as much of it as fits when it is the first; False when no more fits."""
+        cursor = wish.cursor if page.number == first else 0
         text = page.text[cursor:].rstrip()
         if not text and page.picture is None:
             # Only so many pictures are made at once.
-            drawn = f'; pages="{page.number}" may show it as a picture' if self._pictures else ""
+            is_drawn = any(isinstance(block, Image) for block in blocks)
+            drawn = f'; pages="{page.number}" may show it as a picture' if is_drawn else ""
             text = f"(no text on this page{drawn})"
         part = f"[page {page.number}]" + (text and f"\n{text}")
-        if weigh(part) + 2 > self._room:
-            if self._last:
-                return False
-            room = fitting(part, self._room)
-            self._cut = cursor + room - len(part) + len(text)
-            part = part[:room]
-            self._part = f"characters {cursor}-{self._cut} of {len(page.text)}"
-        self._room -= weigh(part) + 2
-        self._parts.append(Text(part))
+        if weigh(part) + 2 > room:
+            if shown:
+                break
+            # As much of the first page as fits.
+            size = fitting(part, room)
+            cut = cursor + size - len(part) + len(text)
+            part, part_of = part[:size], f"characters {cursor}-{cut} of {len(page.text)}"
+        room -= weigh(part) + 2
+        _add_text(blocks, part)
         if page.picture is not None:
-            self._pictures += 1
-            self._parts.append(image_block(page.picture))
-        self._last = page.number
-        return not self._cut
+            blocks.append(image_block(page.picture))
+        shown = page.number
+        if cut:
+            break
+    total, following = document.total, shown + (not cut)
+    details: dict[str, Any] = {"pages": f"{first}-{shown}", "totalPages": total}
+    notes = wish.notes
+    if following <= total:
+        end = min(following + last - first, total)
+        again: dict[str, Any] = {"pages": f"{following}-{end}" if end > following else f"{end}"}
+        said = f"pages {first}-{shown} of {total}"
+        if cut:
+            again["cursor"] = cut
+            said = f"page {shown} is shown in part ({part_of})"
+        details["continuation"] = {"kind": "pages", **again}
+        how = " ".join(f"{key}={json.dumps(value)}" for key, value in again.items())
+        notes = (*notes, f"{said}; go on with {how}")
+    if notes:
+        _add_text(blocks, with_notes("", notes))
+    truncation = {"truncated": following <= total, "totalBytes": len(data)}
+    facts = {"path": wish.path, "kind": "document", "truncation": truncation, **details}
+    return Result(tuple(blocks), facts)
 
-    def close(self, document: Document, wanted: Range, notes: Sequence[str]) -> dict[str, object]:
-        """Say what is shown and how to go on, in words and for programs."""
-        total = document.total
-        following = self._last + (not self._cut)
-        goes_on = following <= total
-        details: dict[str, object] = {"pages": f"{wanted.first}-{self._last}", "totalPages": total}
-        if goes_on:
-            again: dict[str, object] = {"pages": wanted.after(following, total)}
-            said = f"pages {wanted.first}-{self._last} of {total}"
-            if self._cut:
-                again["cursor"] = self._cut
-                said = f"page {self._last} is shown in part ({self._part})"
-            details["continuation"] = {"kind": "pages", **again}
-            how = " ".join(f"{key}={json.dumps(value)}" for key, value in again.items())
-            notes = (*notes, f"{said}; go on with {how}")
-        if notes:
-            self._parts.append(Text(with_notes("", notes)))
-        return details
 
-    def blocks(self) -> list[Block]:
-        """Texts that follow each other as one."""
-        blocks: list[Block] = []
-        for part in self._parts:
-            last = blocks[-1] if blocks else None
-            if isinstance(part, Text) and isinstance(last, Text):
-                blocks[-1] = Text(f"{last.text}\n\n{part.text}")
-            else:
-                blocks.append(part)
-        return blocks
+def _add_text(blocks: list[Block], text: str) -> None:
+    """Texts that follow each other become one."""
+    last = blocks[-1] if blocks else None
+    if isinstance(last, Text):
+        blocks[-1] = Text(f"{last.text}\n\n{text}")
+    else:
+        blocks.append(Text(text))

@@ -1,7 +1,5 @@
 """apply_patch: changes to any number of files, all of them or none."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -35,8 +33,6 @@ _OPENAI = re.compile(r"(?:^|[/._:-])(?:(?:chat)?gpt-|codex|o[134](?:-|$))", re.I
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of apply_patch."""
-
     input: Annotated[
         str, doc("The whole patch, from '*** Begin Patch' to '*** End Patch'", min_length=1)
     ]
@@ -65,7 +61,7 @@ async def execute(params: Params, ctx: Context, reach: type[FileSystem] = Worksp
     return report(ctx, problems, [_tell(drafts)], details, gap="\n\n")
 
 
-def _tell(drafts: Sequence[Draft]) -> str:
+def _tell(drafts: "Sequence[Draft]") -> str:
     lines = [
         f"{mark} {printable(each.path)}{_tell_more(each) if mark != 'D' else ''}"
         for each in drafts
@@ -84,7 +80,7 @@ def _tell(drafts: Sequence[Draft]) -> str:
     return "\n".join(shown)
 
 
-def _tell_more(draft: Draft) -> str:
+def _tell_more(draft: "Draft") -> str:
     """How many lines came and went, and from where the file did."""
     counts = [f"+{draft.added}"] if draft.added else []
     counts += [f"-{draft.removed}"] if draft.removed else []
@@ -133,7 +129,6 @@ TOOL = Tool(
 
 
 def make_tool(config: Config, scope: Scope) -> Tool | str:
-    """The tool as this run has it, or why it has none."""
     settings = exec_settings(config, scope).apply_patch
     if refusal := _withhold(settings, scope.model):
         return refusal

@@ -1,15 +1,12 @@
 """code_execution: Python or JavaScript in an interpreter that keeps its variables."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 
-from clawkit.approvals.effective_policy import resolve_host
 from clawkit.approvals.protocols import Admitted, Confines, Gate, Request, Script, Waiting
 from clawkit.code.protocols import Interpreters, Language, Ran
 from clawkit.config.model import Config
@@ -19,136 +16,15 @@ from clawkit.core.context import Context, Scope
 from clawkit.core.result import Result
 from clawkit.core.tool import Effect, Tool
 from clawkit.errors import ToolAuthorizationError, ToolError, ToolInputError
-from clawkit.fs.magic import ImageLimits
 from clawkit.fs.protocols import WorkspaceFiles, read_all
 from clawkit.media.protocols import MAX_PICTURE_BYTES, Media
 from clawkit.process.protocols import BaseEnvironment, Commands, Launch
 from clawkit.text import printable
-from clawkit.tools._commands import (
-    FINISHED,
-    encode,
-    exec_settings,
-    fitted,
-    notify_later,
-    owner_of,
-    run_when_allowed,
-    say_waiting,
-)
+from clawkit.tools import _commands as _c
 from clawkit.tools._params import doc
 
 MAX_IMAGES = 4
 _MAX_NAME = 500
-
-
-class _Held:
-    """A text that `shown` can cut."""
-
-    def __init__(self, text: str) -> None:
-        self._data = text.encode("utf-8", "replace")
-        self.size = len(self._data)
-
-    async def read(self, start: int, size: int) -> bytes:
-        return self._data[start : start + size]
-
-
-async def show(
-    ran: Ran, language: Language, timeout_s: float, notes: list[str], ctx: Context
-) -> Result:
-    """The result of a call; what the child said is cleaned, cut, and looked at only here."""
-    from clawkit.process.output_text import shown
-
-    stdout, stderr, value, traceback = [
-        (await shown(_Held(each or ""), FINISHED)).text.rstrip()
-        for each in (ran.stdout, ran.stderr, ran.value, ran.traceback)
-    ]
-    files = [name for name in map(_name, ran.files) if name]
-    more = f" and {ran.more_files} more" if ran.more_files else ""
-    images, shown_files, missing = await _images(ran, ctx)
-    # What a notebook would show, the last thing last.
-    labelled = f"stderr:\n{stderr}" if stderr else ""
-    text = "\n\n".join(filter(None, (stdout, labelled, value and f"=> {value}", traceback)))
-    cut = await fitted(ctx, FINISHED, lambda cap: shown(_Held(text), cap))
-    ends = [*notes, *_say_state(ran, timeout_s)]
-    if files:
-        ends.append(f"[New files: {', '.join(files)}{more}]")
-    ends += [f"[Not shown: {each}]" for each in missing]
-    if ran.more_images:
-        ends.append(f"[{ran.more_images} more images are not shown; read shows them.]")
-    body = cut.text.rstrip("\n") or ("" if ran.lost or ran.timed_out else "(no output)")
-    blocks: tuple[Block, ...] = (Text("\n\n".join(filter(None, (body, *ends)))), *images)
-    details: dict[str, Any] = {
-        "status": "failed" if ran.lost or ran.timed_out else "completed",
-        "language": language,
-        "stdout": stdout,
-        "stderr": stderr,
-        "value": value if ran.value is not None else None,
-        "traceback": traceback if ran.traceback is not None else None,
-        "files": files,
-        "images": shown_files,
-        "stateKept": not ran.lost,
-        "truncated": bool(ran.cut) or cut.truncated,
-    }
-    if ran.timed_out:
-        details["timedOut"] = True
-    return Result(blocks, details)
-
-
-def _say_state(ran: Ran, timeout_s: float) -> Iterable[str]:
-    if ran.fresh:
-        yield f"[A fresh interpreter: {ran.fresh}. Variables of earlier calls are gone.]"
-    if ran.timed_out and not ran.lost:
-        yield f"[Interrupted after {timeout_s:g} s. Variables are kept.]"
-    elif ran.lost:
-        after = f" after {timeout_s:g} s" if ran.timed_out else ""
-        yield (
-            f"[The interpreter is gone{after}: {ran.lost}. Its variables are lost; the next call "
-            "starts a fresh one.]"
-        )
-
-
-def _name(path: str) -> str:
-    """A path that the child named, fit to be shown; empty for one that is not below here."""
-    parts = path.split("/")
-    if not path or len(path) > _MAX_NAME or os.path.isabs(path) or ".." in parts:
-        return ""
-    return printable(path, "")
-
-
-async def _images(ran: Ran, ctx: Context) -> tuple[list[Image], list[str], list[str]]:
-    """Pictures for the model, the paths of those that are files, and what cannot be shown."""
-    from clawkit.tools._show import image_block
-
-    limits = ctx.services.get(ImageLimits)
-    side, most = limits if isinstance(limits, ImageLimits) else ImageLimits()
-    blocks: list[Image] = []
-    paths: list[str] = []
-    missing: list[str] = []
-    sources: list[tuple[str, str | bytes]] = [
-        *((f"figure {number}", figure) for number, figure in enumerate(ran.figures, 1)),
-        *((path, path) for path in ran.images if _name(path)),
-    ]
-    missing += [name for name, _ in sources[MAX_IMAGES:]]
-    for name, source in sources[:MAX_IMAGES]:
-        try:
-            data = source if isinstance(source, bytes) else await _read(source, ctx)
-            picture = await ctx.use(Media).picture(data, max_side=side, max_bytes=most)
-        except ToolError as error:
-            missing.append(f"{printable(name, '')}: {error}")
-            continue
-        blocks.append(image_block(picture))
-        if isinstance(source, str):
-            paths.append(source)
-    return blocks, paths, missing
-
-
-async def _read(path: str, ctx: Context) -> bytes:
-    """A file that the child named, if it is in the workspace and rules do not keep it away."""
-    if not ctx.permits(path):
-        raise ToolError("rules do not allow it")
-    async with ctx.use(WorkspaceFiles).open(path) as file:
-        return await read_all(file, MAX_PICTURE_BYTES)
-
-
 MAX_CODE = 128 * 1024
 """Bytes of code in one call; more belongs in a file."""
 TIMEOUT_S, MAX_TIMEOUT_S = 30.0, 600.0
@@ -164,12 +40,10 @@ _DESCRIPTION = (
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Parameters of code_execution."""
-
     code: Annotated[str, doc("The code to run")] = ""
     language: Annotated[Language, doc("What the code is written in")] = "python"
     reset: Annotated[
-        bool, doc("Start with a fresh interpreter; without code, only end the old one")
+        bool, doc("Start with a fresh interpreter; without code, only stop the old one")
     ] = False
     timeout_seconds: Annotated[
         float, doc(f"Seconds until it is interrupted, at most {MAX_TIMEOUT_S:g}", gt=0)
@@ -179,7 +53,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 async def execute(params: Params, ctx: Context, settings: Exec) -> Result:
     _check(params)
-    interpreters, owner = ctx.use(Interpreters), owner_of(ctx.scope)
+    interpreters, owner = ctx.use(Interpreters), _c.owner_of(ctx.scope)
     if params.reset and not params.code.strip():
         language, was_there = params.language, await interpreters.reset(owner, params.language)
         said = "its variables are gone" if was_there else "nothing was kept"
@@ -191,7 +65,7 @@ async def execute(params: Params, ctx: Context, settings: Exec) -> Result:
     admitted = await ctx.use(Gate).admit(request, _no_preflight)
     if isinstance(admitted, Waiting):
         ctx.use(Gate).later(_follow(admitted, request, params, ctx))
-        return say_waiting(admitted, request, "The code")
+        return _c.say_waiting(admitted, request, "The code")
     return await _run(params, request, ctx, admitted)
 
 
@@ -199,18 +73,20 @@ def _check(params: Params) -> None:
     if params.task:
         why = "task: no remote provider is configured in this build, so tasks cannot be handed over"
         raise ToolInputError(f"{why}; write the code yourself and send it as code")
-    if not params.code.strip() and not params.reset:
-        raise ToolInputError("code: is empty; send the code to run")
-    if "\0" in params.code:
-        raise ToolInputError("code: contains a NUL character; write it as an escape, such as \\0")
-    size = len(encode("code", params.code, "; write it as an escape"))
-    if size > MAX_CODE:
-        why = f"code: has {size:,} bytes, {MAX_CODE:,} are possible"
-        raise ToolInputError(f"{why}; write it to a file in the workspace and import that")
+    size = len(_c.encode("code", params.code, "; write it as an escape"))
+    large = f"is {size:,} bytes long; the limit is {MAX_CODE:,}"
+    for is_wrong, why in (
+        (not params.code.strip() and not params.reset, "is empty; send the code to run"),
+        ("\0" in params.code, "contains a NUL character; write it as an escape, such as \\0"),
+        (size > MAX_CODE, f"{large}; write it to a file in the workspace and import that"),
+    ):
+        if is_wrong:
+            raise ToolInputError(f"code: {why}")
 
 
 async def _request(params: Params, ctx: Context, settings: Exec) -> Request:
     """What is asked for, in the terms of exec: people and rules see the code itself."""
+    from clawkit.approvals.effective_policy import resolve_host
     from clawkit.process.environ import build
 
     if problem := ctx.use(Confines).problem:
@@ -246,12 +122,8 @@ def as_command(language: Language, code: str) -> str:
     return f"{_PROGRAMS[language]} <<'{end}'\n{code}\n{end}"
 
 
-async def _no_preflight(_scripts: Sequence[Script]) -> None:
-    """Nothing is known beforehand about whether code works."""
-
-
 async def _run(params: Params, request: Request, ctx: Context, admitted: Admitted) -> Result:
-    interpreters, owner = ctx.use(Interpreters), owner_of(ctx.scope)
+    interpreters, owner = ctx.use(Interpreters), _c.owner_of(ctx.scope)
     if params.reset:
         await interpreters.reset(owner, params.language)
     launch = Launch(
@@ -266,14 +138,123 @@ async def _run(params: Params, request: Request, ctx: Context, admitted: Admitte
         owner, params.language, params.code, host=admitted.host, launch=launch, timeout_s=timeout_s
     )
     notes = [f"Warning: {admitted.warning}"] if admitted.warning else []
-    return await show(ran, params.language, timeout_s, notes, ctx)
+    return await _show(ran, params.language, timeout_s, notes, ctx)
+
+
+async def _no_preflight(_scripts: Sequence[Script]) -> None:
+    """Nothing is known beforehand about whether code works."""
 
 
 async def _follow(waiting: Waiting, request: Request, params: Params, ctx: Context) -> None:
     run, words = partial(_run, params, request, ctx), ("code_execution", "The code")
-    result = await run_when_allowed(run, waiting, request, ctx, words)
+    result = await _c.run_when_allowed(run, waiting, request, ctx, words)
     if result is not None:
-        notify_later(waiting, ctx, result)
+        _c.notify_later(waiting, ctx, result)
+
+
+class _Held:
+    def __init__(self, text: str) -> None:
+        self._data = text.encode("utf-8", "replace")
+        self.size = len(self._data)
+
+    async def read(self, start: int, size: int) -> bytes:
+        return self._data[start : start + size]
+
+
+async def _show(
+    ran: Ran, language: Language, timeout_s: float, notes: list[str], ctx: Context
+) -> Result:
+    """The result of a call; what the child said is cleaned, cut, and looked at only here."""
+    from clawkit.process.output_text import shown
+
+    stdout, stderr, value, traceback = [
+        (await shown(_Held(each or ""), _c.FINISHED)).text.rstrip()
+        for each in (ran.stdout, ran.stderr, ran.value, ran.traceback)
+    ]
+    files = [name for name in map(_name, ran.files) if name]
+    images, shown_files, missing = await _images(ran, ctx)
+    # What a notebook would show, the last thing last.
+    labelled = f"stderr:\n{stderr}" if stderr else ""
+    text = "\n\n".join(filter(None, (stdout, labelled, value and f"=> {value}", traceback)))
+    cut = await _c.fitted(ctx, _c.FINISHED, lambda cap: shown(_Held(text), cap))
+    ends = list(notes)
+    if ran.fresh:
+        ends.append(f"[A fresh interpreter: {ran.fresh}. Variables of earlier calls are gone.]")
+    if ran.lost:
+        after = f" after {timeout_s:g} s" if ran.timed_out else ""
+        ends.append(
+            f"[The interpreter is gone{after}: {ran.lost}. Its variables are lost; the next call "
+            "starts a fresh one.]"
+        )
+    elif ran.timed_out:
+        ends.append(f"[Interrupted after {timeout_s:g} s. Variables are kept.]")
+    if files:
+        more = f" and {ran.more_files} more" if ran.more_files else ""
+        ends.append(f"[New files: {', '.join(files)}{more}]")
+    ends += [f"[Not shown: {each}]" for each in missing]
+    if ran.more_images:
+        ends.append(f"[{ran.more_images} more images are not shown; read shows them.]")
+    has_failed = bool(ran.lost or ran.timed_out)
+    body = cut.text.rstrip("\n") or ("" if has_failed else "(no output)")
+    blocks: tuple[Block, ...] = (Text("\n\n".join(filter(None, (body, *ends)))), *images)
+    details: dict[str, Any] = {
+        "status": "failed" if has_failed else "completed",
+        "language": language,
+        "stdout": stdout,
+        "stderr": stderr,
+        "value": value if ran.value is not None else None,
+        "traceback": traceback if ran.traceback is not None else None,
+        "files": files,
+        "images": shown_files,
+        "stateKept": not ran.lost,
+        "truncated": bool(ran.cut) or cut.truncated,
+    }
+    return Result(blocks, details | ({"timedOut": True} if ran.timed_out else {}))
+
+
+def _name(path: str) -> str:
+    """A path that the child named, fit to be shown; empty for one that is not below here."""
+    parts = path.split("/")
+    if not path or len(path) > _MAX_NAME or os.path.isabs(path) or ".." in parts:
+        return ""
+    return printable(path, "")
+
+
+async def _images(ran: Ran, ctx: Context) -> tuple[list[Image], list[str], list[str]]:
+    """Pictures for the model, the paths of those that are files, and what cannot be shown."""
+    from clawkit.fs.magic import ImageLimits
+    from clawkit.tools._show import image_block
+
+    given = ctx.services.get(ImageLimits)
+    limits = given if isinstance(given, ImageLimits) else ImageLimits()
+    blocks: list[Image] = []
+    paths: list[str] = []
+    sources: list[tuple[str, str | bytes]] = [
+        *((f"figure {number}", figure) for number, figure in enumerate(ran.figures, 1)),
+        *((path, path) for path in ran.images if _name(path)),
+    ]
+    missing = [name for name, _ in sources[MAX_IMAGES:]]
+    for name, source in sources[:MAX_IMAGES]:
+        try:
+            data = source if isinstance(source, bytes) else await _read(source, ctx)
+            picture = await ctx.use(Media).picture(
+                data, max_side=limits.max_side, max_bytes=limits.max_bytes
+            )
+        except ToolError as error:
+            missing.append(f"{printable(name, '')}: {error}")
+            continue
+        blocks.append(image_block(picture))
+        if isinstance(source, str):
+            paths.append(source)
+    return blocks, paths, missing
+
+
+async def _read(path: str, ctx: Context) -> bytes:
+    """A file that the child named, if it is in the workspace and rules do not keep it away."""
+    if not ctx.permits(path):
+        raise ToolError("rules do not allow it")
+    async with ctx.use(WorkspaceFiles).open(path) as file:
+        return await read_all(file, MAX_PICTURE_BYTES)
 
 
 def effects(_params: Params, _ctx: Context) -> tuple[Effect, ...]:
@@ -281,13 +262,12 @@ def effects(_params: Params, _ctx: Context) -> tuple[Effect, ...]:
 
 
 def make_tool(config: Config, scope: Scope) -> Tool:
-    """The tool as this run has it."""
     return Tool(
         name="code_execution",
         label="Code",
         description=_DESCRIPTION,
         parameters=Params,
-        execute=partial(execute, settings=exec_settings(config, scope)),
+        execute=partial(execute, settings=_c.exec_settings(config, scope)),
         effects=effects,
         aliases={"timeout": "timeoutSeconds", "timeout_seconds": "timeoutSeconds"},
         hidden=frozenset(("task",)),

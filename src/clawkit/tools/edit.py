@@ -1,7 +1,5 @@
 """edit: replace texts in a file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,21 +13,18 @@ from clawkit.core.tool import Tool
 from clawkit.errors import NotFoundError, ToolInputError
 from clawkit.fs.protocols import Change, FileSystem, Info, read_all
 from clawkit.fs.read_versions import ReadVersions
-from clawkit.lsp.protocols import Problems
 from clawkit.text import cut, human_size
 from clawkit.tools._files import Update, check_characters, commit, report
 from clawkit.tools._params import FILE_ALIASES, doc, writes_path
 
 if TYPE_CHECKING:
-    from clawkit.fs.edit.diff import Diff
-    from clawkit.fs.edit.replace import Outcome, Replacement
+    from clawkit.fs.edit.replace import Replacement
 
 MAX_BYTES = 32 * 1024 * 1024
 MAX_EDITS = 1_000
-QUICK_CHARS = 4 * 1024 * 1024
-"""Work on longer texts must not hold up everything else."""
+QUICK_CHARS, QUICK_PLACES = 4 * 1024 * 1024, 10_000
+"""Work on more must not hold up everything else."""
 MAX_DIFF = 4_000
-"""Characters of a difference that the model is shown."""
 
 Old = Annotated[str, doc("Text to replace, exactly as it is in the file")]
 New = Annotated[str, doc("Text to put in its place; empty to delete")]
@@ -37,16 +32,12 @@ Every = Annotated[bool, doc("Replace all places, not the only one")]
 
 
 class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """One replacement."""
-
     old_text: Old
     new_text: New
     replace_all: Every = False
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Parameters of edit."""
-
     path: Annotated[str, doc("File to change", min_length=1)]
     edits: Annotated[
         tuple[Edit, ...],
@@ -61,8 +52,8 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 async def execute(params: Params, ctx: Context) -> Result:
-    from clawkit.fs.edit.diff import diff_pieces
-    from clawkit.fs.edit.replace import apply, apply_exact
+    from clawkit.fs.edit.diff import diff_texts
+    from clawkit.fs.edit.replace import apply, tell_lines
     from clawkit.fs.encoding import decode_whole, encode
     from clawkit.fs.masks import is_env_file, mask_settings, may_have_masks, refuse_masks
     from clawkit.redact import Redactor
@@ -75,26 +66,53 @@ async def execute(params: Params, ctx: Context) -> Result:
     redactor = ctx.use(Redactor)
     env = is_env_file(params.path) or is_env_file(place)
     show = mask_settings if env else redactor.text
-    outcome = apply_exact(text, edits) if len(text) <= QUICK_CHARS else None
-    if outcome is None:
+    replace = partial(apply, text, edits, path=params.path, show=show)
+    if _is_quick(text, edits):
+        outcome = replace()
+    else:
         from clawkit.core.tasks import in_thread
 
-        outcome = await in_thread(partial(apply, text, edits, path=params.path, show=show))
+        outcome = await in_thread(replace)
     if not outcome.found:
         said = f"the edit would not change {params.path!r}; nothing was written"
         return Result.text(said, changed=False, path=params.path, edits=len(edits))
     if any(may_have_masks(edit.new) for edit in edits):
         await refuse_masks(text, outcome.text, redactor, path=params.path, env=env)
-    diff = diff_pieces(text, outcome.text, [each.piece for each in outcome.found], show)
+    diff = diff_texts(text, outcome.text, show)
     if env:
         # A secret is known by its name, which the edit may have taken away.
         diff = diff._replace(text="", left_out="the file holds secrets")
     change = Change(params.path, encode(outcome.text, encoding), expect=info.version)
     _, problems = await commit(ctx, files, [Update(change, text, outcome.text)])
-    return _report(params.path, edits, outcome, diff, ctx, problems)
+    count = len(outcome.found)
+    places = f"{count} place{'s' if count > 1 else ''}"
+    told = [f"replaced {places} in {params.path!r} ({tell_lines(outcome)})"]
+    details: dict[str, Any] = {
+        "changed": True,
+        "path": params.path,
+        "edits": len(edits),
+        "places": count,
+    }
+    overlooked = {each.edit: each.overlooked for each in outcome.found if each.overlooked}
+    if overlooked:
+        details["overlooked"] = [{"edit": n, "what": what} for n, what in overlooked.items()]
+        told += (
+            f"{'oldText' if len(edits) == 1 else f'edits[{number}].oldText'} is not in the file as "
+            f"given; it was found apart from {what}"
+            for number, what in overlooked.items()
+        )
+        told.append(f"Changed:\n{cut(diff.text, MAX_DIFF)}" if diff.text else "")
+    return report(ctx, problems, told, details | diff.to_details())
 
 
-def _read_edits(params: Params) -> list[Replacement]:
+def _is_quick(text: str, edits: "Sequence[Replacement]") -> bool:
+    """Whether all texts are there as given, and not very often."""
+    return len(text) <= QUICK_CHARS and all(
+        edit.old and 0 < text.count(edit.old) <= QUICK_PLACES for edit in edits
+    )
+
+
+def _read_edits(params: Params) -> "list[Replacement]":
     """The replacements, in whichever of the two forms they came."""
     from clawkit.fs.edit.replace import Replacement
 
@@ -110,21 +128,20 @@ def _read_edits(params: Params) -> list[Replacement]:
         ]
     elif isinstance(old, str) and isinstance(new, str):
         edits = [Replacement(old, new, params.replace_all)]
-    elif isinstance(old, str) or isinstance(new, str):
-        missing = "newText" if isinstance(old, str) else "oldText"
-        raise ToolInputError(f"edit: {missing} is missing; a replacement needs both texts")
     else:
-        raise ToolInputError(
-            "edit: nothing to replace; give edits as a list of {oldText, newText}, or "
-            "oldText and newText for a single replacement"
-        )
+        why = "nothing to replace; give edits as a list of {oldText, newText}, or oldText and "
+        why += "newText for a single replacement"
+        if isinstance(old, str) or isinstance(new, str):
+            missing = "newText" if isinstance(old, str) else "oldText"
+            why = f"{missing} is missing; a replacement needs both texts"
+        raise ToolInputError(f"edit: {why}")
     for number, edit in enumerate(edits):
         check_characters(edit.new, f"edits[{number}].newText" if params.edits else "newText")
     return edits
 
 
 async def _read(
-    files: FileSystem, path: str, edits: Sequence[Replacement]
+    files: FileSystem, path: str, edits: "Sequence[Replacement]"
 ) -> tuple[str, Info, bytes]:
     try:
         async with files.open(path) as file:
@@ -138,31 +155,6 @@ async def _read(
             raise
         missing = f"{path!r} does not exist; use write to make a new file"
         raise NotFoundError(missing, alike=error.alike) from None
-
-
-def _report(
-    path: str,
-    edits: Sequence[Replacement],
-    outcome: Outcome,
-    diff: Diff,
-    ctx: Context,
-    problems: Problems,
-) -> Result:
-    from clawkit.fs.edit.replace import tell_lines
-
-    count = len(outcome.found)
-    told = [f"replaced {count} place{'s' if count > 1 else ''} in {path!r} ({tell_lines(outcome)})"]
-    details: dict[str, Any] = {"changed": True, "path": path, "edits": len(edits), "places": count}
-    overlooked = {each.edit: each.overlooked for each in outcome.found if each.overlooked}
-    if overlooked:
-        details["overlooked"] = [{"edit": n, "what": what} for n, what in overlooked.items()]
-        told += (
-            f"{'oldText' if len(edits) == 1 else f'edits[{number}].oldText'} is not in the file as "
-            f"given; it was found apart from {what}"
-            for number, what in overlooked.items()
-        )
-        told.append(f"Changed:\n{cut(diff.text, MAX_DIFF)}" if diff.text else "")
-    return report(ctx, problems, told, details | diff.to_details())
 
 
 TOOL = Tool(

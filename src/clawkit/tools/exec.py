@@ -1,17 +1,14 @@
 """exec: a shell command, to its end or into the background."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-from msgspec import Meta, structs
+from msgspec import Meta
 
-from clawkit.approvals.effective_policy import Target, check_elevated, resolve_host
 from clawkit.approvals.protocols import Admitted, Confines, Gate, Request, Script, Waiting
 from clawkit.config.model import Config
 from clawkit.config.sections.sandbox import Network
@@ -30,21 +27,11 @@ from clawkit.process.protocols import (
     Launch,
     NoTerminalError,
 )
-from clawkit.tools._commands import (
-    FINISHED,
-    TAIL,
-    announce,
-    cap_of,
-    encode,
-    exec_settings,
-    notify_later,
-    owner_of,
-    run_when_allowed,
-    say_done,
-    say_running,
-    say_waiting,
-)
+from clawkit.tools import _commands as _c
 from clawkit.tools._params import doc
+
+if TYPE_CHECKING:
+    from clawkit.approvals.effective_policy import Target
 
 _ABOUT = (
     " Commands run in a sandbox: they can change only the workspace and temporary files, cannot "
@@ -71,31 +58,33 @@ def read_access(access: Access, ctx: Context) -> Grants:
     be granted here."""
     if access == Access():
         return NO_GRANTS
-    base = os.path.expanduser("~")
-    paths: dict[str, tuple[str, ...]] = {}
-    for name, given in (("read", access.read), ("write", access.write)):
-        for path in given:
-            if not path or "\0" in path:
-                raise ToolInputError(f"access.{name}: {path!r} is not a path")
-        full = [os.path.join(ctx.workspace, os.path.expanduser(path)) for path in given]
-        paths[name] = tuple(map(os.path.realpath, full))
-        for path in paths[name]:
-            if not os.path.exists(path):
-                raise ToolInputError(f"access.{name}: {path!r} does not exist")
-            if name == "write" and f"{base}/".startswith(f"{path.rstrip('/')}/"):
-                raise ToolInputError(
-                    f"access.write: {path!r} holds the whole home directory; name what you need"
-                )
+    read, write = _real_paths("read", access.read, ctx), _real_paths("write", access.write, ctx)
+    home = os.path.expanduser("~")
+    for path in write:
+        if f"{home}/".startswith(f"{path.rstrip('/')}/"):
+            raise ToolInputError(
+                f"access.write: {path!r} holds the whole home directory; name what you need"
+            )
     if access.hosts:
         from clawkit.net.host_rules import check_host
 
-        for host in access.hosts:
-            if problem := check_host(host):
-                raise ToolInputError(f"access.hosts: {problem}")
-    grants = Grants(hosts=tuple(access.hosts), read=paths["read"], write=paths["write"])
+        if problem := next(filter(None, map(check_host, access.hosts)), None):
+            raise ToolInputError(f"access.hosts: {problem}")
+    grants = Grants(hosts=tuple(access.hosts), read=read, write=write)
     if problem := ctx.use(Confines).why_not_granted(grants):
         raise ToolInputError(f"access: {problem}; send elevated: true to ask for the host instead")
     return grants
+
+
+def _real_paths(name: str, given: Sequence[str], ctx: Context) -> tuple[str, ...]:
+    found = []
+    for path in given:
+        if not path or "\0" in path:
+            raise ToolInputError(f"access.{name}: {path!r} is not a path")
+        found.append(os.path.realpath(os.path.join(ctx.workspace, os.path.expanduser(path))))
+        if not os.path.exists(found[-1]):
+            raise ToolInputError(f"access.{name}: {found[-1]!r} does not exist")
+    return tuple(found)
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:=@%+,\-~ ]+")
@@ -137,8 +126,6 @@ _Seconds = Annotated[float, Meta(ge=0, le=10**9)]
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Parameters of exec."""
-
     command: Annotated[str, doc("Command for bash", min_length=1)]
     workdir: Annotated[str, doc("Directory to run in, in the workspace unless absolute")] = ""
     env: Annotated[dict[str, str], doc("Environment variables to set for the command")] = {}
@@ -173,61 +160,52 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     ask: Annotated[Ask | None, doc("When a person is asked; can only be made stricter")] = None
 
 
-class _Settings(NamedTuple):
-    """What the configuration says about commands of this run."""
-
-    config: Config
-    exec: Exec
-
-
-async def execute(params: Params, ctx: Context, settings: _Settings) -> Result:
-    commands = ctx.use(Commands)
+async def execute(params: Params, ctx: Context, config: Config, settings: Exec) -> Result:
     _check(params)
     can_wait = "process" in ctx.use(InForce).tools
     warnings = [] if can_wait else _warn_ignored(params)
     background = params.background and can_wait
-    target = _find_target(params, ctx, settings, commands)
-    commands.prepare(target.host)
-    launch = await _prepare(params, ctx, settings.exec, background=background)
+    target = _find_target(params, ctx, config, settings)
+    ctx.use(Commands).prepare(target.host)
+    launch = await _prepare(params, ctx, settings, background=background)
     if problem := _look_at(launch.cwd):
         said = f"workdir {launch.cwd!r} {problem}; the command was not run"
         failed = {"exitCode": None, "exitReason": "spawn-error", "failureKind": "runtime-error"}
         return Result.text(said, status="failed", **failed, error=said, cwd=launch.cwd)
     request = _request(params, ctx, launch, target)
-    start = partial(_start, launch, warnings)
+    on_end = partial(_c.announce, ctx=ctx, settings=settings) if settings.notify_on_exit else None
     admitted = await ctx.use(Gate).admit(request, partial(_preflight, ctx))
     if isinstance(admitted, Waiting):
-        ctx.use(Gate).later(_follow(admitted, request, start, ctx, settings.exec))
-        return say_waiting(admitted, request, "The command")
-    command = await start(ctx, settings.exec, admitted, background=background)
+        # Who was asked to wait hears of every end, and not from the command itself.
+        run = partial(_start, launch, warnings, ctx, background=True, on_end=None)
+        ctx.use(Gate).later(_follow(admitted, request, run, ctx, settings))
+        return _c.say_waiting(admitted, request, "The command")
+    command = await _start(launch, warnings, ctx, admitted, background=background, on_end=on_end)
     if background:
-        return say_running(command, ctx, warnings)
-    yield_ms = settings.exec.background_ms if params.yield_ms is None else params.yield_ms
+        return _c.say_running(command, ctx, warnings)
+    yield_ms = settings.background_ms if params.yield_ms is None else params.yield_ms
     yield_s = min(max(yield_ms, MIN_YIELD_MS), MAX_YIELD_MS) / 1000
     exit_ = await _watch(command, ctx, yield_s if can_wait else None)
     if exit_ is None:
         command.to_background()
-        return say_running(command, ctx, warnings)
-    return await say_done(command, exit_, ctx, warnings)
+        return _c.say_running(command, ctx, warnings)
+    return await _c.say_done(command, exit_, ctx, warnings)
 
 
 def _check(params: Params) -> None:
-    command = params.command
-    if not command.strip():
-        raise ToolInputError("command: must not be empty")
-    if "\0" in command:
-        raise ToolInputError("command: must not contain a NUL character")
-    size = len(encode("command", command, errors="surrogateescape"))
-    if size >= MAX_COMMAND:
-        why = f"command: has {size:,} bytes, {MAX_COMMAND - 1:,} are possible"
-        raise ToolInputError(f"{why}; write it to a file and run that")
-    if params.workdir and not params.workdir.strip():
-        raise ToolInputError("workdir: must not be blank; leave it out for the workspace")
-    if params.detach and not params.background:
-        raise ToolInputError("detach: requires background: true")
-    if params.detach and params.pty:
-        why = "whose terminal closes when clawkit exits"
-        raise ToolInputError(f"detach: cannot be combined with pty, {why}")
+    size = len(_c.encode("command", params.command, errors="surrogateescape"))
+    large = f"is {size:,} bytes long, over {MAX_COMMAND - 1:,}; write it to a file and run that"
+    terminal = "cannot be combined with pty, whose terminal closes when clawkit exits"
+    for name, is_wrong, why in (
+        ("command", not params.command.strip(), "must not be empty"),
+        ("command", "\0" in params.command, "must not contain a NUL character"),
+        ("command", size >= MAX_COMMAND, large),
+        ("workdir", params.workdir.isspace(), "must not be blank; leave it out for the workspace"),
+        ("detach", params.detach and not params.background, "requires background: true"),
+        ("detach", params.detach and params.pty, terminal),
+    ):
+        if is_wrong:
+            raise ToolInputError(f"{name}: {why}")
 
 
 def _warn_ignored(params: Params) -> list[str]:
@@ -238,19 +216,21 @@ def _warn_ignored(params: Params) -> list[str]:
     return [f"Warning: {names} {why}"] if names else []
 
 
-def _find_target(params: Params, ctx: Context, settings: _Settings, commands: Commands) -> Target:
+def _find_target(params: Params, ctx: Context, config: Config, settings: Exec) -> "Target":
     """Where the command is to run; raises unless it may run there."""
+    from clawkit.approvals.effective_policy import check_elevated, resolve_host
+
     if problem := ctx.use(Confines).problem:
         raise ToolAuthorizationError(problem, reason="sandbox")
     level = ""
     if params.elevated:
-        level = check_elevated(settings.config, ctx.scope, local=not ctx.scope.channel)
+        level = check_elevated(config, ctx.scope, local=not ctx.scope.channel)
     target = resolve_host(
-        settings.exec.host,
+        settings.host,
         params.host,
         sandboxed=ctx.scope.sandboxed,
         elevated=bool(level),
-        available=commands.hosts,
+        available=ctx.use(Commands).hosts,
         node=params.node,
     )
     return target if level != "full" else target._replace(leaves=False)
@@ -258,6 +238,8 @@ def _find_target(params: Params, ctx: Context, settings: _Settings, commands: Co
 
 async def _preflight(ctx: Context, scripts: Sequence[Script]) -> None:
     """Raises for a script that cannot work, before anybody is asked about it."""
+    if not scripts:
+        return
     from clawkit.process.preflight import check, read_script
 
     read = partial(read_script, workspace=ctx.workspace, may_read=ctx.use(Gate).may_read)
@@ -289,7 +271,7 @@ async def _prepare(params: Params, ctx: Context, settings: Exec, *, background: 
         timeout_s=None if detach and params.timeout is None else timeout_s or None,
         quiet_s=(quiet if params.no_output_timeout is None else params.no_output_timeout) or None,
         detach=detach,
-        memory=cap_of(ctx, FINISHED),
+        memory=_c.cap_of(ctx, _c.FINISHED),
     )
 
 
@@ -302,7 +284,7 @@ def _look_at(cwd: str) -> str:
     return "is not a directory" if os.path.exists(cwd) else "does not exist"
 
 
-def _request(params: Params, ctx: Context, launch: Launch, target: Target) -> Request:
+def _request(params: Params, ctx: Context, launch: Launch, target: "Target") -> Request:
     # What a person should know, and approves with the command.
     has_terminal = launch.size is not None
     modes = {
@@ -333,12 +315,11 @@ async def _start(
     launch: Launch,
     warnings: list[str],
     ctx: Context,
-    settings: Exec,
     admitted: Admitted,
     *,
     background: bool,
+    on_end: Callable[[Command], None] | None,
 ) -> Command:
-    commands, owner = ctx.use(Commands), owner_of(ctx.scope)
     if admitted.warning:
         warnings.append(f"Warning: {admitted.warning}")
     launch = launch._replace(
@@ -348,8 +329,8 @@ async def _start(
         hold=admitted.hold,
         env={**launch.env, **admitted.env},
     )
-    on_end = partial(announce, ctx=ctx, settings=settings) if settings.notify_on_exit else None
-    start = partial(commands.start, owner=owner, background=background, on_end=on_end)
+    owner = _c.owner_of(ctx.scope)
+    start = partial(ctx.use(Commands).start, owner=owner, background=background, on_end=on_end)
     try:
         return await start(admitted.host, launch)
     except NoTerminalError as error:
@@ -376,7 +357,7 @@ async def _watch(command: Command, ctx: Context, seconds: float | None) -> Exit 
             size = command.output.size
             if size != seen:
                 seen = size
-                tail = tail_text(command.output.tail(4 * TAIL), TAIL)
+                tail = tail_text(command.output.tail(4 * _c.TAIL), _c.TAIL)
                 facts = {"bytes": size, "elapsedMs": round(command.runtime_s * 1000)}
                 await ctx.update(
                     Result.text(tail, status="running", sessionId=command.id, tail=tail, **facts)
@@ -390,24 +371,21 @@ async def _watch(command: Command, ctx: Context, seconds: float | None) -> Exit 
 async def _follow(
     waiting: Waiting,
     request: Request,
-    start: Callable[..., Awaitable[Command]],
+    run: Callable[[Admitted], Awaitable[Command]],
     ctx: Context,
     settings: Exec,
 ) -> None:
-    # Whoever was told to wait is told of every end, here and not by the command itself.
-    quiet = structs.replace(settings, notify_on_exit=False)
-    run = partial(start, ctx, quiet, background=True)
-    command = await run_when_allowed(run, waiting, request, ctx, ("exec", "Command"))
+    command = await _c.run_when_allowed(run, waiting, request, ctx, ("exec", "Command"))
     if command is None:
         return
     said = f"Command {waiting.pending.slug} was allowed."
     notice_s = settings.approval_running_notice_ms / 1000
     if notice_s and await command.wait(notice_s) is None:
-        notify_later(waiting, ctx, say_running(command, ctx, [said]))
+        _c.notify_later(waiting, ctx, _c.say_running(command, ctx, [said]))
     exit_ = await command.wait()
     if exit_ is not None and command.announce:
         command.announce = False
-        notify_later(waiting, ctx, await say_done(command, exit_, ctx, [said]))
+        _c.notify_later(waiting, ctx, await _c.say_done(command, exit_, ctx, [said]))
 
 
 def effects(params: Params, _ctx: Context) -> tuple[Effect, ...]:
@@ -416,10 +394,9 @@ def effects(params: Params, _ctx: Context) -> tuple[Effect, ...]:
 
 
 def make_tool(config: Config, scope: Scope) -> Tool:
-    """The tool as this run has it."""
-    settings = _Settings(config, exec_settings(config, scope))
+    settings = _c.exec_settings(config, scope)
     sandbox = config.agents.sandbox_of(scope.agent)
-    sandboxed = sandbox.is_on(scope.session) and settings.exec.host in ("auto", "sandbox")
+    sandboxed = sandbox.is_on(scope.session) and settings.host in ("auto", "sandbox")
     # The kernel does not report what it refused to read or write, so the model has to know.
     about = _ABOUT.format(network=_NETWORKS[sandbox.network]) if sandboxed else ""
     return Tool(
@@ -427,7 +404,7 @@ def make_tool(config: Config, scope: Scope) -> Tool:
         label="Run",
         description=f"{_DESCRIPTION}{about}",
         parameters=Params,
-        execute=partial(execute, settings=settings),
+        execute=partial(execute, config=config, settings=settings),
         effects=effects,
         aliases={
             "cmd": "command",

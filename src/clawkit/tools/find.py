@@ -1,7 +1,5 @@
 """find: files by the pattern of their names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -24,8 +22,6 @@ from clawkit.tools._params import doc, reads_path
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of find."""
-
     pattern: Annotated[
         str,
         doc(
@@ -43,7 +39,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Sort, doc("path: in order of the paths; time: last changed first; none: fastest")
     ] = "path"
     limit: Annotated[int, doc("How many paths to show at most", ge=1, le=100_000)] = 1_000
-    ignored: Annotated[bool, doc("Find files too that .gitignore and the like leave out")] = False
+    ignored: Annotated[bool, doc("Also find files that .gitignore and the like exclude")] = False
 
 
 async def execute(params: Params, ctx: Context) -> Result:

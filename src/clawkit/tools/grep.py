@@ -1,7 +1,5 @@
 """grep: lines of files that match a pattern."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,8 +32,6 @@ _CONTROL = re.compile("[\x00-\x08\n-\x1f\x7f\x85\u2028\u2029]")
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Parameters of grep."""
-
     pattern: Annotated[
         str,
         doc("Regular expression to search for, in Rust's syntax", min_length=1, max_length=10_000),
@@ -46,8 +42,8 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     glob: Annotated[
         tuple[Annotated[str, Meta(min_length=1, max_length=1_000)], ...],
         doc(
-            "Search only files that fit one of these: *.py, src/**/*.ts; a ! in front "
-            "leaves files out: !*.min.js",
+            "Search only files that match one of these: *.py, src/**/*.ts; a leading ! "
+            "excludes files: !*.min.js",
             max_length=50,
         ),
     ] = ()
@@ -58,9 +54,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     literal: Annotated[
         bool, doc("Treat the pattern as plain text, not as a regular expression")
     ] = False
-    multiline: Annotated[
-        bool, doc("Let a match go over several lines; a dot matches line breaks too")
-    ] = False
+    multiline: Annotated[bool, doc("Let a match span lines; a dot matches line breaks too")] = False
     context: Annotated[int, doc("Lines to show before and after each match", ge=0, le=50)] = 0
     output: Annotated[
         Output,
@@ -72,7 +66,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     limit: Annotated[
         int, doc("How many matching lines, or files, to show at most", ge=1, le=10_000)
     ] = 100
-    ignored: Annotated[bool, doc("Search files too that .gitignore and the like leave out")] = False
+    ignored: Annotated[bool, doc("Also search files that .gitignore and the like exclude")] = False
 
 
 async def execute(params: Params, ctx: Context) -> Result:
@@ -93,9 +87,15 @@ async def execute(params: Params, ctx: Context) -> Result:
         ignored=params.ignored,
     )
     found = await ctx.use(Search).grep(query, ctx.permits)
-    page = _Page(query, ctx, await _mask(found.hits, ctx))
-    lines = fit(page.lines(found.hits), ctx)
-    shown = sum(page.matches[: len(lines)])
+    page = _Page(ctx, await _mask(found.hits, ctx))
+    if params.output == "content":
+        lines = fit(page.lines(found.hits, has_gaps=query.context > 0), ctx)
+        shown = sum(page.matches[: len(lines)])
+    else:
+        is_count = params.output == "count"
+        rows = (quote(hit.path) + (f":{hit.matches}" if is_count else "") for hit in found.hits)
+        lines = fit(rows, ctx)
+        shown = len(lines)
     details = {"path": params.path, "output": params.output, **facts_of(found, shown)}
     if params.output == "count":
         details["matches"] = sum(each.matches for each in found.hits[:shown])
@@ -134,32 +134,22 @@ async def _mask(hits: Sequence[Hits], ctx: Context) -> Mapping[str, Sequence[str
 
 
 class _Page:
-    """Hits as lines. Which of those are matches, or files, is noted in `matches`."""
+    """Hits as lines. Which of those are matches is noted in `matches`; `masked` are the lines of
+    files that may only be shown so."""
 
-    def __init__(self, query: Grep, ctx: Context, masked: Mapping[str, Sequence[str]]) -> None:
-        """`masked` are the lines of files that may only be shown so."""
-        self._query = query
+    def __init__(self, ctx: Context, masked: Mapping[str, Sequence[str]]) -> None:
         self._ctx = ctx
         self._masked = masked
         self.matches: list[bool] = []
         self.cut = 0
 
-    def lines(self, hits: Iterable[Hits]) -> Iterator[str]:
-        if self._query.output == "content":
-            yield from self._content(hits)
-            return
-        for each in hits:
-            self.matches.append(True)
-            count = f":{each.matches}" if self._query.output == "count" else ""
-            yield quote(each.path) + count
-
-    def _content(self, hits: Iterable[Hits]) -> Iterator[str]:
+    def lines(self, hits: Iterable[Hits], *, has_gaps: bool) -> Iterator[str]:
         for number, each in enumerate(hits):
             path, masked = quote(each.path), self._masked.get(each.path)
             # Another file never goes on where the last one ended.
             last = -1 if number else each.lines[0].number - 1
             for line in each.lines:
-                if self._query.context and line.number != last + 1:
+                if has_gaps and line.number != last + 1:
                     self.matches.append(False)
                     yield GAP
                 last = line.number

@@ -1,7 +1,5 @@
 """ls: the names in a directory."""
 
-from __future__ import annotations
-
 import json
 import stat
 import time
@@ -23,15 +21,13 @@ NOTICE_ROOM = 1_600
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of ls."""
-
     path: Annotated[str, doc("Directory to list; the workspace if left out", min_length=1)] = "."
     limit: Annotated[int, doc("How many names to show at most", ge=1, le=10_000)] = 500
     after: Annotated[
-        str, doc("Show only names that come after this one, to go on with a long list")
+        str, doc("Show only names that come after this one, to continue a long list")
     ] = ""
     details: Annotated[
-        bool, doc("Show mode, size and time of each name too, and where links point")
+        bool, doc("Also show mode, size and time of each name, and where links point")
     ] = False
 
 

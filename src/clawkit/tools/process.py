@@ -1,12 +1,10 @@
 """process: what became of commands in the background, and how to steer them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -17,22 +15,13 @@ from clawkit.core.result import Result
 from clawkit.core.tool import Effect, Kind, Tool
 from clawkit.errors import ToolInputError
 from clawkit.process.protocols import Command, Commands, Exit
-from clawkit.process.terminal import Encoded, encode_hex, encode_keys, encode_paste
 from clawkit.text import human_size, human_time, nearest, printable
-from clawkit.tools._commands import (
-    FINISHED,
-    PENDING,
-    TAIL,
-    describe_exit,
-    describe_output,
-    encode,
-    fitted,
-    owner_of,
-    read_signal,
-    say_exit,
-)
+from clawkit.tools import _commands as _c
 from clawkit.tools._files import fit
 from clawkit.tools._params import doc
+
+if TYPE_CHECKING:
+    from clawkit.process.terminal import Encoded
 
 MAX_DATA = 1024 * 1024
 """Bytes of one write; more belongs in a file."""
@@ -50,7 +39,6 @@ GATHER_S = 0.2
 RETRY_MS = (5_000, 10_000, 30_000, 60_000)
 """When to ask again, by how often in a row there was nothing new."""
 LABEL = 120
-"""Characters of a command in the list."""
 MAX_WAIT_MS = 30_000
 USES: Mapping[str, tuple[str, ...]] = {
     "list": (),
@@ -73,11 +61,9 @@ ACTIONS = tuple(action for action in USES if action not in SYNONYMS)
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Parameters of process."""
-
     action: Annotated[str, doc("What to do", extra_json_schema={"enum": list(ACTIONS)})]
     session_id: Annotated[
-        str, doc("Which command, as exec or list said; for all actions but list")
+        str, doc("Which command, as returned by exec or list; for all actions except list")
     ] = ""
     timeout: Annotated[
         float, doc("poll: milliseconds to wait for output or the end, at most 30000")
@@ -88,7 +74,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     )
     screen: Annotated[bool, doc("log: what the terminal shows now, instead of lines")] = False
     data: Annotated[str, doc("write, submit: text to send as it is")] = ""
-    eof: Annotated[bool, doc("write: end the input after data")] = False
+    eof: Annotated[bool, doc("write: close the input after data")] = False
     keys: Annotated[
         list[str], doc("send-keys: key names, such as Enter, Up, C-c, M-x, F1; or text")
     ] = []
@@ -98,7 +84,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     bracketed: Annotated[bool, doc("paste: mark it as pasted if the program asked for that")] = True
     signal: Annotated[
         str | int | None,
-        doc("kill: signal to send, by name or number; left out, it is stopped for sure"),
+        doc("kill: signal to send, by name or number; without it, the command is stopped"),
     ] = None
     columns: Annotated[int, doc("resize: width of the terminal", ge=20, le=500)] | UnsetType = UNSET
     rows: Annotated[int, doc("resize: height of the terminal", ge=5, le=200)] | UnsetType = UNSET
@@ -111,7 +97,7 @@ async def execute(params: Params, ctx: Context, synonyms: Mapping[str, str] = SY
         hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(ACTIONS)}"
         raise ToolInputError(f"action: {action[:40]!r} is unknown; {hint}")
     _check_unused(params, action)
-    commands, owner = ctx.use(Commands), owner_of(ctx.scope)
+    commands, owner = ctx.use(Commands), _c.owner_of(ctx.scope)
     if action == "list":
         return _tell_all(commands.all(owner), ctx)
     if not params.session_id.strip():
@@ -154,42 +140,52 @@ _EMPTY = Params("")
 
 async def _send(command: Command, params: Params, action: str) -> Result:
     """Hand input over. It may be a password, so the result does not repeat it."""
-    _check_input(command)
+    from clawkit.process.terminal import encode_paste
+
+    if not command.can_write:
+        raise ToolInputError(_why_closed(command))
     terminal = command.terminal
-    match action:
-        case "write":
-            if not params.data and not params.eof:
-                raise ToolInputError("data: missing; give the text to write, or eof")
-            sent = Encoded(_encode("data", params.data))
-        case "submit":
-            # What the Enter key sends, or the end of a line where there is no terminal.
-            sent = Encoded(_encode("data", params.data) + (b"\n" if terminal is None else b"\r"))
-        case "send-keys":
-            sent = _make_keys(command, params)
-        case _ if terminal is not None:
-            # Marked as pasted for programs that asked for the marks.
-            is_marked = params.bracketed and terminal.bracketed_paste
-            sent = Encoded(encode_paste(params.text, bracketed=is_marked))
-        case _:
-            if not params.text:
-                raise ToolInputError("text is empty; there is nothing to paste")
-            sent = Encoded(_encode("text", params.text))
-    size = len(sent.data)
-    await command.write(sent.data, eof=params.eof)
+    warnings: tuple[str, ...] = ()
+    if action == "send-keys":
+        data, warnings = _make_keys(command, params)
+    elif action == "paste" and terminal is not None:
+        # Marked as pasted for programs that asked for the marks.
+        is_marked = params.bracketed and terminal.bracketed_paste
+        data = encode_paste(params.text, bracketed=is_marked)
+    elif action == "paste":
+        if not params.text:
+            raise ToolInputError("text is empty; there is nothing to paste")
+        data = _encode("text", params.text)
+    else:
+        if action == "write" and not params.data and not params.eof:
+            raise ToolInputError("data: missing; give the text to write, or eof")
+        # What the Enter key sends, or the end of a line where there is no terminal.
+        enter = b"\n" if terminal is None else b"\r"
+        data = _encode("data", params.data) + (enter if action == "submit" else b"")
+    size = len(data)
+    await command.write(data, eof=params.eof)
     what = ["1 byte" if size == 1 else f"{size:,} bytes"] if size or not params.eof else []
     what += ["the end of input"] if params.eof else []
     said = [f"Sent {' and '.join(what)} to {command.id}; poll shows what it answers."]
-    details: dict[str, Any] = {"status": "running", "sessionId": command.id, "bytes": size}
-    if sent.warnings:
-        said += (f"Warning: {each}" for each in sent.warnings)
-        details["warnings"] = list(sent.warnings)
-    return Result.text("\n".join(said), **details)
+    said += (f"Warning: {each}" for each in warnings)
+    details: dict[str, Any] = {"warnings": list(warnings)} if warnings else {}
+    return _tell("\n".join(said), command, bytes=size, **details)
+
+
+def _tell(text: str, command: Command, **details: Any) -> Result:
+    """What is said about a command, and how it is by now."""
+    exit_ = command.exit
+    status = "running" if exit_ is None else "completed"
+    end = {} if exit_ is None else _outcome(exit_)
+    return Result.text(text, status=status, sessionId=command.id, **end, **details)
+
+
+def _outcome(exit_: Exit) -> dict[str, Any]:
+    return {"exitCode": exit_.code, "exitSignal": exit_.signal or None, "exitReason": exit_.reason}
 
 
 async def _kill(command: Command, params: Params) -> Result:
-    number, name = 0, ""
-    if params.signal is not None and params.signal != "":
-        number, name = read_signal(params.signal)
+    number, name = (0, "") if params.signal in (None, "") else _c.read_signal(params.signal)
     left = ", ".join(f"{each.name} (pid {each.pid})" for each in command.left[:5])
     had_ended = command.exit is not None
     if had_ended and not left:
@@ -205,12 +201,12 @@ async def _kill(command: Command, params: Params) -> Result:
         if await command.wait(wait_s) is None:
             said += "; it is still running"
     if command.exit is None:
-        return Result.text(f"{said}.", status="running", sessionId=command.id)
-    # Whoever ended it knows that it ended.
+        return _tell(f"{said}.", command)
+    # The caller knows now that it ended.
     command.announce = False
     if not had_ended:
-        said = ". ".join(part for part in (said, _say_end(command, command.exit)) if part)
-    return Result.text(said, status="completed", sessionId=command.id, **_outcome(command.exit))
+        said = ". ".join(filter(None, (said, _say_end(command, command.exit))))
+    return _tell(said, command)
 
 
 async def _forget(commands: Commands, command: Command, *, even_if_running: bool) -> Result:
@@ -238,14 +234,12 @@ def _resize(command: Command, params: Params) -> Result:
     rows = rows if params.rows is UNSET else params.rows
     command.resize(columns, rows)
     said = f"The terminal of {command.id} has {columns} columns and {rows} rows now."
-    return Result.text(said, status="running", sessionId=command.id, columns=columns, rows=rows)
+    return _tell(said, command, columns=columns, rows=rows)
 
 
-def _check_input(command: Command) -> None:
-    if command.can_write:
-        return
+def _why_closed(command: Command) -> str:
     if command.exit is not None:
-        raise ToolInputError(f"{command.id} has ended, so nothing can be sent to it; see its log")
+        return f"{command.id} has ended, so nothing can be sent to it; see its log"
     launch = command.launch
     if launch.detach:
         why = "it was started with detach, so its input is empty"
@@ -253,42 +247,43 @@ def _check_input(command: Command) -> None:
         why = "its input is closed"
     else:
         why = "it was started without background or pty, so its input is empty"
-    raise ToolInputError(f"{command.id} cannot be written to: {why}")
+    return f"{command.id} cannot be written to: {why}"
 
 
-def _make_keys(command: Command, params: Params) -> Encoded:
+def _make_keys(command: Command, params: Params) -> "Encoded":
     """Text, bytes and keys, in this order."""
+    from clawkit.process.terminal import Encoded, encode_hex, encode_keys
+
     if not (params.literal or params.hex or params.keys):
         raise ToolInputError("keys: missing; give keys, or hex, or literal")
     raw, terminal = encode_hex(params.hex), command.terminal
-    if terminal is None:
-        pressed = _keys_for_pipe(command, params.keys)
-    else:
+    warnings: tuple[str, ...] = ()
+    if terminal is not None:
         modes = {"application": terminal.application_keys, "keypad": terminal.application_keypad}
         pressed = encode_keys(params.keys, **modes)
-    data = _encode("literal", params.literal) + raw.data + pressed.data
+        keys = pressed.data
+    else:
+        # It reads lines, and no key has a meaning.
+        pressed = encode_keys(params.keys, application=False)
+        for index, key in enumerate(params.keys):
+            if encode_keys([key], application=False).data.startswith(_SEQUENCES):
+                why = f"keys[{index}]: {command.id} has no terminal, which this key needs"
+                how = "start it with pty to send it, or send its bytes as hex"
+                raise ToolInputError(f"{why}; {how}")
+        warnings = tuple(why for byte, why in _NO_TERMINAL.items() if byte in pressed.data)
+        keys = pressed.data.replace(b"\r", b"\n")
+    data = _encode("literal", params.literal) + raw.data + keys
     if not data:
         raise ToolInputError("; ".join(raw.warnings))
-    return Encoded(data, raw.warnings + pressed.warnings)
-
-
-def _keys_for_pipe(command: Command, keys: list[str]) -> Encoded:
-    """Keys for a program that has no terminal: it reads lines, and no key has a meaning."""
-    pressed = encode_keys(keys, application=False)
-    for index, key in enumerate(keys):
-        if encode_keys([key], application=False).data.startswith(_SEQUENCES):
-            why = f"keys[{index}]: {command.id} has no terminal, which this key needs"
-            raise ToolInputError(f"{why}; start it with pty to send it, or send its bytes as hex")
-    doubts = [why for byte, why in _NO_TERMINAL.items() if byte in pressed.data]
-    return Encoded(pressed.data.replace(b"\r", b"\n"), (*pressed.warnings, *doubts))
+    return Encoded(data, (*raw.warnings, *pressed.warnings, *warnings))
 
 
 def _encode(name: str, text: str) -> bytes:
-    data = encode(name, text)
+    data = _c.encode(name, text)
     if len(data) > MAX_DATA:
-        sizes = f"{human_size(len(data))}, {human_size(MAX_DATA)} are possible at once"
+        sizes = f"{human_size(len(data))}; the limit is {human_size(MAX_DATA)} at once"
         how = "send it in parts, or have the command read a file"
-        raise ToolInputError(f"{name}: has {sizes}; {how}")
+        raise ToolInputError(f"{name}: is {sizes}: {how}")
     return data
 
 
@@ -325,8 +320,8 @@ def _describe(command: Command) -> dict[str, Any]:
     from clawkit.process.output_text import tail_text
 
     exit_, output = command.exit, command.output
-    is_cut = output.size > 4 * TAIL
-    tail = tail_text(output.tail(4 * TAIL), TAIL, cut_start=is_cut)
+    is_cut = output.size > 4 * _c.TAIL
+    tail = tail_text(output.tail(4 * _c.TAIL), _c.TAIL, cut_start=is_cut)
     details: dict[str, Any] = {
         "sessionId": command.id,
         "status": "running" if exit_ is None else exit_.status,
@@ -336,35 +331,29 @@ def _describe(command: Command) -> dict[str, Any]:
         "command": command.launch.shown,
         "name": command.name,
         "tail": tail,
-        "truncated": is_cut or len(tail) == TAIL,
+        "truncated": is_cut or len(tail) == _c.TAIL,
     }
     if exit_ is None:
         return details | {"pid": command.pid} | _describe_running(command)
     details["endedAt"] = round((command.started + exit_.seconds) * 1000)
-    details["timedOut"] = exit_.reason in ("overall-timeout", "no-output-timeout")
+    details["timedOut"] = exit_.reason in _c.TIMEOUTS
     return details | _outcome(exit_)
-
-
-def _outcome(exit_: Exit) -> dict[str, Any]:
-    """How a command ended, in details that are about something else."""
-    return {"exitCode": exit_.code, "exitSignal": exit_.signal or None, "exitReason": exit_.reason}
 
 
 def _describe_running(command: Command) -> dict[str, Any]:
     """What can be done with a command now and since when it is silent."""
     idle_s = command.idle_s
-    last = round((time.time() - idle_s) * 1000) if command.output.size else None
     return {
         "stdinWritable": command.can_write,
         "waitingForInput": command.waits_for_input,
         "idleMs": round(idle_s * 1000),
-        "lastOutputAt": last,
+        "lastOutputAt": round((time.time() - idle_s) * 1000) if command.output.size else None,
     }
 
 
 def _say_end(command: Command, exit_: Exit) -> str:
     """How a command ended, also when all went well."""
-    said = say_exit(command, exit_)
+    said = _c.say_exit(command, exit_)
     if exit_.reason == "exit" and not exit_.code:
         said = f"Command exited with code 0\n{said}".rstrip()
     return said
@@ -379,13 +368,13 @@ async def _tell_news(command: Command, ctx: Context, seconds: float, *, peek: bo
         command.announce = command.announce and exit_ is None
     said = [text.rstrip("\n") if text else "(no new output)"]
     details: dict[str, Any] = {"sessionId": command.id, "name": command.name, "aggregated": text}
-    details |= _describe_running(command) | describe_output(command)
+    details |= _describe_running(command) | _c.describe_output(command)
     if skipped:
         said.insert(0, f"[{human_size(skipped)} before this left out here; log shows all lines]")
         details["skippedBytes"] = skipped
     if exit_ is not None:
         said.append(_say_end(command, exit_))
-        return Result.text("\n\n".join(said), **(details | describe_exit(command, exit_)))
+        return Result.text("\n\n".join(said), **(details | _c.describe_exit(command, exit_)))
     retry = RETRY_MS[min(max(command.empty_polls, 1), len(RETRY_MS)) - 1]
     still = f"Command still running after {human_time(command.runtime_s)}"
     if command.waits_for_input:
@@ -415,20 +404,19 @@ async def _wait(
                 await command.wait(min(GATHER_S, left))
         exit_, seen = command.exit, command.output.size
         tell = partial(news, command.output, command.told, final=exit_ is not None)
-        part = await fitted(ctx, PENDING, tell)
-        # What is only half there, or only moves the cursor, is no news yet.
+        part = await _c.fitted(ctx, _c.PENDING, tell)
+        # What is only half there, or only moves the cursor, is not news yet.
         if part.text or exit_ is not None or time.monotonic() >= until:
             return exit_, *part
 
 
 async def _tell_lines(command: Command, ctx: Context, params: Params) -> Result:
-    """Some lines of all that it wrote."""
     from clawkit.process.output_text import page
 
     offset = None if params.offset is UNSET else params.offset
     limit = None if params.limit is UNSET else params.limit
     find = partial(page, command.output, offset, limit, known=command.counted)
-    part = await fitted(ctx, FINISHED, find)
+    part = await _c.fitted(ctx, _c.FINISHED, find)
     command.counted = part.counted
     total, first, lines = part.total_lines, part.first, part.lines
     if not total:
@@ -446,20 +434,17 @@ async def _tell_lines(command: Command, ctx: Context, params: Params) -> Result:
         note = f"[{note}]"
     if dropped := command.output.dropped:
         note += f"\n[another {human_size(dropped)} came later and was not saved]"
-    details = {
-        "status": "running" if command.exit is None else "completed",
-        "sessionId": command.id,
-        "output": part.text,
-        "total": command.output.size,
-        "totalLines": total,
-        "offset": first,
-        "lines": lines,
-        "truncated": part.truncated,
-        "nextOffset": part.next_offset,
-    }
-    if command.exit is not None:
-        details |= _outcome(command.exit)
-    return Result.text(f"{part.text}\n\n{note}" if lines else note, **details)
+    return _tell(
+        f"{part.text}\n\n{note}" if lines else note,
+        command,
+        output=part.text,
+        total=command.output.size,
+        totalLines=total,
+        offset=first,
+        lines=lines,
+        truncated=part.truncated,
+        nextOffset=part.next_offset,
+    )
 
 
 async def _tell_screen(command: Command, params: Params) -> Result:
@@ -480,10 +465,9 @@ async def _tell_screen(command: Command, params: Params) -> Result:
     title = f", title {drawn.title!r}" if drawn.title else ""
     text = "\n".join(drawn.lines).rstrip("\n") or "(the screen is empty)"
     note = f"[screen of {columns} x {rows}, cursor in column {column} of row {row}{title}]"
-    return Result.text(
+    return _tell(
         f"{text}\n\n{note}",
-        status="running" if command.exit is None else "completed",
-        sessionId=command.id,
+        command,
         screen=list(drawn.lines),
         cursor={"column": column, "row": row},
         title=drawn.title,
@@ -522,6 +506,5 @@ TOOL = Tool(
 
 
 def make_tool(config: Config, _scope: Scope) -> Tool:
-    """The tool as this run has it."""
     # A rule about one action must not be passed by another name of it.
     return replace(TOOL, execute=partial(execute, synonyms={})) if config.tools.rules else TOOL

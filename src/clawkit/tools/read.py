@@ -1,7 +1,5 @@
 """read: what is in a file, page by page: text, pictures, documents, notebooks, or bare bytes."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Literal
 
@@ -27,15 +25,13 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Annotated[int, doc("How many lines to show; as many as fit if left out", ge=1, le=100_000)]
         | UnsetType
     ) = UNSET
-    cursor: Annotated[
-        int, doc("Characters to leave out at the beginning of the first line", ge=0)
-    ] = 0
-    encoding: Annotated[str, doc("Read as text in this encoding; found out if left out")] = ""
+    cursor: Annotated[int, doc("Characters to skip at the start of the first line", ge=0)] = 0
+    encoding: Annotated[str, doc("Read as text in this encoding; detected if left out")] = ""
     format: Annotated[
         Literal["auto", "raw", "hex"],
         doc(
-            "auto: pictures, PDFs and notebooks are shown as what they are; raw: as plain "
-            "text; hex: any file as a hex dump, 16 bytes per line"
+            "auto: images, PDFs and notebooks are rendered; raw: shown as plain text; "
+            "hex: any file as a hex dump, 16 bytes per line"
         ),
     ] = "auto"
     pages: Annotated[str, doc("Pages of a PDF: '3', '1-5' or '7-'")] = ""

@@ -1,98 +1,61 @@
 """session_status: a card that says who is running, where, with which model and tools."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from clawkit.config.model import Config
-from clawkit.core.context import Context, InForce, Scope
+from clawkit.core.context import Context, InForce, Scope, Sender
 from clawkit.core.result import Result
 from clawkit.core.tool import Effect, Tool
-from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolInputError
-from clawkit.sessions.protocols import (
-    Changes,
-    Session,
-    Sessions,
-    SessionState,
-    Sight,
-    session_key,
-    why_hidden,
-)
-from clawkit.text import one_line
+from clawkit.errors import ToolInputError
+from clawkit.sessions.keys import parse_key
+from clawkit.sessions.protocols import Changes, Session, Sessions, SessionState
+from clawkit.sessions.visibility import Sight
 from clawkit.tools._params import doc
+from clawkit.tools._sessions import DEFAULT_SIGHT, View, with_sight
 from clawkit.version import __version__
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Parameters of session_status."""
-
     session_key: Annotated[
-        str, doc("Session to look at: its key, id or name, or 'current'", min_length=1)
+        str,
+        doc("Session to look at: its key, id, name or label, 'main' or 'current'", min_length=1),
     ] = "current"
-    model: Annotated[
-        str, doc("Have the session use this model from now on; 'default' undoes that")
-    ] = ""
+    model: Annotated[str, doc("Switch the session to this model; 'default' undoes that")] = ""
     changes_since: Annotated[
         Annotated[int, Meta(ge=0)] | None,
         doc("Also report what changed after this number, a stateVersion"),
     ] = None
 
 
-async def execute(
-    params: Params, ctx: Context, sight: Sight = "tree", main: str = "main"
-) -> Result:
-    live: SessionState | None = ctx.services.get(SessionState)  # type: ignore[assignment]
-    store: Sessions | None = ctx.services.get(Sessions)  # type: ignore[assignment]
-    here = _find_here(ctx, live, store)
-    session = _find(params.session_key, here, store, sight, main)
-    is_here = session.key == here.key
-    seen = _Seen(session, ctx, live if is_here else None, is_here)
-    before = seen.model
+async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) -> Result:
+    view = View(ctx, sight)
+    live, store = view.live, view.store
+    session = view.find(params.session_key)
+    is_here = session.key == view.here.key
+    seen = (ctx, live) if is_here else (None, None)
+    before = model = _model_of(session, *seen)
     if params.model:
-        seen = seen._replace(session=_choose(params.model, session, is_here, live, store))
-    card = text = "\n".join(seen.card())
-    details = {"ok": True, **seen.facts(), "changedModel": seen.model != before}
-    details |= {"stateVersion": seen.session.version, "statusText": card}
+        session = _choose(params.model, session, is_here, live, store)
+        model = _model_of(session, *seen)
+    card = text = "\n".join(_card(session, model, *seen))
+    details = {"ok": True, **_facts(session, model, seen[0]), "changedModel": model != before}
+    details |= {"stateVersion": session.version, "statusText": card}
     if (since := params.changes_since) is not None:
-        id_ = seen.session.id
-        changes = store.changes(id_, since) if store and id_ else Changes(0)
+        changes = store.changes(session.id, since) if store and session.id else Changes(0)
         text += f"\n{_tell(changes, since)}"
         details["stateChanges"] = _to_json(changes)
     return Result.text(text, **details)
 
 
-def _find_here(ctx: Context, live: SessionState | None, store: Sessions | None) -> Session:
-    """The session of the run; one that is not stored is made of what the run knows."""
-    if live is not None:
-        return live.session
-    key = session_key(ctx.agent, ctx.session)
-    stored = store.find(key, ctx.agent) if store else None
-    return stored or Session("", key, ctx.agent, workspace=ctx.workspace)
-
-
-def _find(wanted: str, here: Session, store: Sessions | None, sight: Sight, main: str) -> Session:
-    if wanted.strip() in ("current", here.key, here.name) or (here.id and wanted == here.id):
-        return here
-    if store is None:
-        name = one_line(wanted, 60)
-        raise NotFoundError(f"there is no session {name!r}; this one is {here.name!r}")
-    found = store.get(wanted, here.agent)
-    if why := why_hidden(sight, here, found, store.descends, main):
-        raise ToolAuthorizationError(f"the session {found.key!r} cannot be seen from here: {why}")
-    return found
-
-
 def _choose(
     wanted: str, session: Session, is_here: bool, live: SessionState | None, store: Sessions | None
 ) -> Session:
-    """The session after it was told to use another model."""
+    """The session with another model."""
     if live is None or store is None:
         why = "no agent is running here, so the model cannot be changed"
         raise ToolInputError(f"{why}; leave out 'model'")
@@ -103,79 +66,90 @@ def _choose(
     return live.session
 
 
-class _Seen(NamedTuple):
-    """A session as it is shown."""
+def _model_of(session: Session, here: Context | None, live: SessionState | None) -> str:
+    """`here` is the context of the run, and `live` its state, if the session is that of the run."""
+    if live is not None:
+        return live.model
+    return str(here.model or "") if here else session.model_override or session.model
 
-    session: Session
-    ctx: Context
-    live: SessionState | None
-    """Of the running session, if it is that one."""
-    is_here: bool
 
-    @property
-    def model(self) -> str:
-        if self.live is not None:
-            return self.live.model
-        stored = self.session.model_override or self.session.model
-        return str(self.ctx.model or "") if self.is_here else stored
-
-    @property
-    def workspace(self) -> str:
-        return self.ctx.workspace if self.is_here else self.session.workspace
-
-    def facts(self) -> dict[str, Any]:
-        """What programs are told."""
-        session, ctx, model = self.session, self.ctx, self.model
-        facts: dict[str, Any] = {
-            "sessionKey": session.key,
-            "agentId": session.agent,
-            "active": self.is_here,
-            "model": model or None,
-            "modelProvider": model.partition("/")[0] if "/" in model else None,
-            "modelOverride": session.model_override or None,
-            "workspace": self.workspace,
-            "version": __version__,
+def _facts(session: Session, model: str, here: Context | None) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "sessionKey": session.key,
+        "agentId": session.agent,
+        "active": here is not None,
+        "model": model or None,
+        "modelProvider": model.partition("/")[0] if "/" in model else None,
+        "modelOverride": session.model_override or None,
+        "workspace": here.workspace if here else session.workspace,
+        "version": __version__,
+        **_origin(session, here.scope if here else None),
+    }
+    if here is not None:
+        in_force = here.use(InForce)
+        facts |= {
+            "sandboxed": here.scope.sandboxed,
+            "senderIsOwner": here.sender.owner,
+            "depth": here.scope.depth,
+            "tools": list(in_force.tools),
+            "toolsRemoved": in_force.removed,
+            "toolsOff": in_force.off,
         }
-        if self.is_here:
-            in_force = ctx.use(InForce)
-            facts |= {
-                "sandboxed": ctx.scope.sandboxed,
-                "senderIsOwner": ctx.sender.owner,
-                "depth": ctx.scope.depth,
-                "tools": list(in_force.tools),
-                "toolsRemoved": in_force.removed,
-                "toolsOff": in_force.off,
-            }
-        return facts
+    return facts
 
-    def card(self) -> Iterator[str]:
-        """The lines that a person, or the model, reads."""
-        session, live, usage = self.session, self.live, self.session.usage
-        yield f"clawkit {__version__}"
-        title = f": {session.title}" if session.title else ""
-        yield f"session {session.name} of agent {session.agent}{title}"
-        chosen = " (chosen for this session)" if session.model_override else ""
-        yield f"model {self.model or 'not set'}{chosen}"
-        if live:
-            yield f"auth {live.auth}"
-        if tokens := live.context_tokens if live else session.context_tokens:
-            window = live.context_window if live else 0
-            part = f" of {window:,} ({tokens * 100 // window}%)" if window else ""
-            yield f"context {tokens:,} tokens{part}"
-        if session.turns:
-            sent = usage.input + usage.cache_read + usage.cache_write
-            counts = f"{session.turns} turns, {sent:,} tokens sent, {usage.output:,} received"
-            yield f"used {counts}, ${usage.cost:.4f}"
-        if live:
-            yield f"queue {live.queued} waiting"
-        sandboxed = " (sandboxed)" if self.is_here and self.ctx.scope.sandboxed else ""
-        yield f"workspace {self.workspace}{sandboxed}"
-        if self.is_here:
-            in_force = self.ctx.use(InForce)
-            off = f", {in_force.off} off by settings" if in_force.off else ""
-            listed = ", ".join(in_force.tools) or "none"
-            yield f"tools {listed} ({in_force.removed} removed by policy{off})"
-        yield time.strftime("time %Y-%m-%d %H:%M:%S %Z")
+
+def _origin(session: Session, scope: Scope | None) -> dict[str, Any]:
+    """Where messages of a session come from, and where answers go; nothing when neither the run
+    (if it is its session) nor the key says so."""
+    key = parse_key(session.key)
+    channel = (scope.channel if scope else "") or key.channel
+    account = scope.account if scope else ""
+    group = (scope.group if scope else "") or (key.peer if key.kind == "group" else "")
+    sender = scope.sender if scope else Sender()
+    to = group or key.peer or sender.id
+    person = {"id": sender.id, "name": sender.name, "username": sender.username}
+    place = {"channel": channel, "accountId": account, "threadId": key.thread}
+    origin = {**place, "groupId": group, "sender": _filled(person)}
+    parts = {"origin": _filled(origin), "deliveryContext": _filled({**place, "to": to})}
+    return _filled(parts) if channel else {}
+
+
+def _filled(facts: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in facts.items() if value}
+
+
+def _card(
+    session: Session, model: str, here: Context | None, live: SessionState | None
+) -> Iterator[str]:
+    usage = session.usage
+    yield f"clawkit {__version__}"
+    title = f": {session.title}" if session.title else ""
+    yield f"session {session.name} of agent {session.agent}{title}"
+    chosen = " (chosen for this session)" if session.model_override else ""
+    yield f"model {model or 'not set'}{chosen}"
+    if live:
+        yield f"auth {live.auth}"
+    if tokens := live.context_tokens if live else session.context_tokens:
+        window = live.context_window if live else 0
+        part = f" of {window:,} ({tokens * 100 // window}%)" if window else ""
+        yield f"context {tokens:,} tokens{part}"
+    if session.turns:
+        sent = usage.input + usage.cache_read + usage.cache_write
+        counts = f"{session.turns} turns, {sent:,} tokens sent, {usage.output:,} received"
+        yield f"used {counts}, ${usage.cost:.4f}"
+    if live:
+        yield f"queue {live.queued} waiting"
+    if (origin := _origin(session, here.scope if here else None).get("origin")) is not None:
+        yield f"origin {' '.join(each for each in origin.values() if isinstance(each, str))}"
+    if here is None:
+        yield f"workspace {session.workspace}"
+    else:
+        yield f"workspace {here.workspace}{' (sandboxed)' if here.scope.sandboxed else ''}"
+        in_force = here.use(InForce)
+        off = f", {in_force.off} off by settings" if in_force.off else ""
+        listed = ", ".join(in_force.tools) or "none"
+        yield f"tools {listed} ({in_force.removed} removed by policy{off})"
+    yield time.strftime("time %Y-%m-%d %H:%M:%S %Z")
 
 
 def _tell(changes: Changes, since: int) -> str:
@@ -221,12 +195,4 @@ TOOL = Tool(
 
 
 def make_tool(config: Config, scope: Scope) -> Tool:
-    """The tool, knowing which sessions it may tell about."""
-    sight: Sight = config.tools.sessions.visibility
-    sandbox = config.agents.sandbox_of(scope.agent)
-    if scope.sandboxed and not scope.depth and sandbox.session_tools_visibility == "spawned":
-        sight = "self" if sight == "self" else "spawned"
-    main = config.session.main_key
-    if (sight, main) == ("tree", "main"):
-        return TOOL
-    return replace(TOOL, execute=partial(execute, sight=sight, main=main))
+    return with_sight(TOOL, config, scope)

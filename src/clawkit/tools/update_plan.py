@@ -1,7 +1,5 @@
 """update_plan: the steps that the agent has before it, and how far it is."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -24,8 +22,6 @@ _GPT5 = re.compile(r"(openai|openai-codex)/(?i:gpt-5)(?!\d)")
 
 
 class PlanStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One step."""
-
     step: Annotated[str, doc("What is to be done, in a few words")]
     status: Annotated[Literal["pending", "in_progress", "completed"], doc("How far it is")] = (
         "pending"
@@ -33,8 +29,6 @@ class PlanStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of update_plan."""
-
     plan: Annotated[
         list[PlanStep], doc("All steps in order; at most one of them in_progress", min_length=1)
     ]
@@ -51,7 +45,7 @@ async def execute(params: Params, ctx: Context) -> Result:
     now = f"; now: {running[0]}" if running else ""
     return Result.text(
         f"Plan updated: {done} of {len(steps)} steps completed{now}",
-        plan=[each._asdict() for each in steps],
+        plan=[msgspec.structs.asdict(each) for each in steps],
         **({"explanation": params.explanation} if params.explanation else {}),
     )
 
@@ -95,7 +89,6 @@ TOOL = Tool(
 
 
 def make_tool(config: Config, scope: Scope) -> Tool | str:
-    """The tool, or why this run has none."""
     wanted = config.tools.plan_tool()
     if wanted is None:
         defaults, agent = config.agents.defaults, config.agents.get(scope.agent)

@@ -1,7 +1,5 @@
 """write: make a file, or replace all of its content."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
@@ -17,7 +15,6 @@ from clawkit.tools._files import Update, check_characters, commit, report
 from clawkit.tools._params import FILE_ALIASES, doc, writes_path
 
 if TYPE_CHECKING:
-    from clawkit.fs.edit.diff import Diff, Show
     from clawkit.fs.encoding import Encoding
 
 MAX_COMPARED = 32 * 1024 * 1024
@@ -25,10 +22,8 @@ MAX_COMPARED = 32 * 1024 * 1024
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of write."""
-
-    path: Annotated[str, doc("File to write; missing directories are made", min_length=1)]
-    content: Annotated[str, doc("All that the file shall hold; may be empty")]
+    path: Annotated[str, doc("File to write; missing directories are created", min_length=1)]
+    content: Annotated[str, doc("Complete new content of the file; may be empty")]
 
 
 class _Old(NamedTuple):
@@ -38,15 +33,13 @@ class _Old(NamedTuple):
     info: Info
     data: bytes | None
     text: str | None
-    encoding: Encoding
+    encoding: "Encoding"
 
 
 class _New(NamedTuple):
-    """What is to be there."""
-
     data: bytes
     text: str
-    encoding: Encoding
+    encoding: "Encoding"
     notes: tuple[str, ...]
 
 
@@ -75,7 +68,15 @@ async def execute(params: Params, ctx: Context) -> Result:
     verb = "created" if old is None else "replaced the content of"
     said = f"{verb} {path!r} ({size}, {human_size(len(new.data))})"
     if old is not None:
-        details |= _compare(old, new, redactor.text, env=env).to_details()
+        from clawkit.fs.edit.diff import Diff, diff_texts
+
+        if env:
+            diff = Diff(left_out="the file holds secrets")
+        elif old.text is None:
+            diff = Diff(left_out=f"the file was {'too large' if old.data is None else 'binary'}")
+        else:
+            diff = diff_texts(old.text, new.text, redactor.text)
+        details |= diff.to_details()
     return report(ctx, problems, [said, *new.notes, moved_on], details)
 
 
@@ -125,19 +126,9 @@ def _fit(content: str, old: _Old | None) -> _New:
     return _New(data, content, encoding, tuple(notes))
 
 
-def _compare(old: _Old, new: _New, show: Show, *, env: bool) -> Diff:
-    from clawkit.fs.edit.diff import Diff, diff_texts
-
-    if env:
-        return Diff(left_out="the file holds secrets")
-    if old.text is None:
-        return Diff(left_out=f"the file was {'too large' if old.data is None else 'binary'}")
-    return diff_texts(old.text, new.text, show)
-
-
 async def _verify(files: FileSystem, path: str, done: Changed, data: bytes) -> str:
     """Raises `ToolError` when the file does not hold what was written; what the model should know
-    when somebody else already wrote to it again."""
+    when another process has already written to it again."""
     async with files.open(path) as file:
         if done.info is None or file.info.version != done.info.version:
             return "another process changed it right afterwards; read it before you rely on it"

@@ -13,9 +13,7 @@ MAX_DIFF = 24
 MAX_TAIL = 4
 MAX_HEAD = 10
 MAX_NEW = 6
-"""Lines of a new file that are shown."""
 _MAX_LINE = 1_000
-"""Characters of a typed line that are shown."""
 
 
 def outcome(event: Mapping[str, Any]) -> str:
@@ -31,8 +29,10 @@ def outcome(event: Mapping[str, Any]) -> str:
         return f"exit code {code}"
     diff = details.get("diff")
     if isinstance(diff, str):
-        lines = diff.split("\n")
-        return f"+{_count(lines, '+')} -{_count(lines, '-')}"
+        lines = [line for line in diff.split("\n") if not line.startswith(("+++", "---"))]
+        return (
+            f"+{sum(line[:1] == '+' for line in lines)} -{sum(line[:1] == '-' for line in lines)}"
+        )
     if details.get("created") is True and isinstance(details.get("lines"), int):
         return f"new file, {count_lines(details['lines'])}"
     return ""
@@ -60,13 +60,20 @@ def ending(event: Mapping[str, Any]) -> str:
     return one_line(f"{details['exitReason']} {signal or ''}".strip().replace("-", " "), 60)
 
 
+def end_notes(details: Mapping[str, Any]) -> Iterator[str]:
+    """What a person should know of a command that ended, beside its output."""
+    if details.get("networkDenied") and details.get("exitCode"):
+        yield "[network access is disabled in the sandbox]"
+    yield from (f"[{note}]" for note in details.get("notes", ()))
+    if left := [f"{each['name']} (pid {each['pid']})" for each in details.get("leftRunning", ())]:
+        yield f"[left running: {', '.join(left)}]"
+    if details.get("truncated") and details.get("spillPath"):
+        yield f"[all {human_size(details['spillBytes'])} are in {details['spillPath']}]"
+
+
 def _details(event: Mapping[str, Any]) -> Mapping[str, Any]:
     details = event.get("details")
     return details if isinstance(details, Mapping) else {}
-
-
-def _count(lines: Sequence[str], mark: str) -> int:
-    return sum(line.startswith(mark) and not line.startswith(mark * 3) for line in lines)
 
 
 def has_failed(event: Mapping[str, Any]) -> bool:
@@ -113,7 +120,6 @@ def plan_rows(plan: Sequence[Any], paint: Paint) -> Iterator[Row]:
 
 
 def tail_rows(output: str, paint: Paint, most: int = MAX_TAIL) -> Iterator[Row]:
-    """The last lines of an output."""
     lines = output[-8_000:].rstrip().split("\n") if output.strip() else []
     if len(lines) > most:
         yield Row(f"  {paint.glyphs.more}", "dim")

@@ -13,12 +13,13 @@ import click
 from clawkit.agent.events import Event, ToolHappened, TurnEnded
 from clawkit.content import Assistant, Image, Message
 from clawkit.core.approval import Approver
+from clawkit.core.result import Result
 from clawkit.errors import ClawkitError
 from clawkit.line_reader import LineReader
 from clawkit.text import printable
 from clawkit.ui import commands
 from clawkit.ui.paint import Paint, Row, Style, describe_image
-from clawkit.ui.session import ChatSession, SessionOpener, describe_commands, look
+from clawkit.ui.session import ChatSession, SessionOpener
 
 MAX_LINE = 4 * 1024 * 1024
 _ENDINGS = (signal.SIGTERM, signal.SIGHUP)
@@ -31,22 +32,20 @@ _COLOURS: Mapping[Style, str] = {
 
 
 class TurnPrinter(Protocol):
-    """Shows what happens in a turn."""
-
     def __call__(self, event: Event) -> None: ...
     def finish(self, ended: TurnEnded) -> None: ...
 
 
 async def run_plain(
-    doors: SessionOpener,
-    watcher: TurnPrinter,
+    opener: SessionOpener,
+    printer: TurnPrinter,
     approver: Approver | None,
     message: str = "",
     pictures: Sequence[str] = (),
 ) -> int:
     """Answer line after line until there is none; 1 when the last turn failed."""
     # Pasted lines look the same as typed ones, so commands are asked about.
-    chat = LineChat(doors, watcher, approver)
+    chat = LineChat(opener, printer, approver)
     task = asyncio.ensure_future(chat.run(message, pictures))
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, lambda: chat.interrupt() or task.cancel())
@@ -59,26 +58,18 @@ async def run_plain(
     finally:
         for each in (signal.SIGINT, *_ENDINGS):
             loop.remove_signal_handler(each)
-        doors.ending(chat.talk.agent)
-        await chat.talk.agent.close()
+        await chat.close()
 
 
-class LineChat:
-    """One line after the other."""
-
-    show_thinking = False
-
+class LineChat(ChatSession):
     def __init__(
-        self, doors: SessionOpener, watcher: TurnPrinter, approver: Approver | None
+        self, opener: SessionOpener, printer: TurnPrinter, approver: Approver | None
     ) -> None:
-        def reopen(session: str | None) -> Any:
-            return doors.reopen(session, watcher, approver)
-
-        self._watcher = watcher
-        self._paint = Paint(colours=False, encoding=sys.stdout.encoding)
+        self._has_news = asyncio.Event()
+        super().__init__(opener, printer, approver)
+        self._printer = printer
         self._lines = LineReader(sys.stdin.fileno(), MAX_LINE) if sys.stdin is not None else None
         self._is_asked = sys.stdin is not None and sys.stdin.isatty()
-        self.talk = ChatSession(doors.open(watcher, approver), reopen, doors.ending)
         self._failed = False
         self._work: asyncio.Task[None] | None = None
 
@@ -89,20 +80,23 @@ class LineChat:
         return self._work.cancel()
 
     async def run(self, message: str, pictures: Sequence[str]) -> int:
-        talk = self.talk
-        for row in talk.greeting():
-            click.secho(self._safe(row.text), fg=_COLOURS.get(row.style), err=True)
+        self.rows(list(self.greeting()), err=True)
         if self._is_asked:
-            await look(talk)
-            click.secho(self._safe(describe_commands(talk)), fg=_COLOURS["dim"], err=True)
+            await self.look()
+            self.rows([Row(self.describe_commands(), "dim")], err=True)
         for path in pictures:
-            talk.images.append(await talk.agent.attach(path))
+            self.images.append(await self.agent.attach(path))
         if message:
             await self._take(message)
-        while not talk.is_over and (line := await self._next()) is not None:
+        while not self.is_over and (line := await self._next()) is not None:
             if line.strip():
                 await self._take(line)
+        if not self.is_over:
+            await self._take("")  # what sub-agents still have to report
         return 1 if self._failed else 0
+
+    def hear_results(self) -> None:
+        self._has_news.set()
 
     async def _next(self) -> str | None:
         """The next line; one that ends with a backslash goes on in the following one."""
@@ -112,13 +106,29 @@ class LineChat:
         while True:
             if self._is_asked:
                 click.echo("> " if not found else "… ", nl=False, err=True)
-            line = await self._lines.next()
+            line = await self._read()
             if not line:
                 return found or None
             found += line.rstrip(b"\r\n").decode("utf-8", "replace")
             if not found.endswith("\\"):
                 return found
             found = f"{found[:-1]}\n"
+
+    async def _read(self) -> bytes:
+        """The next line. What sub-agents report meanwhile is read by the model."""
+        assert self._lines is not None  # noqa: S101  # the caller looked
+        reading = asyncio.ensure_future(self._lines.next())
+        try:
+            while not reading.done():
+                news = asyncio.ensure_future(self._has_news.wait())
+                await asyncio.wait({reading, news}, return_when=asyncio.FIRST_COMPLETED)
+                news.cancel()
+                if self._has_news.is_set() and not reading.done():
+                    self._has_news.clear()
+                    await self._take("")
+            return await reading
+        finally:
+            reading.cancel()
 
     async def _take(self, line: str) -> None:
         self._work = asyncio.ensure_future(self._carry_out(line))
@@ -134,41 +144,41 @@ class LineChat:
             self._work.result()
 
     async def _carry_out(self, line: str) -> None:
-        line = self.talk.read(line)
-        name, rest = commands.split(line)
-        if line.startswith("/later ") and rest and name == "later":
-            line = rest
+        line, _ = self.read(line)
         try:
-            if self.talk.is_command(line):
-                await commands.run(self.talk, self, line)
+            if not line:
+                waits = not self._is_asked or self._lines is None
+                ended = await (self.agent.settle() if waits else self.agent.report())
+                if ended is not None:
+                    self._printer.finish(ended)
+                    self._failed = ended.how != "done"
+            elif self.is_command(line):
+                await commands.run(self, line)
             else:
-                ended = await self.talk.agent.send(self.talk.blocks(line))
-                self._watcher.finish(ended)
+                ended = await self.agent.send(self.blocks(line))
+                self._printer.finish(ended)
                 self._failed = ended.how != "done"
         except ClawkitError as error:
             click.echo(f"clawkit: {printable(str(error))}", err=True)
 
-    # The face
-
-    def say(self, text: str, style: Style = "") -> None:
-        click.secho(self._safe(text), fg=_COLOURS.get(style))
-        sys.stdout.flush()
-
-    def rows(self, rows: Sequence[Row]) -> None:
+    def rows(self, rows: Sequence[Row], *, err: bool = False) -> None:
         for row in rows:
-            self.say(row.text, row.style)
+            text = printable(row.text) if sys.stdout.isatty() else row.text
+            click.secho(text, fg=_COLOURS.get(row.style), err=err)
+        sys.stdout.flush()
 
     def show_call(self, event: Mapping[str, Any]) -> None:
         plan = event.get("details", {}).get("plan")
         if plan:
             from clawkit.ui.calls import plan_rows
 
-            self.rows(list(plan_rows(plan, self._paint)))
-        self._watcher(ToolHappened(dict(event)))
+            paint = Paint(colours=False, encoding=sys.stdout.encoding)
+            self.rows(list(plan_rows(plan, paint)))
+        self._printer(ToolHappened(dict(event)))
 
-    def show_output(self, text: str, *, failed: bool) -> None:
-        if not failed:
-            self.say(text.rstrip())
+    def show_result(self, result: Result) -> None:
+        if not result.is_error:
+            self.say(result.as_text().rstrip())
 
     def show_image(self, image: Image) -> None:
         self.say(describe_image(image), "dim")
@@ -178,6 +188,3 @@ class LineChat:
         if last is not None and last.text.strip():
             self.say(f"{len(messages)} messages so far; the last answer was:", "dim")
             self.say(last.text.strip("\n"))
-
-    def _safe(self, text: str) -> str:
-        return printable(text) if sys.stdout.isatty() else text

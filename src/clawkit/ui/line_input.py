@@ -21,7 +21,6 @@ MAX_FILES = 200
 _MENTION = re.compile(r"(?:^|\s)@(\S*)$")
 
 Words = Iterable[tuple[str, str]]
-"""What can come next, and a few words about each."""
 MAX_KEPT = 2_000
 MAX_BYTES = 2 * 1024 * 1024
 _MAX_ENTRY = 64 * 1024
@@ -30,9 +29,8 @@ _MAX_ENTRY = 64 * 1024
 class Source(Protocol):
     """Knows what can be typed."""
 
-    def command_words(self) -> Words: ...
     def words_after(self, name: str) -> Words:
-        """What can follow a command."""
+        """What can follow a command; without a name, the commands."""
         ...
 
     @property
@@ -58,17 +56,23 @@ class LineCompleter(Completer):
             return ()
         name, blank, start = text[1:].partition(" ")
         if not blank:
-            return _matching(name, source.command_words())
+            return _matching(name, source.words_after(""))
         if name == "image":
             return _files(start, source.workspace)
         return _matching(start, source.words_after(name))
 
 
 def _files(start: str, workspace: str) -> Iterator[Completion]:
+    """Names in a directory that begin so and can be typed; hidden ones only when asked for."""
     folder, slash, name = start.rpartition("/")
     place = os.path.join(workspace, os.path.expanduser(f"{folder}{slash}"))
-    for found, is_dir in _list(place, name)[:MAX_FILES]:
-        yield Completion(f"{found}/" if is_dir else found, -len(name))
+    found = []
+    with suppress(OSError), os.scandir(place) as entries:
+        for each in entries:
+            is_hidden = each.name.startswith(".") and not name
+            if each.name.startswith(name) and each.name.isprintable() and not is_hidden:
+                found.append(f"{each.name}/" if os.path.isdir(each) else each.name)
+    return (Completion(text, -len(name)) for text in sorted(found)[:MAX_FILES])
 
 
 def _matching(start: str, among: Iterable[tuple[str, str]]) -> Iterator[Completion]:
@@ -79,17 +83,6 @@ def _matching(start: str, among: Iterable[tuple[str, str]]) -> Iterator[Completi
     later = [each for each in known if wanted and wanted in each[0].casefold()[1:]]
     for name, meta in dict.fromkeys((*first, *later)):
         yield Completion(name, -len(start), display_meta=printable(meta, ""))
-
-
-def _list(place: str, start: str) -> list[tuple[str, bool]]:
-    """Names in a directory that begin so and can be typed; hidden ones only when asked for."""
-    found = []
-    with suppress(OSError), os.scandir(place) as entries:
-        for each in entries:
-            is_hidden = each.name.startswith(".") and not start
-            if each.name.startswith(start) and each.name.isprintable() and not is_hidden:
-                found.append((each.name, os.path.isdir(each)))
-    return sorted(found)
 
 
 def history_file() -> str:
@@ -130,27 +123,22 @@ class InputHistory(History):
             self._waiting.append(string)
             return
         line = json.dumps(self._redact(string)) + "\n"
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        try:
+        with suppress(OSError):
             private_dir(os.path.dirname(self._path))
-            fd = os.open(self._path, flags, 0o600)
-        except OSError:
-            return
-        try:
-            os.write(fd, line.encode())
-        finally:
-            os.close(fd)
+            with open(self._path, "ab", opener=_open_own) as file:
+                file.write(line.encode())
 
     def _read(self) -> list[bytes]:
         try:
-            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-            try:
-                size = os.fstat(fd).st_size
-                return os.pread(fd, MAX_BYTES, max(0, size - MAX_BYTES)).split(b"\n")
-            finally:
-                os.close(fd)
+            with open(self._path, "rb", opener=_open_own) as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_BYTES))
+                return file.read(MAX_BYTES).split(b"\n")
         except OSError:
             return []
+
+
+def _open_own(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
 
 
 def _decode(line: bytes) -> str:

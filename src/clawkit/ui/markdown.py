@@ -19,7 +19,6 @@ class Blocks:
 
     def __init__(self) -> None:
         self._lines: list[str] = []
-        """Of the block that is open."""
         self._part: list[str] = []
         """Of the line that has no end yet."""
         self._fence: tuple[int, str] | None = None
@@ -31,11 +30,9 @@ class Blocks:
 
     @property
     def rest(self) -> str:
-        """What no complete block holds yet."""
         return "".join((*self._lines, *self._part))
 
     def feed(self, piece: str) -> list[str]:
-        """The blocks that are complete now."""
         head, newline, tail = piece.rpartition("\n")
         if not newline:
             self._part.append(piece)

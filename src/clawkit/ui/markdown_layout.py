@@ -16,13 +16,11 @@ from rich.text import Text
 from clawkit.ui.paint import TOO_ODD
 
 MAX_COLOURED = 20_000
-"""Characters of code that are coloured."""
 MAX_CELLS = 2_000
 """Cells that a table could have; a larger one is shown as it was written."""
 
 
 def lay_out(text: str, console: Console, width: int) -> list[list[Segment]]:
-    """The lines of a block."""
     options = console.options.update(width=width)
     try:
         return console.render_lines(_Page(_parse(text)), options, pad=False)

@@ -54,7 +54,6 @@ _THEME = {
     "markdown.hr": "dim",
 }
 MIN_WIDTH = 20
-"""Columns that are used even of a narrower terminal."""
 _DEEPEST = 20
 """Blanks that the rows in which a line goes on begin with, unless it says where."""
 ImageProtocol = Literal["kitty", "iterm"]
@@ -62,14 +61,11 @@ MAX_SHOWN = 2 * 1024 * 1024
 """Bytes of a picture that are sent to a terminal."""
 _ROWS = 16
 _ROW_PX = 20
-"""About how high a row is."""
 _CHUNK = 4096
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class Row(NamedTuple):
-    """A line and how it looks."""
-
     text: str
     style: Style = ""
     column: int = 0
@@ -90,8 +86,6 @@ class Glyphs:
 
 
 class Paint:
-    """Text with colours, or without."""
-
     def __init__(self, *, colours: bool = True, encoding: str | None = "utf-8") -> None:
         self.colours = colours
         self.glyphs = Glyphs(encoding)
@@ -151,7 +145,6 @@ class Paint:
 
 
 def fold_rows(rows: Iterable[Row], paint: Paint, columns: int) -> Iterator[str]:
-    """Lines in one style each."""
     for row in rows:
         for line in printable(row.text.replace("\r\n", "\n")).split("\n"):
             for part in fold_line(line, columns, row.column):
@@ -167,7 +160,6 @@ def fold_line(line: str, columns: int, column: int = 0) -> Iterator[str]:
 
 
 def fold_parts(parts: Iterable[Row], paint: Paint, columns: int) -> Iterator[str]:
-    """One line of several parts, each in its style."""
     shown = [Row(printable(part.text, ""), part.style) for part in parts if part.text]
     styles: list[Style] = [part.style for part in shown for _ in f"{part.text} "]
     rest, at = "", 0
@@ -193,7 +185,6 @@ def find_protocol(env: Mapping[str, str]) -> ImageProtocol | None:
 
 
 def describe_image(image: Image) -> str:
-    """One line: what it is and how large."""
     size = len(image.data) * 3 // 4 - image.data[-2:].count("=")
     return f"[{printable(one_line(image.mime_type, 60), '')}, {human_size(size)}]"
 

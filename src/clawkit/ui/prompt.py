@@ -10,13 +10,15 @@ import asyncio
 import logging
 import os
 import sys
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completer
-from prompt_toolkit.filters import Condition, has_focus
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition, Filter, has_focus
 from prompt_toolkit.formatted_text import ANSI, AnyFormattedText, StyleAndTextTuples
 from prompt_toolkit.history import History
 from prompt_toolkit.input import create_input
@@ -67,24 +69,32 @@ _STYLE = Style.from_dict(
         "scrollbar.button": "noinherit",
     }
 )
-_NO = ("escape", "c-c", "c-d", "<sigint>")
 
 
-class InputHandler(Protocol):
-    """Who the prompt is for."""
+class InputHandler:
+    """Who the prompt is for. This one keeps what is typed until there is a conversation."""
 
-    def submit(self, text: str, *, later: bool = False) -> None: ...
+    def __init__(self) -> None:
+        self.typed: list[tuple[str, bool]] = []
+
+    def submit(self, text: str, *, later: bool = False) -> None:
+        self.typed.append((text, later))
+
     def interrupt(self) -> bool:
         """Stop what is going on; false when nothing is."""
-        ...
+        return False
 
     def take_back(self) -> str | None:
-        """The last message that waits, to be changed."""
-        ...
+        return self.typed.pop()[0] if self.typed else None
 
-    def live(self, columns: int, rows: int) -> str: ...
-    def queue(self) -> list[str]: ...
-    def toolbar(self) -> str: ...
+    def live(self, columns: int, rows: int) -> str:
+        return ""
+
+    def queue(self) -> list[str]:
+        return [f"  queued: {text}" for text, _ in self.typed]
+
+    def toolbar(self) -> str:
+        return "starting"
 
 
 class _Output(Vt100_Output):
@@ -100,8 +110,6 @@ class _Output(Vt100_Output):
 
 
 class Prompt:
-    """Draws, and turns keys into what they mean."""
-
     def __init__(
         self,
         desk: InputHandler,
@@ -157,9 +165,7 @@ class Prompt:
         self._drawn: tuple[int, AnyFormattedText] = (-1, "")
         """The live part, and in which drawing of the screen it was made."""
         self._has_failed = False
-        """Whether it could not be drawn at some time."""
         self.shown = asyncio.Event()
-        """The line can be typed in."""
         self._shown_s = 0.0
 
     async def run(self) -> int:
@@ -235,7 +241,7 @@ class Prompt:
         return self._is_line_new and len(text) == 1 and by_key(asked.choices, text) is not None
 
     def type_on(self, text: str) -> None:
-        """Put what was typed or pasted at a question, and is no answer, into the line."""
+        """Put what was typed or pasted at a question, and does not answer it, into the line."""
         self.app.layout.focus(self.buffer)
         self.buffer.insert_text(text)
 
@@ -269,7 +275,7 @@ class Prompt:
 
     def _hint(self, asked: Asked, has_keys: bool) -> str:
         if has_keys and asked.confirms:
-            return f"  Enter: {asked.confirms.words}. Any other key: not that."
+            return f"  Enter: {asked.confirms.words}. Any other key cancels."
         if has_keys and asked.is_ready:
             return f"  A letter, or arrow keys and Enter; no answer within {asked.until} means no."
         if has_keys or not self.buffer.text:
@@ -345,69 +351,62 @@ def _shown_if_any(text: Any, style: str = "") -> ConditionalContainer:
 
 def make_keys(prompt: Prompt) -> KeyBindings:
     """The keys of the line, of a question, and of the reason for a no."""
-    keys = KeyBindings()
-    for bind in (_bind_line, _bind_ends, _bind_question, _bind_reason):
-        bind(keys, prompt)
+    keys, buffer, questions = KeyBindings(), prompt.buffer, prompt.questions
+    is_empty = Condition(lambda: not buffer.text)
+    is_armed = Condition(lambda: prompt.is_armed)
+    is_waiting = Condition(lambda: questions.current is not None)
+    # Which of the three has the keys: the windows are made later.
+    typing = Condition(lambda: has_focus(prompt.buffer)())
+    asked = Condition(lambda: has_focus(prompt.question_window)())
+    reason = Condition(lambda: has_focus(prompt.why)())
+
+    def on(names: Iterable[str], when: Filter, do: Callable[[KeyPressEvent], None]) -> None:
+        for name in names:
+            keys.add(*name.split(), filter=when, eager=name == "c-q")(do)
+
+    on(["enter"], typing, lambda _: _enter(prompt))
+    on(["escape enter", "c-j"], typing, lambda _: _newline(prompt))
+    on(["c-q"], typing, lambda _: _submit(prompt, later=True))
+    on(["up"], typing & is_empty, lambda _: _take_back(prompt))
+    on(["tab"], typing & is_waiting, lambda event: event.app.layout.focus(prompt.question_window))
+    on(["tab"], typing & ~is_waiting, lambda _: _complete(buffer))
+    on(["c-z"], typing, lambda event: event.app.suspend_to_background())
+    on(["escape"], typing, lambda _: _escape(prompt))
+    on(["c-c", "<sigint>"], typing, lambda _: _interrupt(prompt))
+    on(["c-d"], typing & is_empty, lambda _: prompt.quit())
+    on([Keys.Any], typing & is_armed, lambda event: _disarm(prompt, event.data))
+
+    on([Keys.Any], asked, lambda event: questions.press(event.data))
+    on(["up"], asked, lambda _: questions.press("up"))
+    on(["down"], asked, lambda _: questions.press("down"))
+    on(["enter"], asked, lambda _: questions.press("enter"))
+    on(["escape", "c-d"], asked, lambda _: questions.press("no"))
+    on(["c-c", "<sigint>"], asked, lambda _: _stop(prompt))
+    on([Keys.BracketedPaste], asked, lambda event: prompt.type_on(_unify_lines(event.data)))
+
+    on(["enter", "c-j"], reason, lambda _: questions.give_reason(prompt.why.text))
+    on(["escape", "c-c", "c-d", "<sigint>"], reason, lambda _: questions.give_reason(""))
     return keys
 
 
-def _bind_line(keys: KeyBindings, prompt: Prompt) -> None:
-    typing = Condition(lambda: has_focus(prompt.buffer)())
-    waiting = Condition(lambda: prompt.questions.current is not None)
+def _enter(prompt: Prompt) -> None:
     buffer = prompt.buffer
+    chosen = buffer.complete_state.current_completion if buffer.complete_state else None
+    if chosen is not None and chosen.text.endswith("/"):
+        buffer.complete_state = None
+    elif buffer.document.text_before_cursor.endswith("\\"):
+        buffer.delete_before_cursor()
+        buffer.newline(copy_margin=False)
+    else:
+        _submit(prompt, later=False)
 
-    @keys.add("enter", filter=typing)
-    def enter(event: KeyPressEvent) -> None:
-        state = buffer.complete_state
-        chosen = state.current_completion if state else None
-        if chosen is not None and chosen.text.endswith("/"):
-            buffer.complete_state = None
-        elif buffer.document.text_before_cursor.endswith("\\"):
-            buffer.delete_before_cursor()
-            buffer.newline(copy_margin=False)
-        else:
-            _submit(prompt, later=False)
 
-    @keys.add("escape", "enter", filter=typing)
-    @keys.add("c-j", filter=typing)
-    def newline(event: KeyPressEvent) -> None:
-        if prompt.is_new:
-            # Until then the terminal made this of Enter.
-            _submit(prompt, later=False)
-        else:
-            buffer.newline(copy_margin=False)
-
-    @keys.add("c-q", filter=typing, eager=True)
-    def later(event: KeyPressEvent) -> None:
-        _submit(prompt, later=True)
-
-    @keys.add("up", filter=typing & Condition(lambda: not buffer.text))
-    def up(event: KeyPressEvent) -> None:
-        back = prompt.desk.take_back()
-        if back is None:
-            buffer.auto_up()
-        else:
-            buffer.text = back
-            buffer.cursor_position = len(back)
-
-    @keys.add("tab", filter=typing & waiting)
-    def answer(event: KeyPressEvent) -> None:
-        event.app.layout.focus(prompt.question_window)
-
-    @keys.add("tab", filter=typing & ~waiting)
-    def complete(event: KeyPressEvent) -> None:
-        state = buffer.complete_state
-        if state and len(state.completions) == 1 and state.complete_index is not None:
-            # There is nothing else to choose: it stays, and the line may go on from there.
-            buffer.complete_state = state = None
-        if state:
-            buffer.complete_next()
-        else:
-            buffer.start_completion(select_first=True)
-
-    @keys.add("c-z", filter=typing)
-    def suspend(event: KeyPressEvent) -> None:
-        event.app.suspend_to_background()
+def _newline(prompt: Prompt) -> None:
+    if prompt.is_new:
+        # Until then the terminal made this of Enter.
+        _submit(prompt, later=False)
+    else:
+        prompt.buffer.newline(copy_margin=False)
 
 
 def _submit(prompt: Prompt, *, later: bool) -> None:
@@ -421,82 +420,54 @@ def _submit(prompt: Prompt, *, later: bool) -> None:
     prompt.attend()
 
 
-def _bind_ends(keys: KeyBindings, prompt: Prompt) -> None:
-    typing = Condition(lambda: has_focus(prompt.buffer)())
-    buffer = prompt.buffer
-
-    @keys.add("escape", filter=typing)
-    def escape(event: KeyPressEvent) -> None:
-        if buffer.complete_state:
-            buffer.cancel_completion()
-        else:
-            prompt.desk.interrupt()
-
-    @keys.add("c-c", filter=typing)
-    @keys.add("<sigint>", filter=typing)
-    def interrupt(event: KeyPressEvent) -> None:
-        if prompt.is_armed and not buffer.text:
-            prompt.quit()
-        elif prompt.desk.interrupt():
-            # With a text in the line, the next Ctrl-C clears that.
-            prompt.is_armed = not buffer.text
-        elif buffer.text:
-            buffer.reset()
-        else:
-            prompt.is_armed = True
-
-    @keys.add("c-d", filter=typing & Condition(lambda: not buffer.text))
-    def end(event: KeyPressEvent) -> None:
-        prompt.quit()
-
-    @keys.add(Keys.Any, filter=typing & Condition(lambda: prompt.is_armed))
-    def disarm(event: KeyPressEvent) -> None:
-        prompt.is_armed = False
-        buffer.insert_text(event.data)
+def _take_back(prompt: Prompt) -> None:
+    back = prompt.desk.take_back()
+    if back is None:
+        prompt.buffer.auto_up()
+    else:
+        prompt.buffer.document = Document(back)
 
 
-def _bind_question(keys: KeyBindings, prompt: Prompt) -> None:
-    asked = Condition(lambda: has_focus(prompt.question_window)())
+def _complete(buffer: Buffer) -> None:
+    state = buffer.complete_state
+    if state and len(state.completions) == 1 and state.complete_index is not None:
+        # There is nothing else to choose: it stays, and the line may go on from there.
+        buffer.complete_state = state = None
+    if state:
+        buffer.complete_next()
+    else:
+        buffer.start_completion(select_first=True)
 
-    @keys.add(Keys.Any, filter=asked)
-    def letter(event: KeyPressEvent) -> None:
-        prompt.questions.press(event.data)
 
-    for name in ("up", "down", "enter"):
-
-        @keys.add(name, filter=asked)
-        def move(event: KeyPressEvent, key: str = name) -> None:
-            prompt.questions.press(key)
-
-    for name in ("escape", "c-d"):
-
-        @keys.add(name, filter=asked)
-        def deny(event: KeyPressEvent) -> None:
-            prompt.questions.press("no")
-
-    @keys.add("c-c", filter=asked)
-    @keys.add("<sigint>", filter=asked)
-    def stop(event: KeyPressEvent) -> None:
-        """No to this, and to whatever would come next."""
-        prompt.questions.press("no")
+def _escape(prompt: Prompt) -> None:
+    if prompt.buffer.complete_state:
+        prompt.buffer.cancel_completion()
+    else:
         prompt.desk.interrupt()
 
-    @keys.add(Keys.BracketedPaste, filter=asked)
-    def paste(event: KeyPressEvent) -> None:
-        """What was pasted is no answer."""
-        prompt.type_on(event.data.replace("\r\n", "\n").replace("\r", "\n"))
+
+def _interrupt(prompt: Prompt) -> None:
+    if prompt.is_armed and not prompt.buffer.text:
+        prompt.quit()
+    elif prompt.desk.interrupt():
+        # With a text in the line, the next Ctrl-C clears that.
+        prompt.is_armed = not prompt.buffer.text
+    elif prompt.buffer.text:
+        prompt.buffer.reset()
+    else:
+        prompt.is_armed = True
 
 
-def _bind_reason(keys: KeyBindings, prompt: Prompt) -> None:
-    asked = Condition(lambda: has_focus(prompt.why)())
+def _disarm(prompt: Prompt, text: str) -> None:
+    prompt.is_armed = False
+    prompt.buffer.insert_text(text)
 
-    @keys.add("enter", filter=asked)
-    @keys.add("c-j", filter=asked)
-    def give(event: KeyPressEvent) -> None:
-        prompt.questions.give_reason(prompt.why.text)
 
-    for name in _NO:
+def _stop(prompt: Prompt) -> None:
+    """No to this, and to whatever would come next."""
+    prompt.questions.press("no")
+    prompt.desk.interrupt()
 
-        @keys.add(name, filter=asked)
-        def nothing(event: KeyPressEvent) -> None:
-            prompt.questions.give_reason("")
+
+def _unify_lines(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple, cast
+
+from msgspec.structs import replace
 
 from clawkit.approvals.prompt import render
 from clawkit.core.approval import MAX_WAIT_S, Answer, Question, StoredExtent
+from clawkit.core.context import Scope
 from clawkit.text import human_time, printable
 from clawkit.ui.paint import Style
 
 BY = "the person at the terminal"
 NO = Answer("deny", f"{BY} said no", by=BY)
 MAX_REASON = 1_000
-GONE = "No longer asked: answered elsewhere, or too late."
+GONE = "No longer pending: answered elsewhere, or timed out."
 _KEYS: dict[StoredExtent, str] = {
     "exact": "e",
     "subcommand": "c",
@@ -33,12 +36,10 @@ GUARD_S = 0.3
 SETTLE_S = 0.5
 """A letter counts when nothing follows it so soon: who goes on types a message."""
 PASTE_S = 0.04
-"""Nobody presses two keys so fast."""
+"""No person presses two keys so fast."""
 
 
 class Choice(NamedTuple):
-    """One answer, and the words for it."""
-
     key: str
     words: str
     answer: Answer | None
@@ -73,12 +74,10 @@ def choices_for(request: Question) -> Iterator[Choice]:
 
 
 def by_key(among: Sequence[Choice], key: str) -> Choice | None:
-    """The choice that a key makes."""
     return next((each for each in among if each.key == key), None)
 
 
 def deny_at(among: Sequence[Choice]) -> int:
-    """Where the no is."""
     return next(number for number, each in enumerate(among) if each.key == "n")
 
 
@@ -94,25 +93,18 @@ def show_question(request: Question, width: int, *, is_own: bool = False) -> lis
 
 @dataclass
 class Asked:
-    """The question that is being asked."""
-
     choices: list[Choice]
     until: str
-    """How long there is time, in words."""
     answer: asyncio.Future[Answer]
     at: int
-    """Which choice is marked."""
     is_ready: bool = False
-    """Whether keys count by now."""
     wants_reason: bool = False
     done: str = ""
     last: str = ""
-    """The key before, and when it came."""
     last_s: float = 0.0
     typed: str = ""
     """The letters before, which may turn out to be the beginning of something else."""
     pending: Choice | None = None
-    """What they stand for, if they do."""
     settling: asyncio.TimerHandle | None = field(default=None, repr=False)
 
     @property
@@ -132,31 +124,32 @@ class Questions:
         spill: Callable[[str], None],
     ) -> None:
         """`changed` is called whenever there is another question, or none any more; `spill` is
-        given what was typed and is no answer."""
+        given what was typed and is not an answer."""
         self.current: Asked | None = None
         self._show = show
         self._columns = columns
         self._changed = changed
         self._spill = spill
-        self.who: Callable[[], tuple[str, str]] = lambda: ("main", "main")
-        """Agent and session that the person talks with, which questions do not mention."""
-        self.waits: Callable[[str, bool], None] = lambda _tool, _is_asked: None
-        """Called with the tool when a question about it begins to wait, and when it ends."""
+        self.scope: Callable[[], Scope] = Scope
+        """Of the agent that the person talks with, which questions do not mention."""
+        self.waits: Callable[[str, bool], None] = lambda _call_id, _is_asked: None
+        """Called with the id of a call when a question about it comes up, and when it is over."""
         self._one_at_a_time = asyncio.Lock()
 
     async def ask(self, request: Question) -> Answer:
         """The answer. Whatever is not a clear yes is a no. Cancelled when it is not needed."""
-        self.waits(request.tool, True)
+        self.waits(request.call_id, True)
         try:
             return await self._ask(request)
         finally:
-            self.waits(request.tool, False)
+            self.waits(request.call_id, False)
 
     async def _ask(self, request: Question) -> Answer:
         async with self._one_at_a_time:
             loop = asyncio.get_running_loop()
             among = list(choices_for(request))
-            is_own = (request.agent, request.session) == self.who()
+            scope = self.scope()
+            is_own = (request.agent, request.session) == (scope.agent, scope.session)
             self._show(show_question(request, self._columns(), is_own=is_own), "")
             until = human_time(min(request.timeout_s, MAX_WAIT_S))
             asked = Asked(among, until, loop.create_future(), deny_at(among))

@@ -1,16 +1,16 @@
-"""A conversation as people have it: messages, commands that begin with a slash, shell commands.
-
-The same for every terminal; how things are shown is up to the `ChatView`.
-"""
+"""A conversation as a person has it: messages, `/commands`, `!commands`, whatever the terminal."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec.structs import replace
 
 from clawkit.approvals.protocols import Confines
 from clawkit.config.sections.tools import Exec
@@ -18,9 +18,12 @@ from clawkit.content import Block, Image, Message, Text
 from clawkit.core.approval import Answer, Approver, Question
 from clawkit.core.call import CallRequest, call
 from clawkit.core.catalog import canonical
+from clawkit.core.result import Result
 from clawkit.core.tasks import in_thread
 from clawkit.models.operator import REF as OPERATOR
 from clawkit.models.operator import read_line
+from clawkit.sessions.subagent_protocols import now_ms
+from clawkit.text import human_time
 from clawkit.ui.paint import Row, Style
 from clawkit.ui.questions import BY
 
@@ -29,49 +32,20 @@ if TYPE_CHECKING:
     from clawkit.agent_session import Agent
 
 _NETWORKS = {"none": "no network", "allowlist": "listed hosts only", "full": "with network"}
-
-
-class ChatView(Protocol):
-    """Where a conversation is shown."""
-
-    show_thinking: bool
-
-    def say(self, text: str, style: Style = "") -> None:
-        """Words of ours, harmless or not; lines stay lines."""
-        ...
-
-    def rows(self, rows: Sequence[Row]) -> None: ...
-    def show_call(self, event: Mapping[str, Any]) -> None:
-        """What happens in a call that the person made."""
-        ...
-
-    def show_output(self, text: str, *, failed: bool) -> None:
-        """What such a call returned."""
-        ...
-
-    def show_image(self, image: Image) -> None: ...
-    def show_history(self, messages: Sequence[Message]) -> None:
-        """How a conversation that goes on has ended so far."""
-        ...
+_LEAVING = frozenset({"access", "detach", "elevated", "host"})
+"""Parameters that ask for more than the sandbox gives: these are always asked about."""
+_typed: ContextVar[set[str] | None] = ContextVar("typed", default=None)
+"""Tools of the running calls that the person typed."""
 
 
 class SessionOpener(Protocol):
     """How conversations are opened, and what is said when one is left."""
 
-    def open(self, tell: Tell, approver: Approver | None) -> Agent: ...
-    def reopen(self, session: str | None, tell: Tell, approver: Approver | None) -> Agent:
-        """Another conversation: an earlier one by its id, or one of a new name, or of none."""
+    def open(self, tell: Tell, approver: Approver | None, **changes: Any) -> Agent:
+        """A conversation with the options of the command line, but for the changes."""
         ...
 
-    def ending(self, agent: Agent) -> None:
-        """Say what ends with it."""
-        ...
-
-
-_LEAVING = frozenset({"access", "detach", "elevated", "host"})
-"""Parameters that ask for more than the sandbox gives: these are always asked about."""
-_typed: ContextVar[set[str] | None] = ContextVar("typed", default=None)
-"""Tools of the calls that the person typed and that go on."""
+    def ending(self, agent: Agent) -> None: ...
 
 
 @contextmanager
@@ -103,18 +77,20 @@ class TypedCallApprover:
         return await self._approver.ask(request)
 
 
-class ChatSession:
-    """One conversation after the other, with everything that can be said in it."""
+class ChatSession(ABC):
+    """One conversation after the other, with everything that can be said in it. Subclasses read
+    lines and show what happens."""
 
-    def __init__(
-        self, agent: Agent, reopen: Callable[[str | None], Agent], ending: Callable[[Agent], None]
-    ) -> None:
-        """`reopen` opens a conversation by name, or a new one; `ending` says what ends with it."""
-        self.agent = agent
-        self.reopen = reopen
-        self.ending = ending
+    show_thinking = False
+    has_keyboard = False
+    """Whether keys are typed by a person; a line from elsewhere may have been pasted or piped."""
+
+    def __init__(self, opener: SessionOpener, tell: Tell, approver: Approver | None) -> None:
+        self.opener = opener
+        self._open = partial(opener.open, tell, approver)
+        self.agent = self._open()
+        self.agent.on_results = self.hear_results
         self.images: list[Image] = []
-        """Pictures that go with the next message."""
         self.exec_changes: dict[str, Any] = {}
         self.chosen_model = ""
         self.is_over = False
@@ -125,73 +101,112 @@ class ChatSession:
         self.has_no_commands = False
         """Whether a sandbox is configured that cannot be used."""
 
+    def say(self, text: str, style: Style = "") -> None:
+        """Words of ours, harmless or not; lines stay lines."""
+        self.rows([Row(text, style)])
+
+    def describe_subagents(self) -> list[str]:
+        """A line for each sub-agent that works: what it does, its tokens and its time."""
+        delegation = self.agent.delegation
+        return [
+            f"{each.run.label}: {each.step} · {each.usage.context:,} tokens · "
+            f"{human_time(max(0, now_ms() - each.run.created_ms) // 1000)}"
+            for each in (delegation.subagents.working() if delegation else ())
+        ]
+
+    @abstractmethod
+    def hear_results(self) -> None:
+        """Have the model read the results of sub-agents, as soon as it is idle."""
+
+    @abstractmethod
+    def rows(self, rows: Sequence[Row]) -> None: ...
+    @abstractmethod
+    def show_call(self, event: Mapping[str, Any]) -> None:
+        """What happens in a call that the person made."""
+
+    @abstractmethod
+    def show_result(self, result: Result) -> None: ...
+    @abstractmethod
+    def show_image(self, image: Image) -> None: ...
+    @abstractmethod
+    def show_history(self, messages: Sequence[Message]) -> None:
+        """How a conversation that goes on has ended so far."""
+
     @property
     def is_operator(self) -> bool:
         return self.agent.conversation.model.ref == OPERATOR
 
-    def read(self, text: str) -> str:
-        """A line as it is meant: blanks before a command do not make a message of it."""
+    def read(self, text: str) -> tuple[str, bool]:
+        """A line as it is meant, and whether it is for later. Blanks before a command do not make
+        it a message, and neither do words that quit everywhere else."""
+        if text.strip().lower() in ("exit", "quit"):
+            return "/quit", False
         bare = text.lstrip(" \t")
-        return bare if "\n" not in bare and self.is_command(bare) else text
+        text = bare if "\n" not in bare and self.is_command(bare) else text
+        later = text.removeprefix("/later ").strip() if text.startswith("/later ") else ""
+        return (later, True) if later else (text, False)
 
     def is_command(self, text: str) -> bool:
         """Whether a line is for clawkit, not for the model."""
-        if text.startswith("!"):
-            return not self.is_operator
-        if not text.startswith("/") or text.startswith("//"):
+        if text.startswith("//") or not text.startswith(("/", "!")):
             return False
         name = text[1:].partition(" ")[0].partition("\n")[0]
-        if name == "tool":
-            return not self.is_operator
+        if text.startswith("!") or name == "tool":
+            # From elsewhere, these are calls of the operator, which asks and answers like a model.
+            return self.has_keyboard or not self.is_operator
         # A path is not a command.
         return "/" not in name
 
     def blocks(self, text: str) -> list[Block]:
-        """A message, with the pictures that wait for one."""
         pictures, self.images = self.images, []
         words = text[1:] if text.startswith("//") else text
-        return [Text(clean(words)), *pictures]
+        return [Text(words.encode("utf-8", "replace").decode()), *pictures]
 
-    async def call(self, line: str, face: ChatView) -> None:
+    async def call(self, line: str) -> None:
         """Carry out what the person typed as a command (`!ls`) or a call (`/tool ls {}`)."""
         try:
             name, params = read_line(line)
         except ValueError as error:
-            face.say(str(error), "warning")
+            self.say(str(error), "warning")
             return
-        # A command that is repeated by hand is no loop.
+        # A command that is repeated by hand is not a loop.
         run = replace(self.agent.kit.run, watch=None)
         request = CallRequest(name, params, f"typed_{os.urandom(4).hex()}")
         is_typed = line != self.given and _LEAVING.isdisjoint(params)
         with _typed_by_person(canonical(name)) if is_typed else nullcontext():
-            result = await call(run, request, face.show_call)
+            result = await call(run, request, self.show_call)
         if result.details.get("status") != "blocked":  # the line of the call says why
-            text = str(result.details.get("error") or result.as_text())
-            face.show_output(text, failed=result.is_error)
+            self.show_result(result)
         for block in result.content:
             if isinstance(block, Image):
-                face.show_image(block)
+                self.show_image(block)
 
-    async def switch(self, session: str | None, face: ChatView) -> None:
+    async def switch(self, session: str | None) -> None:
         """Go on in another conversation; this one stays as it is, and stays if that fails."""
-        old, new = self.agent, self.reopen(session)
+        old, new = self.agent, self._open(session=session, go_on=False)
         if not new.conversation.history and self.chosen_model:
             new.use_model(self.chosen_model)
         if "fastMode" in old.conversation.params:
             is_fast = old.conversation.params["fastMode"]
             new.conversation.params = {**new.conversation.params, "fastMode": is_fast}
+        new.on_results = self.hear_results
         self.agent, self.exec_changes, self.images = new, {}, []
-        self.ending(old)
+        self.opener.ending(old)
         await old.close()
-        face.show_history(new.conversation.history)
+        self.show_history(new.conversation.history)
+        self.rows(list(self.greeting()))
+
+    async def close(self) -> None:
+        self.opener.ending(self.agent)
+        await self.agent.close()
 
     def greeting(self) -> Iterable[Row]:
         agent = self.agent
         session = agent.session
         where = f"session {session.name}" if session else "nothing is saved"
-        home, place = os.path.expanduser("~"), agent.kit.workspace
-        if place == home or place.startswith(f"{home}/"):
-            place = f"~{place.removeprefix(home)}"
+        home, workspace = os.path.expanduser("~"), agent.kit.workspace
+        is_below_home = workspace == home or workspace.startswith(f"{home}/")
+        place = f"~{workspace.removeprefix(home)}" if is_below_home else workspace
         yield Row(f"{agent.conversation.model.ref}, {where}, in {place}", "dim")
         yield Row("/help shows what you can type.", "dim")
         if self.is_operator:
@@ -201,41 +216,30 @@ class ChatSession:
                 "warning",
             )
 
+    @property
+    def exec(self) -> Exec:
+        kit = self.agent.kit
+        return kit.config.tools.exec.merged(kit.config.agents.get(kit.run.scope.agent).tools.exec)
 
-def exec_in_force(talk: ChatSession) -> Exec:
-    """The settings of exec that hold for this conversation."""
-    kit = talk.agent.kit
-    return kit.config.tools.exec.merged(kit.config.agents.get(kit.run.scope.agent).tools.exec)
+    async def look(self) -> None:
+        """Find out which sandbox there is. Takes a while on the first start on a machine."""
+        confines: Any = self.agent.kit.run.services[Confines]
+        choice = await in_thread(lambda: confines.choice)
+        network = confines.settings.network if choice.backend in ("bwrap", "landlock") else ""
+        self.sandbox = ", ".join(filter(None, (choice.backend, _NETWORKS.get(network))))
+        self.has_no_commands = bool(confines.problem)
 
-
-def clean(text: str) -> str:
-    """Text in which every character can be encoded."""
-    return text.encode("utf-8", "replace").decode()
-
-
-async def look(talk: ChatSession) -> None:
-    """Find out which sandbox there is. Takes a while on the first start on a machine."""
-    confines: Any = talk.agent.kit.run.services[Confines]
-    choice = await in_thread(lambda: confines.choice)
-    network = confines.settings.network if choice.backend in ("bwrap", "landlock") else ""
-    words = ", ".join(filter(None, (choice.backend, _NETWORKS.get(network))))
-    talk.sandbox = words
-    talk.has_no_commands = bool(confines.problem)
-
-
-def describe_commands(talk: ChatSession) -> str:
-    """Such as `sandbox: bwrap, no network`; what is not known yet is left out."""
-    settings = exec_in_force(talk)
-    security, ask = settings.policy()
-    if security == "deny" or talk.has_no_commands:
-        return "no commands"
-    if security == "full":
-        return "no sandbox: all commands run" if ask == "off" else f"asks {ask}"
-    is_inside = settings.host in ("auto", "sandbox")
-    if talk.sandbox and is_inside:
-        always = ", asks always" if ask == "always" else ""
-        return f"sandbox: {talk.sandbox}{always}"
-    how = "allowlist only" if ask == "off" else f"asks {ask}"
-    if talk.sandbox is None and is_inside:
-        return how
-    return f"no sandbox: {'allowlist only' if ask == 'off' else 'commands ask'}"
+    def describe_commands(self) -> str:
+        """Such as `sandbox: bwrap, no network`; what is not known yet is left out."""
+        settings = self.exec
+        security, ask = settings.policy()
+        if security == "deny" or self.has_no_commands:
+            return "no commands"
+        if security == "full":
+            return "no sandbox: all commands run" if ask == "off" else f"asks {ask}"
+        is_inside = settings.host in ("auto", "sandbox")
+        if self.sandbox and is_inside:
+            return f"sandbox: {self.sandbox}{', asks always' if ask == 'always' else ''}"
+        if self.sandbox is None and is_inside:
+            return "allowlist only" if ask == "off" else f"asks {ask}"
+        return f"no sandbox: {'allowlist only' if ask == 'off' else 'commands ask'}"

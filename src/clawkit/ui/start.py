@@ -10,12 +10,12 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clawkit.core.tasks import in_thread
 from clawkit.ui.line_input import InputHistory, LineCompleter, history_file
 from clawkit.ui.paint import Paint
-from clawkit.ui.prompt import Prompt
+from clawkit.ui.prompt import InputHandler, Prompt
 
 if TYPE_CHECKING:
     from clawkit.ui.session import SessionOpener
@@ -24,101 +24,59 @@ if TYPE_CHECKING:
 _ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 
 
-async def run_full(doors: SessionOpener, message: str = "", pictures: Sequence[str] = ()) -> int:
+async def run_full(opener: SessionOpener, message: str = "", pictures: Sequence[str] = ()) -> int:
     """Talk until the person quits; the exit code."""
-    terminal = _Terminal(doors)
+    paint = Paint(colours=not os.environ.get("NO_COLOR"), encoding=sys.stdout.encoding)
+    history, completer, early = InputHistory(history_file()), LineCompleter(), InputHandler()
+    prompt = Prompt(early, paint, history, completer, sys.stdout)
     loop = asyncio.get_running_loop()
     for each in _ENDINGS:
-        loop.add_signal_handler(each, terminal.prompt.quit, 128 + each)
+        loop.add_signal_handler(each, prompt.quit, 128 + each)
+    running = asyncio.ensure_future(prompt.run())
+    chat: TuiChat | None = None
     try:
-        return await terminal.run(message, pictures)
+        above = _Above(prompt)
+        with redirect_stdout(above), redirect_stderr(above):
+            try:
+                chat = await _open(opener, prompt, running)
+                if chat is not None:
+                    history.begin(chat.agent.kit.run.redactor.text)
+                    completer.source = prompt.desk = chat
+                    await chat.begin(message, pictures)
+                    for text, later in early.typed:
+                        chat.submit(text, later=later)
+                    prompt.refresh()
+                code = await running
+            finally:
+                prompt.quit(1)
+                if chat is not None:
+                    await chat.stop()
+                await asyncio.wait({running})
+        if chat is not None and chat.failure is not None:
+            raise chat.failure
+        return code
     finally:
+        if chat is not None:
+            await chat.close()
         for each in _ENDINGS:
             loop.remove_signal_handler(each)
 
 
-class _Terminal:
-    """A prompt, and the conversation as soon as there is one."""
+async def _open(
+    opener: SessionOpener, prompt: Prompt, running: asyncio.Future[int]
+) -> TuiChat | None:
+    """The conversation; None when the person has left already."""
+    shown = asyncio.ensure_future(prompt.shown.wait())
+    await asyncio.wait((running, shown), return_when=asyncio.FIRST_COMPLETED)
+    shown.cancel()
+    # Keys are answered while all this is read.
+    for name in ("clawkit.agent_session", "clawkit.ui.tui"):
+        await in_thread(importlib.import_module, name)
+    if running.done():
+        return None
+    from clawkit.ui.tui import TuiChat
 
-    def __init__(self, doors: SessionOpener) -> None:
-        paint = Paint(colours=not os.environ.get("NO_COLOR"), encoding=sys.stdout.encoding)
-        self._doors = doors
-        self._history = InputHistory(history_file())
-        self._completer = LineCompleter()
-        self._early = _Early()
-        self.prompt = Prompt(self._early, paint, self._history, self._completer, sys.stdout)
-
-    async def run(self, message: str, pictures: Sequence[str]) -> int:
-        running = asyncio.ensure_future(self.prompt.run())
-        chat: TuiChat | None = None
-        try:
-            above = _Above(self.prompt)
-            with redirect_stdout(above), redirect_stderr(above):
-                try:
-                    chat = await self._open(running)
-                    if chat is not None:
-                        await self._begin(chat, message, pictures)
-                    code = await running
-                finally:
-                    self.prompt.quit(1)
-                    if chat is not None:
-                        await chat.stop()
-                    await asyncio.wait({running})
-            if chat is not None and chat.failure is not None:
-                raise chat.failure
-            return code
-        finally:
-            if chat is not None:
-                await chat.close()
-
-    async def _open(self, running: asyncio.Future[int]) -> TuiChat | None:
-        """The conversation; None when the person has left already."""
-        shown = asyncio.ensure_future(self.prompt.shown.wait())
-        either: set[asyncio.Future[Any]] = {running, shown}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        shown.cancel()
-        # Keys are answered while all this is read.
-        for name in ("clawkit.agent_session", "clawkit.ui.tui"):
-            await in_thread(importlib.import_module, name)
-        if running.done():
-            return None
-        from clawkit.ui.tui import TuiChat
-
-        return TuiChat(self._doors, self.prompt)
-
-    async def _begin(self, chat: TuiChat, message: str, pictures: Sequence[str]) -> None:
-        self._history.begin(chat.talk.agent.kit.run.redactor.text)
-        self._completer.source = chat
-        self.prompt.desk = chat
-        await chat.begin(message, pictures)
-        for text, later in self._early.typed:
-            chat.submit(text, later=later)
-        self.prompt.refresh()
-
-
-class _Early:
-    """The desk before there is a conversation: keeps what was typed."""
-
-    def __init__(self) -> None:
-        self.typed: list[tuple[str, bool]] = []
-
-    def submit(self, text: str, *, later: bool = False) -> None:
-        self.typed.append((text, later))
-
-    def interrupt(self) -> bool:
-        return False
-
-    def take_back(self) -> str | None:
-        return self.typed.pop()[0] if self.typed else None
-
-    def live(self, columns: int, rows: int) -> str:
-        return ""
-
-    def queue(self) -> list[str]:
-        return [f"  queued: {text}" for text, _ in self.typed]
-
-    def toolbar(self) -> str:
-        return "starting"
+    return TuiChat(opener, prompt)
 
 
 class _Above(io.TextIOBase):

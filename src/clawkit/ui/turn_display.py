@@ -8,38 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from clawkit.agent.events import (
-    Answered,
-    CallBegun,
-    CallWritten,
-    Compacted,
-    Event,
-    Noticed,
-    Requested,
-    ResultStored,
-    Said,
-    TextPiece,
-    ThinkingPiece,
-    ToolHappened,
-    TurnEnded,
-    TurnStarted,
-    Voided,
-)
+from clawkit.agent import events
 from clawkit.call_summary import MAX_CHARS, summarize_params
 from clawkit.content import Image, Text, User
 from clawkit.text import human_time, one_line
 from clawkit.ui import calls
+from clawkit.ui import paint as painting
 from clawkit.ui.markdown import Blocks
-from clawkit.ui.paint import (
-    ImageProtocol,
-    Paint,
-    Row,
-    Style,
-    describe_image,
-    draw_image,
-    fold_parts,
-    fold_rows,
-)
+from clawkit.ui.paint import Paint, Row, Style
 
 _CODES = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -53,26 +29,18 @@ _MAX_LAID_OUT = 2_000
 
 
 class Screen(Protocol):
-    """Where it is shown."""
+    """Where it is shown: lines that stay are printed, the live part is refreshed."""
 
     @property
     def columns(self) -> int: ...
-    def print(self, text: str) -> None:
-        """Lines that stay, above the live part. They hold our own escape sequences only."""
-        ...
-
-    def refresh(self) -> None:
-        """The live part has changed."""
-        ...
+    def print(self, text: str) -> None: ...
+    def refresh(self) -> None: ...
 
 
 @dataclass
 class Answer:
-    """What has come of the answer that is being written."""
-
     blocks: Blocks = field(default_factory=Blocks)
     is_streamed: bool = False
-    """Whether text has come in pieces."""
     is_shown: bool = False
     """Whether some of it has been printed above."""
     laid_out: tuple[str, int, str] = ("", 0, "")
@@ -85,8 +53,6 @@ class Answer:
 
 @dataclass
 class Running:
-    """A call that is being carried out."""
-
     tool: str
     words: str
     since: float
@@ -94,22 +60,24 @@ class Running:
     size: str = ""
     tail: str = ""
     paused: float | None = None
-    """Since when it waits for the person."""
 
     def elapsed(self, now: float) -> float:
         """Seconds that it took, without those in which the person was asked."""
         return (now if self.paused is None else self.paused) - self.since
 
 
-class TurnDisplay:
-    """Shows everything that happens in a conversation."""
+def _tail(text: str, columns: int) -> list[str]:
+    lines = text.strip().split("\n")[-TAIL:]
+    return [one_line(line, columns) for line in lines] if text.strip() else []
 
+
+class TurnDisplay:
     def __init__(
         self,
         screen: Screen,
         paint: Paint,
         *,
-        protocol: ImageProtocol | None = None,
+        protocol: painting.ImageProtocol | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.paint = paint
@@ -125,57 +93,57 @@ class TurnDisplay:
         self._background: dict[str, str] = {}
         """What calls are about that go on in the background."""
         self._model = ""
-        """Who is being asked."""
+        self._unsaid: list[str] = []
+        """Failures that the answer will repeat, unless there is none any more."""
         self.is_plain = False
-        """Whether the model repeats what is no Markdown."""
+        """Whether the model repeats what is not Markdown."""
         self.is_stopping = False
         self.is_asked = False
-        """Whether a question is open."""
         self.began: float | None = None
         """When the turn began; None between two."""
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         match event:
-            case TurnStarted(model=model):
+            case events.TurnStarted(model=model):
                 self.began, self.is_plain = self._clock(), model == _PLAIN_MODEL
                 self.answer, self.running, self._asked = Answer(), {}, {}
-                self.is_stopping = False
-            case Requested(model=model):
-                self._model = model
-            case Said(message=message):
+                self._unsaid, self.is_stopping = [], False
+            case events.Requested(model=model):
+                self._model, self._unsaid = model, []
+            case events.Said(message=message):
                 self.show_said(message)
-            case TextPiece(text=text):
+            case events.TextPiece(text=text):
                 self._end_thinking()
                 self.answer.is_streamed = True
                 self._show_blocks(self.answer.blocks.feed(text))
-            case ThinkingPiece(text=text):
+            case events.ThinkingPiece(text=text):
                 self.answer.thinking_since = self.answer.thinking_since or self._clock()
                 self.answer.thought.append(text)
-            case CallBegun(number=number, tool=tool):
+            case events.CallBegun(number=number, tool=tool):
                 self._end_text()
                 self.answer.writing[number] = (tool, 0)
-            case CallWritten(number=number, chars=chars):
+            case events.CallWritten(number=number, chars=chars):
                 tool = self.answer.writing.get(number, ("", 0))[0]
                 self.answer.writing[number] = (tool, chars)
-            case Answered(message=message):
+            case events.Answered(message=message):
                 if not self.answer.is_streamed:
                     self._show_blocks(self.answer.blocks.feed(message.text))
                 self._end_text()
                 self.answer = Answer()
                 self._asked = {each.id: each.arguments for each in message.calls}
-            case Voided():
+            case events.Voided():
                 self._void(event)
-            case ToolHappened(event=happened):
+            case events.ToolHappened(event=happened):
                 self.show_call(happened)
-            case ResultStored(message=message):
+            case events.ResultStored(message=message):
                 for block in message.content:
                     if isinstance(block, Image):
                         self.show_image(block)
-            case Noticed(text=text, level=level):
+            case events.Noticed(text=text, level=level):
                 self.note(text, "dim" if level == "info" else "warning")
-            case Compacted(tokens_before=before, tokens_after=after):
-                self.note(f"the conversation was summed up: {before:,} → {after:,} tokens")
-            case TurnEnded():
+            case events.Compacted(tokens_before=before, tokens_after=after):
+                self.note(f"the conversation was summarized: {before:,} → {after:,} tokens")
+            case events.TurnEnded():
                 self._end(event)
         self._screen.refresh()
 
@@ -183,42 +151,33 @@ class TurnDisplay:
         """The last rows of everything that is under way; empty when nothing is."""
         if self.began is None and not self.running:
             return ""
-        now = self._clock()
-        lines = [
-            *self._live_thinking(columns),
-            *self._live_text(columns),
-            *self._live_calls(columns, now),
-        ]
+        now, turns = self._clock(), self.paint.glyphs.wheel
+        wheel = turns[int(now * 10) % len(turns)]
+        thought = "".join(self.answer.thought[-200:])[-4_000:]
+        lines = [self.paint(line, "dim") for line in _tail(thought, columns - 2)]
+        lines += self._live_text(columns)
+        lines += self._live_calls(columns, now, wheel)
         if self.began is not None:
             took = human_time(now - self.began)
             word = "stopping" if self.is_stopping else "working"
             said = f"{word} {took} · Esc interrupts"
             said = f"waiting for your answer {took}" if self.is_asked else said
-            lines.append(self.paint(f"{self._wheel(now)} {said}", "dim"))
+            lines.append(self.paint(f"{wheel} {said}", "dim"))
         return "\n".join(lines[-max(1, rows) :])
-
-    def _wheel(self, now: float) -> str:
-        wheel = self.paint.glyphs.wheel
-        return wheel[int(now * 10) % len(wheel)]
-
-    def _live_thinking(self, columns: int) -> Iterator[str]:
-        text = "".join(self.answer.thought[-200:])[-4_000:].strip()
-        for line in text.split("\n")[-TAIL:] if text else ():
-            yield self.paint(one_line(line, columns - 2), "dim")
 
     def _live_text(self, columns: int) -> Iterable[str]:
         answer, rest = self.answer, self.answer.blocks.rest
         if not rest.strip():
             return ()
         if self.is_plain or len(rest) > _MAX_LAID_OUT:
-            return fold_rows([Row(rest[-_MAX_LAID_OUT:].strip("\n"))], self.paint, columns)
+            return painting.fold_rows([Row(rest[-_MAX_LAID_OUT:].strip("\n"))], self.paint, columns)
         # The wheel turns more often than text comes.
         if answer.laid_out[:2] != (rest, columns):
             answer.laid_out = (rest, columns, self.paint.markdown(rest, columns))
         return answer.laid_out[2].split("\n")
 
-    def _live_calls(self, columns: int, now: float) -> Iterator[str]:
-        paint, wheel = self.paint, self._wheel(now)
+    def _live_calls(self, columns: int, now: float, wheel: str) -> Iterator[str]:
+        paint = self.paint
         for tool, chars in self.answer.writing.values():
             size = f"  {chars:,} characters" if chars > 1_000 else ""
             yield paint(one_line(f"{wheel} {tool} {paint.glyphs.more}{size}", columns - 1), "dim")
@@ -229,8 +188,7 @@ class TurnDisplay:
             room = max(10, columns - 4 - len(each.tool) - len(facts))
             words = f"{wheel} {each.tool} {one_line(each.words, room)}  {facts}"
             yield paint(one_line(words, columns - 1), "accent")
-            for line in each.tail.rstrip().split("\n")[-TAIL:] if each.tail.strip() else ():
-                yield paint(f"  {one_line(line, columns - 3)}", "dim")
+            yield from (paint(f"  {line}", "dim") for line in _tail(each.tail, columns - 3))
 
     def emit(self, kind: Kind, text: str) -> None:
         """Lines that stay, with a blank line between things of different kinds."""
@@ -241,33 +199,36 @@ class TurnDisplay:
     def rows(self, kind: Kind, rows: list[Row]) -> None:
         """Lines of ours, folded where words end."""
         if rows:
-            self.emit(kind, "\n".join(fold_rows(rows, self.paint, self._screen.columns)))
+            self.emit(kind, "\n".join(painting.fold_rows(rows, self.paint, self._screen.columns)))
 
     def note(self, text: str, style: Style = "dim") -> None:
         self.rows("note", [Row(f"{self.paint.glyphs.note} {one_line(text, 500)}", style)])
 
     def show_said(self, message: User) -> None:
-        """What the person said."""
+        if message.source is not None:
+            for title in message.source.titles:
+                self.note(title, "dim")
+            return
         words = "\n".join(each.text for each in message.content if isinstance(each, Text))
-        pictures = [describe_image(each) for each in message.content if isinstance(each, Image)]
+        pictures = [
+            painting.describe_image(each) for each in message.content if isinstance(each, Image)
+        ]
         self.show_typed(words.strip("\n"), "user", pictures)
 
     def show_typed(self, text: str, style: Style, pictures: Iterable[str] = ()) -> None:
         """What was typed; of what is long, or was pasted, only the beginning."""
-        lines = [*(calls.head_lines(text, self.paint) if text else ()), *pictures]
-        marks = (f"{self.paint.glyphs.prompt} ", *("  " for _ in lines[1:]))
-        rows = [
-            Row(f"{mark}{line}", style, len(mark))
-            for mark, line in zip(marks, lines or [""], strict=True)
-        ]
+        lines = [*(calls.head_lines(text, self.paint) if text else ()), *pictures] or [""]
+        mark = f"{self.paint.glyphs.prompt} "
+        rows = [Row(f"{'  ' if at else mark}{line}", style, 2) for at, line in enumerate(lines)]
         self.rows("said", rows)
 
     def show_text(self, text: str) -> None:
-        """Some of an answer, laid out."""
         if text.strip():
             columns = self._screen.columns
             if self.is_plain:
-                rows: Iterable[str] = fold_rows([Row(text.strip("\n"))], self.paint, columns)
+                rows: Iterable[str] = painting.fold_rows(
+                    [Row(text.strip("\n"))], self.paint, columns
+                )
             else:
                 rows = self.paint.markdown(text, columns).split("\n")
             self.emit("text", "\n".join(map(self._as_text, rows)))
@@ -279,8 +240,8 @@ class TurnDisplay:
         return f" {row}" if _CODES.sub("", row).startswith(marks) else row
 
     def show_image(self, image: Image) -> None:
-        words = self.paint(f"  {describe_image(image)}", "dim")
-        self.emit("call", f"{draw_image(image, self._protocol)}{words}")
+        words = self.paint(f"  {painting.describe_image(image)}", "dim")
+        self.emit("call", f"{painting.draw_image(image, self._protocol)}{words}")
 
     def _show_blocks(self, blocks: list[str]) -> None:
         for block in blocks:
@@ -303,7 +264,7 @@ class TurnDisplay:
             start = f"thought {took}: " if took else "thought: "
             self.note(start + one_line(text, _THOUGHT))
 
-    def _void(self, event: Voided) -> None:
+    def _void(self, event: events.Voided) -> None:
         """What was printed cannot be taken back, so a note says that it does not count."""
         wait = f" in {human_time(event.wait_s)}" if event.wait_s >= 1 else ""
         void = "what was said above is void; " if self.answer.is_shown else ""
@@ -312,7 +273,6 @@ class TurnDisplay:
         self.note(f"{event.reason}; {void}asking {event.model}{again}{wait}", "warning")
 
     def show_call(self, event: Mapping[str, Any]) -> None:
-        """A call starts, goes on, or ends."""
         call_id, tool = str(event.get("callId", "")), str(event.get("tool", ""))
         kind = event.get("type")
         if kind == "start":
@@ -352,7 +312,12 @@ class TurnDisplay:
         is_repeated = self.is_plain and tool == "exec"
         params = began.params if began else None
         more = () if is_repeated else calls.more_of(event, self.paint, params)
-        said = (calls.since(seconds), calls.outcome(event))
+        how = calls.outcome(event)
+        if self.is_plain and self.began is not None and event.get("isError"):
+            # The operator's answer says why.
+            self._unsaid.append(f"{tool} failed: {how}")
+            how = ""
+        said = (calls.since(seconds), how)
         self._emit_call(tool, words, said, more, failed=calls.has_failed(event))
 
     def _emit_call(
@@ -371,18 +336,19 @@ class TurnDisplay:
             Row(one_line(words, MAX_CHARS)),
             Row("  ".join(filter(None, facts)), "warning" if failed else "dim"),
         )
-        rows = (*fold_parts(line, self.paint, columns), *fold_rows(more, self.paint, columns))
+        rows = (
+            *painting.fold_parts(line, self.paint, columns),
+            *painting.fold_rows(more, self.paint, columns),
+        )
         self.emit("call", "\n".join(rows))
 
-    def pause(self, tool: str, *, is_asked: bool) -> None:
-        """The person is asked about a call of that tool, or not any more: it does not take time."""
-        now = self._clock()
-        for each in self.running.values():
-            if each.tool == tool and is_asked and each.paused is None:
-                each.paused = now
-            elif each.tool == tool and not is_asked and each.paused is not None:
-                each.since += now - each.paused
-                each.paused = None
+    def pause(self, call_id: str, *, is_asked: bool) -> None:
+        """The person is asked about a call, or no longer: waiting for the answer takes no time."""
+        call, now = self.running.get(call_id), self._clock()
+        if call is not None and is_asked:
+            call.paused = now
+        elif call is not None and call.paused is not None:
+            call.since, call.paused = call.since + now - call.paused, None
 
     def end_running(self) -> None:
         """The calls that still run are no longer carried out."""
@@ -391,10 +357,12 @@ class TurnDisplay:
             took = calls.since(each.elapsed(self._clock()))
             self._emit_call(each.tool, each.words, (took, "interrupted"), failed=True)
 
-    def _end(self, event: TurnEnded) -> None:
+    def _end(self, event: events.TurnEnded) -> None:
         self._end_text()
         self.end_running()
         self.answer, self.began = Answer(), None
+        for each in self._unsaid:
+            self.note(each, "warning")
         if event.how == "aborted":
             self.note("interrupted", "warning")
         elif event.error:

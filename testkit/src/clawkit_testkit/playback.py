@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import msgspec
 
 from clawkit.content import Assistant
-from clawkit.testing.answers import Gate, Hang, counted, whole
+from clawkit.testing.answers import Gate, counted, whole
 from clawkit_testkit.fault import Broken, Complaint, Odd, Raw
 from clawkit_testkit.forms.protocol import Asked, Event, Form, Reply, read_asked
 from clawkit_testkit.http11 import LAST_CHUNK, Line, Received, chunk, write_head
@@ -57,8 +57,6 @@ def make_plan(answer: object) -> Plan | Complaint | Raw:
             return Plan(whole(answer.answer), has_objects=True)
         case Gate():
             return Plan(whole(answer.answer), gate=answer)
-        case Hang():
-            return Plan(Assistant(), gate=Gate())
         case _:
             return Plan(whole(answer))  # type: ignore[arg-type]  # it raises for what it is not
 

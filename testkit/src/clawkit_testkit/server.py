@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from clawkit.models.protocols import Api
-from clawkit.testing.answers import Gate, Hang, Saying, Script, ScriptEndedError, encode
+from clawkit.testing.answers import Gate, Saying, Script, ScriptEndedError, encode
 from clawkit_testkit.fault import Complaint, Fault
 from clawkit_testkit.forms.completions import Completions
 from clawkit_testkit.forms.google import Google
@@ -30,7 +30,7 @@ from clawkit_testkit.listing import list_models
 from clawkit_testkit.playback import UNREADABLE, Exchange, make_plan
 from clawkit_testkit.script import ScriptError, read_script
 
-Answer = Saying | Fault | Hang | Gate | Callable[[Received], Any]
+Answer = Saying | Fault | Gate | Callable[[Received], Any]
 """One answer; a function, plain or async, is given the request and returns one."""
 
 FORMS: Mapping[Api, Form] = {

@@ -22,7 +22,6 @@ from clawkit.approvals.shell_words import (
     MAX_CHOICES,
     MAX_CHOSEN,
     MAX_PIECES,
-    Doubt,
     For,
     If,
     Simple,
@@ -30,6 +29,7 @@ from clawkit.approvals.shell_words import (
     Variable,
     Word,
 )
+from clawkit.approvals.types import Doubt
 
 
 def only(text: str) -> Simple:

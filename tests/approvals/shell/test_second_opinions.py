@@ -20,7 +20,8 @@ from tests.approvals.shell.second import (
 )
 
 from clawkit.approvals.shell_parse import parse
-from clawkit.approvals.shell_words import CommandList, Doubt
+from clawkit.approvals.shell_words import CommandList
+from clawkit.approvals.types import Doubt
 
 ACCEPTED = [text for text, _ in (*WORDS, *SHAPES)]
 # As pieces, they meet more often where they mean something.

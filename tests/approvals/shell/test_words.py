@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from clawkit.approvals.shell_words import Doubt, Glob, Text, Tilde, WordReader
+from clawkit.approvals.shell_words import Glob, Text, Tilde, WordReader
+from clawkit.approvals.types import Doubt
 
 
 def _a_word_ends_at_gaps_and_operators(end: str) -> None:

@@ -14,8 +14,6 @@ from clawkit.fs.edit.diff import (
     MAX_CHARS,
     MAX_LINES,
     Diff,
-    Piece,
-    diff_pieces,
     diff_texts,
     match_lines,
     split_lines,
@@ -54,22 +52,12 @@ def test_a_diff_leads_from_one_text_to_the_other(before: str, after: str) -> Non
     assert (diff.first_line == 0) == (before == after)
 
 
-@given(TEXTS, st.lists(st.tuples(st.integers(0, 80), st.integers(0, 9), TEXTS), max_size=4))
-def test_a_diff_of_pieces_is_a_diff_of_the_texts(
-    before: str, wishes: list[tuple[int, int, str]]
+@given(TEXTS, TEXTS, TEXTS, TEXTS)
+def test_only_what_lies_between_the_common_ends_is_compared(
+    head: str, tail: str, old: str, new: str
 ) -> None:
-    pieces: list[Piece] = []
-    parts: list[str] = []
-    done = 0
-    for start, length, new in sorted(wishes):
-        end = min(start + length, len(before))
-        if start >= done and start <= len(before) and before[start:end] != new:
-            pieces.append(Piece(start, end, new))
-            parts += (before[done:start], new)
-            done = end
-    after = "".join((*parts, before[done:]))
-    diff = diff_pieces(before, after, pieces)
-    assert patch(before, diff.text) == after
+    before, after = f"{head}{old}{tail}", f"{head}{new}{tail}"
+    assert patch(before, diff_texts(before, after).text) == after
 
 
 def test_a_hunk_has_three_lines_of_context_and_its_numbers() -> None:
@@ -84,9 +72,6 @@ def test_changes_far_from_each_other_are_told_apart() -> None:
     before = "".join(f"{n}\n" for n in range(100))
     after = before.replace("10\n", "x\n").replace("80\n", "y\n")
     assert diff_texts(before, after).text.count("@@ -") == 2
-    pieces = [Piece(before.index("\n10\n") + 1, before.index("\n10\n") + 3, "x")]
-    pieces.append(Piece(before.index("\n80\n") + 1, before.index("\n80\n") + 3, "y"))
-    assert diff_pieces(before, after, pieces) == diff_texts(before, after)
 
 
 def test_a_missing_line_end_is_told() -> None:
@@ -108,8 +93,8 @@ def test_moved_lines_are_anchored() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "reason"),
     [
-        ("x" * MAX_CHARS, "y", "too large"),
-        ("a\n" * MAX_LINES, "b\n", "too many lines"),
+        ("x" * MAX_CHARS, "y", "too much"),
+        ("a\n" * MAX_LINES, "b\n", "too much"),
         ("a\0b", "c", "binary"),
         ("a\n", "".join(f"{n}\n" for n in range(MAX_CHANGED + 1)), "too much"),
         ("a\n", "b" * 200_000, "too long"),
@@ -121,18 +106,24 @@ def test_a_diff_that_would_be_of_no_use_is_left_out(before: str, after: str, rea
     assert reason in diff.left_out
 
 
-def test_pieces_in_endless_lines_are_not_shown_but_placed() -> None:
-    text = "a\n" + "x" * 1_000_000
-    diff = diff_pieces(text, text + "y", [Piece(len(text), len(text), "y")])
-    assert (diff.first_line, diff.text) == (2, "")
-    assert "too long" in diff.left_out
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        ("a\n" + "x" * 200_000, "a\n" + "x" * 200_000 + "y", "too long"),
+        ("a\n" + "x\na" * 10_000, "a\n" + "x\nb" * 10_000, "too much"),
+    ],
+)
+def test_what_is_not_shown_is_placed(before: str, after: str, reason: str) -> None:
+    diff = diff_texts(before, after)
+    assert (diff.first_line, diff.text) == (2 + (reason == "too much"), "")
+    assert reason in diff.left_out
 
 
-def test_too_many_pieces_are_not_shown_but_placed() -> None:
-    text = "\na" * 10_000
-    pieces = [Piece(at, at + 1, "b") for at in range(1, len(text), 2)]
-    diff = diff_pieces(text, text.replace("a", "b"), pieces)
-    assert (diff.first_line, diff.text, diff.left_out) == (2, "", "too many places were changed")
+def test_a_large_file_with_a_small_change_is_compared() -> None:
+    before = "".join(f"{n}\n" for n in range(MAX_CHARS))
+    diff = diff_texts(before, before.replace("\n70000\n", "\nseventy\n"))
+    assert diff.text.startswith("@@ -69998,7 +69998,7 @@\n 69997\n")
+    assert diff.first_line == 70_001
 
 
 def test_what_is_shown_goes_through_the_filter_before_it_gets_its_sign() -> None:
@@ -155,13 +146,10 @@ def test_a_filter_that_loses_lines_is_used_line_by_line() -> None:
 def test_private_keys_are_not_shown_in_part() -> None:
     key = "\n".join(f"MIIEpAIBAAKCAQEA{n:020}" for n in range(30))
     before = f"-----BEGIN RSA PRIVATE KEY-----\n{key}\n-----END RSA PRIVATE KEY-----\nnext\n"
-    at = before.index("next")
-    after = before.replace("next", "last")
-    diff = diff_pieces(before, after, [Piece(at, at + 4, "last")])
+    diff = diff_texts(before, before.replace("next", "last"))
     assert "-next\n+last" in diff.text
     assert "MII" not in diff.text
-    inside = before.index("0025")
-    within = diff_pieces(before, before, [Piece(inside, inside + 4, "9999")])
+    within = diff_texts(before, before.replace("0025", "9999"))
     assert (within.text, within.first_line) == ("", 27)
 
 

@@ -6,12 +6,11 @@ import pytest
 
 from clawkit.errors import ToolInputError
 from clawkit.fs.edit.patch_apply import Applied, apply_chunks
-from clawkit.fs.edit.patch_format import Update, parse
+from clawkit.fs.edit.patch_format import parse
 
 
 def applied(text: str, patch: str) -> Applied:
     (section,) = parse(f"*** Begin Patch\n*** Update File: f\n{patch.lstrip()}\n*** End Patch")
-    assert isinstance(section, Update)
     return apply_chunks(text, section.chunks, "f")
 
 
@@ -198,23 +197,11 @@ def test_where_lines_come_with_no_old_ones_the_context_must_be_one_line(patch: s
 # Headers in the style of diff
 
 
-def test_line_numbers_only_decide_between_places_that_fit() -> None:
-    text = "x\nb\nx\nb\nx\nb\n"
-    assert patched(text, "@@ -4,1 +4,1 @@\n-b\n+B") == "x\nb\nx\nB\nx\nb\n"
-    assert "fits 3 places" in refusal(text, "@@ -3,1 +3,1 @@\n-b\n+B")
+def test_line_numbers_and_headings_of_diff_are_not_relied_on() -> None:
+    assert "fits 2 places" in refusal("x\nb\nx\nb\n", "@@ -4,1 +4,1 @@\n-b\n+B")
     assert patched("a\nb\n", "@@ -77,1 +77,1 @@\n-b\n+B") == "a\nB\n"
-    assert "does not fit" in refusal("a\nb\n", "@@ -2,1 +2,1 @@\n-c\n+C")
-
-
-def test_a_heading_of_diff_is_no_line_the_place_must_follow() -> None:
     assert patched("a\nb\n", "@@ -1 +1 @@ cut off headi\n-a\n+A") == "A\nb\n"
     assert patched("a\nb\n", "@@ -1 +1 @@ b\n-a\n+A") == "A\nb\n"
-
-
-def test_a_heading_of_diff_decides_where_its_block_has_the_only_place() -> None:
-    result = patched(CLASSES, "@@ -99 +99 @@ class B:\n-        x = 1\n+        x = 2")
-    assert result.index("x = 2") > result.index("class B")
-    assert result.index("x = 2") < result.index("class C")
 
 
 def test_line_numbers_alone_are_no_place() -> None:
@@ -272,8 +259,8 @@ def test_lines_that_lost_the_mark_of_context_move_no_others() -> None:
 
 def test_an_indentation_that_cannot_be_told_is_refused() -> None:
     words = refusal("  a\n      b\n", "@@\n a\n b\n+c")
-    assert "only without regard to indentation" in words
-    assert "how deep 'c' belongs is unclear" in words
+    assert "only if indentation is ignored" in words
+    assert "how deep to indent 'c' is unclear" in words
     assert patched("  a\n      b\n", "@@\n a\n-b") == "  a\n"
 
 
@@ -303,7 +290,6 @@ def test_only_some_of_many_lines_are_told_and_long_ones_are_cut() -> None:
 
 def test_what_is_told_of_the_file_goes_through_the_caller() -> None:
     (section,) = parse("*** Begin Patch\n*** Update File: f\n-token=abd\n*** End Patch")
-    assert isinstance(section, Update)
     with pytest.raises(ToolInputError) as refused:
         apply_chunks("token=abc\n", section.chunks, "f", show=lambda line: line.replace("c", "*"))
     assert "token=ab*" in str(refused.value)
@@ -314,7 +300,7 @@ def test_a_mask_in_an_old_line_is_explained() -> None:
     assert "how secrets are shown" in refusal("key=abcdef\nx\n", "@@\n-key=***\n+key=1")
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_ten_thousand_chunks_find_their_places_in_a_long_file() -> None:
     lines = [f"    value_{n} = compute({n % 97})" if n % 5 else "" for n in range(100_000)]
     patch: list[str] = []

@@ -6,7 +6,7 @@ import pytest
 
 from clawkit.errors import ToolInputError
 from clawkit.fs.edit import patch_format as patch
-from clawkit.fs.edit.patch_format import Add, Chunk, Delete, Update, parse, paths_of
+from clawkit.fs.edit.patch_format import Chunk, Section, parse, paths_of
 
 
 def wrap(*lines: str) -> str:
@@ -15,7 +15,6 @@ def wrap(*lines: str) -> str:
 
 def chunks_of(*lines: str) -> tuple[Chunk, ...]:
     (section,) = parse(wrap("*** Update File: a", *lines))
-    assert isinstance(section, Update)
     return section.chunks
 
 
@@ -42,10 +41,11 @@ def test_sections_come_in_order_with_their_lines() -> None:
         "*** End of File",
     )
     body = (" keep", "-old", "+new")
+    chunk = Chunk(1, 9, ("class C:", "def f(self):"), body, at_end=True)
     assert parse(text) == (
-        Add("new/a.txt", 2, "one\n\ntwo\n"),
-        Delete("b.txt", 6),
-        Update("c.py", 7, (Chunk(1, 9, ("class C:", "def f(self):"), body, at_end=True),), "d.py"),
+        Section("Add", "new/a.txt", 2, "one\n\ntwo\n"),
+        Section("Delete", "b.txt", 6),
+        Section("Update", "c.py", 7, chunks=(chunk,), move_to="d.py"),
     )
     assert paths_of(parse(text)) == ("new/a.txt", "b.txt", "c.py", "d.py")
 
@@ -66,7 +66,9 @@ def test_wrapping_and_blank_lines_around_a_patch_do_not_matter(subtests: pytest.
         PLAIN.replace("a\n", "a  \n\n").replace("+x\n", "+x\n\n\n"),
     ]:
         with subtests.test(text=text):
-            assert [each._replace(line=0) for each in parse(text)] == [Add("a", 0, "x\n")]
+            assert [each._replace(line=0) for each in parse(text)] == [
+                Section("Add", "a", 0, "x\n")
+            ]
 
 
 def test_what_is_not_a_patch_is_refused_with_its_line(subtests: pytest.Subtests) -> None:
@@ -135,17 +137,17 @@ def test_a_line_of_context_that_lost_its_mark_before_a_tab_is_understood() -> No
 
 
 def test_headers_in_the_style_of_diff_are_understood(subtests: pytest.Subtests) -> None:
-    for header, context, hint in [
-        ("@@ -3,4 +3,5 @@", (), 3),
-        ("@@ -12 +12 @@ def f():", ("def f():",), 12),
-        ("@@ -0,0 +1,2 @@", (), 0),
-        ("@@ - a list item", ("- a list item",), None),
-        ("@@ ", (), None),
-        ("@@     indented", ("    indented",), None),
+    for header, context, is_numbered in [
+        ("@@ -3,4 +3,5 @@", (), True),
+        ("@@ -12 +12 @@ def f():", (), True),
+        ("@@ - a list item", ("- a list item",), False),
+        ("@@ ", (), False),
+        ("@@     indented", ("    indented",), False),
     ]:
         with subtests.test(header=header):
             (chunk,) = chunks_of(header, "-x", "\\ No newline at end of file")
-            assert (chunk.context, chunk.hint, chunk.body) == (context, hint, ("-x",))
+            found = (chunk.context, chunk.is_numbered, chunk.body)
+            assert found == (context, is_numbered, ("-x",))
 
 
 def test_markers_inside_a_body_are_text() -> None:
@@ -157,8 +159,10 @@ def test_carriage_returns_belong_to_a_patch_that_has_them_everywhere_and_else_to
     None
 ):
     everywhere = wrap("*** Add File: a.bat", "+x", "+y").replace("\n", "\r\n")
-    assert parse(everywhere)[0] == Add("a.bat", 2, "x\ny\n")
-    assert parse(wrap("*** Add File: a.bat", "+x\r", "+y\r"))[0] == Add("a.bat", 2, "x\r\ny\r\n")
+    assert parse(everywhere)[0] == Section("Add", "a.bat", 2, "x\ny\n")
+    assert parse(wrap("*** Add File: a.bat", "+x\r", "+y\r"))[0] == Section(
+        "Add", "a.bat", 2, "x\r\ny\r\n"
+    )
     assert chunks_of("@@\r", " a\r", "-b\r", "\r", "+c\r")[0].body == (" a", "-b", " ", "+c")
 
 

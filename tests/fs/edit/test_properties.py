@@ -69,7 +69,7 @@ def test_nothing_outside_of_the_told_places_changes(
     except ToolInputError:
         return
     at = shift = 0
-    for (start, end, put), _, _ in outcome.found:
+    for start, end, put, *_ in outcome.found:
         assert outcome.text[at + shift : start + shift] == text[at:start]
         assert outcome.text[start + shift : start + shift + len(put)] == put
         at, shift = end, shift + len(put) - (end - start)

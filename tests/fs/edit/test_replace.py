@@ -6,7 +6,7 @@ import pytest
 
 from clawkit.errors import ToolInputError
 from clawkit.fs.edit.finder import find_shift
-from clawkit.fs.edit.replace import Outcome, Replacement, apply, apply_exact, tell_lines
+from clawkit.fs.edit.replace import Outcome, Replacement, apply, tell_lines
 
 
 def replace(text: str, *edits: tuple[str, str] | tuple[str, str, bool]) -> Outcome:
@@ -34,18 +34,6 @@ def test_pieces_may_touch() -> None:
 @pytest.mark.parametrize("text", ["x=1\ny=2\nx=1\n", "aaxaa x=1x=1"])
 def test_every_place_is_replaced_when_asked_for(text: str) -> None:
     assert replace(text, ("x=1", "z", True)).text == text.replace("x=1", "z")
-
-
-def test_the_quick_way_and_the_thorough_one_agree() -> None:
-    edits = [Replacement("b", "x\ny"), Replacement("c", "", every=True), Replacement("a", "a")]
-    text = "a\r\nb c\r\nc c"
-    assert apply_exact(text, edits) == apply(text, edits, path="p")
-
-
-@pytest.mark.parametrize("edit", [("z", "y"), ("a", "b"), ("", "x")])
-def test_the_quick_way_leaves_the_rest_to_the_thorough_one(edit: tuple[str, str]) -> None:
-    assert apply_exact("a a", [Replacement(*edit)]) is None
-    assert apply_exact("a" * 10_001, [Replacement("a", "b", every=True)]) is None
 
 
 def test_a_replacement_by_the_same_changes_nothing_but_is_checked() -> None:
@@ -83,18 +71,16 @@ OVERLOOKED = [
     ("a\nb\nc\n", "a\r\nb", "a\r\nx", "a\nx\nc\n", "line ends"),
     ("a\r\nb\nc\n", "a\nb\nc", "a\nx\nc", "a\r\nx\r\nc\n", "line ends"),
     ("a\r\nb\r\nc\r\n", "\nb\nc", "c", "ac\r\n", "line ends"),
-    ("a\r\nb \r\nc\r\n", "\nb\nc", "c", "ac\r\n", "blanks at line ends"),
-    ("a\nlast", "last\n", "end\n", "a\nend", "the missing line end at the end of the file"),
-    ("a  \nb\t\nc", "a\nb", "a\nx", "a  \nx\t\nc", "blanks at line ends"),
-    ("a\nb\nc", "a  \nb\n", "x\nb\n", "x\nb\nc", "blanks at line ends"),
+    ("a\r\nb \r\nc\r\n", "\nb\nc", "c", "ac\r\n", "trailing whitespace"),
+    ("a\nlast", "last\n", "end\n", "a\nend", "the missing newline at the end of the file"),
+    ("a  \nb\t\nc", "a\nb", "a\nx", "a  \nx\t\nc", "trailing whitespace"),
+    ("a\nb\nc", "a  \nb\n", "x\nb\n", "x\nb\nc", "trailing whitespace"),
     ("f(“x”) – ok\nz", 'f("x") - ok\nz', 'f("x") - ok\ny', "f(“x”) – ok\ny", "look-alike"),
     ("x “a” y", '"a" y', '"b" y', 'x "b" y', "look-alike"),
     ("it’s\u00a0fine", "it's fine", "it's good", "it's good", "look-alike"),
     ('say "hi"', "say “hi”", "say “ho”", "say “ho”", "look-alike"),
     ("cafe\u0301 x", "café x", "tea", "tea", "look-alike"),
     ("a\u200bb c", "ab c", "x", "x", "look-alike"),
-    ('p("a")\nq\n', r"p(\"a\")\nq", r"p(\"b\")\nr", 'p("b")\nr\n', "backslashes"),
-    ("a\tb\r\nc", r"a\tb\nc", r"a\tx\nc", "a\tx\r\nc", "backslashes"),
 ]
 
 
@@ -173,7 +159,7 @@ def test_blanks_of_another_kind_stay_as_given() -> None:
 
 def test_tolerance_never_chooses_between_places() -> None:
     told = refuse("a \nb\n\na\t\nb\n", ("a\nb", "x"))
-    assert "occurs 2 times in 'a.py' apart from blanks at line ends (lines 1, 4)" in told
+    assert "occurs 2 times in 'a.py' apart from trailing whitespace (lines 1, 4)" in told
     assert replace("a \nb\n\na\t\nb\n", ("a\nb", "x", True)).text == "x\n\nx\n"
     assert "apart from indentation" in refuse("  a\n    a\n", ("\ta", "b"))
     assert "apart from line ends" in refuse("a\r\nb\r\na\r\nb", ("a\nb", "x"))
@@ -188,19 +174,6 @@ def test_half_of_a_character_is_not_a_place() -> None:
     assert "is not in" in refuse("ﬁn", ("if", "x"), ("in", "y"))
     assert "is not in" in refuse("cafe\u0301", ("cafe\u0300", "x"))
     assert "is not in" in refuse("xﬁ", ("xf\u200b", "y"))
-
-
-@pytest.mark.parametrize(
-    ("text", "old", "new"),
-    [
-        (r'x = "a"', r"x = \"a\"", r"x = \"a\n\""),
-        ('a\n"b"', 'a\\n\\"b\\"', "c\nd"),
-    ],
-)
-def test_escapes_are_only_undone_when_it_is_certain_what_is_meant(
-    text: str, old: str, new: str
-) -> None:
-    assert "is not in" in refuse(text, (old, new))
 
 
 @pytest.mark.parametrize("old", ["   \n", "\n\n\n", "\t"])
@@ -243,7 +216,7 @@ def test_a_great_many_edits_that_do_not_fit_are_not_all_told() -> None:
     assert told.count("is not in 'a.py'") == 20
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_a_result_that_would_be_huge_is_refused() -> None:
     assert "too large" in refuse("a" * 100_000, ("a", "b" * 1_000, True))
     assert "too large" in refuse("a\n" * 100_000, ("a", "\n" * 1_000, True))
@@ -260,7 +233,7 @@ CODE = "import os\n\n\ndef area(width, height):\n    return width * height\n\n\n
         ("  def area(width, height):\n      return width * height\nx", "line 6 differs"),
         ("def area(width,height):\n    return width*height", "whitespace"),
         ("def Area(Width, height):\n    return width * height", "upper and lower case"),
-        ("def area(width, height):\n    return width * height\nprint(area(2, 3))", "blank lines"),
+        ("def area(width, height):\n    return width * height\nprint(area(2, 3))", "line breaks"),
         ("def area(width,\n         height):\n    return width * height", "line breaks"),
         ("def area(width, height)\n    return width * height;", "punctuation"),
         ("def area(width, length):\n    return width * height",
@@ -276,8 +249,7 @@ def test_the_nearest_place_is_told_with_the_kind_of_difference(old: str, kind: s
 
 def test_other_kinds_of_difference_are_named() -> None:
     assert "in quotes" in refuse("name = 'some name'\n", ('name = "some name"', "x"))
-    assert "in indentation" in refuse("  aaaa\n    bbbb\n  cccc\n", ("aaaa\nbbbb\ncccc", "x"))
-    assert "in look-alike" in refuse("n… some name\nn… some name", ("n...  some name", "x"))
+    assert "in whitespace" in refuse("  aaaa\n    bbbb\n  cccc\n", ("aaaa\nbbbb\ncccc", "x"))
 
 
 def test_at_most_three_places_are_told_and_long_lines_cut() -> None:
@@ -290,7 +262,7 @@ def test_at_most_three_places_are_told_and_long_lines_cut() -> None:
 
 
 def test_a_text_unlike_anything_says_so() -> None:
-    assert "Nothing in it is like that" in refuse(CODE, ("zzzz qqqq", "x"))
+    assert "Nothing in it is similar" in refuse(CODE, ("zzzz qqqq", "x"))
 
 
 def test_what_is_told_of_the_file_goes_through_the_filter() -> None:
@@ -336,7 +308,7 @@ def test_replaced_lines_are_numbered_as_they_are_afterwards() -> None:
 M, K = 1_000_000, 100_000
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize(
     ("text", "old"),
     [

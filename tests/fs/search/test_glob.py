@@ -104,8 +104,6 @@ def test_a_bad_pattern_is_refused_with_its_position(subtests: pytest.Subtests) -
             with pytest.raises(ToolInputError, match=says) as caught:
                 compile_glob(pattern)
             assert len(str(caught.value)) < 200
-            with pytest.raises(ToolInputError, match=says):
-                base_glob(pattern)
 
 
 def test_a_thousand_alternatives_are_taken() -> None:
@@ -123,14 +121,14 @@ BASES = [
     ("src/", "*"),
     ("a**b", "a*b"),
     ("src/Make*", "Make*"),
-    ("src/*.{ts,tsx}", "{*.ts,*.tsx}"),
-    ("{src/*.c,lib/*.c}", "*.c"),
-    ("{src/a,b}.c", "{a.c,b.c}"),
+    ("src/*.{ts,tsx}", "*.{ts,tsx}"),
+    ("{src,lib}/*.c", "*.c"),
+    ("{src/a,b}.c", "*"),
     ("{src/*,b}", "*"),
-    ("foo{,.txt}", "{foo,foo.txt}"),
+    ("foo{,.txt}", "*"),
     ("?[!a].txt", "*.txt"),
     ("[Mm]akefile", "*akefile"),
-    ("x/!a b\\*", "\\!a\\ b\\*"),
+    ("x/!a b\\*", "*"),
 ]
 
 
@@ -140,7 +138,7 @@ def test_the_glob_for_the_base_name(subtests: pytest.Subtests) -> None:
             assert base_glob(pattern) == base
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize(
     ("pattern", "path"),
     [
@@ -256,7 +254,7 @@ def one_fits(items: tuple[str | tuple[str, bool], ...], name: str) -> bool:
 PATHS = st.lists(st.text(LETTERS, min_size=1, max_size=4), min_size=1, max_size=4).map("/".join)
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @given(
     parts(slashes=True, empty=True) | parts(slashes=False, empty=True), st.lists(PATHS, max_size=8)
 )
@@ -283,7 +281,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.skipif(RG is None, reason="there is no ripgrep here")
 @settings(
     max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

@@ -10,19 +10,8 @@ from pathlib import Path
 import pytest
 
 from clawkit.fs.protocols import Find
-from clawkit.fs.search.globs import Accepts, select
+from clawkit.fs.search.globs import select
 from clawkit.fs.search.results import Collector
-
-
-def make_collector(query: Find, fd: int, accepts: Accepts | None) -> Collector:
-    return Collector(
-        query.limit,
-        sort=query.sort,
-        of_folders=query.kind == "directory",
-        accepts=accepts,
-        fd=fd,
-        max_chars=2 * query.max_chars,
-    )
 
 
 def collect(
@@ -31,12 +20,12 @@ def collect(
     selection = select([query.pattern], ("/ws",), typed=True)
     fd = os.open(place or "/", os.O_RDONLY)
     try:
-        collector = make_collector(query, fd, selection.accepts)
+        collector = Collector(query, selection.accepts, fd)
         data = b"".join(os.fsencode(f"./{name}") + b"\0" for name in names)
         for at in range(0, len(data), size or len(data)):
             if not collector.feed(data[at : at + (size or len(data))]):
                 break
-        return collector.first(query, lambda _name: True)
+        return collector.first(lambda _name: True)
     finally:
         os.close(fd)
 
@@ -54,9 +43,9 @@ def test_the_first_names_in_order_are_kept_of_any_number(limit: int) -> None:
     assert collect(Find("*", limit=limit), names, size=50_000) == (sorted(names)[:limit], 30_000)
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_very_many_names_take_little_memory() -> None:
-    collector = Collector(2_000)
+    collector = Collector(Find("*", limit=2), spare=1_998)
     tracemalloc.start()
     try:
         for start in range(0, 200_000, 1_000):
@@ -66,17 +55,17 @@ def test_very_many_names_take_little_memory() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 4_000_000
-    shown, total = collector.first(Find("*", limit=2), lambda _name: True)
+    shown, total = collector.first(lambda _name: True)
     assert (shown, total) == (["00000001", "00000002"], 200_000)
 
 
 def test_unsorted_names_end_the_search_early() -> None:
-    collector = make_collector(Find("*", sort="none", limit=1), -1, None)
+    collector = Collector(Find("*", sort="none", limit=1))
     fed = 0
     while collector.feed(b"./%d\0" % fed):
         fed += 1
     assert fed < 1_100
-    assert collector.first(Find("*", limit=1), lambda _name: True)[0] == ["0"]
+    assert collector.first(lambda _name: True)[0] == ["0"]
 
 
 def test_the_newest_come_first(tmp_path: Path) -> None:
@@ -107,13 +96,13 @@ def test_directories_are_those_on_the_way_to_files() -> None:
 
 
 def test_what_is_not_admitted_makes_room_for_others() -> None:
-    collector = make_collector(Find("*", limit=3), -1, None)
+    collector = Collector(Find("*", limit=2), spare=1)
     collector.feed(b"./a\0./b\0./c\0./d\0")
-    assert collector.first(Find("*", limit=2), lambda name: name != "a") == (["b", "c"], 3)
+    assert collector.first(lambda name: name != "a") == (["b", "c"], 3)
 
 
 def test_no_more_is_given_back_than_a_result_can_hold() -> None:
-    collector = make_collector(Find("*"), -1, None)
+    collector = Collector(Find("*", max_chars=30))
     collector.feed(b"".join(b"./%03d\0" % n for n in range(500)))
-    shown, total = collector.first(Find("*", max_chars=30), lambda _name: True)
+    shown, total = collector.first(lambda _name: True)
     assert (len(shown), total) == (11, 500)

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 from tests.fs.tricks import swapping
+from tests.scale import scaled
 
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolError, ToolInputError
 from clawkit.fs.local import LocalFileSystem
-from clawkit.fs.protocols import Find, Found, Grep, Start
+from clawkit.fs.protocols import Find, Found, Grep, Searched, Start
 from clawkit.fs.search import engines
 from clawkit.fs.search.local import LocalSearch
 from clawkit.process import landlock
@@ -285,8 +286,8 @@ async def test_files_that_may_not_be_shown_are_as_if_they_were_not_there(make: M
 
 async def test_what_was_searched_in_vain_is_told(make: Make) -> None:
     found = await make().grep(Grep("nowhere", globs=("*.txt",)))
-    assert found.searched == (1, 0, 0, True)
-    assert (await make().grep(Grep("beta", globs=("*.xyz",)))).searched == (0, 0, 0, True)
+    assert found.searched == Searched(1, 0, 0, True)
+    assert (await make().grep(Grep("beta", globs=("*.xyz",)))).searched == Searched(0, 0, 0, True)
     assert (await make().grep(Grep("nowhere", path="a.txt"))).searched is None
 
 
@@ -447,14 +448,16 @@ async def test_no_handle_is_left_open(make: Make, place: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
+@pytest.mark.long
 async def test_nothing_outside_is_found_while_directories_are_swapped(
     make: Make, place: Path
 ) -> None:
     (place / "dir").mkdir()
     (place / "dir" / "f").write_text("inside\n")
     search = make()
-    tries = 200 if (await search.find(Find("x"))).engine == "ripgrep" else 20
+    is_fast = (await search.find(Find("x"))).engine == "ripgrep"
+    tries = scaled(200, 50) if is_fast else scaled(20, 10)
     seen = set()
     with swapping(place):
         for number in range(tries):

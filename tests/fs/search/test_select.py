@@ -14,7 +14,7 @@ BASES = ("/real/ws", "/home/me/ws")
     ("globs", "names"),
     [
         (["*.py"], ("*.py",)),
-        (["*.{ts,tsx}", "*.py", "*.py"], ("{*.ts,*.tsx}", "*.py")),
+        (["*.{ts,tsx}", "*.py", "*.py"], ("*.{ts,tsx}", "*.py")),
         (["**/*.py"], ("*.py",)),
         (["**/**/*.py"], ("*.py",)),
         (["**/Makefile"], ("Makefile",)),
@@ -80,13 +80,13 @@ def test_a_glob_that_cannot_be_read_is_explained(subtests: pytest.Subtests) -> N
         ("./", "empty"),
         ("/", "not below"),
         ("/etc/*", "not below"),
-        ("../*.py", "goes up"),
-        ("a/../b", "goes up"),
+        ("../*.py", r"contains '\.\.'"),
+        ("a/../b", r"contains '\.\.'"),
         ("a\0b", "NUL"),
         ("[a", "never closed"),
         ("{a", "never closed"),
-        ("!", "what to leave out"),
-        ("!/", "what to leave out"),
+        ("!", "what to exclude"),
+        ("!/", "what to exclude"),
         ("![a", "never closed"),
     ]:
         with subtests.test(glob=glob), pytest.raises(ToolInputError, match=words):

@@ -11,7 +11,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from clawkit.content import Assistant
-from clawkit.models.protocols import Decoder, Delta
+from clawkit.models.protocols import Delta
+from clawkit.models.wire.answer import AnswerDecoder
 from clawkit.net.sse import ServerEvent
 
 
@@ -34,7 +35,7 @@ def events_of(stream: bytes) -> list[ServerEvent]:
     return found
 
 
-def read(decoder: Decoder, stream: bytes) -> tuple[Assistant, list[Delta]]:
+def read(decoder: AnswerDecoder, stream: bytes) -> tuple[Assistant, list[Delta]]:
     """The answer that a decoder makes of the bytes, and everything it told on the way."""
     deltas = [delta for event in events_of(stream) for delta in decoder.feed(event)]
     return decoder.finish(), deltas

@@ -26,7 +26,7 @@ from clawkit.models.protocols import (
     TextDelta,
     ThinkingDelta,
 )
-from clawkit.models.wire.answer import Answer, Call, given_arguments
+from clawkit.models.wire.answer import Part, given_arguments
 from clawkit.models.wire.completions import CompletionsDecoder, CompletionsWire
 from clawkit.net.sse import EventStream, ServerEvent
 
@@ -598,11 +598,11 @@ def test_arguments_that_are_nested_without_end_are_malformed() -> None:
 
 
 def test_large_arguments_are_not_looked_at_again_and_again() -> None:
-    def argued(*pieces: str) -> Call:
-        answer = Answer(ENDPOINT)
+    def argued(*pieces: str) -> Part:
+        answer = CompletionsDecoder(ENDPOINT)
         made = answer.call("a", "f")
         for piece in pieces:
-            answer.argue(made, piece)
+            answer.add(made, piece)
         return made
 
     assert not argued('{"a":"', "x" * 70_000, '"}').looks_whole()

@@ -20,12 +20,12 @@ from clawkit.models.wire.answer import (
     MAX_CALLS,
     MAX_INNER,
     MAX_TEXT,
-    Answer,
     decode,
     priced,
     read_arguments,
     said,
 )
+from clawkit.models.wire.completions import CompletionsDecoder
 from clawkit.models.wire.request import (
     Piece,
     Pieces,
@@ -113,13 +113,13 @@ def test_many_small_values_are_not_taken_apart() -> None:
 
 
 def test_the_arguments_of_all_calls_together_are_bounded() -> None:
-    answer = Answer(ENDPOINT)
+    answer = CompletionsDecoder(ENDPOINT)
     piece = "x" * (MAX_ALL_ARGUMENTS // 8)
     for _ in range(8):
-        answer.argue(answer.call("", "f"), piece)
+        answer.add(answer.call("", "f"), piece)
     last = answer.call("", "f")
     with pytest.raises(ModelError, match="arguments of its calls exceed"):
-        answer.argue(last, "x")
+        answer.add(last, "x")
 
 
 def test_unreadable_and_deep_arguments_still_make_an_object() -> None:
@@ -183,19 +183,19 @@ def test_a_new_message_in_the_place_of_an_old_one_gets_its_own_encoding() -> Non
 
 
 def test_an_answer_without_end_is_refused() -> None:
-    answer = Answer(ENDPOINT)
-    words = answer.words("text")
-    answer.say(words, "x" * MAX_TEXT)
+    answer = CompletionsDecoder(ENDPOINT)
+    words = answer.begin("text")
+    answer.add(words, "x" * MAX_TEXT)
     with pytest.raises(ModelError, match="longer than 8,388,608 characters") as caught:
-        answer.say(words, "x")
+        answer.add(words, "x")
     assert caught.value.kind == "malformed"
     calls = [answer.call("", "f") for _ in range(MAX_CALLS)]
     with pytest.raises(ModelError, match="more than 512 calls"):
         answer.call("", "f")
-    answer.argue(calls[0], "x" * MAX_ARGUMENTS)
-    answer.argue(calls[1], "x" * MAX_ARGUMENTS)
+    answer.add(calls[0], "x" * MAX_ARGUMENTS)
+    answer.add(calls[1], "x" * MAX_ARGUMENTS)
     with pytest.raises(ModelError, match="exceed 4,194,304 characters"):
-        answer.argue(calls[0], "x")
+        answer.add(calls[0], "x")
 
 
 def test_a_number_of_tokens_is_believed_only_where_it_can_be_one(subtests: pytest.Subtests) -> None:

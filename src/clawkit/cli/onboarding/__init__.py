@@ -8,7 +8,11 @@ import click
 
 from clawkit.cli.options import config_option, json_option
 
-SECTIONS = ("models", "tools", "approvals")
+SECTIONS = {
+    "models": "provider, key and model",
+    "tools": "which tools there are",
+    "approvals": "which commands run",
+}
 APIS = {
     "openai": "openai-completions",
     "openai-responses": "openai-responses",
@@ -18,7 +22,7 @@ APIS = {
 """Names for people of the APIs that a server can speak."""
 
 
-@click.command(short_help="Choose a model, try it, and save it.")
+@click.command()
 @click.option(
     "--non-interactive", is_flag=True, help="Ask no questions; the options say everything."
 )
@@ -33,7 +37,7 @@ APIS = {
 @click.option("--custom-compatibility", type=click.Choice(list(APIS)), help="API it speaks.")
 @click.option("--custom-image-input", is_flag=True, help="Its model takes images.")
 @click.option("--custom-text-input", is_flag=True, help="Its model takes no images.")
-@click.option("--custom-private-network", is_flag=True, help="It is in a private network.")
+@click.option("--custom-private-network", is_flag=True, help="It is on a private network.")
 @click.option("--no-test", is_flag=True, help="Do not ask the model for a word before saving.")
 @click.option("--save-anyway", is_flag=True, help="Save even if the model does not answer.")
 @json_option
@@ -41,7 +45,7 @@ APIS = {
 def onboard(config_file: str | None, as_json: bool, **options: Any) -> int:
     """Choose a model, ask it for one word, and save it in the configuration.
 
-    In a terminal it asks a few questions, and offers first what it finds: keys in the environment,
+    In a terminal it asks a few questions, and first offers what it finds: keys in the environment,
     Ollama on this machine, the configuration of OpenClaw. A key that you type is stored in
     auth-profiles.json, which only you can read. Comments in an existing configuration stay, and the
     previous file is kept.
@@ -58,13 +62,13 @@ def onboard(config_file: str | None, as_json: bool, **options: Any) -> int:
     return run_onboard(config_file, as_json, options)
 
 
-@click.command(short_help="Change the model, the tools or the approvals interactively.")
-@click.argument("section", type=click.Choice(SECTIONS), required=False)
+@click.command()
+@click.argument("section", type=click.Choice(list(SECTIONS)), required=False)
 @config_option
 def configure(section: str | None, config_file: str | None) -> int:
     """Change one part of an existing configuration by answering questions.
 
-    SECTION is `models` (provider, key and model, as in `clawkit onboard`), `tools` (which tools an
+    The part is `models` (provider, key and model, as in `clawkit onboard`), `tools` (which tools an
     agent has) or `approvals` (which commands run without asking). Without it you are asked.
     """
     from clawkit.cli.onboarding.command import run_configure

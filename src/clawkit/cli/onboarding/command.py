@@ -1,38 +1,23 @@
-"""What `clawkit onboard` and `clawkit configure` do: ask, or read the options, and save."""
+"""What `clawkit onboard` and `clawkit configure` do: one script for options and people."""
 
 from __future__ import annotations
 
+import io
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 import click
 
-from clawkit.cli.config import print_diff
-from clawkit.cli.onboarding import APIS, SECTIONS
-from clawkit.cli.onboarding.probe import (
-    KEY_VARIABLE,
-    Trial,
-    check_address,
-    check_name,
-    custom_setup,
-    known_setup,
-    offered_models,
-    read_model_id,
-    try_setup,
-    usual_name,
-    window_of,
-)
-from clawkit.cli.onboarding.questions import (
-    Asker,
-    Option,
-    ask_approvals,
-    ask_setup,
-    ask_tools,
-)
+from clawkit.cli.config import change_to_json, print_diff, say_written
+from clawkit.cli.onboarding import APIS, SECTIONS, probe
+from clawkit.cli.onboarding import questions as person
 from clawkit.cli.onboarding.write import (
+    CHOICES,
     CUSTOM,
     MAX_KEY,
     SKIP,
@@ -43,66 +28,95 @@ from clawkit.cli.onboarding.write import (
     Setting,
     Setup,
     clean_key,
-    copy_openclaw,
+    configured_url,
     find_choice,
     find_openclaw,
     find_place,
-    first_credential,
+    other_credential,
     plan,
     preview,
     read_openclaw,
-    unknown_choice,
     write,
 )
-from clawkit.cli.options import can_ask, print_json, refuse_commands, warn
-from clawkit.config.file_edit import Change
-from clawkit.config.modelref import parse_ref
+from clawkit.cli.options import can_ask, counted, print_json, refuse_commands, warn
+from clawkit.config.file_edit import Change, change
+from clawkit.config.modelref import ModelRef, parse_ref
 from clawkit.errors import ConfigError
-from clawkit.models.discover import default_model, infer_images
+from clawkit.models.catalog import Catalog
+from clawkit.models.discover import (
+    MAX_WINDOW,
+    MIN_WINDOW,
+    default_model,
+    infer_images,
+    local_models,
+    providers_with_keys,
+)
 from clawkit.models.known import PROVIDERS
+from clawkit.net.addresses import env_proxy
+from clawkit.net.route import Route
 
 T = TypeVar("T")
 
 _NEXT = "Try: clawkit chat"
+_NOTHING = "Nothing was written."
+_MOST_LISTED = 12
+_REMEDIES = {
+    "try again": "",
+    "another key": "",
+    "another model": "",
+    "begin again": "",
+    "save anyway": "fix it later",
+    "stop": "write nothing",
+}
+_LIKELY = {
+    "auth": "another key",
+    "billing": "another key",
+    "not_found": "another model",
+    "setting": "begin again",
+    "refused": "begin again",
+}
+"""What helps most against each kind of failure; otherwise to try again."""
+_APIS = {
+    "openai": "chat completions, which nearly every server can do",
+    "openai-responses": "OpenAI's newer API",
+    "anthropic": "messages, as Claude's own service",
+    "google": "as Gemini's own service",
+}
 
 
 def run_onboard(config_file: str | None, as_json: bool, options: dict[str, Any]) -> int:
     """What `clawkit onboard` does; the exit code."""
     refuse_commands()
-    named = options["auth_choice"]
-    choice = None if named is None else find_choice(named)
-    if named is not None and choice is None:
-        raise click.UsageError(f"--auth-choice: {unknown_choice(named)}")
-    place = find_place(config_file)
-    if options["non_interactive"]:
-        return _unasked(place, options, choice, as_json)
+    try:
+        choice = None if options["auth_choice"] is None else find_choice(options["auth_choice"])
+    except ValueError as error:
+        known = f"All of them: {', '.join(CHOICES)}"
+        raise click.UsageError(f"--auth-choice: {error}\n{known}") from None
+    script = _Script(find_place(config_file), options, asks=not options["non_interactive"])
+    if not script.asks:
+        return script.without_questions(choice, as_json)
     _need_terminal("add --non-interactive and --auth-choice, or use `clawkit config set`")
     if names := ["--json"] if as_json else _only_unasked(options):
         raise click.UsageError(f"{names[0]} requires --non-interactive")
     if choice is None and (options["api_key"] or options["api_key_env"]):
         raise click.UsageError("--auth-choice must say which provider this key is for")
-    with _asking() as asker:
-        asker.say("This saves which model clawkit uses. Ctrl-C stops it; nothing is written then.")
-        if choice is None and _took_openclaw(asker, place):
-            return 0
-        key = read_key(options, choice) if choice else None
-        return _asked(asker, place, choice, key)
+    with script.interruptible():
+        person.say("This saves which model clawkit uses. Ctrl-C stops it; nothing is written then.")
+        return 0 if choice is None and script.took_openclaw() else script.with_questions(choice)
 
 
 def run_configure(section: str | None, config_file: str | None) -> int:
     """What `clawkit configure` does; the exit code."""
     refuse_commands()
-    place = find_place(config_file)
+    script = _Script(find_place(config_file), {}, asks=True)
     _need_terminal("use `clawkit config set`, or `clawkit onboard --non-interactive`")
-    with _asking() as asker:
+    with script.interruptible():
         if section is None:
-            words = ("provider, key and model", "which tools there are", "which commands run")
-            options = [Option(*each) for each in zip(SECTIONS, words, strict=True)]
-            section = SECTIONS[asker.choose("What do you want to change?", options)]
+            section = person.choose("What do you want to change?", SECTIONS)
         if section == "models":
-            return _asked(asker, place, None, None)
-        settings = (ask_tools if section == "tools" else ask_approvals)(asker, place.loaded)
-        return _confirm(asker, place, settings, None)
+            return script.with_questions(None)
+        ask = person.ask_tools if section == "tools" else person.ask_approvals
+        return script.confirm(ask(script.place.loaded), None)
 
 
 def _need_terminal(instead: str) -> None:
@@ -111,252 +125,416 @@ def _need_terminal(instead: str) -> None:
     from clawkit.process.process_table import hide_memory
 
     hide_memory()
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")
 
 
-def _only_unasked(options: dict[str, Any], start: str = "") -> list[str]:
-    """The options that were given, and that are asked for at a terminal."""
+def _only_unasked(options: Mapping[str, Any], start: str = "") -> list[str]:
     names = ("model", "no_test", "save_anyway", "api_key_stdin")
     custom = (name for name in options if name.startswith("custom_"))
     given = (name for name in (*names, *custom) if options[name] and name.startswith(start))
     return [f"--{name.replace('_', '-')}" for name in given]
 
 
-@contextmanager
-def _asking() -> Iterator[Asker]:
-    """Says that nothing was written when it is cancelled."""
-    asker = Asker()
-    try:
-        yield asker
-    except (KeyboardInterrupt, click.Abort):
-        if not asker.is_done:
-            asker.say("\nNothing was written.")
-        raise
-
-
-def _took_openclaw(asker: Asker, place: ConfigTarget) -> bool:
-    """Whether the settings of an OpenClaw on this machine were copied, because you wanted that."""
-    file = find_openclaw(place.loaded.env)
-    if file is None or os.path.lexists(place.file):
-        return False
-    try:
-        text = read_openclaw(file)
-    except ConfigError as error:
-        asker.say(f"The settings of OpenClaw cannot be copied. {error}")
-        return False
-    asker.say(
-        f"Found {file}. Its settings can be copied to {place.file}; the original does not change."
-    )
-    if not asker.yes("Use them?"):
-        return False
-    done = copy_openclaw(place, text)
-    asker.is_done = True
-    _tell(place, done, None)
-    asker.say("Check it: clawkit doctor. Another model: clawkit configure models")
-    asker.say(_NEXT)
-    return True
-
-
-def _asked(asker: Asker, place: ConfigTarget, choice: AuthChoice | None, key: Key | None) -> int:
-    setup = ask_setup(asker, place, choice, key)
-    if setup is None:
-        asker.say("Nothing was written.")
-        return 1
-    code = _confirm(asker, place, plan(setup, place.loaded, place.agent), setup)
-    if not code and setup.ref:
-        asker.say(_NEXT)
-    return code
-
-
-def _confirm(
-    asker: Asker, place: ConfigTarget, settings: list[Setting], setup: Setup | None
-) -> int:
-    """Show the change, and write it if that is wanted."""
-    change = preview(place, settings)
-    stores = setup is not None and bool(setup.key.secret)
-    if change.before == change.after and not stores:
-        asker.say(f"{place.file} already says so; nothing to write.")
-        return 0
-    asker.show(change)
-    if stores:
-        asker.say(f"The key is stored in {place.key_file}, which only you can read.")
-    if not asker.yes("Write this?"):
-        asker.say("Nothing was written.")
-        return 1
-    done = write(place, settings, setup)
-    asker.is_done = True
-    _tell(place, done, setup)
-    return 0
-
-
-def _unasked(
-    place: ConfigTarget, options: dict[str, Any], choice: AuthChoice | None, as_json: bool
-) -> int:
-    if choice is None:
-        raise click.UsageError("--non-interactive requires --auth-choice; `skip` chooses no model")
-    setup = Setup() if choice.id == SKIP else read_setup(place, options, choice)
-    settings = plan(setup, place.loaded, place.agent)
-    change = preview(place, settings)
-    trial = None
-    if setup.ref and not options["no_test"]:
-        trial = try_setup(place, change, setup, setup.ref)
-        if not as_json:
-            click.echo(trial.words, err=True)
-    failed = trial is not None and not trial.ok and not options["save_anyway"]
-    if not failed:
-        change = write(place, settings, setup)
-    if as_json:
-        print_json(_report(place, change, setup, trial, written=not failed))
-    elif failed:
-        click.echo("Nothing was written; --save-anyway saves it nevertheless.", err=True)
-    else:
-        print_diff(change)
-        _tell(place, change, setup)
-    return 1 if failed else 0
-
-
-def _report(
-    place: ConfigTarget, change: Change, setup: Setup, trial: Trial | None, *, written: bool
-) -> dict[str, Any]:
-    key = setup.key
-    sources = {"env": f"env:{key.name}", "typed": place.key_file, "kept": "kept", "none": "none"}
-    return {
-        "ok": written,
-        "file": place.file,
-        "changed": change.before != change.after,
-        "written": change.written,
-        "backup": change.backup,
-        "model": str(setup.ref) if setup.ref else None,
-        "key": sources[key.source],
-        "test": trial
-        and {
-            "ok": trial.ok,
-            "seconds": round(trial.seconds, 3),
-            "kind": trial.kind or None,
-            "problem": trial.problem or None,
-        },
-        "diff": change.diff,
-        "warnings": [str(each) for each in change.warnings]
-        + (_remarks(place, setup) if written else []),
-    }
-
-
-def _tell(place: ConfigTarget, done: Change, setup: Setup | None) -> None:
-    """What was written where."""
-    kept = f"; the previous file is {done.backup}" if done.backup else ""
-    same = f"{place.file} already says so; it was not changed."
-    click.echo(f"Wrote {place.file}{kept}" if done.written else same, err=True)
-    if setup and setup.key.secret:
-        click.echo(f"Stored the key in {place.key_file}", err=True)
-    warn(map(str, done.warnings))
-    if setup:
-        warn(_remarks(place, setup))
-
-
-def _remarks(place: ConfigTarget, setup: Setup) -> list[str]:
-    """What keeps the key that was chosen from being the one that is used."""
-    first = first_credential(place, setup)
-    provider = setup.ref.provider if setup.ref else ""
-    return [f"{provider} has another credential, {first}, which takes precedence"] if first else []
-
-
 def _check(option: str, check: Callable[[str], T], text: str) -> T:
-    """What `check` makes of an option. Raises UsageError."""
     try:
         return check(text)
     except ValueError as error:
         raise click.UsageError(f"{option}: {error}") from None
 
 
-def read_key(options: dict[str, Any], choice: AuthChoice) -> Key | None:
-    """The key that the options give; None when they give none."""
-    text, name = options["api_key"], options["api_key_env"]
-    ways = [text is not None, name is not None, options["api_key_stdin"]]
-    if sum(ways) > 1:
-        raise click.UsageError("use one of --api-key, --api-key-env and --api-key-stdin")
-    if any(ways) and choice.is_local:
-        raise click.UsageError(f"{choice.id} needs no key")
-    if name is not None:
-        if not VARIABLE.fullmatch(name):
-            raise click.UsageError("--api-key-env takes a name, such as MY_API_KEY")
-        return Key("env", name)
-    if text is not None:
-        warn(["other users can see --api-key in the process list; use --api-key-stdin"])
-        return Key("typed", secret=_check("--api-key", clean_key, text))
-    if not options["api_key_stdin"]:
-        return None
-    text = sys.stdin.read(MAX_KEY * 2) if sys.stdin is not None else ""
-    return Key("typed", secret=_check("--api-key-stdin", clean_key, text))
+class _Script:
+    """Provider, key and model, tried and saved. Each answer is an option, or is asked for."""
 
+    def __init__(self, place: ConfigTarget, options: Mapping[str, Any], *, asks: bool) -> None:
+        self.place = place
+        self.options = options
+        self.asks = asks
+        self._is_done = False
+        """Whether what was asked for has been written."""
 
-def read_setup(place: ConfigTarget, options: dict[str, Any], choice: AuthChoice) -> Setup:
-    """What the options ask for. Raises UsageError for what is missing or does not fit."""
-    if choice.id == CUSTOM:
-        return _read_custom(place, options, choice)
-    if names := _only_unasked(options, "custom_"):
-        raise click.UsageError(f"{names[0]} requires --auth-choice {CUSTOM}")
-    key = read_key(options, choice) or _usual_key(place, choice)
-    model = _read_model(place, options["model"], choice)
-    return known_setup(place, choice, key, model, look=not options["no_test"])
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Says that nothing was written when it is cancelled."""
+        try:
+            yield
+        except (KeyboardInterrupt, click.Abort):
+            if not self._is_done:
+                person.say(f"\n{_NOTHING}")
+            raise
 
-
-def _usual_key(place: ConfigTarget, choice: AuthChoice) -> Key:
-    if choice.is_local:
-        return Key()
-    if name := next(filter(place.is_set, choice.env), ""):
-        return Key("env", name)
-    if place.kept_credential(choice.provider):
-        return Key("kept")
-    raise click.UsageError(
-        f"no key for {choice.provider}: set {' or '.join(choice.env)}, or use --api-key-stdin, or "
-        "name another variable with --api-key-env"
-    )
-
-
-def _read_model(place: ConfigTarget, given: str | None, choice: AuthChoice) -> str:
-    if given is None:
-        usual = default_model(choice.provider)
-        found = [usual.id] if usual else offered_models(place, choice)
-        if not found:
-            raise click.UsageError(f"{choice.provider} lists no models here; name one with --model")
-        return found[0]
-    model = _check("--model", lambda text: read_model_id(text, choice.provider), given)
-    other = parse_ref(model).provider
-    has_slashes = any("/" in row.id for row in PROVIDERS[choice.provider].models)
-    if other in PROVIDERS and not has_slashes and not choice.is_local:
-        raise click.UsageError(f"--model names a model of {other}, not of {choice.provider}")
-    return model
-
-
-def _read_custom(place: ConfigTarget, options: dict[str, Any], choice: AuthChoice) -> Setup:
-    url, given = options["custom_base_url"], options["custom_model_id"] or options["model"]
-    if not url or not given:
-        raise click.UsageError(f"{CUSTOM} needs --custom-base-url and --custom-model-id")
-    has_images, has_none = options["custom_image_input"], options["custom_text_input"]
-    if has_images and has_none:
-        raise click.UsageError("use one of --custom-image-input and --custom-text-input")
-    private = options["custom_private_network"]
-    address = _check(
-        "--custom-base-url", lambda text: check_address(text, resolve=False, private=private), url
-    )
-    if address.is_private and not private:
-        raise click.UsageError(
-            f"--custom-base-url: {address.host} is in a private network; to allow that, add "
-            "--custom-private-network"
+    def took_openclaw(self) -> bool:
+        """Whether the settings of an OpenClaw on this machine were copied, because you want it."""
+        place = self.place
+        file = find_openclaw(place.loaded.env)
+        if file is None or os.path.lexists(place.file):
+            return False
+        try:
+            text = read_openclaw(file)
+        except ConfigError as error:
+            person.say(f"The settings of OpenClaw cannot be copied. {error}")
+            return False
+        person.say(
+            f"Found {file}. Its settings can be copied to {place.file}; the original does not "
+            "change."
         )
-    name = options["custom_provider_id"] or usual_name(address)
-    name = _check("--custom-provider-id", check_name, name)
-    model = _check("--custom-model-id", lambda text: read_model_id(text, name), given)
-    key = read_key(options, choice)
-    if key is None:
-        key = Key("env", KEY_VARIABLE) if place.is_set(KEY_VARIABLE) else Key()
-    if key.source == "none" and not (address.is_near or private):
-        if not place.kept_credential(name):
+        if not person.confirm("Use them?"):
+            return False
+        self._tell(change(place.file, lambda before: before or text), None)
+        person.say("Check it: clawkit doctor. Another model: clawkit configure models")
+        person.say(_NEXT)
+        return True
+
+    def with_questions(self, choice: AuthChoice | None) -> int:
+        setup = self._ask_until_settled(choice)
+        code = self.confirm(plan(setup, self.place.loaded, self.place.agent), setup)
+        if not code and setup:
+            person.say(_NEXT)
+        return code
+
+    def confirm(self, settings: list[Setting], setup: Setup | None) -> int:
+        """Show the change, and write it if that is wanted."""
+        draft = preview(self.place, settings)
+        stores = setup is not None and bool(setup.key.secret)
+        if draft.before == draft.after and not stores:
+            person.say(f"{self.place.file} already has these settings; nothing to write.")
+            return 0
+        person.say()
+        print_diff(draft)
+        if stores:
+            person.say(f"The key is stored in {self.place.key_file}, which only you can read.")
+        if not person.confirm("Write this?"):
+            person.say(_NOTHING)
+            return 1
+        self._tell(write(self.place, settings, setup), setup)
+        return 0
+
+    def without_questions(self, choice: AuthChoice | None, as_json: bool) -> int:
+        if choice is None:
             raise click.UsageError(
-                f"no key: set {KEY_VARIABLE}, or use --api-key-stdin or --api-key-env"
+                "--non-interactive requires --auth-choice; `skip` chooses no model"
             )
-        key = Key("kept")
-    images = has_images or (bool(infer_images(model)) and not has_none)
-    window, _ = window_of(model, url="" if options["no_test"] else address.url)
-    api = APIS[options["custom_compatibility"] or "openai"]
-    address = address._replace(is_private=private)
-    return custom_setup(name, model, key, address, api, images, window)
+        if choice.id != CUSTOM and (names := _only_unasked(self.options, "custom_")):
+            raise click.UsageError(f"{names[0]} requires --auth-choice {CUSTOM}")
+        setup = None if choice.id == SKIP else self._find_setup(choice)
+        settings = plan(setup, self.place.loaded, self.place.agent)
+        done, trial = preview(self.place, settings), None
+        if setup and not self.options["no_test"]:
+            trial = probe.try_setup(self.place, done, setup)
+            if not as_json:
+                click.echo(trial.words, err=True)
+        failed = trial is not None and not trial.ok and not self.options["save_anyway"]
+        if not failed:
+            done = write(self.place, settings, setup)
+        if as_json:
+            print_json(self._report(done, setup, trial, written=not failed))
+        elif failed:
+            click.echo("Nothing was written; --save-anyway saves it regardless.", err=True)
+        else:
+            print_diff(done)
+            self._tell(done, setup)
+        return 1 if failed else 0
+
+    def _report(
+        self, done: Change, setup: Setup | None, trial: probe.Trial | None, *, written: bool
+    ) -> dict[str, Any]:
+        key = setup.key if setup else Key()
+        sources = {"env": f"env:{key.name}", "typed": self.place.key_file}
+        remarks = other_credential(self.place, setup) if setup and written else []
+        return {
+            "ok": written,
+            **change_to_json(done),
+            "model": str(setup.ref) if setup else None,
+            "key": sources.get(key.source, key.source),
+            "test": trial
+            and {
+                "ok": trial.ok,
+                "seconds": round(trial.seconds, 3),
+                "kind": trial.kind or None,
+                "problem": trial.problem or None,
+            },
+            "warnings": [*map(str, done.warnings), *remarks],
+        }
+
+    def _tell(self, done: Change, setup: Setup | None) -> None:
+        self._is_done = True
+        click.echo(say_written(done), err=True)
+        if setup and setup.key.secret:
+            click.echo(f"Stored the key in {self.place.key_file}", err=True)
+        warn(map(str, done.warnings))
+        if setup:
+            warn(other_credential(self.place, setup))
+
+    def _ask_until_settled(self, given: AuthChoice | None) -> Setup | None:
+        """Ask until a model works, or is to be saved anyway; None for no model."""
+        while True:
+            choice = given or self._ask_address(self._ask_choice())
+            if choice.id == SKIP:
+                return None
+            setup = self._find_setup(choice)
+            while failure := self._try(setup):
+                useless = "another key" if choice.is_local else ""
+                useless = "another model" if choice.id == CUSTOM else useless
+                options = {name: words for name, words in _REMEDIES.items() if name != useless}
+                remedy = person.choose("What now?", options, _LIKELY.get(failure, ""))
+                if remedy == "begin again":
+                    break
+                if remedy == "save anyway":
+                    return setup
+                if remedy == "stop":
+                    person.say(_NOTHING)
+                    raise click.exceptions.Exit(1)
+                if remedy == "another key":
+                    setup = setup._replace(key=self._type_key(setup.ref.provider, choice.env))
+                elif remedy == "another model":
+                    setup = self._known_setup(choice, setup.key)
+            else:
+                return setup
+            given, self.options = None, {}
+
+    def _try(self, setup: Setup) -> str:
+        """The kind of failure; empty where the model answers, or cannot be asked yet."""
+        draft = preview(self.place, plan(setup, self.place.loaded, self.place.agent))
+        if setup.key.source == "env" and not self.place.is_set(setup.key.name):
+            person.say(f"{setup.key.name} is not set here, so this cannot be tried now.")
+            return ""
+        person.say(f"\nAsking {setup.ref} for one word …")
+        trial = probe.try_setup(self.place, draft, setup)
+        person.say(trial.words)
+        return trial.plain_kind
+
+    def _ask_choice(self) -> AuthChoice:
+        env = self.place.loaded.env
+        keys, local = providers_with_keys(env), local_models(env)
+        options = {
+            name: f"key in {next(filter(self.place.is_set, PROVIDERS[name].env))}" for name in keys
+        }
+        if local:
+            options["ollama"] = f"{counted(len(local), 'model')} on this machine, no key needed"
+        if not options:
+            person.say("Found no key in the environment, and no Ollama on this machine.")
+        others = [name for name in PROVIDERS if name not in keys]
+        options["another provider"] = f"{', '.join(others[:4])} and {len(others) - 4} more"
+        options["custom"] = "your own server, by its address"
+        options["none"] = "no model for now"
+        current = self._current()
+        answer = person.choose(
+            "Which provider? Its number or its name",
+            options,
+            current.provider if current else "",
+            other=lambda text: find_choice(text).id,
+        )
+        if answer == "another provider":
+            person.say(f"\nProviders: {', '.join(PROVIDERS)}")
+            return person.ask("Which one? Its name", find_choice)
+        return find_choice(answer)
+
+    def _ask_address(self, choice: AuthChoice) -> AuthChoice:
+        """Some services have several addresses, each with its own keys."""
+        same = (each for each in CHOICES.values() if each.provider == choice.provider)
+        others = {each.base_url: each for each in same if each.base_url}
+        if not others or choice.base_url or not choice.provider:
+            return choice
+        found = {PROVIDERS[choice.provider].base_url: choice, **others}
+        configured = configured_url(self.place.loaded, choice.provider)
+        question = "Which address is the key for?"
+        return found[person.choose(question, dict.fromkeys(found, ""), configured)]
+
+    def _current(self) -> ModelRef | None:
+        try:
+            return next(iter(Catalog.of(self.place.loaded, self.place.agent).candidates()), None)
+        except ConfigError:
+            return None
+
+    def _find_setup(self, choice: AuthChoice) -> Setup:
+        if choice.id == CUSTOM:
+            return self._custom_setup(choice)
+        return self._known_setup(choice, self._find_key(choice, choice.provider, choice.env))
+
+    def _find_key(
+        self, choice: AuthChoice, provider: str, names: tuple[str, ...], *, needed: bool = True
+    ) -> Key:
+        """The key that the options give, or the usual one; at a terminal, the one chosen there."""
+        if given := self._given_key(choice):
+            return given
+        if choice.is_local:
+            return Key()
+        usual = [Key("env", name) for name in filter(self.place.is_set, names)]
+        kept = self.place.kept_credential(provider)
+        if self.asks:
+            options = {"keep the current key": kept} if kept else {}
+            options |= dict.fromkeys((_use(key.name) for key in usual), "recommended")
+            if not options:
+                return self._type_key(provider, names, needed=needed)
+            words = f"stored in {self.place.key_file}, which only you can read"
+            chosen = person.choose(f"The key of {provider}?", {**options, "type a key": words})
+            if chosen == "type a key":
+                return self._type_key(provider, names, needed=needed)
+            return next((key for key in usual if _use(key.name) == chosen), Key("kept"))
+        if usual or not needed:
+            return usual[0] if usual else Key()
+        if kept:
+            return Key("kept")
+        raise click.UsageError(
+            f"no key for {provider}: set {' or '.join(names)}, or use --api-key-stdin, or name "
+            "another variable with --api-key-env"
+        )
+
+    def _given_key(self, choice: AuthChoice) -> Key | None:
+        text, name = self.options.get("api_key"), self.options.get("api_key_env")
+        is_piped = bool(self.options.get("api_key_stdin"))
+        ways = (text is not None) + (name is not None) + is_piped
+        if ways > 1:
+            raise click.UsageError("use one of --api-key, --api-key-env and --api-key-stdin")
+        if ways and choice.is_local:
+            raise click.UsageError(f"{choice.id} needs no key")
+        if name is not None:
+            if not VARIABLE.fullmatch(name):
+                raise click.UsageError("--api-key-env takes a name, such as MY_API_KEY")
+            return Key("env", name)
+        if text is not None:
+            warn(["other users can see --api-key in the process list; use --api-key-stdin"])
+            return Key("typed", secret=_check("--api-key", clean_key, text))
+        if not is_piped:
+            return None
+        text = sys.stdin.read(MAX_KEY * 2) if sys.stdin is not None else ""
+        return Key("typed", secret=_check("--api-key-stdin", clean_key, text))
+
+    def _type_key(self, provider: str, names: tuple[str, ...], *, needed: bool = True) -> Key:
+        """A key that is typed unseen; without one, where it will be, or none."""
+        later = Key("env", names[0]) if needed and names else Key()
+        empty = f"you will set {later.name}" if later.name else "none is needed"
+        return person.ask_unseen(
+            f"Key of {provider} (not shown while you type; Enter alone: {empty})",
+            lambda text: Key("typed", secret=clean_key(text)) if text else later,
+        )
+
+    def _known_setup(self, choice: AuthChoice, key: Key) -> Setup:
+        provider, look = choice.provider, not self.options.get("no_test")
+        if not self.asks:
+            model = self._read_model(choice)
+        else:
+            rows = {
+                row.id: f"{row.name}, {row.context_window:,} tokens{', images' * row.images}"
+                for row in PROVIDERS[provider].models
+            }
+            if choice.is_local:
+                rows = dict.fromkeys(probe.offered_models(self.place, choice), "")
+            current = self._current()
+            is_same = current is not None and current.provider == provider
+            model = _ask_model(rows, provider, current.id if current and is_same else "")
+        return probe.known_setup(self.place, choice, key, model, look=look)
+
+    def _read_model(self, choice: AuthChoice) -> str:
+        provider, given = choice.provider, self.options["model"]
+        if given is None:
+            usual = default_model(provider)
+            found = [usual.id] if usual else probe.offered_models(self.place, choice)
+            if not found:
+                raise click.UsageError(f"{provider} lists no models here; name one with --model")
+            return found[0]
+        model = _check("--model", partial(probe.read_model_id, provider=provider), given)
+        other = parse_ref(model).provider
+        has_slashes = any("/" in row.id for row in PROVIDERS[provider].models)
+        if other in PROVIDERS and not has_slashes and not choice.is_local:
+            raise click.UsageError(f"--model names a model of {other}, not of {provider}")
+        return model
+
+    def _answer(self, option: str, question: str, check: Callable[[str], T], usual: str = "") -> T:
+        if self.asks:
+            return person.ask(question, check, usual)
+        name = f"--{option.replace('_', '-')}"
+        return _check(name, check, self.options[option] or usual)
+
+    def _custom_setup(self, choice: AuthChoice) -> Setup:
+        options, listing = self.options, None
+        given = options.get("custom_model_id") or options.get("model")
+        if not self.asks:
+            if not (options["custom_base_url"] and given):
+                raise click.UsageError(f"{CUSTOM} needs --custom-base-url and --custom-model-id")
+            if options["custom_image_input"] and options["custom_text_input"]:
+                raise click.UsageError("use one of --custom-image-input and --custom-text-input")
+        address = self._own_address()
+        usual = probe.usual_name(address)
+        name = self._answer("custom_provider_id", "A short name for it", probe.check_name, usual)
+        needed = not (address.is_near or address.is_private)
+        key = self._find_key(choice, name, (probe.KEY_VARIABLE,), needed=needed)
+        if self.asks:
+            env = self.place.loaded.env
+            secret = key.secret or env.get(key.name, "").strip()
+            route = Route(private=address.is_private, proxy=env_proxy(address.url, env))
+            listing = probe.list_models(address.url, secret, route)
+            api = _ask_api(address.url, listing)
+            if listing and listing.api == api:
+                address = address._replace(url=listing.base_url)
+            model = _ask_model(dict.fromkeys(listing.models if listing else (), ""), name)
+        else:
+            api = APIS[options["custom_compatibility"] or "openai"]
+            model = _check(
+                "--custom-model-id", partial(probe.read_model_id, provider=name), given or ""
+            )
+        url = "" if options.get("no_test") else address.url
+        window, is_sure = probe.window_of(
+            model, listing.models.get(model, 0) if listing else 0, url
+        )
+        takes = ["text", "image"] if self._takes_images(model) else ["text"]
+        if self.asks and not is_sure:
+            question = f"Context window of {model}, in tokens"
+            window = person.ask(question, _read_window, str(window))
+        entry = {"id": model, "input": takes, "contextWindow": window}
+        return Setup(ModelRef(name, model), key, address.url, api, address.is_private, entry)
+
+    def _own_address(self) -> probe.ServerAddress:
+        private = bool(self.options.get("custom_private_network"))
+        check = partial(probe.check_address, resolve=self.asks, private=private)
+        while True:
+            question = "Address of the API, such as https://llm.example.com/v1"
+            address = self._answer("custom_base_url", question, check)
+            where = f"{address.host} is on a private network"
+            if not self.asks:
+                if address.is_private and not private:
+                    raise click.UsageError(
+                        f"--custom-base-url: {where}; to allow that, add --custom-private-network"
+                    )
+                return address._replace(is_private=private)
+            if not address.is_private or person.confirm(
+                f"{where}. Let clawkit connect to it?", default=False
+            ):
+                return address
+
+    def _takes_images(self, model: str) -> bool:
+        by_name = infer_images(model)
+        if not self.asks:
+            said = self.options["custom_image_input"]
+            return said or (bool(by_name) and not self.options["custom_text_input"])
+        if by_name is None:
+            return person.confirm(f"Does {model} take images?", default=False)
+        return by_name
+
+
+def _use(variable: str) -> str:
+    return f"use {variable} from the environment"
+
+
+def _ask_model(rows: Mapping[str, str], provider: str, current: str = "") -> str:
+    read = partial(probe.read_model_id, provider=provider)
+    if not rows:
+        return person.ask("Which model? Its id", read, current)
+    listed = dict(islice(rows.items(), _MOST_LISTED))
+    question = "Which model? Its number, or the id of another one"
+    return person.choose(question, listed, current, other=read)
+
+
+def _ask_api(url: str, listing: probe.ModelList | None) -> str:
+    guess = "anthropic" if "anthropic" in url else "openai"
+    if listing:
+        guess = next(name for name, api in APIS.items() if api == listing.api)
+        person.say(f"It answers, with {counted(len(listing.models), 'model')}.")
+    return APIS[person.choose("Which API does it speak?", _APIS, guess)]
+
+
+def _read_window(text: str) -> int:
+    digits = text.replace(",", "").replace("_", "")
+    if digits.isdecimal() and len(digits) < 10 and MIN_WINDOW <= int(digits) <= MAX_WINDOW:
+        return int(digits)
+    raise ValueError(f"type a number of {MIN_WINDOW:,} or more, such as 128000")

@@ -18,9 +18,9 @@ from clawkit.cli.onboarding.write import (
     Setup,
     address_of,
     configured_url,
-    loads_or_empty,
 )
 from clawkit.config.file_edit import Change
+from clawkit.config.load import loads
 from clawkit.config.modelref import ModelRef, normalize_provider, parse_ref
 from clawkit.content import Assistant, Text, User
 from clawkit.errors import ClawkitError, ConfigError
@@ -115,7 +115,6 @@ class ServerAddress(NamedTuple):
     host: str
     port: int | None
     is_private: bool
-    """Whether it is in a private network."""
     is_near: bool
     """Whether it is on this machine."""
 
@@ -228,20 +227,8 @@ def known_setup(
         window = {"contextWindow": shown.window} if 0 < shown.window < LOCAL_WINDOW else {}
         # Only what differs from what is assumed has to be written.
         if sees != images or window:
-            entry = {"id": model, "input": _input(images=sees), **window}
+            entry = {"id": model, "input": ["text", "image"] if sees else ["text"], **window}
     return Setup(ModelRef(choice.provider, model), key, url, entry=entry)
-
-
-def custom_setup(
-    name: str, model: str, key: Key, address: ServerAddress, api: str, images: bool, window: int
-) -> Setup:
-    """What is saved about your own server."""
-    entry = {"id": model, "input": _input(images=images), "contextWindow": window}
-    return Setup(ModelRef(name, model), key, address.url, api, address.is_private, entry)
-
-
-def _input(*, images: bool) -> list[str]:
-    return ["text", "image"] if images else ["text"]
 
 
 PATIENCE_S, LOCAL_PATIENCE_S = 60.0, 180.0
@@ -260,16 +247,10 @@ _PLAIN: Mapping[str, str] = {
     "billing": "The key is valid, but the account has no credit or quota left.",
     "rate_limit": "The key is valid, but the account has sent too many requests recently.",
     "overloaded": "The service is up, but has no capacity at the moment.",
-    "server": "The service is up, but fails at the moment.",
+    "server": "The service is up, but is failing at the moment.",
     "network": "The service cannot be reached.",
     "timeout": "No answer came in time.",
     "not_found": "The service has no such model, or it is not at this address.",
-    "refused": "clawkit does not connect there.",
-    "malformed": "The response is not an answer of this API.",
-    "cut": "The answer broke off.",
-    "invalid": "The service does not accept the request.",
-    "overflow": "The service says that even one word is too long.",
-    "setting": "The settings of the service are invalid.",
 }
 
 
@@ -300,7 +281,9 @@ class Trial(NamedTuple):
     def words(self) -> str:
         """One line for a person."""
         if not self.ok:
-            return printable(f"{_PLAIN[self.plain_kind]}\n  {self.problem}")
+            return printable(
+                f"{_PLAIN.get(self.plain_kind, 'The model cannot be used.')}\n  {self.problem}"
+            )
         said = f": {self.said!r}" if self.said else ""
         return f"{self.model} answered in {self.seconds:.1f} s{said}"
 
@@ -326,13 +309,14 @@ class _OneKey(Credentials):
         """As little as for a failure."""
 
 
-def try_setup(place: ConfigTarget, change: Change, setup: Setup, ref: ModelRef) -> Trial:
+def try_setup(place: ConfigTarget, change: Change, setup: Setup) -> Trial:
     """Ask the model of a configuration that is not written yet."""
-    known, key = PROVIDERS.get(ref.provider), setup.key
+    ref, key = setup.ref, setup.key
+    known = PROVIDERS.get(ref.provider)
     patience_s = LOCAL_PATIENCE_S if known and known.is_local else PATIENCE_S
 
     async def ask() -> Trial:
-        selection = Selection(loads_or_empty(change.after, place.file), place.agent)
+        selection = Selection(loads(change.after, file=place.file), place.agent)
         catalog = selection.catalog
         secret = key.secret or catalog.env.get(key.name, "").strip()
         if key.source == "env" and not secret:

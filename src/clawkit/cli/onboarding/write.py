@@ -8,12 +8,11 @@ import shlex
 import signal
 import textwrap
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 from clawkit.config.file_edit import READONLY, Change, change, content, set_setting, unset_setting
 from clawkit.config.json5 import Node, locate, parse, parse_path
-from clawkit.config.load import Loaded, loads
+from clawkit.config.load import Loaded, load, loads
 from clawkit.config.migrate import apply_migrations, migrations
 from clawkit.config.modelref import ModelRef, normalize_provider
 from clawkit.config.paths import config_file as usual_file
@@ -80,37 +79,33 @@ class AuthChoice(NamedTuple):
         return f"`{self.provider}` at `{self.base_url or PROVIDERS[self.provider].base_url}`"
 
 
-def _rows() -> Iterator[AuthChoice]:
-    for known in PROVIDERS.values():
-        yield AuthChoice(known.id if known.is_local else f"{known.id}-api-key", known.id)
-    for line in _TABLE.strip().splitlines():
-        yield AuthChoice(*line.split())
-    yield AuthChoice(CUSTOM)
-    yield AuthChoice(SKIP)
+CHOICES: dict[str, AuthChoice] = {
+    row.id: row
+    for row in (
+        *(
+            AuthChoice(each.id if each.is_local else f"{each.id}-api-key", each.id)
+            for each in PROVIDERS.values()
+        ),
+        *(AuthChoice(*line.split()) for line in _TABLE.strip().splitlines()),
+        AuthChoice(CUSTOM),
+        AuthChoice(SKIP),
+    )
+}
 
 
-CHOICES: dict[str, AuthChoice] = {row.id: row for row in _rows()}
-_SHORT = {"custom": CUSTOM, "none": SKIP}
-
-
-def find_choice(text: str) -> AuthChoice | None:
-    """The choice of that id, or the usual one of a provider."""
+def find_choice(text: str) -> AuthChoice:
+    """The choice of that id, or the usual one of a provider. Raises ValueError."""
     name = text.strip().lower()
     provider = normalize_provider(name)
-    for each in (name, provider, f"{provider}-api-key", _SHORT.get(name, "")):
+    short = {"custom": CUSTOM, "none": SKIP}.get(name, "")
+    for each in (name, provider, f"{provider}-api-key", short):
         if each in CHOICES:
             return CHOICES[each]
-    return None
-
-
-def unknown_choice(text: str) -> str:
-    """What to say about an id that is none."""
-    name = text.strip().lower()
-    close = nearest(name, tuple(CHOICES))
-    if not close and (meant := nearest(name.partition("-")[0], tuple(PROVIDERS))):
+    close = nearest(name, CHOICES)
+    if not close and (meant := nearest(name.partition("-")[0], PROVIDERS)):
         close = [each.id for each in CHOICES.values() if each.provider in meant]
     hint = f" Did you mean {' or '.join(map(repr, close[:3]))}?" if close else ""
-    return f"unknown choice {text[:80]!r}.{hint}\nAll of them: {', '.join(sorted(CHOICES))}"
+    raise ValueError(f"unknown choice {text[:80]!r}.{hint}")
 
 
 def address_of(choice: AuthChoice, configured: str) -> str:
@@ -141,26 +136,22 @@ class Key(NamedTuple):
     source: Literal["env", "typed", "kept", "none"] = "none"
     """A variable, what was typed, the current credential, or none is needed."""
     name: str = ""
-    """Of the variable."""
     secret: str = ""
-    """What was typed."""
 
     def __repr__(self) -> str:
         return f"<key: {self.source} {self.name}>"
 
 
 class Setup(NamedTuple):
-    """A model and how it is reached. Without a model only the rest is saved."""
+    """A model and how it is reached."""
 
-    ref: ModelRef | None = None
+    ref: ModelRef
     key: Key = Key()
     base_url: str = ""
     """To be written; empty when the provider's own is right."""
     api: str = ""
     private: bool = False
-    """Whether it is in a private network."""
     entry: Mapping[str, Any] | None = None
-    """What is to be written about the model."""
 
 
 class Setting(NamedTuple):
@@ -190,34 +181,34 @@ def clean_key(text: str) -> str:
     return key
 
 
-def plan(setup: Setup, loaded: Loaded, agent: str) -> list[Setting]:
+def plan(setup: Setup | None, loaded: Loaded, agent: str) -> list[Setting]:
     """The settings that make it so. What a person wrote about other things stays."""
-    settings = list(_plan_model(setup, setup.ref, loaded, agent)) if setup.ref else []
+    settings = list(_plan_model(setup, loaded, agent)) if setup else []
     if loaded.config.tools.profile is None:
         words = "Which tools the agent has; `clawkit configure tools` shows the others."
         settings.append(Setting(("tools", "profile"), "coding", words))
     return settings
 
 
-def _plan_model(setup: Setup, ref: ModelRef, loaded: Loaded, agent: str) -> Iterator[Setting]:
-    key = setup.key
-    words = "The model that is asked. Its key is in the environment or in auth-profiles.json."
-    yield Setting(_model_path(loaded, agent), str(ref), words)
-    at: Path = ("models", "providers", provider_key(loaded, ref.provider))
-    if setup.base_url:
-        yield Setting((*at, "baseUrl"), setup.base_url, "Where the service is.")
-    if setup.api:
-        yield Setting((*at, "api"), setup.api, "Which API it speaks.")
-    known = PROVIDERS.get(ref.provider)
-    if key.source == "env" and not (known and key.name in known.env):
-        words = "The key is not in this file: it is read from the environment."
-        yield Setting((*at, "apiKey"), f"${{{key.name}}}", words)
-    if setup.private:
-        words = "It is in a private network, which is not connected to otherwise."
-        yield Setting((*at, "request", "allowPrivateNetwork"), True, words)
-    if setup.entry:
-        words = "What the model takes: images only if `input` says so, `contextWindow` in tokens."
-        yield Setting((*at, "models"), [dict(setup.entry)], words, merge=True)
+def _plan_model(setup: Setup, loaded: Loaded, agent: str) -> Iterator[Setting]:
+    ref, key = setup.ref, setup.key
+    known, at = PROVIDERS.get(ref.provider), provider_path(loaded, ref.provider)
+    is_other = key.source == "env" and not (known and key.name in known.env)
+    entry = [dict(setup.entry)] if setup.entry else None
+    model = "The model that is asked. Its key is in the environment or in auth-profiles.json."
+    takes = "What the model takes: images only if `input` says so, `contextWindow` in tokens."
+    private = "It is on a private network; clawkit does not connect to those otherwise."
+    variable = "The key is not in this file: it is read from the environment."
+    yield Setting(_model_path(loaded, agent), str(ref), model)
+    for path, value, words in (
+        (("baseUrl",), setup.base_url, "Where the service is."),
+        (("api",), setup.api, "Which API it speaks."),
+        (("apiKey",), is_other and f"${{{key.name}}}", variable),
+        (("request", "allowPrivateNetwork"), setup.private, private),
+        (("models",), entry, takes),
+    ):
+        if value:
+            yield Setting((*at, *path), value, words, merge=path == ("models",))
     # Where the order of stored keys is configured, the new one has to be among them.
     for name, order in loaded.config.auth.order.items():
         is_about_it = key.secret and normalize_provider(name) == ref.provider
@@ -230,20 +221,19 @@ def profile_id(ref: ModelRef) -> str:
     return f"{ref.provider}:default"
 
 
-def provider_key(loaded: Loaded, provider: str) -> str:
-    """The provider as the file spells it."""
+def provider_path(loaded: Loaded, provider: str) -> Path:
+    """Where the settings of a provider are, as the file spells it."""
     names = loaded.config.models.providers
-    return next((name for name in names if normalize_provider(name) == provider), provider)
+    same = (name for name in names if normalize_provider(name) == provider)
+    return "models", "providers", next(same, provider)
 
 
 def configured_url(loaded: Loaded, provider: str) -> str:
     """The address that the file gives for a provider."""
-    found = loaded.config.models.providers.get(provider_key(loaded, provider))
-    return (found.base_url if found else None) or ""
+    return in_force(loaded.config, (*provider_path(loaded, provider), "baseUrl")) or ""
 
 
 def _model_path(loaded: Loaded, agent: str) -> Path:
-    """Where the agent's model is written: with the agent if it has its own, else with all."""
     agents = loaded.config.agents
     own = agent_path(agents, agent) if agents.get(agent).model else None
     path = (*(own or ("agents", "defaults")), "model")
@@ -324,20 +314,13 @@ def find_place(config_file: str | None) -> ConfigTarget:
     file = usual_file(os.environ) if config_file is None else expand(config_file, os.environ)
     if os.environ.get(READONLY, "") not in ("", "0"):
         raise EditError(f"the configuration is read-only: {READONLY} is set")
-    loaded = loads_or_empty(_read(file) if os.path.lexists(file) else "", file)
-    agent = loaded.config.agents.default_id()
-    return ConfigTarget(file, loaded, agent, agent_dir(loaded.config, loaded.env, agent))
-
-
-def loads_or_empty(text: str, file: str) -> Loaded:
-    return loads(text if text.strip() else "{}", file=file)
-
-
-def _read(file: str) -> str:
     try:
-        return read_text(file)
+        text = read_text(file) if os.path.lexists(file) else ""
     except ReadError as error:
         raise ConfigError([Issue("", str(error), file)]) from error
+    loaded = loads(text if text.strip() else "{}", file=file)
+    agent = loaded.config.agents.default_id()
+    return ConfigTarget(file, loaded, agent, agent_dir(loaded.config, loaded.env, agent))
 
 
 def find_openclaw(env: Mapping[str, str]) -> str | None:
@@ -348,42 +331,36 @@ def find_openclaw(env: Mapping[str, str]) -> str | None:
 
 def read_openclaw(file: str) -> str:
     """Its text with old spellings brought up to date. Raises ConfigError where it has to stay."""
-    text = _read(file)
-    loaded = loads(text, file=file)
+    loaded = load(file)
     if len(loaded.files) > 1:
         hint = f"Use it where it is: export CLAWKIT_CONFIG={shlex.quote(file)}"
         raise ConfigError([Issue("$include", "it includes other files", file, hint=hint)])
-    return apply_migrations(text, migrations(content(text)))
+    return apply_migrations(loaded.text, migrations(content(loaded.text)))
 
 
-def copy_openclaw(place: ConfigTarget, text: str) -> Change:
-    """Make the text the configuration, which must not exist yet."""
-    return change(place.file, lambda before: before or text)
-
-
-def preview(place: ConfigTarget, settings: list[Setting]) -> Change:
+def preview(place: ConfigTarget, settings: list[Setting], *, dry_run: bool = True) -> Change:
     """The change to the file, checked but not written. Raises EditError, ConfigError."""
-    return _change(place, settings, dry_run=True)
+    paths = [each.path for each in settings]
+    return change(place.file, lambda text: edited(text, settings), paths=paths, dry_run=dry_run)
 
 
 def write(place: ConfigTarget, settings: list[Setting], setup: Setup | None = None) -> Change:
     """Write key and configuration; what fails leaves both as they were. Ctrl-C waits for it."""
-    with _undisturbed():
-        if not (setup and setup.ref and setup.key.secret):
-            return _change(place, settings, dry_run=False)
+    held = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+    try:
+        if not (setup and setup.key.secret):
+            return preview(place, settings, dry_run=False)
         name = profile_id(setup.ref)
         entry = {"type": "api_key", "provider": setup.ref.provider, "key": setup.key.secret}
         before = _put_profile(place, name, entry)
         try:
-            return _change(place, settings, dry_run=False)
+            return preview(place, settings, dry_run=False)
         except (ConfigError, EditError):
             _put_profile(place, name, before)
             raise
-
-
-def _change(place: ConfigTarget, settings: list[Setting], *, dry_run: bool) -> Change:
-    paths = [each.path for each in settings]
-    return change(place.file, lambda text: edited(text, settings), paths=paths, dry_run=dry_run)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _put_profile(place: ConfigTarget, name: str, entry: Any) -> Any:
@@ -404,22 +381,14 @@ def _put_profile(place: ConfigTarget, name: str, entry: Any) -> Any:
     return before[0]
 
 
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Signals that would kill the program are delayed until it is done."""
-    held = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def first_credential(place: ConfigTarget, setup: Setup) -> str:
-    """The credential that is used before the one that was chosen; empty when that comes first."""
-    if setup.ref is None or setup.key.source not in ("env", "typed"):
-        return ""
+def other_credential(place: ConfigTarget, setup: Setup) -> list[str]:
+    """What keeps the key that was chosen from being the one that is used."""
+    if setup.key.source not in ("env", "typed"):
+        return []
     written = find_place(place.file)
     found = written.credentials(setup.ref.provider)
     wanted = setup.key.secret or written.loaded.env.get(setup.key.name, "").strip()
-    return found[0].id if found and wanted and found[0].secret != wanted else ""
+    if not (found and wanted) or found[0].secret == wanted:
+        return []
+    other = f"another credential, {found[0].id}, which takes precedence"
+    return [f"{setup.ref.provider} has {other}"]

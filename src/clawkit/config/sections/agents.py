@@ -1,7 +1,7 @@
 """Agents, what goes into their context, and conversations: `agents` and `session`."""
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -20,16 +20,13 @@ if TYPE_CHECKING:
 
 
 class ContextLimits(Section):
-    """How much text goes into the context."""
-
     memory_get_max_chars: Annotated[int, Meta(ge=1, le=250_000)] = 12_000
-    """Most characters `memory_get` returns."""
-    post_compaction_max_chars: Positive | None = None  #: Most characters of workspace rules kept.
+    """Maximum characters from `memory_get`."""
+    post_compaction_max_chars: Positive | None = None
+    """Maximum characters of workspace rules kept."""
 
 
 class Compaction(Section):
-    """Shortening long conversations."""
-
     enabled: bool = True  #: Shorten conversations that get too long.
     model: str | None = None  #: Model that writes the summary; unset is the agent's.
     keep_recent_tokens: Positive | None = None  #: Tokens of recent conversation kept word for word.
@@ -38,26 +35,20 @@ class Compaction(Section):
 
 
 class PruningTools(Section):
-    """Whose results may be left out."""
-
     allow: list[str] | None = None  #: Only results of these tools; unset means all.
     deny: list[str] = []  #: Tools whose results are always kept.
 
 
 class HardClear(Section):
-    """Replacing an old result as a whole."""
-
     enabled: bool = True  #: Replace results when shortening them is not enough.
     placeholder: str = "[Old tool result content cleared]"  #: Text to put in its place.
 
 
 class ContextPruning(Section):
-    """Leaving out old tool results once the provider's cache has expired."""
-
     mode: Literal["off", "cache-ttl"] = "off"  #: Off (default), or once the cache has expired.
     ttl: str = "5m"  #: When the cache expires, such as `5m` (default) or `1h`.
-    tools: PruningTools = PruningTools()
-    hard_clear: HardClear = HardClear()
+    tools: PruningTools = PruningTools()  #: Whose results may be left out.
+    hard_clear: HardClear = HardClear()  #: Replacing an old result as a whole.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -72,17 +63,13 @@ DmScope = Literal["main", "per-peer", "per-channel-peer", "per-account-channel-p
 
 
 class Reset(Section):
-    """When a conversation is reset."""
-
     mode: Literal["daily", "idle"] | None = None  #: At an hour of the day, or after a pause.
     at_hour: Annotated[int, Meta(ge=0, le=23)] | None = None  #: Hour for mode daily, 0 to 23.
     idle_minutes: Positive | None = None  #: Minutes of pause.
 
 
 class PingPong(Section):
-    """Conversations between agents."""
-
-    max_ping_pong_turns: Annotated[int, Meta(ge=0, le=5)] = 5  #: Most turns between two agents.
+    max_ping_pong_turns: Annotated[int, Meta(ge=0, le=5)] = 5  #: Maximum turns between two agents.
 
 
 class Session(Section):
@@ -92,33 +79,26 @@ class Session(Section):
     dm_scope: DmScope | None = None  #: Whether direct chats share the main conversation.
     main_key: Name = "main"  #: Key of the main conversation.
     identity_links: dict[str, list[str]] = {}  #: Person to their ids on all channels.
-    reset: Reset = Reset()
+    reset: Reset = Reset()  #: When a conversation is reset.
     reset_by_type: dict[str, Reset] = {}  #: Resets by kind: direct, group or thread.
     reset_by_channel: dict[str, Reset] = {}  #: Resets by channel.
     reset_triggers: list[str] | None = None  #: Messages that reset; unset is /new and /reset.
-    store: str | None = None
-    """Database of conversations; unset is `sessions.sqlite` in the state directory."""
+    store: str | None = None  #: Database of conversations; unset is the state directory's.
     send_policy: Scope = Scope()  #: Conversations that may be answered.
-    agent_to_agent: PingPong = PingPong()
+    agent_to_agent: PingPong = PingPong()  #: Conversations between agents.
 
 
 class ModelEntry(Section):
-    """Settings of one model when agents use it."""
-
     alias: str | None = None  #: Short name for the model.
     params: dict[str, Any] = {}  #: Further fields of requests, sent as they are.
     streaming: bool | None = None  #: Ask for the answer as a stream.
 
 
 class ModelPolicy(Section):
-    """Which models may be chosen."""
-
     allow: list[str] | None = None  #: Models that may be chosen, with `*` patterns; unset is all.
 
 
 class EmbeddedPi(Section):
-    """How the agent loop behaves."""
-
     execution_contract: Literal["default", "strict-agentic"] = "default"
     """strict-agentic keeps GPT-5 models working until the task is done."""
 
@@ -126,75 +106,72 @@ class EmbeddedPi(Section):
 class Subagents(Section):
     """Sub-agents an agent may start."""
 
-    allow_agents: list[str] | None = None
-    """Agents it may start, `*` for any; unset is itself only."""
+    allow_agents: list[str] | None = None  #: Agents it may start, `*` for any; unset: itself only.
     require_agent_id: bool = False  #: A task must name the agent it is for.
     delegation_mode: Literal["suggest", "prefer"] = "suggest"  #: How strongly to push delegation.
     model: ModelInput | None = None  #: Their model; unset is the caller's.
     thinking: Thinking | None = None  #: How long they may think.
-    max_concurrent: Positive = 8  #: Most of them running at once.
+    max_concurrent: Positive = 8  #: How many may run at once.
     max_spawn_depth: Annotated[int, Meta(ge=1, le=5)] = 1  #: Levels of sub-agents, 1 to 5.
-    max_children_per_agent: Annotated[int, Meta(ge=1, le=20)] = 5  #: Most running per session.
+    max_children_per_agent: Annotated[int, Meta(ge=1, le=20)] = 5  #: Maximum running per session.
     run_timeout_seconds: Count = 0  #: Seconds until a run is stopped; 0 (default) is never.
     archive_after_minutes: Count = 60  #: Minutes until a finished session is archived; 0 is never.
+    announce: Literal["steer", "followup"] = "steer"
+    """When a busy session reads results: before its next answer, or at the end of its turn."""
     announce_timeout_ms: Positive = 120_000  #: Milliseconds to wait until a report is delivered.
 
 
 class MediaModels(Section):
-    """Models that produce media."""
-
     image: ModelInput | None = None  #: Model that draws.
     video: ModelInput | None = None  #: Model that makes videos.
     music: ModelInput | None = None  #: Model that makes music.
 
 
 class Identity(Section):
-    """How an agent presents itself."""
-
     name: str | None = None  #: Its name.
     theme: str | None = None  #: A line about its character.
-    emoji: str | None = None  #: Its sign.
+    emoji: str | None = None  #: Its emoji.
     avatar: str | None = None  #: Its picture, a path or address.
 
 
 class AgentCommon(Section):
     """What the defaults and each agent can both set; unset in an agent means the default."""
 
-    ALIASES: ClassVar[dict[str, str]] = {"embeddedAgent": "embeddedPi"}
+    ALIASES = {"embeddedAgent": "embeddedPi"}
 
     workspace: str | None = None  #: Directory the agent works in.
     model: ModelInput | None = None  #: Model, or model with fallbacks.
     models: dict[str, ModelEntry] = {}  #: Settings and aliases by `provider/model`.
-    model_policy: ModelPolicy | None = None
+    model_policy: ModelPolicy | None = None  #: Which models may be chosen.
     params: dict[str, Any] = {}  #: Further fields of requests, sent as they are.
     thinking_default: Thinking | Literal["adaptive"] | None = None  #: Initial thinking level.
-    context_limits: Override[ContextLimits] | None = None
-    bootstrap_max_chars: Positive | None = None  #: Most characters of one workspace file.
-    bootstrap_total_max_chars: Positive | None = None  #: Most characters of all workspace files.
-    embedded_pi: Override[EmbeddedPi] | None = None
-    max_turns: Positive | None = None  #: Most answers of the model to one message; unset is 200.
-    max_cost: Annotated[float, Meta(gt=0)] | None = None  #: Most dollars per conversation.
+    context_limits: Override[ContextLimits] | None = None  #: How much text goes into the context.
+    bootstrap_max_chars: Positive | None = None  #: Maximum characters of one workspace file.
+    bootstrap_total_max_chars: Positive | None = None  #: Maximum characters of all workspace files.
+    embedded_pi: Override[EmbeddedPi] | None = None  #: How the agent loop behaves.
+    max_turns: Positive | None = None  #: Maximum answers of the model to one message; unset is 200.
+    max_cost: Annotated[float, Meta(gt=0)] | None = None  #: Maximum dollars per conversation.
     memory_search: "Override[MemorySearch] | None" = None  #: Older place of `memory.search`.
 
 
 class AgentDefaults(AgentCommon):
-    """What holds for every agent that does not say otherwise."""
+    """Settings of every agent that does not override them."""
 
     image_model: ModelInput | None = None  #: Model that looks at images.
     pdf_model: ModelInput | None = None  #: Model that reads PDF files.
     image_generation_model: ModelInput | None = None  #: Older form of `mediaModels.image`.
-    media_models: MediaModels = MediaModels()
+    media_models: MediaModels = MediaModels()  #: Models that produce media.
     elevated_default: Literal["off", "on", "ask", "full"] | None = None
     """Elevated mode when a session begins; unset is on where allowed."""
     timeout_seconds: Positive | None = None  #: Seconds until a turn is stopped.
-    max_concurrent: Positive | None = None  #: Most turns at once over all sessions.
+    max_concurrent: Positive | None = None  #: Maximum turns at once over all sessions.
     user_timezone: str | None = None  #: The user's time zone, such as `Europe/Berlin`.
     image_max_dimension_px: Positive = 1200  #: Longest side of images sent to models, in pixels.
     media_max_mb: Annotated[float, Meta(gt=0)] | None = None  #: Largest media file, in megabytes.
     pdf_max_mb: Annotated[float, Meta(gt=0)] | None = None  #: Largest PDF file, in megabytes.
-    pdf_max_pages: Positive | None = None  #: Most pages of a PDF file.
+    pdf_max_pages: Positive | None = None  #: Maximum pages of a PDF file.
     skip_bootstrap: bool = False  #: Do not create the usual workspace files.
-    compaction: Compaction = Compaction()
+    compaction: Compaction = Compaction()  #: Shortening long conversations.
     context_pruning: ContextPruning = ContextPruning()  #: Leaving out old tool results.
     heartbeat: "Heartbeat | None" = None
     sandbox: Sandbox = Sandbox()
@@ -227,23 +204,30 @@ class Agents(Section):
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
+        places = [
+            *(
+                ("list", f"list[{i}]", each.get("id"))
+                for i, each in enumerate(raw.get("list") or ())
+            ),
+            *(("entries", f"entries.{name}", name) for name in raw.get("entries") or ()),
+        ]
         seen: dict[str, str] = {}
-        for key, where, agent_id in _ids(raw):
+        for key, where, given in places:
+            agent_id = _normal(given or "")
+            first = seen.setdefault(agent_id, where)
             if not agent_id:
                 yield key, f"the agent at {where} has no id", "Give it an id of its own"
-                continue
-            first = seen.setdefault(agent_id, where)
-            if first != where:
+            elif first != where:
                 yield (
                     key,
-                    f"agent {agent_id!r} is there twice, at {first} and at {where}",
-                    "Join the two, or rename one; upper and lower case are the same",
+                    f"agent {agent_id!r} is defined twice, at {first} and at {where}",
+                    "Merge the two, or rename one; case does not matter",
                 )
         for name, agent in (raw.get("entries") or {}).items():
             if _normal(agent.get("id") or name) != _normal(name):
                 yield (
                     "entries",
-                    f"the agent under {name!r} calls itself {agent['id']!r}",
+                    f"the agent under {name!r} has the id {agent['id']!r}",
                     "Remove its id: the key is the id",
                 )
 
@@ -291,11 +275,3 @@ class Agents(Section):
 
 def _normal(agent_id: str) -> str:
     return agent_id.strip().lower()
-
-
-def _ids(raw: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Key, place and id of every agent."""
-    for index, agent in enumerate(raw.get("list") or ()):
-        yield "list", f"list[{index}]", _normal(agent.get("id") or "")
-    for name in raw.get("entries") or ():
-        yield "entries", f"entries.{name}", _normal(name)

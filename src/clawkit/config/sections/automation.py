@@ -4,12 +4,10 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from clawkit.config.section import Conflict, Count, Positive, SecretInput, Section
-from clawkit.config.sections.shared import People, SsrfPolicy
+from clawkit.config.sections.shared import People, SsrfPolicy, Switch
 
 
 class FailureAlert(Section):
-    """Alerts about a job that keeps failing."""
-
     enabled: bool = False  #: Send alerts.
     after: Positive = 2  #: Failures in a row before an alert.
     cooldown_ms: Count = 3_600_000  #: Milliseconds between alerts of one job.
@@ -20,22 +18,16 @@ class FailureAlert(Section):
     account_id: str | None = None  #: Account to send from.
 
 
-class CronTriggers(Section):
-    """Conditions that decide whether a job runs."""
-
-    enabled: bool = True  #: Allow conditions.
-
-
 class Cron(Section):
     """Scheduled jobs."""
 
     enabled: bool = True  #: Run scheduled jobs.
-    skip_missed_jobs: bool = False  #: Leave out runs missed while clawkit was down.
-    triggers: CronTriggers = CronTriggers()
+    skip_missed_jobs: bool = False  #: Skip runs missed while clawkit was down.
+    triggers: Switch = Switch()  #: Conditions that decide whether a job runs.
     webhook_token: SecretInput | None = None  #: Bearer token sent with results to a web address.
     webhook_ssrf_policy: SsrfPolicy = SsrfPolicy()  #: Which addresses results may be sent to.
     session_retention: str | bool = "24h"  #: How long to keep sessions of jobs; false is forever.
-    failure_alert: FailureAlert = FailureAlert()
+    failure_alert: FailureAlert = FailureAlert()  #: Alerts about a job that keeps failing.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -44,8 +36,6 @@ class Cron(Section):
 
 
 class ActiveHours(Section):
-    """Time of day in which something happens."""
-
     start: str | None = None  #: First minute, as HH:MM.
     end: str | None = None  #: Last minute, as HH:MM; 24:00 is the end of the day.
     timezone: str | None = None  #: Time zone such as `Europe/Berlin`; unset is the user's.
@@ -83,8 +73,6 @@ class Commands(Section):
 
 
 class HookMatch(Section):
-    """Which requests a mapping is for."""
-
     path: str | None = None  #: Path below the hook path.
     source: str | None = None  #: Value of `source` in the request.
 
@@ -113,6 +101,8 @@ class HookMapping(Section):
 class Hooks(Section):
     """Web requests that start something."""
 
+    NEEDED = {"token": ("enabled", True)}
+
     enabled: bool = False  #: Let web requests start something.
     path: str = "/hooks"  #: Path on the gateway.
     token: SecretInput | None = None  #: Token a request must show.
@@ -121,8 +111,3 @@ class Hooks(Section):
     allowed_session_key_prefixes: list[str] | None = None  #: Prefixes of the sessions they may use.
     allowed_agent_ids: list[str] | None = None  #: Agents requests may choose; unset means all.
     mappings: list[HookMapping] = []  #: What each kind of request does.
-
-    @classmethod
-    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
-        if raw.get("enabled") and not raw.get("token"):
-            yield "token", "missing although hooks are enabled", "Set a token of their own"

@@ -2,17 +2,15 @@
 
 import os.path
 from collections.abc import Iterable
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
 from clawkit.config.section import Conflict, Name, Positive, Section
-from clawkit.config.sections.shared import Headers
+from clawkit.config.sections.shared import Headers, Switch
 
 
 class ShellEnv(Section):
-    """Reading missing variables from the login shell."""
-
     enabled: bool = False  #: Ask the login shell for variables the environment lacks.
     timeout_ms: Positive = 15_000  #: Milliseconds to wait for the shell.
 
@@ -20,10 +18,10 @@ class ShellEnv(Section):
 class Env(Section, forbid_unknown_fields=False):
     """Variables for this configuration, as `NAME: "value"` here or under `vars`."""
 
-    OPEN: ClassVar[bool] = True
+    OPEN = True
 
     vars: dict[str, str] = {}  #: Variables that are set unless the environment has them.
-    shell_env: ShellEnv = ShellEnv()
+    shell_env: ShellEnv = ShellEnv()  #: Reading missing variables from the login shell.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -41,8 +39,6 @@ _SOURCES_OF = {
 
 
 class PluginIntegration(Section):
-    """A plugin that fetches secrets."""
-
     plugin_id: Name  #: Id of the plugin.
     integration_id: Name  #: Which of the plugin's integrations to use.
 
@@ -56,24 +52,21 @@ class SecretProvider(Section):
     path: str | None = None  #: file: the file, an absolute path or one with ~.
     mode: Literal["json", "singleValue"] = "json"  #: file: a JSON object, or one secret.
     max_bytes: Annotated[int, Meta(ge=1, le=20_971_520)] = 1_048_576
-    """file: largest file, in bytes."""
+    """file: maximum size, in bytes."""
     command: str | None = None  #: exec: the program, as an absolute path.
     args: list[str] = []  #: exec: arguments of the program.
     env: dict[str, str] = {}  #: exec: environment variables of the program.
     pass_env: Annotated[
         list[str], Meta(max_length=128)
     ] = []  #: exec: the only inherited variables.
-    timeout_ms: Positive = 5_000
-    """exec: milliseconds until it fails; default 5000. Allowed for file, without effect."""
+    timeout_ms: Positive = 5_000  #: exec: milliseconds until it fails. No effect for file.
     no_output_timeout_ms: Annotated[int, Meta(ge=1, le=120_000)] | None = None
     """exec: milliseconds without output until it fails."""
-    max_output_bytes: Positive = 1_048_576  #: exec: most bytes of output.
+    max_output_bytes: Positive = 1_048_576  #: exec: maximum output, in bytes.
     json_only: bool = True  #: exec: refuse output that is not JSON.
     trusted_dirs: Annotated[list[str], Meta(max_length=64)] = []
     """exec: directories the program may be in; empty means any."""
-    plugin_integration: PluginIntegration | None = None
-    """exec: the plugin that fetches secrets, instead of a program. Fails when used: clawkit has no
-    plugins yet."""
+    plugin_integration: PluginIntegration | None = None  #: exec: a plugin instead; fails for now.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -95,8 +88,6 @@ class SecretProvider(Section):
 
 
 class SecretDefaults(Section):
-    """Provider used when a reference names none."""
-
     env: str = "default"  #: Provider of references with source env.
     file: str = "default"  #: Provider of references with source file.
     exec: str = "default"  #: Provider of references with source exec.
@@ -106,13 +97,7 @@ class Secrets(Section):
     """Where secrets come from."""
 
     providers: dict[str, SecretProvider] = {}  #: Places with secrets, by name.
-    defaults: SecretDefaults = SecretDefaults()
-
-
-class AuditLog(Section):
-    """The record of what was done."""
-
-    enabled: bool = True  #: Keep it.
+    defaults: SecretDefaults = SecretDefaults()  #: Provider used when a reference names none.
 
 
 Level = Literal["silent", "fatal", "error", "warn", "info", "debug", "trace"]
@@ -127,13 +112,11 @@ class Logging(Section):
     file: str | None = None  #: Log file; unset is in the state directory.
     max_file_bytes: Positive | None = None  #: Size at which a new file is begun, in bytes.
     redact_patterns: list[str] = []  #: Patterns of secrets to mask, besides the built-in ones.
-    audit: AuditLog = AuditLog()
+    audit: Switch = Switch()  #: The record of what was done.
 
 
 class CaptureContent(Section):
-    """Which content of a conversation is put into spans; secrets in it are masked."""
-
-    enabled: bool = False  #: Without this nothing is.
+    enabled: bool = False  #: Without this, no content is.
     input_messages: bool = False  #: What is sent to the model.
     output_messages: bool = False  #: What the model answers.
     tool_inputs: bool = False  #: Parameters of calls.
@@ -144,17 +127,15 @@ class Otel(Section):
     """Spans for OpenTelemetry: turns, requests to models, calls of tools."""
 
     enabled: bool | None = None  #: Send them; unset follows `CLAWKIT_OTEL` and the environment.
-    endpoint: Name | None = None
-    """Address of the collector; unset is `OTEL_EXPORTER_OTLP_ENDPOINT`, or port 4318 here."""
+    endpoint: Name | None = None  #: Collector; unset is `OTEL_EXPORTER_OTLP_ENDPOINT` or port 4318.
     traces_endpoint: Name | None = None  #: Address for spans; unset is `endpoint` + `/v1/traces`.
     protocol: Literal["http/protobuf", "grpc"] = "http/protobuf"
-    """How they are sent; clawkit speaks http/protobuf (default) only."""
+    """Only http/protobuf is supported."""
     headers: Headers = {}  #: Extra headers for the collector; values may be secret references.
     service_name: Name | None = None  #: Service name; unset is `OTEL_SERVICE_NAME`, or clawkit.
     traces: bool = True  #: Send spans.
-    sample_rate: Annotated[float, Meta(ge=0, le=1)] | None = None
-    """Share of the turns that is sent, 0 to 1; unset is all of them."""
-    flush_interval_ms: Positive | None = None  #: Milliseconds between two sendings; unset is 5000.
+    sample_rate: Annotated[float, Meta(ge=0, le=1)] | None = None  #: Share of turns; unset is all.
+    flush_interval_ms: Positive | None = None  #: Milliseconds between exports; unset is 5000.
     capture_content: bool | CaptureContent | None = None  #: Put content into spans as well.
 
     @classmethod

@@ -9,8 +9,6 @@ _OPEN_BINDS = ("lan", "tailnet")
 
 
 class RateLimit(Section):
-    """Limit on failed logins."""
-
     max_attempts: Positive = 10  #: Failures before a lockout.
     window_ms: Positive = 60_000  #: Milliseconds in which they count.
     lockout_ms: Positive = 300_000  #: Milliseconds of lockout.
@@ -18,8 +16,6 @@ class RateLimit(Section):
 
 
 class TrustedProxy(Section):
-    """Login by a proxy in front of the gateway."""
-
     user_header: str | None = None  #: Header with the user's name.
     required_headers: list[str] = []  #: Headers a request must have.
     allow_users: list[str] | None = None  #: Users let in; unset means all.
@@ -29,13 +25,12 @@ class TrustedProxy(Section):
 class GatewayAuth(Section):
     """Who may connect."""
 
-    mode: Literal["none", "token", "password", "trusted-proxy"] = "token"
-    """How clients prove who they are."""
+    mode: Literal["none", "token", "password", "trusted-proxy"] = "token"  #: How clients log in.
     token: SecretInput | None = None  #: The token; unset makes one at first start.
     password: SecretInput | None = None  #: The password.
     allow_tailscale: bool = False  #: Accept the identity Tailscale vouches for.
-    rate_limit: RateLimit = RateLimit()
-    trusted_proxy: TrustedProxy = TrustedProxy()
+    rate_limit: RateLimit = RateLimit()  #: Limit on failed logins.
+    trusted_proxy: TrustedProxy = TrustedProxy()  #: Login by a proxy in front of the gateway.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -51,8 +46,6 @@ class GatewayAuth(Section):
 
 
 class GatewayTls(Section):
-    """Encryption of connections."""
-
     enabled: bool = False  #: Serve over TLS.
     auto_generate: bool = True  #: Make a certificate if there is none.
     cert_path: str | None = None  #: File of the certificate.
@@ -61,8 +54,6 @@ class GatewayTls(Section):
 
 
 class GatewayRemote(Section):
-    """A gateway on another machine, for mode remote."""
-
     url: str | None = None  #: Its address, ws:// or wss://.
     token: SecretInput | None = None  #: Its token.
     password: SecretInput | None = None  #: Its password.
@@ -70,49 +61,32 @@ class GatewayRemote(Section):
 
 
 class GatewayReload(Section):
-    """What happens when the configuration file changes."""
-
-    mode: Literal["hybrid", "off", "hot", "restart"] = "hybrid"
-    """Apply what can be and restart for the rest (hybrid, default), or nothing (off)."""
+    mode: Literal["hybrid", "off", "hot", "restart"] = "hybrid"  #: How a changed file is applied.
 
 
-class GatewayTools(Section):
-    """Tools that may be called over HTTP."""
-
-    allow: list[str] = []  #: Tools to take off the built-in deny list of HTTP calls.
-    deny: list[str] = []  #: Further tools that HTTP calls may not use.
-
-
-class NodeCommands(Section):
-    """Commands that may be sent to nodes."""
-
-    allow: list[str] = []  #: Commands beyond those allowed by platform.
-    deny: list[str] = []  #: Commands that are never sent.
+class AllowDeny(Section):
+    allow: list[str] = []  #: Allowed in addition to the built-in list.
+    deny: list[str] = []  #: Never allowed.
 
 
 class NodePairing(Section):
-    """How nodes are let in."""
-
     auto_approve_local: bool = True  #: Let nodes on this machine in without asking.
     auto_approve_cidrs: list[str] = []  #: Networks whose nodes are let in without asking.
 
 
 class NodeBrowser(Section):
-    """Browsers on nodes."""
-
-    mode: Literal["auto", "manual", "off"] = "auto"
-    """Use them without being asked (auto, default), when asked, or never."""
+    mode: Literal["auto", "manual", "off"] = "auto"  #: Use them always, when asked, or never.
     node: str | None = None  #: Node to use.
 
 
 class GatewayNodes(Section):
     """Devices that connect as nodes."""
 
-    commands: NodeCommands = NodeCommands()
+    commands: AllowDeny = AllowDeny()  #: Commands that may be sent to nodes.
     allow_commands: list[str] = []  #: Older form of `commands.allow`.
     deny_commands: list[str] = []  #: Older form of `commands.deny`.
-    pairing: NodePairing = NodePairing()
-    browser: NodeBrowser = NodeBrowser()
+    pairing: NodePairing = NodePairing()  #: How nodes are let in.
+    browser: NodeBrowser = NodeBrowser()  #: Browsers on nodes.
 
     def allowed(self) -> list[str]:
         """Commands allowed by either spelling."""
@@ -124,8 +98,6 @@ class GatewayNodes(Section):
 
 
 class ControlUi(Section):
-    """The page in the browser."""
-
     enabled: bool = True  #: Serve it.
     base_path: str | None = None  #: Path it is served at.
     allowed_origins: list[str] = []  #: Web origins that may connect besides the gateway's own.
@@ -136,17 +108,16 @@ class Gateway(Section):
 
     mode: Literal["local", "remote"] = "local"  #: Run it here (default), or use one elsewhere.
     port: Port = 18789  #: Port for WebSocket and HTTP.
-    bind: Literal["loopback", "lan", "tailnet", "auto", "custom"] = "loopback"
-    """Who can reach it: this machine (default), the network, the tailnet, or custom."""
+    bind: Literal["loopback", "lan", "tailnet", "auto", "custom"] = "loopback"  #: Who can reach it.
     custom_bind_host: str | None = None  #: Address to listen on for bind custom.
     auth: GatewayAuth = GatewayAuth()
-    tls: GatewayTls = GatewayTls()
+    tls: GatewayTls = GatewayTls()  #: Encryption of connections.
     trusted_proxies: list[str] = []  #: Addresses of proxies whose forwarded addresses are believed.
     remote: GatewayRemote = GatewayRemote()  #: The gateway of mode remote.
-    reload: GatewayReload = GatewayReload()
-    tools: GatewayTools = GatewayTools()
+    reload: GatewayReload = GatewayReload()  #: What happens when the configuration file changes.
+    tools: AllowDeny = AllowDeny()  #: Tools that may be called over HTTP.
     nodes: GatewayNodes = GatewayNodes()
-    control_ui: ControlUi = ControlUi()
+    control_ui: ControlUi = ControlUi()  #: The page in the browser.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:

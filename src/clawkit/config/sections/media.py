@@ -1,7 +1,7 @@
 """Understanding and producing media: `tools.media` and `tts`."""
 
 from collections.abc import Iterable
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -23,7 +23,7 @@ class MediaModel(Section):
     args: list[str] = []  #: Arguments; {{MediaPath}}, {{Prompt}} and {{MaxChars}} are filled in.
     capabilities: list[Capability] | None = None  #: What it understands; unset asks the provider.
     prompt: str | None = None  #: What to ask about the media.
-    max_chars: Positive | None = None  #: Most characters of the answer.
+    max_chars: Positive | None = None  #: Maximum characters of the answer.
     max_bytes: Positive | None = None  #: Largest file it is given, in bytes.
     timeout_seconds: Positive | None = None  #: Seconds until it fails.
     language: str | None = None  #: Language spoken in the media, such as `de`.
@@ -42,10 +42,8 @@ class MediaModel(Section):
 
 
 class MediaAttachments(Section):
-    """Which files of a message are looked at."""
-
     mode: Literal["first", "all"] = "first"  #: The first one (default), or all.
-    max_attachments: Positive = 1  #: Most files for mode `all`.
+    max_attachments: Positive = 1  #: Maximum files for mode `all`.
     prefer: Literal["first", "last", "path", "url"] | None = None  #: Which file comes first.
 
 
@@ -55,15 +53,13 @@ class Understanding(Section):
     enabled: bool | None = None  #: Turn it on or off; unset means on when a model can do it.
     models: list[MediaModel] = []  #: Ways to do it, tried in this order.
     preferred_model: str | None = None  #: Entry of the shared `models` list to try first.
-    max_bytes: Positive | None = None
-    """Largest file, in bytes; unset is 10 MB for images, 20 for audio, 50 for video."""
-    max_chars: Positive | None = None
-    """Most characters of the answer; unset is 500 for images and video, none for audio."""
+    max_bytes: Positive | None = None  #: Largest file in bytes; unset is 10, 20, 50 MB by kind.
+    max_chars: Positive | None = None  #: Longest answer; unset is 500, without limit for audio.
     timeout_seconds: Positive | None = None  #: Seconds until it fails; unset is 60, for video 120.
     prompt: str | None = None  #: What to ask about the media.
     language: str | None = None  #: Language spoken in the media, such as `de`.
     scope: Scope = Scope()  #: Conversations in which it is done.
-    attachments: MediaAttachments = MediaAttachments()
+    attachments: MediaAttachments = MediaAttachments()  #: Which files of a message are looked at.
     echo_transcript: bool = False  #: Send the transcript back to the conversation.
     echo_format: str | None = None  #: Form of the transcript sent back.
     base_url: str | None = None  #: Address of the provider's API.
@@ -73,8 +69,6 @@ class Understanding(Section):
 
 
 class AsyncCompletion(Section):
-    """What happens when generated media is ready."""
-
     direct_send: bool = False  #: Ignored: finished media always goes through the agent.
 
 
@@ -86,13 +80,11 @@ class Media(Section):
     image: Understanding = Understanding()  #: Understanding images.
     audio: Understanding = Understanding()  #: Understanding sound.
     video: Understanding = Understanding()  #: Understanding video.
-    async_completion: AsyncCompletion = AsyncCompletion()
+    async_completion: AsyncCompletion = AsyncCompletion()  #: What happens when media is ready.
 
 
 class TtsProvider(Section, forbid_unknown_fields=False):
-    """One speech service; it may have settings of its own."""
-
-    OPEN: ClassVar[bool] = True
+    OPEN = True
 
     api_key: SecretInput | None = None  #: Key of the service.
 
@@ -101,8 +93,7 @@ class Tts(Section):
     """Speech output."""
 
     enabled: bool | None = None  #: Turn speech output on or off.
-    auto: Literal["off", "always", "inbound", "tagged"] = "off"
-    """Speak replies never (default), always, to voice messages, or when tagged."""
+    auto: Literal["off", "always", "inbound", "tagged"] = "off"  #: When replies are spoken.
     mode: Literal["final", "all"] = "final"  #: Speak the final reply (default), or every part.
     provider: str | None = None  #: Speech service, such as `openai` or `elevenlabs`.
     providers: dict[str, TtsProvider] = {}  #: Settings of speech services, by name.

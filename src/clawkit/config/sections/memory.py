@@ -6,27 +6,21 @@ import msgspec
 from msgspec import Meta
 
 from clawkit.config.section import Override, Positive, SecretInput, Section
-from clawkit.config.sections.shared import Headers
+from clawkit.config.sections.shared import Headers, Switch
 
 
 class MemoryBatch(Section):
-    """Sending many texts in one request."""
-
     enabled: bool = False  #: Use the provider's batch requests.
 
 
 class MemoryRemote(Section):
-    """The embedding service."""
-
     base_url: str | None = None  #: Address of the service.
     api_key: SecretInput | None = None  #: Key of the service.
     headers: Headers = {}  #: Extra headers; values may be secret references.
-    batch: MemoryBatch = MemoryBatch()
+    batch: MemoryBatch = MemoryBatch()  #: Sending many texts in one request.
 
 
 class MemoryLocal(Section):
-    """An embedding model on this machine."""
-
     model_path: str | None = None  #: File of the model.
 
 
@@ -38,50 +32,31 @@ class MemoryPath(Section):
 
 
 class Multimodal(Section):
-    """Remembering images and sound."""
-
     enabled: bool = False  #: Index media files too.
     modalities: list[Literal["image", "audio"]] = []  #: Kinds of media to index.
     max_file_bytes: Positive = 10_485_760  #: Largest file to index, in bytes.
 
 
 class MemoryFts(Section):
-    """The keyword index."""
-
-    tokenizer: Literal["unicode61", "trigram"] = "unicode61"
-    """How text is split: unicode61 (default), or trigram for Asian languages."""
+    tokenizer: Literal["unicode61", "trigram"] = "unicode61"  #: trigram is for Asian languages.
 
 
 class MemoryVector(Section):
-    """The vector index."""
-
     enabled: bool = True  #: Use the SQLite vector extension if found.
     extension_path: str | None = None  #: File of the extension.
 
 
 class MemoryStore(Section):
-    """How the index is stored."""
-
-    fts: MemoryFts = MemoryFts()
-    vector: MemoryVector = MemoryVector()
+    fts: MemoryFts = MemoryFts()  #: The keyword index.
+    vector: MemoryVector = MemoryVector()  #: The vector index.
 
 
 class MemoryQuery(Section):
-    """Defaults of a search."""
-
     max_results: Positive = 6  #: Results of a search.
     min_score: Annotated[float, Meta(ge=0, le=1)] = 0.35  #: Lowest score of a result, 0 to 1.
 
 
-class MemoryCache(Section):
-    """Embeddings that are kept."""
-
-    enabled: bool = True  #: Keep embeddings of unchanged text.
-
-
 class MemoryExperimental(Section):
-    """Parts of memory that may still change."""
-
     session_memory: bool = False  #: Index past conversations too.
 
 
@@ -89,23 +64,21 @@ class MemorySearch(Section):
     """The memory tools and their index."""
 
     enabled: bool = True  #: Offer the memory tools.
-    provider: str | None = None
-    """Embedding service: `auto`, `none` for keywords only, or a name such as `openai`."""
+    provider: str | None = None  #: Embeddings: `auto`, `none` (keywords only), or such as `openai`.
     model: str | None = None  #: Embedding model.
     fallback: str = "none"  #: Service to use when the first fails; default `none`.
-    remote: MemoryRemote = MemoryRemote()
-    local: MemoryLocal = MemoryLocal()
+    remote: MemoryRemote = MemoryRemote()  #: The embedding service.
+    local: MemoryLocal = MemoryLocal()  #: An embedding model on this machine.
     input_type: str | None = None  #: Input type sent to the service.
     query_input_type: str | None = None  #: Input type for queries.
     document_input_type: str | None = None  #: Input type for notes.
     output_dimensionality: Positive | None = None  #: Length of the vectors.
-    sources: list[Literal["memory", "sessions"]] | None = None
-    """What is searched: notes (`memory`, the default) and past `sessions`."""
+    sources: list[Literal["memory", "sessions"]] | None = None  #: Notes (default), past sessions.
     extra_paths: list[str | MemoryPath] = []  #: More places with notes; agents add theirs.
-    multimodal: Multimodal = Multimodal()
-    store: MemoryStore = MemoryStore()
-    query: MemoryQuery = MemoryQuery()
-    cache: MemoryCache = MemoryCache()
+    multimodal: Multimodal = Multimodal()  #: Remembering images and sound.
+    store: MemoryStore = MemoryStore()  #: How the index is stored.
+    query: MemoryQuery = MemoryQuery()  #: Defaults of a search.
+    cache: Switch = Switch()  #: Embeddings that are kept.
     experimental: MemoryExperimental = MemoryExperimental()  #: Parts that may still change.
 
     def merged(self, override: "Override[Self] | None") -> Self:
@@ -117,8 +90,7 @@ class MemorySearch(Section):
 class Memory(Section):
     """Long-term memory."""
 
-    citations: Literal["auto", "on", "off"] = "auto"
-    """Name the source of what was remembered; auto (default) does in direct chats."""
+    citations: Literal["auto", "on", "off"] = "auto"  #: Name sources; auto does in direct chats.
     search: MemorySearch = MemorySearch()
 
 

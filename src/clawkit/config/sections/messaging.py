@@ -1,10 +1,10 @@
 """Chat channels: `channels`, `bindings`, `messages`, `tools.message`, forwarded questions."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from clawkit.config.section import Conflict, Count, Name, Override, Section
-from clawkit.config.sections.shared import People
+from clawkit.config.sections.shared import People, Switch
 from clawkit.config.sections.tools import Senders, ToolPolicy
 
 if TYPE_CHECKING:
@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
 
 class GroupChat(Section):
-    """Behaviour in groups."""
-
     mention_patterns: list[str] = []  #: Patterns that count as addressing the agent.
     history_limit: Count | None = None  #: Earlier messages of the group shown to the agent.
 
@@ -23,26 +21,22 @@ class Messages(Section):
 
     response_prefix: str | None = None  #: Text in front of every reply.
     ack_reaction: str | None = None  #: Reaction that shows a message was seen.
-    group_chat: GroupChat = GroupChat()
+    group_chat: GroupChat = GroupChat()  #: Behaviour in groups.
     tts: "Override[Tts] | None" = None  #: Changes to `tts`, in the older place.
 
 
 class Peer(Section):
-    """One person or group."""
-
     kind: Literal["direct", "dm", "group", "channel"]  #: What it is.
     id: str | int  #: Its id on the channel.
 
 
 class BindingMatch(Section):
-    """Which messages a binding is about; everything given must fit."""
-
     channel: Name  #: Channel id.
     account_id: str | None = None  #: Account that received it; `*` is any.
     peer: Peer | None = None  #: Person or group it came from.
     guild_id: str | None = None  #: Discord server it came from.
     team_id: str | None = None  #: Slack or Teams team it came from.
-    roles: list[str] = []  #: Roles of the sender, one of which must fit.
+    roles: list[str] = []  #: Roles of the sender, one of which must match.
 
 
 class Binding(Section):
@@ -57,7 +51,7 @@ class Binding(Section):
 class ChannelGroup(Section, forbid_unknown_fields=False):
     """One group, or `*` for all others. Channels may have settings of their own here."""
 
-    OPEN: ClassVar[bool] = True
+    OPEN = True
 
     enabled: bool | None = None  #: Answer in this group.
     require_mention: bool | None = None  #: Answer only when addressed.
@@ -69,14 +63,13 @@ class ChannelGroup(Section, forbid_unknown_fields=False):
 class ChannelAccount(Section, forbid_unknown_fields=False):
     """One account on a channel. Channels have further settings of their own."""
 
-    OPEN: ClassVar[bool] = True
+    OPEN = True
 
     enabled: bool | None = None  #: Turn it on or off.
     dm_policy: Literal["pairing", "allowlist", "open", "disabled"] | None = None
     """Who may write directly: after pairing, those in allowFrom, anyone, or no one."""
     allow_from: People | None = None  #: Senders who may write directly.
-    group_policy: Literal["open", "allowlist", "disabled"] | None = None
-    """Whether groups are answered: all, those allowed, or none."""
+    group_policy: Literal["open", "allowlist", "disabled"] | None = None  #: Groups it answers.
     group_allow_from: People | None = None  #: Senders who are answered in groups.
     actions: dict[str, bool] = {}  #: Actions of the `message` tool; false turns one off.
     groups: dict[str, ChannelGroup] = {}  #: Settings by group id, `*` for all others.
@@ -89,54 +82,33 @@ class Channel(ChannelAccount, forbid_unknown_fields=False):
 
 
 class Marker(Section):
-    """Text that shows where a message came from."""
-
     enabled: bool = True  #: Mark messages sent to another conversation.
     prefix: str = "[from {channel}] "  #: Text before the message; {channel} is the origin.
     suffix: str = ""  #: Text after the message.
 
 
 class CrossContext(Section):
-    """Sending to conversations other than the one a session belongs to."""
-
     allow_within_provider: bool = False  #: Other conversations of the same channel.
     allow_across_providers: bool = False  #: Conversations of other channels.
-    marker: Marker = Marker()
+    marker: Marker = Marker()  #: Text that shows where a message came from.
 
 
 class MessageActions(Section):
-    """Actions of the `message` tool."""
-
     allow: list[str] | None = None  #: Only these actions are offered; unset means all.
-
-
-class Broadcast(Section):
-    """Sending one message to many places."""
-
-    enabled: bool = True  #: Offer the `broadcast` action.
 
 
 class MessageTool(Section):
     """The `message` tool."""
 
+    EXCLUSIVE = {"allowCrossContextSend": "crossContext"}
+
     cross_context: CrossContext = CrossContext()  #: Sending to other conversations.
     allow_cross_context_send: bool | None = None  #: Older form of both `crossContext` settings.
     actions: MessageActions = MessageActions()  #: Which actions are offered.
-    broadcast: Broadcast = Broadcast()
-
-    @classmethod
-    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
-        if raw.get("allowCrossContextSend") is not None and raw.get("crossContext"):
-            yield (
-                "allowCrossContextSend",
-                "cannot be combined with 'crossContext', the newer form",
-                "Keep crossContext only",
-            )
+    broadcast: Switch = Switch()  #: Sending one message to many places.
 
 
 class ApprovalTarget(Section):
-    """One place a question is sent to."""
-
     channel: Name  #: Channel id, such as `telegram`.
     to: Name  #: Person or group on that channel.
     account_id: str | None = None  #: Account to send from.
@@ -147,8 +119,7 @@ class Forwarding(Section):
     """Sending questions to chat channels."""
 
     enabled: bool = False  #: Forward questions.
-    mode: Literal["session", "targets", "both"] = "session"
-    """To the conversation that caused it (default), to `targets`, or to both."""
+    mode: Literal["session", "targets", "both"] = "session"  #: The origin, `targets`, or both.
     agent_filter: list[str] | None = None  #: Only questions of these agents; unset means all.
     session_filter: list[str] | None = None  #: Only of sessions with a matching key; unset is all.
     targets: list[ApprovalTarget] = []  #: Places for mode `targets` and `both`.

@@ -26,8 +26,6 @@ Modality = Literal["text", "image", "audio", "video"]
 
 
 class Cost(Section):
-    """Prices in dollars for a million tokens."""
-
     input: Annotated[float, Meta(ge=0)] = 0  #: Tokens sent.
     output: Annotated[float, Meta(ge=0)] = 0  #: Tokens received.
     cache_read: Annotated[float, Meta(ge=0)] = 0  #: Tokens read from the cache.
@@ -52,8 +50,7 @@ class Compat(Section):
     reasoning_effort_map: dict[str, str] = {}  #: Thinking level to the service's own word for it.
     requires_string_content: bool | None = None  #: Takes messages as one string only, not as parts.
     requires_tool_result_name: bool | None = None  #: Wants the tool's name with its result.
-    requires_assistant_after_tool_result: bool | None = None
-    """Wants an assistant message after tool results."""
+    requires_assistant_after_tool_result: bool | None = None  #: Wants a reply after results.
     requires_thinking_as_text: bool | None = None  #: Takes earlier thinking as plain text only.
     strict_message_keys: bool | None = None  #: Refuses fields of a message it does not know.
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] | None = None
@@ -72,10 +69,10 @@ class Model(Section):
     base_url: str | None = None  #: Address, if not the provider's.
     reasoning: bool | None = None  #: Whether it can think before it answers.
     input: list[Modality] | None = None  #: What it takes; images are sent only if listed here.
-    cost: Cost | None = None
-    context_window: Positive | None = None  #: Tokens it can take in all.
+    cost: Cost | None = None  #: Prices in dollars for a million tokens.
+    context_window: Positive | None = None  #: Context window, in tokens.
     context_tokens: Positive | None = None  #: Tokens to use at most, if less than it can take.
-    max_tokens: Positive | None = None  #: Most tokens of one answer.
+    max_tokens: Positive | None = None  #: Maximum tokens of one answer.
     thinking_level_map: dict[str, Any] = {}  #: Thinking level to the model's own; null disables it.
     params: dict[str, Any] = {}  #: Further fields of requests, sent as they are.
     headers: Headers = {}  #: Extra headers; values may be secret references.
@@ -94,9 +91,9 @@ class Provider(Section):
     request: Request = Request()  #: Transport settings of requests.
     region: str | None = None  #: Region, for services that have them.
     timeout_seconds: Positive | None = None  #: Longest time for one request, in seconds.
-    context_window: Positive | None = None  #: Tokens its models take, where a model does not say.
+    context_window: Positive | None = None  #: Context window of its models, unless they set one.
     context_tokens: Positive | None = None  #: Tokens to use at most, where a model does not say.
-    max_tokens: Positive | None = None  #: Most tokens of one answer, where a model does not say.
+    max_tokens: Positive | None = None  #: Maximum tokens of one answer, where a model does not say.
     inject_num_ctx: bool = msgspec.field(default=True, name="injectNumCtxForOpenAICompat")
     """Tell an Ollama server the context size (options.num_ctx)."""
     params: dict[str, Any] = {}  #: Further fields of requests, sent as they are.
@@ -111,11 +108,8 @@ class Models(Section):
 
 
 class AuthProfile(Section):
-    """One stored credential; the secret itself is kept elsewhere."""
-
     provider: Name  #: Provider it is for.
-    mode: Literal["api-key", "api_key", "token", "oauth", "aws-sdk"] | None = None
-    """Kind of credential."""
+    mode: Literal["api-key", "api_key", "token", "oauth", "aws-sdk"] | None = None  #: Credential.
     email: str | None = None  #: Account it belongs to.
     display_name: str | None = None  #: Name for people.
 

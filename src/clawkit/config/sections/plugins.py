@@ -1,7 +1,7 @@
 """Tools of others: `plugins` and `mcp`."""
 
 from collections.abc import Iterable
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -10,28 +10,20 @@ from clawkit.config.sections.shared import Headers
 
 
 class PluginHooks(Section, forbid_unknown_fields=False):
-    """What the hooks of a plugin may do."""
-
-    OPEN: ClassVar[bool] = True
+    OPEN = True
 
     timeout_ms: Annotated[int, Meta(ge=1, le=600_000)] = 15_000  #: Timeout of a hook in ms.
 
 
-class PluginLlm(Section):
-    """What a plugin may do with models."""
-
+class PluginSubagent(Section):
     allow_model_override: bool = False  #: Let it choose the model.
-    allowed_completion_models: list[str] | None = None  #: Models it may choose; unset means all.
-    allowed_models: list[str] | None = None  #: Models it may switch to, `*` for any; unset is all.
+    allowed_models: list[str] | None = None  #: Models it may choose, `*` for any; unset is all.
+
+
+class PluginLlm(PluginSubagent):
+    allowed_completion_models: list[str] | None = None  #: Models for completions; unset is all.
     allow_auth_profile_override: bool = False  #: Let it choose the credential.
     allow_agent_id_override: bool = False  #: Let it ask on behalf of another agent.
-
-
-class PluginSubagent(Section):
-    """Which models the sub-agents of a plugin may use."""
-
-    allow_model_override: bool = False  #: Let it choose the model of a sub-agent.
-    allowed_models: list[str] | None = None  #: Models it may choose, `*` for any; unset means all.
 
 
 class PluginEntry(Section):
@@ -45,8 +37,6 @@ class PluginEntry(Section):
 
 
 class PluginLoad(Section):
-    """Where plugins are found."""
-
     paths: list[str] = []  #: Further files and directories with plugins.
 
 
@@ -56,14 +46,12 @@ class Plugins(Section):
     enabled: bool = True  #: Load plugins at all.
     allow: list[str] | None = None  #: Only these plugins; unset means all.
     deny: list[str] = []  #: Plugins that are never loaded.
-    load: PluginLoad = PluginLoad()
+    load: PluginLoad = PluginLoad()  #: Where plugins are found.
     slots: dict[str, str] = {}  #: Role to the plugin that fills it.
     entries: dict[str, PluginEntry] = {}  #: Settings of plugins, by id.
 
 
 class ToolFilter(Section):
-    """Which tools of a server are used."""
-
     include: list[str] | None = None  #: Only these tools; unset means all.
     exclude: list[str] = []  #: Tools to leave out.
 

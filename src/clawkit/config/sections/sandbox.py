@@ -1,7 +1,7 @@
 """Where commands are isolated: `agents.defaults.sandbox` and `sandbox` of one agent."""
 
 from collections.abc import Iterable
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -33,14 +33,13 @@ class Docker(Section):
     )  #: Directories kept in memory; default /tmp, /var/tmp and /run.
     network: str = "none"  #: Network of the container.
     user: str | None = None  #: User and group as uid:gid; unset is the workspace's owner.
-    cap_drop: list[str] = msgspec.field(default_factory=lambda: ["ALL"])
-    """Capabilities to drop; default ALL."""
+    cap_drop: list[str] = msgspec.field(default_factory=lambda: ["ALL"])  #: Capabilities to drop.
     env: dict[str, str] = msgspec.field(default_factory=lambda: {"LANG": "C.UTF-8"})
     """Environment variables in the container."""
     setup_command: str | list[str] | None = None  #: Commands to run once in a new container.
-    pids_limit: Positive | None = None  #: Most processes in a container.
-    memory: str | int | None = None  #: Most memory, such as `1g`.
-    memory_swap: str | int | None = None  #: Most memory and swap together.
+    pids_limit: Positive | None = None  #: Maximum processes in a container.
+    memory: str | int | None = None  #: Maximum memory, such as `1g`.
+    memory_swap: str | int | None = None  #: Maximum memory and swap together.
     cpus: float | None = None  #: Processor share, such as 1.5.
     gpus: str | None = None  #: Graphics processors, such as `all`.
     ulimits: dict[str, str | int | Ulimit] = {}  #: Process limits by name: one value, or both.
@@ -85,7 +84,7 @@ class Ssh(Section):
 class SandboxBrowser(Section):
     """A browser in a container of its own."""
 
-    ALIASES: ClassVar[dict[str, str]] = {"enableNoVnc": "noVncEnabled"}
+    ALIASES = {"enableNoVnc": "noVncEnabled"}
 
     enabled: bool = False  #: Offer a browser to sandboxed sessions.
     image: Name = "clawkit-sandbox-browser:bookworm-slim"  #: Image to run.
@@ -105,50 +104,35 @@ class SandboxBrowser(Section):
 
 
 class Prune(Section):
-    """When unused sandboxes are removed."""
-
     idle_hours: Annotated[float, Meta(ge=0)] = 24  #: Hours without use; 0 turns it off, default 24.
     max_age_days: Annotated[float, Meta(ge=0)] = 7  #: Days of age; 0 turns it off, default 7.
 
 
 class Limits(Section):
-    """Limits for every process of a command in a local sandbox."""
-
-    memory_mb: Count = 0  #: Most memory of one process, in megabytes; 0 is no limit.
+    memory_mb: Count = 0  #: Maximum memory of one process, in megabytes; 0 is no limit.
     file_mb: Count = 10_240  #: Largest file a command may write, in megabytes; 0 is no limit.
 
 
 class Sandbox(Section):
     """Isolation of commands and files."""
 
-    mode: SandboxMode = "auto"
-    """Never, all but the main session, always, or whenever a local backend works (auto,
-    default)."""
-    backend: Backend = "auto"  #: What isolates; auto (default) takes bwrap, then landlock.
+    mode: SandboxMode = "auto"  #: Never, all but main, always, or when a local backend works.
+    backend: Backend = "auto"  #: What isolates; auto (default) is bwrap, else landlock.
     network: Network = "none"  #: Network of commands: none, the hosts in allowHosts, or full.
-    allow_hosts: list[str] = []
-    """Hosts for network allowlist, as `name`, `*.example.org` or `name:port`; `packages` for those
-    of package managers."""
-    allow_private: list[str] = []
-    """Addresses for network allowlist that are not public, such as a mirror's: `10.1.2.3` or
-    `10.1.2.3:8080`."""
-    hide_paths: list[str] = []
-    """Files and directories that commands cannot read, besides the built-in secret paths."""
-    show_paths: list[str] = []  #: Secret paths that commands may read all the same.
+    allow_hosts: list[str] = []  #: `name`, `*.example.org` or `name:port`; `packages`: registries.
+    allow_private: list[str] = []  #: Allowed private addresses: `10.1.2.3` or `10.1.2.3:8080`.
+    hide_paths: list[str] = []  #: More paths that commands cannot read, like the built-in ones.
+    show_paths: list[str] = []  #: Hidden paths that commands may read.
     write_paths: list[str] = []  #: Directories outside the workspace that commands may change.
     limits: Limits = Limits()  #: Limits for every process of a command.
-    scope: Literal["session", "agent", "shared"] = "session"
-    """One sandbox for each session (default), for each agent, or one for all."""
-    workspace_access: Access | None = None
-    """The workspace inside: none, ro (read-only) or rw; unset is rw in mode auto, else none."""
-    workspace_root: str | None = None
-    """Directory for private workspaces; unset is in the state directory."""
-    session_tools_visibility: Literal["spawned", "all"] = "spawned"
-    """Sessions a sandboxed one may see: spawned ones only (default), or all."""
+    scope: Literal["session", "agent", "shared"] = "session"  #: What shares one sandbox.
+    workspace_access: Access | None = None  #: Inside: none, ro, rw; unset: rw in auto, else none.
+    workspace_root: str | None = None  #: Private workspaces; unset is in the state directory.
+    session_tools_visibility: Literal["spawned", "all"] = "spawned"  #: Sessions it may see.
     docker: Docker = Docker()
     ssh: Ssh = Ssh()  #: The ssh backend.
     browser: SandboxBrowser = SandboxBrowser()  #: A browser in a container.
-    prune: Prune = Prune()
+    prune: Prune = Prune()  #: When unused sandboxes are removed.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:

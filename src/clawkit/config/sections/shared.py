@@ -1,14 +1,17 @@
 """Types that several sections use, and how providers are reached over HTTP."""
 
-from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Literal
 
-from clawkit.config.section import Conflict, Name, Positive, SecretInput, Section
+from clawkit.config.section import Name, Positive, SecretInput, Section
 
 Headers = dict[str, SecretInput]
 People = list[str | int]
 """Senders or peers as their channel writes them: names, addresses, numeric ids."""
 Thinking = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+class Switch(Section):
+    enabled: bool = True  #: Turn it on or off.
 
 
 class ModelChoice(Section):
@@ -24,10 +27,7 @@ ModelInput = Name | ModelChoice
 
 
 class SsrfPolicy(Section):
-    """Which addresses may be reached; private networks are closed unless opened here."""
-
-    dangerously_allow_private_network: bool = False
-    """Allow private, loopback and link-local addresses."""
+    dangerously_allow_private_network: bool = False  #: Allow private and local addresses.
     allow_rfc2544_benchmark_range: bool = False  #: Allow 198.18.0.0/15, a range for benchmarks.
     allow_ipv6_unique_local_range: bool = False  #: Allow fc00::/7, private addresses of IPv6.
     allowed_hostnames: list[str] = []  #: Host names that may resolve to private addresses.
@@ -36,31 +36,28 @@ class SsrfPolicy(Section):
 
 
 class ScopeMatch(Section):
-    """Which conversations a rule is about; everything given must fit."""
-
     channel: str | None = None  #: Channel id, for example `telegram`.
-    chat_type: Literal["direct", "dm", "group", "channel", "thread"] | None = None
-    """Kind of conversation."""
+    chat_type: Literal["direct", "dm", "group", "channel", "thread"] | None = None  #: Kind of chat.
     key_prefix: str | None = None  #: Start of the normalised session key.
     raw_key_prefix: str | None = None  #: Start of the full session key.
 
 
 class ScopeRule(Section):
-    """One rule of a scope; the first that fits decides."""
-
     action: Literal["allow", "deny"]  #: Whether a match allows or denies.
     match: ScopeMatch = ScopeMatch()  #: Which conversations the rule is about; empty means all.
 
 
 class Scope(Section):
-    """Where something is done and where not."""
-
-    default: Literal["allow", "deny"] = "allow"  #: What holds when no rule fits.
-    rules: list[ScopeRule] = []  #: Rules in order; the first that fits decides.
+    default: Literal["allow", "deny"] = "allow"  #: What applies when no rule matches.
+    rules: list[ScopeRule] = []  #: Rules in order; the first match decides.
 
 
 class RequestAuth(Section):
-    """How the credential is sent."""
+    NEEDED = {
+        "token": ("mode", "authorization-bearer"),
+        "headerName": ("mode", "header"),
+        "value": ("mode", "header"),
+    }
 
     mode: Literal["provider-default", "authorization-bearer", "header"] = "provider-default"
     """The provider's own way, `Authorization: Bearer`, or a header of your choice."""
@@ -69,18 +66,8 @@ class RequestAuth(Section):
     value: SecretInput | None = None  #: Credential for mode `header`.
     prefix: str | None = None  #: Text before the credential in mode `header`.
 
-    @classmethod
-    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
-        mode = raw.get("mode")
-        needed = {"authorization-bearer": ("token",), "header": ("headerName", "value")}
-        for key in needed.get(str(mode), ()):
-            if raw.get(key) is None:
-                yield key, f"missing although mode is {mode!r}", f"Set {key} or change mode"
-
 
 class Tls(Section):
-    """TLS settings of one connection; certificates are given as PEM text or secrets."""
-
     ca: SecretInput | None = None  #: Certificates to trust instead of the system's.
     cert: SecretInput | None = None  #: Client certificate.
     key: SecretInput | None = None  #: Private key of the client certificate.
@@ -92,22 +79,18 @@ class Tls(Section):
 class RequestProxy(Section):
     """The HTTP proxy of a provider."""
 
+    NEEDED = {"url": ("mode", "explicit-proxy")}
+
     mode: Literal["env-proxy", "explicit-proxy"]  #: From HTTP_PROXY and HTTPS_PROXY, or `url`.
     url: str | None = None  #: Address of the proxy for mode `explicit-proxy`.
     tls: Tls | None = None  #: TLS settings towards the proxy.
-
-    @classmethod
-    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
-        if raw["mode"] == "explicit-proxy" and not raw.get("url"):
-            yield "url", "missing although mode is 'explicit-proxy'", "Set url or change mode"
 
 
 class Request(Section):
     """Transport settings of a provider's requests."""
 
     headers: Headers = {}  #: Extra headers; values may be secret references.
-    auth: RequestAuth | None = None
+    auth: RequestAuth | None = None  #: How the credential is sent.
     proxy: RequestProxy | None = None  #: HTTP proxy for these requests.
     tls: Tls | None = None  #: TLS settings for direct connections.
-    allow_private_network: bool | None = None
-    """Allow addresses in private networks; unset allows this machine only, false not even that."""
+    allow_private_network: bool | None = None  #: Private networks; unset: this host; false: none.

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import msgspec
 from msgspec import Meta
@@ -20,32 +20,19 @@ Effect = Literal["deny", "ask", "allow"]
 
 
 class ToolPolicy(Section):
-    """Allow and deny lists. Entries are tool names, `group:` names, plugin ids or `*` patterns."""
+    EXCLUSIVE = {"alsoAllow": "allow"}
 
     allow: list[str] | None = None
-    """Only these tools stay. Empty restricts nothing; nor unset, but for sandbox and sub-agent."""
+    """Only these tools are kept; empty is all. So is unset, except for sandbox and sub-agent."""
     also_allow: list[str] | None = None  #: Tools to add to profile or defaults; not with `allow`.
     deny: list[str] | None = None  #: Tools to remove; wins over every allow.
 
-    @classmethod
-    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
-        if raw.get("allow") and raw.get("alsoAllow"):
-            yield (
-                "alsoAllow",
-                "cannot be combined with 'allow' in one place",
-                "Move its entries into allow, or use a profile with alsoAllow",
-            )
-
 
 class ProviderPolicy(ToolPolicy):
-    """Allow and deny lists on top of a profile."""
-
     profile: Profile | None = None  #: Set of tools to start from; unset and `full` are all.
 
 
 class ToolScope(Section):
-    """Holder of a tool policy for one kind of session."""
-
     tools: ToolPolicy = ToolPolicy()  #: Allow and deny lists for these sessions.
 
 
@@ -54,8 +41,6 @@ Senders = dict[str, ToolPolicy]
 
 
 class Rule(Section):
-    """One rule over the arguments of a call."""
-
     tool: Name  #: Tool the rule is about: a name, `group:` name or `*` pattern.
     effect: Effect  #: What happens on a match: refuse, ask a person, or go ahead.
     action: Name | None = None  #: Only calls with this `action`, for tools that have actions.
@@ -64,16 +49,12 @@ class Rule(Section):
 
 
 class LspServer(Section):
-    """A language server beyond those clawkit knows."""
-
     command: list[str]  #: Program and arguments that start the server.
     files: list[str]  #: Patterns of the files it is for, such as `*.zig`.
     root_markers: list[str] = []  #: File names that mark a project root, such as `build.zig`.
 
 
 class Lsp(Section):
-    """Problems reported by language servers after a file was changed."""
-
     enabled: bool = True  #: Report new problems after an edit.
     timeout_ms: Positive = 2_000  #: Longest time a result waits for problems, in milliseconds.
     servers: dict[str, LspServer] = {}  #: Further language servers, by name.
@@ -85,10 +66,8 @@ class Fs(Section):
     workspace_only: bool = True  #: Keep the file tools inside the workspace.
     read_roots: list[str] = []  #: Directories outside the workspace that may be read.
     write_roots: list[str] = []  #: Directories outside the workspace that may be read and written.
-    protected: Literal["ask", "deny"] = "ask"
-    """Writing protected files such as .git/hooks: ask a person (default) or refuse."""
-    hard_links: Literal["refuse", "allow"] = "refuse"
-    """Files with several names, which may lie outside: refuse (default) or allow."""
+    protected: Literal["ask", "deny"] = "ask"  #: Writing files such as .git/hooks.
+    hard_links: Literal["refuse", "allow"] = "refuse"  #: Files with several hard links.
     lsp: Lsp = Lsp()  #: Problems reported by language servers after a change.
     ripgrep: str | None = None  #: Path of ripgrep; unset looks on PATH, then in the package.
 
@@ -111,28 +90,21 @@ SAFE_BINS = ("jq", "grep", "cut", "sort", "uniq", "head", "tail", "tr", "wc")
 
 
 class ApplyPatch(Section):
-    """The `apply_patch` tool."""
-
-    enabled: bool | None = None
-    """Turn the tool on or off; unset offers it to OpenAI models and those in allowModels."""
+    enabled: bool | None = None  #: On or off; unset is for OpenAI models and those in allowModels.
     workspace_only: bool = True  #: Keep patches inside the workspace.
-    allow_models: list[str] = []
-    """Models that get the tool, as `model` or `provider/model`; with enabled true, only these."""
+    allow_models: list[str] = []  #: `model` or `provider/model` that get it; only these if enabled.
 
 
 class SafeBinProfile(Section):
-    """Which arguments of a program are harmless; anything else needs approval."""
-
     min_positional: Count | None = None  #: Fewest arguments that are not flags; default 0.
-    max_positional: Count | None = None  #: Most arguments that are not flags; unset means no limit.
+    max_positional: Count | None = None
+    """Maximum arguments that are not flags; unset means no limit."""
     allowed_flags: list[str] = []  #: Flags without a value that are allowed.
     allowed_value_flags: list[str] = []  #: Flags with a value that are allowed.
     denied_flags: list[str] = []  #: Flags that are never allowed.
 
 
 class Reviewer(Section):
-    """The model that looks at commands before a person does, in mode `auto`."""
-
     model: ModelInput | None = None  #: Model to ask; unset uses the agent's own.
     thinking: Literal["minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     """How long the model may think."""
@@ -143,30 +115,25 @@ class Reviewer(Section):
 class Exec(Section):
     """Where commands run, which of them need approval, and their limits."""
 
-    ALIASES: ClassVar[dict[str, str]] = {"timeoutSeconds": "timeoutSec"}
+    ALIASES = {"timeoutSeconds": "timeoutSec"}
+    EXCLUSIVE = {"security": "mode", "ask": "mode"}
 
     host: Host = "auto"  #: Where commands run; auto is the sandbox, else the gateway.
     mode: Mode | None = None  #: One word for security and ask: deny, allowlist, ask, auto or full.
-    security: Security | None = None
-    """No commands, allowed ones, or all; unset means allowlist outside the sandbox."""
+    security: Security | None = None  #: What may run; unset is allowlist outside the sandbox.
     ask: Ask | None = None  #: When a person is asked; unset means on-miss outside the sandbox.
     node: str | None = None  #: Node that runs commands when host is `node`.
     path_prepend: list[str] = []  #: Directories to put in front of PATH.
     login_path: bool = True  #: Ask the login shell once for PATH.
-    inherit_env: list[str] = []
-    """Variables that commands get beside the known harmless ones, even if they hold credentials;
-    default none."""
+    inherit_env: list[str] = []  #: More variables for commands, even if they hold credentials.
     safe_bins: list[str] = msgspec.field(default_factory=lambda: list(SAFE_BINS))
     """Programs that need no approval with harmless arguments; default jq, grep, cut, sort, uniq,
     head, tail, tr, wc."""
     safe_bin_trusted_dirs: list[str] = []  #: Directories of safe programs besides /bin, /usr/bin.
     safe_bin_profiles: dict[str, SafeBinProfile] = {}  #: Harmless arguments of other programs.
     strict_inline_eval: bool = False  #: Always ask for inline code, such as `python -c`.
-    unconfined: Literal["ask", "allow"] = "ask"
-    """Commands that an allowlist entry matches, where the kernel cannot confine them: ask
-    (default), or allow."""
-    redirects: Literal["ask", "workspace"] = "ask"
-    """Writing files with `>`: ask (default), or allow inside the workspace."""
+    unconfined: Literal["ask", "allow"] = "ask"  #: Allowed commands that cannot be confined.
+    redirects: Literal["ask", "workspace"] = "ask"  #: Files written with `>`.
     grant_expiry_days: Annotated[int, Meta(ge=1, le=3650)] | None = None
     """Days until a lasting approval of a scheduled job ends; unset means never."""
     reviewer: Reviewer = Reviewer()  #: The reviewing model of mode `auto`.
@@ -174,23 +141,12 @@ class Exec(Section):
     timeout_sec: Annotated[int, Meta(ge=10)] = 1800  #: Seconds until a command is stopped.
     no_output_timeout_sec: Count = 0  #: Seconds without output until it is stopped; 0 is never.
     cleanup_ms: Positive = 1_800_000  #: Milliseconds a finished command's output is kept.
-    max_running: Positive = 64  #: Most commands running at once.
+    max_running: Positive = 64  #: Maximum commands running at once.
     max_processes: Annotated[int, Meta(ge=10)] = 1_000  #: Processes at which a command is stopped.
     approval_running_notice_ms: Count = 10_000  #: Milliseconds until a still-running notice.
     notify_on_exit: bool = True  #: Tell the session when a background command exits.
     notify_on_exit_empty_success: bool = False  #: Also if it succeeded without output.
-    apply_patch: ApplyPatch = ApplyPatch()
-
-    @classmethod
-    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
-        mode = raw.get("mode")
-        for key in ("security", "ask"):
-            if mode is not None and raw.get(key) is not None:
-                yield (
-                    key,
-                    f"cannot be combined with 'mode', which is {mode!r}",
-                    f"Remove {key}, or replace mode by security and ask",
-                )
+    apply_patch: ApplyPatch = ApplyPatch()  #: The `apply_patch` tool.
 
     def merged(self, override: "Override[Self] | None") -> Self:
         base = self
@@ -218,19 +174,14 @@ class Approvals(Section):
 
 
 class Elevated(Section):
-    """Running commands outside the sandbox on request of a trusted sender."""
-
     enabled: bool = True  #: Offer elevated mode at all.
-    allow_from: dict[str, People] | None = None
-    """Channel to the senders who may use it, `*` for anyone; for an agent it only narrows."""
+    allow_from: dict[str, People] | None = None  #: Senders by channel, `*` any; an agent narrows.
 
 
 class Detectors(Section):
-    """Which kinds of loop are looked for."""
-
     generic_repeat: bool = True  #: The same call with the same parameters, over and over.
     known_poll_no_progress: bool = True  #: Polling that keeps returning the same.
-    ping_pong: bool = True  #: A few calls in turns without progress.
+    ping_pong: bool = True  #: A few calls that alternate without progress.
 
 
 _THRESHOLDS = {
@@ -243,14 +194,12 @@ _THRESHOLDS = {
 class LoopDetection(Section):
     """Guard against calls that repeat without progress."""
 
-    enabled: bool | None = None
-    """Turn the guard on; unset only ends a loop that goes on after a compaction, false not even
-    that."""
+    enabled: bool | None = None  #: On or off; unset only ends loops after a compaction.
     history_size: Positive = 30  #: Calls to look back on.
     warning_threshold: Positive = 10  #: Repeats after which the model is warned.
     critical_threshold: Positive = 20  #: Repeats after which the call is blocked.
     global_circuit_breaker_threshold: Positive = 30  #: Repeats after which every call is blocked.
-    detectors: Detectors = Detectors()
+    detectors: Detectors = Detectors()  #: Which kinds of loop are looked for.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -269,59 +218,45 @@ class LoopDetection(Section):
 
 
 class AgentToAgent(Section):
-    """Messages between agents."""
-
     enabled: bool = False  #: Let agents reach sessions of other agents.
     allow: list[str] | None = None  #: Agents that may take part, on both sides; unset is all.
 
 
 class SessionTools(Section):
-    """Which sessions the session tools may see."""
-
-    visibility: Literal["self", "tree", "agent", "all"] = "tree"
-    """Own session, own and spawned ones (tree, default), all of the agent, or all there are."""
+    visibility: Literal["self", "tree", "agent", "all"] = "tree"  #: Which sessions can be seen.
 
 
 class Attachments(Section):
-    """Files handed to a sub-agent with its task."""
-
     enabled: bool = False  #: Allow files with a task.
-    max_total_bytes: Positive = 5_242_880  #: Most bytes over all files; default 5242880 (5 MB).
-    max_files: Positive = 50  #: Most files.
-    max_file_bytes: Positive = 1_048_576  #: Most bytes in one file; default 1048576 (1 MB).
+    max_total_bytes: Positive = 5_242_880  #: Maximum bytes over all files; default 5242880 (5 MB).
+    max_files: Positive = 50  #: Maximum files.
+    max_file_bytes: Positive = 1_048_576  #: Maximum bytes in one file; default 1048576 (1 MB).
     retain_on_session_keep: bool = False  #: Keep the files when the sub-agent's session is kept.
 
 
 class SessionsSpawn(Section):
-    """The `sessions_spawn` tool."""
-
-    attachments: Attachments = Attachments()
+    attachments: Attachments = Attachments()  #: Files handed to a sub-agent with its task.
 
 
 class Experimental(Section):
-    """Tools that are not on for everyone."""
-
     plan_tool: bool | None = None  #: Offer `update_plan`; unset is for strict-agentic GPT-5 only.
 
 
 class ToolSettings(ProviderPolicy):
     """What `tools` and `tools` of one agent have in common."""
 
-    by_provider: dict[str, ProviderPolicy] = {}
-    """Tighter policy by `provider` or `provider/model`; the more particular key is used."""
+    by_provider: dict[str, ProviderPolicy] = {}  #: Tighter policy by `provider[/model]`.
     tools_by_sender: Senders = {}
     """Policy by sender: `id:`, `e164:`, `username:`, `name:`, `channel:<c>:<id>` or `*`."""
-    sandbox: ToolScope = ToolScope()
-    """Tools of sandboxed sessions; lists that are not set are the built-in ones."""
+    sandbox: ToolScope = ToolScope()  #: Tools of sandboxed sessions; unset lists are built in.
 
 
 class Tools(ToolSettings):
     """Tools for every agent."""
 
-    ALIASES: ClassVar[dict[str, str]] = {"sessionsSpawn": "sessions_spawn"}
+    ALIASES = {"sessionsSpawn": "sessions_spawn"}
 
-    rules: list[Rule] = []
-    """Rules over arguments: any matching deny wins, then the first match in this order."""
+    rules: list[Rule] = []  #: Rules over arguments: any matching deny wins, then the first match.
     elevated: Elevated = Elevated()  #: Running commands outside the sandbox.
     exec: Exec = Exec()  #: Running commands.
     fs: Fs = Fs()  #: The file tools.
@@ -329,11 +264,12 @@ class Tools(ToolSettings):
     web: "Web | None" = None
     media: "Media | None" = None  #: Understanding images, sound and video.
     message: "MessageTool | None" = None
-    agent_to_agent: AgentToAgent = AgentToAgent()
-    sessions: SessionTools = SessionTools()
+    agent_to_agent: AgentToAgent = AgentToAgent()  #: Messages between agents.
+    sessions: SessionTools = SessionTools()  #: Which sessions the session tools may see.
     sessions_spawn: SessionsSpawn = msgspec.field(default=SessionsSpawn(), name="sessions_spawn")
+    """The `sessions_spawn` tool."""
     subagents: ToolScope = ToolScope()  #: Tools of sub-agents, on top of what their depth allows.
-    experimental: Experimental = Experimental()
+    experimental: Experimental = Experimental()  #: Tools that are not on for everyone.
     update_plan: bool | None = None  #: Offer `update_plan`; newer form of `experimental.planTool`.
 
     @classmethod

@@ -8,12 +8,10 @@ import msgspec
 from msgspec import Meta
 
 from clawkit.config.section import Conflict, Count, Name, Port, Positive, SecretInput, Section
-from clawkit.config.sections.shared import Headers, SsrfPolicy
+from clawkit.config.sections.shared import Headers, SsrfPolicy, Switch
 
 
 class WebSearch(Section):
-    """The `web_search` tool."""
-
     enabled: bool = True  #: Offer the tool.
     provider: str | None = None  #: Search service, such as `brave`; unset is the first usable.
     api_key: SecretInput | None = None  #: Key of the search service; unset reads its variable.
@@ -28,9 +26,9 @@ class WebFetch(Section):
     enabled: bool = True  #: Offer the tool.
     provider: str | None = None  #: Service for hard pages, such as `firecrawl`; unset finds one.
     max_chars: Annotated[int, Meta(ge=100)] = 50_000  #: Characters unless a call says otherwise.
-    max_chars_cap: Annotated[int, Meta(ge=100)] = 50_000  #: Most characters a call may ask for.
+    max_chars_cap: Annotated[int, Meta(ge=100)] = 50_000  #: Maximum characters a call may ask for.
     max_response_bytes: Annotated[int, Meta(ge=32_000, le=10_000_000)] = 2_000_000
-    """Most bytes read from a server."""
+    """Maximum bytes read from a server."""
     timeout_seconds: Positive = 30  #: Seconds until a fetch fails.
     cache_ttl_minutes: Annotated[float, Meta(ge=0)] = 15  #: Minutes to cache pages; 0 is off.
     max_redirects: Count = 3  #: Redirects that are followed.
@@ -42,13 +40,11 @@ class WebFetch(Section):
 
 
 class XSearch(Section):
-    """The `x_search` tool."""
-
     enabled: bool = True  #: Offer the tool when its key is there.
     api_key: SecretInput | None = None  #: Key of xAI; unset reads XAI_API_KEY.
     model: str | None = None  #: Model that searches.
     inline_citations: bool | None = None  #: Put sources into the text.
-    max_turns: Positive | None = None  #: Most search steps for one answer.
+    max_turns: Positive | None = None  #: Maximum search steps for one answer.
     timeout_seconds: Positive = 30  #: Seconds until a search fails.
     cache_ttl_minutes: Annotated[float, Meta(ge=0)] = 15  #: Minutes to cache answers; 0 is off.
 
@@ -56,12 +52,12 @@ class XSearch(Section):
 class Web(Section):
     """Searching and fetching on the web."""
 
-    search: WebSearch = WebSearch()
+    search: WebSearch = WebSearch()  #: The `web_search` tool.
     fetch: WebFetch = WebFetch()
-    x_search: XSearch = msgspec.field(default=XSearch(), name="x_search")
+    x_search: XSearch = msgspec.field(default=XSearch(), name="x_search")  #: The `x_search` tool.
 
 
-_PROFILE_NAME = re.compile(r"[a-z0-9-]{1,64}")
+_PROFILE_NAME = r"[a-z0-9-]{1,64}"
 
 
 class BrowserProfile(Section):
@@ -81,15 +77,7 @@ class BrowserProfile(Section):
 
 
 class SnapshotDefaults(Section):
-    """How pages are described when a call does not say."""
-
     mode: Literal["efficient"] | None = None  #: Short descriptions.
-
-
-class TabCleanup(Section):
-    """Closing unused tabs."""
-
-    enabled: bool = True  #: Close them.
 
 
 class Browser(Section):
@@ -108,14 +96,14 @@ class Browser(Section):
     control_url: str | None = None  #: Address of the control service; unset is the gateway.
     remote_cdp_timeout_ms: Positive = 1_500  #: Milliseconds to reach a browser elsewhere.
     ssrf_policy: SsrfPolicy = SsrfPolicy()  #: Which pages may be opened.
-    snapshot_defaults: SnapshotDefaults = SnapshotDefaults()
-    tab_cleanup: TabCleanup = TabCleanup()
+    snapshot_defaults: SnapshotDefaults = SnapshotDefaults()  #: How pages are described by default.
+    tab_cleanup: Switch = Switch()  #: Closing unused tabs.
     color: str | None = None  #: Colour of the window, as #rrggbb.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
         for name in raw.get("profiles") or ():
-            if not _PROFILE_NAME.fullmatch(name):
+            if not re.fullmatch(_PROFILE_NAME, name):
                 yield (
                     "profiles",
                     f"{name!r} is not a profile name",

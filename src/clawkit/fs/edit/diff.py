@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from difflib import Match, SequenceMatcher
 from itertools import islice
 from typing import NamedTuple
@@ -13,14 +12,15 @@ from clawkit.fs.masks import hide_keys
 
 CONTEXT = 3
 MAX_CHARS = 1024 * 1024
-"""Most characters that two texts may have together to be compared."""
+"""Most characters that are compared, between the ends that both texts have."""
 MAX_LINES = 20_000
 MAX_CHANGED = 2_000
 """Most changed lines that are worth showing."""
 MAX_SHOWN = 100_000
 MAX_WORK = 8_000_000
 """Steps of comparing lines: about half a second."""
-_KEY_LINE = re.compile(r"[A-Za-z0-9+/=]+|.*PRIVATE KEY.*")
+
+_BLOCK = 64 * 1024
 
 Show = Callable[[str], str]
 """Makes some lines of text fit to be seen; the lines must stay lines."""
@@ -40,65 +40,65 @@ class Diff(NamedTuple):
         return {**told, "firstChangedLine": self.first_line} if self.first_line else {**told}
 
 
-class Piece(NamedTuple):
-    """A part of a text and what is put in its place."""
-
-    start: int
-    end: int
-    new: str
-
-
-class _Part(NamedTuple):
-    """Lines to be compared, and how many come before them on either side."""
-
-    old: Sequence[str]
-    new: Sequence[str]
-    skipped: int
-    new_skipped: int
-
-
 def diff_texts(before: str, after: str, show: Show = str) -> Diff:
     """How `after` differs from `before`. Private keys are not shown."""
-    if len(before) + len(after) > MAX_CHARS:
-        return Diff(left_out="the file is too large")
-    if "\0" in before or "\0" in after:
-        return Diff(left_out="the file is binary")
-    old, new = split_lines(hide_keys(before)), split_lines(hide_keys(after))
-    if len(old) + len(new) > MAX_LINES:
-        return Diff(left_out="the file has too many lines")
-    return _assemble([_Part(old, new, 0, 0)], show)
-
-
-def diff_pieces(before: str, after: str, pieces: Sequence[Piece], show: Show = str) -> Diff:
-    """The same where it is known what was replaced: only the lines around it are looked at.
-
-    The pieces are in order and do not overlap.
-    """
-    if not pieces:
+    if before == after:
         return Diff()
-    parts: list[_Part] = []
-    line = done = moved = shift = 0
-    left_out = "too many places were changed" if len(pieces) > MAX_CHANGED else ""
-    for start, end, grown in _regions(before, pieces[:MAX_CHANGED]):
-        line += before.count("\n", done, start)
-        done = start
-        if end - start > MAX_SHOWN or end - start + grown > MAX_SHOWN:
-            left_out = "the changed lines are too long"
-        if left_out:
-            break
-        old = split_lines(before[start:end])
-        new = split_lines(after[start + shift : end + shift + grown])
-        parts.append(_Part(old, new, line, line + moved))
-        moved += len(new) - len(old)
-        shift += grown
-    first = parts[0].skipped if parts else line
-    first += before.count("\n", _around(before, pieces[0])[0], pieces[0].start) + 1
-    if left_out:
-        return Diff(first_line=first, left_out=left_out)
-    # A part of a key does not look like one.
-    hidden = any(map(_may_be_key, parts)) and ("PRIVATE KEY" in before or "PRIVATE KEY" in after)
-    diff = diff_texts(before, after, show) if hidden else _assemble(parts, show)
-    return diff if diff.first_line else diff._replace(first_line=first)
+    start = _common_start(before, after)
+    first = line = before.count("\n", 0, start) + 1
+    if "PRIVATE KEY" in before or "PRIVATE KEY" in after:
+        before, after = hide_keys(before), hide_keys(after)
+        start = _common_start(before, after)
+        line = before.count("\n", 0, start) + 1
+    end = len(before) - _common_end(before, after, min(len(before), len(after)) - start)
+    skipped = max(0, line - 1 - CONTEXT)
+    for _ in range(CONTEXT + 1):
+        start = before.rfind("\n", 0, max(start, 0))
+        end = before.find("\n", end) + 1 or len(before)
+    new_end = len(after) - len(before) + end
+    if end + new_end - 2 * start > MAX_CHARS:
+        return Diff(first_line=first, left_out="too much was changed")
+    part, new_part = before[start + 1 : end], after[start + 1 : new_end]
+    if "\0" in part or "\0" in new_part:
+        return Diff(first_line=first, left_out="the file is binary")
+    if part.count("\n") + new_part.count("\n") > MAX_LINES:
+        return Diff(first_line=first, left_out="too much was changed")
+    old, new = split_lines(part), split_lines(new_part)
+    matcher = _Lines(old, new)
+    opcodes = matcher.get_opcodes()
+    changed = sum(b - a + d - c for tag, a, b, c, d in opcodes if tag != "equal")
+    if changed > MAX_CHANGED:
+        return Diff(first_line=first, left_out="too much was changed")
+    told: list[str] = []
+    for hunk in matcher.get_grouped_opcodes(CONTEXT) if changed else ():
+        (_, a, _, b, _), (_, _, a_end, _, b_end) = hunk[0], hunk[-1]
+        spans = f"-{_span(a + skipped, a_end - a)} +{_span(b + skipped, b_end - b)}"
+        told += (f"@@ {spans} @@", *_render(hunk, old[a:a_end], new[b:b_end], show))
+    if sum(map(len, told)) > MAX_SHOWN:
+        return Diff(first_line=first, left_out="the changed lines are too long")
+    return Diff("\n".join(told), first)
+
+
+def _common_start(a: str, b: str) -> int:
+    """How many characters both texts begin with."""
+    found, step = 0, _BLOCK
+    while step:
+        if a[found : found + step] == b[found : found + step] and found + step <= len(a):
+            found += step
+        else:
+            step //= 2
+    return found
+
+
+def _common_end(a: str, b: str, most: int) -> int:
+    found, step = 0, _BLOCK
+    while step:
+        end, new_end = len(a) - found, len(b) - found
+        if found + step <= most and a[end - step : end] == b[new_end - step : new_end]:
+            found += step
+        else:
+            step //= 2
+    return found
 
 
 def split_lines(text: str) -> list[str]:
@@ -142,43 +142,6 @@ def _estimate(old: Sequence[str], new: Sequence[str]) -> int:
     return (pairs + len(old)) * min(gone + come + 1, len(old), len(new))
 
 
-def _regions(text: str, pieces: Sequence[Piece]) -> Iterator[tuple[int, int, int]]:
-    """Whole lines around the pieces: start, end, and by how much they grow."""
-    start, end, grown = _around(text, pieces[0])
-    for piece in pieces[1:]:
-        next_start, next_end, growth = _around(text, piece)
-        if next_start <= end:
-            end, grown = max(end, next_end), grown + growth
-            continue
-        yield start, end, grown
-        start, end, grown = next_start, next_end, growth
-    yield start, end, grown
-
-
-def _around(text: str, piece: Piece) -> tuple[int, int, int]:
-    start, end = piece.start, piece.end
-    # Lines are not followed for ever: where they go on for too long there is no diff.
-    for _ in range(CONTEXT + 1):
-        start = text.rfind("\n", max(0, start - MAX_SHOWN), start)
-        if start < 0:
-            start = max(0, piece.start - MAX_SHOWN - 1)
-            break
-    else:
-        start += 1
-    for _ in range(CONTEXT + 1):
-        found = text.find("\n", end, end + MAX_SHOWN)
-        if found < 0:
-            end = min(len(text), end + MAX_SHOWN + 1)
-            break
-        end = found + 1
-    return start, end, len(piece.new) - (piece.end - piece.start)
-
-
-def _may_be_key(part: _Part) -> bool:
-    lines = (*part.old, *part.new)
-    return any(len(line) > 16 and _KEY_LINE.fullmatch(line.strip()) for line in lines)
-
-
 class _Lines(SequenceMatcher[str]):
     """Groups what `match_lines` finds into hunks. It compares nothing itself."""
 
@@ -188,28 +151,6 @@ class _Lines(SequenceMatcher[str]):
 
     def get_matching_blocks(self) -> list[Match]:
         return [Match(*run) for run in self._runs]
-
-
-def _assemble(parts: Sequence[_Part], show: Show) -> Diff:
-    first = changed = size = 0
-    told: list[str] = []
-    for old, new, skipped, new_skipped in parts:
-        matcher = _Lines(old, new)
-        changes = [each for each in matcher.get_opcodes() if each[0] != "equal"]
-        changed += sum(a_end - a + b_end - b for _, a, a_end, b, b_end in changes)
-        if changes and not first:
-            first = new_skipped + changes[0][3] + 1
-        if changed > MAX_CHANGED:
-            return Diff(first_line=first, left_out="too much was changed")
-        for hunk in matcher.get_grouped_opcodes(CONTEXT) if changes else ():
-            (_, a, _, b, _), (_, _, a_end, _, b_end) = hunk[0], hunk[-1]
-            old_span, new_span = _span(a + skipped, a_end - a), _span(b + new_skipped, b_end - b)
-            lines = _render(hunk, old[a:a_end], new[b:b_end], show)
-            told += (f"@@ -{old_span} +{new_span} @@", *lines)
-            size += sum(map(len, lines))
-        if size > MAX_SHOWN:
-            return Diff(first_line=first, left_out="the changed lines are too long")
-    return Diff("\n".join(told), first)
 
 
 def _span(skipped: int, count: int) -> str:

@@ -44,14 +44,6 @@ class Applied(NamedTuple):
     quotes and the like."""
 
 
-class _Edit(NamedTuple):
-    """Lines `start` to `stop` make room for others."""
-
-    start: int
-    stop: int
-    lines: list[str]
-
-
 def apply_chunks(text: str, chunks: Sequence[Chunk], path: str, *, show: Show = str) -> Applied:
     """Apply all the chunks, each below the one before.
 
@@ -66,32 +58,60 @@ def apply_chunks(text: str, chunks: Sequence[Chunk], path: str, *, show: Show = 
             f"chunks (at most {MAX_LINES:,} with a few); send the patch in parts"
         )
     lines, endings = _split(text)
+    usual = (endings[0] if endings else "") or "\n"
     finder = Finder(lines, chunks, path, show)
-    edits: list[_Edit] = []
+    new: list[str] = []
+    ends: list[str] = []
     inexact: list[int] = []
-    position = 0
+    done = position = 0
     for chunk in chunks:
-        found = finder.find(chunk, position)
-        inexact += [] if found.exact else [chunk.number]
-        made = _edits(finder, chunk, found, lines)
-        edits += made
+        at, body, is_exact = finder.find(chunk, position)
+        indent = str if is_exact else finder.indent(at, body)
+        inexact += [] if is_exact else [chunk.number]
+        stop = at + len(body)
+        for start, stop, added in _runs(at, body):
+            if indent is None and (line := next(filter(str.strip, added), "")):
+                raise finder.misfit(
+                    chunk,
+                    f"fits line {at + 1} of the file only if indentation is ignored, and how deep "
+                    f"to indent {quote(line)} is unclear; write the old lines as they are in the "
+                    "file",
+                )
+            new += lines[done:start]
+            ends += endings[done:start]
+            for number, line in enumerate(added, start):
+                # It ends like the line that it replaces, else like the one before it.
+                end = endings[number] if number < stop else ends[-1] if ends else ""
+                ends.append(end or usual)
+                new.append(indent(line) if indent else line)
+            done = stop
         # The next chunk may begin with the lines that this one ends with.
-        last = made[-1].stop if made else found.at + len(found.body)
-        position = max(last, found.at + any(line[0] != "+" for line in found.body))
+        position = max(stop, at + any(line[0] != "+" for line in body))
+    new += lines[done:]
+    ends += endings[done:]
+    if new and endings and not endings[-1]:
+        # The file had no newline at its end, and still has none.
+        ends = [each or usual for each in ends]
+        ends[-1] = ""
     marks = [line[0] for chunk in chunks for line in chunk.body]
-    changed = _join(lines, endings, edits)
+    changed = "".join(chain.from_iterable(zip(new, ends, strict=True)))
     return Applied(changed, marks.count("+"), marks.count("-"), tuple(inexact))
 
 
-class Found(NamedTuple):
-    """The place of a chunk."""
-
-    at: int
-    """The line where it begins, counted from 0."""
-    body: tuple[str, ...]
-    """The lines of the chunk, without empty ones that only part it from the next."""
-    exact: bool = True
-    """Whether the file has the old lines as the chunk has them, but for spaces at their ends."""
+def _runs(at: int, body: Sequence[str]) -> Iterator[tuple[int, int, list[str]]]:
+    """The lines from one number to before another that make room for others, top to bottom."""
+    added: list[str] = []
+    start = here = at
+    for line in (*body, " "):
+        if line[0] == "-":
+            here += 1
+        elif line[0] == "+":
+            added.append(line[1:])
+        else:
+            if added or here > start:
+                yield start, here, added
+            added = []
+            start = here = here + 1
 
 
 class _Spot(NamedTuple):
@@ -114,75 +134,6 @@ def _split(text: str) -> tuple[list[str], list[str]]:
         lines.pop()
         endings.pop()
     return lines, endings
-
-
-def _join(lines: Sequence[str], endings: Sequence[str], edits: Sequence[_Edit]) -> str:
-    """The edited text. A new line ends like the one it replaces, else like the one before it."""
-    new: list[str] = []
-    ends: list[str] = []
-    usual = endings[0] if endings and endings[0] else "\n"
-    done = 0
-    for start, stop, added in edits:
-        new += lines[done:start]
-        ends += endings[done:start]
-        replaced = endings[start : min(stop, start + len(added))]
-        ends += [each or usual for each in replaced]
-        ends += [ends[-1] if ends and ends[-1] else usual] * (len(added) - len(replaced))
-        new += added
-        done = stop
-    new += lines[done:]
-    ends += endings[done:]
-    if new and endings and not endings[-1]:
-        # The file had no newline at its end, and still has none.
-        ends = [each or usual for each in ends]
-        ends[-1] = ""
-    return "".join(chain.from_iterable(zip(new, ends, strict=True)))
-
-
-def _edits(finder: Finder, chunk: Chunk, found: Found, lines: Sequence[str]) -> list[_Edit]:
-    """What the chunk changes, from top to bottom."""
-    indent = str if found.exact else _make_indent(found, lines)
-    edits: list[_Edit] = []
-    added: list[str] = []
-    start = here = found.at
-    for line in (*found.body, " "):
-        if line[0] == "-":
-            here += 1
-        elif line[0] == "+":
-            if indent is None and line[1:].strip():
-                raise finder.misfit(
-                    chunk,
-                    f"fits line {found.at + 1} of the file only without regard to indentation, and "
-                    f"how deep {quote(line[1:])} belongs is unclear; write the old lines as the "
-                    "file has them",
-                )
-            added.append(indent(line[1:]) if indent else line[1:])
-        else:
-            if added or here > start:
-                edits.append(_Edit(start, here, added))
-                added = []
-            start = here = here + 1
-    return edits
-
-
-def _make_indent(found: Found, lines: Sequence[str]) -> Shift | None:
-    """How lines that come are to be indented where the file indents the old ones in another way
-    than the patch does; None when that is unclear."""
-    old = [line for line in found.body if line[0] != "+"]
-    real = lines[found.at : found.at + len(old)]
-    pairs = [(line[0], line[1:], there) for line, there in zip(old, real, strict=True)]
-    going = [(line, there) for mark, line, there in pairs if mark == "-" and there.strip()]
-    staying = [(line, there) for mark, line, there in pairs if mark == " " and there.strip()]
-    # Lines that go are written like lines that come. A line that stays may have been written
-    # without its mark, which takes a space from it and none from the others.
-    unmarked = all(
-        indentation(there) in (indentation(line), f" {indentation(line)}")
-        for line, there in staying
-    )
-    same = all(indentation(line) == indentation(there) for line, there in going)
-    if same and (going or unmarked):
-        return str
-    return find_shift(going if unmarked else going + staying)
 
 
 class _View:
@@ -232,34 +183,54 @@ class Finder:
         self._wanted = {line for chunk in chunks for line in (*chunk.context, *_old(chunk.body))}
         self._built: list[_View] = []
 
-    def find(self, chunk: Chunk, position: int) -> Found:
-        """The place of a chunk, at the position or below.
+    def find(self, chunk: Chunk, position: int) -> tuple[int, tuple[str, ...], bool]:
+        """The place of a chunk, at the position or below; its lines, without empty ones that only
+        part it from the next; and whether the file has the old ones as they are, but for spaces at
+        their ends.
 
         Raises `ToolInputError` when there is none, or more than one.
         """
         spot = self._enter(chunk, position)
         if not (old := _old(chunk.body)):
-            return Found(self._insertion(chunk, spot), chunk.body)
+            return self._insertion(chunk, spot), chunk.body, True
         for way, view in enumerate(self._views()):
             # All of the empty lines at the end are meant, or all but the last, or none.
             for loose in sorted({0, min(1, chunk.loose), chunk.loose}):
                 at = self._search(view, chunk, old[: len(old) - loose], spot)
                 if at >= 0:
-                    body = chunk.body[: len(chunk.body) - loose]
-                    return Found(at, body, way < _EXACT)
+                    return at, chunk.body[: len(chunk.body) - loose], way < _EXACT
         raise self._missing(chunk, old, spot.start)
+
+    def indent(self, at: int, body: Sequence[str]) -> Shift | None:
+        """How lines that come are to be indented where the file indents the old ones in another way
+        than the patch does; None when that is unclear."""
+        old = [line for line in body if line[0] != "+"]
+        real = self._lines[at : at + len(old)]
+        pairs = [(line[0], line[1:], there) for line, there in zip(old, real, strict=True)]
+        going = [(line, there) for mark, line, there in pairs if mark == "-" and there.strip()]
+        staying = [(line, there) for mark, line, there in pairs if mark == " " and there.strip()]
+        # Lines that go are written like lines that come. A line that stays may have been written
+        # without its mark, which takes a space from it and none from the others.
+        unmarked = all(
+            indentation(there) in (indentation(line), f" {indentation(line)}")
+            for line, there in staying
+        )
+        same = all(indentation(line) == indentation(there) for line, there in going)
+        if same and (going or unmarked):
+            return str
+        return find_shift(going if unmarked else going + staying)
 
     def _enter(self, chunk: Chunk, position: int) -> _Spot:
         """Go past the lines of context."""
         spot = _Spot(position)
         for line in chunk.context:
             past = self._past(line, spot)
-            if past is None and chunk.hint is None:
-                raise self._no_context(chunk, line, spot.start)
-            spot = past or _Spot(position)
-        # The heading in a header of `diff -u` may be above the chunk before this one, and another
-        # one like it below the place that is meant.
-        return spot if chunk.hint is None else spot._replace(start=position)
+            if past is None:
+                below = f" below line {spot.start}" if spot.start else ""
+                what = f"has the context {quote(line)}, which is not a line of the file{below}"
+                raise self.misfit(chunk, f"{what}. {self._hint((line,))}")
+            spot = past
+        return spot
 
     def _past(self, line: str, spot: _Spot) -> _Spot | None:
         block = self._block(spot)
@@ -281,7 +252,7 @@ class Finder:
 
     def _insertion(self, chunk: Chunk, spot: _Spot) -> int:
         """Where lines go that come with no old ones."""
-        if chunk.hint is not None and self._lines:
+        if chunk.is_numbered and self._lines:
             what = "has line numbers but no old lines; add the lines around the place"
             raise self.misfit(chunk, what)
         if chunk.at_end or not chunk.context:
@@ -301,22 +272,15 @@ class Finder:
             return at if at >= spot.start and view.text.startswith(word, at) else -1
         at = view.text.find(word, spot.start)
         if at >= 0 and view.text.find(word, at + 1) >= 0:
-            at = self._choose(view, word, spot, chunk.hint)
+            # The only one in the block that the context opens; where that opens none, the one
+            # right below it.
+            if block := self._block(spot):
+                at = view.only(word, *block)
+            elif spot.opened != spot.start - 1 or at != spot.start:
+                at = -1
             if at < 0:
                 raise self._too_many(chunk, view.all(word, spot.start))
         return at
-
-    def _choose(self, view: _View, word: str, spot: _Spot, hint: int | None) -> int:
-        """The one of several places that the chunk leaves no doubt about, or -1: the only one in
-        the block that its context opens (where that opens none, the one right below it), or else
-        the one at the line number that the chunk gives."""
-        if block := self._block(spot):
-            if (at := view.only(word, *block)) >= 0:
-                return at
-        elif spot.opened == spot.start - 1 and view.text.startswith(word, spot.start):
-            return spot.start
-        at = -1 if hint is None else hint - 1
-        return at if at >= spot.start and view.text.startswith(word, at) else -1
 
     def misfit(self, chunk: Chunk, what: str) -> ToolInputError:
         where = f"chunk {chunk.number} (line {chunk.line} of the patch)"
@@ -331,11 +295,6 @@ class Finder:
             f"fits {count} places, at lines {shown}{more} of the file; add old lines around it, or "
             "'@@' and a line above it, until only one is left",
         )
-
-    def _no_context(self, chunk: Chunk, line: str, start: int) -> ToolInputError:
-        below = f" below line {start}" if start else ""
-        what = f"has the context {quote(line)}, which is not a line of the file{below}"
-        return self.misfit(chunk, f"{what}. {self._hint((line,))}")
 
     def _missing(self, chunk: Chunk, old: Sequence[str], start: int) -> ToolInputError:
         for view in self._views():

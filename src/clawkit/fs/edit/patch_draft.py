@@ -6,11 +6,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 from clawkit.core.tool import file_resource
 from clawkit.errors import ConflictError, NotFoundError, ToolInputError
 from clawkit.fs.edit.patch_apply import Applied, apply_chunks
-from clawkit.fs.edit.patch_format import Add, Delete, Section, Update, paths_of
+from clawkit.fs.edit.patch_format import Section, paths_of
 from clawkit.fs.encoding import UTF8, decode_whole, encode
 from clawkit.fs.masks import is_env_file, mask_settings, may_have_masks, refuse_masks
 from clawkit.fs.protocols import ABSENT, Change, File, FileSystem, Info, read_all
@@ -40,10 +41,8 @@ class Draft:
     missing: NotFoundError | None = None
     there: bool = False
     now: bytes | None = None
-    deleted: bool = False
+    gone: Literal["", "deleted", "moved"] = ""
     moved_from: str = ""
-    moved_away: bool = False
-    like: str = ""
     source: bytes | None = None
     """What the file that was moved here held."""
     added: int = 0
@@ -66,17 +65,15 @@ class Draft:
     def marks(self) -> str:
         """`A` for a file that was added, `M` modified, `D` deleted; `DA` for one that takes the
         place of another, and nothing for one that was moved away."""
-        if self.info is not None and not self.there:
-            return "D" if self.deleted else ""
-        if self.info is not None and not (self.deleted or self.moved_away):
-            return "M"
-        new = "M" if self.moved_from else "A"
-        return f"D{new}" if self.info is not None and self.deleted else new
+        new = "" if not self.there else "M" if self.moved_from else "A"
+        if self.info is None:
+            return new
+        return {"": "M", "moved": new, "deleted": f"D{new}"}[self.gone]
 
     def change(self) -> Change:
         """What has to be done to the file."""
         expect = self.info.version if self.info else ABSENT
-        return Change(self.path, self.now if self.there else None, expect, self.like)
+        return Change(self.path, self.now if self.there else None, expect, self.moved_from)
 
     def texts(self) -> tuple[str | None, str | None]:
         """What the file holds, and what it would hold; None where there is no text."""
@@ -115,7 +112,7 @@ class Drafts:
         for section in sections:
             fresh = section.path not in named
             named.update(paths_of((section,)))
-            if problems and not (fresh and isinstance(section, Update)):
+            if problems and not (fresh and section.kind == "Update"):
                 continue  # what it finds depends on what was not done
             try:
                 await self._carry_out(section)
@@ -137,8 +134,8 @@ class Drafts:
         return changed
 
     async def _carry_out(self, section: Section) -> None:
-        draft = await self._open(section.path, whole=isinstance(section, Update))
-        if isinstance(section, Add):
+        draft = await self._open(section.path, whole=section.kind == "Update")
+        if section.kind == "Add":
             if draft.there:
                 raise _exists(section.path, section.line)
             draft.there, draft.now = True, encode(section.content, UTF8)
@@ -146,10 +143,10 @@ class Drafts:
             draft.suspect |= may_have_masks(section.content)
             return
         self._need(draft, section)
-        if isinstance(section, Delete) or section.move_to:
+        if section.kind == "Delete" or section.move_to:
             self._refuse_links(draft)
-        if isinstance(section, Delete):
-            draft.there, draft.now, draft.deleted = False, None, True
+        if section.kind == "Delete":
+            draft.there, draft.now, draft.gone = False, None, "deleted"
             return
         if section.chunks:
             await self._update(draft, section)
@@ -204,19 +201,19 @@ class Drafts:
                 )
         return Draft(path, file.place, file.info, data, there=True, now=data)
 
-    def _need(self, draft: Draft, section: Delete | Update) -> None:
+    def _need(self, draft: Draft, section: Section) -> None:
         if draft.info is not None:
             self._seen.check(draft.place, draft.info, draft.before)
         if draft.there:
             return
-        if draft.missing is not None and not (draft.deleted or draft.moved_away):
+        if draft.missing is not None and not draft.gone:
             raise draft.missing
         raise ToolInputError(
             f"{section.path!r} (line {section.line} of the patch) is deleted or moved by an "
             "earlier section"
         )
 
-    async def _update(self, draft: Draft, section: Update) -> None:
+    async def _update(self, draft: Draft, section: Section) -> None:
         from clawkit.core.tasks import in_thread  # asyncio is not needed to describe a tool
 
         text, encoding = decode_whole(draft.now or b"", section.path)
@@ -236,11 +233,8 @@ def _move(draft: Draft, target: Draft) -> None:
     target.added, target.removed = draft.added, draft.removed
     target.inexact, target.suspect = draft.inexact, draft.suspect
     target.source = draft.before if draft.source is None else draft.source
-    if draft.info is not None:
-        target.moved_from = target.like = draft.path
-    else:
-        target.moved_from, target.like = draft.moved_from, draft.like
-    draft.there, draft.now, draft.moved_away = False, None, True
+    target.moved_from = draft.moved_from if draft.info is None else draft.path
+    draft.there, draft.now, draft.gone = False, None, draft.gone or "moved"
 
 
 def _exists(path: str, line: int) -> ConflictError:

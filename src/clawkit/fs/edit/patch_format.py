@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, NoReturn
+from typing import Literal, NamedTuple, NoReturn
 
 from clawkit.core.paths import plain_path
 from clawkit.errors import ToolInputError
@@ -36,7 +36,7 @@ _MOVE = "*** Move to:"
 _HEADER = re.compile(r"\*\*\* (Add|Delete|Update) File:(.*)")
 _FENCE = re.compile(r"(```+|~~~+)[\w+-]*")
 _HEREDOC = re.compile(r"(?:apply_?patch\s+)?<<-?\s*(['\"]?)([A-Za-z_]\w*)\1")
-_NUMBERED = re.compile(r"@@ -(\d{1,9})(?:,\d+)? \+\d+(?:,\d+)? @@(.*)")
+_NUMBERED = re.compile(r"@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@.*")
 
 
 class Chunk(NamedTuple):
@@ -52,38 +52,23 @@ class Chunk(NamedTuple):
     """Lines that begin with their mark: ` ` stays, `-` goes, `+` comes."""
     at_end: bool = False
     """The place is the end of the file."""
-    hint: int | None = None
-    """The line number that a header in the style of `diff -u` gives. The text behind it is then a
-    heading somewhere above the place, not a line that the place follows."""
+    is_numbered: bool = False
+    """The header is in the style of `diff -u`, whose numbers and heading are not relied on."""
     loose: int = 0
     """Empty lines at the end of the body that may be there to part the chunk from the next."""
 
 
-class Add(NamedTuple):
-    """A new file."""
+class Section(NamedTuple):
+    """What becomes of one file."""
 
+    kind: Literal["Add", "Delete", "Update"]
     path: str
     line: int
-    content: str
-
-
-class Delete(NamedTuple):
-    """A file that goes."""
-
-    path: str
-    line: int
-
-
-class Update(NamedTuple):
-    """A file that changes, or moves, or both."""
-
-    path: str
-    line: int
-    chunks: tuple[Chunk, ...]
+    """Where it begins in the text of the patch."""
+    content: str = ""
+    """Of a new file."""
+    chunks: tuple[Chunk, ...] = ()
     move_to: str = ""
-
-
-Section = Add | Delete | Update
 
 
 def parse(text: str) -> tuple[Section, ...]:
@@ -115,19 +100,15 @@ def parse(text: str) -> tuple[Section, ...]:
         _section(lines, at, stop, found)
         for (at, found), stop in zip(headers.items(), stops[1:], strict=True)
     )
-    if sum(len(each.chunks) for each in sections if isinstance(each, Update)) > MAX_CHUNKS:
+    if sum(len(each.chunks) for each in sections) > MAX_CHUNKS:
         raise ToolInputError(f"the patch has more than {MAX_CHUNKS:,} chunks; send it in parts")
     return sections
 
 
 def paths_of(sections: Sequence[Section]) -> tuple[str, ...]:
     """Every path that the sections name, each once."""
-    named: dict[str, None] = {}
-    for each in sections:
-        named[each.path] = None
-        if isinstance(each, Update) and each.move_to:
-            named[each.move_to] = None
-    return tuple(named)
+    named = (path for each in sections for path in (each.path, each.move_to) if path)
+    return tuple(dict.fromkeys(named))
 
 
 def _unwrap(lines: Sequence[str]) -> tuple[int, int]:
@@ -165,19 +146,19 @@ def _trim(lines: Sequence[str], begin: int, end: int) -> tuple[int, int]:
 def _section(lines: Sequence[str], at: int, stop: int, header: re.Match[str]) -> Section:
     path = _path(at, header[2])
     if header[1] == "Add":
-        return Add(path, at + 1, "".join(_new_lines(lines, at + 1, stop)))
+        return Section("Add", path, at + 1, "".join(_new_lines(lines, at + 1, stop)))
     first, _ = _trim(lines, at + 1, stop - 1)
     if header[1] == "Delete":
         if first < stop:
             _refuse(first, lines[first], "another section: a deletion has no lines")
-        return Delete(path, at + 1)
+        return Section("Delete", path, at + 1)
     move_to, body = "", at + 1
     if first < stop and lines[first].startswith(_MOVE):
         move_to, body = _path(first, lines[first][len(_MOVE) :]), first + 1
     chunks = tuple(_chunks(lines, body, stop))
     if not chunks and not move_to:
         _refuse(at, lines[at], "lines after it that say what changes")
-    return Update(path, at + 1, chunks, move_to)
+    return Section("Update", path, at + 1, chunks=chunks, move_to=move_to)
 
 
 def _new_lines(lines: Sequence[str], start: int, stop: int) -> Iterator[str]:
@@ -195,11 +176,15 @@ def _chunks(lines: Sequence[str], start: int, stop: int) -> Iterator[Chunk]:
     number, at = 0, start
     head: int | None = None
     context: list[str] = []
-    hint: int | None = None
+    is_numbered = False
     while at < stop:
         if lines[at].startswith("@@"):
-            heading, hint = _heading(at, lines[at].rstrip("\r"))
-            context += [heading] if heading.strip() else []
+            heading = lines[at].rstrip("\r")
+            is_numbered = _NUMBERED.fullmatch(heading) is not None
+            if heading[2:3].strip():
+                _refuse(at, heading, "a space after '@@'")
+            if heading[3:].strip() and not is_numbered:
+                context.append(heading[3:])
             head = at if head is None else head
             at += 1
             continue
@@ -216,22 +201,13 @@ def _chunks(lines: Sequence[str], start: int, stop: int) -> Iterator[Chunk]:
                 _refuse(at, lines[at], "'@@' before it, as every chunk but the first")
             number += 1
             line = (at if head is None else head) + 1
-            yield Chunk(number, line, tuple(context), body, at_end, hint, loose)
-            head, context, hint = None, [], None
+            yield Chunk(number, line, tuple(context), body, at_end, is_numbered, loose)
+            head, context, is_numbered = None, [], False
         elif at_end:
             _refuse(end, lines[end], "lines before it")
         at = end + at_end
     if head is not None:
         _refuse(head, lines[head], "lines after it")
-
-
-def _heading(at: int, line: str) -> tuple[str, int | None]:
-    """The context that a header gives, and the line number if it has one."""
-    if numbered := _NUMBERED.fullmatch(line):
-        return numbered[2].removeprefix(" "), int(numbered[1])
-    if line[2:3].strip():
-        _refuse(at, line, "a space after '@@'")
-    return line[3:], None
 
 
 def _body(lines: Sequence[str], start: int, stop: int) -> tuple[tuple[str, ...], int]:

@@ -3,54 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from itertools import islice, pairwise
 from typing import NamedTuple
 
 from clawkit.errors import ToolInputError
-from clawkit.fs.edit.diff import Piece, Show
+from clawkit.fs.edit.diff import Show
 from clawkit.fs.edit.finder import (
     MAX_CHARS,
     TOO_LARGE,
+    Found,
     Haystack,
     explain_missing,
     find_all,
-    find_almost,
     line_end_at,
 )
 
-_QUICK_PLACES = 10_000
 _TOLD_LINES = 5
 _TOLD_MISSES, _TOLD_PROBLEMS = 3, 20
 _TOLD_RANGES = 10
 
 
-@dataclass(frozen=True)
-class Replacement:
+class Replacement(NamedTuple):
     """A text to be replaced. It must be there once, unless `every` place is meant."""
 
     old: str
     new: str
     every: bool = False
-
-    @cached_property
-    def new_lf(self) -> str:
-        return self.new.replace("\r\n", "\n")
-
-    @cached_property
-    def new_crlf(self) -> str:
-        return self.new_lf.replace("\n", "\r\n")
-
-
-class Found(NamedTuple):
-    """A place to be changed."""
-
-    piece: Piece
-    edit: int
-    """Which of the replacements it belongs to, from 0."""
-    overlooked: str = ""
-    """What was overlooked to find it; empty when it was there as given."""
 
 
 class Outcome(NamedTuple):
@@ -58,20 +37,6 @@ class Outcome(NamedTuple):
 
     text: str
     found: tuple[Found, ...]
-
-
-def apply_exact(text: str, edits: Sequence[Replacement]) -> Outcome | None:
-    """The quick way, for a few texts that are there as given. None when `apply` has to do it."""
-    found: list[Found] = []
-    for number, edit in enumerate(edits):
-        at = text.find(edit.old) if edit.old else -1
-        if at < 0 or (not edit.every and text.find(edit.old, at + 1) >= 0):
-            return None
-        if edit.every and text.count(edit.old) > _QUICK_PLACES:
-            return None
-        places = find_all(text, edit.old, every=True) if edit.every else (at,)
-        found += (Found(_fit(text, place, edit), number) for place in places)
-    return _make(text, found)
 
 
 def apply(text: str, edits: Sequence[Replacement], *, path: str, show: Show = str) -> Outcome:
@@ -103,7 +68,7 @@ def tell_lines(outcome: Outcome) -> str:
     """The lines that were replaced, as they are numbered now: `lines 3, 10-12`."""
     ranges: list[str] = []
     line, done, shift = 1, 0, 0
-    for (start, end, new), _, _ in outcome.found[:_TOLD_RANGES]:
+    for start, end, new, *_ in outcome.found[:_TOLD_RANGES]:
         line += outcome.text.count("\n", done, start + shift)
         done = start + shift
         shift += len(new) - (end - start)
@@ -118,42 +83,49 @@ def tell_lines(outcome: Outcome) -> str:
 def _locate(haystack: Haystack, edit: Replacement, number: int) -> list[Found]:
     text = haystack.text
     if not edit.old:
-        return [Found(Piece(0, 0, edit.new), number)] if not text else []
+        return [Found(0, 0, edit.new, number)] if not text else []
     places = find_all(text, edit.old, every=edit.every)
     exact = list(places if edit.every else islice(places, 2))
     if exact:
-        return [Found(_fit(text, at, edit), number) for at in exact]
-    pieces, overlooked = find_almost(haystack, edit.old, edit.new, every=edit.every)
-    return [Found(piece, number, overlooked) for piece in pieces]
+        return [_fit(text, at, edit, number) for at in exact]
+    return haystack.find_almost(edit.old, edit.new, every=edit.every, edit=number)
 
 
-def _fit(text: str, at: int, edit: Replacement) -> Piece:
+def _fit(text: str, at: int, edit: Replacement, number: int) -> Found:
     """The replacement at a place, with the line ends that are used there.
 
     A `\\r` in the old text decides about line ends: the texts are then taken as they are.
     """
     start, end, new = at, at + len(edit.old), edit.new
     if "\r" in edit.old:
-        return Piece(start, end, new)
+        return Found(start, end, new, number)
     if edit.old[0] == "\n" and text[start - 1 : start] == "\r":
         start -= 1  # half a line end cannot be replaced
     if "\n" in new and (usual := line_end_at(text, at)):
-        new = edit.new_crlf if usual == "\r\n" else edit.new_lf
-    return Piece(start, end, new)
+        new = _end_lines(new, usual)
+    return Found(start, end, new, number)
+
+
+@lru_cache(2)
+def _end_lines(text: str, end: str) -> str:
+    return text.replace("\r\n", "\n").replace("\n", end)
 
 
 def _make(text: str, found: Iterable[Found]) -> Outcome:
-    changes = sorted(
-        each for each in found if text[each.piece.start : each.piece.end] != each.piece.new
-    )
+    changes = sorted(each for each in found if text[each.start : each.end] != each.new)
     for before, change in pairwise(changes):
-        if change.piece.start < before.piece.end:
-            raise ToolInputError(_explain_overlap(text, before, change))
-    if sum(len(each.piece.new) for each in changes) > MAX_CHARS:
+        if change.start < before.end:
+            line = text.count("\n", 0, change.start) + 1
+            one, other = sorted((before.edit, change.edit))
+            raise ToolInputError(
+                f"edits[{one}] and edits[{other}] overlap in line {line}, so nothing was changed. "
+                "Combine them into one edit"
+            )
+    if sum(len(each.new) for each in changes) > MAX_CHARS:
         raise ToolInputError(TOO_LARGE)
     parts: list[str] = []
     done = 0
-    for (start, end, new), _, _ in changes:
+    for start, end, new, *_ in changes:
         parts += (text[done:start], new)
         done = end
     return Outcome("".join((*parts, text[done:])), tuple(changes))
@@ -170,7 +142,7 @@ def _explain_several(
     text: str, edit: Replacement, found: Sequence[Found], name: str, path: str
 ) -> str:
     if overlooked := found[0].overlooked:
-        starts = [each.piece.start for each in found]
+        starts = [each.start for each in found]
         count, how = len(starts), f" apart from {overlooked}"
     else:
         # Places that overlap are several, too.
@@ -181,13 +153,4 @@ def _explain_several(
     return (
         f"{name} occurs {count} times in {path!r}{how} (line{'s' if len(lines) > 1 else ''} {told})"
         ", so nothing was changed. Add more of the text around the right place, or set replaceAll"
-    )
-
-
-def _explain_overlap(text: str, first: Found, second: Found) -> str:
-    line = text.count("\n", 0, second.piece.start) + 1
-    one, other = sorted((first.edit, second.edit))
-    return (
-        f"edits[{one}] and edits[{other}] overlap in line {line}, so nothing was changed. Make one "
-        "edit of them"
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import io
 import json
 import os
 import re
@@ -18,11 +19,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 from subprocess import DEVNULL, PIPE, Popen
-from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import clawkit
 from clawkit.errors import ToolError, ToolInputError
@@ -31,7 +30,7 @@ from clawkit.fs.roots import is_below
 from clawkit.fs.search.globs import Selection
 from clawkit.process import landlock
 from clawkit.process.confine import start_helper
-from clawkit.process.landlock import SYSTEM, Hold, available
+from clawkit.process.landlock import SYSTEM, Hold
 from clawkit.text import nearest, one_line
 
 CHUNK = 1024 * 1024
@@ -41,7 +40,7 @@ MAX_MEMORY = 1024 * 1024 * 1024
 """What the program may use for itself: a line of gigabytes must not take the machine along."""
 
 # Settings of the user's are neither wanted nor within reach.
-_ENV: Mapping[str, str] = MappingProxyType({"HOME": "/nonexistent"})
+_ENV = {"HOME": "/nonexistent"}
 
 Feed = Callable[[bytes], bool]
 """Takes a piece of the output; False when that was enough."""
@@ -93,7 +92,7 @@ class Ended(NamedTuple):
     """How a program ended."""
 
     code: int
-    """What it said itself; negative when a signal ended it."""
+    """Negative when a signal killed it."""
     errors: str
     stopped: Stopped
 
@@ -216,15 +215,11 @@ def find_ripgrep(configured: str | None, avoid: Sequence[str]) -> Ripgrep | None
                 f"of version {OLDEST} or later; correct it, or leave it out"
             )
         return found
-    on_path = (each for each in _on_path() if not any(is_below(each, root) for root in avoid))
+    folders = filter(os.path.isabs, os.environ.get("PATH", os.defpath).split(os.pathsep))
+    on_path = (os.path.realpath(os.path.join(folder, "rg")) for folder in folders)
+    safe = (each for each in on_path if not any(is_below(each, root) for root in avoid))
     # What came with clawkit is trusted as clawkit itself is, wherever it lies.
-    return next(filter(None, map(_check, chain(on_path, _packaged()))), None)
-
-
-def _on_path() -> Iterator[str]:
-    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
-        if os.path.isabs(folder):
-            yield os.path.realpath(os.path.join(folder, "rg"))
+    return next(filter(None, map(_check, chain(safe, _packaged()))), None)
 
 
 def _packaged() -> Iterator[str]:
@@ -258,24 +253,26 @@ def _probe(program: str, _inode: int, _mtime_ns: int) -> Ripgrep | None:
     return ripgrep if version and int(version[1]) >= OLDEST else None
 
 
-def _output(
-    argv: Sequence[str], needs: tuple[str, ...], env: Mapping[str, str] = MappingProxyType({})
-) -> str:
-    """What a program prints; as little as nothing when it cannot be started."""
-    printed = bytearray()
-
-    def feed(data: bytes) -> bool:
-        printed.extend(data)
-        return True
-
-    hold = Hold(run=needs) if available() else None
-    until = time.monotonic() + PROBE_S
+def _output(argv: Sequence[str], needs: tuple[str, ...], env: Mapping[str, str] = _ENV) -> str:
+    """What a program prints; nothing when it cannot be started."""
+    printed = io.BytesIO()
+    hold = Hold(run=needs) if landlock.available() else None
     with suppress(OSError):
-        run_program(argv, cwd="/", hold=hold, feed=feed, until=until, switch=Switch(), env=env)
-    return printed.decode("utf-8", "replace")
+        run_program(
+            argv,
+            cwd="/",
+            hold=hold,
+            feed=lambda data: printed.write(data) > 0,
+            until=time.monotonic() + PROBE_S,
+            switch=Switch(),
+            env=env,
+        )
+    return printed.getvalue().decode("utf-8", "replace")
 
 
-def command(ripgrep: Ripgrep, selection: Selection, ignored: bool, file_type: str) -> list[str]:
+def command(
+    ripgrep: Ripgrep, selection: Selection, ignored: bool = False, file_type: str = ""
+) -> list[str]:
     """The program with what every search has in common. What is to be done, `--` and the target
     come after it."""
     argv = [
@@ -355,8 +352,7 @@ def _unknown_type(name: str, known: tuple[str, ...]) -> ToolInputError:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(NamedTuple):
     """One run of a search program."""
 
     start: Start
@@ -382,17 +378,9 @@ class Outcome(NamedTuple):
     unread: int = 0
 
 
-class Engine(Protocol):
-    """Raises `ToolInputError` for a question that cannot be answered."""
-
-    def grep(self, query: Grep, job: Job, enough: int) -> Outcome: ...
-
-    def files(self, job: Job) -> Outcome: ...
-
-
 def choose_engine(
     configured: str | None, workspace: str, readable: tuple[str, ...] | None, can_hold: bool
-) -> Engine:
+) -> WithRipgrep | WithPython:
     """ripgrep, unless there is none, or it would have to be held and cannot be: the files that it
     opens are named by paths, which can lead elsewhere from one moment to the next."""
     can_hold = can_hold and landlock.available()
@@ -410,13 +398,10 @@ class WithRipgrep:
         self._program = program
         self._hold = None if readable is None else Hold(read=readable, run=program.needs)
 
-    def grep(self, query: Grep, job: Job, enough: int) -> Outcome:
-        return self._run(job, list(grep_options(query, enough)), query)
-
-    def files(self, job: Job) -> Outcome:
-        return self._run(job, ["--files"], None)
-
-    def _run(self, job: Job, options: list[str], query: Grep | None) -> Outcome:
+    def run(self, job: Job, query: Grep | None = None, enough: int = 0) -> Outcome:
+        """Search for what a query says, or for all files. At most `enough` matching lines of a file
+        are wanted. Raises `ToolInputError` for a question that cannot be answered."""
+        options = ("--files",) if query is None else grep_options(query, enough)
         argv = command(self._program, job.selection, job.ignored, job.type)
         ended = _start([*argv, *options, "--", job.target], job, self._hold)
         # Trouble with single files, and with ignore files further up, begins with their path. What
@@ -440,15 +425,9 @@ class WithPython:
         needs = (*SYSTEM, sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), package)
         self._hold = None if readable is None else Hold(read=readable, run=needs)
 
-    def grep(self, query: Grep, job: Job, enough: int) -> Outcome:
-        asked = query._asdict()
+    def run(self, job: Job, query: Grep | None = None, _enough: int = 0) -> Outcome:
+        """As `WithRipgrep.run`, in the syntax of Python."""
         names = ("pattern", "literal", "ignore_case", "multiline", "context", "output")
-        return self._run(job, op="grep", **{name: asked[name] for name in names})
-
-    def files(self, job: Job) -> Outcome:
-        return self._run(job, op="files")
-
-    def _run(self, job: Job, **asked: object) -> Outcome:
         types = job.selection.names
         if job.type:
             known = _TYPES.get(_TYPE_ALIASES.get(job.type, job.type))
@@ -456,7 +435,8 @@ class WithPython:
                 raise _unknown_type(job.type, (*_TYPES, *_TYPE_ALIASES))
             types = tuple(known.split())
         request = {
-            **asked,
+            "op": "grep" if query else "files",
+            **({name: getattr(query, name) for name in names} if query else {}),
             "types": types,
             "globs": [*job.selection.excluded, "!.git"],
             "ignored": job.ignored,

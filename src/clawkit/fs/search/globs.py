@@ -1,8 +1,8 @@
 """Globs as ripgrep and .gitignore read them, compiled to expressions that cannot run away.
 
-`*` and `?` stop at a slash, `**` as a whole component stands for any number of components, `[a-z]`
-and `[!a-z]` for one character, `{a,b}` for either, and a backslash takes the next character as it
-is. A pattern without a slash is about the base name, at any depth; any other about the whole path.
+`*` and `?` stop at a slash, `**` as a whole component matches any number of components, `[a-z]`
+and `[!a-z]` one character, `{a,b}` either, and a backslash takes the next character as it is. A
+pattern without a slash is about the base name, at any depth; any other about the whole path.
 
 Between two stars the first place that fits is as good as any later one, so it is final
 (an atomic group): the work grows with the length of the path, never with the ways to read it.
@@ -15,7 +15,7 @@ back. So names are made a file type, which does not, and what a type cannot tell
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import NamedTuple, NoReturn
 
@@ -40,8 +40,10 @@ Accepts = Callable[[str], object]
 """Whether a path fits: anything that is true, or not."""
 
 _ALL = frozenset({"*", "**"})
-_PLAIN_ONLY = frozenset("/?[:")
-"""What a type reads in another way, or not at all."""
+# What ripgrep reads in a type as it is read here. (Its `?` and classes are about bytes, and it
+# drops an empty alternative.)
+_CHARS = r"[\w.*@+=~%-]+"
+_BASE = re.compile(rf"(?:{_CHARS}|\{{{_CHARS}(?:,{_CHARS})*\}})+")
 
 
 def compile_glob(pattern: str) -> re.Pattern[str]:
@@ -50,40 +52,27 @@ def compile_glob(pattern: str) -> re.Pattern[str]:
     A leading `./` or `/` only says that the whole path is meant; a slash at the end stands for
     everything below. Raises `ToolInputError` for what cannot be read or stands for too much.
     """
-    alternatives, whole = _alternatives(pattern, braces=True)
+    return re.compile(_expression(*_alternatives(pattern, braces=True)))
+
+
+def _expression(alternatives: Sequence[Tokens], whole: bool) -> str:
     if whole:
-        return re.compile(rf"(?:{'|'.join(map(_path, alternatives))})\Z")
-    return re.compile(rf"(?s:.*/)?+(?:{'|'.join(map(_component, alternatives))})\Z")
+        return rf"(?:{'|'.join(map(_path, alternatives))})\Z"
+    return rf"(?s:.*/)?+(?:{'|'.join(map(_component, alternatives))})\Z"
 
 
 def base_glob(pattern: str) -> str:
-    """A glob without slashes for the base names of the paths that fit; it may fit others too.
-
-    It has only characters, `*` and one pair of braces, which ripgrep takes as they are taken here.
-    (Its `?` and classes are about bytes, and it drops an empty alternative.)
-    """
-    alternatives, _ = _alternatives(pattern, braces=True)
-    bases = list(dict.fromkeys(_base(_split(tokens, _SLASH)[-1]) for tokens in alternatives))
-    if _STAR in bases:
-        return _STAR
-    return bases[0] if len(bases) == 1 else f"{{{','.join(bases)}}}"
-
-
-def _base(tokens: Tokens) -> str:
-    text: list[str] = []
-    for token in tokens:
-        char = token.removeprefix("\\")
-        if token in (_STAR, _ANY) or token.startswith(_CLASS):
-            text += _STAR if text[-1:] != [_STAR] else ""
-        else:
-            text.append(f"\\{char}" if char in "*?[]{}\\,!# " else char)
-    return "".join(text) or _STAR
+    """A glob without slashes for the base names of the paths that fit; it may fit others too."""
+    base = re.sub(r"\?|\[[!^]?[^\]\\/]+\]", _STAR, pattern.rpartition("/")[2])
+    return re.sub(r"\*+", _STAR, base) if _BASE.fullmatch(base) else _STAR
 
 
 def _alternatives(pattern: str, braces: bool) -> tuple[list[Tokens], bool]:
     """What the braces stand for, and whether the pattern is about whole paths."""
     if len(pattern) > MAX_LENGTH:
-        raise ToolInputError(f"a glob may have {MAX_LENGTH:,} characters, not {len(pattern):,}")
+        raise ToolInputError(
+            f"the glob is {len(pattern):,} characters long; at most {MAX_LENGTH:,} are allowed"
+        )
     if re.fullmatch(r"(?:\.?/)*+", pattern):
         raise ToolInputError(f"the glob {pattern!r} is empty; '**' matches every file")
     tokens = _read(pattern, braces)
@@ -164,7 +153,7 @@ def _join(heads: Sequence[Tokens], tails: Sequence[Tokens]) -> list[Tokens]:
     size = sum(map(len, heads)) * len(tails) + sum(map(len, tails)) * len(heads)
     if count > MAX_ALTERNATIVES or size > MAX_EXPANDED:
         raise ToolInputError(
-            f"the braces of the glob stand for more than {MAX_ALTERNATIVES:,} patterns or "
+            f"the braces of the glob expand to more than {MAX_ALTERNATIVES:,} patterns or "
             f"{MAX_EXPANDED:,} characters; ask for less at a time"
         )
     return [head + tail for head in heads for tail in tails]
@@ -233,11 +222,11 @@ def select(globs: Sequence[str], bases: Sequence[str], *, typed: bool = False) -
     excluded = tuple(_excluded(glob, bases) for glob in globs if glob.startswith("!"))
     if not wanted or not _ALL.isdisjoint(wanted):
         return Selection(None, excluded)
-    names = tuple(dict.fromkeys(base_glob(glob).replace(":", "?") for glob in wanted))
-    by_type = not typed and "*" not in names
-    if by_type and all(_PLAIN_ONLY.isdisjoint(glob) for glob in wanted):
-        return Selection(names, excluded)
     first, *others = tests = [compile_glob(glob).match for glob in wanted]
+    names = tuple(dict.fromkeys(map(base_glob, wanted)))
+    by_type = not typed and _STAR not in names
+    if by_type and set(names) == set(wanted):
+        return Selection(names, excluded)
     accepts: Accepts = (lambda path: any(test(path) for test in tests)) if others else first
     return Selection(names if by_type else None, excluded, accepts)
 
@@ -252,7 +241,7 @@ def tidy(glob: str, bases: Sequence[str]) -> str:
         raise ToolInputError("an empty glob matches nothing; '*' matches every name")
     if "\0" in glob or ".." in glob.split("/"):
         raise ToolInputError(
-            f"the glob {glob[:80]!r} goes up, or holds NUL; globs start at the directory that is "
+            f"the glob {glob[:80]!r} contains '..' or NUL; globs start at the directory that is "
             "searched: name another one as path"
         )
     return glob
@@ -264,8 +253,8 @@ def _below(glob: str, bases: Sequence[str]) -> str:
             # With the dot it stays a path, however short it is.
             return f"./{glob[len(base.rstrip('/')) :].lstrip('/') or '**'}"
     raise ToolInputError(
-        f"the glob {glob[:80]!r} is not below {bases[0]!r}, which is searched; leave the first "
-        "slash away, or name another directory as path"
+        f"the glob {glob[:80]!r} is not below {bases[0]!r}, which is searched; remove the "
+        "leading slash, or name another directory as path"
     )
 
 
@@ -275,85 +264,51 @@ def _excluded(glob: str, bases: Sequence[str]) -> str:
         if rest.startswith(base.rstrip("/") + "/"):
             rest = "/" + rest[len(base.rstrip("/")) :].lstrip("/")
     if not rest.strip("/") or "\0" in rest:
-        raise ToolInputError(f"the glob {glob[:80]!r} does not say what to leave out")
+        raise ToolInputError(f"the glob {glob[:80]!r} does not say what to exclude")
     compile_glob(rest)
     return f"!{rest}"
 
 
-class Rule(NamedTuple):
-    """One line of an ignore file."""
-
-    keep: bool
-    """The line begins with `!`: what it fits is not left out after all."""
-    directories: bool
-    """The line ends in a slash: only directories are meant."""
-    glob: str
-
-
-class _Run(NamedTuple):
-    """Neighbouring rules that say the same."""
-
-    keep: bool
-    names: re.Pattern[str] | None
-    """Of those without a slash, which are about the base name."""
-    paths: re.Pattern[str] | None
-
-
 class Rules:
-    """Rules in their order. The last one that fits decides.
+    """Rules in their order, as in an ignore file. The last one that fits decides.
 
     Rules from a file have no braces, and what cannot be read in them fits nothing, as with git;
-    elsewhere it raises `ToolInputError`.
+    elsewhere it raises `ToolInputError`, and no rule is a comment or keeps what it fits.
     """
 
-    def __init__(self, rules: Sequence[Rule], *, from_file: bool) -> None:
-        self._for_directories = self._for_files = _make_runs(rules, from_file)
-        if any(rule.directories for rule in rules):
-            files = [rule for rule in rules if not rule.directories]
-            self._for_files = _make_runs(files, from_file)
+    def __init__(self, lines: Sequence[str], *, from_file: bool) -> None:
+        if from_file:
+            ends = (re.sub(r"(?<!\\) +\Z", "", line.removesuffix("\r")) for line in lines)
+            lines = [
+                line
+                for line in ends
+                if not line.startswith("#") and line.removeprefix("!").strip("/")
+            ]
+        self._runs: list[tuple[bool, bool, re.Pattern[str]]] = []
+        # Neighbours that say the same are compared at once, the last ones first.
+        for keep, group in groupby(
+            reversed(lines), key=lambda line: from_file and line.startswith("!")
+        ):
+            alike: dict[tuple[bool, bool], dict[Tokens, None]] = {}
+            for line in group:
+                # With a slash at the end, only directories are meant.
+                glob = line[keep:].removesuffix("/")
+                if from_file and not {"", "."}.isdisjoint(glob.removeprefix("/").split("/")):
+                    continue  # to git, no path has such a component
+                try:
+                    alternatives, whole = _alternatives(glob, braces=not from_file)
+                except ToolInputError:
+                    if from_file:
+                        continue
+                    raise
+                key = (line.endswith("/"), whole)
+                alike.setdefault(key, {}).update(dict.fromkeys(alternatives))
+            for (directories, whole), each in alike.items():
+                self._runs.append((keep, directories, re.compile(_expression([*each], whole))))
 
     def keeps(self, path: str, start: int, *, directory: bool) -> bool | None:
         """Whether the path from `start` on is kept or left out; None when no rule fits it."""
-        base = path.rfind("/") + 1
-        for keep, names, paths in self._for_directories if directory else self._for_files:
-            if (names and names.match(path, base)) or (paths and paths.match(path, start)):
+        for keep, directories, pattern in self._runs:
+            if (directory or not directories) and pattern.match(path, start):
                 return keep
         return None
-
-
-def read_rules(text: str) -> Iterator[Rule]:
-    """The rules in an ignore file."""
-    for line in text.removeprefix("\ufeff").split("\n"):
-        line = re.sub(r"(?<!\\) +\Z", "", line.removesuffix("\r"))
-        if line.startswith("#"):
-            continue
-        glob = line.removeprefix("!")
-        if glob.strip("/"):
-            yield Rule(line != glob, glob.endswith("/"), glob.removesuffix("/"))
-
-
-def _make_runs(rules: Sequence[Rule], from_file: bool) -> list[_Run]:
-    """The last rules first."""
-    runs = []
-    for keep, group in groupby(reversed(rules), key=lambda rule: rule.keep):
-        names: dict[str, None] = {}
-        paths: dict[str, None] = {}
-        for rule in group:
-            if from_file and not {"", "."}.isdisjoint(rule.glob.removeprefix("/").split("/")):
-                continue  # to git, no path has such a component
-            try:
-                alternatives, whole = _alternatives(rule.glob, braces=not from_file)
-            except ToolInputError:
-                if from_file:
-                    continue
-                raise
-            if whole:
-                paths |= dict.fromkeys(map(_path, alternatives))
-            else:
-                names |= dict.fromkeys(map(_component, alternatives))
-        runs.append(_Run(keep, _compile_any(names), _compile_any(paths)))
-    return runs
-
-
-def _compile_any(texts: Collection[str]) -> re.Pattern[str] | None:
-    return re.compile(rf"(?:{'|'.join(texts)})\Z") if texts else None

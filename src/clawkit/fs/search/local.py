@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TypeVar
+
+from msgspec import structs
 
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolInputError
@@ -21,7 +22,7 @@ from clawkit.fs.protocols import (
     Start,
     admit_all,
 )
-from clawkit.fs.search.engines import Engine, Job, Switch, choose_engine
+from clawkit.fs.search.engines import Job, Switch, WithPython, WithRipgrep, choose_engine
 from clawkit.fs.search.globs import Selection, select
 from clawkit.fs.search.results import Collector, Gathering, ResultFilter
 
@@ -80,14 +81,14 @@ class LocalSearch:
             until = time.monotonic() + self._timeout_s
             job = Job(start, selection, query.ignored, hits.feed, until, switch, query.type)
             engine = self._engine()
-            outcome = engine.grep(query, job, enough)
+            outcome = engine.run(job, query, enough)
             first = tuple(hits.first(query.limit))
             found = Found(first, hits.total, outcome.stopped, outcome.engine, outcome.unread)
             if start.name:
-                return found._replace(binary=hits.is_binary)
+                return structs.replace(found, binary=hits.is_binary)
             if found.hits or found.stopped:
                 return found
-            return found._replace(searched=_look(engine, job, gate, admit))
+            return structs.replace(found, searched=_look(engine, job, gate, admit))
         finally:
             os.close(start.fd)
 
@@ -100,25 +101,18 @@ class LocalSearch:
             pattern = (query.pattern.rstrip("/") or "/") if of_folders else query.pattern
             # Directories are known by the files in them, whatever those are called.
             selection = select([pattern], self._bases(start), typed=of_folders)
-            names = Collector(
-                query.limit + SPARE,
-                sort=query.sort,
-                of_folders=of_folders,
-                accepts=selection.accepts,
-                fd=start.fd,
-                max_chars=2 * query.max_chars,
-            )
+            names = Collector(query, selection.accepts, start.fd, spare=SPARE)
             until = time.monotonic() + self._timeout_s
             job = Job(start, selection, query.ignored, names.feed, until, switch)
-            outcome = self._engine().files(job)
+            outcome = self._engine().run(job)
             gate = self._gate(start, selection, admit)
-            paths, total = names.first(query, lambda name: admit(gate.shown(name)))
+            paths, total = names.first(lambda name: admit(gate.shown(name)))
             shown = tuple(map(gate.shown, paths))
             return Names(shown, total, outcome.stopped, outcome.engine, outcome.unread)
         finally:
             os.close(start.fd)
 
-    def _engine(self) -> Engine:
+    def _engine(self) -> WithRipgrep | WithPython:
         readable = self._places.readable
         return choose_engine(self._ripgrep, self._real, readable, self._use_landlock)
 
@@ -154,11 +148,11 @@ def _check_pattern(pattern: str) -> None:
         raise ToolInputError("the pattern contains NUL; write \\x00 for it")
 
 
-def _look(engine: Engine, job: Job, gate: ResultFilter, admit: Admit) -> Searched:
+def _look(engine: WithRipgrep | WithPython, job: Job, gate: ResultFilter, admit: Admit) -> Searched:
     """Which files a search looked at. Only their names decide about it: a hint that came from what
     is in a file would tell of files that may not be read."""
-    names = Collector(LOOK_AT, sort="none", accepts=job.selection.accepts)
-    outcome = engine.files(replace(job, feed=names.feed, until=time.monotonic() + LOOK_S))
+    names = Collector(Find("*", sort="none", limit=LOOK_AT), job.selection.accepts)
+    outcome = engine.run(job._replace(feed=names.feed, until=time.monotonic() + LOOK_S))
     kept = names.names()
     return Searched(
         files=len(kept),

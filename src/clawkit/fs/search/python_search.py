@@ -1,10 +1,10 @@
 """A program that searches the working directory, for hosts without ripgrep or without Landlock.
 
 Its arguments, joined, are a JSON object that says what to look for. What comes out is what
-`rg --no-heading --with-filename --line-number --null --color never` prints, ordered by path. It
-exits with 0 if something was found, 1 if not, and 2 after a line that says why it cannot search.
-Lines that begin with `note: ` say what was left out. Patterns are those of `re`, so one can run
-forever: the caller must be ready to kill this program.
+`rg --no-heading --with-filename --line-number --null --color never` prints. It exits with 0 if
+something was found, 1 if not, and 2 after a line that says why it cannot search. Lines that begin
+with `note: ` say what was left out. Patterns are those of `re`, so one can run forever: the caller
+must be ready to kill this program.
 
 No link is followed and no path is resolved twice: every directory is opened by its name from the
 handle of its parent, so nothing outside the first one is ever read, whatever is moved meanwhile.
@@ -25,12 +25,11 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import chain
-from typing import BinaryIO, Literal, NamedTuple, get_args
+from typing import BinaryIO, Literal, NamedTuple
 
 from clawkit.errors import ToolInputError
 from clawkit.fs.protocols import MAX_LINE, Output
-from clawkit.fs.search.globs import Rule, Rules, compile_glob, read_rules
+from clawkit.fs.search.globs import Rules, compile_glob
 from clawkit.text import human_size, one_line
 
 BLOCK = 64 * 1024
@@ -39,29 +38,27 @@ MAX_READ = 1024 * 1024
 """Bytes of a line that are searched; the rest of it is skipped."""
 MAX_WHOLE = 64 * 1024 * 1024
 """Bytes of a file that can be searched across lines."""
-MAX_NOTES = 20
 BUFFERED = 4 * 1024
 """Bytes of output that may wait, and that are lost when the program is killed."""
-MAX_RULES_BYTES = 4 * 1024 * 1024
-MAX_RULES = 20_000
+MAX_RULES_BYTES = 256 * 1024
+MAX_DEPTH = 3_000
+"""Directories that can be in each other; a path can have two thousand."""
 
-IGNORE_FILES = (".rgignore", ".ignore", ".gitignore", ".git/info/exclude")
-"""The first that has something to say decides, whichever directory it is in."""
+IGNORE_FILES = (".gitignore", ".ignore", ".rgignore")
+"""The last that has something to say decides, of the innermost directory that has one."""
 
 # A line break in an expression, outside of a class: `[^\n]` is what every character of a line is.
 _LINE_BREAK = re.compile(r"(?:\\[^n]|\[(?:\\.|[^\\\]])*+\]|[^\\\n])*+(?:\\n|\n)", re.DOTALL)
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _SWAPPED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
 
-Op = Literal["grep", "files"]
 Note = Callable[[str], None]
 
 
 class Request(NamedTuple):
     """What is asked for."""
 
-    op: Op
+    op: Literal["grep", "files"]
     pattern: str = ""
     literal: bool = False
     ignore_case: bool = False
@@ -78,156 +75,87 @@ class Request(NamedTuple):
     """`.`, or `./name` for one file in it, which is then wanted in any case."""
 
 
-class Found(NamedTuple):
-    """A file, and the handle of its directory, which is open until the walk goes on."""
-
-    path: str
-    directory: int | None
-    """None for the working directory."""
-    name: str
-
-
-class _Scope(NamedTuple):
-    """An ignore file."""
-
-    rules: Rules
-    start: int
-    """Where paths relative to its directory begin."""
-
-
-_Scopes = tuple[tuple[_Scope, ...], ...]
-"""For each of the ignore files, those of a directory and of the ones above it, innermost first."""
-
-
-class _Level(NamedTuple):
-    """A directory that the walk is in."""
-
-    fd: int
-    path: str
-    left: list[str]
-    """Names yet to come, the next one last; directories end in a slash."""
-    scopes: _Scopes
+_Scope = tuple[Rules, int]
+"""The ignore files of a directory, and where paths relative to it begin."""
 
 
 class Walk:
-    """The wanted files of the working directory, in the order of their paths. Git's own directory
-    is never entered."""
+    """The wanted files of the working directory. Git's own directory is never entered."""
 
     def __init__(self, request: Request, note: Note) -> None:
         self._ignored = request.ignored
         self._types = tuple(map(compile_glob, request.types or ()))
         self._note = note
-        rules = []
-        for glob in request.globs or ():
-            if not glob.startswith("!"):
-                raise ToolInputError(f"{glob!r} says what to search, not what to leave out")
-            rules.append(Rule(False, glob.endswith("/"), glob[1:].removesuffix("/")))
-        self._excluded = Rules(rules, from_file=False)
+        excluded = [glob.removeprefix("!") for glob in request.globs or ()]
+        self._excluded: _Scope = Rules(excluded, from_file=False), len("./")
 
-    def files(self) -> Iterator[Found]:
-        levels: list[_Level] = []
-        self._enter("./", ".", levels)
-        while levels:
-            level = levels[-1]
-            if not level.left:
-                os.close(levels.pop().fd)
-                continue
-            name = level.left.pop()
-            path = level.path + name
-            if not self._wants(path, level.scopes):
-                continue
-            if name.endswith("/"):
-                self._enter(path, name[:-1], levels)
-            else:
-                yield Found(path, level.fd, name)
+    def files(self) -> Iterator[tuple[str, int, str]]:
+        """Each file by its path, the handle of its directory, and its name there."""
+        scopes: dict[str, tuple[_Scope, ...]] = {}
+        for folder, folders, files, fd in os.fwalk(".", onerror=self.tell):
+            above = scopes.get(os.path.dirname(folder), ())
+            here = scopes[folder] = (*self._read_scope(fd, f"{folder}/"), *above)
+            # Links to directories are among them, and would be opened to be compared.
+            folders[:] = [
+                name
+                for name in sorted(folders)
+                if name != ".git"
+                and self._keeps(f"{folder}/{name}", here, directory=True)
+                and _has_type(stat.S_IFDIR, name, fd)
+            ]
+            for name in sorted(files):
+                path = f"{folder}/{name}"
+                is_typed = not self._types or any(each.match(name) for each in self._types)
+                if is_typed and name != ".git" and self._keeps(path, here, directory=False):
+                    yield path, fd, name
 
-    def _wants(self, path: str, scopes: _Scopes) -> bool:
-        directory = path.endswith("/")
-        path = path.removesuffix("/")
-        name = path[path.rfind("/") + 1 :]
-        if name == ".git":
+    def _keeps(self, path: str, scopes: tuple[_Scope, ...], *, directory: bool) -> bool:
+        rules, start = self._excluded
+        if rules.keeps(path, start, directory=directory) is False:
             return False
-        if self._excluded.keeps(path, len("./"), directory=directory) is False:
-            return False
-        for rules, start in chain.from_iterable(scopes):
+        for rules, start in scopes:
             kept = rules.keeps(path, start, directory=directory)
-            if kept is False:
-                return False
-            if kept:
-                break
-        return directory or not self._types or any(each.match(name) for each in self._types)
+            if kept is not None:
+                return kept
+        return True
 
-    def _enter(self, path: str, name: str, levels: list[_Level]) -> None:
-        above = levels[-1] if levels else None
-        left: list[str] = []
-        try:
-            fd = os.open(name, _DIRECTORY, dir_fd=above.fd if above else None)
-        except OSError as error:
-            self.tell(path, error)
-            return
-        try:
-            with os.scandir(fd) as listing:
-                for entry in listing:
-                    if entry.is_dir(follow_symlinks=False):
-                        left.append(f"{entry.name}/")
-                    elif entry.is_file(follow_symlinks=False):
-                        left.append(entry.name)
-        except OSError as error:
-            self.tell(path, error)
-        left.sort(reverse=True)
-        scopes: _Scopes = above.scopes if above else ((),) * len(IGNORE_FILES)
-        if not self._ignored:
-            scopes = tuple(
-                (*self._read_scope(fd, path, file), *outer)
-                for file, outer in zip(IGNORE_FILES, scopes, strict=True)
-            )
-        levels.append(_Level(fd, path, left, scopes))
+    def _read_scope(self, fd: int, folder: str) -> Iterator[_Scope]:
+        lines: list[str] = []
+        for name in () if self._ignored else IGNORE_FILES:
+            try:
+                with open_file(fd, name) as file:
+                    data = file.read(MAX_RULES_BYTES + 1)
+            except OSError as error:
+                self.tell(error)
+                continue
+            if len(data) > MAX_RULES_BYTES:
+                most = human_size(MAX_RULES_BYTES)
+                self._note(f"{folder + name!r} is not followed: it is larger than {most}")
+                continue
+            text = data.decode("utf-8", "surrogateescape")
+            lines += text.removeprefix("\ufeff").split("\n")
+        if lines:
+            yield Rules(lines, from_file=True), len(folder)
 
-    def _read_scope(self, fd: int, folder: str, file: str) -> Iterator[_Scope]:
-        """What an ignore file in a directory says, if there is one."""
-        try:
-            data = _read_below(fd, file, MAX_RULES_BYTES + 1)
-        except OSError as error:
-            self.tell(folder + file, error)
-            return
-        rules: list[Rule] = []
-        if len(data) <= MAX_RULES_BYTES:
-            rules = list(read_rules(data.decode("utf-8", "surrogateescape")))
-        if len(data) > MAX_RULES_BYTES or len(rules) > MAX_RULES:
-            self._note(
-                f"{folder + file!r} is ignored: it has more than {MAX_RULES:,} rules or "
-                f"{human_size(MAX_RULES_BYTES)}"
-            )
-        elif rules:
-            yield _Scope(Rules(rules, from_file=True), len(folder))
-
-    def tell(self, path: str, error: OSError) -> None:
+    def tell(self, error: OSError) -> None:
         """Notes that something could not be read, unless it just went away."""
         if error.errno not in _SWAPPED:
-            self._note(f"{path!r} cannot be read: {os.strerror(error.errno or 0)}")
+            self._note(f"{error.filename!r} cannot be read: {os.strerror(error.errno or 0)}")
+
+
+def _has_type(kind: int, name: str, folder: int | None) -> bool:
+    with suppress(OSError):
+        return stat.S_IFMT(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode) == kind
+    return False
 
 
 def open_file(directory: int | None, name: str) -> io.BufferedReader:
     """A regular file. Raises `OSError` for a link and for anything else; never blocks."""
-    raw = io.FileIO(os.open(name, _FILE, dir_fd=directory))
-    file: io.BufferedReader = io.BufferedReader(raw, BLOCK)
-    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        return file
-    file.close()
-    raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))
-
-
-def _read_below(directory: int, path: str, max_bytes: int) -> bytes:
-    """The beginning of a file. No component of its path may be a link."""
-    parent, _, rest = path.partition("/")
-    if not rest:
-        with open_file(directory, path) as file:
-            return file.read(max_bytes)
-    fd = os.open(parent, _DIRECTORY, dir_fd=directory)
-    try:
-        return _read_below(fd, rest, max_bytes)
-    finally:
+    fd = os.open(name, _FILE, dir_fd=directory)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
+        raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))
+    return io.BufferedReader(io.FileIO(fd), BLOCK)
 
 
 class Grep:
@@ -259,7 +187,7 @@ class Grep:
                 if context and (at > last + 1 if last else self.found):
                     self._out.write(b"--\n")
                 sign = b":" if is_hit and at == number else b"-"
-                self._out.write(b"%b\0%d%b%b\n" % (path, at, sign, _cut(text)))
+                self._out.write(b"%b\0%d%b%b\n" % (path, at, sign, text[:MAX_LINE]))
                 self.found = True
                 last = at
             earlier.clear()
@@ -270,17 +198,22 @@ class Grep:
 
     def _judge(self, file: io.BufferedReader) -> Iterator[tuple[bytes, bool]]:
         """The lines of a file that is text, and whether each is on a match."""
-        text = _as_utf8(file)
-        if text is None:
+        head = file.peek()
+        if b"\0" in head:
             return
+        if head.startswith(codecs.BOM_UTF8):
+            file.read(len(codecs.BOM_UTF8))
         if self._request.multiline:
-            data = _read_whole(text)
+            data = file.read(MAX_WHOLE + 1)
+            if len(data) > MAX_WHOLE:
+                most = human_size(MAX_WHOLE)
+                raise ToolInputError(f"is larger than {most}, the most that is searched at once")
             hits = set(self._find_across(data.decode("utf-8", "surrogateescape")))
             lines = data.removesuffix(b"\n").split(b"\n")
             yield from ((line, at in hits) for at, line in enumerate(lines))
             return
         search = self._pattern.search
-        for line in _read_lines(text):
+        for line in _read_lines(file):
             decoded = line.decode("utf-8", "surrogateescape")
             yield line, bool(search(decoded.removesuffix("\r") if self._crlf else decoded))
 
@@ -322,27 +255,6 @@ def compile_pattern(request: Request) -> re.Pattern[str]:
         ) from None
 
 
-def _as_utf8(file: io.BufferedReader) -> BinaryIO | None:
-    """The file without a byte order mark, or what is UTF-16 as UTF-8; None if it is not text."""
-    head = file.peek()
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        data = _read_whole(file).decode("utf-16", "replace").encode()
-        return None if b"\0" in data[:BLOCK] else io.BytesIO(data)
-    if head.startswith(codecs.BOM_UTF8):
-        file.read(len(codecs.BOM_UTF8))
-    return None if b"\0" in head else file
-
-
-def _read_whole(file: BinaryIO) -> bytes:
-    data = file.read(MAX_WHOLE + 1)
-    if len(data) > MAX_WHOLE:
-        raise ToolInputError(
-            f"is larger than {human_size(MAX_WHOLE)}, the most that is searched across lines or as "
-            "UTF-16"
-        )
-    return data
-
-
 def _read_lines(file: BinaryIO) -> Iterator[bytes]:
     """The lines without their ends, as far as the file is text; of a long one the beginning."""
     is_start = True
@@ -352,58 +264,26 @@ def _read_lines(file: BinaryIO) -> Iterator[bytes]:
         is_start = part.endswith(b"\n")
 
 
-def _cut(line: bytes) -> bytes:
-    """As much of a line as is shown, cut between characters."""
-    end = MAX_LINE
-    while 0 < end < len(line) and line[end] & 0xC0 == 0x80:
-        end -= 1
-    return line[:end]
-
-
-def _parse(data: str) -> Request:
-    try:
-        request = Request(**json.loads(data))
-    except (ValueError, TypeError) as error:
-        raise ToolInputError(f"invalid request: {error}") from None
-    if request.op not in get_args(Op) or request.output not in get_args(Output):
-        raise ToolInputError(f"invalid request: {request.op!r} for {request.output!r}")
-    return request
-
-
-def _find(target: str, walk: Walk) -> Iterator[Found]:
-    if target == ".":
-        yield from walk.files()
-        return
-    name = target.removeprefix("./")
-    if name == target or "/" in name or name in ("", ".", ".."):
-        raise ToolInputError(f"{target!r} is not a name in the directory that is searched")
-    try:
-        mode = os.stat(name, follow_symlinks=False).st_mode
-    except OSError as error:
-        raise ToolInputError(f"{target!r} cannot be read: {error.strerror}") from None
-    if not stat.S_ISREG(mode):
-        raise ToolInputError(f"{target!r} is not a regular file")
-    yield Found(target, None, name)
-
-
 def run(request: Request, out: BinaryIO, note: Note) -> bool:
     """Searches, and prints what is found; whether that is anything."""
     walk = Walk(request, note)
     grep = Grep(request, out) if request.op == "grep" else None
     found = False
-    for path, directory, name in _find(request.target, walk):
+    one = [(request.target, None, request.target.removeprefix("./"))]
+    for path, folder, name in walk.files() if request.target == "." else one:
         shown = os.fsencode(path)
-        if grep is None:
-            out.write(shown + b"\0")
-            found = True
-            continue
         try:
-            with open_file(directory, name) as file:
+            if grep is None:
+                if _has_type(stat.S_IFREG, name, folder):
+                    out.write(shown + b"\0")
+                    found = True
+                continue
+            with open_file(folder, name) as file:
                 grep.search(shown, file)
         except BrokenPipeError:
             raise
         except OSError as error:
-            walk.tell(path, error)
+            walk.tell(error)
         except ToolInputError as error:
             note(f"{path!r} {error}")
         out.flush()
@@ -417,24 +297,16 @@ def main() -> int:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    notes = 0
-
-    def note(text: str) -> None:
-        nonlocal notes
-        notes += 1
-        if notes <= MAX_NOTES:
-            print(f"note: {text}", file=sys.stderr)
-
     try:
         with os.fdopen(os.dup(sys.stdout.fileno()), "wb", BUFFERED) as out:
-            found = run(_parse("".join(sys.argv[1:])), out, note)
+            request = Request(**json.loads("".join(sys.argv[1:])))
+            sys.setrecursionlimit(MAX_DEPTH)
+            found = run(request, out, lambda text: print(f"note: {text}", file=sys.stderr))
     except ToolInputError as error:
         print(error, file=sys.stderr)
         return 2
     except BrokenPipeError:
         return 1
-    if notes > MAX_NOTES:
-        print(f"note: and {notes - MAX_NOTES:,} more like these", file=sys.stderr)
     return 0 if found else 1
 
 

@@ -16,10 +16,9 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from math import inf
 
 from clawkit.errors import ToolError
-from clawkit.fs.protocols import MAX_LINE, Admit, Find, Hits, Line, Output, Sort, Start
+from clawkit.fs.protocols import MAX_LINE, Admit, Find, Hits, Line, Output, Start
 from clawkit.fs.roots import is_below
 from clawkit.fs.search.globs import Accepts
 
@@ -219,24 +218,18 @@ class Collector:
     first ones by path, the last ones changed, or those that come first, which ends the search."""
 
     def __init__(
-        self,
-        keep: int,
-        *,
-        sort: Sort = "path",
-        of_folders: bool = False,
-        accepts: Accepts | None = None,
-        fd: int = -1,
-        max_chars: float = inf,
+        self, query: Find, accepts: Accepts | None = None, fd: int = -1, *, spare: int = 0
     ) -> None:
-        """With `of_folders`, the names are those of the directories that files lie in. `fd` is the
-        directory that is searched. Unsorted, as many names are taken as have `max_chars`."""
-        self._keep = keep
-        self._sort = sort
+        """`fd` is the directory that is searched. `spare` names more than wanted are kept, in case
+        some may not be shown."""
+        self._query = query
         self._accepts = accepts
         self._fd = fd
-        self._room = max_chars
+        self._keep = query.limit + spare
+        self._room = 2 * query.max_chars
         self._rest = b""
-        self._folders: set[str] | None = {""} if of_folders else None
+        # Directories are known by the files in them.
+        self._folders: set[str] | None = {""} if query.kind == "directory" else None
         self._kept: list[tuple[int, str]] = []
         self.total = 0
 
@@ -255,15 +248,15 @@ class Collector:
         self.total += len(names)
         for at in range(0, len(names), BATCH):
             self._kept += [(self._rank(name), name) for name in names[at : at + BATCH]]
-            if len(self._kept) > 2 * self._keep + BATCH and self._sort != "none":
+            if len(self._kept) > 2 * self._keep + BATCH and self._query.sort != "none":
                 self._kept.sort()
                 del self._kept[self._keep :]
         self._room -= sum(map(len, names))
         is_full = len(self._kept) >= self._keep or self._room <= 0
-        return not is_full or self._sort != "none"
+        return not is_full or self._query.sort != "none"
 
     def _rank(self, name: str) -> int:
-        if self._sort != "time":
+        if self._query.sort != "time":
             return 0
         try:
             return -os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_mtime_ns
@@ -272,17 +265,17 @@ class Collector:
 
     def names(self) -> Sequence[str]:
         """What was kept, in order."""
-        if self._sort != "none":
+        if self._query.sort != "none":
             self._kept.sort()
         return [name for _, name in self._kept[: self._keep]]
 
-    def first(self, query: Find, admit: Callable[[str], bool]) -> tuple[list[str], int]:
-        """The names that a query is to give back, as far as they are admitted, and how many there
-        are in all as far as that is known."""
+    def first(self, admit: Callable[[str], bool]) -> tuple[list[str], int]:
+        """The names that are to be given back, as far as they are admitted, and how many there are
+        in all as far as that is known."""
         shown: list[str] = []
-        refused, room = 0, query.max_chars
+        refused, room = 0, self._query.max_chars
         for name in self.names():
-            if len(shown) == query.limit or room < 0:
+            if len(shown) == self._query.limit or room < 0:
                 break
             if admit(name):
                 shown.append(name)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Literal
 
 import msgspec
 
 from clawkit.config.sections.models import Cost
-from clawkit.content import Assistant, Part, Stop, Text, Thinking, ToolCall, Usage
+from clawkit.content import Assistant, Stop, Text, Thinking, ToolCall, Usage
+from clawkit.content import Part as Content
 from clawkit.models.errors import cut_off, from_response
 from clawkit.models.protocols import (
     CallDelta,
@@ -45,9 +46,9 @@ _MAX_LOOKS = 100
 """How often that is worth it."""
 _JOIN_EVERY = 256
 _TOO_DEEP = "nested too deeply"
-_IDS = re.compile(r"[\x21-\x7e]{1,256}")
+_IDS = r"[\x21-\x7e]{1,256}"
 
-Kind = Literal["text", "thinking"]
+Kind = Literal["text", "thinking", "call"]
 
 
 def decode(text: str) -> Any:
@@ -74,11 +75,10 @@ def _decode(text: str) -> Any:
     except (msgspec.MsgspecError, UnicodeError):
         import json
 
-        return json.loads(text, strict=False, parse_constant=_not_a_number)
+        def refuse(name: str) -> None:
+            raise ValueError(f"{name} is not a JSON number")
 
-
-def _not_a_number(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON number")
+        return json.loads(text, strict=False, parse_constant=refuse)
 
 
 def decode_event(text: str) -> dict[str, Any]:
@@ -183,62 +183,28 @@ class Growing(list[str]):
         self._loose = 0
 
 
-class Words:
-    """A text or a thought that grows."""
+class Part:
+    """A text, a thought, or a call with its arguments, while it grows."""
 
     def __init__(self, kind: Kind, *, is_hidden: bool | None = None) -> None:
         """A thought of which nothing is shown counts as hidden unless `is_hidden` says it."""
         self.kind = kind
         self.pieces: list[str] = Growing()
-        self.signature = ""
         self.signed: list[str] = Growing()
-        """The signature, where it comes in pieces."""
+        """Its signature, which may come in pieces, too."""
+        self.half = ""
+        """Half of a surrogate pair, which waits for the other half."""
         self.is_hidden = is_hidden
         self.is_closed = False
-        self._half = ""
-
-    def add(self, text: str) -> Iterable[Delta]:
-        """What there is to tell of it; half a surrogate pair waits for its other half."""
-        self.pieces.append(text)
-        text, self._half = self._half + text, ""
-        if "\ud800" <= text[-1:] <= "\udbff":
-            text, self._half = text[:-1], text[-1]
-        text = clean(text)
-        if not text:
-            return ()
-        return (TextDelta(text),) if self.kind == "text" else (ThinkingDelta(text),)
-
-    def part(self, *, is_cut: bool) -> Part | None:
-        text, signature = clean("".join(self.pieces)), self.signature
-        if self.kind == "text":
-            return Text(text, signature) if self.pieces else None
-        signature = signature or clean("".join(self.signed))
-        if not self.pieces and not signature:
-            return None
-        hidden = not self.pieces if self.is_hidden is None else self.is_hidden
-        return Thinking(text, signature, hidden)
-
-
-class Call:
-    """A call whose arguments grow."""
-
-    def __init__(self, number: int, call_id: str, name: str) -> None:
-        self.number = number
-        self.id = call_id
+        self.number = 0
+        """Which call of the answer it is, as are the others below."""
+        self.id = self.name = ""
         self.given_id = ""
         """The id as the service gave it, which may be that of another call, too."""
-        self.name = name
-        self.signature = ""
-        self.pieces: list[str] = Growing()
         self.size = 0
-        """Characters that have come."""
-        self.is_closed = False
+        """Characters of arguments that have come."""
         self.is_told = False
         self._looks = 0
-
-    @property
-    def text(self) -> str:
-        return "".join(self.pieces)
 
     def looks_whole(self) -> bool:
         """Whether the arguments are an object already; large ones are not checked."""
@@ -247,142 +213,40 @@ class Call:
         self._looks += 1
         if self.size > _MAX_LOOK or self._looks > _MAX_LOOKS:
             return False
-        return isinstance(read_arguments(self.text, is_complete=False), dict)
+        return isinstance(read_arguments("".join(self.pieces), is_complete=False), dict)
 
-    def part(self, *, is_cut: bool) -> Part | None:
-        text = self.text
-        if not self.name and not text.strip():
+    def made(self, *, is_cut: bool) -> Content | None:
+        """What it is by now; None for nothing."""
+        text, signature = "".join(self.pieces), clean("".join(self.signed))
+        if self.kind == "call":
+            if not self.name and not text.strip():
+                return None
+            arguments = read_arguments(text, is_complete=not is_cut)
+            return ToolCall(self.id, self.name, arguments, signature)
+        if self.kind == "text":
+            return Text(clean(text), signature) if self.pieces else None
+        if not self.pieces and not signature:
             return None
-        arguments = read_arguments(text, is_complete=not is_cut)
-        return ToolCall(self.id, self.name, arguments, self.signature)
-
-
-class Answer:
-    """The parts of an answer. Raises `ModelError` ("malformed") for one that grows too large."""
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
-        self._chars = 0
-        self._calls = 0
-        self._argument_chars = 0
-        self._ids: set[str] = set()
-        self.parts: list[Words | Call] = []
-
-    @property
-    def last(self) -> Words | Call | None:
-        return self.parts[-1] if self.parts else None
-
-    def words(self, kind: Kind, *, is_hidden: bool | None = None) -> Words:
-        """A new text or thought."""
-        if len(self.parts) >= _MAX_PARTS:
-            raise malformed(f"its answer has more than {_MAX_PARTS:,} parts")
-        words = Words(kind, is_hidden=is_hidden)
-        self.parts.append(words)
-        return words
-
-    def count(self, text: str) -> None:
-        """Text, thinking or a signature of so many characters has come."""
-        self._chars += len(text)
-        if self._chars > MAX_TEXT:
-            raise malformed(f"its answer is longer than {MAX_TEXT:,} characters")
-
-    def say(self, words: Words, text: str) -> Iterable[Delta]:
-        if not text:
-            return ()
-        self.count(text)
-        return words.add(text)
-
-    def call(self, given_id: object, name: object) -> Call:
-        """A new call, with an id that no other call of the answer has."""
-        call = Call(self._calls, self._unique(given_id), read_name(name))
-        call.given_id = str_of(given_id)
-        self._calls += 1
-        if self._calls > MAX_CALLS:
-            raise malformed(f"its answer has more than {MAX_CALLS} calls")
-        self.parts.append(call)
-        return call
-
-    def rename(self, call: Call, given_id: str) -> None:
-        """The id of a call came after its beginning."""
-        self._ids.discard(call.id)
-        call.id, call.given_id = self._unique(given_id), given_id
-
-    def tell(self, call: Call) -> Iterable[Delta]:
-        """That the call began, once its name is known."""
-        if call.is_told or not call.name:
-            return ()
-        call.is_told = True
-        # What came before the name was known is told now.
-        before = [CallDelta(call.number, text)] if (text := clean(call.text)) else []
-        return (CallStarted(call.number, call.id, call.name), *before)
-
-    def argue(self, call: Call, text: str) -> Iterable[Delta]:
-        """More of a call's arguments came."""
-        if not text:
-            return ()
-        call.size += len(text)
-        self._argument_chars += len(text)
-        if call.size > MAX_ARGUMENTS:
-            raise malformed(f"the arguments of a call exceed {MAX_ARGUMENTS:,} characters")
-        if self._argument_chars > MAX_ALL_ARGUMENTS:
-            raise malformed(f"the arguments of its calls exceed {MAX_ALL_ARGUMENTS:,} characters")
-        call.pieces.append(text)
-        return (CallDelta(call.number, clean(text)),) if call.is_told else ()
-
-    def _unique(self, given: object) -> str:
-        is_usable = isinstance(given, str) and _IDS.fullmatch(given)
-        base = str(given) if is_usable else f"call_{os.urandom(12).hex()}"
-        found, count = base, 1
-        while found in self._ids:
-            count += 1
-            found = f"{base}_{count}"
-        self._ids.add(found)
-        return found
-
-    def close_all(self) -> None:
-        for part in self.parts:
-            part.is_closed = True
-
-    def whole(self, stop: Stop, usage: Usage, error: str = "") -> Assistant:
-        """The answer when everything has come."""
-        # Only the last part can have been cut by a limit.
-        parts = [part.part(is_cut=stop == "length" and part is self.last) for part in self.parts]
-        content = tuple(part for part in parts if part is not None)
-        if stop == "refusal":
-            # Nothing is done for an answer that was taken back.
-            content = tuple(part for part in content if not isinstance(part, ToolCall))
-        elif stop in ("stop", "tool_calls"):
-            called = any(isinstance(part, ToolCall) for part in content)
-            stop = "tool_calls" if called else "stop"
-        return self._assistant(content, stop, usage, error)
-
-    def partial(self, usage: Usage) -> Assistant:
-        """What is complete by now, and text that is not."""
-        content: list[Part] = []
-        for each in self.parts:
-            is_text = isinstance(each, Words) and each.kind == "text"
-            part = each.part(is_cut=True) if is_text or each.is_closed else None
-            if part and not (isinstance(part, ToolCall) and isinstance(part.arguments, str)):
-                content.append(part)
-        return self._assistant(tuple(content), "aborted", usage, "")
-
-    def _assistant(
-        self, content: tuple[Part, ...], stop: Stop, usage: Usage, error: str
-    ) -> Assistant:
-        endpoint = self._endpoint
-        usage = priced(usage, endpoint.facts.cost)
-        return Assistant(content, stop, str(endpoint.ref), endpoint.api, usage, error)
+        hidden = not self.pieces if self.is_hidden is None else self.is_hidden
+        return Thinking(clean(text), signature, hidden)
 
 
 class AnswerDecoder(ABC):
-    """What the decoders of all APIs have in common."""
+    """Puts one answer together from the events of a stream.
+
+    Raises `ModelError` ("malformed", or what an error event says). Robust against what imitations
+    do: missing fields, repeated ids, arguments as objects, unknown events, answers without end.
+    """
 
     STOP_WHEN_DONE: ClassVar[Stop | None] = None
     """What `[DONE]` means where no reason to stop was given; None where it ends nothing."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._answer = Answer(endpoint)
+        self.parts: list[Part] = []
+        """In the order in which they began."""
+        self._chars = self._argument_chars = self._calls = 0
+        self._ids: set[str] = set()
         self._usage = Usage()
         self._stop: Stop | None = None
         """Why the answer is over; None until it is."""
@@ -407,8 +271,19 @@ class AnswerDecoder(ABC):
             error.partial = self.partial()
             raise
 
+    def feed_whole(self, body: bytes) -> Iterator[Delta]:
+        """What an answer holds that was not streamed. Raises the error that anything else is."""
+        try:
+            events = self._events(decode(body.decode()))
+        except ValueError:
+            events = []
+        if not events:
+            raise from_response(self._endpoint.ref.provider, 200, {}, body)
+        for event in events:
+            yield from self._read(event, "")
+
     def finish(self) -> Assistant:
-        """The whole answer. Raises "cut" when the stream ended before it."""
+        """The whole answer, after the last event. Raises "cut" when the stream ended too early."""
         try:
             if self._stop is None:
                 raise ModelError("cut", cut_off(self._endpoint.ref.provider))
@@ -418,25 +293,117 @@ class AnswerDecoder(ABC):
             raise
 
     def partial(self) -> Assistant:
-        """What has come so far: complete parts and open text."""
+        """What has come so far, complete parts and open text only; never raises."""
         self._settle()
-        return self._answer.partial(self._usage)
-
-    def _finish(self, stop: Stop) -> Assistant:
-        self._settle()
-        explanation = self._explanation if stop == "refusal" else ""
-        return self._answer.whole(stop, self._usage, explanation)
-
-    def _settle(self) -> None:  # noqa: B027  # there may be nothing to settle
-        """Decide what is known only when nothing more comes."""
+        content: list[Content] = []
+        for part in self.parts:
+            made = part.made(is_cut=True) if part.kind == "text" or part.is_closed else None
+            if made and not (isinstance(made, ToolCall) and isinstance(made.arguments, str)):
+                content.append(made)
+        return self._assistant(content, "aborted")
 
     @abstractmethod
     def _read(self, data: dict[str, Any], name: str) -> Iterable[Delta]:
         """What an event of that name adds; evaluated when this returns."""
 
+    @abstractmethod
+    def _events(self, data: Any) -> list[dict[str, Any]]:
+        """The events that a whole answer would have been; none when it is something else."""
+
+    def _settle(self) -> None:  # noqa: B027  # there may be nothing to settle
+        """Decide what is known only when nothing more comes."""
+
+    def _finish(self, stop: Stop) -> Assistant:
+        self._settle()
+        # Only the last part can have been cut by a limit.
+        cut = self.parts[-1] if stop == "length" and self.parts else None
+        made = [part.made(is_cut=part is cut) for part in self.parts]
+        content = [part for part in made if part is not None]
+        if stop == "refusal":
+            # Nothing is done for an answer that was taken back.
+            content = [part for part in content if not isinstance(part, ToolCall)]
+        elif stop in ("stop", "tool_calls"):
+            called = any(isinstance(part, ToolCall) for part in content)
+            stop = "tool_calls" if called else "stop"
+        return self._assistant(content, stop, self._explanation if stop == "refusal" else "")
+
+    def _assistant(self, content: list[Content], stop: Stop, error: str = "") -> Assistant:
+        endpoint = self._endpoint
+        usage = priced(self._usage, endpoint.facts.cost)
+        return Assistant(tuple(content), stop, str(endpoint.ref), endpoint.api, usage, error)
+
     def _failure(self, data: dict[str, Any]) -> ModelError:
         """The error that an event reports."""
         return from_response(self._endpoint.ref.provider, 200, {}, encode(data))
+
+    def begin(self, kind: Kind, *, is_hidden: bool | None = None) -> Part:
+        """A new text or thought."""
+        if len(self.parts) >= _MAX_PARTS:
+            raise malformed(f"its answer has more than {_MAX_PARTS:,} parts")
+        self.parts.append(Part(kind, is_hidden=is_hidden))
+        return self.parts[-1]
+
+    def call(self, given_id: object, name: object) -> Part:
+        """A new call, with an id that no other call of the answer has."""
+        part = Part("call")
+        part.number, part.name = self._calls, read_name(name)
+        self.rename(part, str_of(given_id))
+        self._calls += 1
+        if self._calls > MAX_CALLS:
+            raise malformed(f"its answer has more than {MAX_CALLS} calls")
+        self.parts.append(part)
+        return part
+
+    def rename(self, call: Part, given_id: str) -> None:
+        """Give a call its id, made unique; it may come after the call's beginning."""
+        self._ids.discard(call.id)
+        base = given_id if re.fullmatch(_IDS, given_id) else f"call_{os.urandom(12).hex()}"
+        found, count = base, 1
+        while found in self._ids:
+            count += 1
+            found = f"{base}_{count}"
+        self._ids.add(found)
+        call.id, call.given_id = found, given_id
+
+    def tell(self, call: Part) -> Iterable[Delta]:
+        """That the call began, once its name is known."""
+        if call.is_told or not call.name:
+            return ()
+        call.is_told = True
+        # What came before the name was known is told now.
+        text = clean("".join(call.pieces))
+        before = [CallDelta(call.number, text)] if text else []
+        return (CallStarted(call.number, call.id, call.name), *before)
+
+    def add(self, part: Part, text: str) -> Iterable[Delta]:
+        """More of a part has come."""
+        if not text:
+            return ()
+        if part.kind == "call":
+            part.size += len(text)
+            self._argument_chars += len(text)
+            if part.size > MAX_ARGUMENTS:
+                raise malformed(f"the arguments of a call exceed {MAX_ARGUMENTS:,} characters")
+            if self._argument_chars > MAX_ALL_ARGUMENTS:
+                most = f"{MAX_ALL_ARGUMENTS:,} characters"
+                raise malformed(f"the arguments of its calls exceed {most}")
+            part.pieces.append(text)
+            return (CallDelta(part.number, clean(text)),) if part.is_told else ()
+        self.count(text)
+        part.pieces.append(text)
+        text, part.half = part.half + text, ""
+        if "\ud800" <= text[-1:] <= "\udbff":
+            text, part.half = text[:-1], text[-1]
+        text = clean(text)
+        if not text:
+            return ()
+        return (TextDelta(text),) if part.kind == "text" else (ThinkingDelta(text),)
+
+    def count(self, text: str) -> None:
+        """Text, thinking or a signature has come."""
+        self._chars += len(text)
+        if self._chars > MAX_TEXT:
+            raise malformed(f"its answer is longer than {MAX_TEXT:,} characters")
 
 
 def read_name(name: object) -> str:

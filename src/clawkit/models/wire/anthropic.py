@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from clawkit.config.sections.models import Compat
 from clawkit.config.sections.shared import Thinking as Level
@@ -25,9 +26,8 @@ from clawkit.content import (
 from clawkit.models.protocols import Delta, Endpoint, Request
 from clawkit.models.wire.answer import (
     AnswerDecoder,
-    Call,
     Kind,
-    Words,
+    Part,
     dict_of,
     given_arguments,
     malformed,
@@ -36,6 +36,7 @@ from clawkit.models.wire.answer import (
 )
 from clawkit.models.wire.request import (
     BEGINNING,
+    EFFORTS,
     NO_IMAGE,
     NO_OUTPUT,
     ApiWire,
@@ -45,19 +46,19 @@ from clawkit.models.wire.request import (
     blocks_of,
     encode,
     flat,
-    join_turns,
     max_tokens_param,
     merge_params,
+    nearest_effort,
     room_for_answer,
     safe_name,
     short_id,
     tokens,
-    turns_of,
+    write_turns,
 )
 
 VERSION = "2023-06-01"
 
-_ID = re.compile(r"claude-(?:([a-z]+)-)?(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?(?:-([a-z]+))?")
+_ID = r"claude-(?:([a-z]+)-)?(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?(?:-([a-z]+))?"
 _ALWAYS_THINK = frozenset({"fable", "mythos"})
 BUDGETS: Mapping[str, int] = {
     "minimal": 1_024,
@@ -69,17 +70,15 @@ BUDGETS: Mapping[str, int] = {
 }
 """Tokens of thinking for each level."""
 _LEAST_BUDGET = 1_024
-_EFFORTS = ("low", "medium", "high", "xhigh", "max")
 _INTERLEAVED = "interleaved-thinking-2025-05-14"
 _BINDING = "thinking-binding-controls-2026-08-01"
 _IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
-_SAFE_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_SAFE_ID = r"[a-zA-Z0-9_-]{1,64}"
 _MAX_ID = 64
 _MINIMAX_FAST = {"MiniMax-M2.7": "MiniMax-M2.7-highspeed"}
-_NO_NAMES: Mapping[str, str] = {}
 
 
-class Claude(NamedTuple):
+class Claude(msgspec.Struct, frozen=True):
     """A Claude model, by its id. Everything is false for the id of another model."""
 
     family: str = ""
@@ -88,7 +87,7 @@ class Claude(NamedTuple):
     @classmethod
     def of(cls, model_id: str) -> Claude:
         name = model_id.lower()
-        if found := _ID.search(name):
+        if found := re.search(_ID, name):
             family = found[1] or found[4] or ""
             return cls(family, (int(found[2]), int(found[3] or 0)))
         return cls("mythos", (4, 6)) if "claude-mythos" in name else cls()
@@ -99,22 +98,14 @@ class Claude(NamedTuple):
         return self.version >= (4, 6)
 
     @property
-    def hides_thinking(self) -> bool:
-        """Shows what it thinks only where it is asked to."""
-        return self.version >= (4, 7) or self.family == "mythos"
-
-    @property
     def is_bound(self) -> bool:
         """Refuses its earlier thinking where anything before it has changed since."""
         return self.version >= (5, 1)
 
     @property
-    def takes_temperature(self) -> bool:
-        return self.version < (4, 7)
-
-    @property
-    def efforts(self) -> tuple[str, ...]:
-        return _EFFORTS if self.version >= (4, 7) else ("low", "medium", "high", "max")
+    def is_new(self) -> bool:
+        """Takes no temperature, knows one more effort, and shows its thoughts on request only."""
+        return self.version >= (4, 7)
 
     @property
     def off(self) -> Plan:
@@ -128,11 +119,12 @@ class Claude(NamedTuple):
         return Plan({"type": "between_tools" if is_sonnet else "disabled"})
 
     def adaptive(self, effort: str, room: int) -> Plan:
-        display = {"display": "summarized"} if self.hides_thinking else {}
+        is_hidden = self.is_new or self.family == "mythos"
+        display = {"display": "summarized"} if is_hidden else {}
         return Plan({"type": "adaptive"} | display, effort, room)
 
 
-class Plan(NamedTuple):
+class Plan(msgspec.Struct, frozen=True):
     """What a request says about thinking."""
 
     thinking: dict[str, Any] | None = None
@@ -168,11 +160,8 @@ def _effort(level: Level, claude: Claude, compat: Compat) -> str:
         return ""
     if level in compat.reasoning_effort_map:
         return compat.reasoning_effort_map[level]
-    known = compat.supported_reasoning_efforts or claude.efforts
-    wanted = _EFFORTS.index("low" if level == "minimal" else level)
-    # Where a level is missing, the next one below: it must not cost more than was asked for.
-    below = [effort for effort in _EFFORTS[: wanted + 1] if effort in known]
-    return below[-1] if below else next((effort for effort in _EFFORTS if effort in known), "")
+    usual = EFFORTS[1:] if claude.is_new else ("low", "medium", "high", "max")
+    return nearest_effort(level, compat.supported_reasoning_efforts or usual) or ""
 
 
 class AnthropicWire(ApiWire):
@@ -220,9 +209,13 @@ class AnthropicWire(ApiWire):
         size = sum(len(piece.body) - piece.images for piece in pieces)
         left = room_for_answer(request, endpoint.facts, size + len(tools) + len(request.system))
         limit = request.max_tokens or max_tokens_param(given) or tokens(fields.get("max_tokens"))
-        room, planned = self._room(limit, planned, left)
+        room = min(self._room(limit, planned.budget), left)
+        planned = _fitted(planned, room)
         mark = self._mark(given)
-        body: dict[str, Any] = {"model": self._model_id(given), "stream": True}
+        model_id = endpoint.ref.id
+        if self._is_minimax and given.get("fastMode", given.get("fast_mode")) is True:
+            model_id = _MINIMAX_FAST.get(model_id, model_id)
+        body: dict[str, Any] = {"model": model_id, "stream": True}
         if request.system.strip():
             body["system"] = _raw(encode(_text(request.system)), mark)
         if tools:
@@ -232,10 +225,7 @@ class AnthropicWire(ApiWire):
         merge_params(body, endpoint.params, request.params)
         body["max_tokens"] = room
         self._leave_out(body, planned, has_tools=bool(tools))
-        turns = turns_of(pieces, _text(BEGINNING))
-        for bodies in [bodies for role, bodies in turns if role == "user"][-2:] if mark else ():
-            bodies[-1] = bodies[-1][:-1] + mark
-        return join_turns(body, "messages", turns, "content")
+        return write_turns(body, ("messages", "content"), pieces, _text(BEGINNING), mark)
 
     def _plan(self, request: Request, fields: Mapping[str, Any], *, is_given: bool) -> Plan:
         endpoint, level = self._endpoint, request.thinking
@@ -253,22 +243,8 @@ class AnthropicWire(ApiWire):
         if self._is_binding and planned.is_on and planned.thinking is not None:
             # Compaction, a new system prompt and new tools all change what came before.
             binding = {"block_binding": {"prefix_mismatch_behavior": "drop_block"}}
-            return planned._replace(thinking=binding | planned.thinking)
+            return replace(planned, thinking=binding | planned.thinking)
         return planned
-
-    def _room(self, limit: int, planned: Plan, left: int) -> tuple[int, Plan]:
-        """Tokens of the answer, thinking included, and the plan that fits into them."""
-        facts = self._endpoint.facts
-        # What the thinking takes is on top of what was asked for, as far as the model can.
-        raised = min((limit or facts.max_tokens) + planned.budget, facts.max_tokens)
-        room = min(max(limit, raised), left, facts.window)
-        thinking = planned.thinking
-        if thinking is None or not tokens(thinking.get("budget_tokens")):
-            return room, planned
-        budget = min(tokens(thinking["budget_tokens"]), room - room // 4)
-        if budget < _LEAST_BUDGET:
-            return room, Plan()
-        return room, planned._replace(thinking=thinking | {"budget_tokens": budget})
 
     def _mark(self, given: Mapping[str, Any]) -> bytes:
         """What ends a block up to which the service shall remember the request."""
@@ -280,16 +256,11 @@ class AnthropicWire(ApiWire):
         ttl = b',"ttl":"1h"' if retention == "long" and is_long else b""
         return b',"cache_control":{"type":"ephemeral"' + ttl + b"}}"
 
-    def _model_id(self, given: Mapping[str, Any]) -> str:
-        model_id = self._endpoint.ref.id
-        is_fast = given.get("fastMode", given.get("fast_mode")) is True
-        return _MINIMAX_FAST.get(model_id, model_id) if self._is_minimax and is_fast else model_id
-
     def _leave_out(self, body: dict[str, Any], planned: Plan, *, has_tools: bool) -> None:
         """Take out what does not go together with thinking, with no tools, or with this model."""
         body["thinking"] = planned.thinking
         supports = self._endpoint.compat.supports_temperature
-        takes = self._claude.takes_temperature if supports is None else supports
+        takes = not self._claude.is_new if supports is None else supports
         unwanted = {
             "thinking": planned.thinking is None,
             "tool_choice": not has_tools,
@@ -315,46 +286,27 @@ class AnthropicWire(ApiWire):
         if messages and isinstance(last := messages[-1], Assistant):
             made[-1] = pieces.make(_without_space_at_end(last))
         ids = [each for piece in made for each in piece.ids]
-        return list(self._renamed(messages)) if len(set(ids)) < len(ids) else made
+        if len(set(ids)) == len(ids):
+            return made
+        make = self._without_thinking.make if self._claude.is_bound else self._pieces.make
+        return [make(message) for message in _with_own_ids(messages)]
 
-    def _renamed(self, messages: Iterable[Message]) -> Iterable[Piece]:
-        """All messages, ids that come twice made different: some services count from 0 again."""
-        used: set[str] = set()
-        names: dict[str, str] = {}
-        for message in messages:
-            if isinstance(message, Assistant):
-                names = {}
-                for call in message.calls:
-                    name, number = safe_id(call.id), 1
-                    while name in used:
-                        number += 1
-                        name = safe_id(f"{call.id}:{number}")
-                    used.add(name)
-                    names[call.id] = name
-            yield self._piece(message, names, with_thinking=not self._claude.is_bound)
-
-    def _piece(
-        self,
-        message: Message,
-        names: Mapping[str, str] = _NO_NAMES,
-        *,
-        with_thinking: bool = True,
-    ) -> Piece:
+    def _piece(self, message: Message, *, with_thinking: bool = True) -> Piece:
         if isinstance(message, Assistant):
-            return self._answer(message, names, with_thinking)
+            return self._answer(message, with_thinking)
         blocks = blocks_of(message)
         images = sum(len(block.data) for block in blocks if isinstance(block, Image))
         sent = [self._block(block) for block in blocks]
         if isinstance(message, ToolResult):
             result = {
                 "type": "tool_result",
-                "tool_use_id": names.get(message.call_id) or safe_id(message.call_id),
+                "tool_use_id": safe_id(message.call_id),
                 "content": sent or [_text(NO_OUTPUT)],
             }
             sent = [result | {"is_error": True} if message.is_error else result]
         return Piece("user", b",".join(map(encode, sent)), images=images)
 
-    def _answer(self, message: Assistant, names: Mapping[str, str], with_thinking: bool) -> Piece:
+    def _answer(self, message: Assistant, with_thinking: bool) -> Piece:
         keeps_thinking = with_thinking and self._is_own(message)
         blocks: list[dict[str, Any]] = []
         for part in message.content:
@@ -363,7 +315,7 @@ class AnthropicWire(ApiWire):
             elif isinstance(part, ToolCall):
                 call = {
                     "type": "tool_use",
-                    "id": names.get(part.id) or safe_id(part.id),
+                    "id": safe_id(part.id),
                     "name": safe_name(part.name),
                     "input": as_object(part.arguments),
                 }
@@ -398,9 +350,45 @@ class AnthropicWire(ApiWire):
         return {"type": "image", "source": source}
 
 
+def _fitted(planned: Plan, room: int) -> Plan:
+    """The plan with a budget that leaves tokens for the answer."""
+    budget = tokens(dict_of(planned.thinking).get("budget_tokens"))
+    if not budget:
+        return planned
+    budget = min(budget, room - room // 4)
+    if budget < _LEAST_BUDGET:
+        return Plan()
+    return replace(planned, thinking=dict_of(planned.thinking) | {"budget_tokens": budget})
+
+
+def _with_own_ids(messages: Iterable[Message]) -> Iterable[Message]:
+    """The messages with every id of a call once: some services count from 0 again."""
+    used: set[str] = set()
+    names: dict[str, str] = {}
+    for message in messages:
+        if isinstance(message, Assistant):
+            names = {}
+            for call in message.calls:
+                name, number = safe_id(call.id), 1
+                while name in used:
+                    number += 1
+                    name = safe_id(f"{call.id}:{number}")
+                used.add(name)
+                names[call.id] = name
+            parts = [
+                replace(part, id=names[part.id]) if isinstance(part, ToolCall) else part
+                for part in message.content
+            ]
+            yield replace(message, content=tuple(parts))
+        elif isinstance(message, ToolResult):
+            yield replace(message, call_id=names.get(message.call_id, message.call_id))
+        else:
+            yield message
+
+
 def safe_id(text: str) -> str:
     """The id of a call as the API takes it, always the same for the same id."""
-    return text if _SAFE_ID.fullmatch(text) else short_id(text, _MAX_ID)
+    return text if re.fullmatch(_SAFE_ID, text) else short_id(text, _MAX_ID)
 
 
 def _text(text: str) -> dict[str, Any]:
@@ -417,7 +405,7 @@ def _without_space_at_end(message: Assistant) -> Assistant:
     *others, last = message.content or (Text(""),)
     if not isinstance(last, Text):
         return message
-    return msgspec.structs.replace(message, content=(*others, Text(last.text.rstrip())))
+    return replace(message, content=(*others, Text(last.text.rstrip())))
 
 
 _STOP_REASONS: Mapping[str, Stop] = {
@@ -441,25 +429,41 @@ class AnthropicDecoder(AnswerDecoder):
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
-        self._open: dict[int, Words | Call | None] = {}
+        self._open: dict[int, Part | None] = {}
         """Blocks that are being written; None for those that mean nothing here."""
         self._given: set[int] = set()
         """Calls whose arguments came with their beginning."""
         self._counts: dict[str, int] = {}
 
+    def _events(self, data: Any) -> list[dict[str, Any]]:
+        message = dict_of(data)
+        blocks = message.get("content")
+        if message.get("type") != "message" or not isinstance(blocks, list):
+            return []
+        events: list[dict[str, Any]] = [{"type": "message_start", "message": message}]
+        for index, block in enumerate(blocks):
+            start = {"type": "content_block_start", "index": index, "content_block": block}
+            events += [start, {"type": "content_block_stop", "index": index}]
+        delta = {"type": "message_delta", "delta": message, "usage": message.get("usage")}
+        return [*events, delta, {"type": "message_stop"}]
+
     def _read(self, data: dict[str, Any], name: str) -> Iterable[Delta]:
-        name = str_of(data.get("type")) or name
+        name, index = str_of(data.get("type")) or name, data.get("index")
         match name:
             case "message_start":
                 self._count(dict_of(data.get("message")).get("usage"))
             case "content_block_start":
-                return self._start(data.get("index"), dict_of(data.get("content_block")))
+                return self._start(index, dict_of(data.get("content_block")))
             case "content_block_delta":
-                return self._delta(data.get("index"), dict_of(data.get("delta")))
+                return self._delta(index, dict_of(data.get("delta")))
             case "content_block_stop":
-                self._close(self._place(data.get("index")))
+                self._close(self._place(index))
             case "message_delta":
-                self._end(dict_of(data.get("delta")))
+                delta = dict_of(data.get("delta"))
+                if reason := str_of(delta.get("stop_reason")):
+                    self._stop = _STOP_REASONS.get(reason, "stop")
+                explanation = dict_of(delta.get("stop_details")).get("explanation")
+                self._explanation = said(explanation) or self._explanation
                 self._count(data.get("usage"))
             case "message_stop":
                 self._stop = self._stop or "stop"
@@ -471,60 +475,46 @@ class AnthropicDecoder(AnswerDecoder):
     def _start(self, index: object, block: Mapping[str, Any]) -> Iterable[Delta]:
         match block.get("type"):
             case "text":
-                return self._answer.say(self._begin(index, "text"), str_of(block.get("text")))
+                return self.add(self._begin(index, "text"), str_of(block.get("text")))
             case "thinking":
                 thought = self._begin(index, "thinking")
                 self._sign(thought, block.get("signature"))
-                return self._answer.say(thought, str_of(block.get("thinking")))
+                return self.add(thought, str_of(block.get("thinking")))
             case "redacted_thinking":
-                thought = self._begin(index, "thinking", is_hidden=True)
-                self._sign(thought, block.get("data"))
+                self._sign(self._begin(index, "thinking", is_hidden=True), block.get("data"))
             case "tool_use":
-                return self._start_call(index, block)
+                place = self._free(index)
+                call = self._open[place] = self.call(block.get("id"), block.get("name"))
+                deltas = [*self.tell(call)]
+                if given := block.get("input"):
+                    self._given.add(call.number)
+                    deltas += self.add(call, given_arguments(given))
+                return deltas
             case _:
                 self._open[self._free(index)] = None
         return ()
-
-    def _start_call(self, index: object, block: Mapping[str, Any]) -> Iterable[Delta]:
-        place = self._free(index)
-        call = self._answer.call(block.get("id"), block.get("name"))
-        self._open[place] = call
-        deltas = [*self._answer.tell(call)]
-        if given := block.get("input"):
-            self._given.add(call.number)
-            deltas += self._answer.argue(call, given_arguments(given))
-        return deltas
 
     def _delta(self, index: object, delta: Mapping[str, Any]) -> Iterable[Delta]:
         match delta.get("type"):
             case "text_delta":
                 words = self._words(index, "text")
-                return self._answer.say(words, str_of(delta.get("text"))) if words else ()
+                return self.add(words, str_of(delta.get("text"))) if words else ()
             case "thinking_delta":
                 words = self._words(index, "thinking")
-                return self._answer.say(words, str_of(delta.get("thinking"))) if words else ()
+                return self.add(words, str_of(delta.get("thinking"))) if words else ()
             case "signature_delta":
                 if words := self._words(index, "thinking"):
                     self._sign(words, delta.get("signature"))
             case "input_json_delta":
                 call = self._open.get(self._place(index))
-                if isinstance(call, Call):
-                    return self._argue(call, delta.get("partial_json"))
+                if call is not None and call.kind == "call":
+                    text = given_arguments(delta.get("partial_json"))
+                    if text and call.number in self._given:
+                        # They come once more, in pieces.
+                        self._given.discard(call.number)
+                        call.pieces.clear()
+                    return self.add(call, text)
         return ()
-
-    def _argue(self, call: Call, given: object) -> Iterable[Delta]:
-        text = given_arguments(given)
-        if text and call.number in self._given:
-            # They come once more, in pieces.
-            self._given.discard(call.number)
-            call.pieces.clear()
-        return self._answer.argue(call, text)
-
-    def _end(self, delta: Mapping[str, Any]) -> None:
-        if reason := str_of(delta.get("stop_reason")):
-            self._stop = _STOP_REASONS.get(reason, "stop")
-        explanation = dict_of(delta.get("stop_details")).get("explanation")
-        self._explanation = said(explanation) or self._explanation
 
     def _free(self, index: object) -> int:
         """The place of a new block; one that is still there ends."""
@@ -537,29 +527,26 @@ class AnthropicDecoder(AnswerDecoder):
     def _place(self, index: object) -> int:
         return index if isinstance(index, int) else next(reversed(self._open), -1)
 
-    def _begin(self, index: object, kind: Kind, *, is_hidden: bool = False) -> Words:
+    def _begin(self, index: object, kind: Kind, *, is_hidden: bool = False) -> Part:
         place = self._free(index)
-        words = self._open[place] = self._answer.words(kind, is_hidden=is_hidden)
-        return words
+        part = self._open[place] = self.begin(kind, is_hidden=is_hidden)
+        return part
 
-    def _words(self, index: object, kind: Kind) -> Words | None:
+    def _words(self, index: object, kind: Kind) -> Part | None:
         """The open block of that kind, or a new one; None where what comes means nothing."""
         place = self._place(index)
         found = self._open.get(place)
-        if isinstance(found, Words) and found.kind == kind:
-            return found
         if found is None and place in self._open:
             return None
-        return self._begin(index, kind)
+        return found if found and found.kind == kind else self._begin(index, kind)
 
     def _close(self, place: int) -> None:
-        part = self._open.pop(place, None)
-        if part is not None:
+        if part := self._open.pop(place, None):
             part.is_closed = True
 
-    def _sign(self, thought: Words, signature: object) -> None:
+    def _sign(self, thought: Part, signature: object) -> None:
         if text := str_of(signature):
-            self._answer.count(text)
+            self.count(text)
             thought.signed.append(text)
 
     def _count(self, usage: object) -> None:

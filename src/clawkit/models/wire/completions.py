@@ -6,18 +6,19 @@ services that run models of others give it a field of its own; small ones pass o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Literal
 
 import msgspec
 
 from clawkit.config.sections.models import Cost
 from clawkit.content import Assistant, Stop, Summary, Thinking, ToolResult, Usage, User
-from clawkit.models.protocols import Decoder, Delta, Endpoint, ErrorKind, ModelError, Request
+from clawkit.models.protocols import Delta, Endpoint, ErrorKind, ModelError, Request
 from clawkit.models.wire.answer import (
     AnswerDecoder,
-    Call,
     Kind,
-    Words,
+    Part,
     decode,
     dict_of,
     given_arguments,
@@ -26,7 +27,7 @@ from clawkit.models.wire.answer import (
     read_name,
     str_of,
 )
-from clawkit.models.wire.openai import FORMATS, OpenAiWire, function_of, name_of
+from clawkit.models.wire.openai import FORMATS, OpenAiWire, function_of, given_or, name_of
 from clawkit.models.wire.request import Piece, blocks_of, clean, encode, tokens
 
 _MARK = {"cache_control": {"type": "ephemeral"}}
@@ -61,14 +62,13 @@ class CompletionsWire(OpenAiWire):
             compat.requires_string_content or is_strict
         )
 
-    def decoder(self) -> Decoder:
+    def decoder(self) -> AnswerDecoder:
         return CompletionsDecoder(self._endpoint)
 
-    def _system_item(self, system: str) -> bytes:
-        content: object = system
-        if self._has_marks:
-            content = [{"type": "text", "text": system, **_MARK}]
-        return encode({"role": self._system_role, "content": content})
+    def _system_items(self, system: str) -> list[bytes]:
+        marked = [{"type": "text", "text": system, **_MARK}]
+        content = marked if self._has_marks else system
+        return [encode({"role": self._system_role, "content": content})]
 
     def _marked(self, request: Request, pieces: list[Piece]) -> list[Piece]:
         """The pieces with a cache mark at the last text of the user."""
@@ -141,7 +141,8 @@ class CompletionsWire(OpenAiWire):
     def _result_item(self, result: ToolResult, text: str) -> dict[str, Any]:
         call_id = self._call_id(result.call_id)
         item = {"role": "tool", "tool_call_id": call_id, "content": text}
-        if self._endpoint.compat.requires_tool_result_name:
+        wants_name = self._endpoint.compat.requires_tool_result_name
+        if given_or(wants_name, self._service == "mistral"):
             item["name"] = name_of(result.tool)
         return item
 
@@ -149,21 +150,13 @@ class CompletionsWire(OpenAiWire):
 def _thinking_fields(thoughts: list[Thinking]) -> dict[str, Any]:
     """Thinking in the field that it came in."""
     for thought in thoughts:
-        if details := _details(thought.signature):
-            return {"reasoning_details": details}
+        with suppress(ValueError):
+            details = decode(thought.signature) if thought.signature.startswith("[") else []
+            if isinstance(details, list) and details:
+                return {"reasoning_details": details}
     text = "\n".join(part.text for part in thoughts if part.text)
     field = next((part.signature for part in thoughts if part.signature in _THOUGHTS), "")
     return {field or "reasoning_content": text} if text else {}
-
-
-def _details(signature: str) -> list[Any]:
-    if not signature.startswith("["):
-        return []
-    try:
-        found = decode(signature)
-    except ValueError:
-        return []
-    return found if isinstance(found, list) else []
 
 
 OPEN, CLOSE = "<think>", "</think>"
@@ -195,17 +188,15 @@ class Tags:
         if self._state == "thinks":
             thought, found, rest = text.partition(CLOSE)
             if not found:
-                return self._hold_back(text)
+                ends = (n for n in range(len(CLOSE) - 1, 0, -1) if text.endswith(CLOSE[:n]))
+                cut = len(text) - next(ends, 0)
+                self._held = text[cut:]
+                return [("thinking", text[:cut])]
             self._state = "turns"
         if self._state == "turns":
             rest = rest.lstrip("\n")
             self._state = "speaks" if rest else "turns"
         return [("thinking", thought.rstrip("\n")), ("text", rest)]
-
-    def _hold_back(self, text: str) -> list[tuple[Kind, str]]:
-        cut = next((n for n in range(len(CLOSE) - 1, 0, -1) if text.endswith(CLOSE[:n])), 0)
-        thought, self._held = text[: len(text) - cut], text[len(text) - cut :]
-        return [("thinking", thought)]
 
     def end(self) -> list[tuple[Kind, str]]:
         """What is left when nothing more comes."""
@@ -244,9 +235,9 @@ class CompletionsDecoder(AnswerDecoder):
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
-        self._by_index: dict[int, Call] = {}
-        self._by_id: dict[str, Call] = {}
-        self._last_call: Call | None = None
+        self._by_index: dict[int, Part] = {}
+        self._by_id: dict[str, Part] = {}
+        self._last_call: Part | None = None
         self._details: list[dict[str, Any]] = []
         self._choice: int | None = None
         self._tags = Tags()
@@ -255,39 +246,37 @@ class CompletionsDecoder(AnswerDecoder):
         """Mark what cannot grow any more, and sign the thinking that goes back in its own form."""
         for kind, text in self._tags.end():
             self._say(kind, text)
-        parts = self._answer.parts
-        for part in parts:
-            part.is_closed = self._stop is not None or part is not parts[-1]
+        for part in self.parts:
+            part.is_closed = self._stop is not None or part is not self.parts[-1]
         if self._details:
-            thoughts = (part for part in parts if isinstance(part, Words) and part.kind != "text")
-            thought = next(thoughts, None)
+            thought = next((part for part in self.parts if part.kind == "thinking"), None)
             if thought is None:
-                thought = Words("thinking")
-                parts.insert(0, thought)
-            thought.signature = encode([_detail(item) for item in self._details]).decode()
+                thought = Part("thinking")
+                self.parts.insert(0, thought)
+            thought.signed = [encode([_detail(item) for item in self._details]).decode()]
             thought.is_closed = True
+
+    def _events(self, data: Any) -> list[dict[str, Any]]:
+        return [data] if list_of(dict_of(data).get("choices")) else []
 
     def _read(self, data: dict[str, Any], name: str) -> list[Delta]:
         if _is_error(data, name):
             raise self._failure(data)
         out: list[Delta] = []
-        for choice in list_of(data.get("choices")):
-            if isinstance(choice, dict) and self._is_ours(choice):
+        for choice in map(dict_of, list_of(data.get("choices"))):
+            index = choice.get("index")
+            if self._choice is None and isinstance(index, int):
+                self._choice = index
+            # Only one choice is read, however many a service sends.
+            if not isinstance(index, int) or index == self._choice:
                 self._read_choice(choice, out)
         for holder in (data, dict_of(data.get("x_groq"))):
             self._count(holder.get("usage"))
         return out
 
-    def _is_ours(self, choice: dict[str, Any]) -> bool:
-        """Only one choice is read, however many a service sends."""
-        index = choice.get("index")
-        if self._choice is None and isinstance(index, int):
-            self._choice = index
-        return not isinstance(index, int) or index == self._choice
-
     def _read_choice(self, choice: dict[str, Any], out: list[Delta]) -> None:
         delta = choice.get("delta")
-        if not delta and not self._answer.parts:
+        if not delta and not self.parts:
             delta = choice.get("message")  # the whole answer at once
         if isinstance(delta, dict):
             self._read_delta(delta, out)
@@ -300,11 +289,12 @@ class CompletionsDecoder(AnswerDecoder):
             self._stop = _STOPS.get(reason, "stop")
 
     def _read_delta(self, delta: dict[str, Any], out: list[Delta]) -> None:
-        details = [item for item in list_of(delta.get("reasoning_details")) if _is_detail(item)]
+        given = map(dict_of, list_of(delta.get("reasoning_details")))
+        details = [item for item in given if isinstance(item.get("type"), str)]
         self._keep_details(details)
         field = next((name for name in _THOUGHTS if str_of(delta.get(name))), "")
-        thought = str_of(delta.get(field)) if field else _detail_text(details)
-        out += self._say("thinking", thought, field)
+        texts = (str_of(item.get("text")) or str_of(item.get("summary")) for item in details)
+        out += self._say("thinking", str_of(delta.get(field)) if field else "".join(texts), field)
         out += self._read_content(delta.get("content"))
         if refusal := str_of(delta.get("refusal")):
             self._is_refused = True
@@ -332,14 +322,12 @@ class CompletionsDecoder(AnswerDecoder):
                 out += self._say("text", _text_of(item))
         return out
 
-    def _say(self, kind: Any, text: str, field: str = "") -> list[Delta]:
+    def _say(self, kind: Any, text: str, field: str = "") -> Iterable[Delta]:
         if not text:
-            return []
-        last = self._answer.last
-        if not isinstance(last, Words) or last.kind != kind:
-            last = self._answer.words(kind)
-            last.signature = field
-        return [*self._answer.say(last, text)]
+            return ()
+        if not self.parts or self.parts[-1].kind != kind:
+            self.begin(kind).signed = [field]
+        return self.add(self.parts[-1], text)
 
     def _keep_details(self, details: list[dict[str, Any]]) -> None:
         for item in details:
@@ -354,12 +342,12 @@ class CompletionsDecoder(AnswerDecoder):
                     last[name] = clean(value) if isinstance(value, str) else value
             for name in _DETAIL_TEXTS:
                 if text := str_of(item.get(name)):
-                    self._answer.count(text)
+                    self.count(text)
                     last[name].append(text)
 
-    def _read_call(self, item: object) -> list[Delta]:
+    def _read_call(self, item: object) -> Iterable[Delta]:
         if not isinstance(item, dict):
-            return []
+            return ()
         function = dict_of(item.get("function")) or item
         name, call_id = read_name(function.get("name")), str_of(item.get("id"))
         arguments = given_arguments(function.get("arguments"))
@@ -367,20 +355,22 @@ class CompletionsDecoder(AnswerDecoder):
         index = index if isinstance(index, int) else None
         call = self._find(index, call_id, name, arguments)
         if call is None:
-            call = self._answer.call(call_id, name)
+            call = self.call(call_id, name)
         else:
             if call_id and not call.given_id:
-                self._answer.rename(call, call_id)
+                self.rename(call, call_id)
             if name and (not call.pieces or not call.name):
-                call.name = _joined(call.name, name)
+                # A name comes in pieces, or again and again, as a whole or with more each time.
+                is_longer = name.startswith(call.name)
+                call.name = name if is_longer else read_name(call.name + name)
         if index is not None:
             self._by_index[index] = call
         if call.given_id:
             self._by_id[call.given_id] = call
         self._last_call = call
-        return [*self._answer.tell(call), *self._answer.argue(call, arguments)]
+        return [*self.tell(call), *self.add(call, arguments)]
 
-    def _find(self, index: int | None, call_id: str, name: str, arguments: str) -> Call | None:
+    def _find(self, index: int | None, call_id: str, name: str, arguments: str) -> Part | None:
         """The call that a piece belongs to; None when it begins one."""
         call = self._last_call
         if index is not None:
@@ -433,18 +423,5 @@ def _detail(item: dict[str, Any]) -> dict[str, Any]:
     return {name: item[name] for name in _DETAIL_FIELDS if name in item} | texts
 
 
-def _is_detail(item: object) -> bool:
-    return isinstance(item, dict) and isinstance(item.get("type"), str)
-
-
-def _detail_text(details: list[dict[str, Any]]) -> str:
-    return "".join(str_of(item.get("text")) or str_of(item.get("summary")) for item in details)
-
-
 def _text_of(item: object) -> str:
     return str_of(dict_of(item).get("text"))
-
-
-def _joined(old: str, new: str) -> str:
-    """A name that came in pieces, or again and again, as a whole or with more each time."""
-    return new if new.startswith(old) else read_name(old + new)

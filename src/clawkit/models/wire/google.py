@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -28,7 +28,6 @@ from clawkit.models.protocols import Delta, Endpoint, Request
 from clawkit.models.wire.answer import (
     AnswerDecoder,
     Kind,
-    Words,
     dict_of,
     given_arguments,
     list_of,
@@ -45,20 +44,18 @@ from clawkit.models.wire.request import (
     Piece,
     as_object,
     blocks_of,
-    clean,
     encode,
-    join_turns,
     max_tokens_param,
     merge_params,
     safe_name,
     text_of,
     tokens,
-    turns_of,
+    write_turns,
 )
 from clawkit.schema.walk import names
 
-_ID = re.compile(r"gemini-(\d{1,2})(?:\.(\d{1,2}))?(?=-|$)")
-_LATEST = re.compile(r"gemini-(?:\w+-)*latest")
+_ID = r"gemini-(\d{1,2})(?:\.(\d{1,2}))?(?=-|$)"
+_LATEST = r"gemini-(?:\w+-)*latest"
 _WITHOUT = ("-image", "-tts", "-embedding")
 BUDGETS: Mapping[str, int] = {
     "minimal": 1_024,
@@ -81,7 +78,7 @@ _LEVELS: Mapping[str, str] = {
 _MOST, _MOST_OF_PRO, _LEAST_OF_PRO = 24_576, 32_768, 128
 
 
-class Gemini(NamedTuple):
+class Gemini(msgspec.Struct, frozen=True):
     """A Gemini model as its id tells it; version 0 for an id that is none."""
 
     version: tuple[int, int] = (0, 0)
@@ -91,9 +88,9 @@ class Gemini(NamedTuple):
     @classmethod
     def of(cls, model_id: str) -> Gemini:
         name = model_id.lower()
-        found = _ID.search(name)
+        found = re.search(_ID, name)
         version = (int(found[1]), int(found[2] or 0)) if found else (0, 0)
-        if _LATEST.search(name) and not found:
+        if re.search(_LATEST, name) and not found:
             version = (3, 0)
         can_think = version >= (2, 5) and not any(each in name for each in _WITHOUT)
         return cls(version, "-pro" in name, can_think)
@@ -104,7 +101,7 @@ class Gemini(NamedTuple):
         return self.version >= (3, 0)
 
 
-class Plan(NamedTuple):
+class Plan(msgspec.Struct, frozen=True):
     """What a request says about thinking."""
 
     config: dict[str, Any] | None = None
@@ -184,7 +181,12 @@ class GoogleWire(ApiWire):
     def write(self, request: Request) -> bytes:
         """The body of the HTTP request."""
         params = [_sorted(each) for each in (self._endpoint.params, request.params)]
-        planned = self._plan(request, params)
+        level, levels = request.thinking, self._endpoint.thinking_levels
+        can_think = self._gemini.can_think or (self._endpoint.facts.reasoning and level != "off")
+        in_own_words = any("thinkingConfig" in each.get("generationConfig", ()) for each in params)
+        planned = Plan()
+        if not in_own_words and (can_think or level in levels):
+            planned = plan(level, self._gemini, self._endpoint.compat, levels)
         body: dict[str, Any] = {}
         if request.system.strip():
             body["systemInstruction"] = {"parts": [{"text": request.system}]}
@@ -197,31 +199,16 @@ class GoogleWire(ApiWire):
         body = merge_params(body | {"generationConfig": config}, *params)
         if not isinstance(body.get("generationConfig"), dict):
             body["generationConfig"] = {}
-        body["generationConfig"]["maxOutputTokens"] = self._room(request, params, planned)
+        given = [tokens(_config_of(each).get("maxOutputTokens")) for each in params]
+        own = max_tokens_param(self._endpoint.params, request.params)
+        limit = request.max_tokens or own or given[-1] or given[0]
+        body["generationConfig"]["maxOutputTokens"] = self._room(limit, planned.budget)
         if self._endpoint.compat.supports_temperature is False:
             body["generationConfig"].pop("temperature", None)
         if not tools:
             body.pop("toolConfig", None)
-        turns = turns_of(self._pieces.of(request.messages), {"text": BEGINNING})
-        return join_turns(body, "contents", turns, "parts")
-
-    def _plan(self, request: Request, params: Iterable[Mapping[str, Any]]) -> Plan:
-        endpoint, level = self._endpoint, request.thinking
-        if any("thinkingConfig" in each.get("generationConfig", ()) for each in params):
-            return Plan()  # it is configured in the API's own words
-        can_think = self._gemini.can_think or (endpoint.facts.reasoning and level != "off")
-        if not can_think and level not in endpoint.thinking_levels:
-            return Plan()
-        return plan(level, self._gemini, endpoint.compat, endpoint.thinking_levels)
-
-    def _room(self, request: Request, params: Iterable[Mapping[str, Any]], planned: Plan) -> int:
-        """Tokens of the answer, thinking included."""
-        facts = self._endpoint.facts
-        given = [tokens(_config_of(each).get("maxOutputTokens")) for each in params]
-        own = max_tokens_param(self._endpoint.params, request.params)
-        wanted = request.max_tokens or own or given[-1] or given[0]
-        raised = min((wanted or facts.max_tokens) + planned.budget, facts.max_tokens)
-        return min(max(wanted, raised), facts.window)
+        pieces = self._pieces.of(request.messages)
+        return write_turns(body, ("contents", "parts"), pieces, {"text": BEGINNING})
 
     def _piece(self, message: Message) -> Piece:
         if isinstance(message, Assistant):
@@ -317,7 +304,7 @@ _BROKEN: Mapping[str, str] = {
     "MALFORMED_RESPONSE": "it is malformed",
     "MISSING_THOUGHT_SIGNATURE": "a signature of earlier thinking is missing",
     "TOO_MANY_TOOL_CALLS": "it wrote too many calls",
-    "UNEXPECTED_TOOL_CALL": "it called a tool where it was offered none",
+    "UNEXPECTED_TOOL_CALL": "it called a tool although none was offered",
 }
 _MADE = "gc_"
 """How ids begin that the API did not give."""
@@ -333,9 +320,14 @@ class GoogleDecoder(AnswerDecoder):
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
-        self._words: Words | None = None
         self._reason = ""
         self._message = ""
+
+    def _events(self, data: Any) -> list[dict[str, Any]]:
+        # A list of what would have been events, or the one answer there is.
+        chunks = data if isinstance(data, list) else [data]
+        are_objects = all(isinstance(each, dict) for each in chunks)
+        return chunks if are_objects and any("candidates" in each for each in chunks) else []
 
     def _read(self, data: dict[str, Any], name: str) -> Iterable[Delta]:
         if data.get("error"):
@@ -369,42 +361,37 @@ class GoogleDecoder(AnswerDecoder):
         return answer
 
     def _part(self, part: Mapping[str, Any]) -> Iterable[Delta]:
-        signature = clean(str_of(part.get("thoughtSignature")))
-        self._answer.count(signature)
+        signature = str_of(part.get("thoughtSignature"))
+        self.count(signature)
         function = part.get("functionCall")
         if isinstance(function, dict):
             return self._call(function, signature)
         text = part.get("text")
         if not isinstance(text, str) or not (text or signature):
             return ()
-        words = self._open("thinking" if part.get("thought") is True else "text")
-        deltas = self._answer.say(words, text)
+        kind: Kind = "thinking" if part.get("thought") is True else "text"
+        if not self.parts or self.parts[-1].kind != kind or self.parts[-1].is_closed:
+            self._close()
+            self.begin(kind)
+        words = self.parts[-1]
+        deltas = self.add(words, text)
         if signature:
-            words.signature = signature
-            if words.kind == "text" and not words.pieces:
+            words.signed = [signature]
+            if kind == "text" and not words.pieces:
                 words.pieces.append("")  # a text that is nothing but its signature
             self._close()
         return deltas
 
-    def _open(self, kind: Kind) -> Words:
-        """The text or the thought that is being written, or a new one."""
-        if self._words is None or self._words.kind != kind:
-            self._close()
-            self._words = self._answer.words(kind)
-        return self._words
-
     def _close(self) -> None:
-        if self._words is not None:
-            self._words.is_closed = True
-        self._words = None
+        if self.parts:
+            self.parts[-1].is_closed = True
 
     def _call(self, function: Mapping[str, Any], signature: str) -> Iterable[Delta]:
         self._close()
         given = str_of(function.get("id")) or f"{_MADE}{os.urandom(12).hex()}"
-        call = self._answer.call(given, function.get("name"))
-        call.signature = signature
-        arguments = given_arguments(function.get("args"))
-        deltas = [*self._answer.tell(call), *self._answer.argue(call, arguments)]
+        call = self.call(given, function.get("name"))
+        call.signed = [signature]
+        deltas = [*self.tell(call), *self.add(call, given_arguments(function.get("args")))]
         call.is_closed = True
         return deltas
 

@@ -24,6 +24,7 @@ from clawkit.models.wire.request import (
     encode,
     max_tokens_param,
     merge_params,
+    nearest_effort,
     room_for_answer,
     safe_name,
     short_id,
@@ -45,22 +46,19 @@ _SERVICES = {
 }
 FORMATS = frozenset({"openrouter", "deepseek", "zai", "together", "qwen"})
 """Services with a way of their own to turn thinking on."""
-_NO_EFFORT = frozenset({"mistral", "xai", "moonshot"})
-_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_NO_EFFORT = frozenset({"mistral", "xai", "moonshot", "zai"})
 _SAFE_EFFORTS = ("low", "medium", "high")
 """What every model that thinks can be expected to know."""
-_PLAIN_ID = re.compile(r"[A-Za-z0-9_-]+")
-_WIDE_ID = re.compile(r"[A-Za-z0-9_.:-]+")
-_NINE = re.compile(r"[A-Za-z0-9]{9}")
+_PLAIN_ID = r"[A-Za-z0-9_-]+"
+_WIDE_ID = r"[A-Za-z0-9_.:-]+"
+_NINE = r"[A-Za-z0-9]{9}"
 _MAX_CACHE_KEY = 64
 _MAX_NAME = 64
 _IMAGE_FOLLOWS = "[an image, which follows]"
 _RESULT_IMAGES = "[images of the results above]"
 _BRIDGE = encode({"role": "assistant", "content": "[results received]"})
-_SAMPLING = ("temperature", "top_p")
 _LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})
 """What the APIs call the limit of an answer."""
-_ABOUT_TOOLS = ("tool_choice", "parallel_tool_calls")
 
 
 class OpenAiWire(ApiWire):
@@ -85,25 +83,19 @@ class OpenAiWire(ApiWire):
         """How thinking is turned on."""
         takes_effort = self._format in ("openai", "openrouter") and self._service not in _NO_EFFORT
         self._takes_effort = given_or(compat.supports_reasoning_effort, takes_effort)
-        self._needs_bridge = bool(compat.requires_assistant_after_tool_result)
-        self._system: tuple[str, bytes] = ("", b"")
 
     @property
     def path(self) -> str:
         return self.PATH
 
     def write(self, request: Request) -> bytes:
-        """The body of the HTTP request."""
         tools = self._declarations(request.tools)
-        items = arrange(
-            self._marked(request, self._pieces.of(request.messages)), bridge=self._needs_bridge
-        )
-        if self._says_system(request):
-            if request.system != self._system[0]:
-                self._system = (request.system, self._system_item(request.system))
-            items.insert(0, self._system[1])
-        fields = self._fields(request, self._limit(request, [*items, tools]))
-        self._finish_fields(fields, request, has_tools=bool(tools))
+        pieces = self._marked(request, self._pieces.of(request.messages))
+        bridge = self._endpoint.compat.requires_assistant_after_tool_result
+        items = arrange(pieces, bridge=bool(bridge))
+        if request.system.strip():
+            items[:0] = self._system_items(request.system)
+        fields = self._fields(request, [*items, tools])
         start = b'{"%s":[' % self.LIST.encode()
         end = b"]," + (b'"tools":[%s],' % tools if tools else b"") + encode(fields)[1:]
         if not items:
@@ -113,65 +105,45 @@ class OpenAiWire(ApiWire):
         items[-1] += end
         return b",".join(items)
 
-    def _says_system(self, request: Request) -> bool:
-        """Whether the system prompt is part of the conversation."""
-        return bool(request.system.strip())
-
     def _marked(self, _request: Request, pieces: list[Piece]) -> list[Piece]:
         """The pieces with marks for the provider's cache, where it wants some."""
         return pieces
 
-    def _limit(self, request: Request, items: list[bytes]) -> int | None:
-        """The limit of the answer, where one is set. That of a model is not more than there is room
-        for beside the conversation."""
-        endpoint = self._endpoint
-        given = max_tokens_param(endpoint.params, request.params)
-        given = given if request.max_tokens is None else request.max_tokens
-        in_own_words = _LIMITS & {*endpoint.params, *request.params}
-        if given is not None or in_own_words or not endpoint.facts.is_capped:
-            return given
-        # What pictures take has nothing to do with their size.
-        size = sum(len(item) for item in items if b";base64," not in item)
-        return min(endpoint.facts.max_tokens, room_for_answer(request, endpoint.facts, size))
-
-    def _fields(self, request: Request, limit: int | None) -> dict[str, Any]:
-        """What is beside the conversation; `limit` is that of the answer."""
-        endpoint = self._endpoint
+    def _fields(self, request: Request, items: list[bytes]) -> dict[str, Any]:
+        """What is beside the conversation and the tools, which come last in `items`."""
+        endpoint, compat, facts = self._endpoint, self._endpoint.compat, self._endpoint.facts
+        given = {**endpoint.params, **request.params}
+        limit = request.max_tokens
+        if limit is None:
+            limit = max_tokens_param(endpoint.params, request.params)
+        if limit is None and facts.is_capped and _LIMITS.isdisjoint(given):
+            # What pictures take has nothing to do with their size.
+            size = sum(len(item) for item in items if b";base64," not in item)
+            limit = min(facts.max_tokens, room_for_answer(request, facts, size))
         fields: dict[str, Any] = {"model": endpoint.ref.id}
-        if given_or(endpoint.compat.supports_store, endpoint.is_native):
+        if given_or(compat.supports_store, endpoint.is_native):
             fields["store"] = False
         if endpoint.num_ctx is not None:
             fields["options"] = {"num_ctx": endpoint.num_ctx}
-        return fields | self._own_fields(request, limit) | self._cache_fields(request)
-
-    def _cache_fields(self, request: Request) -> dict[str, str]:
-        """What lets requests of one conversation find the same cache, and how long it is kept."""
-        endpoint = self._endpoint
-        given = {**endpoint.params, **request.params}
+        fields |= self._own_fields(request, limit)
         retention = given.get("cacheRetention", given.get("cache_retention"))
-        fields: dict[str, str] = {}
-        if retention == "none":
-            return fields
-        takes_key = given_or(endpoint.compat.supports_prompt_cache_key, endpoint.is_native)
-        if takes_key and (key := request.session):
+        takes_key = given_or(compat.supports_prompt_cache_key, endpoint.is_native)
+        if retention != "none" and takes_key and (key := request.session):
+            # Requests of one conversation find the same cache by it.
             fits = len(key) <= _MAX_CACHE_KEY
             fields["prompt_cache_key"] = key if fits else short_id(key, _MAX_CACHE_KEY)
-        if retention == "long" and endpoint.compat.supports_long_cache_retention:
+        if retention == "long" and compat.supports_long_cache_retention:
             fields["prompt_cache_retention"] = "24h"
-        return fields
-
-    def _finish_fields(self, fields: dict[str, Any], request: Request, *, has_tools: bool) -> None:
-        """Put the configured parameters in, and take out what the service does not support."""
-        compat = self._endpoint.compat
-        merge_params(fields, self._endpoint.params, request.params)
-        unwanted = () if compat.supports_temperature is not False else _SAMPLING
-        for key in (*unwanted, *(() if has_tools else _ABOUT_TOOLS)):
-            fields.pop(key, None)
+        merge_params(fields, endpoint.params, request.params)
+        unwanted = () if compat.supports_temperature is not False else ("temperature", "top_p")
+        about_tools = () if items[-1] else ("tool_choice", "parallel_tool_calls")
+        for name in (*unwanted, *about_tools):
+            fields.pop(name, None)
         form = fields.get("response_format")
         has_schema = isinstance(form, dict) and form.get("type") == "json_schema"
         if has_schema and compat.supports_json_schema_response_format is False:
             del fields["response_format"]
-        fields["stream"] = True
+        return fields | {"stream": True}
 
     def _piece(self, message: Message) -> Piece:
         if isinstance(message, Assistant):
@@ -213,11 +185,11 @@ class OpenAiWire(ApiWire):
     def _call_id(self, given: str) -> str:
         """The id of a call as the service takes it: its own as it came, others made safe."""
         if self._service == "mistral":
-            return given if _NINE.fullmatch(given) else short_id(given)[5:14]
+            return given if re.fullmatch(_NINE, given) else short_id(given)[5:14]
         native = self._endpoint.is_native
         pattern = _PLAIN_ID if native or "claude" in self._endpoint.ref.id.lower() else _WIDE_ID
         max_chars = 40 if native and self._endpoint.api == "openai-completions" else 64
-        fits = len(given) <= max_chars and pattern.fullmatch(given)
+        fits = len(given) <= max_chars and re.fullmatch(pattern, given)
         return given if fits else short_id(given)
 
     def _effort(self, level: Level) -> str | None:
@@ -231,7 +203,7 @@ class OpenAiWire(ApiWire):
         known = compat.supported_reasoning_efforts
         if level == "off":
             return "none" if known and "none" in known else None
-        return _nearest(level, known if known is not None else _SAFE_EFFORTS)
+        return nearest_effort(level, known if known is not None else _SAFE_EFFORTS)
 
     def _is_on(self, level: Level) -> bool:
         """Whether the model is to think."""
@@ -250,7 +222,8 @@ class OpenAiWire(ApiWire):
     @abstractmethod
     def _image(self, url: str) -> dict[str, Any]: ...
     @abstractmethod
-    def _system_item(self, system: str) -> bytes: ...
+    def _system_items(self, system: str) -> list[bytes]:
+        """The system prompt as part of the conversation."""
 
 
 def given_or(given: bool | None, default: bool) -> bool:
@@ -267,14 +240,6 @@ def _service_of(endpoint: Endpoint) -> str:
     return _SERVICES.get(next(ends, ""), endpoint.ref.provider)
 
 
-def _nearest(word: str, known: Iterable[str]) -> str | None:
-    """The effort that comes closest among those a model knows: the same, less, or else more."""
-    at = _EFFORTS.index(word)
-    known_efforts = [each for each in _EFFORTS[1:] if each in known]
-    less = [each for each in known_efforts if _EFFORTS.index(each) <= at]
-    return less[-1] if less else next(iter(known_efforts), None)
-
-
 def arrange(pieces: Iterable[Piece], *, bridge: bool) -> list[bytes]:
     """The items in the order in which they are sent.
 
@@ -283,18 +248,18 @@ def arrange(pieces: Iterable[Piece], *, bridge: bool) -> list[bytes]:
     out: list[bytes] = []
     waiting: list[bytes] = []
     after_result = False
-    for role, body, after, *_ in pieces:
-        if not body:
+    for piece in pieces:
+        if not piece.body:
             continue
-        if after_result and role != "result":
-            if bridge and (waiting or role == "user"):
+        if after_result and piece.role != "result":
+            if bridge and (waiting or piece.role == "user"):
                 out.append(_BRIDGE)
             out += waiting
             waiting = []
-        out.append(body)
-        if after:
-            waiting.append(after)
-        after_result = role == "result"
+        out.append(piece.body)
+        if piece.apart:
+            waiting.append(piece.apart)
+        after_result = piece.role == "result"
     if waiting and bridge:
         out.append(_BRIDGE)
     return out + waiting

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -25,6 +25,9 @@ from clawkit.models.protocols import Endpoint, Facts, ModelError, Request, ToolS
 from clawkit.schema.choose import Provider, adapt, declare, target_for
 from clawkit.schema.walk import map_schemas
 
+if TYPE_CHECKING:
+    from clawkit.models.wire.answer import AnswerDecoder
+
 NO_IMAGE = "[an image was left out: the model takes no images]"
 NO_OUTPUT = "(no output)"
 BEGINNING = "(The conversation begins here.)"
@@ -38,6 +41,7 @@ BYTES_PER_TOKEN = 3
 LEAST_ANSWER = 1_024
 """Tokens left for an answer, however full the window seems."""
 
+EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
 _FIXED = frozenset({"messages", "input", "contents", "stream", "tools"})
 """Fields of a request that no parameter changes."""
 OWN_PARAMS = frozenset(
@@ -51,11 +55,11 @@ OWN_PARAMS = frozenset(
 """Parameters that mean something to clawkit, not to a service."""
 _MAX_TOKENS = 1 << 53
 _MAX_NAME = 128
-_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_NOT_IN_NAMES = r"[^a-zA-Z0-9_-]+"
+_SURROGATE = "[\ud800-\udfff]"
 
 
-class Piece(NamedTuple):
+class Piece(msgspec.Struct, frozen=True):
     """One message as an API is sent it."""
 
     role: str
@@ -93,7 +97,7 @@ class Pieces:
 
 
 class ApiWire(ABC):
-    """What the writers of all APIs have in common: each message and tool is encoded once."""
+    """One API for one endpoint and one conversation: each message and tool is encoded once."""
 
     FORM: ClassVar[Provider]
     """How tools are declared."""
@@ -101,24 +105,41 @@ class ApiWire(ABC):
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._takes_tools = endpoint.compat.supports_tools is not False
-        self._pieces = Pieces(self._piece if self._takes_tools else self._flat_piece)
+        make = self._piece
+        self._pieces = Pieces(make if self._takes_tools else lambda each: make(flat(each)))
         self._unsupported = frozenset(endpoint.compat.unsupported_tool_schema_keywords)
         self._tools: tuple[ToolSpec, ...] = ()
         self._declared = b""
 
     @property
     def headers(self) -> Mapping[str, str]:
+        """What the API wants besides the credential and the content type."""
         return {}
 
+    @property
+    @abstractmethod
+    def path(self) -> str:
+        """What comes after the base URL, with its query."""
+
+    @abstractmethod
+    def write(self, request: Request) -> bytes:
+        """The body of the HTTP request. Work per message is done once, not once per request."""
+
+    @abstractmethod
+    def decoder(self) -> AnswerDecoder: ...
     @abstractmethod
     def _piece(self, message: Message) -> Piece: ...
-
-    def _flat_piece(self, message: Message) -> Piece:
-        return self._piece(flat(message))
 
     def _is_own(self, message: Assistant) -> bool:
         """Whether the same model said this through the same API: only then its signatures hold."""
         return message.api == self._endpoint.api and message.model == str(self._endpoint.ref)
+
+    def _room(self, limit: int, budget: int) -> int:
+        """Tokens of the answer: what the thinking takes is on top of what was asked for, as far as
+        the model can."""
+        facts = self._endpoint.facts
+        raised = min((limit or facts.max_tokens) + budget, facts.max_tokens)
+        return min(max(limit, raised), facts.window)
 
     def _declarations(self, tools: tuple[ToolSpec, ...]) -> bytes:
         """Tools as JSON without brackets; nothing for no tools, or where they are not supported.
@@ -167,7 +188,7 @@ def _without(schema: Any, keywords: frozenset[str]) -> Any:
 
 def safe_name(name: str) -> str:
     """A tool's name that every service takes back, also where a model made it up."""
-    return _NOT_IN_NAMES.sub("_", name[:_MAX_NAME]) or "unnamed"
+    return re.sub(_NOT_IN_NAMES, "_", name[:_MAX_NAME]) or "unnamed"
 
 
 def flat(message: Message) -> Message:
@@ -196,32 +217,36 @@ def blocks_of(message: User | Summary | ToolResult) -> list[Text | Image]:
     return [each for each in message.content if isinstance(each, Image) or each.text.strip()]
 
 
-def turns_of(pieces: Iterable[Piece], beginning: object) -> list[tuple[str, list[bytes]]]:
-    """Role and parts of each turn, one per change of role; what is `apart` comes first in it.
+def write_turns(
+    fields: dict[str, Any],
+    names: tuple[str, str],
+    pieces: Iterable[Piece],
+    beginning: object,
+    mark: bytes = b"",
+) -> bytes:
+    """The whole request: `fields`, and the conversation, one turn per change of role.
 
-    The first one is the user's: `beginning` where the conversation has none.
+    `names` are those of the list of turns and of the parts of one; what is `apart` comes first in
+    a turn. The first one is the user's: `beginning` where the conversation has none. The last two
+    of the user end with `mark`.
     """
     turns: list[tuple[str, list[bytes], list[bytes]]] = []
-    for role, body, first, *_ in pieces:
-        if (body or first) and (not turns or turns[-1][0] != role):
-            turns.append((role, [], []))
-        if first:
-            turns[-1][1].append(first)
-        if body:
-            turns[-1][2].append(body)
+    for piece in pieces:
+        if (piece.body or piece.apart) and (not turns or turns[-1][0] != piece.role):
+            turns.append((piece.role, [], []))
+        if piece.apart:
+            turns[-1][1].append(piece.apart)
+        if piece.body:
+            turns[-1][2].append(piece.body)
     if not turns or turns[0][0] != "user":
         turns.insert(0, ("user", [], [encode(beginning)]))
-    return [(role, first + rest) for role, first, rest in turns]
-
-
-def join_turns(
-    fields: dict[str, Any], name: str, turns: Iterable[tuple[str, list[bytes]]], part: str
-) -> bytes:
-    """The whole request: `fields`, and the turns under `name`, their parts under `part`."""
-    out = [encode(fields)[:-1], b',"%s":[' % name.encode()]
-    for role, bodies in turns:
-        out.append(b'{"role":"%s","%s":[' % (role.encode(), part.encode()))
-        for body in bodies:
+    for _, first, rest in [turn for turn in turns if turn[0] == "user"][-2:] if mark else ():
+        parts = rest or first
+        parts[-1] = parts[-1][:-1] + mark
+    out = [encode(fields)[:-1], b',"%s":[' % names[0].encode()]
+    for role, first, rest in turns:
+        out.append(b'{"role":"%s","%s":[' % (role.encode(), names[1].encode()))
+        for body in (*first, *rest):
             out += (body, b",")
         out[-1] = b"]}"
         out.append(b",")
@@ -242,7 +267,7 @@ def text_of(result: ToolResult, image: str = NO_IMAGE) -> str:
 
 def clean(text: str) -> str:
     """The text with halves of surrogate pairs joined, and those without the other half replaced."""
-    if text.isascii() or not _SURROGATE.search(text):
+    if text.isascii() or not re.search(_SURROGATE, text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
@@ -268,17 +293,13 @@ def cleaned(value: object) -> object:
 
 def is_deep(value: object, levels: int = MAX_DEPTH) -> bool:
     """Whether lists and objects are nested that deep. Does not recurse, however deep they are."""
-    level = [value]
+    level = [value] if isinstance(value, dict | list) else []
     for _ in range(levels):
-        level = [child for node in level for child in _children(node)]
+        inner = [node.values() if isinstance(node, dict) else node for node in level]
+        level = [each for children in inner for each in children if isinstance(each, dict | list)]
         if not level:
             return False
     return True
-
-
-def _children(node: object) -> Iterable[object]:
-    inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-    return [child for child in inner if isinstance(child, dict | list)]
 
 
 def as_object(arguments: dict[str, Any] | str) -> dict[str, Any]:
@@ -293,6 +314,13 @@ def room_for_answer(request: Request, facts: Facts, size: int) -> int:
     # What came since the service counted may be more than it was taken for.
     used = request.tokens + request.tokens // 20 or size // BYTES_PER_TOKEN
     return max(facts.window - used, LEAST_ANSWER)
+
+
+def nearest_effort(level: str, known: Iterable[str]) -> str | None:
+    """The effort that comes closest among those a model knows: the same, less, or else more."""
+    ordered = [each for each in EFFORTS if each in known]
+    less = [each for each in ordered if EFFORTS.index(each) <= EFFORTS.index(level)]
+    return less[-1] if less else next(iter(ordered), None)
 
 
 def tokens(value: object) -> int:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Any
 
 from clawkit.content import Assistant, Image, Thinking, ToolCall, ToolResult, Usage
-from clawkit.models.protocols import Decoder, Delta, Endpoint, ModelError, Request
+from clawkit.models.protocols import Delta, Endpoint, ModelError, Request
 from clawkit.models.wire.answer import (
     AnswerDecoder,
-    Call,
     Kind,
-    Words,
+    Part,
     decode,
     dict_of,
     given_arguments,
@@ -34,14 +33,13 @@ class ResponsesWire(OpenAiWire):
     LIST = "input"
     TEXT = "input_text"
 
-    def decoder(self) -> Decoder:
+    def decoder(self) -> AnswerDecoder:
         return ResponsesDecoder(self._endpoint)
 
-    def _says_system(self, request: Request) -> bool:
-        return not self._endpoint.compat.supports_instructions and super()._says_system(request)
-
-    def _system_item(self, system: str) -> bytes:
-        return encode({"role": self._system_role, "content": system})
+    def _system_items(self, system: str) -> list[bytes]:
+        if self._endpoint.compat.supports_instructions:
+            return []
+        return [encode({"role": self._system_role, "content": system})]
 
     def _own_fields(self, request: Request, limit: int | None) -> dict[str, Any]:
         fields: dict[str, Any] = {}
@@ -112,11 +110,18 @@ class ResponsesWire(OpenAiWire):
 PHASES = frozenset({"commentary", "final_answer"})
 """What a text is to the whole answer; the model wants to have it back."""
 _MAX_ITEMS = 20_000
-_KINDS: dict[str, Literal["text", "thinking", "call"]] = {
-    "message": "text",
-    "reasoning": "thinking",
-    "function_call": "call",
+_KINDS: dict[str, Kind] = {"message": "text", "reasoning": "thinking", "function_call": "call"}
+_GROWS: dict[str, Kind] = {
+    "response.output_text.delta": "text",
+    "response.refusal.delta": "text",
+    "response.reasoning_summary_text.delta": "thinking",
+    "response.reasoning_summary.delta": "thinking",
+    "response.reasoning_text.delta": "thinking",
+    "response.reasoning.delta": "thinking",
+    "response.function_call_arguments.delta": "call",
 }
+"""Events that add to a part."""
+_ENDS = frozenset({"completed", "done", "incomplete", "failed", "cancelled"})
 
 
 class ResponsesDecoder(AnswerDecoder):
@@ -126,191 +131,160 @@ class ResponsesDecoder(AnswerDecoder):
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
-        self._places: dict[int, Words | Call] = {}
-        self._ids: dict[str, Words | Call] = {}
-        self._section: dict[Words, object] = {}
+        self._places: dict[int, Part] = {}
+        self._items: dict[str, Part] = {}
+        self._section: dict[Part, object] = {}
         """The section of its summary that a thought is at."""
-        self._readers: dict[str, Callable[[dict[str, Any]], Iterable[Delta]]] = {
-            "response.output_item.added": self._item_added,
-            "response.output_item.done": self._item_done,
-            "response.output_text.delta": self._text,
-            "response.refusal.delta": self._refusal,
-            "response.reasoning_summary_text.delta": self._summary,
-            "response.reasoning_summary.delta": self._summary,
-            "response.reasoning_text.delta": self._thought,
-            "response.reasoning.delta": self._thought,
-            "response.function_call_arguments.delta": self._arguments,
-            "response.function_call_arguments.done": self._arguments_done,
-            "response.completed": self._ended,
-            "response.done": self._ended,
-            "response.incomplete": self._ended,
-            "response.failed": self._ended,
-            "response.cancelled": self._ended,
-        }
 
-    def _read(self, data: dict[str, Any], name: str) -> list[Delta]:
-        kind = str_of(data.get("type")) or name
-        if kind == "error" or (data.get("error") and "response" not in data):
+    def _events(self, data: Any) -> list[dict[str, Any]]:
+        answer = dict_of(data)
+        if not isinstance(answer.get("output"), list) or answer.get("error"):
+            return []
+        end = "incomplete" if answer.get("status") == "incomplete" else "completed"
+        return [{"type": f"response.{end}", "response": answer}]
+
+    def _read(self, data: dict[str, Any], name: str) -> Iterable[Delta]:
+        name = str_of(data.get("type")) or name
+        if name == "error" or (data.get("error") and "response" not in data):
             raise self._failure(data)
-        reader = self._readers.get(kind)
-        return [*reader(data)] if reader else []
+        if name in _GROWS:
+            return self._grow(name, data)
+        match name.removeprefix("response."):
+            case "output_item.added":
+                return self._item_added(data, dict_of(data.get("item")))
+            case "output_item.done":
+                return self._item_done(data, dict_of(data.get("item")))
+            case "function_call_arguments.done":
+                call = self._part(data, "call")
+                call.name = call.name or read_name(data.get("name"))
+                whole = given_arguments(data.get("arguments"))
+                return [*self.tell(call), *self._complete(call, whole)]
+            case end if end in _ENDS and end != name:
+                return self._end(end, dict_of(data.get("response")))
+        return ()
 
-    def _find(self, event: dict[str, Any]) -> Words | Call | None:
-        found = self._ids.get(str_of(event.get("item_id")))
-        place = event.get("output_index")
+    def _part(self, event: dict[str, Any], kind: Kind) -> Part:
+        """The part that an event adds to; a new one where none was announced."""
+        item_id, place = str_of(event.get("item_id")), event.get("output_index")
+        found = self._items.get(item_id)
         if found is None and isinstance(place, int):
             found = self._places.get(place)
-        return found
+        if found is not None and found.kind == kind:
+            return found
+        last = self.parts[-1] if self.parts else None
+        if last is not None and last.kind == kind and not last.is_closed:
+            found = last
+        elif kind == "call":
+            found = self.call(event.get("call_id"), event.get("name"))
+        else:
+            found = self.begin(kind)
+        return self._keep(found, item_id, place)
 
-    def _words(self, event: dict[str, Any], kind: Kind) -> Words:
-        """The text or thought that an event adds to; a new one where none was announced."""
-        found, last = self._find(event), self._answer.last
-        if not isinstance(found, Words) or found.kind != kind:
-            is_open = isinstance(last, Words) and last.kind == kind and not last.is_closed
-            found = last if isinstance(last, Words) and is_open else self._answer.words(kind)
-            self._keep(found, str_of(event.get("item_id")), event.get("output_index"))
-        return found
-
-    def _call(self, event: dict[str, Any]) -> Call:
-        found, last = self._find(event), self._answer.last
-        if not isinstance(found, Call):
-            is_open = isinstance(last, Call) and not last.is_closed
-            found = last if isinstance(last, Call) and is_open else None
-            found = found or self._answer.call(event.get("call_id"), event.get("name"))
-            self._keep(found, str_of(event.get("item_id")), event.get("output_index"))
-        return found
-
-    def _keep(self, part: Words | Call, item_id: str, place: object) -> None:
-        if len(self._ids) + len(self._places) > _MAX_ITEMS:
+    def _keep(self, part: Part, item_id: str, place: object) -> Part:
+        if len(self._items) + len(self._places) > _MAX_ITEMS:
             raise malformed("its answer has too many items")
         if item_id:
-            self._ids[item_id] = part
+            self._items[item_id] = part
         if isinstance(place, int):
             self._places[place] = part
+        return part
 
-    def _text(self, event: dict[str, Any]) -> Iterable[Delta]:
-        return self._answer.say(self._words(event, "text"), str_of(event.get("delta")))
-
-    def _refusal(self, event: dict[str, Any]) -> Iterable[Delta]:
-        self._is_refused = True
-        return self._text(event)
-
-    def _thought(self, event: dict[str, Any]) -> Iterable[Delta]:
-        return self._answer.say(self._words(event, "thinking"), str_of(event.get("delta")))
-
-    def _summary(self, event: dict[str, Any]) -> Iterable[Delta]:
-        delta = event.get("delta")
+    def _grow(self, name: str, event: dict[str, Any]) -> Iterable[Delta]:
+        kind, delta = _GROWS[name], event.get("delta")
+        if kind == "call":
+            return self.add(self._part(event, kind), given_arguments(delta))
+        self._is_refused = self._is_refused or "refusal" in name
+        if "summary" not in name:
+            return self.add(self._part(event, kind), str_of(delta))
         text = str_of(delta) or str_of(dict_of(delta).get("text"))
         if not text:
             return ()
-        thought = self._words(event, "thinking")
-        section = event.get("summary_index")
+        thought, section = self._part(event, kind), event.get("summary_index")
         is_next = bool(thought.pieces) and self._section.get(thought) != section
         self._section[thought] = section
-        return self._answer.say(thought, f"\n\n{text}" if is_next else text)
+        return self.add(thought, f"\n\n{text}" if is_next else text)
 
-    def _arguments(self, event: dict[str, Any]) -> Iterable[Delta]:
-        return self._answer.argue(self._call(event), given_arguments(event.get("delta")))
-
-    def _arguments_done(self, event: dict[str, Any]) -> Iterable[Delta]:
-        call = self._call(event)
-        call.name = call.name or read_name(event.get("name"))
-        whole = given_arguments(event.get("arguments"))
-        return [*self._answer.tell(call), *self._complete(call, whole)]
-
-    def _complete(self, part: Words | Call, whole: str) -> Iterable[Delta]:
+    def _complete(self, part: Part, whole: str) -> Iterable[Delta]:
         """What of the whole text had not come yet; it counts where the pieces differ from it."""
         old = "".join(part.pieces)
         if not whole or whole == old:
             return ()
-        is_more = whole.startswith(old)
-        rest = whole[len(old) :] if is_more else whole
-        if not is_more:
-            part.pieces.clear()
-        if isinstance(part, Call):
-            deltas = self._answer.argue(part, rest)
-        else:
-            deltas = self._answer.say(part, rest)
-        return deltas if is_more else ()
+        if whole.startswith(old):
+            return self.add(part, whole[len(old) :])
+        part.pieces.clear()
+        self.add(part, whole)
+        return ()
 
-    def _item_added(self, event: dict[str, Any]) -> Iterable[Delta]:
-        item = dict_of(event.get("item"))
+    def _item_added(self, event: dict[str, Any], item: dict[str, Any]) -> Iterable[Delta]:
         kind = _KINDS.get(str_of(item.get("type")))
         if kind is None:
             return ()
-        if kind != "call":
-            self._keep(self._answer.words(kind), str_of(item.get("id")), event.get("output_index"))
-            return ()
-        call = self._answer.call(item.get("call_id") or item.get("id"), item.get("name"))
-        self._keep(call, str_of(item.get("id")), event.get("output_index"))
-        return self._answer.tell(call)
-
-    def _item_done(self, event: dict[str, Any]) -> Iterable[Delta]:
-        item = dict_of(event.get("item"))
-        where = {"item_id": item.get("id"), "output_index": event.get("output_index")}
-        kind = _KINDS.get(str_of(item.get("type")))
         if kind == "call":
-            return self._call_done(self._call(where | item), item)
+            part = self.call(item.get("call_id") or item.get("id"), item.get("name"))
+        else:
+            part = self.begin(kind)
+        self._keep(part, str_of(item.get("id")), event.get("output_index"))
+        return self.tell(part)
+
+    def _item_done(self, event: dict[str, Any], item: dict[str, Any]) -> Iterable[Delta]:
+        kind = _KINDS.get(str_of(item.get("type")))
         if kind is None:
             return ()
-        words = self._words(where, kind)
-        words.is_closed = True
-        if kind == "thinking":
-            words.signature = _signature(item)
-            summary, content = _texts(item.get("summary")), _texts(item.get("content"))
-            return self._complete(words, "\n\n".join(summary) or "".join(content))
-        phase = str_of(item.get("phase"))
-        words.signature = phase if phase in PHASES else ""
-        return self._complete(words, self._message_text(item))
-
-    def _call_done(self, call: Call, item: dict[str, Any]) -> Iterable[Delta]:
-        call.name = read_name(item.get("name")) or call.name
-        call_id = str_of(item.get("call_id"))
-        if call_id and call_id != call.given_id and not call.is_told:
-            self._answer.rename(call, call_id)
-        whole = given_arguments(item.get("arguments"))
-        out = [*self._answer.tell(call), *self._complete(call, whole)]
-        call.is_closed = True
+        where = {"item_id": item.get("id"), "output_index": event.get("output_index")}
+        part = self._part(where | item, kind)
+        out: list[Delta] = []
+        if kind == "call":
+            part.name = read_name(item.get("name")) or part.name
+            call_id = str_of(item.get("call_id"))
+            if call_id and call_id != part.given_id and not part.is_told:
+                self.rename(part, call_id)
+            whole = given_arguments(item.get("arguments"))
+            out += self.tell(part)
+        elif kind == "thinking":
+            part.signed = [_signature(item)]
+            whole = "\n\n".join(_texts(item.get("summary"))) or "".join(_texts(item.get("content")))
+        else:
+            phase = str_of(item.get("phase"))
+            part.signed = [phase if phase in PHASES else ""]
+            whole = self._message_text(item.get("content"))
+        out += self._complete(part, whole)
+        part.is_closed = True
         return out
 
-    def _message_text(self, item: dict[str, Any]) -> str:
-        content = item.get("content")
+    def _message_text(self, content: object) -> str:
         if isinstance(content, str):
             return content
         parts = [dict_of(part) for part in list_of(content)]
         self._is_refused = self._is_refused or any(part.get("type") == "refusal" for part in parts)
         return "".join(str_of(part.get("text")) or str_of(part.get("refusal")) for part in parts)
 
-    def _ended(self, event: dict[str, Any]) -> Iterable[Delta]:
-        response = dict_of(event.get("response"))
+    def _end(self, name: str, response: dict[str, Any]) -> Iterable[Delta]:
         if isinstance(usage := response.get("usage"), dict):
             self._count(usage)
-        name = str_of(event.get("type")).rpartition(".")[2]
         status = str_of(response.get("status")) or name
         if error := response.get("error"):
             raise self._failure({"error": error})
         if status in ("failed", "cancelled"):
             who = self._endpoint.ref.provider
             raise ModelError("server", f"{who} says that the answer {status}. Try again.")
-        streamed = {"call" if isinstance(part, Call) else part.kind for part in self._answer.parts}
-        self._answer.close_all()
+        streamed = {part.kind for part in self.parts}
+        self._close_all()
         out: list[Delta] = []
-        for item in list_of(response.get("output")):
-            out += self._missed(dict_of(item), streamed)
-        self._answer.close_all()
+        for item in map(dict_of, list_of(response.get("output"))):
+            is_known = str_of(item.get("id")) in self._items
+            # Items under another id than before are those that came, where any of their kind came.
+            if is_known or _KINDS.get(str_of(item.get("type"))) not in streamed:
+                out += self._item_done({}, item)
+        self._close_all()
         self._stop = "stop"
         if status == "incomplete":
             reason = dict_of(response.get("incomplete_details")).get("reason")
             self._stop = "refusal" if reason == "content_filter" else "length"
         return out
 
-    def _missed(self, item: dict[str, Any], streamed: set[str]) -> Iterable[Delta]:
-        """An item of the whole answer: it settles what came of it, or all of it is new."""
-        kind = _KINDS.get(str_of(item.get("type")))
-        # Items under another id than before are those that came, where any of their kind came.
-        if str_of(item.get("id")) not in self._ids and kind in streamed:
-            return ()
-        return self._item_done({"item": item})
+    def _close_all(self) -> None:
+        for part in self.parts:
+            part.is_closed = True
 
     def _count(self, usage: dict[str, Any]) -> None:
         details = dict_of(usage.get("input_tokens_details"))

@@ -53,7 +53,7 @@ class Reply:
     def id(self, prefix: str, index: int = 0) -> str:
         return f"{prefix}{self.seed}{index:08x}"
 
-    def pieces(self, text: str) -> Iterator[str]:
+    def pieces(self, text: str) -> list[str]:
         return pieces(text, self.piece_chars)
 
     def proof(self, part: Part, index: int) -> str:

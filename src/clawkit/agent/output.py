@@ -1,0 +1,70 @@
+"""Answers that are data: the schema that a model is given, and its answer read by it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from clawkit.core.tool import make_validator
+from clawkit.text import one_line
+
+AGAIN = (
+    "Your last message cannot be used: {}. Answer again with the JSON value alone, as the "
+    "instructions about the final answer say."
+)
+MAX_VALUE = 256 * 1024
+MAX_DEPTH = 32
+_FENCED = re.compile(r"\A[^{\[]*?```(?:json)?[ \t]*\n(.*?)\n?```\s*\Z", re.S)
+
+
+def schema_of(output_type: Any) -> str:
+    """The JSON Schema of a type. Raises TypeError for what JSON cannot express."""
+    if hasattr(output_type, "model_json_schema"):
+        schema = output_type.model_json_schema()
+    else:
+        schema = msgspec.json.schema(output_type)
+    return msgspec.json.encode(schema).decode()
+
+
+def read_output(output_type: Any, text: str) -> Any:
+    """An answer as an object of the type. Raises ValueError that says what is wrong with it."""
+    body = _unfenced(text)
+    try:
+        if hasattr(output_type, "model_validate_json"):
+            return output_type.model_validate_json(body)
+        return msgspec.json.decode(body, type=output_type)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def read_value(schema: Mapping[str, Any], text: str) -> Any:
+    """An answer as a value that the schema allows. Raises ValueError like `read_output`."""
+    if len(text) > MAX_VALUE:
+        raise ValueError(f"it is longer than {MAX_VALUE} characters")
+    value = read_output(Any, text)
+    if _depth(value) > MAX_DEPTH:
+        raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
+    for error in make_validator(schema, "the schema").iter_errors(value):
+        where = "/".join(map(str, error.instance_path))
+        raise ValueError(one_line(f"{where}: {error.message}" if where else error.message, 300))
+    return value
+
+
+def _depth(value: Any) -> int:
+    level, depth = [value], 0
+    while level := [
+        child
+        for node in level
+        if isinstance(node, (dict, list))
+        for child in (node.values() if isinstance(node, dict) else node)
+    ]:
+        depth += 1
+    return depth
+
+
+def _unfenced(text: str) -> str:
+    fenced = _FENCED.match(text)
+    return fenced[1] if fenced else text.strip()

@@ -1,0 +1,167 @@
+"""`clawkit agents`: the agents in the configuration."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import click
+
+from clawkit.agent.model_selection import Selection
+from clawkit.cli.config import make_change
+from clawkit.cli.onboarding.write import agent_path
+from clawkit.cli.options import (
+    change_options,
+    config_option,
+    from_home,
+    json_option,
+    print_json,
+    print_table,
+    suggest,
+    warn,
+    wrong_usage,
+)
+from clawkit.config.file_edit import content, set_setting, unset_setting
+from clawkit.config.load import Loaded, load
+from clawkit.config.schema import Path, spelled, value_at
+from clawkit.config.sections.agents import MAIN, Agents
+from clawkit.config.sections.shared import ModelChoice
+from clawkit.errors import ConflictError, EditError, ToolInputError
+from clawkit.text import one_line, printable
+
+_ID = click.argument("agent_id", metavar="ID")
+_VALID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+
+@click.command("list")
+@json_option
+@config_option
+def list_agents(as_json: bool, config_file: str | None) -> None:
+    """List agents, the default one first.
+
+    Without any agent in the configuration there is one, `main`.
+    """
+    loaded = load(config_file)
+    agents = loaded.config.agents
+    default = agents.default_id()
+    ids = [default, *(id_ for id_ in agents.by_id() if id_ != default)]
+    rows = [_to_json(agents, id_) for id_ in ids]
+    if as_json:
+        print_json({"default": default, "agents": rows})
+    else:
+        cells = [
+            (
+                row["id"],
+                "default" if row["default"] else "",
+                row["name"] or "",
+                row["model"] or "",
+                from_home(row["workspace"] or ""),
+                row["setting"] or "not in the configuration",
+            )
+            for row in rows
+        ]
+        head = ("ID", "", "NAME", "MODEL", "WORKSPACE", "SETTING")
+        print_table(head, [[printable(one_line(cell, 80), "") for cell in row] for row in cells])
+    warn(map(str, loaded.warnings))
+
+
+def _to_json(agents: Agents, id_: str) -> dict[str, Any]:
+    agent = agents.get(id_)
+    choice = agent.model or agents.defaults.model
+    return {
+        "id": id_,
+        "default": id_ == agents.default_id(),
+        "name": agent.name,
+        "model": choice.primary if isinstance(choice, ModelChoice) else choice,
+        "workspace": agent.workspace or agents.defaults.workspace,
+        "setting": agents.key_of(id_) or None,
+    }
+
+
+@click.command()
+@_ID
+@click.option("--name", help="Name for people.")
+@click.option("--workspace", metavar="DIR", help="Directory it works in.")
+@click.option("--model", help="Model to use: provider/model, a model id or an alias.")
+@change_options
+def add(
+    agent_id: str, name: str | None, workspace: str | None, model: str | None, **how: Any
+) -> None:
+    """Add the agent ID to the configuration.
+
+    ID has lower-case letters, digits, `-` and `_`. What is not given is as for all agents. Comments
+    in the file stay, and the previous file is kept as a backup.
+
+    \b
+    clawkit agents add research --workspace ~/research --model claude-opus-5
+    clawkit agents add support --name "Support desk"
+    """
+    if not _VALID.fullmatch(agent_id):
+        raise click.UsageError(
+            f"{one_line(agent_id, 60)!r} cannot be the id of an agent: up to 64 lower-case "
+            "letters, digits, - and _, the first a letter or digit"
+        )
+    loaded = load(how["config_file"])
+    if taken := loaded.config.agents.key_of(agent_id):
+        raise ConflictError(f"there is already an agent {agent_id!r}, at {taken}")
+    place = _check_place(workspace) if workspace else None
+    given = {"name": name, "workspace": place, "model": _find_model(loaded, model)}
+    agent = {key: value for key, value in given.items() if value}
+    path: Path = ("agents", "entries", agent_id)
+    if loaded.config.agents.listed:
+        # What the file uses already; in a list, the id is part of the entry.
+        path, agent = ("agents", "list"), {"id": agent_id, **agent}
+
+    def edit(text: str) -> str:
+        is_list = path[-1] == "list"
+        return set_setting(text, path, [agent] if is_list else agent, merge=is_list)
+
+    make_change(edit, [path], **how)
+
+
+def _check_place(given: str) -> str:
+    if not os.path.isdir(os.path.expanduser(given)):
+        raise click.UsageError(f"{given!r} is not a directory; create it first")
+    return given if given.startswith("~") else os.path.abspath(given)
+
+
+def _find_model(loaded: Loaded, name: str | None) -> str | None:
+    if not name:
+        return None
+    with wrong_usage():
+        return str(Selection(loaded, loaded.config.agents.default_id()).find(name))
+
+
+@click.command()
+@_ID
+@click.option("--force", is_flag=True, help="Also the default agent, or the only one.")
+@change_options
+def remove(agent_id: str, force: bool, **how: Any) -> None:
+    """Remove the agent ID from the configuration. Its sessions and files are kept."""
+    agents = load(how["config_file"]).config.agents
+    known = agents.by_id()
+    path = agent_path(agents, agent_id)
+    if path is None:
+        hint = suggest(agent_id, known) or f"; there are: {', '.join(known) or 'none'}"
+        with wrong_usage():
+            raise ToolInputError(
+                f"there is no agent {one_line(agent_id, 60)!r} in the configuration{hint}"
+            )
+    id_ = agent_id.strip().lower()
+    if not force and (id_ == agents.default_id() or len(known) == 1):
+        role = "the default agent" if id_ == agents.default_id() else "the only agent"
+        instead = f"; then {MAIN!r} is used" if id_ != MAIN else ""
+        raise EditError(f"{id_!r} is {role}; add --force to remove it{instead}")
+
+    def edit(text: str) -> str:
+        root = content(text)
+        entry = value_at(root, spelled(path, root))
+        same = path[1] == "entries" or (
+            isinstance(entry, dict) and str(entry.get("id", "")).strip().lower() == id_
+        )
+        if entry is None or not same:
+            raise EditError(f"the agent {id_!r} is not in this file any more; try again")
+        return unset_setting(text, path)
+
+    make_change(edit, [path], allow_shrink=True, **how)

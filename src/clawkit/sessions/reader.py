@@ -1,0 +1,316 @@
+"""Looking for sessions and reading them; nothing here changes any, but for the index of words."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from clawkit.content import Summary, Usage
+from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolInputError
+from clawkit.sessions.encode import Redact, decode, sound
+from clawkit.sessions.protocols import (
+    Change,
+    Changes,
+    Entry,
+    Filter,
+    Hits,
+    Page,
+    Refuse,
+    Relative,
+    Session,
+    Visible,
+)
+from clawkit.sessions.repair import repair
+from clawkit.sessions.search import (
+    INDEX_S,
+    NOT_A_RESULT,
+    bring_up_to_date,
+    find_places,
+    make_hit,
+    read_query,
+)
+from clawkit.sessions.selection import LISTING, RELATIVES, in_json, see, want
+from clawkit.store import Database, is_held
+from clawkit.text import nearest, one_line
+
+if TYPE_CHECKING:
+    from apsw import Connection, SQLiteValue
+
+COLUMNS = (
+    "id, key, agent, title, workspace, model, model_override, thinking, created_ms, updated_ms,"
+    " turns, input, output, cache_read, cache_write, cost, context_tokens, parent, version, label,"
+    " archived_ms, state"
+)
+_FOUND = (
+    f"SELECT place, body, {COLUMNS} FROM message JOIN session ON row = place >> 32"  # noqa: S608
+    " WHERE place IN (SELECT value FROM json_each(?))"
+)
+MAX_NUMBER = 2**32 - 1
+_OF_SESSION = "id = ?1 AND place BETWEEN (row << 32) + ?2 AND (row << 32) + ?3"
+_MESSAGES = (
+    f"SELECT place & 4294967295, body FROM session, message WHERE {_OF_SESSION} ORDER BY place"  # noqa: S608
+)
+MAX_ANCESTORS = 64
+_LINEAGE = (
+    "WITH RECURSIVE above (id, depth) AS ("
+    " SELECT parent, 1 FROM session WHERE id = ?1 AND parent <> '' UNION"
+    " SELECT parent, depth + 1 FROM session JOIN above USING (id)"
+    " WHERE parent <> '' AND depth < ?2"
+    ") SELECT id FROM above ORDER BY depth"
+)
+LETTERS = "abcdefghjkmnpqrstuvwxyz"
+"""Without what is easily taken for another one. An id begins with one, so as not to be a number."""
+DIGITS = "23456789"
+_ID = re.compile(f"[{LETTERS}][{LETTERS}{DIGITS}]{{3,7}}")
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+LAST = 2**62
+
+
+class SessionReader:
+    """The sessions of one home. Looking for sessions makes no file where there is none."""
+
+    def __init__(self, database: Database, redact: Redact | None) -> None:
+        self._database = database
+        self.path = database.path
+        self.redact = redact
+
+    def get(self, text: str, agent: str = "", refuse: Refuse | None = None) -> Session:
+        """By id, key, name (of the agent, if one is named), UUID in its key, label, or the first 4
+        characters of its id or more. Raises `NotFoundError`, or `ToolInputError` when more than one
+        could be meant; `ToolAuthorizationError` for one that `refuse` keeps secret."""
+        found = self.find(text, agent, refuse)
+        if found is not None:
+            return found
+        recent = self.recent(agent or None, limit=500)
+        recent = [each for each in recent if not (refuse and refuse(each))]
+        close = nearest(text.strip(), [name for each in recent for name in (each.name, each.id)])
+        hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+        raise NotFoundError(f"{unknown(text)}{hint}")
+
+    def find(self, text: str, agent: str = "", refuse: Refuse | None = None) -> Session | None:
+        wanted = sound(text.strip())
+        start = wanted.lower() if _ID.fullmatch(wanted.lower()) else ""
+        uuid = f"*:{wanted.lower()}" if _UUID.fullmatch(wanted.lower()) else ""
+        ways: list[tuple[str, tuple[str, ...]]] = [
+            ("id = ? OR key = ?", (wanted, wanted)),
+            ("name = ? AND agent = ?", (wanted, agent)) if agent else ("name = ?", (wanted,)),
+            ("name GLOB ?", (uuid,)),
+            ("label = ? AND archived_ms = 0", (wanted,)),
+            ("id >= ? AND id < ?", (start, f"{start}~")),
+        ]
+        refused, shown = "", repr(one_line(wanted, 60))
+        for where, given in ways:
+            if not given[0]:
+                continue
+            found = self._select(f"WHERE {where} ORDER BY updated_ms DESC LIMIT 50", *given)
+            why = [refuse(each) if refuse else "" for each in found]
+            seen = [each for each, hidden in zip(found, why, strict=True) if not hidden]
+            if len(seen) > 1:
+                listed = ", ".join(f"{each.id} ({each.key})" for each in seen[:8])
+                listed += " and more" if len(seen) > 8 else ""
+                what = f"{shown} may be any of these sessions: {listed}"
+                raise ToolInputError(f"{what}; give the id")
+            if seen:
+                return seen[0]
+            refused = refused or "".join(why[:1])
+        if refused:
+            raise ToolAuthorizationError(
+                f"the session {shown} cannot be seen from here: {refused}", reason="rule"
+            )
+        return None
+
+    def recent(
+        self, agent: str | None = None, workspace: str | None = None, limit: int = 20
+    ) -> list[Session]:
+        """The sessions that were used last, of one agent or place if one is named."""
+        place = None if workspace is None else os.fsencode(workspace)
+        return self._select(
+            "WHERE (?1 IS NULL OR agent = ?1) AND (?2 IS NULL OR workspace = ?2)"
+            " ORDER BY updated_ms DESC, rowid DESC LIMIT ?3",
+            *(agent, place, limit),
+        )
+
+    def lineage(self, id_: str) -> tuple[str, ...]:
+        """Ids of the sessions that a session was started by, its parent first."""
+        if not os.path.lexists(self.path):
+            return ()
+        with self._database.using() as db:
+            rows = db.execute(_LINEAGE, (sound(id_), MAX_ANCESTORS)).fetchall()
+        return tuple(str(parent) for (parent,) in rows)
+
+    def agents(self) -> list[str]:
+        """The agents that have sessions."""
+        if not os.path.lexists(self.path):
+            return []
+        with self._database.using() as db:
+            return [str(agent) for (agent,) in db.execute("SELECT DISTINCT agent FROM session")]
+
+    def listing(
+        self, visible: Visible, wanted: Filter, limit: int, offset: int = 0
+    ) -> list[Session]:
+        """Sessions, those used last first."""
+        ids = self._in_use() if wanted.in_use else None
+        given = {**see(visible), **want(wanted, ids), "limit": limit, "offset": offset}
+        return self._select(LISTING, given)
+
+    def relatives(self, sessions: Sequence[Session], visible: Visible) -> list[Relative]:
+        """The parents and children of some sessions, as far as they may be seen."""
+        if not sessions:
+            return []
+        given = see(visible) | {
+            "children": in_json(each.id for each in sessions),
+            "parents": in_json({each.parent for each in sessions}),
+        }
+        with self._database.using() as db:
+            rows: Any = db.execute(RELATIVES, given).fetchall()
+        return [Relative(*row) for row in rows]
+
+    def page(
+        self, id_: str, limit: int, offset: int = 0, upto: int | None = None, *, tools: bool = False
+    ) -> Page:
+        """The last messages but `offset`, up to the number `upto`; results of tools with `tools`
+        only."""
+        self._exact(id_)
+        last = MAX_NUMBER if upto is None else min(max(upto, 0), MAX_NUMBER)
+        which = "" if tools else f" AND {NOT_A_RESULT}"
+        with self._database.using() as db:
+            count = f"SELECT count(*) FROM session, message WHERE {_OF_SESSION}{which}"  # noqa: S608
+            total: Any = db.execute(count, (sound(id_), 0, MAX_NUMBER)).get
+            newer: Any = db.execute(count, (sound(id_), last + 1, MAX_NUMBER)).get
+            query = (
+                f"SELECT place & 4294967295, body FROM session, message WHERE {_OF_SESSION}{which}"  # noqa: S608
+                " ORDER BY place DESC LIMIT ?4 OFFSET ?5"
+            )
+            rows: Any = db.execute(query, (sound(id_), 0, last, limit, offset)).fetchall()
+        return Page(self._entries(id_, rows[::-1]), total, newer + offset)
+
+    def search(self, query: str, visible: Visible, limit: int, *, index_s: float = INDEX_S) -> Hits:
+        """Messages with all words of the query, in sessions that were used last first.
+
+        Raises `ToolInputError` for a query without words. Indexes what is new, for `index_s` at
+        most; sessions that this leaves out are counted in the answer.
+        """
+        phrases = read_query(query)
+        if not os.path.lexists(self.path):
+            return Hits(())
+        left = bring_up_to_date(self._database, index_s)
+        with self._database.using() as db:
+            places = find_places(db, phrases, visible, limit + 1)
+            found: Any = db.execute(_FOUND, (in_json(places[:limit]),)).fetchall()
+        rows = {row[0]: row[1:] for row in found}
+        hits = [
+            make_hit(self._session(row[1:]), place & MAX_NUMBER, row[0], phrases, self.redact)
+            for place in places[:limit]
+            if (row := rows.get(place))  # unless it was deleted meanwhile
+        ]
+        return Hits(hits, len(places) > limit, left)
+
+    def _in_use(self) -> list[str]:
+        """Ids of the sessions that a process works in."""
+        folder = os.path.dirname(self._lock_file(""))
+        names = os.listdir(folder) if os.path.isdir(folder) else []
+        return [name.removesuffix(".lock") for name in names if is_held(os.path.join(folder, name))]
+
+    def load(self, id_: str) -> list[Entry]:
+        """What a model is to be sent: the last summary, what it keeps, and what came after, mended;
+        with the numbers that `compact` takes."""
+        with self._database.using() as db:
+            query = "SELECT summary, keep_from FROM session WHERE id = ?"
+            found = db.execute(query, (sound(id_),)).get
+        if found is None:
+            raise unknown(id_)
+        summary, keep_from = found
+        entries = self._read(id_, keep_from)
+        entries = [each for each in entries if not isinstance(each.message, Summary)]
+        if summary:
+            entries = self._read(id_, summary, summary) + entries
+        mended = repair([each.message for each in entries])
+        return [Entry(entries[at].number, message) for at, message in mended]
+
+    def history(self, id_: str, limit: int = LAST, before: int | None = None) -> list[Entry]:
+        """The last messages before a number, as they were appended, the oldest first."""
+        self._exact(id_)
+        last = LAST if before is None else before - 1
+        return self._read(id_, last=last, limit=limit, newest=True)[::-1]
+
+    def changes(self, id_: str, since: int = 0, limit: int = 50) -> Changes:
+        with self._database.using() as db:
+            key = (sound(id_),)
+            version = db.execute("SELECT version FROM session WHERE id = ?", key).get
+            earliest = db.execute("SELECT min(number) FROM change WHERE session = ?", key).get or 0
+            rows: list[Any] = db.execute(
+                "SELECT number, type, at_ms, details FROM change WHERE session = ? AND number > ?"
+                " ORDER BY number LIMIT ?",
+                (*key, min(since, LAST), limit + 1),
+            ).fetchall()
+        if version is None:
+            raise unknown(id_)
+        events = tuple(
+            Change(number, event, at_ms, self._decode(details, id_))
+            for number, event, at_ms, details in rows[:limit]
+        )
+        gap = since > version or since < earliest - 1
+        return Changes(version, events, len(rows) > limit, earliest, gap)
+
+    def _lock_file(self, id_: str) -> str:
+        return os.path.join(os.path.dirname(self.path), "sessions", f"{id_}.lock")
+
+    def _exact(self, id_: str, db: Connection | None = None) -> Session:
+        for session in self._select("WHERE id = ?", sound(id_), db=db):
+            return session
+        raise unknown(id_)
+
+    def _select(
+        self,
+        where: str,
+        *given: SQLiteValue | Mapping[str, SQLiteValue],
+        db: Connection | None = None,
+    ) -> list[Session]:
+        bound: Any = given[0] if given and isinstance(given[0], Mapping) else given
+        query = f"SELECT {COLUMNS} FROM session {where}"  # noqa: S608
+        if db is None and not os.path.lexists(self.path):
+            return []
+        with nullcontext(db) if db is not None else self._database.using() as used:
+            return [self._session(row) for row in used.execute(query, bound)]
+
+    def _session(self, row: Sequence[Any]) -> Session:
+        id_, key, agent, title, place = row[:5]
+        state = self._decode(row[21], id_)
+        counted = (*row[5:11], Usage(*row[11:16]), *row[16:21], state)
+        return Session(id_, key, agent, title, os.fsdecode(place), *counted)
+
+    def _read(
+        self, id_: str, first: int = 0, last: int = LAST, limit: int = -1, *, newest: bool = False
+    ) -> list[Entry]:
+        """Messages from one number to another, in order; with `newest`, the last ones first."""
+        query = _MESSAGES + (" DESC LIMIT ?4" if newest else " LIMIT ?4")
+        given = (sound(id_), max(first, 0), min(max(last, -1), MAX_NUMBER), limit)
+        with self._database.using() as db:
+            rows: list[Any] = db.execute(query, given).fetchall()
+        return self._entries(id_, rows)
+
+    def _entries(self, id_: str, rows: Sequence[tuple[int, bytes]]) -> list[Entry]:
+        entries: list[Entry] = []
+        for number, body in rows:
+            try:
+                entries.append(Entry(number, decode(body)))
+            except (ValueError, RecursionError) as error:
+                why = f"the message {number} of the session {id_} in it is damaged: {error}"
+                raise self._database.broken(why) from error
+        return entries
+
+    def _decode(self, data: bytes, id_: str) -> dict[str, Any]:
+        try:
+            return msgspec.json.decode(data, type=dict[str, Any])
+        except (ValueError, RecursionError) as error:
+            why = f"what it says about the session {id_} is damaged: {error}"
+            raise self._database.broken(why) from error
+
+
+def unknown(id_: str) -> NotFoundError:
+    return NotFoundError(f"there is no session {one_line(id_, 60)!r}")

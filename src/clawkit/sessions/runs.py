@@ -1,0 +1,173 @@
+"""Runs of sub-agents as they are stored: what was asked, what came of it, and who has to be told.
+
+A run's end is one transaction, before anybody hears of it; that its requester was told is part of
+the transaction that adds the message to the requester's transcript. So whatever happens in
+between, every result is told once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from clawkit.content import Assistant, Usage
+from clawkit.sessions.encode import Redact, bound_usage, decode, encode_value, sound
+from clawkit.sessions.subagent_protocols import Outcome, Run, now_ms
+from clawkit.text import cut
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+    from clawkit.store import Database
+
+MAX_TEXT = 256 * 1024
+"""Characters of a result that are stored with the run; the transcript has all of it."""
+_FIELDS = (
+    "id, session, requester, root, name, label, task, status, created_ms, started_ms, ended_ms,"
+    " timeout_s, cleanup, text, error, output, usage, told_ms"
+)
+_ANCESTORS = 64
+
+
+class RunStore:
+    """The runs of one home, in the database of its sessions."""
+
+    def __init__(self, database: Database, redact: Redact | None = None) -> None:
+        self._database = database
+        self._redact = redact
+
+    def start(self, id_: str) -> None:
+        with self._database.writing() as db:
+            db.execute(
+                "UPDATE run SET status = 'running', started_ms = ? WHERE id = ? AND ended_ms = 0",
+                (now_ms(), id_),
+            )
+
+    def finish(self, id_: str, outcome: Outcome, *, is_silent: bool = False) -> bool:
+        """Store how a run ended; false when it had ended before, which stays as it is. One that
+        `is_silent` is not told."""
+        usage = msgspec.json.encode(bound_usage(outcome.usage)).decode()
+        output = b"" if outcome.output is None else encode_value(outcome.output, self._redact)
+        at_ms = now_ms()
+        with self._database.writing() as db:
+            db.execute(
+                "UPDATE run SET status = ?, ended_ms = ?, text = ?, error = ?, output = ?,"
+                " usage = ?, told_ms = ? WHERE id = ? AND ended_ms = 0",
+                (
+                    *(outcome.status, at_ms, _clean(outcome.text, self._redact)),
+                    *(_clean(outcome.error, self._redact), output, usage, at_ms * is_silent, id_),
+                ),
+            )
+            return bool(db.changes())
+
+    def get(self, id_: str) -> Run | None:
+        found = self._select("WHERE id = ?", sound(id_))
+        return found[0] if found else None
+
+    def of_requester(self, session: str) -> list[Run]:
+        """Runs that a session started, the oldest first."""
+        return self._select("WHERE requester = ? ORDER BY rowid", sound(session))
+
+    def of_session(self, session: str) -> Run | None:
+        """The last run of a session; None for one that no other started."""
+        found = self._select("WHERE session = ? ORDER BY rowid DESC LIMIT 1", sound(session))
+        return found[0] if found else None
+
+    def untold(self, root: str) -> list[Run]:
+        """Results that nobody was told, of a session and all below it."""
+        return self._select(
+            "WHERE root = ? AND ended_ms > 0 AND told_ms = 0 ORDER BY ended_ms, rowid", sound(root)
+        )
+
+    def interrupt(self, root: str) -> None:
+        """Note that the process ended which these runs were in. Only for who holds the root."""
+        for run in self._select("WHERE root = ? AND ended_ms = 0", sound(root)):
+            why = "clawkit ended before it was done"
+            self.finish(run.id, Outcome("interrupted", *self._so_far(run, why)))
+
+    def _so_far(self, run: Run, error: str) -> tuple[str, str, None, Usage]:
+        """What a run had said, and used, when its process ended."""
+        query = "SELECT row, input, output, cache_read, cache_write, cost FROM session WHERE id = ?"
+        with self._database.using() as db:
+            found = db.execute(query, (run.session,)).get
+            row, *counts = found or (0, 0, 0, 0, 0, 0.0)
+            bodies: list[Any] = db.execute(
+                "SELECT body FROM message WHERE place BETWEEN ?1 << 32 AND (?1 << 32) + 4294967295"
+                " ORDER BY place DESC LIMIT 20",
+                (row,),
+            ).fetchall()
+        for (body,) in bodies:
+            with suppress(ValueError, RecursionError):
+                message = decode(body)
+                if isinstance(message, Assistant) and message.text.strip():
+                    return message.text, error, None, Usage(*counts)
+        return "", error, None, Usage(*counts)
+
+    def archive(self, root: str, ended_before_ms: int) -> None:
+        """Put the sessions of runs away that ended before a time, and were told."""
+        over = "SELECT session FROM run WHERE root = ? AND told_ms > 0 AND ended_ms < ?"
+        given = (sound(root), ended_before_ms)
+        with self._database.using() as db:
+            found = db.execute(f"SELECT 1 FROM ({over}) LIMIT 1", given).get  # noqa: S608
+        if found is not None:
+            with self._database.writing() as db:
+                change = (
+                    f"UPDATE session SET archived_ms = ? WHERE archived_ms = 0 AND id IN ({over})"  # noqa: S608
+                )
+                db.execute(change, (now_ms(), *given))
+
+    def listener(self, session: str, root: str) -> str:
+        """Who is told what is for a session: itself, or the nearest one above it, up to the root,
+        that is not a run which is over."""
+        for _ in range(_ANCESTORS):
+            if session == root:
+                break
+            run = self.of_session(session)
+            if run is None or not run.is_over:
+                break
+            session = run.requester
+        return session
+
+    def cost(self, root: str) -> float:
+        """Dollars of all runs below a session that are over."""
+        with self._database.using() as db:
+            query = "SELECT total(json_extract(usage, '$.cost')) FROM run WHERE root = ?"
+            return float(db.execute(query, (sound(root),)).get)
+
+    def _select(self, where: str, *given: str) -> list[Run]:
+        with self._database.using() as db:
+            rows: list[Any] = db.execute(f"SELECT {_FIELDS} FROM run {where}", given).fetchall()  # noqa: S608
+        return [_run(row) for row in rows]
+
+
+def add_run(db: Connection, run: Run, redact: Redact | None) -> None:
+    """Store a run, in the transaction that makes its session."""
+    given = map(sound, (run.id, run.session, run.requester, run.root, run.name))
+    words = (_clean(run.label, redact), _clean(run.task, redact), run.status)
+    db.execute(
+        "INSERT INTO run (id, session, requester, root, name, label, task, status, created_ms,"
+        " timeout_s, cleanup) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (*given, *words, run.created_ms, run.timeout_s, run.cleanup),
+    )
+
+
+def mark_told(db: Connection, runs: Iterable[str]) -> None:
+    """Note that results are in a transcript, in the transaction that puts them there."""
+    for each in runs:
+        db.execute("UPDATE run SET told_ms = ? WHERE id = ?", (now_ms(), sound(each)))
+
+
+def _clean(text: str, redact: Redact | None) -> str:
+    text = cut(text, MAX_TEXT)
+    return sound(redact(text) if redact else text)
+
+
+def _run(row: Sequence[Any]) -> Run:
+    output = None
+    with suppress(ValueError, RecursionError):
+        output = msgspec.json.decode(row[15]) if row[15] else None
+    fields = (*row[:15], output, msgspec.json.decode(row[16], type=Usage), row[17])
+    return Run(*fields)

@@ -1,0 +1,157 @@
+"""Full-text search over what was said. Words are indexed when a search wants them, never before:
+storing a message must stay cheap."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from clawkit.content import Assistant, Text, User
+from clawkit.errors import ToolInputError
+from clawkit.sessions.encode import Redact, decode, sound
+from clawkit.sessions.protocols import Hit, Session, Visible
+from clawkit.sessions.selection import VISIBLE_ROWS, see
+from clawkit.store import Database
+from clawkit.text import one_line
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+MAX_QUERY, MAX_PHRASES = 1_000, 32
+SNIPPET = 300
+INDEX_S = 20.0
+"""How long one search may index; what is left is for the next one."""
+BATCH_MESSAGES, BATCH_CHARS = 400, 1_000_000
+_PAUSE_S = 0.001
+FEW = 2_000
+"""Up to so many matches are looked at as a whole; of more, session by session."""
+NOT_A_RESULT = 'substr(body, 1, 20) <> CAST(\'{"type":"toolResult"\' AS BLOB)'
+_LAST_NUMBER = 2**32 - 1
+_MARGIN = 8_192  # characters redacted beyond a snippet: longer than a secret across its end
+_PHRASE = re.compile(r'"([^"]*)"?|([^\s"]+)')
+_SPACE = re.compile(r"\s+")
+_NEW = "FROM session LEFT JOIN searched USING (row) WHERE last > coalesce(number, 0)"
+FORGET_WORDS = (
+    "DELETE FROM words WHERE rowid BETWEEN (SELECT row << 32 FROM session WHERE id = ?1)"
+    " AND (SELECT (row << 32) + 4294967295 FROM session WHERE id = ?1)",
+    "DELETE FROM searched WHERE row = (SELECT row FROM session WHERE id = ?1)",
+)
+
+
+def read_query(text: str) -> list[str]:
+    """The words and quoted phrases of a query. Raises `ToolInputError` when there are none, or too
+    many."""
+    pieces = [one or other for one, other in _PHRASE.findall(sound(text).replace("\0", " "))]
+    phrases = [each for each in pieces if any(map(str.isalnum, each))]
+    if not phrases:
+        raise ToolInputError("the query has no words; give one or more that must all occur")
+    if len(text) > MAX_QUERY or len(phrases) > MAX_PHRASES:
+        limits = f"{MAX_PHRASES} words and {MAX_QUERY:,} characters"
+        raise ToolInputError(f"the query is too long; it may have {limits}")
+    return phrases
+
+
+def bring_up_to_date(database: Database, index_s: float) -> int:
+    """Index what is new. The number of sessions for which there was no time."""
+    end = time.monotonic() + index_s
+    with database.using() as db:
+        left = _count_new(db)
+    while left and time.monotonic() < end:
+        # A transaction for each batch, and a moment for others to store messages in between: a
+        # lock that is taken again at once may never be theirs.
+        with database.writing() as db:
+            _index_batch(db)
+            left = _count_new(db)
+        time.sleep(_PAUSE_S)
+    return left
+
+
+def _count_new(db: Connection) -> int:
+    return int(db.execute(f"SELECT count(*) {_NEW}").get or 0)
+
+
+def _index_batch(db: Connection) -> None:
+    messages, chars = BATCH_MESSAGES, BATCH_CHARS
+    query = f"SELECT row, last, coalesce(number, 0) {_NEW} ORDER BY updated_ms DESC LIMIT 100"
+    sessions: list[Any] = db.execute(query).fetchall()
+    for row, last, done in sessions:
+        start = row << 32
+        query = f"SELECT place, body FROM message WHERE place > ? AND place <= ? AND {NOT_A_RESULT}"  # noqa: S608
+        for place, body in db.execute(query, (start + done, start + last)):
+            if messages <= 0 or chars <= 0:
+                break
+            text = _text_of(body)
+            if text:
+                db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (place, text))
+            messages, chars = messages - 1, chars - len(text)
+            done = place - start
+        else:
+            done = last
+        db.execute("INSERT OR REPLACE INTO searched VALUES (?, ?)", (row, done))
+        if messages <= 0 or chars <= 0:
+            return
+
+
+def _text_of(body: bytes) -> str:
+    """What a person or a model said; empty for everything else."""
+    try:
+        message = decode(body)
+    except (ValueError, RecursionError):
+        return ""  # reading the session says that it is damaged
+    if not isinstance(message, (User, Assistant)):
+        return ""
+    return "\n".join(part.text for part in message.content if isinstance(part, Text))
+
+
+def find_places(db: Connection, phrases: Sequence[str], visible: Visible, limit: int) -> list[int]:
+    """Where messages with all phrases are: in the sessions used last first, the latest first."""
+    # In quotes nothing is syntax, and a quote is doubled.
+    match = " ".join('"{}"'.format(phrase.replace('"', '""')) for phrase in phrases)
+    rows = [int(row) for (row,) in db.execute(VISIBLE_ROWS, see(visible))]
+    found = _match(db, match, 0, 2**62, FEW)
+    if len(found) < FEW:
+        order = {row: at for at, row in enumerate(rows)}
+        seen = [place for place in found if place >> 32 in order]
+        return sorted(seen, key=lambda place: (order[place >> 32], -place))[:limit]
+    places: list[int] = []
+    for row in rows:
+        start = row << 32
+        places += _match(db, match, start, start + _LAST_NUMBER, limit - len(places))
+        if len(places) >= limit:
+            break
+    return places
+
+
+def _match(db: Connection, match: str, first: int, last: int, limit: int) -> list[int]:
+    query = (
+        "SELECT rowid FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ?"
+        " ORDER BY rowid DESC LIMIT ?"
+    )
+    return [int(place) for (place,) in db.execute(query, (match, first, last, limit))]
+
+
+def make_hit(
+    session: Session, number: int, body: bytes, phrases: Sequence[str], redact: Redact | None
+) -> Hit:
+    message = decode(body)
+    role: Any = "user" if isinstance(message, User) else "assistant"
+    return Hit(session, number, role, message.at_ms, _cut_out(_text_of(body), phrases, redact))
+
+
+def _cut_out(text: str, phrases: Sequence[str], redact: Redact | None) -> str:
+    """What is around the first phrase, on one line."""
+    at = _locate(text, phrases)
+    near = text[max(0, at - _MARGIN) : at + _MARGIN]
+    near = _SPACE.sub(" ", redact(near) if redact else near).strip()
+    begin = max(0, _locate(near, phrases) - SNIPPET // 3)
+    cut = f"{'…' if begin else ''}{near[begin:]}"
+    return one_line(cut, SNIPPET)
+
+
+def _locate(text: str, phrases: Sequence[str]) -> int:
+    """Where the first phrase occurs; 0 where only the index sees one, by another spelling."""
+    words = (r"\W+".join(re.findall(r"\w+", phrase)) for phrase in phrases)
+    found = re.search("|".join(rf"\b{word}\b" for word in words), text, re.IGNORECASE)
+    return found.start() if found else 0

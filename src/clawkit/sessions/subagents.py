@@ -1,0 +1,415 @@
+"""Sub-agents of one process: their queue, their limits, and how their results reach who asked.
+
+What holds after a crash is in `runs`; this is what happens while the process lives. One object
+serves a session and everything below it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from clawkit.config.sections.shared import Thinking
+from clawkit.content import Usage
+from clawkit.core.tasks import unbroken
+from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolError, ToolInputError
+from clawkit.sessions.keys import child_key
+from clawkit.sessions.protocols import Session
+from clawkit.sessions.runs import RunStore
+from clawkit.sessions.store import SessionStore
+from clawkit.sessions.subagent_protocols import Outcome, Run, RunState, now_ms
+from clawkit.text import human_time, one_line
+
+log = logging.getLogger(__name__)
+
+SKIP = "ANNOUNCE_SKIP"
+"""A sub-agent whose last answer is this has nothing to report."""
+LIMITS = "agents.defaults.subagents"
+MAX_LABEL = 120
+_RETRIES_S = (0.1, 0.5, 1, 2, 5)
+"""Pauses between attempts to store a result."""
+
+
+class Spec(Struct, frozen=True):
+    """A task for a sub-agent, checked and resolved."""
+
+    requester: Session
+    depth: int
+    """Of the sub-agent: 1 below a main session."""
+    agent: str
+    task: str
+    workspace: str
+    label: str = ""
+    name: str = ""
+    model: str = ""
+    thinking: Thinking | None = None
+    timeout_s: float = 0.0
+    sandboxed: bool = False
+    cleanup: Literal["keep", "delete"] = "keep"
+    fork: bool = False
+    """Begin with the requester's messages."""
+    output_schema: dict[str, Any] | None = None
+    is_told: bool = True
+    """Whether the requester wants to hear of the end."""
+
+
+class Limits(Struct, frozen=True):
+    """How many sub-agents there may be."""
+
+    max_concurrent: int
+    max_depth: int
+    max_children: int
+
+
+class Child(Protocol):
+    """A sub-agent that works. It is made by the runtime."""
+
+    async def work(self) -> Outcome:
+        """Do the task, and wait for what it starts itself. Never raises but for cancellation."""
+
+    def steer(self, text: str) -> None: ...
+    @property
+    def usage(self) -> Usage: ...
+    @property
+    def text(self) -> str:
+        """Its last words so far."""
+
+    @property
+    def step(self) -> str:
+        """What it does just now, in a few words."""
+
+
+class _Live(Struct):
+    """A run that is not over."""
+
+    run: Run
+    spec: Spec
+    session: Session
+    open_child: Callable[[Spec, Session], Child]
+    child: Child | None = None
+    task: asyncio.Task[None] | None = None
+    ended_as: Outcome | None = None
+    """How it is to end, where that was decided from outside."""
+    has_slot: bool = False
+    is_ending: bool = False
+    """It starts nothing more."""
+
+
+class Subagents:
+    """The sub-agents below one session."""
+
+    def __init__(self, root: Session, store: SessionStore) -> None:
+        self.root = root
+        self._store = store
+        self._live: dict[str, _Live] = {}
+        self._waiting: dict[str, deque[str]] = {}
+        """Runs without a slot by requester; each requester in turn gets the next one."""
+        self._busy = 0
+        self._max_busy = 1
+        self._listeners: dict[str, Callable[[], None]] = {}
+        self._claimed: set[str] = set()
+        """Results that are on their way into a transcript."""
+        self._changed = asyncio.Condition()
+        self._is_closed = False
+
+    @property
+    def runs(self) -> RunStore:
+        return self._store.runs
+
+    def spawn(
+        self, spec: Spec, limits: Limits, open_child: Callable[[Spec, Session], Child]
+    ) -> tuple[Run, Session]:
+        """Queue a task; the run and its session. Raises `ToolAuthorizationError` when it would be
+        one too many."""
+        active = [each for each in self._live.values() if each.run.requester == spec.requester.id]
+        if spec.depth > limits.max_depth:
+            raise ToolAuthorizationError(
+                f"sessions_spawn is not allowed at this depth (current depth: {spec.depth - 1}, "
+                f"max: {limits.max_depth}; {LIMITS}.maxSpawnDepth)"
+            )
+        if len(active) >= limits.max_children:
+            raise ToolAuthorizationError(
+                f"this session has {len(active)} of at most {limits.max_children} active "
+                f"sub-agents; wait for one to end ({LIMITS}.maxChildrenPerAgent)"
+            )
+        requester = self._live_of(spec.requester.id)
+        if self._is_closed or (requester is not None and requester.is_ending):
+            raise ToolError("this session is being stopped; no new sub-agents can start")
+        self._max_busy = limits.max_concurrent
+        run = Run(
+            os.urandom(8).hex(),
+            "",
+            spec.requester.id,
+            self.root.id,
+            spec.name,
+            one_line(spec.label or spec.task, MAX_LABEL if spec.label else 60),
+            spec.task,
+            created_ms=now_ms(),
+            timeout_s=spec.timeout_s,
+            cleanup=spec.cleanup,
+        )
+        key = child_key(spec.agent, spec.requester.key, str(uuid.uuid4()))
+        session = self._store.create(
+            spec.agent,
+            workspace=spec.workspace,
+            model=spec.model,
+            name=key.removeprefix(f"agent:{spec.agent}:"),
+            parent=spec.requester.id,
+            thinking=spec.thinking or "",
+            label=run.label,
+            run=run,
+            copy_of=spec.requester.id if spec.fork else "",
+        )
+        live = _Live(replace(run, session=session.id), spec, session, open_child)
+        self._live[run.id] = live
+        self._waiting.setdefault(spec.requester.id, deque()).append(run.id)
+        self._start_next()
+        return live.run, session
+
+    def _start_next(self) -> None:
+        while self._busy < self._max_busy and self._waiting and not self._is_closed:
+            requester, queue = next(iter(self._waiting.items()))
+            live = self._live.get(queue.popleft())
+            # The others have their turn first.
+            del self._waiting[requester]
+            if queue:
+                self._waiting[requester] = queue
+            if live is not None:
+                self._take_slot(live)
+                live.task = asyncio.ensure_future(self._run(live))
+
+    def _take_slot(self, live: _Live) -> None:
+        if not live.has_slot:
+            live.has_slot = True
+            self._busy += 1
+
+    def _free_slot(self, live: _Live) -> None:
+        if live.has_slot:
+            live.has_slot = False
+            self._busy -= 1
+            self._start_next()
+
+    def _live_of(self, session: str) -> _Live | None:
+        return next((each for each in self._live.values() if each.session.id == session), None)
+
+    @contextmanager
+    def resting(self, session: str) -> Iterator[None]:
+        """While a sub-agent waits for its own, another one may work; it never waits for a slot
+        afterwards, or all could wait for each other."""
+        live = self._live_of(session)
+        if live is None:
+            yield
+            return
+        self._free_slot(live)
+        try:
+            yield
+        finally:
+            self._take_slot(live)
+
+    async def _run(self, live: _Live) -> None:
+        """One sub-agent from its first request to its result; the root of its task."""
+        outcome: Outcome
+        try:
+            self.runs.start(live.run.id)
+            live.child = live.open_child(live.spec, live.session)
+            async with asyncio.timeout(live.spec.timeout_s or None):
+                outcome = await live.child.work()
+        except TimeoutError:
+            limit = human_time(live.spec.timeout_s)
+            outcome = self._partial(live, "timed_out", f"it took longer than {limit}")
+        except asyncio.CancelledError:
+            outcome = live.ended_as or self._partial(
+                live, "interrupted", "clawkit ended before it was done"
+            )
+        except Exception as error:  # noqa: BLE001  # a task's root: whatever happens is a result
+            log.warning("a sub-agent failed: %r", error)
+            outcome = self._partial(live, "failed", str(error) or type(error).__name__)
+        await unbroken(self._end(live, outcome))
+
+    def _partial(
+        self, live: _Live, status: Literal["timed_out", "failed", "interrupted"], error: str
+    ) -> Outcome:
+        child = live.child
+        text, usage = (child.text, child.usage) if child else ("", Usage())
+        return Outcome(status, text, error, usage=usage)
+
+    async def _end(self, live: _Live, outcome: Outcome) -> None:
+        """Store the result, then let others know. Only what was completed has waited for all that
+        it started; the rest of that is stopped."""
+        run, spec = live.run, live.spec
+        live.is_ending = True
+        await self._stop_below(live.session.id, "the end of its requester")
+        is_silent = not spec.is_told or (
+            outcome.status == "completed" and outcome.text.strip() == SKIP
+        )
+        await self._store_result(run, outcome, is_silent=is_silent)
+        self._live.pop(run.id, None)
+        self._free_slot(live)
+        if run.cleanup == "delete" and outcome.status == "completed":
+            try:
+                self._store.delete(live.session.id)
+            except ToolError as error:
+                log.warning("the session of a sub-agent could not be deleted: %s", error)
+        try:
+            if not is_silent and (listener := self._listener(run.requester)):
+                listener()
+        except Exception as error:  # noqa: BLE001  # the listener's own code
+            log.warning("a listener for results failed: %r", error)
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _store_result(self, run: Run, outcome: Outcome, *, is_silent: bool) -> None:
+        for pause_s in (*_RETRIES_S, None):
+            try:
+                self.runs.finish(run.id, outcome, is_silent=is_silent)
+                return
+            except ToolError as error:
+                # At last it stays `running` in the store, and will be told as interrupted.
+                log.warning("the result of a sub-agent could not be stored: %s", error)
+            if pause_s is not None:
+                await asyncio.sleep(pause_s)
+
+    async def _stop_below(self, session: str, by: str) -> None:
+        while below := self.active(session):
+            for run in below:
+                await self.cancel(run.id, by)
+
+    def _listener(self, session: str) -> Callable[[], None] | None:
+        return self._listeners.get(self.runs.listener(session, self.root.id))
+
+    def listen(self, session: str, listener: Callable[[], None] | None) -> None:
+        """Call `listener` whenever there are results for a session; None to stop."""
+        if listener is None:
+            self._listeners.pop(session, None)
+        else:
+            self._listeners[session] = listener
+
+    def untold(self, session: str) -> list[Run]:
+        """Results that a session has to be told, and that are not on their way."""
+        return [
+            run
+            for run in self.runs.untold(self.root.id)
+            if run.id not in self._claimed
+            and self.runs.listener(run.requester, self.root.id) == session
+        ]
+
+    def claim(self, session: str) -> list[Run]:
+        """The same; each is given out once."""
+        found = self.untold(session)
+        self._claimed.update(run.id for run in found)
+        return found
+
+    def unclaim(self, runs: Sequence[str]) -> None:
+        """They did not get into the transcript after all."""
+        self._claimed.difference_update(runs)
+
+    def active(self, requester: str) -> list[Run]:
+        """Runs of a session that are queued or running."""
+        return [live.run for live in self._live.values() if live.run.requester == requester]
+
+    def state(self, run: Run) -> RunState:
+        live = self._live.get(run.id)
+        if live is None:
+            return RunState(run, run.status, run.usage)
+        if live.child is None:
+            return RunState(run, "queued", run.usage)
+        return RunState(run, "running", live.child.usage, live.child.step)
+
+    def working(self) -> list[RunState]:
+        """All sub-agents of the tree that are at work."""
+        return [self.state(each.run) for each in self._live.values() if each.child is not None]
+
+    def spent_beside(self, session: str) -> float:
+        """Dollars of all sub-agents but one, those that work included."""
+        live = (
+            each.child.usage.cost
+            for each in self._live.values()
+            if each.child and each.session.id != session
+        )
+        return self.runs.cost(self.root.id) + sum(live)
+
+    def find(self, requester: str, which: str) -> Run:
+        """A run of a session by its id, name, label, or the session it works in; `last` is the
+        newest. Raises `NotFoundError`, or `ToolInputError` when more than one could be meant."""
+        mine = self.runs.of_requester(requester)
+        if which == "last" and mine:
+            return mine[-1]
+        for fits in (
+            lambda run: which in (run.id, run.session),
+            lambda run: which == run.name,
+            lambda run: which == run.label,
+            lambda run: len(which) >= 4 and run.id.startswith(which),
+        ):
+            found = [run for run in mine if fits(run)]
+            # A name may be used again; the one that is not over is meant.
+            found = [run for run in found if not run.is_over] or found
+            if len(found) == 1:
+                return found[0]
+            if found:
+                listed = ", ".join(f"{run.id} ({run.label})" for run in found[:8])
+                raise ToolInputError(f"{which!r} may be any of these: {listed}; give the id")
+        known = ", ".join(f"{run.id} ({run.label})" for run in mine[-8:]) or "none"
+        raise NotFoundError(f"there is no sub-agent {one_line(which, 60)!r}; yours: {known}")
+
+    async def wait(self, requester: str, ids: Sequence[str], timeout_s: float | None) -> list[Run]:
+        """Wait until one of the runs is over, or the time; those that are over. Without any ids,
+        all runs of the requester that are not over count."""
+        wanted = list(ids) or [run.id for run in self.active(requester)]
+
+        def over() -> list[str]:
+            return [each for each in wanted if each not in self._live]
+
+        try:
+            async with asyncio.timeout(timeout_s), self._changed:
+                await self._changed.wait_for(lambda: bool(over()) or not wanted)
+        except TimeoutError:
+            pass
+        return [run for each in over() if (run := self.runs.get(each)) is not None]
+
+    async def cancel(self, id_: str, by: str) -> None:
+        """Stop a run, and everything that it started."""
+        live = self._live.get(id_)
+        if live is None:
+            return
+        live.is_ending = True
+        partial = self._partial(live, "failed", f"cancelled by {by}")
+        live.ended_as = Outcome("cancelled", partial.text, partial.error, usage=partial.usage)
+        await self._stop_below(live.session.id, by)
+        await self._stop(live, live.ended_as)
+
+    async def _stop(self, live: _Live, outcome: Outcome) -> None:
+        if live.task is not None:
+            live.task.cancel()
+            await asyncio.wait({live.task})
+        # A task that was stopped before its first step has done nothing, not even this.
+        if live.run.id in self._live:
+            await self._end(live, outcome)
+
+    def steer(self, id_: str, text: str) -> None:
+        """Say something to a sub-agent that works. Raises `ToolInputError` when it does not."""
+        live = self._live.get(id_)
+        if live is None or live.child is None:
+            state = "has not begun yet" if live else "is over"
+            raise ToolInputError(f"the sub-agent {id_} {state}, and cannot be steered")
+        live.child.steer(text)
+
+    async def close(self) -> None:
+        """Stop all of them. What they had done so far is stored as interrupted."""
+        self._is_closed = True
+        lives = list(self._live.values())
+        for live in lives:
+            live.is_ending = True
+            if live.task is not None:
+                live.task.cancel()
+        for live in lives:
+            outcome = self._partial(live, "interrupted", "clawkit ended before it was done")
+            await self._stop(live, outcome)

@@ -1,0 +1,192 @@
+"""What the session tools have in common: the sessions that a run may see, and their messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any
+
+import msgspec
+
+from clawkit.config.model import Config
+from clawkit.content import Assistant, Image, Message, Summary, Text, ToolCall, ToolResult, User
+from clawkit.core.context import Context, Scope
+from clawkit.core.result import Result
+from clawkit.core.tool import Effect, Tool
+from clawkit.redact import Redactor
+from clawkit.sessions.keys import resolve
+from clawkit.sessions.protocols import (
+    Entry,
+    Session,
+    Sessions,
+    SessionState,
+    Visible,
+    session_key,
+)
+from clawkit.sessions.visibility import (
+    SANDBOX,
+    SETTING,
+    Requester,
+    Sight,
+    Target,
+    all_visible,
+    may_see,
+)
+from clawkit.text import one_line, result_cap, weigh, weight_cap
+
+MAX_TEXT = 4_000
+"""Characters of one block of text."""
+CUT = "\n…(truncated)…"
+ENVELOPE = 1_500
+"""Characters kept free for what is said about the rows or messages of a result."""
+MIN_ROOM = 500
+DEFAULT_SIGHT = Sight()
+
+
+class View:
+    """The sessions of a run, as far as it may see them."""
+
+    def __init__(self, ctx: Context, sight: Sight) -> None:
+        self.sight = sight
+        self.live: SessionState | None = ctx.services.get(SessionState)  # type: ignore[assignment]
+        self.store: Sessions | None = ctx.services.get(Sessions)  # type: ignore[assignment]
+        self.here = self._find_here(ctx)
+        scope = ctx.scope
+        self.requester = Requester(
+            self.here.id, self.here.key, self.here.agent, scope.sandboxed, scope.depth
+        )
+
+    def _find_here(self, ctx: Context) -> Session:
+        """The session of the run; one that is not stored is made of what the run knows."""
+        if self.live is not None:
+            live = self.live.session
+            return msgspec.structs.replace(live, key=session_key(live.agent, live.key))
+        key = session_key(ctx.agent, ctx.session)
+        stored = self.store.find(key, ctx.agent) if self.store else None
+        return stored or Session("", key, ctx.agent, workspace=ctx.workspace)
+
+    def find(self, text: str) -> Session:
+        """Raises for what does not exist, is ambiguous, or may not be seen."""
+        here, main = self.here, self.sight.main
+        return resolve(
+            self.store, text, agent=here.agent, main=main, here=here, refuse=self._refuse
+        )
+
+    def _refuse(self, session: Session) -> str:
+        lineage = self.store.lineage(session.id) if self.store and session.parent else ()
+        target = Target(session.id, session.key, session.agent, lineage)
+        return may_see(self.requester, target, self.sight)
+
+    @cached_property
+    def visible(self) -> Visible:
+        """All that the run may see."""
+        return all_visible(self.requester, self.sight, self.store.agents() if self.store else ())
+
+    def limits(self) -> dict[str, Any]:
+        """What keeps sessions from being seen, for a result; nothing when all can be."""
+        clamped = self.sight.clamps(self.requester)
+        if self.sight.mode == "all" and not clamped:
+            return {}
+        mode = self.sight.mode if not clamped or self.sight.mode == "self" else "tree"
+        why = f"{SANDBOX} is 'spawned'" if clamped else f"{SETTING} is {mode!r}"
+        warning = f"sessions that this one may not see are left out: {why}"
+        return {"visibility": {"mode": mode, "restricted": True, "warning": warning}}
+
+
+def with_sight(tool: Tool, config: Config, scope: Scope) -> Tool:
+    """The tool, knowing which sessions it may tell about."""
+    execute: Any = tool.execute
+    return replace(tool, execute=partial(execute, sight=Sight.of(config, scope.agent)))
+
+
+def reads_sessions(_params: object, _ctx: Context) -> tuple[Effect, ...]:
+    return (Effect("read", "sessions:*"),)
+
+
+def room_for(ctx: Context, max_bytes: int) -> int:
+    """How much rows or messages may take, see `size_of`."""
+    window = ctx.scope.context_window
+    return max(MIN_ROOM, min(max_bytes, result_cap(window), weight_cap(window)) - ENVELOPE)
+
+
+def size_of(value: object) -> int:
+    """What a value takes in a result: bytes of its JSON, or its weight where that is more."""
+    data = msgspec.json.encode(value)
+    return max(len(data), weigh(data.decode())) + 1
+
+
+def count_fitting(values: Iterable[object], room: int) -> int:
+    """How many values fit, from the first on; the first always does, so that pages go on."""
+    count = 0
+    for value in values:
+        room -= size_of(value)
+        if room < 0 and count:
+            break
+        count += 1
+    return count
+
+
+def to_result(payload: Mapping[str, Any]) -> Result:
+    """A result that programs and the model read alike, without the blanks of pretty JSON."""
+    return Result((Text(msgspec.json.encode(payload).decode()),), payload)
+
+
+class Transcript:
+    """Messages as other sessions may read them: without thinking, images, details and secrets,
+    long texts cut."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self.is_cut = False
+
+    def show(self, entry: Entry) -> dict[str, Any]:
+        message = entry.message
+        facts: dict[str, Any] = {"id": str(entry.number), "role": _role(message)}
+        if message.at_ms:
+            facts["timestamp"] = message.at_ms
+        if isinstance(message, User) and message.source is not None:
+            facts["source"] = message.source.kind  # not the user's own words
+        if isinstance(message, ToolResult):
+            facts |= {"toolName": one_line(message.tool, 80), "toolCallId": message.call_id}
+            facts |= {"isError": True} if message.is_error else {}
+        if isinstance(message, Assistant) and message.stop not in ("stop", "tool_calls"):
+            facts["stopReason"] = message.stop
+        parts = (Text(message.text),) if isinstance(message, Summary) else message.content
+        facts["content"] = [shown for part in parts if (shown := self._show_part(part))]
+        return facts
+
+    def _show_part(self, part: object) -> dict[str, Any] | None:
+        match part:
+            case Text():
+                return {"type": "text", "text": self.cut(part.text)}
+            case Image():
+                size = len(part.data) * 3 // 4
+                kind = one_line(part.mime_type, 60)
+                return {"type": "image", "mimeType": kind, "bytes": size, "omitted": True}
+            case ToolCall():
+                return {"type": "toolCall", "id": part.id, "name": part.name} | self._show_call(
+                    part
+                )
+        return None
+
+    def _show_call(self, call: ToolCall) -> dict[str, Any]:
+        given = self._redactor.data(call.arguments)
+        text = given if isinstance(given, str) else msgspec.json.encode(given).decode()
+        return {"arguments": given if len(text) <= MAX_TEXT else self.cut(text)}
+
+    def cut(self, text: str) -> str:
+        # Redacted before it is cut: half a secret would not be recognised.
+        text = self._redactor.text(text)
+        if len(text) <= MAX_TEXT:
+            return text
+        self.is_cut = True
+        return text[: MAX_TEXT - len(CUT)] + CUT
+
+
+def _role(message: Message) -> str:
+    if isinstance(message, User):
+        return "user"
+    if isinstance(message, Assistant):
+        return "assistant"
+    return "toolResult" if isinstance(message, ToolResult) else "summary"

@@ -1,0 +1,115 @@
+"""sessions_history: what was said in a session."""
+
+from typing import Annotated, Any
+
+import msgspec
+
+from clawkit.config.model import Config
+from clawkit.core.context import Context, Scope
+from clawkit.core.result import Result
+from clawkit.core.tool import Tool
+from clawkit.errors import NotFoundError, ToolInputError
+from clawkit.redact import Redactor
+from clawkit.sessions.protocols import Page, Session, Sessions
+from clawkit.sessions.visibility import Sight
+from clawkit.text import one_line
+from clawkit.tools._params import doc
+from clawkit.tools._sessions import (
+    DEFAULT_SIGHT,
+    Transcript,
+    View,
+    count_fitting,
+    reads_sessions,
+    room_for,
+    size_of,
+    to_result,
+    with_sight,
+)
+
+MAX_BYTES, MAX_MESSAGES = 81_920, 1_000
+TOO_LARGE = "[sessions_history omitted: message too large]"
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    session_key: Annotated[
+        str, doc("Session to read: its key, id, name or label, 'main' or 'current'", min_length=1)
+    ]
+    limit: Annotated[int, doc("How many messages, the latest; 1000 at most", ge=1)] = 50
+    include_tools: Annotated[bool, doc("Also show the results of tools")] = False
+    offset: Annotated[int, doc("How many of the latest to skip: nextOffset", ge=0)] = 0
+    message_id: Annotated[str, doc("Show what led to the message of this id, and it itself")] = ""
+
+
+async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) -> Result:
+    view = View(ctx, sight)
+    session = view.find(params.session_key)
+    page = _read(params, session, ctx.use(Sessions))
+    transcript = Transcript(ctx.use(Redactor))
+    room = room_for(ctx, MAX_BYTES)
+    messages = [_bound(transcript.show(each), room) for each in page.entries]
+    # What does not fit are the oldest.
+    kept = count_fitting(reversed(messages), room)
+    dropped = len(messages) - kept
+    shown = messages[dropped:]
+    end = page.newer + kept
+    is_cut = transcript.is_cut or any(each.get("omitted") for each in shown)
+    payload: dict[str, Any] = {
+        "sessionKey": session.key,
+        "sessionId": session.id,
+        "messages": shown,
+        "truncated": bool(dropped) or is_cut,
+        "droppedMessages": dropped,
+        "contentTruncated": is_cut,
+        "bytes": len(msgspec.json.encode(shown)),
+        "offset": page.newer,
+        "hasMore": end < page.total,
+        "totalMessages": page.total,
+    }
+    if end < page.total:
+        payload["nextOffset"] = end
+    return to_result(payload)
+
+
+def _read(params: Params, session: Session, store: Sessions) -> Page:
+    limit, tools = min(params.limit, MAX_MESSAGES), params.include_tools
+    if not session.id:
+        # The session of this run, which is not stored.
+        return Page((), 0)
+    if not params.message_id:
+        return store.page(session.id, limit, params.offset, tools=tools)
+    if params.offset:
+        raise ToolInputError("offset and messageId cannot be combined; leave one out")
+    wanted = params.message_id.strip()
+    number = int(wanted) if wanted.isdecimal() and len(wanted) <= 10 else -1
+    page = store.page(session.id, limit, upto=number, tools=tools)
+    if not page.entries or page.entries[-1].number != number:
+        hint = "" if tools else "; results of tools need includeTools"
+        what = f"the session {session.name!r} has no message {one_line(wanted, 40)!r}"
+        raise NotFoundError(f"{what} to show{hint}")
+    return page
+
+
+def _bound(message: dict[str, Any], room: int) -> dict[str, Any]:
+    if size_of(message) <= room:
+        return message
+    kept = {name: message[name] for name in ("id", "role", "timestamp") if name in message}
+    return kept | {"content": [{"type": "text", "text": TOO_LARGE}], "omitted": True}
+
+
+TOOL = Tool(
+    name="sessions_history",
+    label="Session history",
+    description=(
+        "Read the messages of a session, the latest ones. Long texts are cut, and images and "
+        "thinking left out."
+    ),
+    parameters=Params,
+    execute=execute,
+    effects=reads_sessions,
+    aliases=dict.fromkeys(("session", "key", "session_id", "label"), "sessionKey"),
+    hidden=frozenset(("offset", "messageId")),
+)
+
+
+def make_tool(config: Config, scope: Scope) -> Tool:
+    return with_sight(TOOL, config, scope)

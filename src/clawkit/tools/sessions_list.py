@@ -1,0 +1,181 @@
+"""sessions_list: the sessions that the run may see, the last used first."""
+
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from clawkit.config.model import Config
+from clawkit.content import Assistant, Text, User
+from clawkit.core.context import Context, Scope
+from clawkit.core.result import Result
+from clawkit.core.tool import Tool
+from clawkit.redact import Redactor
+from clawkit.sessions.keys import INTERNAL, Kind, parse_key
+from clawkit.sessions.protocols import Filter, Relative, Session, Sessions
+from clawkit.sessions.visibility import Sight
+from clawkit.text import one_line
+from clawkit.tools._params import doc
+from clawkit.tools._sessions import (
+    DEFAULT_SIGHT,
+    Transcript,
+    View,
+    count_fitting,
+    reads_sessions,
+    room_for,
+    size_of,
+    to_result,
+    with_sight,
+)
+
+MAX_ROWS, MAX_MESSAGES, MAX_BYTES = 200, 20, 64 * 1024
+MAX_CHILDREN = 20
+_PREVIEW, _LOOK_BACK = 200, 4
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    kinds: Annotated[list[Kind], doc("Only sessions of these kinds")] = []
+    limit: Annotated[int, doc("How many to list; 200 at most", ge=1)] = 100
+    active_minutes: Annotated[
+        Annotated[int, msgspec.Meta(ge=1)] | None, doc("Only sessions used in the last N minutes")
+    ] = None
+    message_limit: Annotated[
+        int, doc("Also show the last N messages of each, without tool results; 20 at most", ge=0)
+    ] = 0
+    offset: Annotated[int, doc("How many to skip, to continue a list: nextOffset", ge=0)] = 0
+    search: Annotated[str, doc("Only those with this text in key, label or title")] = ""
+    label: Annotated[str, doc("Only those with exactly this label", max_length=512)] = ""
+    agent_id: Annotated[str, doc("Only those of this agent", max_length=64)] = ""
+    archived: Annotated[
+        bool | Literal["all"], doc("Archived ones instead of the others, or 'all'")
+    ] = False
+    include_derived_titles: Annotated[bool, doc("Also show what each is about")] = False
+    include_last_message: Annotated[bool, doc("Also show what was said last")] = False
+    exclude_subagents: Annotated[bool, doc("Leave out sessions of sub-agents")] = False
+    active_only: Annotated[bool, doc("Only sessions that a process is working in")] = False
+
+
+async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) -> Result:
+    view, store = View(ctx, sight), ctx.use(Sessions)
+    limit = min(params.limit, MAX_ROWS)
+    page = store.listing(view.visible, _filter(params, sight.main), limit + 1, params.offset)
+    shown = page[:limit]
+    relatives = store.relatives(shown, view.visible)
+    transcript = Transcript(ctx.use(Redactor))
+    rows = [
+        _to_row(each, sight.main, params, store, transcript) | _family(each, relatives)
+        for each in shown
+    ]
+    room = room_for(ctx, MAX_BYTES)
+    if rows:
+        _shorten(rows[0], room)
+    fitting = count_fitting(rows, room)
+    more = len(page) > fitting
+    payload: dict[str, Any] = {"count": fitting, "sessions": rows[:fitting], "hasMore": more}
+    payload["limitApplied"] = limit
+    if more:
+        payload["nextOffset"] = params.offset + fitting
+    if fitting < len(rows):
+        payload["truncationReason"] = "byte-limit"
+    return to_result(payload | view.limits())
+
+
+def _filter(params: Params, main: str) -> Filter:
+    minutes = params.active_minutes
+    return Filter(
+        kinds=tuple(params.kinds),
+        since_ms=0 if minutes is None else round((time.time() - 60 * minutes) * 1000),
+        label=params.label,
+        agent=params.agent_id.strip(),
+        text=params.search.strip(),
+        archived=None if params.archived == "all" else params.archived,
+        sub_agents=not params.exclude_subagents,
+        in_use=params.active_only,
+        main=main,
+    )
+
+
+def _family(session: Session, relatives: Sequence[Relative]) -> dict[str, Any]:
+    """The keys of the session that started this one, and of those that this one started."""
+    facts: dict[str, Any] = {}
+    for each in relatives:
+        if each.id == session.parent:
+            facts["parentSessionKey"] = each.key
+    children = [each.key for each in relatives if each.parent == session.id]
+    if children:
+        facts["childSessions"] = children[:MAX_CHILDREN]
+    if len(children) > MAX_CHILDREN:
+        facts["childSessionsOmitted"] = len(children) - MAX_CHILDREN
+    return facts
+
+
+def _to_row(
+    session: Session, main: str, params: Params, store: Sessions, transcript: Transcript
+) -> dict[str, Any]:
+    key, usage = parse_key(session.key, main), session.usage
+    tokens = usage.input + usage.cache_read + usage.cache_write + usage.output
+    row: dict[str, Any] = {
+        "key": session.key,
+        "sessionId": session.id,
+        "agentId": session.agent,
+        "kind": key.kind,
+        "channel": "internal" if key.kind in INTERNAL else key.channel or "unknown",
+        "displayName": session.label or session.name,
+        "updatedAt": session.updated_ms,
+        "stateVersion": session.version,
+        "model": session.model_override or session.model or None,
+        "contextTokens": session.context_tokens,
+        "totalTokens": tokens,
+    }
+    row |= {"label": session.label} if session.label else {}
+    row |= {"archived": True} if session.archived_ms else {}
+    row |= {"derivedTitle": session.title} if params.include_derived_titles else {}
+    if params.include_last_message:
+        row["lastMessagePreview"] = _preview(session, store, transcript)
+    if count := min(params.message_limit, MAX_MESSAGES):
+        entries = store.page(session.id, count).entries
+        row["messages"] = [transcript.show(each) for each in entries]
+    return row
+
+
+def _preview(session: Session, store: Sessions, transcript: Transcript) -> str | None:
+    """The end of what was said; None when that is nothing but calls."""
+    for entry in reversed(store.page(session.id, _LOOK_BACK).entries):
+        if isinstance(entry.message, (User, Assistant)):
+            parts = entry.message.content
+            text = " ".join(part.text for part in parts if isinstance(part, Text))
+            if text.strip():
+                return one_line(transcript.cut(text), _PREVIEW)
+    return None
+
+
+def _shorten(row: dict[str, Any], room: int) -> None:
+    """Make a row fit that would not even do so alone: the oldest messages go first."""
+    messages = row.get("messages", [])
+    while messages and size_of(row) > room:
+        messages.pop(0)
+        row["messagesOmitted"] = row.get("messagesOmitted", 0) + 1
+
+
+TOOL = Tool(
+    name="sessions_list",
+    label="List sessions",
+    description=(
+        "List sessions, the last used first: key, agent, kind, model, tokens, label. "
+        "Read one with sessions_history."
+    ),
+    parameters=Params,
+    execute=execute,
+    effects=reads_sessions,
+    hidden=frozenset(
+        (
+            *("offset", "search", "label", "agentId", "archived", "includeDerivedTitles"),
+            *("includeLastMessage", "excludeSubagents", "activeOnly"),
+        )
+    ),
+)
+
+
+def make_tool(config: Config, scope: Scope) -> Tool:
+    return with_sight(TOOL, config, scope)

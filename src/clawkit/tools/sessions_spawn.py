@@ -1,0 +1,115 @@
+"""sessions_spawn: give a task to a sub-agent, which works on it in a session of its own."""
+
+import re
+from functools import partial
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from clawkit.config.sections.shared import Thinking
+from clawkit.core.context import Context
+from clawkit.core.result import Result
+from clawkit.core.tool import Effect, Tool
+from clawkit.errors import ToolInputError
+from clawkit.sessions.subagent_protocols import Delegates, SpawnRequest
+from clawkit.tools._delegates import with_agent
+from clawkit.tools._params import doc
+
+_NAME = "[a-z][a-z0-9_-]{0,63}"
+_RESERVED = ("last", "all")
+_NOTE = (
+    "It works in the background. Its result comes to this session as a message; do not poll. "
+    "Call sessions_yield when there is nothing else to do until then."
+)
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    task: Annotated[str, doc("What to do, with all that the sub-agent has to know", min_length=1)]
+    label: Annotated[str, doc("A few words to tell it by", max_length=512)] = ""
+    agent_id: Annotated[str, doc("Agent that does it; default: this one")] = ""
+    model: Annotated[str, doc("Model to use instead of the configured one")] = ""
+    run_timeout_seconds: Annotated[
+        Annotated[float, Meta(ge=0)] | None, doc("Stop it after so many seconds; 0 is never")
+    ] = None
+    cleanup: Annotated[
+        Literal["keep", "delete"], doc("Whether its session is deleted once it is done")
+    ] = "keep"
+    context: Annotated[
+        Literal["isolated", "fork"], doc("'fork' lets it know this conversation so far")
+    ] = "isolated"
+    output_schema: Annotated[
+        dict[str, Any] | None, doc("JSON Schema that its result must match; it is then data")
+    ] = None
+    task_name: Annotated[str, doc("Short name for the subagents tool")] = ""
+    thinking: Annotated[Thinking | None, doc("How long its model thinks")] = None
+    sandbox: Annotated[
+        Literal["inherit", "require"], doc("'require' fails if it would not be sandboxed")
+    ] = "inherit"
+    expects_completion_message: Annotated[
+        bool, doc("Whether its result is reported to this session")
+    ] = True
+
+
+async def execute(params: Params, ctx: Context) -> Result:
+    if not params.task.strip():
+        raise ToolInputError("task: must say what to do")
+    if params.task_name and not re.fullmatch(_NAME, params.task_name):
+        raise ToolInputError("taskName: a small letter, then up to 63 of a-z, 0-9, _ and -")
+    if params.task_name in _RESERVED:
+        raise ToolInputError(f"taskName: {params.task_name!r} has a meaning of its own")
+    request = SpawnRequest(
+        params.task,
+        params.label,
+        params.task_name,
+        params.agent_id,
+        params.model,
+        params.thinking,
+        params.run_timeout_seconds,
+        params.sandbox,
+        params.cleanup,
+        params.context == "fork",
+        params.output_schema,
+        params.expects_completion_message,
+    )
+    spawned = ctx.use(Delegates).spawn(request)
+    run = spawned.run
+    provider, _, model = spawned.model.partition("/")
+    details = {
+        "status": "accepted",
+        "childSessionKey": spawned.key,
+        "runId": run.id,
+        "mode": "run",
+        "context": params.context,
+        "expectsCompletionMessage": params.expects_completion_message,
+        "resolvedModel": model,
+        "resolvedProvider": provider,
+        "modelApplied": bool(params.model) and not spawned.warning,
+        "note": _NOTE,
+    }
+    details |= {"taskName": run.name} if run.name else {}
+    details |= {"warning": spawned.warning} if spawned.warning else {}
+    warning = f" Note: {spawned.warning}." if spawned.warning else ""
+    text = f"Started the sub-agent {run.label!r} (run {run.id}, session {spawned.key}).{warning}"
+    return Result.text(f"{text} {_NOTE}", **details)
+
+
+def effects(_params: Params, ctx: Context) -> tuple[Effect, ...]:
+    return (Effect("exec", f"subagent:{ctx.call_id}"),)
+
+
+TOOL = Tool(
+    name="sessions_spawn",
+    label="Start sub-agent",
+    description=(
+        "Give a task to a sub-agent. It works in the background in a session of its own, with "
+        "tools of its own, and its result comes back to you as a message. For work that can be "
+        "done beside yours or would fill your context."
+    ),
+    parameters=Params,
+    execute=execute,
+    effects=effects,
+    aliases={"timeoutSeconds": "runTimeoutSeconds"},
+    hidden=frozenset({"taskName", "thinking", "sandbox", "expectsCompletionMessage"}),
+)
+make_tool = partial(with_agent, TOOL)

@@ -1,0 +1,114 @@
+"""subagents: see, wait for, steer and stop the sub-agents of a session."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from clawkit.core.context import Context
+from clawkit.core.result import Result
+from clawkit.core.tool import Effect, Tool
+from clawkit.errors import ToolInputError
+from clawkit.sessions.subagent_protocols import Delegates, RunState, now_ms
+from clawkit.text import human_time, one_line
+from clawkit.tools._delegates import with_agent
+from clawkit.tools._params import doc
+
+_BY = "its requester"
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    action: Annotated[
+        Literal["list", "wait", "steer", "cancel"],
+        doc("list (default); wait for one to end; steer: say something; cancel: stop"),
+    ] = "list"
+    target: Annotated[
+        str, doc("Sub-agent for steer and cancel: run id, name, label, 'last'; cancel also 'all'")
+    ] = ""
+    message: Annotated[str, doc("What to say, for steer")] = ""
+    task_ids: Annotated[
+        list[str], doc("Sub-agents for wait; default: all that are at work", max_length=32)
+    ] = []
+    timeout_seconds: Annotated[
+        Annotated[float, Meta(ge=0, le=60)], doc("Longest wait, up to 60 s")
+    ] = 30
+    recent_minutes: Annotated[
+        Annotated[int, Meta(ge=1, le=1440)], doc("List those that ended in the last minutes, too")
+    ] = 30
+
+
+async def execute(params: Params, ctx: Context) -> Result:
+    service = ctx.use(Delegates)
+    match params.action:
+        case "list":
+            since = now_ms() - params.recent_minutes * 60_000
+            return _tell(service.list(since), "No sub-agents.")
+        case "wait":
+            if not params.task_ids and not service.active():
+                raise ToolInputError("there is no sub-agent to wait for")
+            wanted = [service.find(each) for each in params.task_ids]
+            over = await service.wait(wanted, params.timeout_seconds)
+            reason = "completed" if over else "timeout"
+            none = "None of them has ended yet; their results come as messages."
+            return _tell(over, none, reason=reason)
+        case "steer":
+            if not params.message.strip():
+                raise ToolInputError("message: what to say to the sub-agent?")
+            run = service.find(params.target or "last")
+            service.steer(run, f"[From the session that started you] {params.message}")
+            return Result.text(f"Said to {run.label!r}; it reads it before its next answer.")
+        case "cancel":
+            if not params.target:
+                raise ToolInputError("target: which sub-agent? 'all' stops every one")
+            if params.target == "all":
+                count = await service.cancel(None, _BY)
+                return Result.text(f"Stopped {count} sub-agents.", cancelled=count)
+            run = service.find(params.target)
+            count = await service.cancel(run, _BY)
+            said = "is stopped, and all it started" if count else f"had ended ({run.status})"
+            return Result.text(f"{run.label!r} {said}.", cancelled=count)
+
+
+def _tell(states: Sequence[RunState], nothing: str, **more: Any) -> Result:
+    rows, lines = [], []
+    for each in states:
+        run = each.run
+        began, end = run.started_ms or run.created_ms, run.ended_ms or now_ms()
+        runtime_s = max(0, end - began) / 1000
+        row = {
+            "runId": run.id,
+            "sessionId": run.session,
+            "label": run.label,
+            "status": each.status,
+            "runtimeSeconds": round(runtime_s, 1),
+            "totalTokens": each.usage.context,
+        }
+        about = {"taskName": run.name, "step": each.step, "error": run.error}
+        rows.append(row | {name: text for name, text in about.items() if text})
+        what = one_line(run.error or each.step, 100)
+        line = f"{run.id} {each.status} {run.label!r}, {human_time(runtime_s)}"
+        lines.append(f"{line}: {what}" if what else line)
+    return Result.text("\n".join(lines) or nothing, count=len(rows), tasks=rows, **more)
+
+
+def effects(params: Params, ctx: Context) -> tuple[Effect, ...]:
+    kind: Literal["read", "exec"] = "read" if params.action in ("list", "wait") else "exec"
+    return (Effect(kind, f"subagents:{ctx.session}"),)
+
+
+TOOL = Tool(
+    name="subagents",
+    label="Sub-agents",
+    description=(
+        "See the sub-agents that you started, wait for one, say something to one, or stop one. "
+        "Results come to you as messages by themselves: do not poll."
+    ),
+    parameters=Params,
+    execute=execute,
+    effects=effects,
+    aliases={"taskId": "target"},
+    hidden=frozenset({"recentMinutes"}),
+)
+make_tool = partial(with_agent, TOOL)

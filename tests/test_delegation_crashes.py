@@ -1,0 +1,139 @@
+"""Killed at any step from the start of sub-agents to the last report: results are told once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.scale import scaled
+
+# One program imports everything and forks: a step takes milliseconds that way. SQLite itself says
+# when a statement is about to run; in one process of each step the n-th is the last.
+WALK = """
+import asyncio, json, os, signal, sys
+import apsw
+from clawkit import Agent
+from clawkit.content import User
+from clawkit.testing import ScriptedModel, calls
+
+place, stride = sys.argv[1], int(sys.argv[2])
+
+
+def run(home, work):
+    pid = os.fork()
+    if pid == 0:
+        os.environ["CLAWKIT_HOME"] = home
+        try:
+            work(home)
+        except BaseException as error:
+            print("failed:", home, repr(error), file=sys.stderr, flush=True)
+            os._exit(9)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def script():
+    tasks = [{"task": name, "label": name} for name in ("good", "bad", "nested")]
+    parent = [calls(*(("sessions_spawn", each) for each in tasks)), "waiting"]
+
+    def answer(request):
+        text = request.messages[-1].content[0].text
+        if "You are a sub-agent" not in request.system:
+            return parent.pop(0) if parent else "read"
+        if text.endswith("nested"):
+            return calls(("sessions_spawn", {"task": "leaf", "label": "leaf"}))
+        return "" if text.endswith("bad") else "done"
+
+    return ScriptedModel(then=answer)
+
+
+CONFIG = {"agents": {"defaults": {"subagents": {"maxSpawnDepth": 2}}}}
+
+
+async def first():
+    async with Agent.open(CONFIG, workspace=place, model=script(), session="s") as agent:
+        await agent.work("go")
+
+
+async def again():
+    model = ScriptedModel(then="read")
+    async with Agent.open(CONFIG, workspace=place, model=model, session="s") as agent:
+        await agent.settle()
+        assert not agent.has_results
+        runs = agent.store.runs
+        sessions = [each.id for each in agent.store.recent(limit=99)]
+        every = [run for each in sessions for run in runs.of_requester(each)]
+        told = [
+            id_
+            for each in sessions
+            for entry in agent.store.history(each)
+            if isinstance(entry.message, User) and entry.message.source
+            for id_ in entry.message.source.runs
+        ]
+        assert all(run.is_over and run.told_ms for run in every), every
+        assert sorted(told) == sorted(run.id for run in every), (told, every)
+        return {run.label: run.status for run in every}
+
+
+def die_at(step):
+    def work(home):
+        left = step
+
+        def trace(*_):
+            nonlocal left
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return True
+
+        apsw.connection_hooks.append(lambda db: db.set_exec_trace(trace))
+        asyncio.run(first())
+
+    return work
+
+
+def look(home):
+    for _ in range(2):
+        found = asyncio.run(again())
+    print(json.dumps(found), flush=True)
+
+
+step = 1 + int(sys.argv[3])
+while True:
+    home = f"{place}/home{step}"
+    os.mkdir(home, 0o700)
+    code = run(home, die_at(step))
+    if run(home, look):
+        sys.exit(f"step {step}: a result was lost or told twice")
+    if code == 0:
+        break
+    step += stride
+print("steps", step, flush=True)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.untraced
+@pytest.mark.timeout(600)
+def test_no_result_is_lost_or_told_twice(tmp_path: Path) -> None:
+    stride = 1 if scaled(10) == 10 else 10
+    done = subprocess.run(
+        [sys.executable, "-c", WALK, str(tmp_path), str(stride), "0"],
+        capture_output=True,
+        text=True,
+        timeout=580,
+    )
+    assert done.returncode == 0, done.stderr
+    *outcomes, last = done.stdout.splitlines()
+    assert int(last.split()[1]) > 100
+    seen = {status for line in outcomes for status in json.loads(line).values()}
+    assert {"completed", "failed", "interrupted"} <= seen
+    assert json.loads(outcomes[-1]) == {
+        "good": "completed",
+        "bad": "failed",
+        "nested": "completed",
+        "leaf": "completed",
+    }
