@@ -35,7 +35,10 @@ types: $(TESTS)  ## types only
 	$(BIN)/mypy
 
 unit: $(TESTS)  ## tests, and the coverage of what decides about safety
-	$(BIN)/python scripts/run_tests.py --cov --cov-report=term
+	@failed=0; \
+	$(BIN)/python scripts/run_tests.py --part=traced --cov --cov-report=term || failed=1; \
+	$(BIN)/python scripts/run_tests.py --part=untraced || failed=1; \
+	exit $$failed
 
 lint: $(TESTS)  ## format check, lint and types only
 	$(BIN)/ruff format --check .

@@ -9,11 +9,9 @@ import itertools
 import os
 import signal
 import sys
-import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -57,7 +55,12 @@ def pytest_collection(session: pytest.Session) -> None:
     if given is None:
         return
     folders = [Path(session.config.rootpath, arg) for arg in session.config.args]
-    modules = sorted(path for folder in folders for path in folder.rglob("test_*.py"))
+    modules = sorted(
+        path
+        for folder in folders
+        for path in folder.rglob("test_*.py")
+        if not pytest_ignore_collect(path, session.config)
+    )
     for path in modules[int(given["workerid"].removeprefix("gw")) :: given["workercount"]]:
         name = ".".join(path.relative_to(session.config.rootpath).with_suffix("").parts)
         # What cannot be imported is told where it is collected.
@@ -101,23 +104,44 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 COVERING = frozenset(("agent", "approvals", "core", "fs", "guard", "policy", "tools"))
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[Any]:
-    """No lines are noted in a test of another directory, or one marked `untraced`: it goes where
-    others went before, but more often."""
-    directory = pyfuncitem.path.relative_to(Path(__file__).parent).parts[0]
-    is_covering = directory in COVERING or directory.endswith(".py")
-    if is_covering and pyfuncitem.get_closest_marker("untraced") is None:
-        return (yield)
-    # A tracer for each of many threads that start at once can fail.
-    here, in_threads = sys.gettrace(), threading.gettrace()
-    sys.settrace(None)
-    threading.settrace(None)
-    try:
-        return (yield)
-    finally:
-        threading.settrace(in_threads)
-        sys.settrace(here)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--part",
+        choices=("traced", "untraced"),
+        help="only the tests that coverage is measured by, or only the others; each part runs in "
+        "processes of its own, since caches and threads that an untraced test leaves behind would "
+        "hide lines from a traced one",
+    )
+
+
+def _is_covering(path: Path) -> bool:
+    directory = path.relative_to(Path(__file__).parent).parts[0]
+    return directory in COVERING or directory.endswith(".py")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out modules that have no test of the part that is wanted."""
+    part = config.getoption("part")
+    if not part or collection_path.suffix != ".py":
+        return None
+    if not _is_covering(collection_path):
+        return part == "traced" or None
+    text = collection_path.read_text("utf-8")
+    return (part == "untraced" and "untraced" not in text) or None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    part = config.getoption("part")
+    if not part:
+        return
+    fitting = [item for item in items if _part_of(item) == part]
+    config.hook.pytest_deselected(items=[item for item in items if _part_of(item) != part])
+    items[:] = fitting
+
+
+def _part_of(item: pytest.Item) -> str:
+    is_traced = _is_covering(item.path) and item.get_closest_marker("untraced") is None
+    return "traced" if is_traced else "untraced"
 
 
 @pytest.fixture(scope="session")

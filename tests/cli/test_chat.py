@@ -180,7 +180,8 @@ async def test_a_question_does_not_take_the_keys_of_a_line_that_is_being_typed(
         await screen.until(HINT)
         screen.type("y")
         await screen.until("Good.")
-        assert f"{PROMPT} yes, and" in screen.live
+        line = f"{PROMPT} yes, and"
+        await screen.wait(lambda: line in screen.live, "the line that was being typed")
     assert (workspace / "made").exists()
 
 

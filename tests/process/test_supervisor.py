@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import stat
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -191,6 +192,20 @@ async def test_a_command_that_left_something_running_is_remembered(
     await commands.forget(session)
     assert not alive(marker)
     assert not commands.all("me")
+
+
+async def test_little_output_needs_no_file_once_nothing_is_left_running(
+    commands: Supervisor, begin: Begin, folder: Path, marker: str
+) -> None:
+    session = await begin(f"echo short; (setsid sleep {marker} >/dev/null &)", background=True)
+    await session.wait()
+    await until(lambda: ".log" in kinds(folder))
+    for pid in alive(marker):
+        os.kill(pid, signal.SIGKILL)
+    await until(lambda: not session.left)
+    assert [each.id for each in commands.all("me")] == [session.id]
+    assert kinds(folder) == []
+    assert await session.output.read(0, 100) == b"short\n"
 
 
 async def test_little_output_of_a_call_is_not_kept(

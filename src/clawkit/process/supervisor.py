@@ -345,7 +345,6 @@ class Supervisor:
             if not session.launch.detach:
                 await session.wait()
                 self._unpublish(session)
-                session.output.settle()
             elif session.exit is None and not session.is_published:
                 self._publish(session)
             session.close()
@@ -393,8 +392,6 @@ class Supervisor:
                 self._publish(session)
         else:
             self._unpublish(session)
-            if not session.launch.detach:
-                output.settle()
         if output.path or session.left:
             # This can be asked for later on; otherwise the call's result is all.
             session.background = True
@@ -446,6 +443,10 @@ class Supervisor:
             session.output.to_file()
 
     def _unpublish(self, session: Session) -> None:
-        if session.is_published and not session.launch.detach:
+        """Nothing of it runs any more: it needs no record, and a file only for much output."""
+        if session.launch.detach:
+            return
+        if session.is_published:
             session.is_published = False
             records.remove(self._folder, session.key, "json")
+        session.output.settle()
