@@ -6,13 +6,14 @@ import asyncio
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from clawkit import Agent
+from clawkit import Agent, tool
 from clawkit.content import Text, ToolResult, User
 from clawkit.errors import ConflictError, ToolAuthorizationError, ToolInputError, TurnError
 from clawkit.models.protocols import Request
@@ -216,6 +217,32 @@ async def test_a_deadline_ends_a_run_with_what_it_had_said(workspace: Path) -> N
         [message] = told(agent)
         assert "timed out (it took longer than " in message
         assert "What it had said so far:\n> I begin." in message
+
+
+async def test_a_deadline_holds_for_a_tool_that_cannot_be_stopped(workspace: Path) -> None:
+    is_free = asyncio.Event()
+
+    @tool
+    async def hold() -> str:
+        """Ignore every attempt to stop it."""
+        while not is_free.is_set():
+            with suppress(asyncio.CancelledError):
+                await is_free.wait()
+        return "free"
+
+    model = model_of(
+        [spawn(runTimeoutSeconds=0.2), "Waiting.", "Too late."], lambda _: call("hold")
+    )
+    config = {"tools": {"subagents": {"tools": {"alsoAllow": ["hold"]}}}}
+    try:
+        async with Agent.open(config, workspace=workspace, model=model, tools=[hold]) as agent:
+            assert (await agent.work("go")).text == "Too late."
+            [run] = runs_of(agent)
+            assert (run.status, run.error) == ("timed_out", "it took longer than 0.2s")
+            assert agent.delegation is not None
+            assert not agent.delegation.active()
+    finally:
+        is_free.set()
 
 
 async def test_a_run_without_a_report_is_not_told(workspace: Path) -> None:

@@ -35,6 +35,8 @@ SKIP = "ANNOUNCE_SKIP"
 """A sub-agent whose last answer is this has nothing to report."""
 LIMITS = "agents.defaults.subagents"
 MAX_LABEL = 120
+_STOP_S = 3.0
+"""How long a sub-agent may take to stop."""
 _RETRIES_S = (0.1, 0.5, 1, 2, 5)
 """Pauses between attempts to store a result."""
 
@@ -221,11 +223,7 @@ class Subagents:
         try:
             self.runs.start(live.run.id)
             live.child = live.open_child(live.spec, live.session)
-            async with asyncio.timeout(live.spec.timeout_s or None):
-                outcome = await live.child.work()
-        except TimeoutError:
-            limit = human_time(live.spec.timeout_s)
-            outcome = self._partial(live, "timed_out", f"it took longer than {limit}")
+            outcome = await self._work(live, live.child)
         except asyncio.CancelledError:
             outcome = live.ended_as or self._partial(
                 live, "interrupted", "clawkit ended before it was done"
@@ -234,6 +232,22 @@ class Subagents:
             log.warning("a sub-agent failed: %r", error)
             outcome = self._partial(live, "failed", str(error) or type(error).__name__)
         await unbroken(self._end(live, outcome))
+
+    async def _work(self, live: _Live, child: Child) -> Outcome:
+        """Let it work until its deadline. One that ignores being stopped is left behind."""
+        limit_s = live.spec.timeout_s
+        work = asyncio.ensure_future(child.work())
+        try:
+            await asyncio.wait({work}, timeout=limit_s or None)
+        finally:
+            if not work.done():
+                work.cancel()
+                await asyncio.wait({work}, timeout=_STOP_S)
+        if not work.done():
+            log.warning("the sub-agent %s does not stop", live.run.id)
+        elif not work.cancelled():
+            return work.result()
+        return self._partial(live, "timed_out", f"it took longer than {human_time(limit_s)}")
 
     def _partial(
         self, live: _Live, status: Literal["timed_out", "failed", "interrupted"], error: str
