@@ -214,9 +214,7 @@ class Walk:
         for condition, body in node.branches:
             asked = self._enclosed(word, condition, "", state.moved(missed))
             done = self._enclosed("then", body, "", state.moved(asked.success))
-            ends = CwdAfter(
-                merge_cwd(ends.success, done.success), merge_cwd(ends.failure, done.failure)
-            )
+            ends = ends.merged(done)
             missed = asked.failure
             word = "elif"
         if node.otherwise is None:
@@ -224,9 +222,7 @@ class Walk:
         else:
             done = self._enclosed("else", node.otherwise, "", state.moved(missed))
         self.rebuilt.put("fi")
-        return CwdAfter(
-            merge_cwd(ends.success, done.success), merge_cwd(ends.failure, done.failure)
-        )
+        return ends.merged(done)
 
     def _for(self, node: For, state: ShellState) -> CwdAfter:
         if not node.words:

@@ -216,6 +216,10 @@ class CwdAfter(NamedTuple):
     success: str | None
     failure: str | None
 
+    def merged(self, other: CwdAfter) -> CwdAfter:
+        """The result after one of two alternatives."""
+        return CwdAfter(*map(merge_cwd, self, other))
+
 
 def merge_cwd(one: str | None, other: str | None) -> str | None:
     """The directory after one of two alternatives."""
