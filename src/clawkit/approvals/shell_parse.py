@@ -258,7 +258,7 @@ class _Parser:
     def _here_document(self, fd: int | None, start: int, *, tabs: bool) -> Redirect:
         found = _DELIMITER.match(self.text, self.at)
         if found is None:
-            reason = "a here-document whose delimiter is not quoted, as in <<'EOF'"
+            reason = "a here-document whose delimiter is not simply quoted, as in <<'EOF'"
             self.fail(reason, "heredoc", start)
         if len(self._waiting) == MAX_HERE_DOCUMENTS:
             self.fail("too many here-documents on one line", "heredoc", start)
