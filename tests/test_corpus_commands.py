@@ -15,7 +15,7 @@ import pytest
 from tests.test_corpus import CASES, HERE, cases, generate
 
 from clawkit.approvals.broker import Broker
-from clawkit.approvals.decide import after_silence
+from clawkit.approvals.decide import fallback_verdict
 from clawkit.approvals.entries import read_entry
 from clawkit.approvals.judge import Judge
 from clawkit.approvals.path_rules import PathRules
@@ -98,7 +98,7 @@ def test_what_no_rule_allows_is_not_run_unasked(made: Path, subtests: pytest.Sub
                 decision, _ = judge(fill_in(CASES[case_id]["input"], ws), ws)
                 assert decision.verdict in ("ask", "deny")
                 assert decision.reason
-                assert after_silence(decision) == "deny"
+                assert fallback_verdict(decision) == "deny"
 
 
 @pytest.mark.parametrize("case_id", [name for name in JUDGED if CASES[name]["expected"] == "allow"])
@@ -127,7 +127,7 @@ def test_display(case_id: str, surface: Any) -> None:
     assert not [each for each in given["mustNotContain"] if each in shown]
     assert [each for each in given["mustContain"] if each not in shown] == []
     if case_id.endswith("homoglyph"):
-        assert "only look like plain ones" in shown
+        assert "look-alike letters" in shown
     if case_id.endswith("mention") and surface == "plain":
         assert "@" not in shown
 

@@ -17,7 +17,7 @@ from clawkit.config.load import Loaded, load, loads
 from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef, parse_ref
 from clawkit.config.sources import environment
-from clawkit.core.approval import Answer, Approver, Question, nobody_to_ask
+from clawkit.core.approval import Answer, Approver, Question, no_approver
 from clawkit.core.call import CallGuard, CallRequest, OnEvent, Run, call, call_all
 from clawkit.core.context import InForce, Scope, Sender
 from clawkit.core.hooks import Hooks
@@ -343,7 +343,7 @@ class _Asker(Struct, frozen=True):
     async def ask(self, request: Question) -> Answer:
         approvals = self.services[Approvals]
         if approvals.route() == "none":
-            raise nobody_to_ask(request.title, request.to_allow)
+            raise no_approver(request.title, request.to_allow)
         return await approvals.ask(request)
 
 

@@ -410,7 +410,7 @@ class Services(Mapping[type, object]):
         return Broker(
             PendingStore(waiting_file(os.environ)),
             approver=self._approver,
-            line=_find_line,
+            socket=_find_socket,
             later=self._later,
         )
 
@@ -449,7 +449,7 @@ def known_secrets(loaded: Loaded) -> list[str]:
     return [*found, *filter(None, stored_secrets(loaded.config, env))]
 
 
-def _find_line() -> tuple[str, str] | None:
+def _find_socket() -> tuple[str, str] | None:
     """Where an approver may be listening, and the token for it."""
     from clawkit.approvals.file import BadDocumentError, read_document
     from clawkit.approvals.socket import socket_path

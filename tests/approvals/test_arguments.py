@@ -107,9 +107,9 @@ def test_a_denied_flag_counts_however_it_is_written(subtests: pytest.Subtests) -
         ("--exec", "not with --exec (-exec)"),
         ("-ex", "not with -ex (-exec)"),
         ("-- --output", "not with --output"),
-        ("glob:*", "not with *, which could become a flag"),
-        ("glob:?a", "not with ?a, which could become a flag"),
-        ("glob:-o*", "not with -o*, which could become a flag"),
+        ("glob:*", "not with *, which could expand to a flag"),
+        ("glob:?a", "not with ?a, which could expand to a flag"),
+        ("glob:-o*", "not with -o*, which could expand to a flag"),
         ("glob:./*", ""),
         ("glob:a*", ""),
     ]
@@ -249,7 +249,7 @@ def test_whatever_could_be_a_file_lies_in_the_workspace(place: Path, line: str, 
 
 def test_an_unknown_directory_is_not_the_workspace() -> None:
     everything = Rules(may_read=lambda _path: True, may_write=lambda _path: True)
-    assert check(WORKSPACE, "x", None, everything) == "only in a directory that is known"
+    assert check(WORKSPACE, "x", None, everything) == "only in a known directory"
     assert check(WORKSPACE, "x/y", "/", everything) == ""
 
 

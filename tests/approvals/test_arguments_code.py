@@ -156,7 +156,7 @@ def test_the_reason_names_the_argument() -> None:
     for line, words in (
         ("tar --to-command=sh -xf a", "--to-command=sh starts other programs"),
         ("git bisect run x", "run starts other programs"),
-        ("less a", "it takes commands from the keyboard that start other programs"),
+        ("less a", "its keyboard commands can start other programs"),
         ("git --git-dir=x log", "--git-dir before the sub-command can make it start"),
         ("git config a.b c", "config changes settings"),
         ("git fetch ext::sh", "a remote helper starts other programs"),

@@ -22,8 +22,8 @@ from clawkit.approvals.binding import (
     choice_of,
     decode,
     encode,
-    fault,
-    silence,
+    no_answer,
+    why_invalid,
 )
 from clawkit.core.approval import Answer, Lasting, Question
 from clawkit.errors import ToolInputError
@@ -354,7 +354,7 @@ def test_what_is_being_written_to_is_refused(facts: Facts, tmp_path: Path) -> No
     ],
 )
 def test_a_binding_that_says_nothing_allows_nothing(facts: Facts, given: Facts) -> None:
-    assert check(given, **facts) == "it is not known what the answer was about"
+    assert check(given, **facts) == "it is unknown what was approved"
 
 
 @pytest.mark.parametrize("key", ["agent", "command", "cwd", "env", "programs", "scripts"])
@@ -380,7 +380,7 @@ OFFERS = Question("exec", {}, "t", lasting=(Lasting("exact", "x"), Lasting("prog
 
 
 def _only_what_was_offered_is_an_answer(question: Question, answer: Any, wrong: str) -> None:
-    found = fault(question, answer)
+    found = why_invalid(question, answer)
     assert wrong in found
     assert bool(found) is bool(wrong)
 
@@ -389,21 +389,21 @@ def test_only_what_was_offered_is_an_answer(subtests: pytest.Subtests) -> None:
     cases: Iterable[Any] = [
         (QUESTION, Answer("allow"), ""),
         (QUESTION, Answer("deny"), ""),
-        (QUESTION, Answer("allow", extent="exact"), "only an approval for once was offered"),
+        (QUESTION, Answer("allow", extent="exact"), "only a one-time approval was offered"),
         (OFFERS, Answer("allow", extent="exact"), ""),
         (OFFERS, Answer("allow", extent="program"), ""),
         (OFFERS, Answer("allow", extent="subcommand"), "'subcommand' was not offered"),
         (OFFERS, Answer("allow", extent=""), "'' was not offered"),  # type: ignore[arg-type]
         (OFFERS, Answer("allow", extent=["exact"]), "was not offered"),  # type: ignore[arg-type]
-        (OFFERS, Answer("deny", extent="exact"), "only an approval can be made to last"),
-        (OFFERS, Answer("deny", silent=True), "silence does not count as an answer"),
-        (OFFERS, Answer("allow", silent=True), "silence does not count as an answer"),
-        (OFFERS, Answer("ALLOW"), "neither a yes nor a no"),  # type: ignore[arg-type]
-        (OFFERS, Answer("allow", 5), "must be texts"),  # type: ignore[arg-type]
-        (OFFERS, Answer("allow", by=b"x"), "must be texts"),  # type: ignore[arg-type]
-        (OFFERS, True, "neither a yes nor a no"),
-        (OFFERS, "allow", "neither a yes nor a no"),
-        (OFFERS, None, "neither a yes nor a no"),
+        (OFFERS, Answer("deny", extent="exact"), "only an approval can be made permanent"),
+        (OFFERS, Answer("deny", silent=True), "silence is not an answer"),
+        (OFFERS, Answer("allow", silent=True), "silence is not an answer"),
+        (OFFERS, Answer("ALLOW"), "it must be allow or deny"),  # type: ignore[arg-type]
+        (OFFERS, Answer("allow", 5), "must be strings"),  # type: ignore[arg-type]
+        (OFFERS, Answer("allow", by=b"x"), "must be strings"),  # type: ignore[arg-type]
+        (OFFERS, True, "it must be allow or deny"),
+        (OFFERS, "allow", "it must be allow or deny"),
+        (OFFERS, None, "it must be allow or deny"),
     ]
     for question, answer, wrong in cases:
         with subtests.test(question=question, answer=answer, wrong=wrong):
@@ -433,7 +433,7 @@ def test_a_choice_is_an_answer(choice: str, extent: str | None, expected: Answer
         (OFFERS, "allow-once", "exact", "an extent requires allow-always"),
         (OFFERS, "deny", "exact", "an extent requires allow-always"),
         (OFFERS, "allow-always", "subcommand", "'subcommand' was not offered, only 'exact' or"),
-        (QUESTION, "allow-always", None, "only an approval for once was offered"),
+        (QUESTION, "allow-always", None, "only a one-time approval was offered"),
     ],
 )
 def test_a_choice_that_makes_no_sense_is_told(
@@ -448,4 +448,4 @@ def test_a_choice_that_makes_no_sense_is_told(
     ("timeout_s", "words"), [(120.0, "2m"), (0.5, "0.5s"), (float("nan"), "the time limit")]
 )
 def test_silence_is_a_no_that_says_so(timeout_s: float, words: str) -> None:
-    assert silence(timeout_s) == Answer("deny", f"no answer within {words}", silent=True)
+    assert no_answer(timeout_s) == Answer("deny", f"no answer within {words}", silent=True)

@@ -115,10 +115,10 @@ def test_it_is_what_tools_expect(waiting: PendingStore) -> None:
         ({"later": True}, "later"),
         ({"approver": Says(None)}, "wait"),
         ({"approver": Says(None), "later": True}, "wait"),
-        ({"line": ("/nowhere/s.sock", TOKEN)}, "none"),
-        ({"line": ("/nowhere/s.sock", TOKEN), "later": True}, "later"),
-        ({"line": lambda: None}, "none"),
-        ({"line": lambda: ("/nowhere/s.sock", TOKEN)}, "none"),
+        ({"socket": ("/nowhere/s.sock", TOKEN)}, "none"),
+        ({"socket": ("/nowhere/s.sock", TOKEN), "later": True}, "later"),
+        ({"socket": lambda: None}, "none"),
+        ({"socket": lambda: ("/nowhere/s.sock", TOKEN)}, "none"),
     ],
 )
 def test_the_route_says_who_can_answer(waiting: PendingStore, options: Any, route: str) -> None:
@@ -126,13 +126,11 @@ def test_the_route_says_who_can_answer(waiting: PendingStore, options: Any, rout
 
 
 @pytest.mark.parametrize("lazy", [False, True])
-async def test_a_line_somebody_serves_is_a_route(
-    waiting: PendingStore, home: str, lazy: bool
-) -> None:
+async def test_a_served_socket_is_a_route(waiting: PendingStore, home: str, lazy: bool) -> None:
     path = f"{home}/s.sock"
-    line: Any = (lambda: (path, TOKEN)) if lazy else (path, TOKEN)
+    socket: Any = (lambda: (path, TOKEN)) if lazy else (path, TOKEN)
     async with served(path, Says(Answer("deny"))):
-        assert await asyncio.to_thread(Broker(waiting, line=line).route) == "wait"
+        assert await asyncio.to_thread(Broker(waiting, socket=socket).route) == "wait"
 
 
 @asynccontextmanager
@@ -190,12 +188,12 @@ async def test_what_an_answer_is_about_is_kept_with_the_question(waiting: Pendin
     task.cancel()
 
 
-async def test_the_person_on_the_line_is_asked(waiting: PendingStore, home: str) -> None:
+async def test_the_person_at_the_socket_is_asked(waiting: PendingStore, home: str) -> None:
     path, said = f"{home}/s.sock", Answer("allow", by="eve")
     async with served(path, Says(said)):
-        assert await Broker(waiting, line=(path, TOKEN)).ask(ASKED) == said
+        assert await Broker(waiting, socket=(path, TOKEN)).ask(ASKED) == said
         # Also about what is answered after the call.
-        broker = Broker(waiting, line=(path, TOKEN), later=True)
+        broker = Broker(waiting, socket=(path, TOKEN), later=True)
         assert await broker.outcome(broker.submit(ASKED)) == said
     assert states(waiting) == ["used", "used"]
 
@@ -203,7 +201,7 @@ async def test_the_person_on_the_line_is_asked(waiting: PendingStore, home: str)
 async def test_all_are_asked_and_the_first_answer_counts(waiting: PendingStore, home: str) -> None:
     path, prompt = f"{home}/s.sock", Silent()
     async with served(path, Says(Answer("deny", "from afar", by="eve"))):
-        broker = Broker(waiting, approver=prompt, line=(path, TOKEN))
+        broker = Broker(waiting, approver=prompt, socket=(path, TOKEN))
         assert (await broker.ask(ASKED)).reason == "from afar"
     # The prompt was there, and went away.
     assert prompt.asked.is_set()
@@ -230,7 +228,7 @@ async def test_the_prompt_elsewhere_goes_away_too(waiting: PendingStore, home: s
             return Answer("deny", by="ada")
 
     async with served(path, Elsewhere()):
-        assert (await Broker(waiting, approver=Here(), line=(path, TOKEN)).ask(ASKED)).by == "ada"
+        assert (await Broker(waiting, approver=Here(), socket=(path, TOKEN)).ask(ASKED)).by == "ada"
         await stopped.wait()
 
 
@@ -518,7 +516,7 @@ def remove_it(path: str) -> Callable[[], None]:
     [
         (lock_it, "another process keeps it locked"),
         (damage_it, "open to other users"),
-        (remove_it, "there is no request"),
+        (remove_it, "unknown request"),
     ],
 )
 async def test_a_yes_that_cannot_be_recorded_is_no(
@@ -556,11 +554,11 @@ async def test_an_invented_question_is_no(waiting: PendingStore, id_: str) -> No
     assert (answer.verdict, answer.silent) == ("deny", False)
 
 
-async def test_a_broken_line_does_not_stop_the_person_here(waiting: PendingStore) -> None:
+async def test_a_broken_socket_does_not_stop_the_person_here(waiting: PendingStore) -> None:
     def find() -> tuple[str, str]:
         raise ToolError("the document cannot be read")
 
-    broker = Broker(waiting, line=find)
+    broker = Broker(waiting, socket=find)
     assert await broker.ask(ASKED) == Answer("deny", "the document cannot be read")
 
 
@@ -593,7 +591,7 @@ def test_a_decision_that_makes_no_sense_changes_nothing(
 
 
 def test_a_decision_about_nothing_is_told(waiting: PendingStore) -> None:
-    with pytest.raises(NotFoundError, match="there is no request 'deadbeef'"):
+    with pytest.raises(NotFoundError, match="unknown request 'deadbeef'"):
         Broker(waiting).resolve("deadbeef", "allow-once", authorized=True)
 
 

@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from clawkit.approvals.decide import (
-    after_silence,
     as_listed,
     decide,
+    fallback_verdict,
     find_gap,
     is_listed,
 )
@@ -107,7 +107,7 @@ def _strict_inline_evaluation_always_needs_a_person(security: Security, ask: Ask
         return
     assert (decision.verdict, decision.code) == ("ask", "inline-eval")
     assert decision.human_only
-    assert after_silence(decision) == "deny"
+    assert fallback_verdict(decision) == "deny"
     assert judge(LS, Policy(security, "off"), rules).verdict == "allow"
 
 
@@ -205,7 +205,7 @@ def test_files_the_shell_opens_are_judged(
 def test_silence_means_what_was_settled_beforehand(
     fallback: Any, found: Analysis, security: Security, ask: Ask, verdict: str
 ) -> None:
-    assert after_silence(judge(found, Policy(security, ask, fallback))) == verdict
+    assert fallback_verdict(judge(found, Policy(security, ask, fallback))) == verdict
 
 
 def test_the_kernel_is_told_what_may_start_unless_a_rule_lets_a_program_start_any() -> None:
@@ -264,7 +264,8 @@ def _an_earlier_part_must_not_change_what_a_later_one_is_allowed_for(
         return
     reason = f"an earlier part ({segments[0].text}) could change {gap}"
     assert (decision.verdict, decision.code, decision.reason) == ("ask", "gap", reason)
-    assert (decision.to_allow, is_listed(decision), after_silence(decision)) == ("", False, "deny")
+    assert (decision.to_allow, is_listed(decision)) == ("", False)
+    assert fallback_verdict(decision) == "deny"
     assert judge(found, Policy("allowlist", "off"), LISTED).verdict == "deny"
     auto = decide(found, ALLOWLIST, LISTED, AUTO)
     assert (auto.verdict, auto.place, auto.grants) == ("allow", "sandbox", Grants())
@@ -419,7 +420,7 @@ def test_what_is_confined_and_detached_takes_a_person(
     assert (asked.verdict, asked.code, asked.reason) == ("ask", "detach", OUTLIVES)
     assert (asked.place, asked.run, asked.programs) == (place, before.run, before.programs)
     assert (asked.grants, asked.human_only) == (before.grants, False)
-    assert after_silence(asked) == "deny"
+    assert fallback_verdict(asked) == "deny"
     refused = decide(found, policy._replace(ask="off"), rules, where)
     assert (refused.verdict, refused.code, refused.reason) == ("deny", "detach", OUTLIVES)
 
@@ -469,4 +470,4 @@ def test_what_is_listed_runs_by_its_rules_when_nobody_answers() -> None:
 def test_without_confinement_silence_means_no(ask: Ask, fallback: Any) -> None:
     policy = Policy("allowlist", ask, fallback)
     asked = decide(LS, policy, UNCONFINED, HOST)
-    assert (asked.verdict, after_silence(asked)) == ("ask", "deny")
+    assert (asked.verdict, fallback_verdict(asked)) == ("ask", "deny")

@@ -131,8 +131,8 @@ def test_what_is_wrong_with_an_entry_is_named(subtests: pytest.Subtests) -> None
         ({}, "pattern is missing"),
         ({"pattern": 3}, "pattern: expected `str`, got `int`"),
         ({"pattern": "x", "argPattern": ["a"]}, "argPattern: expected"),
-        ({"pattern": "x", "arg_pattern": "a"}, "'arg_pattern' is written 'argPattern'"),
-        ({"pattern": "x", "ArgPattern": "a"}, "'ArgPattern' is written 'argPattern'"),
+        ({"pattern": "x", "arg_pattern": "a"}, "'arg_pattern'; did you mean 'argPattern'"),
+        ({"pattern": "x", "ArgPattern": "a"}, "'ArgPattern'; did you mean 'argPattern'"),
         ({"pattern": "x", "id": 1}, "id: expected `str`"),
         ({"pattern": "x", "source": 1}, "source: expected `str`"),
         ({"pattern": "x", "children": "some"}, "children: invalid enum value 'some'"),
@@ -179,7 +179,7 @@ def test_what_is_wrong_with_an_entry_is_named(subtests: pytest.Subtests) -> None
         ({"pattern": "x", "grants": {"read": ["~ann/x"]}}, "the path '~ann/x'"),
         ({"pattern": "x", "grants": {"write": ["/srv/../etc"]}}, "the path '/srv/../etc'"),
         ({"pattern": "x", "grants": {"write": ["/a\0"]}}, "the path '/a"),
-        ({"pattern": "x", "Grants": {}}, "'Grants' is written 'grants'"),
+        ({"pattern": "x", "Grants": {}}, "'Grants'; did you mean 'grants'"),
     ]
     for value, message in cases:
         with subtests.test(value=value, message=message):
@@ -238,7 +238,7 @@ def test_an_entry_is_told_in_one_line(subtests: pytest.Subtests) -> None:
                 args=ArgRule(("a", "b c"), Flags(("-v", "-q"), ("-x",)), "workspace"),
                 children="named",
             ),
-            "x, only a or b c, no flags but -v -q, not with -x, only files in the workspace, "
+            "x, only a or b c, no flags except -v -q, not with -x, only files in the workspace, "
             "without starting other programs",
         ),
         (Entry("x", args=ArgRule(flags=Flags(allow=()))), "x, no flags"),
@@ -248,7 +248,8 @@ def test_an_entry_is_told_in_one_line(subtests: pytest.Subtests) -> None:
         (Entry("x", grants=Grants()), "x, granted nothing beyond the sandbox"),
         (
             Entry("x", grants=Grants(True, True, ("a.b",), ("/r",), ("~/w",))),
-            "x, granted the whole network, unix sockets, the host a.b, to read /r, to change ~/w",
+            "x, granted the whole network, unix sockets, the host a.b, read access to /r, "
+            "write access to ~/w",
         ),
         (
             Entry("x", grants=Grants(hosts=("packages", "a.b"))),
@@ -274,7 +275,7 @@ def test_a_pattern_that_would_mean_nothing_is_not_added(subtests: pytest.Subtest
         ("git\u200b", "invisible characters"),
         ("git\u202e", "invisible characters"),
         ("\ud800", "invisible characters"),
-        (" git", "blanks around it"),
+        (" git", "leading or trailing blanks"),
         ("/" + "a" * 5_000, "at most 4,096 are allowed"),
         ("bin/x", "relative path"),
         ("./x", "relative path"),
@@ -282,10 +283,10 @@ def test_a_pattern_that_would_mean_nothing_is_not_added(subtests: pytest.Subtest
         ("*/x", "relative path"),
         ("~", "relative path"),
         ("~other/x", "relative path"),
-        ("/usr/../x", "remove that"),
-        ("/usr/./x", "remove that"),
-        ("/usr//x", "remove that"),
-        ("~/../x", "remove that"),
+        ("/usr/../x", "remove them"),
+        ("/usr/./x", "remove them"),
+        ("/usr//x", "remove them"),
+        ("~/../x", "remove them"),
         ("/usr/bin/", "is a directory"),
     ]
     for pattern, problem in cases:

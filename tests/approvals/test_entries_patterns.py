@@ -18,7 +18,7 @@ from clawkit.approvals.entries import (
     is_same_name,
     literal_folder,
     matches_path,
-    plain_path,
+    normalize_to,
 )
 from clawkit.approvals.types import Arg, Entry, Program
 
@@ -163,9 +163,9 @@ def test_two_dots_behind_a_link_lead_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "b/x").touch()
     (tmp_path / "a/link").symlink_to(tmp_path / "b/deep")
     plain = f"{tmp_path}/a/bin/../x"
-    assert plain_path(plain, f"{tmp_path}/a/x") == f"{tmp_path}/a/x"
+    assert normalize_to(plain, f"{tmp_path}/a/x") == f"{tmp_path}/a/x"
     crooked = program(f"{tmp_path}/a/link/../x", f"{tmp_path}/b/x", name="./link/../x")
-    assert plain_path(crooked.resolved, crooked.real) == ""
+    assert normalize_to(crooked.resolved, crooked.real) == ""
     assert not matches_path(f"{tmp_path}/a/x", crooked, HOME)
     assert not matches_path(f"{tmp_path}/a/**", crooked, HOME)
     assert matches_path(f"{tmp_path}/b/*", crooked, HOME)
@@ -223,7 +223,7 @@ def test_wildcards_mean_what_a_regular_expression_says(pattern: str, path: str) 
     form = re.sub(r"\*{2,}", "¶", form)
     meaning = {"§": "(?:.*/)?", "¶": ".*", "*": "[^/]*", "?": "[^/]"}
     expected = re.fullmatch("".join(meaning.get(char, char) for char in form), path) is not None
-    plain = plain_path(path, path)
+    plain = normalize_to(path, path)
     if plain == path:
         assert matches_path(pattern, program(path), HOME) is expected
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from clawkit.approvals.entries import (
     EXACT,
     MAX_REGEX_CHARS,
-    fits_arguments,
+    arguments_match,
     hash_call,
     search_regex,
 )
@@ -70,7 +70,7 @@ def test_a_pattern_means_what_it_means_in_javascript(subtests: pytest.Subtests) 
 def _what_cannot_be_used_as_it_is_meant_is_not_used(pattern: str) -> None:
     assert search_regex(pattern, "a") is None
     assert search_regex(pattern, "") is None
-    assert not fits_arguments(pattern, call("a"))
+    assert not arguments_match(pattern, call("a"))
 
 
 def test_what_cannot_be_used_as_it_is_meant_is_not_used(subtests: pytest.Subtests) -> None:
@@ -101,7 +101,7 @@ def test_nothing_is_found_that_another_engine_would_not_find(pattern: str, text:
 def _arguments_are_joined_so_that_their_borders_are_certain(
     pattern: str, arguments: tuple[str, ...], expected: bool
 ) -> None:
-    assert fits_arguments(pattern, call(*arguments)) is expected
+    assert arguments_match(pattern, call(*arguments)) is expected
 
 
 def test_arguments_are_joined_so_that_their_borders_are_certain(subtests: pytest.Subtests) -> None:
@@ -129,9 +129,9 @@ def test_arguments_are_joined_so_that_their_borders_are_certain(subtests: pytest
 
 def test_a_pattern_of_file_names_never_fits() -> None:
     star = Arg("*.py", glob=True)
-    assert not fits_arguments(".*", call(star))
-    assert not fits_arguments(hash_call("/srv/app", [star]), call(star))
-    assert fits_arguments(".*", call("*.py"))
+    assert not arguments_match(".*", call(star))
+    assert not arguments_match(hash_call("/srv/app", [star]), call(star))
+    assert arguments_match(".*", call("*.py"))
 
 
 NOTHING = "f08be75af18c7ca28e17429c70a8f25441ea8d5aac38fc83822a78a6631752ad"
@@ -141,17 +141,17 @@ LIST_ALL = "18b69d7d3f854d8c2e2e967c5f943c2d1a70ae71e25fc96657e5f7424fdf491c"
 def test_a_hash_is_for_one_call_in_one_directory() -> None:
     assert hash_call("/srv/app", []) == f"{EXACT}{NOTHING}"
     assert hash_call("/srv/app", [Arg("-la")]) == f"{EXACT}{LIST_ALL}"
-    assert fits_arguments(f"{EXACT}{LIST_ALL}", call("-la"))
-    assert not fits_arguments(f"{EXACT}{LIST_ALL}", call())
-    assert not fits_arguments(f"{EXACT}{LIST_ALL}", call("-l", "a"))
-    assert not fits_arguments(f"{EXACT}{LIST_ALL}", call("-la", cwd="/srv"))
-    assert not fits_arguments(f"{EXACT}{LIST_ALL}", call("-la", cwd=None))
-    assert not fits_arguments(f"{EXACT}{LIST_ALL.upper()}", call("-la"))
+    assert arguments_match(f"{EXACT}{LIST_ALL}", call("-la"))
+    assert not arguments_match(f"{EXACT}{LIST_ALL}", call())
+    assert not arguments_match(f"{EXACT}{LIST_ALL}", call("-l", "a"))
+    assert not arguments_match(f"{EXACT}{LIST_ALL}", call("-la", cwd="/srv"))
+    assert not arguments_match(f"{EXACT}{LIST_ALL}", call("-la", cwd=None))
+    assert not arguments_match(f"{EXACT}{LIST_ALL.upper()}", call("-la"))
 
 
 def test_other_hashes_fit_nothing() -> None:
     for prefix in ("sha256:argv:", "sha256:", "sha256:cwd-argv:v2:"):
-        assert not fits_arguments(f"{prefix}{LIST_ALL}", call("-la"))
+        assert not arguments_match(f"{prefix}{LIST_ALL}", call("-la"))
 
 
 @given(

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from clawkit.approvals.expansion import MAX_LOOKS, Finder, Found, follow, once, one_look, settle
+from clawkit.approvals.expansion import (
+    MAX_LOOKUPS,
+    Finder,
+    Found,
+    cached_lookup,
+    cached_lookups,
+    normalize_path,
+    resolve_links,
+)
 from clawkit.approvals.types import Doubt
 
 
@@ -220,14 +228,14 @@ def test_a_program_is_looked_for_once(here: Path) -> None:
     assert one.program("tool", "/", 0).resolved == place
     os.unlink(place)
     assert one.program("tool", "/tmp", 0).resolved == place
-    for _ in range(MAX_LOOKS):
+    for _ in range(MAX_LOOKUPS):
         one.program("tool", "/", 0)
         one.place(f"{here}/./x", None, 0)
 
 
 def test_looking_for_too_many_files_is_in_doubt(here: Path) -> None:
     one = finder(here)
-    for number in range(MAX_LOOKS):
+    for number in range(MAX_LOOKUPS):
         one.program(f"tool{number}", "/", 0)
     assert doubt_of(one, "another").code == "long"
 
@@ -281,8 +289,8 @@ def test_cd_from_nowhere_is_only_certain_with_an_absolute_path() -> None:
 
 
 def test_a_path_without_dots_is_settled_as_it_is() -> None:
-    assert settle("/a/b") == "/a/b"
-    assert settle("") == ""
+    assert normalize_path("/a/b") == "/a/b"
+    assert normalize_path("") == ""
 
 
 def test_links_are_followed_as_the_system_does(tmp_path: Path) -> None:
@@ -290,8 +298,8 @@ def test_links_are_followed_as_the_system_does(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("there")
     for name in ("link/x", "there/../link", "link", "link/", "missing/x", "."):
         path = f"{tmp_path}/{name}"
-        assert follow(path) == os.path.realpath(path)
-    assert follow("/" + "a" * 70_000) == "/" + "a" * 70_000
+        assert resolve_links(path) == os.path.realpath(path)
+    assert resolve_links("/" + "a" * 70_000) == "/" + "a" * 70_000
 
 
 @pytest.mark.parametrize(
@@ -319,16 +327,16 @@ def test_links_are_followed_as_python_does(here: Path, path: str) -> None:
     (here / "dangling").symlink_to("nothing")
     (here / "root").symlink_to("/")
     place = path.format(here=here)
-    assert follow(place) == os.path.realpath(place)
-    with one_look():
-        assert [follow(place) for _ in range(2)] == [os.path.realpath(place)] * 2
+    assert resolve_links(place) == os.path.realpath(place)
+    with cached_lookups():
+        assert [resolve_links(place) for _ in range(2)] == [os.path.realpath(place)] * 2
 
 
 def test_what_no_system_opens_is_not_followed(here: Path) -> None:
-    assert follow("/a" * 30_000) == "/a" * 30_000
-    assert follow(f"{here}/{'x/../' * 30_000}y") == f"{here}/y"
+    assert resolve_links("/a" * 30_000) == "/a" * 30_000
+    assert resolve_links(f"{here}/{'x/../' * 30_000}y") == f"{here}/y"
     with pytest.raises(ValueError, match="null"):
-        follow(f"{here}/a\0b")
+        resolve_links(f"{here}/a\0b")
 
 
 def test_a_verdict_is_about_one_state_of_the_files(here: Path) -> None:
@@ -336,14 +344,14 @@ def test_a_verdict_is_about_one_state_of_the_files(here: Path) -> None:
         (here / name).mkdir()
     link = here / "link"
     link.symlink_to("one")
-    with one_look():
-        assert follow(f"{link}/x") == f"{here}/one/x"
+    with cached_lookups():
+        assert resolve_links(f"{link}/x") == f"{here}/one/x"
         link.unlink()
         link.symlink_to("two")
-        assert follow(f"{link}/y") == f"{here}/one/y"
-    assert follow(f"{link}/y") == f"{here}/two/y"
-    with one_look():
-        assert follow(f"{link}/y") == f"{here}/two/y"
+        assert resolve_links(f"{link}/y") == f"{here}/one/y"
+    assert resolve_links(f"{link}/y") == f"{here}/two/y"
+    with cached_lookups():
+        assert resolve_links(f"{link}/y") == f"{here}/two/y"
 
 
 def test_nothing_is_looked_at_twice_within_one_look() -> None:
@@ -353,7 +361,7 @@ def test_nothing_is_looked_at_twice_within_one_look() -> None:
         asked.append(path)
         return len(asked)
 
-    assert [once(look, "/a"), once(look, "/a")] == [1, 2]
-    with one_look():
-        assert [once(look, each) for each in ("/a", "/b", "/a", "/b")] == [3, 4, 3, 4]
-    assert once(look, "/a") == 5
+    assert [cached_lookup(look, "/a"), cached_lookup(look, "/a")] == [1, 2]
+    with cached_lookups():
+        assert [cached_lookup(look, each) for each in ("/a", "/b", "/a", "/b")] == [3, 4, 3, 4]
+    assert cached_lookup(look, "/a") == 5

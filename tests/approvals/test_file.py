@@ -268,17 +268,17 @@ def agent(**fields: Any) -> dict[str, Any]:
 WRONG: list[tuple[Any, str, str]] = [
     ([], "", "must be an object, not a list"),
     (None, "", "must be an object, not null"),
-    ("text", "", "must be an object, not a text"),
+    ("text", "", "must be an object, not a string"),
     ({"version": 2}, "version", "must be 1"),
     ({"version": True}, "version", "must be 1"),
     ({"version": 1.0}, "version", "must be 1"),
     ({"version": "1"}, "version", "must be 1"),
     ({"version": None}, "version", "must be 1"),
     ({"socket": []}, "socket", "must be an object, not a list"),
-    ({"socket": {"path": 1}}, "socket.path", "must be a text, not a number"),
-    ({"socket": {"token": None}}, "socket.token", "must be a text, not null"),
+    ({"socket": {"path": 1}}, "socket.path", "must be a string, not a number"),
+    ({"socket": {"token": None}}, "socket.token", "must be a string, not null"),
     ({"socket": {"path": "/a\0b"}}, "socket.path", "NUL"),
-    ({"defaults": "full"}, "defaults", "must be an object, not a text"),
+    ({"defaults": "full"}, "defaults", "must be an object, not a string"),
     ({"defaults": None}, "defaults", "must be an object, not null"),
     ({"defaults": {"security": "none"}}, "defaults.security", "deny, allowlist, full, not 'none'"),
     ({"defaults": {"security": "Full"}}, "defaults.security", "not 'Full'"),
@@ -295,7 +295,7 @@ WRONG: list[tuple[Any, str, str]] = [
     (
         {"defaults": {"autoAllowSkills": "no"}},
         "defaults.autoAllowSkills",
-        "true or false, not a text",
+        "true or false, not a string",
     ),
     ({"defaults": {"securty": "deny"}}, "defaults.securty", "did you mean 'security'"),
     ({"defaults": {"ask_fallback": "deny"}}, "defaults.ask_fallback", "did you mean 'askFallback'"),
@@ -308,7 +308,7 @@ WRONG: list[tuple[Any, str, str]] = [
     (agent(allowList=[]), "agents.main.allowList", "did you mean 'allowlist'"),
     (agent(allowlist={}), "agents.main.allowlist", "must be a list, not an object"),
     (agent(allowlist=None), "agents.main.allowlist", "must be a list, not null"),
-    (agent(allowlist="ls"), "agents.main.allowlist", "must be a list, not a text"),
+    (agent(allowlist="ls"), "agents.main.allowlist", "must be a list, not a string"),
     (
         agent(allowlist=[1]),
         "agents.main.allowlist[0]",
@@ -328,7 +328,7 @@ WRONG: list[tuple[Any, str, str]] = [
     (
         agent(allowlist=[{"pattern": "a", "lastUsedAt": "now"}]),
         "agents.main.allowlist[0].lastUsedAt",
-        "must not be a text",
+        "must not be a string",
     ),
     (
         agent(allowlist=[{"pattern": "a", "lastUsedAt": True}]),
@@ -886,8 +886,8 @@ def test_an_entry_without_an_id_is_removed_by_the_one_it_is_shown_with(listed: s
 @pytest.mark.parametrize(
     ("agent", "which", "expected", "shown"),
     [
-        (None, "git", "could be any of these", {"aaaa1111", "aaaa3333"}),
-        (None, "aaaa", "could be any of these", {"aaaa1111", "aaaa3333"}),
+        (None, "git", "matches several entries", {"aaaa1111", "aaaa3333"}),
+        (None, "aaaa", "matches several entries", {"aaaa1111", "aaaa3333"}),
         (None, "bbb", "no entry has", {"aaaa1111", "bbbb2222", "aaaa3333"}),
         (None, "", "no entry has", {"aaaa1111"}),
         ("main", "bbbb2222", "no entry has the id or pattern 'bbbb2222'", {"aaaa3333"}),

@@ -179,9 +179,9 @@ def _what_is_not_understood_is_read_as_text(command: str, part: str) -> None:
 
 def test_what_is_not_understood_is_read_as_text(subtests: pytest.Subtests) -> None:
     cases: Iterable[Any] = [
-        (":(){ :|:& };:", "copies"),
-        ("bomb() { bomb | bomb & }; bomb", "copies"),
-        ("function f () { f|f& }; f", "copies"),
+        (":(){ :|:& };:", "fork bomb"),
+        ("bomb() { bomb | bomb & }; bomb", "fork bomb"),
+        ("function f () { f|f& }; f", "fork bomb"),
         ("sudo mkfs.ext4 $DISK", "disk"),
         ("cat x > /dev/sda &", "disk"),
         ("dd if=/dev/zero of=/dev/sd'a' &", "disk"),

@@ -203,7 +203,7 @@ def test_other_names_are_no_carriers(name: str) -> None:
 def test_a_reason_names_the_tool() -> None:
     found = look_through(frozenset({"npm"}), [Arg("npm"), Arg("exec")])
     assert isinstance(found, Opaque)
-    assert "npm starts" in found.reason
+    assert "npm may start" in found.reason
 
 
 def _a_pattern_may_be_an_option(text: str, glob: bool, expected: bool) -> None:

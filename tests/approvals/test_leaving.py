@@ -158,7 +158,7 @@ def test_entries_are_stored_and_described() -> None:
     assert "also outside the sandbox" in describe_entry(exact)
     access = Entry("", extent="access", source="allow-always", grants=ACCESS)
     assert read_entry(entry_to_json(access)) == access
-    assert "every command that asks for it: the host a.example" in describe_entry(access)
+    assert "every command that requests it: the host a.example" in describe_entry(access)
 
 
 async def test_a_directory_is_granted_for_the_session(workspace: Path, tmp_path: Path) -> None:

@@ -183,11 +183,11 @@ def test_a_question_is_found_by_the_beginning_of_its_id(waiting: PendingStore, l
 )
 def test_what_is_no_id_finds_nothing(waiting: PendingStore, given: str) -> None:
     add(waiting)
-    with pytest.raises(NotFoundError, match="is not the id of a request") as caught:
+    with pytest.raises(NotFoundError, match="invalid request id") as caught:
         waiting.get(given)
     assert str(caught.value).isprintable()
     for act in (waiting.answer, lambda id_: waiting.decide(id_, ONCE, NOW)):
-        with pytest.raises(NotFoundError, match="there is no request"):
+        with pytest.raises(NotFoundError, match="unknown request"):
             act(given)
     assert not waiting.consume(given)
     assert len(waiting.pending(NOW)) == 1
@@ -196,7 +196,7 @@ def test_what_is_no_id_finds_nothing(waiting: PendingStore, given: str) -> None:
 def test_a_beginning_is_enough_to_find_but_not_to_decide(waiting: PendingStore) -> None:
     pending = add(waiting)
     for act in (waiting.answer, lambda id_: waiting.decide(id_, ONCE, NOW)):
-        with pytest.raises(NotFoundError, match="there is no request"):
+        with pytest.raises(NotFoundError, match="unknown request"):
             act(pending.id[:31])
 
 
@@ -220,7 +220,7 @@ def test_an_ambiguous_beginning_names_the_candidates(
 
 
 def test_an_unknown_id_is_told(waiting: PendingStore) -> None:
-    with pytest.raises(NotFoundError, match="there is no request 'deadbeef'"):
+    with pytest.raises(NotFoundError, match="unknown request 'deadbeef'"):
         waiting.get("deadbeef")
 
 
@@ -317,11 +317,11 @@ def test_a_used_yes_is_still_told_to_who_comes_late(waiting: PendingStore) -> No
     ("answer", "message"),
     [
         (Answer("allow", extent="subcommand"), "'subcommand' was not offered, only 'exact' or 'pr"),
-        (Answer("deny", extent="exact"), "only an approval can be made to last"),
-        (Answer("deny", silent=True), "silence does not count as an answer"),
-        (Answer("maybe"), "neither a yes nor a no"),  # type: ignore[arg-type]
-        ("allow", "neither a yes nor a no"),
-        (Answer("allow", by=None), "must be texts"),  # type: ignore[arg-type]
+        (Answer("deny", extent="exact"), "only an approval can be made permanent"),
+        (Answer("deny", silent=True), "silence is not an answer"),
+        (Answer("maybe"), "it must be allow or deny"),  # type: ignore[arg-type]
+        ("allow", "it must be allow or deny"),
+        (Answer("allow", by=None), "must be strings"),  # type: ignore[arg-type]
     ],
 )
 def test_an_answer_that_was_not_offered_is_refused(
@@ -546,10 +546,10 @@ def test_a_question_outlives_its_asker_and_shows_it(waiting: PendingStore, path:
 def test_an_asker_is_gone_when_that_is_sure(
     waiting: PendingStore, path: str, change: Callable[..., str], orphaned: bool
 ) -> None:
-    from clawkit.approvals.binding import asker
+    from clawkit.approvals.binding import identify_process
 
     pending = add(waiting)
-    owner = change(*asker().split(" "))
+    owner = change(*identify_process().split(" "))
     edit(path, "UPDATE question SET owner = ?", owner)
     assert waiting.get(pending.id).orphaned is orphaned
     waiting.decide(pending.id, NO, NOW)

@@ -167,10 +167,10 @@ def test_a_tree_that_is_too_large_is_not_searched(
 def test_it_changes_nothing_gets_nothing_and_starts_nothing_else(here: Path) -> None:
     found = check_preset("look", program("cat a.txt", cwd=str(here / "open")), "", rules_of(here))
     assert found == Match(
-        "look", "cat (looks only)", None, "named", changes=False, depends="the files it reads"
+        "look", "cat (read-only)", None, "named", changes=False, depends="the files it reads"
     )
     found = check_preset("look", program("echo x", cwd=str(here)), "", rules_of(here))
-    assert found == Match("look", "echo (looks only)", None, "named", changes=False)
+    assert found == Match("look", "echo (read-only)", None, "named", changes=False)
 
 
 def test_git_may_only_look_where_the_kernel_confines_it(here: Path) -> None:
@@ -179,4 +179,4 @@ def test_git_may_only_look_where_the_kernel_confines_it(here: Path) -> None:
     assert isinstance(found, Match)
     assert (found.by, found.children, found.changes) == ("look", "named", False)
     unheld = check_preset("look", call, "", replace(rules_of(here), confines=False))
-    assert unheld == "the settings of a repository can start programs, which are not confined here"
+    assert unheld == "a repository's configuration can start programs, which run unconfined here"

@@ -120,11 +120,11 @@ def test_variables_of_the_call_are_shown_without_secrets(tmp_path: Path) -> None
 def test_what_is_not_understood_is_noted_where_something_else_is_the_reason(tmp_path: Path) -> None:
     asked = question("touch $(date)", tmp_path, leaves=True)
     assert asked.description == "it asks to run outside the sandbox"
-    assert "not understood: command substitution, $(…)" in asked.notes
+    assert "cannot determine what this runs: command substitution, $(…)" in asked.notes
 
 
 def test_access_is_offered_for_the_session_to_every_command(tmp_path: Path) -> None:
     access = Grants(hosts=("a.example",))
     asked = question("make", tmp_path, wanted="sandbox", access=access)
     session = next(each for each in asked.lasting if each.extent == "session")
-    assert session.words == "this access to every command of this session that asks for it"
+    assert session.words == "this access for every command of this session that requests it"

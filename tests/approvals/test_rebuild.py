@@ -14,8 +14,8 @@ import pytest
 from clawkit.approvals.analysis import analyze
 from clawkit.approvals.expansion import (
     MAX_CHARS,
+    ExpansionContext,
     Finder,
-    Meaning,
     Rebuilt,
     evaluate,
     quote_always,
@@ -260,7 +260,7 @@ def word(*parts: Text | Glob | Tilde | Variable) -> Word:
     return Word(parts, 3, 9)
 
 
-MEANING = Meaning({"f": "a b", "g": "c", "e": ""}, "/home/x")
+MEANING = ExpansionContext({"f": "a b", "g": "c", "e": ""}, "/home/x")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from clawkit.approvals.analysis import analyze
-from clawkit.approvals.simple_command import NOWHERE, either
+from clawkit.approvals.simple_command import UNREACHABLE, merge_cwd
 from clawkit.approvals.types import Analysis, Arg
 
 
@@ -345,14 +345,14 @@ def test_a_reader_that_leads_elsewhere_is_in_doubt(here: Path) -> None:
         ("/a", "/b", None),
         (None, "/a", None),
         (None, None, None),
-        (NOWHERE, "/a", "/a"),
-        ("/a", NOWHERE, "/a"),
-        (NOWHERE, None, None),
-        (None, NOWHERE, None),
-        (NOWHERE, NOWHERE, NOWHERE),
+        (UNREACHABLE, "/a", "/a"),
+        ("/a", UNREACHABLE, "/a"),
+        (UNREACHABLE, None, None),
+        (None, UNREACHABLE, None),
+        (UNREACHABLE, UNREACHABLE, UNREACHABLE),
     ],
 )
 def test_one_of_two_directories_is_certain_only_if_they_agree(
     one: str | None, other: str | None, expected: str | None
 ) -> None:
-    assert either(one, other) == expected
+    assert merge_cwd(one, other) == expected

@@ -189,8 +189,8 @@ async def say_too_much(_question: Question) -> Answer:
     [
         (fail, "no answer"),
         (exit_, "no answer"),
-        (say_true, "does not count: it is neither a yes nor a no"),
-        (say_too_much, "does not count: 'program' was not offered, only 'exact'"),
+        (say_true, "invalid answer: it must be allow or deny"),
+        (say_too_much, "invalid answer: 'program' was not offered, only 'exact'"),
     ],
 )
 async def test_what_is_no_answer_is_not_sent_as_one(
@@ -221,7 +221,7 @@ async def test_what_is_no_answer_is_not_sent_as_one(
         ),
         (b'{"type": "decision", "decision": "allow-always", "extent": "program"}\n', "not offered"),
         (b'{"type": "decision", "decision": "allow-always", "extent": [1]}\n', "not offered"),
-        (b'{"type": "decision", "decision": "allow-once", "reason": 1}\n', "must be texts"),
+        (b'{"type": "decision", "decision": "allow-once", "reason": 1}\n', "must be strings"),
         (b'{"type": "error", "message": "\\u001b[2Jbroken"}\n', r"s\.sock: \[2Jbroken"),
         (b"[" * 60_000 + b"\n", "invalid reply"),
         (b"x" * 200_000, "closed without an answer"),
@@ -309,7 +309,7 @@ async def test_the_socket_is_private_and_goes_away(path: str) -> None:
 
 async def test_one_serves_at_a_time(path: str) -> None:
     async with served(path):
-        with pytest.raises(ConflictError, match="another program already answers there"):
+        with pytest.raises(ConflictError, match="another process is already serving it"):
             await serve(path, TOKEN, say_yes)
         assert await reply(path, {"type": "ping"}) == {"type": "pong"}
     async with served(path):
@@ -401,7 +401,7 @@ async def test_what_is_in_the_way_is_neither_removed_nor_used(
 ) -> None:
     make(path)
     before = os.lstat(path)
-    with pytest.raises(ToolError, match="is not a socket of your own; move it away"):
+    with pytest.raises(ToolError, match="is not a socket owned by you; move it away"):
         await serve(path, TOKEN, say_yes)
     assert not is_reachable(path, TOKEN)
     with pytest.raises(ToolError, match="cannot ask for approval"):

@@ -110,7 +110,7 @@ def test_a_preset_needs_no_pattern(allowlist: Clawkit) -> None:
 
 def test_the_list_shows_grants(allowlist: Clawkit) -> None:
     allowlist("add", "ls", "--no-network", "--read", "/srv")
-    assert "ls, granted to read /srv" in allowlist("list").out
+    assert "ls, granted read access to /srv" in allowlist("list").out
     assert allowlist("list", "--json").json[0]["grants"] == {"read": ["/srv"]}
 
 

@@ -138,8 +138,8 @@ def test_always_covers_the_least_unless_told(
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["0000", "deny"], "there is no request '0000'; see which are pending"),
-        (["xyz", "deny"], "'xyz' is not the id of a request"),
+        (["0000", "deny"], "unknown request '0000'; list them with: clawkit approvals pending"),
+        (["xyz", "deny"], "invalid request id 'xyz'"),
         (["ID", "allow-always", "--extent", "exact"], "'exact' was not offered, only 'subcommand'"),
     ],
 )
@@ -156,7 +156,7 @@ def test_answers_that_cannot_be_given(
 def test_always_is_refused_where_only_once_was_offered(clawkit: Clawkit, ask: Ask) -> None:
     done = clawkit("resolve", ask(lasting=()), "allow-always")
     assert done.code == 1
-    assert "only an approval for once was offered" in done.err
+    assert "only a one-time approval was offered" in done.err
 
 
 def test_an_answer_that_comes_too_late_says_why(clawkit: Clawkit, ask: Ask) -> None:
@@ -317,7 +317,7 @@ def test_what_runs_files_of_the_project_is_proposed_with_a_remark(
         pytest.skip("there is no make")
     for _ in range(2):
         Audit(audit_file(os.environ)).write(record("make test", cwd=str(workspace)))
-    assert "  But: it runs what the files of the project say.\n" in clawkit("suggest").out
+    assert "  But: it runs what the project's files say.\n" in clawkit("suggest").out
 
 
 def test_watching_needs_a_terminal(clawkit: Clawkit) -> None:

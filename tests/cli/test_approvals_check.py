@@ -136,7 +136,7 @@ def test_what_runs_is_shown_as_it_runs(check: Check, workspace: Path) -> None:
             "ls; nosuch",
             ["    asks  /usr/bin/ls", "          to allow it: clawkit approvals allowli"],
         ),
-        ("есho hi", ["careful: the program's name has letters that only look like plain ones"]),
+        ("есho hi", ["careful: the program name has look-alike letters"]),
         ("ls \u202eabc", ["careful: it has characters that reverse the order", "\\u{202e}abc"]),
     ],
 )

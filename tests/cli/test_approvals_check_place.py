@@ -46,7 +46,7 @@ def test_grants_of_an_entry_are_told(capsys: pytest.CaptureFixture[str]) -> None
     show(decision, "git fetch")
     shown = capsys.readouterr().out
     assert shown.startswith("allow, on the host, confined, by entry: ")
-    assert "granted beyond the sandbox: the whole network, to change /srv/x" in shown
+    assert "granted beyond the sandbox: the whole network, write access to /srv/x" in shown
 
 
 def test_without_a_sandbox_commands_are_judged_for_the_host(check: Check) -> None:

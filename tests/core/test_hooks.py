@@ -319,9 +319,9 @@ async def test_a_hook_for_an_old_name_is_for_the_tool() -> None:
 @pytest.mark.parametrize("name", ["group:fs", "ex*", "", "a b"])
 def test_a_hook_that_could_never_run_is_refused(name: str) -> None:
     hooks = Hooks()
-    with pytest.raises(RegistryError, match="is not a tool name"):
+    with pytest.raises(RegistryError, match="is not a valid one"):
         hooks.before(throw, tools=("read", name))
-    with pytest.raises(RegistryError, match="is not a tool name"):
+    with pytest.raises(RegistryError, match="is not a valid one"):
         hooks.after(lambda _call, _result: None, tools=name)
 
 

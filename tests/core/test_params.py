@@ -155,7 +155,7 @@ def test_bad_parameters_are_refused_in_plain_words(subtests: pytest.Subtests) ->
         (5, "must be a JSON object, got int"),
         ("{broken", "not valid JSON"),
         ("[" * 100_000, "not valid JSON"),
-        ({"path": {1, 2}}, "not plain JSON: they hold a set"),
+        ({"path": {1, 2}}, "not plain JSON: they contain a set"),
         ({"path": "a", "ratio": 10**400}, "ratio"),
     ]
     for raw, words in cases:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawkit.core.paths import MAX_PATH, plain_path, real_path, unmark, ways_of
+from clawkit.core.paths import MAX_PATH, plain_path, real_path, strip_mention, ways_of
 from clawkit.errors import ToolInputError
 
 
@@ -105,7 +105,7 @@ def test_the_mark_before_a_file_is_no_part_of_its_name(
 ) -> None:
     (tmp_path / "@scope").mkdir()
     (tmp_path / "@dangling").symlink_to("nowhere")
-    assert unmark(written, str(tmp_path)) == meant
+    assert strip_mention(written, str(tmp_path)) == meant
 
 
 def test_a_path_that_cannot_be_followed_is_an_error_not_a_crash(tmp_path: Path) -> None:

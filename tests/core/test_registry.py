@@ -65,5 +65,5 @@ def test_a_plugin_called_like_a_built_in_tool_brings_nothing(source: str) -> Non
 
 
 def test_no_tool_may_be_called_like_the_word_for_all_servers() -> None:
-    with pytest.raises(RegistryError, match="reserved for all servers"):
+    with pytest.raises(RegistryError, match="has a reserved name"):
         Registry().add(make("bundle-mcp", "mcp:files"))

@@ -179,7 +179,7 @@ def test_endless_details_are_refused() -> None:
     loop: dict[str, Any] = {}
     loop["again"] = loop
     for details in (loop, {"many": [0] * 100_001}):
-        with pytest.raises(TypeError, match="are circular or hold more than"):
+        with pytest.raises(TypeError, match="are circular or have more than"):
             Result.of(Result((), details), "demo")
 
 

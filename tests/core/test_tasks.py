@@ -48,8 +48,8 @@ async def test_an_exception_comes_back_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (SystemExit(3), r"tried to end the program \(exit 3\)"),
-        (SystemExit("bye"), r"tried to end the program \(exit bye\)"),
+        (SystemExit(3), r"tried to exit the program \(exit 3\)"),
+        (SystemExit("bye"), r"tried to exit the program \(exit bye\)"),
         (GeneratorExit(), "it raised GeneratorExit"),
         (OwnError(), "it raised OwnError"),
         (BaseExceptionGroup("both", [OwnError(), ValueError()]), "it raised BaseExceptionGroup"),

@@ -231,9 +231,9 @@ def shared_default(cities: list[str] = ["Oslo"]) -> None:  # noqa: B006
         (many, "'cities' must be an ordinary named parameter"),
         (open_ended, "'cities' must be an ordinary named parameter"),
         (positional, "'city' must be an ordinary named parameter"),
-        (indescribable, "indescribable: the parameters cannot be described"),
+        (indescribable, "indescribable: the parameters have no schema"),
         (unresolvable, "'NotThere' is not defined"),
-        (shared_default, "shared_default: its parameters cannot be used"),
+        (shared_default, "shared_default: invalid parameters"),
     ],
 )
 def test_a_function_that_cannot_be_a_tool_says_why_at_once(
@@ -246,7 +246,7 @@ def test_a_function_that_cannot_be_a_tool_says_why_at_once(
 @pytest.mark.parametrize("name", ["", "1st", "a b", "a.b", "é", "a\n", "-a", "a" * 65, "group:fs"])
 def test_bad_names_are_refused(name: str) -> None:
     assert not is_tool_name(name)
-    with pytest.raises(SchemaError, match="cannot be a tool name"):
+    with pytest.raises(SchemaError, match="invalid tool name"):
         Tool(name, "A tool.", {}, nothing)
 
 
@@ -289,7 +289,7 @@ def test_defaults_are_what_the_schema_says(schema: dict[str, Any], defaults: obj
     ],
 )
 def test_a_schema_that_cannot_be_used_is_told_by_the_tools_name(schema: dict[str, Any]) -> None:
-    with pytest.raises(SchemaError, match=r"^probe: the parameter schema cannot be used"):
+    with pytest.raises(SchemaError, match=r"^probe: the parameter schema is invalid"):
         _ = Tool("probe", "A tool.", schema, nothing).validator
 
 

@@ -95,7 +95,7 @@ def test_refusals_count_until_no_call_at_all_is_made() -> None:
     other = calls.read("something else")
     assert detector_of(other) == "global_circuit_breaker"
     assert other.details["terminate"] is True
-    assert "No further call is made" in other.as_text()
+    assert "No more calls run" in other.as_text()
     calls.guard.begin()
     assert not calls.read("something else").is_error
 
@@ -414,7 +414,7 @@ def test_none_of_the_calls_of_a_message_is_carried_out() -> None:
     assert "'read' was called 20 times" in trigger.as_text()
     for other in (first, last):
         assert other.is_error
-        assert "Send this one without it" in other.as_text()
+        assert "Send this one separately" in other.as_text()
         assert other.details["intervention"]["detector"] == "generic_repeat"
     again = calls.guard.admit(asked).refusals
     assert "The turn ends here" in again[0].as_text()
@@ -481,7 +481,7 @@ def test_a_loop_that_goes_on_after_a_compaction_ends_the_turn(enabled: bool | No
     assert third.details["terminate"] is True
     assert third.details["path"] == "a"
     assert third.content[0] == picture.content[0]
-    assert "after the conversation was shortened" in noticed(third)
+    assert "after the conversation was compacted" in noticed(third)
     assert detector_of(calls.read("b")) == "compaction_loop_persisted"
     calls.guard.begin()
     assert not detector_of(calls.read("b"))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from clawkit.content import Image, Text
 from clawkit.core.result import Result
-from clawkit.guard.outcome import EDGE, is_poll, key_of, outcome_of, read_sent
+from clawkit.guard.outcome import EDGE, call_key, is_poll, outcome_of, parse_params
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
@@ -28,7 +28,7 @@ def mark(text: str, tool: str = "probe") -> str:
 
 
 def key(params: object, tool: str = "read") -> str:
-    return key_of(tool, read_sent(params))
+    return call_key(tool, parse_params(params))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from clawkit.policy.pipeline import (
     Step,
     Subject,
     Trace,
-    _sift,
+    _apply_step,
     apply_policy,
 )
 from clawkit.policy.tool_names import Matcher, Universe
@@ -546,7 +546,7 @@ def test_keys_that_fit_nobody_are_remarked_on(config: dict[str, Any], words: str
 
 
 def test_a_group_without_its_channel_is_remarked_on() -> None:
-    assert "means nothing without its channel" in decide({}, group="g1").warnings[0]
+    assert "has no effect without its channel" in decide({}, group="g1").warnings[0]
 
 
 def test_a_program_may_give_a_provider_by_another_name() -> None:
@@ -586,7 +586,7 @@ class BrokenMatcher(Matcher):
 def test_a_step_that_fails_removes_what_it_should_have_judged() -> None:
     rule = ListRule("tools.deny", BrokenMatcher([], "tools.deny", Universe.of({})))
     said: dict[str, list[Trace]] = {"read": [], "exec": []}
-    assert _sift(Step(3, "tools.allow", None, (rule,)), ["read", "exec"], said) == []
+    assert _apply_step(Step(3, "tools.allow", None, (rule,)), ["read", "exec"], said) == []
     why = "tools.allow failed: boom"
     assert said["read"] == [Trace(3, "tools.allow", "deny", "tools.allow", "error: boom", why)]
 

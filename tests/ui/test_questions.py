@@ -163,8 +163,7 @@ async def test_the_command_and_the_reason_stand_right_above_the_choices() -> Non
     at = next(number for number, row in enumerate(person.rows) if row.startswith("  | "))
     assert [row[:12] for row in person.rows[at:-1]] == [
         "  | make \\u{",
-        "  look out: ",
-        "      \\u{…}",
+        "  warning: i",
     ]
     assert person.rows[-1] == "  why: make is not on the allowlist"
     asked.cancel()

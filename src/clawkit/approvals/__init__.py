@@ -1,1 +1,1 @@
-"""Whether, where and with what rights a command may run: pure decisions before anything starts."""
+"""Whether, where and with which access a command may run."""

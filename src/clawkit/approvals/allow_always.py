@@ -1,6 +1,6 @@
-"""What can be allowed permanently: offers in a question, and suggestions from the log.
+"""Permanent approvals: offers in a prompt, and suggestions from the log.
 
-Only what really lets the same command pass the next time is offered: every offer is tried.
+Every offer is tried first, so that it really allows the same command next time.
 """
 
 from __future__ import annotations
@@ -44,10 +44,9 @@ from clawkit.core.approval import StoredExtent
 from clawkit.process.protocols import NO_GRANTS
 
 MIN_TIMES = 2
-"""What was asked only once may never be asked again."""
+"""A single prompt may never occur again."""
 
-# Never worth a rule of their own: their harm lies in their arguments, which differ from call to
-# call.
+# Never suggested: the harm depends on their arguments, which differ from call to call.
 _HARMFUL = words_of(
     """
     rm rmdir unlink shred dd mv cp install ln truncate tee chmod chown chgrp chattr setfacl kill
@@ -62,7 +61,7 @@ _SUBCOMMANDS = words_of(
     pnpm yarn bun uv pip pip3 poetry hatch conda cargo rustup go make just dotnet gradle mvn ruff
     """
 )
-# Where the first word is only the subject, and the second says what is done.
+# For these, the first word is only the object, and the second one the action.
 _NESTED = frozenset({"gh", "glab", "aws", "gcloud", "az"})
 _SUBJECTS = words_of(
     """
@@ -71,7 +70,7 @@ _SUBJECTS = words_of(
     mod work toolchain target component state workspace repo get services bookmark op env
     """
 )
-# Sub-commands that can do whatever their arguments, or files, say.
+# Sub-commands that can do anything, depending on their arguments or files.
 _ANYTHING = re.compile(
     r"git (filter-branch|difftool|mergetool|rebase|config)|(docker|podman) (run|exec|build|unshare)"
     r"|kubectl (exec|run|debug|attach|cp|apply|delete)|go (run|generate|tool)|cargo run"
@@ -83,21 +82,21 @@ _PROJECT = words_of(
     vite webpack cmake ninja meson bazel ctest rake bundle mix sbt poetry hatch uv dotnet
     """
 )
-_PROJECT_NOTE = "it runs what the files of the project say"
+_PROJECT_NOTE = "it runs what the project's files say"
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]{0,40}", re.ASCII)
 _SHARED = ("/tmp/", "/var/tmp/", "/dev/", "/proc/")  # noqa: S108  # never worth a rule
 
 
 class Suggestion(NamedTuple):
-    """A rule that somebody may want to add."""
+    """A suggested rule."""
 
     pattern: str
     args: dict[str, Any] | str | None
-    count: int  # type: ignore[assignment]  # the method of tuples is not missed
-    """How many questions it would have saved, alone or with the others."""
+    count: int  # type: ignore[assignment]  # hides tuple.count
+    """Number of prompts it would have saved, alone or with others."""
     example: str
     words: str
-    """What to type to add it."""
+    """The command to type to add it."""
     agent: str = "main"
     note: str = ""
 
@@ -106,10 +105,10 @@ def suggest(
     records: Iterable[Mapping[str, Any]],
     rules_for: Callable[[Mapping[str, Any]], Iterable[Entry | None]],
 ) -> list[Suggestion]:
-    """Rules for what people allowed again and again, the most useful first.
+    """Rules for what people have allowed repeatedly, the most useful first.
 
-    `records` are those of the log (`clawkit.approvals.audit.Record`), oldest first; `rules_for`
-    has what `find_rules` finds for one. What somebody refused is never proposed.
+    `records` are records of the log (`clawkit.approvals.audit.Record`), oldest first; `rules_for`
+    returns the result of `find_rules` for one. What a person has refused is never suggested.
     """
     prompts: list[tuple[str, set[tuple[str, Entry]]]] = []
     refused: set[tuple[str, Entry]] = set()
@@ -125,7 +124,7 @@ def suggest(
             prompts.append((command, set() if None in found else entries))
     left = [each for each in prompts if each[1] and refused.isdisjoint(each[1])]
     prompts = []
-    # A question is saved only by rules for all of its programs.
+    # A prompt is saved only if there are rules for all of its programs.
     while len(left) != len(prompts):
         prompts = left
         times = Counter(rule for _, rules in prompts for rule in rules)
@@ -145,8 +144,8 @@ def _suggestion(agent: str, entry: Entry, count: int, example: str) -> Suggestio
 
 
 def find_rules(decision: Decision, rules: Rules, *, home: str) -> list[Entry | None]:
-    """The narrowest rule for each program that a question is about; None for a program that has
-    none that is worth it."""
+    """The narrowest rule for each program that needs approval; None if no rule is worth
+    suggesting."""
     found: list[Entry | None] = []
     for each in _find_all(decision, rules, home) if decision.code == "miss" else ():
         subcommand, preset, program = (
@@ -174,28 +173,28 @@ def _is_worth_it(entry: Entry, program: Program) -> bool:
 
 _EXTENTS: tuple[StoredExtent, ...] = ("exact", "subcommand", "preset", "program")
 _NARROW = ("git-read",)
-"""Presets that are offered before others of the same program."""
+"""Presets that are offered before others for the same program."""
 
 
 class _Missed(NamedTuple):
-    """A program that no rule allows yet, and what decides how far it may be allowed permanently."""
+    """A program that no rule allows yet, and what limits its permanent approval."""
 
     call: Call
     subject: str
-    """What an entry has to name: for a shell that runs a script, the script."""
+    """The path for an entry: the program, or the script that a shell runs."""
     changeable: str
-    """The file of the program, or of its script, that whoever runs it could change."""
+    """The file of the program or its script, if the agent can change it."""
     linked: bool
 
 
 def make_offers(decision: Decision, rules: Rules, *, home: str) -> tuple[Offer, ...]:
-    """The lasting answers to a question, the narrowest first; none when only once is possible. To
-    leave the sandbox, only the very same call can be allowed."""
+    """The permanent answers on offer, the narrowest first; none if only a one-time approval is
+    possible. Leaving the sandbox can be approved only for the exact call."""
     missed = _find_all(decision, rules, home)
     if not missed or (decision.code == "elevated" and any(each.linked for each in missed)):
         return ()
     is_single = sum(len(judged.segment.programs) for judged in decision.segments) == 1
-    # An entry is about one program: of several, each could leave by itself afterwards.
+    # An entry covers one program: of several, each could leave the sandbox on its own later.
     leaving = _EXTENTS[:1] if is_single else ()
     extents = leaving if decision.code == "elevated" else _EXTENTS
     offers = (_offer(extent, missed, leaves=is_single) for extent in extents)
@@ -203,15 +202,15 @@ def make_offers(decision: Decision, rules: Rules, *, home: str) -> tuple[Offer, 
 
 
 def offer_access(decision: Decision) -> tuple[Offer, ...]:
-    """The lasting answer to a command that asks for more than the sandbox gives; any other command
-    may then ask for the same."""
+    """The permanent answer for a command that requests access beyond the sandbox; every other
+    command may then request the same."""
     entry = Entry("", source="allow-always", extent="access", grants=decision.grants)
-    words = f"{describe_grants(decision.grants)}, to every command that asks for it"
+    words = f"{describe_grants(decision.grants)}, for every command that requests it"
     return (Offer("access", (entry,), words),)
 
 
 def _find_all(decision: Decision, rules: Rules, home: str) -> list[_Missed]:
-    """What has to be allowed; nothing when that is not possible for a part of it."""
+    """The programs that must be allowed; empty if some part cannot be."""
     if decision.doubt is not None or decision.human_only or decision.policy.ask == "always":
         return []
     found: list[_Missed] = []
@@ -224,8 +223,8 @@ def _find_all(decision: Decision, rules: Rules, home: str) -> list[_Missed]:
 
 
 def _find_missed(decision: Decision) -> Iterator[Program | None]:
-    """The programs that no rule allows; None for a miss that is no program. Those that may not
-    leave the sandbox as well, when that is what the command asks for."""
+    """The programs that no rule allows; None for a miss that is not a program. If the command asks
+    to leave the sandbox, also programs that may not."""
     for judged in decision.segments:
         programs = judged.segment.programs
         for number, result in enumerate(judged.results):
@@ -236,7 +235,7 @@ def _find_missed(decision: Decision) -> Iterator[Program | None]:
 
 
 def _examine(program: Program, rules: Rules, home: str) -> _Missed | None:
-    """None for what may never be allowed permanently."""
+    """None for programs that can never be allowed permanently."""
     if program.wrapper:
         return None
     call = Call(program, rules, home)
@@ -274,7 +273,7 @@ def _entry(extent: StoredExtent, missed: _Missed, *, leaves: bool) -> Entry | No
             extent=extent,
             cwd=program.cwd,
             content=content_of(missed.changeable) if missed.changeable else "",
-            # What was approved ran outside the sandbox, and is to work the same again.
+            # It was approved for running outside the sandbox, and must work the same next time.
             unconfined=leaves and not missed.linked,
             grants=NO_GRANTS if missed.linked else None,
         )

@@ -1,4 +1,4 @@
-"""Whether a program may run without a question, and by which rule."""
+"""Whether a program may run without approval, and which rule allows it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from clawkit.approvals.arguments import (
 )
 from clawkit.approvals.entries import (
     EXACT,
+    arguments_match,
     find_entries,
-    fits_arguments,
     is_literal,
     is_same_name,
     literal_folder,
     matches_path,
-    plain_path,
+    normalize_to,
 )
-from clawkit.approvals.expansion import follow
+from clawkit.approvals.expansion import resolve_links
 from clawkit.approvals.interpreters import how_called
 from clawkit.approvals.options import base_name
 from clawkit.approvals.presets import FOLLOWING, check_preset, expand_grants
@@ -45,7 +45,7 @@ from clawkit.process.protocols import NO_GRANTS, Grants
 
 MAX_CONTENT_BYTES = 64 * 1024 * 1024
 PLAIN_GRANTS = Grants(network=True)
-"""What an entry gives that names no grants."""
+"""Grants of an entry that does not specify any."""
 
 _ALLOW_ALWAYS = "allow-always"
 _ABOUT = ("--version", "--help")
@@ -54,11 +54,11 @@ _MAX_REASONS = 3
 
 
 def match_program(program: Program, rules: Rules, *, home: str) -> Match | Miss:
-    """The rule that allows a program, or why none does."""
+    """The rule that allows a program, or why there is none."""
     if program.wrapper:
         name = show(program.name)
         if not is_trusted(program, rules):
-            return Miss(f"{name} starts other programs, and is in no directory of the system")
+            return Miss(f"{name} starts other programs, and is not in a system directory")
         words = f"{name} (starts the next program)"
         return Match("wrapper", words, children="named", changes=False)
     call = Call(program, rules, home)
@@ -84,7 +84,7 @@ def match_program(program: Program, rules: Rules, *, home: str) -> Match | Miss:
 
 
 def content_of(path: str) -> str:
-    """`sha256:` and the digest of a file's content; empty when it cannot be read."""
+    """`sha256:` and the digest of a file's content; empty if unreadable or too large."""
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE)) as file:
             info = os.fstat(file.fileno())
@@ -96,7 +96,7 @@ def content_of(path: str) -> str:
 
 
 class Call:
-    """One call of a program, and what entries are compared with."""
+    """One call of a program, to be compared with entries."""
 
     def __init__(self, program: Program, rules: Rules, home: str) -> None:
         self.program = program
@@ -108,7 +108,7 @@ class Call:
         self._code: str | None = None
 
     def refuse(self) -> Miss | None:
-        """Why no rule can allow it; to be asked before anything else."""
+        """Why no rule can allow it. Must be called before `try_entry`."""
         program, called = self.program, self.called
         name = show(program.name)
         if not program.resolved or program.argv[0].glob:
@@ -122,23 +122,23 @@ class Call:
                 return Miss(f"{name}: the variable {show(variable)} {why}")
         if called.script is not None and program.cwd is not None:
             with suppress(ValueError):  # a NUL
-                self.script = follow(os.path.join(program.cwd, called.script.text))
-        why = self._look_at_script() if called.by_shell else ""
+                self.script = resolve_links(os.path.join(program.cwd, called.script.text))
+        why = self._resolve_script() if called.by_shell else ""
         return Miss(why) if why else None
 
-    def _look_at_script(self) -> str:
-        """A shell does what its script says, so that is what has to be allowed; why that cannot
-        be told."""
+    def _resolve_script(self) -> str:
+        """A shell does what its script says, so the script becomes the subject; returns why that
+        is not possible."""
         program, operand = self.program, self.called.script
         name = show(program.name)
         if operand is None:
             about = len(program.argv) == 2 and program.argv[1].text in _ABOUT
-            return "" if about else f"it is not certain what {name} runs"
+            return "" if about else f"cannot determine what {name} runs"
         if program.cwd is None:
-            return f"which script {name} runs depends on the directory"
-        # What is not there, it looks for in PATH.
+            return f"the script that {name} runs depends on an unknown directory"
+        # A script that does not exist would be searched in PATH.
         if not os.path.isfile(self.script) or not (
-            path := plain_path(os.path.join(program.cwd, operand.text), self.script)
+            path := normalize_to(os.path.join(program.cwd, operand.text), self.script)
         ):
             return f"{name}: the script {show(operand.text)} was not found"
         at = next(index for index, each in enumerate(program.argv) if each is operand)
@@ -152,13 +152,13 @@ class Call:
         return ""
 
     def is_allowed_by(self, entry: Entry) -> bool:
-        """Whether an entry is about it, and allows it."""
-        is_meant = matches_path(entry.pattern, self.subject, self.home)
-        return is_meant and isinstance(self.try_entry(entry), Match)
+        """Whether an entry matches and allows it."""
+        matches = matches_path(entry.pattern, self.subject, self.home)
+        return matches and isinstance(self.try_entry(entry), Match)
 
     def try_entry(self, entry: Entry) -> Match | str:
-        """The match, or why an entry whose pattern fits does not allow the call; empty when it is
-        for other programs."""
+        """The match, or why an entry with a matching pattern does not allow the call; empty if it
+        is for other programs."""
         why = self._check_binding(entry) or self._check_file(entry)
         if why:
             return why
@@ -181,7 +181,7 @@ class Call:
         return self._complete(Match("entry", words, grants=PLAIN_GRANTS), entry)
 
     def look_at_arguments(self, *, named: bool = False) -> str:
-        """Why an entry does not allow the arguments; `named` for one that names sub-commands."""
+        """Why the arguments need a broader entry; `named`: the entry names sub-commands."""
         if self._code is None:
             self._code = find_code(self.subject, self.rules)
         return self._code or find_destination(self.subject, named=named)
@@ -197,11 +197,11 @@ class Call:
         return f"{name} is allowed, but {'; '.join(given)}"
 
     def suggest(self) -> str:
-        """What to type to have the call allowed from now on; empty when that would not do, or
-        would allow whatever somebody makes of it."""
-        path = plain_path(self.subject.resolved, self.subject.real)
+        """The command to type to allow the call from now on. Empty if that would not help, or would
+        allow a file that the agent can change."""
+        path = normalize_to(self.subject.resolved, self.subject.real)
         if not self.called.code and is_replaceable(self.subject, self.rules):
-            # Of what can be replaced, only what a preset follows may be allowed by its name.
+            # A replaceable program may be allowed by name only through a preset that follows links.
             name = base_name(path) if self.program.by_name else path
             for preset in FOLLOWING:
                 if self.is_allowed_by(Entry(name, args=preset)):
@@ -233,21 +233,21 @@ class Call:
 
     def _check_binding(self, entry: Entry) -> str:
         if entry.source == _ALLOW_ALWAYS and not _is_whole(entry):
-            return "the permanent approval does not say what it covers"
+            return "the permanent approval is incomplete"
         if entry.cwd and entry.cwd != self.program.cwd:
             return f"only in {show(entry.cwd)}"
         if entry.arg_pattern is None:
             return ""
-        # A hash is that of the whole call, also of what comes before a script.
+        # A hash covers the whole call, including what precedes a script.
         whole = entry.arg_pattern.startswith("sha256:")
-        if not fits_arguments(entry.arg_pattern, self.program if whole else self.subject):
+        if not arguments_match(entry.arg_pattern, self.program if whole else self.subject):
             return "not with these arguments"
         return ""
 
     def _check_file(self, entry: Entry) -> str:
         subject, rules = self.subject, self.rules
-        # A link to the program may be changed, as in a project's virtual environment, where the
-        # preset looks where it leads, and grants nothing.
+        # The agent may change a link to the program, as in a project's virtual environment, if the
+        # preset checks the target of the link and grants nothing.
         is_bare = entry.args in FOLLOWING and entry.grants in (None, NO_GRANTS)
         is_followed = is_bare and not is_changeable(subject.real, rules)
         own = is_replaceable(subject, rules) and not is_followed
@@ -264,13 +264,13 @@ class Call:
             if own and given:
                 return "both the program and its script can be changed by the agent"
             bound = self.script if given or (self.script and not own) else subject.real
-            return "" if content_of(bound) == entry.content else "the file has changed since"
+            return "" if content_of(bound) == entry.content else "the file has changed since then"
         if entry.source == _ALLOW_ALWAYS and (own or given):
             return "the file can be changed by the agent"
         folder = literal_folder(entry.pattern, self.home) if own else ""
         if not own or (folder and rules.may_write(folder)):
             return ""
-        # Through a link from elsewhere, another file would do as well.
+        # Through a link from elsewhere, any other file could be run.
         if is_literal(entry.pattern) and not is_open_place(subject.resolved, rules):
             return ""
         return (
@@ -280,7 +280,7 @@ class Call:
 
 
 def _is_whole(entry: Entry) -> bool:
-    """Whether an entry that a person's answer made says how far the answer goes."""
+    """Whether an entry created by an approval has everything that its extent requires."""
     match entry.extent:
         case "exact":
             return entry.arg_pattern is not None and entry.arg_pattern.startswith(EXACT)

@@ -1,12 +1,11 @@
-"""Arguments of a program: rules about them, code that they carry, data that they send.
+"""Arguments of programs: rules about them, code they contain, and data they send.
 
 A plain entry trusts its program, confined by the kernel. So code and destinations are tables of
-what is known, no grammars: what they do not list passes. Programs that only start others (`xargs`,
-`ssh`, `sudo`) never get here, because a command with one of them is in doubt; interpreters are
-read elsewhere. Data that leaves is not covered by a plain entry, whatever its grants: who listed
-`git` for everyday work has not agreed to publish it. An entry that names the sub-command covers
-it, but neither to an address that the call brings along nor by force; one with `args: "any"`
-covers all of it.
+known cases, not grammars: what they do not list passes. Programs that only start others (`xargs`,
+`ssh`, `sudo`) never get here, because a command with one of them is a doubt; interpreters are read
+elsewhere. A plain entry does not cover sending data, whatever its grants: listing `git` for
+everyday work is not consent to publish. An entry that names the sub-command covers it, except to
+an address in the call or by force; one with `args: "any"` covers all of it.
 """
 
 from __future__ import annotations
@@ -43,19 +42,19 @@ _HARMLESS = frozenset(
         *("GIT_TERMINAL_PROMPT", "GIT_OPTIONAL_LOCKS"),
     )
 )
-"""Variables that change how something looks, or how much of it is told, whatever they are."""
+"""Variables that affect only appearance or verbosity, whatever their value."""
 
 _SEPARATORS = re.compile(r"[^\w./~-]+")
 _GLOB = re.compile(r"[*?]")
 _PLAIN_GLOB = re.compile(r"[\w./*?-]+", re.ASCII)
 _MAX_PATHS = 200
-"""Most names of files that are looked for in one argument. Behind a dash every letter could be the
-last one before such a name."""
+"""Limit for file names considered in one argument: after a dash, every letter could precede
+one."""
 _SHOWN = 60
 
 
 def check_arguments(rule: ArgRule, program: Program, rules: Rules) -> str:
-    """Why the arguments do not fit a rule; empty when they do."""
+    """Why the arguments do not satisfy a rule; empty if they do."""
     arguments = program.argv[1:]
     if rule.subcommand is not None and (
         why := _check_subcommand(rule.subcommand, rule.flags, arguments)
@@ -67,8 +66,7 @@ def check_arguments(rule: ArgRule, program: Program, rules: Rules) -> str:
 
 
 def find_steering(assigned: Sequence[str]) -> str:
-    """The first of the variables set for a program that could change what it does; empty when
-    there is none."""
+    """The first variable set for a program that could change what it does; empty if none."""
     for name in assigned:
         if name not in _HARMLESS and not name.startswith("LC_"):
             return name
@@ -76,7 +74,7 @@ def find_steering(assigned: Sequence[str]) -> str:
 
 
 def show(text: str, max_chars: int = _SHOWN) -> str:
-    """A text for a reason: short, nothing invisible."""
+    """Prepare a text for a message: one short line without invisible characters."""
     return _show(text[: max_chars + 1], max_chars)
 
 
@@ -86,8 +84,8 @@ def _show(text: str, max_chars: int) -> str:
 
 
 def _check_subcommand(allowed: tuple[str, ...], flags: Flags, arguments: Sequence[Arg]) -> str:
-    """The first word must be a sub-command. Before it, whether a flag takes that word as its value
-    is not known, so only flags with a value of their own, `--color=never`, may stand there."""
+    """The first word must be a sub-command. Whether a flag before it would take it as a value is
+    unknown, so only allowed flags with their own value (`--color=never`) may precede it."""
     at = 0
     while at < len(arguments) and arguments[at].text.startswith("-"):
         text = arguments[at].text
@@ -96,27 +94,27 @@ def _check_subcommand(allowed: tuple[str, ...], flags: Flags, arguments: Sequenc
             return f"not with {show(text)} before the sub-command"
         at += 1
     if at == len(arguments):
-        return f"only with {_either(allowed)}"
-    # No word of a rule has a blank in it.
+        return f"only with {_join_or(allowed)}"
+    # Never matches, because the words of a rule contain no blanks.
     given = [" " if each.glob else each.text for each in arguments[at:]]
     if not any(given[: len(each.split())] == each.split() for each in allowed):
-        return f"not {show(arguments[at].text)}, only {_either(allowed)}"
+        return f"not {show(arguments[at].text)}, only {_join_or(allowed)}"
     return ""
 
 
-def _either(allowed: tuple[str, ...]) -> str:
+def _join_or(allowed: tuple[str, ...]) -> str:
     return " or ".join(show(each) for each in allowed) or "no sub-command at all"
 
 
 def _check_flags(flags: Flags, arguments: Sequence[Arg]) -> str:
-    """Every flag, also behind `--`: tools such as npm hand those on to another program."""
+    """Check every flag, even after `--`: tools such as npm pass those on to another program."""
     if flags.allow is None and not flags.deny:
         return ""
     for each in arguments:
         text = each.text
         if each.glob:
             if may_be_option(each):
-                return f"not with {show(text)}, which could become a flag"
+                return f"not with {show(text)}, which could expand to a flag"
         elif text.startswith("-") and text not in ("-", "--"):
             if denied := next((flag for flag in flags.deny if _is_denied(text, flag)), ""):
                 return f"not with {show(text)}" + ("" if text == denied else f" ({denied})")
@@ -130,7 +128,7 @@ def _is_denied(text: str, flag: str) -> bool:
     bare = flag.lstrip("-")
     if len(bare) == 1:
         return name == bare or (not text.startswith("--") and bare in text)
-    # Long ones may be shortened; those with one dash too, but then a letter is a flag of its own.
+    # Long flags may be abbreviated; with one dash too, but then a single letter is its own flag.
     return bare.startswith(name) and (len(name) > 1 or text.startswith("--"))
 
 
@@ -140,7 +138,7 @@ def _is_allowed(text: str, allowed: tuple[str, ...]) -> bool:
         return True
     if name.startswith("--"):
         return False
-    # Letters behind a flag are its value or further flags; only a number cannot be taken for more.
+    # Letters after a flag are its value or more flags; only a number is unambiguous.
     letters = name[1:].rstrip("0123456789") or name[1:]
     return bool(letters) and all(f"-{letter}" in allowed for letter in letters)
 
@@ -148,8 +146,8 @@ def _is_allowed(text: str, allowed: tuple[str, ...]) -> bool:
 def _check_paths(program: Program, rules: Rules) -> str:
     cwd = program.cwd
     if cwd is None:
-        return "only in a directory that is known"
-    # Without a file, many programs look at the directory they are in.
+        return "only in a known directory"
+    # Without a file argument, many programs use the current directory.
     if not _is_inside(".", cwd, rules):
         return "only in the workspace"
     for each in program.argv[1:]:
@@ -166,8 +164,8 @@ def _check_paths(program: Program, rules: Rules) -> str:
 
 
 def _possible_paths(text: str) -> Iterator[str]:
-    """Everything in an argument that a program could take for the name of a file: itself, and what
-    stands behind a flag, an `=`, an `@` or a colon."""
+    """Everything in an argument that a program could use as a file name: the argument itself, and
+    what follows a flag, `=`, `@` or a colon."""
     yield from _behind_dash(text)
     if _SEPARATORS.search(text):
         yield text.partition("=")[2]
@@ -190,7 +188,7 @@ def _is_path(text: str, cwd: str) -> bool:
 
 
 def _is_inside(text: str, cwd: str, rules: Rules) -> bool:
-    # A tilde that the shell left alone: whose home directory it is depends on the program.
+    # An unexpanded tilde: whose home directory it means depends on the program.
     if text.startswith("~"):
         return False
     try:
@@ -204,9 +202,9 @@ def _check_glob(arg: Arg, cwd: str, rules: Rules) -> str:
     text = arg.text
     shown = show(text)
     if may_be_option(arg) or not _PLAIN_GLOB.fullmatch(text):
-        return f"not with {shown}, which could become anything"
+        return f"not with {shown}, which could expand to anything"
     parts = text.split("/")
-    # `.*` stands for `..` too.
+    # `.*` matches `..` too.
     if any(each == ".." or (each.startswith(".") and _GLOB.search(each)) for each in parts):
         return f"not with {shown}, which could point outside the workspace"
     folder = _GLOB.split(text)[0].rpartition("/")[0]
@@ -218,7 +216,7 @@ def _check_glob(arg: Arg, cwd: str, rules: Rules) -> str:
 
 
 def find_row(table: CommandTable, program: Program) -> Hit | None:
-    """What a table has of a call, by any name of the program, versions aside."""
+    """The first match of a call in a table, by any name of the program, with or without version."""
     for name in bare_names(program):
         if hit := search_table(table, name, program.argv[1:]):
             return hit
@@ -231,7 +229,7 @@ def _bare(names: frozenset[str]) -> tuple[str, ...]:
 
 
 def bare_names(program: Program) -> tuple[str, ...]:
-    """The names that a program goes by, without versions: `gcc` for gcc-12."""
+    """The names of a program, with and without version: `gcc` for gcc-12."""
     return _bare(names_of(program))
 
 
@@ -283,12 +281,12 @@ _ADDRESS = re.compile(r"\w+://|[^/\s]+[.:@]")
 
 
 def find_destination(program: Program, *, named: bool = False) -> str:
-    """Where a call sends data, as a reason; empty when it is not known to send any, or when its
-    sub-command is `named` by a rule and it goes, unforced, where the settings say."""
+    """Where a call sends data, as a reason. Empty if it is not known to send any, or if a rule has
+    `named` its sub-command and it goes, unforced, to the configured destination."""
     arguments = program.argv[1:]
     if not _COPIES.isdisjoint(bare_names(program)):
         words = _operands(arguments)
-        return _say(words[-1]) if len(words) > 1 and _REMOTE.match(words[-1]) else ""
+        return _describe(words[-1]) if len(words) > 1 and _REMOTE.match(words[-1]) else ""
     hit = find_row(_DESTINATION_TABLE, program)
     if hit is None:
         return ""
@@ -296,14 +294,14 @@ def find_destination(program: Program, *, named: bool = False) -> str:
     address = next((word for word in reversed(words) if _ADDRESS.match(word)), "")
     if named and not address and not any(_FORCED.match(each.text) for each in hit.rest):
         return ""
-    return _say(address or (words[0] if words else ""), hit.what)
+    return _describe(address or (words[0] if words else ""), hit.what)
 
 
 def _operands(arguments: Sequence[Arg]) -> list[str]:
     return [each.text for each in arguments if not each.text.startswith("-")]
 
 
-def _say(destination: str, what: str = ALWAYS) -> str:
+def _describe(destination: str, what: str = ALWAYS) -> str:
     start = "it" if what == ALWAYS else show(what)
     return f"{start} sends data to {show(destination) or 'its usual destination'}"
 
@@ -364,7 +362,7 @@ _CODE_TABLE = read_table(
         "less,more,most,man,info,lynx,w3m,links,top,htop,xdg-open": ALWAYS,
     }
 )
-_KEYBOARD = "it takes commands from the keyboard that start other programs"
+_KEYBOARD = "its keyboard commands can start other programs"
 _GIT_OPTIONS = make_table(
     flag="""-P -p -v -h --no-pager --paginate --version --help --no-optional-locks --no-advice
     --literal-pathspecs --glob-pathspecs --noglob-pathspecs --icase-pathspecs --no-replace-objects
@@ -372,16 +370,16 @@ _GIT_OPTIONS = make_table(
     value="-C",
 )
 _TRANSPORT = re.compile(r"[\w-]+::", re.ASCII)
-"""`ext::sh -c …` is a remote that is a program."""
+"""The remote `ext::sh -c …` is a program."""
 _READS = ("--get", "--get-all", "--get-regexp", "--list", "-l", "get", "list")
 
 
 def find_code(program: Program, rules: Rules) -> str:
-    """Why the arguments make a program start others, or run code that they carry; empty when
-    nothing that is known does."""
+    """Why the arguments make a program start others or run code they contain; empty if no known
+    case applies."""
     first = program.argv[1:2]
     if first and first[0].text[:1] not in ("-", "") and "tar" in bare_names(program):
-        # The letters of `tar xf` as a flag.
+        # Turn the letters of `tar xf` into a flag.
         letters = first[0]._replace(text=f"-{first[0].text}")
         program = replace(program, argv=(program.argv[0], letters, *program.argv[2:]))
     if hit := find_row(_CODE_TABLE, program):
@@ -395,17 +393,15 @@ def find_code(program: Program, rules: Rules) -> str:
         return "config changes settings, which can start other programs; only --get or --list"
     if any(_TRANSPORT.match(word) for word in call.words[1:]):
         return "a remote helper starts other programs"
-    # Where every place may be written, none says more than another.
+    # If every place is writable, this says nothing about the repository.
     top = find_top(call.place)
     if top and rules.may_write(os.path.dirname(top)) and not rules.may_write("/"):
-        # The agent may have written its settings, and they start programs.
+        # The agent may have written its configuration, which can start programs.
         return f"{show(top, 200)} is not the workspace's own repository, and can start programs"
     return ""
 
 
 class GitCall(NamedTuple):
-    """A call of git."""
-
     place: str
     arguments: tuple[Arg, ...]
 
@@ -415,14 +411,14 @@ class GitCall(NamedTuple):
 
 
 def read_git(program: Program) -> GitCall | str:
-    """A call of git with nothing in front of the sub-command that changes what it does, or why it
-    is none."""
+    """A call of git without options before the sub-command that change what it does, or why there
+    are some."""
     place, end, odd = program.cwd, len(program.argv), ""
     if place is None:
         return "cannot determine the directory it runs in; use && after cd"
     try:
         for option in read_options(program.argv, _GIT_OPTIONS, groups=False):
-            if option.sort == OPERAND:
+            if option.kind == OPERAND:
                 end = option.at
                 break
             place = os.path.join(place, option.value)
@@ -437,7 +433,8 @@ def read_git(program: Program) -> GitCall | str:
 
 
 def find_top(place: str) -> str:
-    """The directory whose `.git` git finds from a place; empty when there is none."""
+    """The directory whose `.git` git would use from a place; empty if there is none."""
+
     try:
         folder = os.path.realpath(place)
     except ValueError:  # a NUL

@@ -1,4 +1,4 @@
-"""The log of what was decided about commands: one JSON object a line, newest last."""
+"""The log of decisions about commands: one JSON object per line, newest last."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from clawkit.redact import Redactor
 from clawkit.store import locked, private_dir
 
 POLICY = "policy"
-"""The actor of what was decided without a question."""
+"""The actor of decisions without a prompt."""
 FALLBACK = "askFallback"
 MAX_LINE = 16 * 1024
 MAX_FILE = 16 * 1024 * 1024
 KEPT = 3
-"""Older files beside the one that is written: `.1` is the newest of them."""
+"""Rotated files to keep; `.1` is the newest."""
 
 _MAX_READ = 4 * MAX_FILE
-"""A log grows to no more than this, even if it cannot be moved aside for a while."""
+"""Limit for reading; a log that cannot be rotated for a while may exceed MAX_FILE."""
 _LIMITS = (4_096, 1_024, 256, 64, 16)
-"""Characters of a text that are kept, tried until the line is short enough."""
+"""Lengths to which texts are cut, tried until the line is short enough."""
 _PER_ITEM = 64
 _MOST = 64
 _ODD = re.compile(r"[^\w.@:/+=%&?#,~-]")
@@ -46,52 +46,51 @@ class Record(TypedDict, total=False):
 
     at: str
     verdict: str
-    """`allow`, `ask` or `deny`. A question that was answered has two records: `ask`, and what
-    became of it."""
+    """`allow`, `ask` or `deny`. An answered question has two records: `ask`, and the outcome."""
     code: str
     rules: list[str]
     actor: str
-    """Who decided: `policy`, `askFallback…`, or the person who was asked."""
+    """Who decided: `policy`, `askFallback…`, or the person who answered."""
     agent: str
     session: str
     host: str
     cwd: str
     command: str
     programs: list[dict[str, Any]]
-    """What it would have started: `resolved` is the path, `argv` has secrets masked."""
+    """The programs it would start: `resolved` is the path, `argv` has secrets masked."""
     security: str
     ask: str
     approvalId: str
     extent: str
-    """What the person allowed from now on, if anything."""
+    """The permanent approval that the person gave, if any."""
     reason: str
     why: str
-    """What was said to the model, where that is more than the reason."""
+    """The message to the model, if it says more than the reason."""
     cut: bool
 
 
 def was_asked(record: Mapping[str, Any]) -> bool:
-    """Whether a person answered."""
+    """Whether a person decided."""
     actor = record.get("actor")
     return isinstance(actor, str) and actor not in ("", POLICY) and not actor.startswith(FALLBACK)
 
 
 class Audit:
-    """The log at one path, which several processes may write."""
+    """The log at one path; several processes may write it."""
 
     def __init__(self, path: str, redactor: Redactor | None = None) -> None:
         self.path = path
         self._redactor = redactor or Redactor()
         self._lock = threading.RLock()
         self._fd: int | None = None
-        """Kept open: to open the file takes longer than to write a line."""
+        """Kept open, because opening takes longer than writing a line."""
         self._identity = (0, 0)
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Append a record, of which the fields of `Record` are kept.
+        """Append a record; only the fields of `Record` are kept.
 
-        Raises `ToolAuthorizationError` when that fails, as what leaves no trace must not run;
-        for a refusal, which stands either way, it is only a warning.
+        Raises `ToolAuthorizationError` on failure, because nothing may run without a record; a
+        failure to record a refusal is only logged.
         """
         line = self._line(record)
         try:
@@ -110,7 +109,7 @@ class Audit:
             ) from error
 
     def close(self) -> None:
-        """Let go of the file; it is opened again when there is more to write."""
+        """Close the file; it is reopened when needed."""
         with self._lock:
             fd, self._fd = self._fd, None
             if fd is not None:
@@ -118,20 +117,20 @@ class Audit:
 
     def _append(self, line: bytes) -> None:
         try:
-            fd, info = self._look()
+            fd, info = self._open_current()
             if info.st_size + len(line) > MAX_FILE and _rotate(self.path, info):
-                fd, info = self._look()
+                fd, info = self._open_current()
             if info.st_mode & 0o077:
                 os.fchmod(fd, 0o600)
-            # All at once, so that the lines of several processes do not mix.
+            # In one write, so that lines of several processes are not mixed.
             if os.write(fd, line) < len(line):
-                raise OSError(errno.ENOSPC, "only a part of a line was written")
+                raise OSError(errno.ENOSPC, "only part of a line was written")
         except OSError:
             self.close()
             raise
 
-    def _look(self) -> tuple[int, os.stat_result]:
-        """What is at the path, opened unless it is already: others may have moved the old one."""
+    def _open_current(self) -> tuple[int, os.stat_result]:
+        """The file at the path, reopened if another process has rotated it."""
         with suppress(FileNotFoundError):
             info = os.stat(self.path, follow_symlinks=False)
             if self._fd is not None and (info.st_dev, info.st_ino) == self._identity:
@@ -147,7 +146,7 @@ class Audit:
         fields = (name for name in Record.__annotations__ if record.get(name) is not None)
         found = {name: record[name] for name in fields}
         at = str(found.pop("at", "") or _now())
-        # Masking takes its time; more than this is never kept.
+        # Cut before masking, which is slow.
         bounded = _cut(found, 2 * MAX_LINE)
         shown = self._mask(bounded)
         line = _dump({"at": at, **shown, **({} if bounded == found else {"cut": True})})
@@ -166,7 +165,7 @@ class Audit:
 
     def _program(self, program: Mapping[str, Any]) -> dict[str, Any]:
         argv: list[str] = program["argv"]
-        # Without blanks and quotes every argument is one word, however it is masked.
+        # Without blanks and quotes every argument is a single word, also when masked.
         words = [_ODD.sub("_", each) or "_" for each in argv]
         masked = self._redactor.strict(" ".join(words)).split(" ")
         if len(masked) != len(words):
@@ -176,10 +175,9 @@ class Audit:
 
 
 def read(path: str, limit: int = 100, since: str = "") -> Iterator[Record]:
-    """The last records, at most `limit`, none before `since` (UTC, as in them); newest last.
+    """The last `limit` records not before `since` (UTC, as in records), newest last.
 
-    Lines that are no records are passed over. Raises `ClawkitError` when there is a log that
-    cannot be read.
+    Lines that are not records are skipped. Raises `ClawkitError` if a log cannot be read.
     """
     found: list[Record] = []
     seen: set[int] = set()
@@ -192,7 +190,7 @@ def read(path: str, limit: int = 100, since: str = "") -> Iterator[Record]:
             raise ClawkitError(f"{file} cannot be read: {error.strerror}") from None
         with os.fdopen(fd, "rb") as log_file:
             info = os.fstat(fd)
-            # It may have moved on since the one before was opened.
+            # It may have been rotated since the previous one was opened.
             if info.st_ino in seen:
                 continue
             seen.add(info.st_ino)
@@ -208,7 +206,7 @@ def read(path: str, limit: int = 100, since: str = "") -> Iterator[Record]:
 
 
 def _parse(line: bytes) -> Record | None:
-    # Behind one that was cut off stands the next: inside of a text its quotes would be escaped.
+    # A truncated record may be followed by another; inside a string its quotes would be escaped.
     for start in (0, line.rfind(_START)):
         try:
             value = json.loads(line[start:])
@@ -235,17 +233,17 @@ def _cut(value: Any, limit: int) -> Any:
 
 
 def _open(path: str, flags: int) -> int:
-    """A file that is ours, never a link to another one. Raises OSError."""
+    """Open a regular file of this user, not following links. Raises OSError."""
     fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     info = os.fstat(fd)
     if not stat.S_ISREG(info.st_mode) or info.st_uid not in (0, os.geteuid()):
         os.close(fd)
-        raise OSError(errno.EINVAL, "is not a regular file of your own", path)
+        raise OSError(errno.EINVAL, "is not a regular file owned by you", path)
     return fd
 
 
 def _rotate(path: str, info: os.stat_result) -> bool:
-    """Move the log, if it is still this one, and those before it; False when others do."""
+    """Rotate the log if it is still this file; False if another process does."""
     try:
         with locked(f"{path}.lock", wait_s=0):
             if os.stat(path, follow_symlinks=False).st_ino == info.st_ino:

@@ -1,7 +1,7 @@
-"""A yes is only for what was shown: one of the answers that were offered, to a command that is
-still the same, in a place and with programs and scripts that are still the same.
+"""Binds an approval to what was shown: one of the offered answers, for the same command in the same
+directory with the same programs and scripts.
 
-Between the last look and the start of the command there is a moment that nothing here covers.
+The short time between the last check and the start of the command is not covered.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from clawkit.errors import ToolInputError
 from clawkit.text import human_size, human_time, one_line
 
 Binding = Mapping[str, Any]
-"""What JSON can hold. No text of the command and nothing of the environment is in it."""
+"""JSON-compatible. Contains neither the text of the command nor the environment."""
 
 VERSION = 2
 MAX_CONTENT = 64 * 1024**2
 MAX_QUESTION = 2 * 1024**2
-"""Bytes: nobody reads more before saying yes."""
+"""Limit in bytes: no one reads more before approving."""
 _CHUNK = 1024**2
 _SHOWN = 200
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class Facts(TypedDict):
-    """What a command is, and is to run with."""
+    """A command and everything that affects how it runs."""
 
     command: str
     run: str
@@ -49,15 +49,15 @@ class Facts(TypedDict):
 
 
 def bind(**facts: Unpack[Facts]) -> Binding:
-    """What a yes to a command is about. Raises `ToolInputError` for what cannot be held to it."""
+    """What an approval covers. Raises `ToolInputError` if a file cannot be identified."""
     return _take(facts, os.urandom(16).hex())
 
 
 def check(binding: Binding, **facts: Unpack[Facts]) -> str:
-    """What is no longer as it was when the question was put; empty when nothing is."""
+    """What has changed since the question was asked; empty if nothing."""
     salt = binding.get("salt")
     if binding.get("version") != VERSION or not isinstance(salt, str):
-        return "it is not known what the answer was about"
+        return "it is unknown what was approved"
     try:
         now = _take(facts, salt)
     except ToolInputError as error:
@@ -101,7 +101,7 @@ def _take(facts: Facts, salt: str) -> dict[str, Any]:
         "run": _digest(facts["run"]),
         "argv": _digest(*words),
         "cwd": _place(facts["cwd"]),
-        # Values may be secrets that are short: two equal ones must not look alike.
+        # Salted, because values may be short secrets: equal ones must not have equal digests.
         "env": _digest(salt, *pairs),
         "programs": [_identify(path, always=False) for path in facts["programs"]],
         "scripts": [_identify(path, always=True) for path in facts["scripts"]],
@@ -109,7 +109,7 @@ def _take(facts: Facts, salt: str) -> dict[str, Any]:
 
 
 def _digest(*parts: str) -> str:
-    """Of texts, such that no other texts have the same by being cut elsewhere."""
+    """Hash several texts; the lengths keep different splits of the same text apart."""
     found = hashlib.sha256()
     for part in parts:
         data = part.encode("utf-8", "surrogatepass")
@@ -130,10 +130,10 @@ def _place(cwd: str) -> dict[str, Any]:
 
 
 def _identify(path: str, *, always: bool) -> dict[str, Any]:
-    """Which file it is; with its content when that matters `always`, or we could change it.
+    """Identity of a file, with its content if `always` or if it can be changed by this user.
 
-    A file that is not there is bound to that. A directory has no content: what is in it, like
-    whatever else a script loads, is not part of the answer.
+    A missing file is bound as missing. For a directory, its content is not covered, and neither is
+    anything else that a script loads.
     """
     real = _real(path)
     found: dict[str, Any] = {"path": path, "real": real}
@@ -152,7 +152,7 @@ def _identify(path: str, *, always: bool) -> dict[str, Any]:
 
 
 def _about(info: os.stat_result) -> dict[str, int]:
-    """What differs when a file was replaced or written to; only the last cannot be set back."""
+    """Values that change if a file is replaced or modified; only ctime cannot be set back."""
     return {
         "device": info.st_dev,
         "inode": info.st_ino,
@@ -171,7 +171,7 @@ def _content(real: str, path: str, *, always: bool) -> dict[str, Any]:
     try:
         fd = os.open(real, _OPEN)
     except PermissionError:
-        # A program may be one that can be started but not read.
+        # A program may be executable but not readable.
         if always:
             raise
         return {}
@@ -204,24 +204,24 @@ def _unbound(path: str, why: str | OSError) -> ToolInputError:
     )
 
 
-def fault(question: Question, answer: object) -> str:
-    """Why something is no answer to a question; empty when it is one."""
+def why_invalid(question: Question, answer: object) -> str:
+    """Why an answer is invalid for a question; empty if it is valid."""
     if not isinstance(answer, Answer) or answer.verdict not in ("allow", "deny"):
-        return "it is neither a yes nor a no"
+        return "it must be allow or deny"
     if answer.silent:
-        return "silence does not count as an answer"
+        return "silence is not an answer"
     texts: tuple[object, ...] = answer.reason, answer.by
     if not all(isinstance(text, str) for text in texts):
-        return "its reason and its author must be texts"
+        return "reason and by must be strings"
     if answer.extent is None:
         return ""
     if answer.verdict == "deny":
-        return "only an approval can be made to last"
+        return "only an approval can be made permanent"
     offered = [each.extent for each in question.lasting]
     if answer.extent in offered:
         return ""
     if not offered:
-        return "only an approval for once was offered"
+        return "only a one-time approval was offered"
     shown = one_line(str(answer.extent), 40)
     return f"{shown!r} was not offered, only {' or '.join(map(repr, offered))}"
 
@@ -229,7 +229,8 @@ def fault(question: Question, answer: object) -> str:
 def answer_for(
     question: Question, choice: str, extent: str | None = None, *, reason: str = "", by: str = ""
 ) -> Answer:
-    """What a choice means as the answer to a question; `allow-always` is `exact` unless said."""
+    """The answer for a choice; the extent of `allow-always` is `exact` by default. Raises
+    `ToolInputError`."""
     if choice not in get_args(Choice):
         known = ", ".join(get_args(Choice))
         raise ToolInputError(f"unknown decision {one_line(str(choice), 40)!r}; use one of {known}")
@@ -238,8 +239,8 @@ def answer_for(
     lasting: Any = (extent or "exact") if choice == "allow-always" else None
     verdict: Literal["allow", "deny"] = "deny" if choice == "deny" else "allow"
     answer = Answer(verdict, reason, lasting, by)
-    if wrong := fault(question, answer):
-        raise ToolInputError(f"this answer cannot be given: {wrong}")
+    if wrong := why_invalid(question, answer):
+        raise ToolInputError(f"invalid answer: {wrong}")
     return answer
 
 
@@ -249,14 +250,14 @@ def choice_of(answer: Answer) -> Choice:
     return "allow-once" if answer.extent is None else "allow-always"
 
 
-def silence(timeout_s: float) -> Answer:
-    """The answer to a question that nobody answered in its time."""
+def no_answer(timeout_s: float) -> Answer:
+    """The answer to a question that timed out."""
     shown = human_time(timeout_s) if math.isfinite(timeout_s) else "the time limit"
     return Answer("deny", f"no answer within {shown}", silent=True)
 
 
 def encode(value: Any) -> bytes:
-    """JSON that gives back every text as it was, lone surrogates too. Raises ValueError."""
+    """JSON that preserves every text, including lone surrogates. Raises ValueError."""
     try:
         text = json.dumps(
             value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain
@@ -275,7 +276,7 @@ def _plain(value: Any) -> Any:
 
 
 def decode(data: bytes) -> Any:
-    """What was encoded. Raises ValueError."""
+    """The inverse of `encode`. Raises ValueError."""
     try:
         return json.loads(data.decode("utf-8", "surrogatepass"), parse_constant=_refuse)
     except RecursionError:
@@ -286,21 +287,17 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
-def question_fields(question: Question) -> dict[str, Any]:
-    return asdict(question)
-
-
 def read_question(data: object) -> Question:
-    """A question out of its fields. Raises ValueError for what is none."""
+    """A question from its fields. Raises ValueError for invalid ones."""
     import msgspec
 
     return msgspec.convert(data, Question)
 
 
 def pack_question(question: Question, binding: Binding) -> tuple[bytes, bytes, bytes]:
-    """The fields of a question, its parameters and what it is bound to, to be kept. Raises
-    `ToolInputError` for what cannot be shown to anybody."""
-    fields = question_fields(question)
+    """The fields of a question, its parameters and its binding, encoded for storage. Raises
+    `ToolInputError` for what cannot be shown to a person."""
+    fields = asdict(question)
     params = fields.pop("params")
     try:
         packed = encode(fields), encode(params), encode(binding)
@@ -316,25 +313,25 @@ def pack_question(question: Question, binding: Binding) -> tuple[bytes, bytes, b
 
 
 def unpack_question(fields: bytes, params: bytes) -> Question:
-    """A question that was kept. Raises ValueError, or TypeError, for what is none."""
+    """The inverse of `pack_question`. Raises ValueError or TypeError for invalid data."""
     return read_question({**decode(fields), "params": decode(params)})
 
 
-def asker() -> str:
-    """This process: its number, when it began, and where numbers mean what they do here."""
+def identify_process() -> str:
+    """Identifies this process: its pid, start time, and pid namespace."""
     from clawkit.process import process_table, records
 
     me = process_table.look(os.getpid())
     return f"{os.getpid()} {me.started if me is not None else 0} {records.here()}"
 
 
-def is_gone(asker: str) -> bool:
-    """Whether the process that asked has surely ended. Raises ValueError for what names none."""
+def has_ended(process: str) -> bool:
+    """Whether the process that asked has certainly ended. Raises ValueError for invalid text."""
     from clawkit.process import process_table, records
 
-    pid, since, place = asker.split(" ", 2)
+    pid, since, place = process.split(" ", 2)
     found, here = process_table.look(int(pid)), records.here()
     if place == here != "":
         return found is None or found.gone or found.started != int(since)
-    # Of another container nothing can be told; an earlier run of the machine is over.
+    # Processes of another container are unknown; those before a reboot have ended.
     return place != "" and place.split(" ")[0] != here.split(" ")[0]

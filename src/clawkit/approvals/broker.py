@@ -1,7 +1,7 @@
-"""Who is asked, and whose answer counts: everybody who can be reached at once, and the first one.
+"""Asks everyone who can be reached at the same time; the first answer counts.
 
-All answers go through the store, also those that are given in this process. So there is one that
-counts, whoever else says something at the same time, and whoever comes too late is told so.
+All answers go through the store, including those given in this process. So exactly one counts, and
+later ones are rejected with an error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec.structs import replace
 
-from clawkit.approvals.binding import answer_for, fault
+from clawkit.approvals.binding import answer_for, why_invalid
 from clawkit.approvals.pending_store import PendingStore, Stored
 from clawkit.approvals.types import Pending
 from clawkit.core.approval import MAX_WAIT_S, Answer, Approver, Question
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import asyncio
 
 POLL_S = 0.2
-"""How often the store is looked at for an answer that another process gave."""
+"""How often to check the store for an answer from another process."""
 _GRACE_S = 1.0
 
 SocketAddress = tuple[str, str]
@@ -33,31 +33,30 @@ log = logging.getLogger(__name__)
 
 
 class Broker:
-    """Everything about asking people, for one run."""
+    """Asks for approval, for one run."""
 
     def __init__(
         self,
         waiting: PendingStore,
         *,
         approver: Approver | None = None,
-        line: SocketAddress | Callable[[], SocketAddress | None] | None = None,
+        socket: SocketAddress | Callable[[], SocketAddress | None] | None = None,
         later: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._waiting = waiting
         self._approver = approver
-        self._line = line
+        self._socket = socket
         self._later = later
         self._clock = clock
 
     def route(self) -> Literal["wait", "later", "none"]:
-        """Whether somebody can answer now, somebody may later, or nobody ever."""
-        if self._approver is not None or self._find_line() is not None:
+        if self._approver is not None or self._find_socket() is not None:
             return "wait"
         return "later" if self._later else "none"
 
     async def ask(self, request: Question, binding: Mapping[str, Any] | None = None) -> Answer:
-        """Wait for the answer of a person. Whatever goes wrong, it is no."""
+        """Wait for a person's answer. Any failure counts as no."""
         try:
             if self.route() == "none":
                 return Answer("deny", "there is no one here to ask", silent=True)
@@ -67,13 +66,13 @@ class Broker:
         return await self._settle(pending, self._approver, patient=self._later)
 
     def submit(self, request: Question, binding: Mapping[str, Any] | None = None) -> Pending:
-        """Put a question to whoever comes by; `outcome` waits for what becomes of it."""
+        """Queue a question without waiting; `outcome` waits for the answer."""
         timeout_s = min(request.timeout_s, MAX_WAIT_S)
         timeout_ms = round(timeout_s * 1000) if timeout_s > 0 else 0
         return self._waiting.add(request, binding or {}, self._now_ms(), timeout_ms)
 
     async def outcome(self, pending: Pending) -> Answer:
-        """Wait for what becomes of a question."""
+        """Wait for the answer to a queued question."""
         return await self._settle(pending, None, patient=True)
 
     def resolve(
@@ -86,7 +85,8 @@ class Broker:
         actor: str = "",
         authorized: bool,
     ) -> Stored:
-        """Answer a question from elsewhere. Whoever can see it is not yet allowed to."""
+        """Answer a question from elsewhere. Being able to see it is not enough: the caller must
+        be `authorized`."""
         if authorized is not True:
             raise ToolAuthorizationError("only an approver can answer this", reason="approver")
         asked = self._waiting.get(id_or_prefix)
@@ -95,7 +95,7 @@ class Broker:
         return self._waiting.get(asked.id)
 
     async def close(self) -> None:
-        """Let go of the store; it is opened again when it is needed."""
+        """Close the store; it is reopened when needed."""
         self._waiting.close()
 
     async def _settle(
@@ -120,11 +120,11 @@ class Broker:
         import asyncio
 
         loop = asyncio.get_running_loop()
-        # Time is counted here by a clock that nobody can set, beside the one of the store.
+        # Besides the store's clock, use one that cannot be set.
         until = loop.time() + min((pending.expires_ms - self._now_ms()) / 1000, MAX_WAIT_S)
         asked = self._ask_all(pending, approver)
         try:
-            while (answer := self._look(pending.id, late=loop.time() >= until)) is None:
+            while (answer := self._poll(pending.id, late=loop.time() >= until)) is None:
                 if not asked and not patient:
                     self._waiting.withdraw(pending.id, self._now_ms())
                     return Answer("deny", "asking for approval failed")
@@ -155,14 +155,14 @@ class Broker:
         asked: set[asyncio.Task[Any]] = set()
         if approver is not None:
             asked.add(asyncio.create_task(ask_here(approver)))
-        if (line := self._find_line()) is not None:
+        if (socket := self._find_socket()) is not None:
             from clawkit.approvals.socket import ask_over
 
-            asked.add(asyncio.create_task(ask_over(*line, pending, MAX_WAIT_S)))
+            asked.add(asyncio.create_task(ask_over(*socket, pending, MAX_WAIT_S)))
         return asked
 
-    def _look(self, id_: str, *, late: bool) -> Answer | None:
-        """What the store says; when it is late, silence, unless somebody was just in time."""
+    def _poll(self, id_: str, *, late: bool) -> Answer | None:
+        """The stored answer. If it is late, expire the question, unless it was just answered."""
         answer = self._waiting.answer(id_, self._now_ms())
         if late or (answer is not None and answer.silent):
             self._waiting.expire(id_, self._now_ms())
@@ -174,20 +174,20 @@ class Broker:
             log.warning("asking for approval failed: %r", asked)
             return
         answer = asked.result()
-        if wrong := fault(pending.question, answer):
-            log.warning("an answer does not count: %s", wrong)
+        if wrong := why_invalid(pending.question, answer):
+            log.warning("ignored an invalid answer: %s", wrong)
             return
         with suppress(ConflictError):
             signed = replace(answer, by=answer.by or "a person")
             self._waiting.decide(pending.id, signed, self._now_ms())
 
-    def _find_line(self) -> SocketAddress | None:
-        line = self._line() if callable(self._line) else self._line
-        if line is None:
+    def _find_socket(self) -> SocketAddress | None:
+        socket = self._socket() if callable(self._socket) else self._socket
+        if socket is None:
             return None
         from clawkit.approvals.socket import is_reachable
 
-        return line if is_reachable(*line) else None
+        return socket if is_reachable(*socket) else None
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)

@@ -1,4 +1,4 @@
-"""Whether a command may run: one pure function of what it does and what is allowed."""
+"""Whether a command may run: a pure function of its analysis, the policy and the rules."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from clawkit.approvals.types import (
 )
 from clawkit.process.protocols import NO_GRANTS, Grants
 
-_BUILTIN = Match("builtin", "the shell does it itself", children="named", changes=False)
+_BUILTIN = Match("builtin", "shell builtin", children="named", changes=False)
 _HARMLESS = frozenset(("builtin", "look", "safe-bin", "wrapper"))
-"""What may run although the kernel cannot confine it."""
+"""Matches that may run even if the kernel cannot confine them."""
 _DETACHED = "it would outlive clawkit, which could then not restore protected files"
 _SHOWN = 80
 
 
 def decide(analysis: Analysis, policy: Policy, rules: Rules, request: Request) -> Decision:
-    """Judge a command. On the host, whatever is not certainly allowed is asked about or refused;
-    in the sandbox, the kernel sees to it that nothing needs to be. What is confined and outlives
-    clawkit takes a person, for nothing restores what it changes."""
+    """Decide about a command. On the host, anything not certainly allowed is asked about or
+    refused; in the sandbox, the kernel enforces the limits and no approval is needed. A confined
+    command that outlives clawkit needs a person, because nothing restores what it changes."""
     decision = _decide(analysis, policy, rules, request)
     if "detach" not in request.modes or decision.verdict != "allow" or decision.place == "host":
         return decision
@@ -59,14 +59,14 @@ def _decide(analysis: Analysis, policy: Policy, rules: Rules, request: Request) 
     if refused := refuse_all(policy):
         return refused
     if not rules.confines and policy.security != "full":
-        # Silence must not let run, unconfined, what is otherwise asked about.
+        # A missing answer must not allow an unconfined command that would otherwise be asked about.
         policy = policy._replace(fallback="deny")
     home = request.env.get("HOME", "")
     judged = tuple(_judge(segment, rules, home) for segment in analysis.segments)
     run = analysis.rebuilt or analysis.command
     make = partial(Decision, policy=policy, segments=judged, doubt=analysis.doubt, run=run)
     inside = request.wanted != "host"
-    # What runs in the sandbox is given to the shell as it was written.
+    # In the sandbox, the shell gets the command as it was written.
     sandboxed = partial(make, run=analysis.command, place="sandbox")
     hardline = find_hardline(analysis, rules, home=home)
     if hardline and not inside:
@@ -84,7 +84,7 @@ def _decide(analysis: Analysis, policy: Policy, rules: Rules, request: Request) 
     missed: Verdict = "deny" if policy.ask == "off" else "ask"
     gap = "" if analysis.doubt is not None else find_gap(judged) or _find_mixed(judged)
     matches = _find_matches(judged) if analysis.doubt is None and not gap else []
-    grants = _sum_up(matches)
+    grants = _union_grants(matches)
     words = "; ".join(dict.fromkeys(match.rule for match in matches))
     if not inside and any(match.entry for match in matches) and all(map(may_leave, matches)):
         return make("allow", reason=f"every part is allowed: {words}", code="allowlist")
@@ -99,7 +99,7 @@ def _decide(analysis: Analysis, policy: Policy, rules: Rules, request: Request) 
                 reason = f"a person has granted {describe_grants(request.access)}"
             verdict = "allow" if missing == NO_GRANTS else missed
             return sandboxed(verdict, reason=reason, code="access", grants=request.access)
-        # Only the sandbox can tell hosts apart.
+        # Only the sandbox can filter by host.
         if not widened or not rules.confines or grants.hosts:
             grants = grants if widened else NO_GRANTS
             reason = "it runs in the sandbox"
@@ -124,32 +124,32 @@ def _decide(analysis: Analysis, policy: Policy, rules: Rules, request: Request) 
 
 
 def may_leave(result: Match | Miss) -> bool:
-    """Whether a person has allowed a program outside the sandbox, with these very arguments. What
-    the shell does itself, and what only starts others, goes along."""
+    """Whether a person has allowed a program outside the sandbox with exactly these arguments.
+    Builtins and wrappers are included: they only do what their segment does."""
     if not isinstance(result, Match):
         return False
     return result.by in ("builtin", "wrapper") or bool(result.entry and result.entry.unconfined)
 
 
 def _find_mixed(segments: Sequence[Judged]) -> str:
-    """Why a command would give one program what another one was granted: all of its parts share
-    one confinement."""
+    """Why a command would pass the grants of one program to another: all of its parts share one
+    confinement."""
     matches = _find_matches(segments)
-    whole = _sum_up(matches)
+    whole = _union_grants(matches)
     if all(match.by in _HARMLESS or match.grants == whole for match in matches):
         return ""
     return "its parts have different grants, but share one confinement; run them one by one"
 
 
 def find_gap(segments: Sequence[Judged]) -> str:
-    """Why a command may do something else by the time a part of it runs: an earlier part can
-    change what that part is allowed for. Empty when none can, or a part is not allowed at all."""
+    """Why a part of a command might do something else by the time it runs: an earlier part can
+    change the files its match depends on. Empty if none can, or if some part is not allowed."""
     earlier, anything = "", False
     for number, judged in enumerate(segments):
         if judged.misses:
             return ""
         is_last = number == len(segments) - 1
-        if earlier and (what := _find_need(judged, anything=anything, is_last=is_last)):
+        if earlier and (what := _find_dependency(judged, anything=anything, is_last=is_last)):
             shown = show(earlier, _SHOWN)
             return f"an earlier part ({shown}) could change {what}"
         changes = any(match.changes for match in _find_matches((judged,)))
@@ -160,9 +160,9 @@ def find_gap(segments: Sequence[Judged]) -> str:
     return ""
 
 
-def _find_need(judged: Judged, *, anything: bool, is_last: bool) -> str:
-    """What a part is allowed for that earlier ones could change: the content of files, and, if
-    they can do `anything`, where paths lead; the shell alone cannot make a link of a file."""
+def _find_dependency(judged: Judged, *, anything: bool, is_last: bool) -> str:
+    """What a part's match depends on that earlier parts could change: file contents and, if they
+    can do `anything`, where paths lead. The shell alone cannot turn a file into a link."""
     segment = judged.segment
     if anything and segment.files:
         return f"the file {show(segment.files[0].path, _SHOWN)}"
@@ -172,8 +172,8 @@ def _find_need(judged: Judged, *, anything: bool, is_last: bool) -> str:
     return next((each.depends for each in matches if each.depends), "")
 
 
-def after_silence(decision: Decision) -> Literal["allow", "deny"]:
-    """What counts when nobody answered the question, or nobody could be asked."""
+def fallback_verdict(decision: Decision) -> Literal["allow", "deny"]:
+    """Decision when no one answers or no approver is attached."""
     fallback = decision.policy.fallback
     if decision.verdict != "ask" or decision.human_only or fallback == "deny":
         return "deny"
@@ -191,16 +191,16 @@ def is_listed(decision: Decision) -> bool:
 
 
 def as_listed(decision: Decision) -> Decision:
-    """The decision as if the rules that allow every part, if they do, had been enough."""
+    """The decision with the programs and grants of the matching rules, if every part has one."""
     if not is_listed(decision):
         return decision
-    grants = _sum_up(_find_matches(decision.segments))
+    grants = _union_grants(_find_matches(decision.segments))
     programs = _find_named(decision.segments)
     place = decision.place if decision.place == "sandbox" else "entry"
     return structs.replace(decision, programs=programs, place=place, grants=grants)
 
 
-def _sum_up(matches: Sequence[Match]) -> Grants:
+def _union_grants(matches: Sequence[Match]) -> Grants:
     return reduce(or_, (match.grants for match in matches), NO_GRANTS)
 
 
@@ -230,9 +230,9 @@ def _explain(doubt: Doubt | None, segments: Sequence[Judged]) -> tuple[str, str,
         return reason + (f" (character {doubt.at + 1})" if doubt.at else ""), "", "doubt"
     misses = [miss for judged in segments for miss in judged.misses]
     reason = "; ".join(dict.fromkeys(miss.reason for miss in misses))
-    # One rule that is missing is worth telling; a command that no rule helps is not.
-    hopeful = all(miss.to_allow for miss in misses)
-    to_allow = " && ".join(dict.fromkeys(miss.to_allow for miss in misses)) if hopeful else ""
+    # Suggest rules only if together they would allow the whole command.
+    helps = all(miss.to_allow for miss in misses)
+    to_allow = " && ".join(dict.fromkeys(miss.to_allow for miss in misses)) if helps else ""
     return reason, to_allow, misses[0].code if misses else "miss"
 
 

@@ -1,6 +1,6 @@
-"""The policy in force for one call: security and ask, the host, and who may leave the sandbox.
+"""The policy in force for one call: security, ask, host, and who may leave the sandbox.
 
-Of the settings, the approvals file and the call, the strictest counts.
+The strictest of settings, approvals file and call wins.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _MOST_ASKING_LAST: tuple[Ask, ...] = get_args(Ask)
 
 
 def strictest(a: Security, b: Security | None) -> Security:
-    """The one that lets less through. Raises ValueError for what is neither."""
+    """The more restrictive one. Raises ValueError for unknown values."""
     return a if b is None else min(a, b, key=_STRICTEST_FIRST.index)
 
 
 def most_asking(a: Ask, b: Ask | None) -> Ask:
-    """The one that asks a person more often. Raises ValueError for what is neither."""
+    """The one that asks more often. Raises ValueError for unknown values."""
     return a if b is None else max(a, b, key=_MOST_ASKING_LAST.index)
 
 
@@ -49,7 +49,7 @@ def combine(
 ) -> Policy:
     """The policy for one call; its own `security` and `ask` can only tighten it.
 
-    `key` is where the settings come from and `where` is the document, for the words.
+    `key` (the settings) and `where` (the document) are used in messages.
     """
     configured = settings.policy()
     security_now = strictest(strictest(configured[0], document.security), security)
@@ -60,7 +60,7 @@ def combine(
             ("security", security_now, (configured[0], document.security, security)),
             ("ask", ask_now, (configured[1], document.ask, ask)),
         ):
-            # The first that wants what is in force.
+            # The first source that asks for the value in force.
             if given.index(now) == source:
                 wanted = f"{name} is {now!r}"
                 if source == 0 and settings.mode is not None:
@@ -74,7 +74,7 @@ def combine(
                 else:
                     words = f"this call asked for {name} {now!r}"
                 sources[words] = None
-    from clawkit.approvals.types import Policy  # the tools need only what is below
+    from clawkit.approvals.types import Policy  # imported late: tools need only what follows
 
     to_loosen = ""
     if configured[0] == "deny" and "deny" not in (document.security, security):
@@ -96,12 +96,12 @@ class Target(NamedTuple):
     """Where a call wants its command to run."""
 
     wanted: Literal["auto", "sandbox", "host"]
-    """In the sandbox unless an allowlist entry grants more, only there, or on the host."""
+    """`auto`: in the sandbox unless an allowlist entry grants more."""
     leaves: bool = False
 
     @property
     def host(self) -> HostName:
-        """The host that most probably starts it."""
+        """The host that will most likely run it."""
         return "gateway" if self.wanted == "host" else "sandbox"
 
 
@@ -114,12 +114,12 @@ def resolve_host(
     available: Collection[str],
     node: str | None,
 ) -> Target:
-    """Where the command of a call is to run; never elsewhere in place of what is missing.
+    """Where the command of a call runs; a missing host is never replaced by another one.
 
-    `sandboxed` sessions run everything in the sandbox; others as they are configured, and by
-    default in the sandbox where there is one. `elevated` is a right that was already granted: it
-    leaves the sandbox, and changes nothing elsewhere. Raises `ToolInputError` for a request that
-    makes no sense and `ToolAuthorizationError` for one that is not allowed or cannot be met.
+    `sandboxed` sessions always use the sandbox; others follow the configuration, by default the
+    sandbox if there is one. `elevated` is a right that was already granted: it leaves the sandbox,
+    and has no effect elsewhere. Raises `ToolInputError` for a contradictory request and
+    `ToolAuthorizationError` for one that is not allowed or not available.
     """
     wanted = _read(requested)
     place: HostName
@@ -142,7 +142,7 @@ def resolve_host(
             f"node: the command would run on the host {place!r}, not on a node; "
             "leave node out, or choose the host 'node'"
         )
-    # There are no nodes yet, and nothing else may run in place of one.
+    # Nodes are not implemented, and nothing else may replace one.
     if place not in available or place == "node":
         raise ToolAuthorizationError(
             f"the command cannot run on the host {place!r}: {_MISSING[place]}. No other host is "
@@ -180,16 +180,16 @@ def _refuse(
 
 
 Level = Literal["ask", "full"]
-"""Whether a person is asked about the command, or the rest of the policy alone decides."""
+"""Whether a person is asked about the command, or only the rest of the policy decides."""
 
 _NUMBER = re.compile(r"\+[0-9]{3,15}")
 _KINDS = ("id", "e164", "username", "name", "channel")
 
 
 def check_elevated(config: Config, scope: Scope, *, local: bool) -> Level:
-    """How far elevated goes for this sender, at the local terminal or not.
+    """The elevated level for this sender, at the local terminal or not.
 
-    Raises `ToolAuthorizationError` that names every setting in the way.
+    Raises `ToolAuthorizationError` that names every setting that prevents it.
     """
     default = config.agents.defaults.elevated_default
     needed = list(_needed(config.tools.elevated, scope, local=local))
@@ -207,7 +207,7 @@ def check_elevated(config: Config, scope: Scope, *, local: bool) -> Level:
 
 
 def _needed(elevated: Elevated, scope: Scope, *, local: bool, whose: str = "") -> Iterator[str]:
-    """What would have to be otherwise; `whose` is an agent, who can only narrow the general."""
+    """The conditions that are not met; `whose` names an agent, which can only restrict further."""
     if not elevated.enabled:
         yield f"tools.elevated.enabled{whose} must be true"
     no_limit = whose and elevated.allow_from is None
@@ -230,9 +230,9 @@ def _needed(elevated: Elevated, scope: Scope, *, local: bool, whose: str = "") -
 
 
 def _typed(written: str) -> Iterator[str]:
-    """The entry as policy writes it: without a kind it is an id or a whole phone number.
+    """The entry with its kind: without one, it is an id or a complete phone number.
 
-    What people can choose for themselves, such as a username, has to be said with its kind.
+    What people can choose themselves, such as a username, requires an explicit kind.
     """
     text = written.strip()
     kind, colon, name = text.partition(":")
@@ -262,8 +262,8 @@ def _is_about(entry: str, scope: Scope) -> bool:
 
 
 def _certain(value: str, name: str) -> str:
-    """Policy ignores case and the blanks around names, which makes some foreign letters equal to
-    plain ones: such a name counts only when it is spelled as in the entry."""
+    """Policy ignores case and surrounding blanks, which makes some non-ASCII letters equal to
+    ASCII ones; such a value counts only if it is spelled exactly as in the entry."""
     plain = value.isascii() and value.isprintable() and value == value.strip()
     empty = not value.strip("@")
     return value if (plain or value == name) and not empty else ""

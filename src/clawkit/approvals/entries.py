@@ -1,10 +1,10 @@
-"""Entries of an allowlist: patterns of programs and arguments, as stored and as people read them.
+"""Allowlist entries: patterns for programs and arguments, reading, storing and describing them.
 
-In a pattern, `*` matches any characters but a slash, `**` any at all, `?` one that is no slash.
-Everything else stands for itself, also `[`, which is a program. A pattern of arguments is a regular
-expression of JavaScript, as far as it can be searched for in linear time: what another engine would
-take in another way is not accepted, so no look-around, no back-references, no flags, no classes
-within classes, no escapes of what means nothing.
+In a program pattern, `*` matches any characters except a slash, `**` any characters, `?` one
+character except a slash. All other characters are literal, including `[` (which is also a program
+name). An argument pattern is a JavaScript regular expression, limited to what can be searched in
+linear time and means the same in every engine: no look-around, back-references, flags, nested
+classes or needless escapes.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from clawkit.process.protocols import NO_GRANTS, Grants
 from clawkit.text import one_line, printable
 
 MAX_CHARS = 4_096
-"""Longest pattern, and longest path, that is looked at: no longer path can be opened."""
+"""Longest pattern or path that is compared: no longer path can be opened."""
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def matches_path(pattern: str, program: Program, home: str) -> bool:
-    """Whether a pattern means a program.
+    """Whether the pattern matches the program.
 
-    One without a slash means only what was found in PATH; whether that is a place nobody can have
-    put something into is for the caller to see. `*` alone means every program there is.
+    A pattern without a slash matches only programs found in PATH; the caller must check that their
+    directory is trusted. `*` alone matches every program.
     """
     subject = _Subject.of(program)
-    return subject is not None and subject.is_meant(pattern, home)
+    return subject is not None and subject.matches(pattern, home)
 
 
 def find_entries(entries: Sequence[Entry], program: Program, home: str) -> list[Entry]:
-    """Those whose pattern means a program: first such as name arguments, each in its order."""
+    """The entries whose pattern matches the program; those with an argument pattern first."""
     subject = _Subject.of(program)
     if subject is None:
         return []
@@ -51,13 +51,13 @@ def find_entries(entries: Sequence[Entry], program: Program, home: str) -> list[
         entry
         for entry in entries
         if entry.pattern in texts
-        or (_is_wild(entry.pattern) and subject.is_meant(entry.pattern, home))
+        or (_is_wild(entry.pattern) and subject.matches(entry.pattern, home))
     ]
     return sorted(found, key=lambda each: each.arg_pattern is None)
 
 
 class _Subject(NamedTuple):
-    """What patterns are compared with."""
+    """What patterns are compared with: paths, and the name if found in PATH."""
 
     paths: tuple[str, ...]
     name: str
@@ -66,34 +66,33 @@ class _Subject(NamedTuple):
     def of(cls, program: Program) -> _Subject | None:
         if not program.resolved:
             return None
-        path, real = plain_path(program.resolved, program.real), program.real
+        path, real = normalize_to(program.resolved, program.real), program.real
         name = program.resolved.rpartition("/")[2] if program.by_name else ""
-        # What a file does can depend on the name it is called by (`sh` and `ls` may be one file),
-        # so a link is the same program as its target only if it has the same name.
+        # A program may behave according to the name it is called by (`sh` and `ls` may be the same
+        # file), so a link counts as its target only if both have the same name.
         is_real = real != path and is_same_name(program.resolved, real)
         return cls(tuple(filter(None, (path, real) if is_real else (path,))), name)
 
-    def is_meant(self, pattern: str, home: str) -> bool:
+    def matches(self, pattern: str, home: str) -> bool:
         if pattern == "*" or pattern in self.paths:
             return True
-        if not names_place(pattern):
+        if not is_path_pattern(pattern):
             return bool(self.name) and _compile(pattern, "")(self.name)
         return _is_absolute(pattern, home) and any(map(_compile(pattern, home), self.paths))
 
 
 def _is_wild(pattern: str) -> bool:
-    """Whether a pattern has to be compared: most are plain paths and names."""
     return "*" in pattern or "?" in pattern or pattern.startswith("~")
 
 
-def names_place(pattern: str) -> bool:
-    """Whether a pattern is compared with the whole path."""
+def is_path_pattern(pattern: str) -> bool:
+    """Whether a pattern is compared with the whole path, not only the name."""
     return "/" in pattern or pattern.startswith("~")
 
 
 def is_literal(pattern: str) -> bool:
-    """Whether a pattern can mean one file only."""
-    return names_place(pattern) and is_fixed(pattern)
+    """Whether a pattern can match only one file."""
+    return is_path_pattern(pattern) and is_fixed(pattern)
 
 
 def is_fixed(pattern: str) -> bool:
@@ -102,27 +101,27 @@ def is_fixed(pattern: str) -> bool:
 
 
 def literal_folder(pattern: str, home: str) -> str:
-    """The directory that everything a pattern means lies below; empty when it could be any."""
-    if not names_place(pattern) or not _is_absolute(pattern, home):
+    """The directory that contains everything a pattern matches; empty if it could be any."""
+    if not is_path_pattern(pattern) or not _is_absolute(pattern, home):
         return ""
     fixed = pattern.replace("?", "*").partition("*")[0].rpartition("/")[0]
     return f"{home.rstrip('/')}{fixed[1:]}" if fixed.startswith("~") else fixed
 
 
 def is_same_name(path: str, other: str) -> bool:
-    """Whether two files are called alike, but for a version: `python3` and `python3.11`."""
+    """Whether two files have the same name except for a version: `python3` and `python3.11`."""
     if path == other:
         return True
     name, real = os.path.basename(path), os.path.basename(other)
     return name == real or _stem(name) == _stem(real) != ""
 
 
-def plain_path(path: str, real: str) -> str:
-    """A path without `.` and `..`; empty when that leads to another file than `real`."""
+def normalize_to(path: str, real: str) -> str:
+    """A path without `.` and `..`; empty if that would be a file other than `real`."""
     if "/." not in path and "//" not in path:
         return path
     plain = os.path.normpath(path)
-    # `..` behind a link is not the directory that it seems to be.
+    # `..` after a link is not the directory that it seems to be.
     if "/.." in path and os.path.realpath(plain) != real:
         return ""
     return plain.removeprefix("/") if plain.startswith("//") else plain
@@ -149,7 +148,7 @@ def _compile(pattern: str, home: str) -> Callable[[str], bool]:
     matches = Glob(rest, path=True).match
 
     def test(path: str) -> bool:
-        # Half a character is not in the name of a program that somebody wrote down.
+        # A path that is not valid UTF-8 never matches.
         return (
             len(path) <= MAX_CHARS
             and path.startswith(prefix)
@@ -171,7 +170,7 @@ _TOKEN = re.compile(
     |(?P<atom>\[\^?(?:(?!--|&&|~~)[^\[\]\\]|{_ESCAPE})+\]|{_ESCAPE}|[^\\\[(*+?{{])""",
     re.VERBOSE | re.DOTALL,
 )
-# Words are made of ASCII letters there, and a line has more ends.
+# In JavaScript, word characters are ASCII, and there are more line terminators.
 _OTHERWISE = {
     ".": r"[^\n\r\u2028\u2029]",
     r"\b": r"(?-u:\b)",
@@ -182,34 +181,33 @@ _OTHERWISE = {
 
 
 def search_regex(pattern: str, text: str) -> bool | None:
-    """Whether a pattern is found in a text; None when it cannot be used at all."""
+    """Whether the pattern is found in a text; None if the pattern is invalid."""
     test = _compile_regex(pattern)
     if test is None:
         return None
     try:
         return test(text)
     except UnicodeEncodeError:
-        # Half of a character is no text.
+        # A lone surrogate is not valid text.
         return False
 
 
-def fits_arguments(pattern: str, program: Program) -> bool:
-    """Whether the arguments of a program, joined by single spaces, are those an `argPattern`
-    means."""
+def arguments_match(pattern: str, program: Program) -> bool:
+    """Whether an `argPattern` matches the arguments of a program, joined by single spaces."""
     arguments = program.argv[1:]
     if "\0" in pattern or any(each.glob for each in arguments):
         return False
     if pattern.startswith("sha256:"):
         return program.cwd is not None and pattern == hash_call(program.cwd, arguments)
     texts = [each.text for each in arguments]
-    # Joined, `a b` and `'a b'` look alike, and so do nothing and `''`.
+    # Joined, `a b` and `'a b'` look alike, and so do no argument and `''`.
     if not all(texts) or any(char.isspace() for each in texts for char in each):
         return False
     return bool(search_regex(pattern, " ".join(texts)))
 
 
 def hash_call(cwd: str, arguments: Iterable[Arg]) -> str:
-    """What stands for one very call of a program: these arguments, in this directory."""
+    """Identifies one exact call of a program: these arguments in this directory."""
     texts = [each.text for each in arguments]
     parts: list[bytes] = []
     for text in (cwd, *texts):
@@ -222,7 +220,7 @@ def hash_call(cwd: str, arguments: Iterable[Arg]) -> str:
 
 @lru_cache(maxsize=1024)
 def _compile_regex(pattern: str) -> Callable[[str], bool] | None:
-    # An empty pattern is found everywhere; nobody who wants that writes it down.
+    # An empty pattern would match everything, which is unlikely to be intended.
     translated = _translate(pattern) if 0 < len(pattern) <= MAX_REGEX_CHARS else None
     if translated is None:
         return None
@@ -236,8 +234,7 @@ def _compile_regex(pattern: str) -> Callable[[str], bool] | None:
 
 
 def _translate(pattern: str) -> str | None:
-    """The same for an engine that is not JavaScript's; None for what it has not, or takes in
-    another way."""
+    """Translate from JavaScript; None for what the other engine lacks or reads differently."""
     out: list[str] = []
     at, last = 0, "open"
     while at < len(pattern):
@@ -272,16 +269,16 @@ class _Granted(msgspec.Struct):
 
 
 def read_entry(value: object) -> Entry:
-    """An entry from the document: an object, or only the pattern. Raises ValueError."""
+    """Parse an entry of the document: an object, or just the pattern. Raises ValueError."""
     if isinstance(value, str):
         value = {"pattern": value}
     if not isinstance(value, Mapping):
         raise ValueError(f"an entry is {type(value).__name__}, not an object")
     for key in value:
-        # Unknown keys are for others, but not those that are known ones written in another way.
+        # Unknown keys are ignored, unless they are misspelt known ones.
         bare = str(key).replace("_", "").replace("-", "").lower()
         if key not in _KEYS and (meant := [each for each in _KEYS if each.lower() == bare]):
-            raise ValueError(f"the key {key!r} is written {meant[0]!r}")
+            raise ValueError(f"unknown key {key!r}; did you mean {meant[0]!r}?")
     fields = {key: value[key] for key in _KEYS if value.get(key) is not None}
     grants = fields.pop("grants", None)
     args = fields.get("args")
@@ -302,13 +299,13 @@ def read_entry(value: object) -> Entry:
 
 def _check_entry(entry: Entry, fields: Mapping[str, Any]) -> None:
     if entry.extent == "access":
-        # What any command may ask for; it is about no program.
+        # It applies to every command, not to a program.
         for key in sorted(fields.keys() - {"id", "source", "extent"}):
-            raise ValueError(f"{key} has no meaning with the extent 'access'")
+            raise ValueError(f"{key} has no effect with the extent 'access'; remove it")
         if entry.grants is None:
-            raise ValueError("grants is missing: it is what every command may ask for")
+            raise ValueError("grants is missing: it is what every command may request")
     elif not entry.pattern:
-        raise ValueError("pattern is missing: it is the path or the name of a program")
+        raise ValueError("pattern is missing: the path or name of a program")
     if entry.unconfined and not (entry.arg_pattern or "").startswith(EXACT):
         raise ValueError(f"unconfined needs an argPattern of one exact call ({EXACT}…)")
     if entry.content and not _CONTENT.fullmatch(entry.content):
@@ -318,14 +315,14 @@ def _check_entry(entry: Entry, fields: Mapping[str, Any]) -> None:
     if entry.cwd and not entry.cwd.startswith("/"):
         raise ValueError(f"cwd is {entry.cwd!r}, not an absolute path")
     if entry.args == "":
-        raise ValueError("args is empty: leave it out, or write 'any' or the name of a preset")
+        raise ValueError("args is empty: remove it, or use 'any' or the name of a preset")
     if isinstance(entry.args, ArgRule):
         _check_rule(entry.args)
 
 
 def _check_rule(rule: ArgRule) -> None:
     if rule.subcommand == ():
-        raise ValueError("args.subcommand is empty: leave it out, or name sub-commands")
+        raise ValueError("args.subcommand is empty: remove it, or name sub-commands")
     for each in rule.subcommand or ():
         if not each.split() or each.startswith("-"):
             raise ValueError(f"args.subcommand has {each!r}, which is not a sub-command")
@@ -345,12 +342,12 @@ def _check_grants(grants: _GrantFields) -> None:
     for path in (*grants.read, *grants.write):
         if not path.startswith(("/", "~/")) or ".." in path.split("/") or "\0" in path:
             raise ValueError(
-                f"grants has the path {path!r}; it must be absolute or begin with ~/, without '..'"
+                f"grants has the path {path!r}; it must be absolute or start with ~/, without '..'"
             )
 
 
 def entry_to_json(entry: Entry) -> dict[str, Any]:
-    """What stands in the document for an entry; `read_entry` makes the same of it."""
+    """The stored form of an entry, the inverse of `read_entry`."""
     found = _to_json(msgspec.to_builtins(structs.replace(entry, grants=None)))
     if entry.grants is not None:
         granted = entry.grants._asdict().items()
@@ -367,11 +364,11 @@ def _to_json(value: Any) -> Any:
 
 
 def describe_entry(entry: Entry) -> str:
-    """One line in words."""
+    """A one-line description."""
     if entry.extent == "access":
         granted = describe_grants(entry.grants or NO_GRANTS)
-        return one_line(f"every command that asks for it: {granted}", _SHOWN)
-    # A preset names its programs itself.
+        return one_line(f"every command that requests it: {granted}", _SHOWN)
+    # A preset defines its own programs.
     every = entry.pattern == "*" and isinstance(entry.args, str) and entry.args != "any"
     words = [f"the programs of the preset {entry.args!r}" if every else entry.pattern]
     if entry.arg_pattern is not None:
@@ -402,36 +399,36 @@ def describe_entry(entry: Entry) -> str:
 
 
 def describe_grants(grants: Grants) -> str:
-    """What is granted, in words for a person."""
+    """A description of grants for people."""
     words = ["the whole network"] if grants.network else []
     words += ["unix sockets"] if grants.sockets else []
     words += [_PACKAGES if host == "packages" else f"the host {host}" for host in grants.hosts]
-    words += [f"to read {path}" for path in grants.read]
-    words += [f"to change {path}" for path in grants.write]
+    words += [f"read access to {path}" for path in grants.read]
+    words += [f"write access to {path}" for path in grants.write]
     return printable(", ".join(words), keep="")
 
 
 def validate_pattern(pattern: str) -> str:
-    """What is wrong with a pattern that somebody wants to add; empty when nothing is."""
+    """What is wrong with a new pattern; empty if it is valid."""
     if not pattern.strip():
-        return "the pattern is empty: give the path or the name of a program"
+        return "the pattern is empty: use the path or name of a program"
     if not pattern.isprintable():
         return f"the pattern {printable(pattern, keep='')} has invisible characters"
     if pattern != pattern.strip():
-        return f"the pattern {pattern!r} has blanks around it"
+        return f"the pattern {pattern!r} has leading or trailing blanks"
     if len(pattern) > MAX_CHARS:
         return f"the pattern has {len(pattern):,} characters; at most {MAX_CHARS:,} are allowed"
-    if not names_place(pattern):
+    if not is_path_pattern(pattern):
         return ""
     if not pattern.startswith(("/", "~/", "**/")):
         return (
-            f"the pattern {pattern!r} is a relative path: give an absolute one, one that begins "
+            f"the pattern {pattern!r} is a relative path: use an absolute path, one that starts "
             "with ~/, or only the name of a program in PATH"
         )
     if any(each in (".", "..") for each in pattern.split("/")) or "//" in pattern:
-        return f"the pattern {pattern!r} has '.', '..' or nothing between slashes; remove that"
+        return f"the pattern {pattern!r} contains '.', '..' or '//'; remove them"
     if pattern.endswith("/"):
-        return f"the pattern {pattern!r} is a directory: add ** to mean everything below it"
+        return f"the pattern {pattern!r} is a directory: add ** to match everything below it"
     return ""
 
 
@@ -441,7 +438,7 @@ def _describe_rule(rule: ArgRule) -> list[str]:
         words.append(f"only {' or '.join(rule.subcommand)}")
     if rule.flags.allow is not None:
         allowed = " ".join(rule.flags.allow)
-        words.append(f"no flags but {allowed}" if allowed else "no flags")
+        words.append(f"no flags except {allowed}" if allowed else "no flags")
     if rule.flags.deny:
         words.append(f"not with {' '.join(rule.flags.deny)}")
     if rule.paths == "workspace":

@@ -1,4 +1,4 @@
-"""What words, redirections and program names stand for: files, interpreters, directories, text."""
+"""Expansion of words, redirections and program names to text, files, interpreters, directories."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from clawkit.approvals.shell_words import Glob, Redirect, Text, Tilde, Variable,
 from clawkit.approvals.types import Doubt, FileUse
 from clawkit.text import one_line
 
-MAX_LOOKS = 500
-"""Different files that are looked for. Each costs system calls, and a command can name thousands
-of them."""
+MAX_LOOKUPS = 500
+"""Limit for different files, because each lookup costs system calls and a command can name
+thousands."""
 MAX_SCRIPTS = 4
-"""Scripts that are run by scripts; the kernel follows no more either."""
+"""Nesting of interpreters that are scripts themselves; the kernel follows no more either."""
 
 _MAX_PATH = 4096
-"""Characters of a path that is followed; the system takes no longer one."""
+"""PATH_MAX: longer paths are not followed."""
 _HEAD = 256
 _LOADER = re.compile(
     r"ld-linux.*|ld-musl.*|ld-uclibc.*|ld\.so.*|ld64\.so.*|ld-.*\.so(?:\..*)?"
@@ -32,20 +32,20 @@ _LOADER = re.compile(
 
 
 T = TypeVar("T")
-_SEEN: ContextVar[dict[tuple[Callable[[str], Any], str], Any] | None] = ContextVar(
-    "_SEEN", default=None
+_LOOKUPS: ContextVar[dict[tuple[Callable[[str], Any], str], Any] | None] = ContextVar(
+    "_LOOKUPS", default=None
 )
 
 
 class Found(NamedTuple):
-    """What the name of a program leads to; empty when there is none."""
+    """The file that a program name refers to; empty if not found."""
 
     resolved: str = ""
     real: str = ""
     script: tuple[str, ...] = ()
 
     def names(self, typed: str) -> frozenset[str]:
-        """The names it goes by: as it was written, and where that leads."""
+        """Its possible names: as typed, as found, and with links resolved."""
         name = typed.rpartition("/")[2]
         if not self.resolved:
             return frozenset((name,))
@@ -53,18 +53,18 @@ class Found(NamedTuple):
 
 
 class Finder:
-    """Looks for the files of one command, each of them once."""
+    """Looks up the files of one command, each once."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
-        """Of the environment only PATH counts."""
+        """Only PATH is used from the environment."""
         path = env.get("PATH", "")
         self._folders = _folders(path) if "/.." in path else _plain_folders(path)
         self._programs: dict[tuple[str, str | None], Found] = {}
         self._places: dict[str, str] = {}
-        self._looks = 0
+        self._lookups = 0
 
     def program(self, name: str, cwd: str | None, at: int) -> Found:
-        """What a program's name means to the shell. Raises `Doubt` where that is not certain."""
+        """Look up a program as the shell does. Raises `Doubt` if the result is not certain."""
         key = (name, cwd if "/" in name else "")
         found = self._programs.get(key)
         if found is None:
@@ -73,8 +73,8 @@ class Finder:
         return found
 
     def place(self, path: str, cwd: str | None, at: int) -> str:
-        """A path from the root on, without dots. Raises `Doubt` when it depends on what else
-        happens, or on links."""
+        """The normalized absolute path. Raises `Doubt` if it depends on an unknown directory or on
+        links."""
         whole = self._join(path, cwd)
         if whole is None:
             raise Doubt(
@@ -86,10 +86,10 @@ class Finder:
         place = self._places.get(whole)
         if place is None:
             self.count(at)
-            place = self._places[whole] = settle(whole)
+            place = self._places[whole] = normalize_path(whole)
         if not place:
             raise Doubt(
-                f"{one_line(path, 40)!r} may mean another file once its links are followed; "
+                f"{one_line(path, 40)!r} may be a different file once links are resolved; "
                 "write it without ..",
                 at,
                 "path",
@@ -97,19 +97,19 @@ class Finder:
         return place
 
     def directory(self, path: str, cwd: str | None, at: int) -> tuple[str | None, bool]:
-        """Where `cd` leads, None if that is not certain, and whether it can fail."""
+        """Where `cd` leads (None if not certain), and whether it can fail."""
         whole = self._join(path, cwd)
         if whole is None:
             return None, True
         self.count(at)
-        place = settle(whole)
+        place = normalize_path(whole)
         return place or None, not (os.path.isdir(whole) and os.access(whole, os.X_OK))
 
     def count(self, at: int) -> None:
-        """Note that the file system is asked. Raises `Doubt` when it was too often."""
-        self._looks += 1
-        if self._looks > MAX_LOOKS:
-            raise Doubt(f"it names more than {MAX_LOOKS:,} programs and files", at, "long")
+        """Count a lookup. Raises `Doubt` after too many."""
+        self._lookups += 1
+        if self._lookups > MAX_LOOKUPS:
+            raise Doubt(f"it names more than {MAX_LOOKUPS:,} programs and files", at, "long")
 
     @staticmethod
     def _join(path: str, cwd: str | None) -> str | None:
@@ -120,13 +120,13 @@ class Finder:
     def _find(self, name: str, cwd: str | None, at: int) -> Found:
         if "/" in name:
             resolved = self.place(name, cwd, at)
-            # The name as it is: one that ends in a slash is not found, whatever it would be else.
+            # Checked as typed: with a trailing slash, nothing is found.
             path = self._join(name, cwd) or ""
             if not (os.access(path, os.X_OK) and os.path.isfile(path)):
                 resolved = ""
         else:
             resolved = self._search(name)
-        real = follow(resolved) if resolved else ""
+        real = resolve_links(resolved) if resolved else ""
         for path in dict.fromkeys((name, resolved, real)):
             _refuse_loader(path, at)
         return Found(resolved, real, self._script(real, at) if resolved else ())
@@ -150,13 +150,13 @@ class Finder:
             raise _unclear(real, "its first line cannot be read", at)
         path, _, argument = line.decode("ascii").strip(" \t").replace("\t", " ").partition(" ")
         if not path.startswith("/") or "\r" in line.decode("ascii"):
-            raise _unclear(real, "its first line names no interpreter by an absolute path", at)
+            raise _unclear(real, "its first line does not name an interpreter by absolute path", at)
         started = [self.place(path, None, at)]
-        reals = [follow(started[0])]
+        reals = [resolve_links(started[0])]
         if "env" in Found(started[0], reals[0]).names(path):
             inner = self._of_env(real, argument.strip(), at)
             started.append(inner)
-            reals.append(follow(inner))
+            reals.append(resolve_links(inner))
         for each in (path, *started, *reals):
             _refuse_loader(each, at)
         nested = [name for each in reals for name in self._script(each, at, depth + 1)]
@@ -164,7 +164,7 @@ class Finder:
 
     def _of_env(self, script: str, argument: str, at: int) -> str:
         if not re.fullmatch(r"[A-Za-z0-9_.+][A-Za-z0-9_.+-]*", argument):
-            raise _unclear(script, "its first line gives env more than the name of a program", at)
+            raise _unclear(script, "its first line passes more than a program name to env", at)
         found = self._search(argument)
         if not found:
             raise _unclear(script, f"its interpreter {argument} is not in PATH", at)
@@ -172,18 +172,18 @@ class Finder:
 
 
 def _folders(path: str) -> tuple[str, ...]:
-    """The directories of PATH, as far as it does not matter where the command runs."""
+    """The absolute directories of PATH; relative ones depend on where the command runs."""
     folders = (each for each in path.split(":") if each.startswith("/") and "\0" not in each)
-    return tuple((settle(each) or os.path.realpath(each)).rstrip("/") for each in folders)
+    return tuple((normalize_path(each) or os.path.realpath(each)).rstrip("/") for each in folders)
 
 
-# Without dots, no link can make them others.
+# Cached: without dots, links cannot change the result.
 _plain_folders = lru_cache(maxsize=16)(_folders)
 
 
-def settle(whole: str) -> str:
-    """An absolute path without dots and doubled slashes; empty if links could make it another
-    file."""
+def normalize_path(whole: str) -> str:
+    """An absolute path without dots and repeated slashes; empty if links could make the result a
+    different file."""
     if "//" not in whole and "/." not in whole and not whole.endswith("/"):
         return whole
     place = "/" + os.path.normpath(whole).lstrip("/")
@@ -195,18 +195,19 @@ def settle(whole: str) -> str:
 
 
 @contextmanager
-def one_look() -> Iterator[None]:
-    """While it lasts, nothing is looked at twice: a verdict is about one state of the files."""
-    token = _SEEN.set({})
+def cached_lookups() -> Iterator[None]:
+    """Look up every path only once inside this block: a decision is based on one state of the
+    file system."""
+    token = _LOOKUPS.set({})
     try:
         yield
     finally:
-        _SEEN.reset(token)
+        _LOOKUPS.reset(token)
 
 
-def once(look: Callable[[str], T], path: str) -> T:
-    """What a look at a path tells, or told during the same `OneLook`."""
-    seen = _SEEN.get()
+def cached_lookup(look: Callable[[str], T], path: str) -> T:
+    """`look(path)`, cached within `cached_lookups`."""
+    seen = _LOOKUPS.get()
     if seen is None:
         return look(path)
     key = look, path
@@ -216,18 +217,18 @@ def once(look: Callable[[str], T], path: str) -> T:
     return found
 
 
-def follow(path: str) -> str:
-    """`os.path.realpath` of an absolute path, in less time where nothing is a link."""
+def resolve_links(path: str) -> str:
+    """`os.path.realpath` of an absolute path, faster if there are no links."""
     if len(path) > _MAX_PATH:
         return os.path.normpath(path)
     if "//" in path or "/." in path or path[-1:] == "/":
         return os.path.realpath(path)
     folder, _, name = path.rpartition("/")
-    whole = f"{once(_follow_folder, folder)}/{name}"
+    whole = f"{cached_lookup(_resolve_folder, folder)}/{name}"
     return os.path.realpath(whole) if _is_link(whole) else whole
 
 
-def _follow_folder(folder: str) -> str:
+def _resolve_folder(folder: str) -> str:
     place = folder
     while place:
         if _is_link(place):
@@ -244,7 +245,7 @@ def _is_link(path: str) -> bool:
 
 
 def _read_head(path: str) -> bytes:
-    """The first bytes of a file; none if it cannot be read, as no interpreter could then."""
+    """The first bytes of a file; empty if unreadable, because no interpreter could read it."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         try:
@@ -259,7 +260,7 @@ def _refuse_loader(path: str, at: int) -> None:
     name = path.rpartition("/")[2]
     if name[:2].lower() in ("ld", "li") and _LOADER.fullmatch(name):
         raise Doubt(
-            f"{one_line(name, 40)!r} starts any file it is given; name the program itself",
+            f"{one_line(name, 40)!r} is a loader, which can run any file; name the program itself",
             at,
             "loader",
         )
@@ -270,33 +271,33 @@ def _unclear(path: str, why: str, at: int) -> Doubt:
 
 
 MAX_CHARS = 256 * 1024
-"""Of a rebuilt command: a loop that is written out can be much longer than it was."""
+"""Limit for a rebuilt command, because expanded loops can be much longer."""
 
 _PATTERN = re.compile(r"[*?]|\[[!^]?(?:[\w.,:=@%+-]|\[:[a-z]{1,10}:\])+\]")
-# What the shell would take apart, or take for a pattern, where a variable stands without quotes.
+# Characters that the shell would split or expand if the variable is not quoted.
 _NOT_ONE_WORD = re.compile(r"[ \t\n*?\[\\]")
 
 _HALVES = re.compile("[\ud800-\udfff]")
 
 
 class Value(NamedTuple):
-    """A word once its variables and the home directory are known."""
+    """An expanded word."""
 
     text: str
     shown: str
-    """For the shell: nothing in it is active but patterns."""
+    """Quoted for the shell; only globs are active."""
     glob: bool = False
 
 
-class Meaning(NamedTuple):
-    """What words may refer to."""
+class ExpansionContext(NamedTuple):
+    """Known variables and the home directory."""
 
     variables: Mapping[str, str]
     home: str
 
 
-def evaluate(word: Word, meaning: Meaning, code: str = "parameter") -> Value:
-    """What a word stands for. Raises `Doubt`, with that code for a variable that is not known."""
+def evaluate(word: Word, context: ExpansionContext, code: str = "parameter") -> Value:
+    """Expand a word. Raises `Doubt`, with `code` for an unknown variable."""
     literal = word.literal
     if literal is not None:
         return Value(literal, quote(literal))
@@ -307,12 +308,12 @@ def evaluate(word: Word, meaning: Meaning, code: str = "parameter") -> Value:
             case Text(value):
                 pass
             case Tilde():
-                value = meaning.home
+                value = context.home
                 if not value:
                     why = "the home directory for ~ is unknown"
                     raise Doubt(why, word.start, "tilde")
             case Variable():
-                value = _variable(part, meaning, word, code)
+                value = _variable(part, context, word, code)
             case Glob(value):
                 if not _PATTERN.fullmatch(value):
                     raise Doubt("a pattern with unusual characters", word.start, "glob")
@@ -325,24 +326,24 @@ def evaluate(word: Word, meaning: Meaning, code: str = "parameter") -> Value:
     return Value(text, "".join(shown) if glob else quote(text), glob)
 
 
-def _variable(part: Variable, meaning: Meaning, word: Word, code: str) -> str:
-    value, name = meaning.variables.get(part.name), one_line(part.name, 40)
+def _variable(part: Variable, context: ExpansionContext, word: Word, code: str) -> str:
+    value, name = context.variables.get(part.name), one_line(part.name, 40)
     if value is None:
         raise Doubt(f"the value of ${name} is not known in advance", word.start, code)
     if not part.quoted and (not value or _NOT_ONE_WORD.search(value)):
-        why = f'${name} could become several words; write "${name}" instead'
+        why = f'${name} could expand to several words; write "${name}" instead'
         raise Doubt(why, word.start, "parameter")
     return value
 
 
 def quote_always(text: str) -> str:
-    """Quoted even if it needs no quotes, so that it is no reserved word, option or assignment."""
+    """Quote even if not needed, so that it is not a reserved word, option or assignment."""
     shown = quote(text)
     return f"'{text}'" if shown == text else shown
 
 
 class Opened(NamedTuple):
-    """What one redirection does."""
+    """The effect of one redirection."""
 
     shown: str
     file: FileUse | None = None
@@ -351,12 +352,12 @@ class Opened(NamedTuple):
 
     @property
     def may_fail(self) -> bool:
-        """Whether the shell could be unable to do it, and leave out the command."""
+        """Whether it could fail, so that the shell skips the command."""
         return self.file is not None or self.is_text
 
 
 class Rebuilt:
-    """Collects the text of a command."""
+    """Builds the text of the re-created command."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -365,19 +366,18 @@ class Rebuilt:
 
     def put(self, text: str) -> None:
         if self._bodies and "\n" in text:
-            # Not every shell waits for the end of a quoted text before it reads the document.
-            raise Doubt("a here-document and a text of several lines on one line", 0, "heredoc")
+            # Not every shell finishes a quoted string before reading the here-document.
+            raise Doubt("a here-document and a multi-line string on the same line", 0, "heredoc")
         self._add(text)
 
     def end_line(self) -> None:
-        """A new line, and on it the texts of the here-documents that began on the last one."""
+        """End the line, and add the bodies of its here-documents."""
         self._add("\n")
         for body in self._bodies:
             self._add(body)
         self._bodies.clear()
 
     def put_redirects(self, redirects: Iterable[Opened]) -> None:
-        """Redirections after a command."""
         for each in redirects:
             self.put(f" {each.shown}")
             if each.body:
@@ -390,17 +390,16 @@ class Rebuilt:
         self._parts.append(text)
 
     def finish(self) -> str:
-        """All of it."""
         if self._bodies:
             self.end_line()
         text = "".join(self._parts)
         if not text.isascii() and _HALVES.search(text):
-            raise Doubt("a directory has a name that is not UTF-8", 0, "path")
+            raise Doubt("a directory name is not UTF-8", 0, "path")
         return text
 
 
-def redirect(node: Redirect, meaning: Meaning, cwd: str | None, finder: Finder) -> Opened:
-    """The effect of a redirection. Raises `Doubt` for all that is not plain."""
+def redirect(node: Redirect, context: ExpansionContext, cwd: str | None, finder: Finder) -> Opened:
+    """The effect of a redirection. Raises `Doubt` for anything unusual."""
     if node.fd not in (None, 0, 1, 2):
         raise Doubt(f"file descriptor {node.fd} is not tracked", node.start, "redirect")
     number = "" if node.fd is None else str(node.fd)
@@ -408,16 +407,16 @@ def redirect(node: Redirect, meaning: Meaning, cwd: str | None, finder: Finder) 
         if node.fd not in (None, 0) or (node.body and not node.body.endswith("\n")):
             raise Doubt("this here-document is not understood", node.start, "redirect")
         return _here_document(node.body)
-    value = evaluate(node.target, meaning)
+    value = evaluate(node.target, context)
     if value.glob:
-        raise Doubt("a pattern decides where this goes", node.start, "redirect")
+        raise Doubt("the target of a redirection is a pattern", node.start, "redirect")
     match node.operator:
         case "<<<":
             if node.fd not in (None, 0):
                 raise Doubt("this here-string is not understood", node.start, "redirect")
             return Opened(f"<<< {value.shown}", is_text=True)
         case "<&" | ">&":
-            # Another handle as the standard input could be anything.
+            # Standard input from another descriptor could be anything.
             to_input = node.fd == 0 or (node.fd is None and node.operator == "<&")
             if value.text not in ("0", "1", "2") or (to_input and value.text != "0"):
                 raise Doubt(
@@ -439,7 +438,7 @@ def _here_document(body: str) -> Opened:
 
 def _open(node: Redirect, operator: str, path: str, finder: Finder, cwd: str | None) -> Opened:
     if not path or path.endswith(("/", "/.")):
-        raise Doubt("this redirection names no file", node.start, "redirect")
+        raise Doubt("this redirection does not name a file", node.start, "redirect")
     place = finder.place(path, cwd, node.start)
     shown = f"{operator}{quote(place)}"
     if place == "/dev/null":

@@ -1,4 +1,4 @@
-"""The approvals file, exec-approvals.json: read safely, changed by one process at a time."""
+"""The approvals file, exec-approvals.json: safe reading, and changes under a lock."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from clawkit.store import locked, private_dir, write_atomic
 from clawkit.text import human_size, nearest, one_line, printable
 
 MAX_BYTES = 4 * 1024 * 1024
-EVERY = "*"  # stands for all agents
+EVERY = "*"  # all agents
 LOCK_WAIT_S = 5.0
-USE_EVERY_MS = 60_000  # how often the use of an entry is saved at most
+USE_EVERY_MS = 60_000  # minimum interval between two records of the use of an entry
 
 _VERSION = 1
 _MIN_PREFIX, _TOKEN_BYTES, _MAX_NAME, _MAX_WORDS, _MAX_SHOWN, _LISTED = 4, 24, 64, 300, 500, 20
@@ -43,18 +43,18 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "ask": get_args(Ask),
     "askFallback": get_args(Security),
 }
-# Explicit in a new document, because whatever one leaves out is refused; as they are, they add
-# nothing to the settings of the configuration.
+# Explicit in a new document, because a missing value means the strictest one (`_BUILT_IN`); these
+# values add nothing to the configuration.
 _DEFAULTS = {"security": "full", "ask": "off", "askFallback": "deny", "autoAllowSkills": False}
 _BUILT_IN = {"security": "deny", "ask": "on-miss", "askFallback": "deny", "autoAllowSkills": False}
-_KINDS = {bool: "true or false", str: "a text", list: "a list", dict: "an object"}
+_KINDS = {bool: "true or false", str: "a string", list: "a list", dict: "an object"}
 
 Path = tuple[str | int, ...]
 log = logging.getLogger(__name__)
 
 
 class DocPolicy(NamedTuple):
-    """What a document asks for at least."""
+    """The minimum strictness that a document asks for."""
 
     security: Security
     ask: Ask
@@ -63,7 +63,7 @@ class DocPolicy(NamedTuple):
 
 
 class Item(NamedTuple):
-    """An entry where it stands, and when it was last of use."""
+    """An entry, its agent, and its last use."""
 
     agent: str
     entry: Entry
@@ -74,15 +74,15 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The approvals document; without `data` there is none, and it asks for nothing."""
+    """The approvals document. Without `data` there is no file, and it restricts nothing."""
 
     data: bytes | None = field(default=None, repr=False)
     items: tuple[Item, ...] = ()
-    """All entries, those of an agent in the order that they are tried."""
+    """All entries, for each agent in matching order."""
     socket_path: str = ""
     token: str = field(default="", repr=False)
     _given: Mapping[str, dict[str, Any]] = field(default_factory=dict, repr=False)
-    """What is set, by agent; under the empty name, the defaults."""
+    """Explicit values by agent; the defaults have the empty name."""
     _entries: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict, repr=False)
 
     @property
@@ -91,12 +91,12 @@ class Document:
 
     @property
     def raw(self) -> dict[str, Any]:
-        """A copy of everything in it, known or not."""
+        """A copy of everything in it, including unknown keys."""
         return {} if self.data is None else cast("dict[str, Any]", json.loads(self.data))
 
     @property
     def shown(self) -> dict[str, Any]:
-        """The same without the token."""
+        """`raw` without the token."""
         raw = self.raw
         raw.get("socket", {}).pop("token", None)
         return raw
@@ -106,7 +106,7 @@ class Document:
         return revision(self.data)
 
     def policy_for(self, agent: str) -> DocPolicy:
-        """What holds for an agent: its own field, that of all agents, the defaults, the usual."""
+        """The agent's own values, then those of all agents, the defaults, the built-in ones."""
         if not self.exists:
             return DocPolicy("full", "off", "deny")
         levels = (_canonical(agent), EVERY, "")
@@ -116,7 +116,8 @@ class Document:
         return DocPolicy(security, ask, fallback, frozenset(_BUILT_IN.keys() - given.keys()))
 
     def entries_for(self, agent: str) -> tuple[Entry, ...]:
-        """The entries of all agents, then the agent's own."""
+        """The entries of all agents, then the agent's own; those that may leave the sandbox
+        first."""
         return self._entries.get(_canonical(agent)) or self._entries.get(EVERY, ())
 
 
@@ -124,22 +125,22 @@ NO_DOCUMENT = Document()
 
 
 def revision(data: bytes | None) -> str:
-    """A word for exactly this content of the file, or for there being none."""
+    """Identifies the content of the file, or its absence."""
     return f"missing:{sha256(b'').hexdigest()}" if data is None else sha256(data).hexdigest()
 
 
 def read_document(path: str) -> Document:
-    """The document at `path`, an empty one when there is none. Raises `BadDocumentError`."""
+    """The document at `path`, or an empty one if there is no file. Raises `BadDocumentError`."""
     return _parse(path, _read_bytes(path))
 
 
 def edit(
     path: str, change: Callable[[dict[str, Any]], None], *, wait_s: float = LOCK_WAIT_S
 ) -> Document:
-    """Have `change` alter the data of the document, which is made if there is none.
+    """Apply `change` to the data of the document, which is created if missing.
 
-    One process at a time; others are waited for, `wait_s` at most. A document that cannot be used
-    is left alone, as it is when the result could not be. Raises `BadDocumentError`.
+    Holds a lock, waiting up to `wait_s` for other processes. Nothing is written if the document is
+    invalid before or after the change. Raises `BadDocumentError`.
     """
     with _writing(path, wait_s) as data:
         before = _parse(path, data)
@@ -149,10 +150,10 @@ def edit(
 
 
 def replace(path: str, new_text: str, base: str | None) -> Document:
-    """Put another document in the place of the one whose revision is `base`; None for any.
+    """Replace the document with the revision `base`, or any if None.
 
-    A text without a token keeps that of before. Raises `BadDocumentError` for one that cannot be
-    used and `ConflictError` when the file is another one by now.
+    A text without a token keeps the existing one. Raises `BadDocumentError` for invalid text and
+    `ConflictError` if the file has changed.
     """
     name = f"the new {os.path.basename(path)}"
     raw = _parse(name, new_text.encode("utf-8", "surrogatepass")).raw
@@ -165,7 +166,7 @@ def replace(path: str, new_text: str, base: str | None) -> Document:
         try:
             old = _parse(path, data)
         except BadDocumentError:
-            # This is how a broken one is mended.
+            # Replacing is how a broken document is repaired.
             old = NO_DOCUMENT
         if old.token:
             raw["socket"] = {**old.raw["socket"], **raw.get("socket", {})}
@@ -173,10 +174,10 @@ def replace(path: str, new_text: str, base: str | None) -> Document:
 
 
 def add_entry(path: str, agent: str, entry: Entry) -> tuple[Document, bool]:
-    """Allow something to an agent, or to all (`*`); says whether that was new.
+    """Add an entry for an agent, or for all (`*`); the second value says whether it was new.
 
-    An entry for the same calls is brought up to date instead. Raises ToolInputError for what is
-    no name of an agent, and as `edit` does.
+    An existing entry for the same calls is updated instead. Raises ToolInputError for an invalid
+    agent name, and whatever `edit` raises.
     """
     from clawkit.approvals.entries import entry_to_json
 
@@ -188,9 +189,9 @@ def add_entry(path: str, agent: str, entry: Entry) -> tuple[Document, bool]:
 
     def change(raw: dict[str, Any]) -> None:
         nonlocal added
-        for entries, index, item in _places(raw):
+        for entries, index, item in _iterate_entries(raw):
             if item.agent == _canonical(name) and calls(item.entry) == calls(entry):
-                new = _join(item.entry, entry)
+                new = _merge(item.entry, entry)
                 added = new != item.entry
                 if added:
                     fields, now = _as_fields(entries[index]), entry_to_json(new)
@@ -205,11 +206,9 @@ def add_entry(path: str, agent: str, entry: Entry) -> tuple[Document, bool]:
     return edit(path, change), added
 
 
-def _join(old: Entry, new: Entry) -> Entry:
-    """An entry with what is said anew about the same calls.
-
-    What a person wrote stays theirs when somebody answers a question with always.
-    """
+def _merge(old: Entry, new: Entry) -> Entry:
+    """Update an entry. One that a person wrote stays marked as theirs if the same calls are later
+    approved permanently in a prompt."""
     source = new if old.source else old
     whose = {"source": source.source, "extent": source.extent}
     children, content = new.children or old.children, old.content and new.content
@@ -219,17 +218,19 @@ def _join(old: Entry, new: Entry) -> Entry:
 
 
 def remove_entry(path: str, agent: str | None, which: str) -> tuple[Document, Item]:
-    """Remove the entry with an id, the beginning of one, or a pattern; None looks in all agents.
+    """Remove an entry by id, id prefix or pattern, from one agent or (None) from any.
 
-    Raises ToolInputError, with what there is, when it is not exactly one.
+    Raises ToolInputError, listing the candidates, unless exactly one entry matches.
     """
     removed: list[Item] = []
 
     def change(raw: dict[str, Any]) -> None:
         places = [
-            place for place in _places(raw) if agent is None or place[2].agent == _canonical(agent)
+            place
+            for place in _iterate_entries(raw)
+            if agent is None or place[2].agent == _canonical(agent)
         ]
-        wanted = _find_meant(which, [item for _, _, item in places])
+        wanted = _find_entry(which, [item for _, _, item in places])
         for entries, index, item in places:
             if item is wanted:
                 del entries[index]
@@ -238,7 +239,7 @@ def remove_entry(path: str, agent: str | None, which: str) -> tuple[Document, It
     return edit(path, change), removed[0]
 
 
-def _find_meant(which: str, items: list[Item]) -> Item:
+def _find_entry(which: str, items: list[Item]) -> Item:
     found = (
         [item for item in items if item.entry.id == which]
         or [item for item in items if item.entry.pattern == which]
@@ -247,20 +248,22 @@ def _find_meant(which: str, items: list[Item]) -> Item:
     if len(found) == 1:
         return found[0]
     shown = repr(one_line(which, 80))
-    start = f"{shown} could be any of these" if found else f"no entry has the id or pattern {shown}"
+    start = (
+        f"{shown} matches several entries" if found else f"no entry has the id or pattern {shown}"
+    )
     from clawkit.approvals.entries import describe_entry
 
     lines = [
         f"  {item.entry.id}  {item.agent}  {describe_entry(item.entry)}"
         for item in (found or items)[:_LISTED]
     ]
-    raise ToolInputError("\n".join([f"{start}. Say which by its id:" if lines else start, *lines]))
+    raise ToolInputError("\n".join([f"{start}. Use one of these ids:" if lines else start, *lines]))
 
 
 def note_use(path: str, ids: Mapping[str, tuple[str, str]], now_ms: int) -> None:
-    """Write down when entries were of use: by id, the command (masked) and the path it led to.
+    """Record the last use of entries: by id, the command (redacted) and the resolved path.
 
-    Not more than once a minute for each, and never in the way: what cannot be written is not.
+    At most once a minute per entry. Best effort: failures are only logged.
     """
 
     def is_due(item: Item) -> bool:
@@ -270,7 +273,7 @@ def note_use(path: str, ids: Mapping[str, tuple[str, str]], now_ms: int) -> None
         return not fresh or item.used_path != _shown(ids[item.entry.id][1])
 
     def change(raw: dict[str, Any]) -> None:
-        for entries, index, item in _places(raw):
+        for entries, index, item in _iterate_entries(raw):
             if is_due(item):
                 command, resolved = ids[item.entry.id]
                 used = {_USED_AT: now_ms, _USED_PATH: _shown(resolved)}
@@ -292,7 +295,7 @@ def _shown(text: str) -> str:
 
 
 def ensure_socket(path: str, sock_path: str) -> tuple[str, str]:
-    """Where approvals are answered, and the token that it takes; both are made when missing."""
+    """The approval socket's path and token; both are created if missing."""
     document = read_document(path)
     if not (document.socket_path and document.token):
         token = urlsafe_b64encode(os.urandom(_TOKEN_BYTES)).decode()
@@ -307,7 +310,7 @@ def ensure_socket(path: str, sock_path: str) -> tuple[str, str]:
 
 
 def _read_bytes(path: str) -> bytes | None:
-    """What is in the file, None without one. Opened once, so that what was checked is read."""
+    """The file's content, or None. Opened once, so that what is read is what was checked."""
     folder, name = os.path.split(os.path.abspath(path))
     where = folder
     try:
@@ -315,7 +318,7 @@ def _read_bytes(path: str) -> bytes | None:
         try:
             _check_owner(folder, os.fstat(folder_fd))
             where = path
-            # Neither waits for the other end of a pipe nor follows a link.
+            # Do not block on a FIFO, and do not follow links.
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             fd = os.open(name, flags, dir_fd=folder_fd)
         finally:
@@ -326,7 +329,7 @@ def _read_bytes(path: str) -> bytes | None:
                 raise BadDocumentError(path, "is not a regular file. Remove it")
             _check_owner(path, info)
             parts, left = [], MAX_BYTES + 1
-            # One byte more than it may have is enough to see that it has too many.
+            # One byte over the limit is enough to detect a file that is too large.
             while left and (part := os.read(fd, left)):
                 parts.append(part)
                 left -= len(part)
@@ -344,7 +347,7 @@ def _read_bytes(path: str) -> bytes | None:
 
 
 def _check_owner(path: str, info: os.stat_result) -> None:
-    """Whoever else can change it could allow themselves everything."""
+    """Anyone else who can change the file could allow themselves everything."""
     if info.st_uid not in (0, os.geteuid()):
         raise BadDocumentError(path, "belongs to another user. Make it your own with chown")
     if info.st_mode & 0o022:
@@ -369,7 +372,7 @@ def _writing(path: str, wait_s: float) -> Iterator[bytes | None]:
 def _store(path: str, raw: dict[str, Any], old: bytes | None) -> Document:
     try:
         raw = _parse("the result", _dump(raw)).raw
-        for entries, index, item in _places(raw):
+        for entries, index, item in _iterate_entries(raw):
             entries[index] = {"id": item.entry.id, **_as_fields(entries[index])}
         new = _dump(raw)
         document = _parse("the result", new)
@@ -383,18 +386,18 @@ def _store(path: str, raw: dict[str, Any], old: bytes | None) -> Document:
 def _dump(raw: dict[str, Any]) -> bytes:
     text = json.dumps(raw, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     if not text.replace("\n", "").isprintable():
-        # Only strings can hold such characters, and there an escape means the same.
+        # These characters occur only inside strings, where an escape is equivalent.
         shown = (each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
         text = "".join("\n" if each == "\\n" else each for each in shown)
     return text.encode()
 
 
-class _WrongError(Exception):
-    """A value that must not be where it is: its path, and what is wrong with it."""
+class _InvalidValueError(Exception):
+    """An invalid value: its path and the message."""
 
 
 def _parse(name: str, data: bytes | None) -> Document:
-    """The document that `data` holds; `name` is for the words of a `BadDocumentError`."""
+    """The document in `data`; `name` is used in the messages of `BadDocumentError`."""
     if data is None:
         return NO_DOCUMENT
     if len(data) > MAX_BYTES:
@@ -404,7 +407,7 @@ def _parse(name: str, data: bytes | None) -> Document:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise BadDocumentError(name, f"byte {error.start + 1} is not UTF-8", line=line) from None
-    except (_WrongError, ValueError, RecursionError) as error:
+    except (_InvalidValueError, ValueError, RecursionError) as error:
         raise _explain(name, data.decode(), error) from None
 
 
@@ -413,22 +416,22 @@ def _explain(name: str, text: str, error: Exception) -> BadDocumentError:
         root = json5.parse(text)
     except json5.Json5Error as fault:
         return BadDocumentError(name, fault.message, line=fault.line, column=fault.column)
-    if isinstance(error, _WrongError):
+    if isinstance(error, _InvalidValueError):
         path, message = error.args
         node = json5.locate(root, path) or root
         key = printable(one_line(json5.format_path(path), _MAX_WORDS), "")
         return BadDocumentError(name, message, key=key, line=json5.line_of(text, node.start))
-    # Right in the configuration, with its comments, but not here.
+    # Valid JSON5, as in the configuration, but not JSON.
     message = f"is not plain JSON: {getattr(error, 'msg', error)}"
     line, column = getattr(error, "lineno", 1), getattr(error, "colno", 1)
     return BadDocumentError(name, message, line=line, column=column)
 
 
-# By content: a file is read for every command, and hardly ever another one.
+# Cached by content: the file is read for every command and rarely changes.
 @lru_cache(maxsize=4)
 def _parse_data(data: bytes) -> Document:
     raw = json.loads(data.decode(), object_pairs_hook=_unique)
-    # Neither numbers that are none nor half a character come out of this.
+    # Rejects NaN, infinities and lone surrogates.
     json.dumps(raw, ensure_ascii=False, allow_nan=False).encode()
     if _depth(raw) > json5.MAX_DEPTH:
         raise ValueError("nested too deeply")
@@ -436,12 +439,12 @@ def _parse_data(data: bytes) -> Document:
     _check_keys(root, ("version", "socket", "defaults", "agents"), ())
     version = root.get("version", _VERSION)
     if type(version) is not int or version != _VERSION:
-        message = f"must be {_VERSION}, the only version that this clawkit knows"
-        raise _WrongError(("version",), message)
+        message = f"must be {_VERSION}, the only version that this clawkit supports"
+        raise _InvalidValueError(("version",), message)
     socket = {"path": "", "token": "", **_expect(dict, root.get("socket", {}), ("socket",))}
     for name in ("path", "token"):
         if "\0" in _expect(str, socket[name], ("socket", name)):
-            raise _WrongError(("socket", name), "must not contain NUL")
+            raise _InvalidValueError(("socket", name), "must not contain NUL")
     given = {"": _read_fields(root.get("defaults", {}), ("defaults",), ())}
     items = _read_agents(_expect(dict, root.get("agents", {}), ("agents",)), given)
     own: dict[str, list[Entry]] = {EVERY: []}
@@ -449,7 +452,7 @@ def _parse_data(data: bytes) -> Document:
         own.setdefault(item.agent, []).append(item.entry)
     every, own[EVERY] = own[EVERY], []
     entries = {
-        # What may leave the sandbox comes first: the first entry that fits counts.
+        # The first match wins, so entries that may leave the sandbox come first.
         name: tuple(sorted((*every, *mine), key=lambda each: not each.unconfined))
         for name, mine in own.items()
     }
@@ -470,19 +473,19 @@ def _depth(value: object) -> int:
 
 
 def _read_agents(agents: dict[str, Any], given: dict[str, dict[str, Any]]) -> list[Item]:
-    """The entries of all agents; what else is set for them goes into `given`."""
+    """The entries of all agents; their other values are added to `given`."""
     seen: dict[str, str] = {}
     items: list[Item] = []
-    # What the old name holds counts after what the new one does.
+    # Values under the legacy name come after those under the current one.
     for key in sorted(agents, key=lambda each: each.strip().lower() in _LEGACY):
         where: Path = ("agents", key)
         try:
             name = _agent_name(key)
         except ToolInputError as error:
-            raise _WrongError(where, str(error)) from None
+            raise _InvalidValueError(where, str(error)) from None
         if (first := seen.setdefault(name, key)) != key:
             message = f"is the agent {first!r} again (names are case-insensitive). Merge the two"
-            raise _WrongError(where, message)
+            raise _InvalidValueError(where, message)
         fields = _read_fields(agents[key], where, ("allowlist",))
         known = given.setdefault(_canonical(name), {})
         known.update(fields | known)
@@ -502,29 +505,29 @@ def _read_fields(value: object, where: Path, more: tuple[str, ...]) -> dict[str,
         elif each not in (words := _WORDS[name]):
             shown = repr(one_line(each, 40)) if isinstance(each, str) else _kind_of(each)
             message = f"must be one of {', '.join(words)}, not {shown}"
-            raise _WrongError((*where, name), message)
+            raise _InvalidValueError((*where, name), message)
     return found
 
 
 def _read_item(key: str, value: object, where: Path) -> Item:
     if not isinstance(value, str | dict):
         message = f"must be a pattern or an object with one, not {_kind_of(value)}"
-        raise _WrongError(where, message)
+        raise _InvalidValueError(where, message)
     fields = _as_fields(value)
     for name in _USE_KEYS:
         types = (int, float) if name == _USED_AT else (str,)
         found = fields.get(name, types[0]())
         if not isinstance(found, types) or isinstance(found, bool):
-            raise _WrongError((*where, name), f"must not be {_kind_of(found)}. Remove it")
+            raise _InvalidValueError((*where, name), f"must not be {_kind_of(found)}. Remove it")
     from clawkit.approvals.entries import read_entry  # most documents have none
 
     rule = {name: each for name, each in fields.items() if name not in _USE_KEYS}
     try:
         entry = read_entry(rule)
     except ValueError as error:
-        raise _WrongError(where, one_line(str(error), _MAX_WORDS)) from None
+        raise _InvalidValueError(where, one_line(str(error), _MAX_WORDS)) from None
     if not entry.id:
-        # One that stays the same as long as the entry does.
+        # Derived from the content, so that it is stable as long as the entry is unchanged.
         rule.pop("id", None)
         content = json.dumps([_canonical(key), rule], sort_keys=True)
         digest = sha256(content.encode()).digest()
@@ -534,7 +537,7 @@ def _read_item(key: str, value: object, where: Path) -> Item:
     return Item(_canonical(key), entry, used, *shown)
 
 
-def _places(raw: Mapping[str, Any]) -> Iterator[tuple[list[Any], int, Item]]:
+def _iterate_entries(raw: Mapping[str, Any]) -> Iterator[tuple[list[Any], int, Item]]:
     for key, body in raw.get("agents", {}).items():
         entries = body.get("allowlist", [])
         for index, value in enumerate(entries):
@@ -546,13 +549,13 @@ def _as_fields(value: str | dict[str, Any]) -> dict[str, Any]:
 
 
 def _canonical(agent: str) -> str:
-    """An agent's name as the document is searched for it; never the empty one of the defaults."""
+    """The key for lookups by agent; never empty, because that is the key of the defaults."""
     name = agent.strip().lower()
     return _LEGACY.get(name, name) or EVERY
 
 
 def _agent_name(text: str) -> str:
-    """A name that an agent can have, in lower case, or `*`. Raises ToolInputError."""
+    """A valid agent name in lower case, or `*`. Raises ToolInputError."""
     name, why = text.strip().lower(), ""
     if not name or len(name) > _MAX_NAME or not name.isprintable():
         why = f"1 to {_MAX_NAME} printable characters"
@@ -564,15 +567,15 @@ def _agent_name(text: str) -> str:
 
 
 def _check_keys(found: Mapping[str, Any], known: tuple[str, ...], where: Path) -> None:
-    """Unknown keys are kept and mean nothing, unless somebody seems to have meant a known one."""
+    """Unknown keys are kept and ignored, unless they look like a misspelt known one."""
     for key in found:
         if key not in known and (meant := nearest(key.replace("_", ""), known, 1)):
-            raise _WrongError((*where, key), f"is not known; did you mean {meant[0]!r}?")
+            raise _InvalidValueError((*where, key), f"unknown key; did you mean {meant[0]!r}?")
 
 
 def _expect(kind: type, value: Any, where: Path) -> Any:
     if not isinstance(value, kind):
-        raise _WrongError(where, f"must be {_KINDS[kind]}, not {_kind_of(value)}")
+        raise _InvalidValueError(where, f"must be {_KINDS[kind]}, not {_kind_of(value)}")
     return value
 
 

@@ -1,6 +1,6 @@
-"""The gate that every command passes: judged, logged, asked about, bound to the answer.
+"""The gate that every command passes: decision, log, question, binding to the answer.
 
-Approvals for a session are remembered while clawkit runs, for exactly what was shown.
+Approvals for a session are kept in memory only, and cover exactly what was shown.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from clawkit.approvals.protocols import (
     Waiting,
 )
 from clawkit.approvals.types import Decision, Match
-from clawkit.core.approval import FINAL, Answer, StoredExtent
+from clawkit.core.approval import FINAL, Answer
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolAuthorizationError
 from clawkit.process.protocols import NO_GRANTS, Grants
@@ -41,25 +41,25 @@ TAME = MappingProxyType(
         **dict.fromkeys(("GIT_PAGER", "MANPAGER", "PAGER"), "cat"),
         **dict.fromkeys(("EDITOR", "GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "VISUAL"), "false"),
         "LESSSECURE": "1",
-        # What an earlier part of a command could have made of a directory, for git in a later one.
+        # An earlier part of the command could have prepared a directory for a later git.
         "GIT_CONFIG_COUNT": "3",
         "GIT_CONFIG_KEY_0": "safe.bareRepository",
         "GIT_CONFIG_VALUE_0": "explicit",
         "GIT_CONFIG_KEY_1": "core.fsmonitor",
         "GIT_CONFIG_VALUE_1": "false",
-        # A command can make a repository, and with it hooks that would share what is granted.
+        # A command can create a repository whose hooks would run with its grants.
         "GIT_CONFIG_KEY_2": "core.hooksPath",
         "GIT_CONFIG_VALUE_2": "/dev/null",
     }
 )
-"""Variables of what runs unasked. In a terminal, whoever types could have a pager or an editor
-start anything; and git could be led to settings that nobody looked at."""
+"""Environment of commands that run without approval. With a terminal, input could make a pager or
+an editor start other programs; and git could be led to unchecked configuration."""
 _GOALS = _MOST = 256
 SESSION = "a person, for this session"  # the actor, in the log
 _SCRIPTED = re.compile(r"py|node|deno|bun")
-"""What is in every command that may run a script of `find_scripts`."""
+"""Matches every command that may run a script known to `find_scripts`."""
 _LONG = 4_096
-"""Characters of a command that is not judged while everything else waits."""
+"""Commands of this many characters are analyzed in a thread, to keep the event loop responsive."""
 _STOP = (
     " Several commands in a row have been refused. Stop trying to get it done in other ways: tell "
     "the person what you need and why, and wait."
@@ -80,8 +80,8 @@ class LocalGate:
         confines: Confines | None = None,
         before: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Without `confines`, commands run unconfined: what an entry allows as well. `before` is
-        called ahead of every command that may run."""
+        """Without `confines`, all commands run unconfined, allowlisted ones too. `before` is called
+        ahead of every command that is not refused."""
         self._judge = judge
         self._approvals = approvals
         self._audit = audit
@@ -91,7 +91,7 @@ class LocalGate:
         self._before = before
         self._waiting: dict[str, tuple[Decision, Mapping[str, Any]]] = {}
         self._refusals: OrderedDict[str, tuple[int, float]] = OrderedDict()
-        # Approvals for a session: none is stored, so none outlives the run.
+        # Approvals for the session are not stored, so none outlives the run.
         self._bindings: OrderedDict[tuple[str, ...], Binding] = OrderedDict()
         self._granted: dict[tuple[str, str], Grants] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -107,18 +107,18 @@ class LocalGate:
         if decision.verdict == "allow":
             self._write(request, decision, "allow")
             await self._note_use(decision)
-            self._forgive(request)
+            self._reset_refusals(request)
             return self._admit(request, decision)
         if decision.verdict == "deny":
             raise self._refuse(request, decision, decision.reason, "security")
         if self._was_allowed(request, decision):
             self._write(request, decision, "allow", by=SESSION)
-            self._forgive(request)
+            self._reset_refusals(request)
             return self._admit(request, decision)._replace(asked=True)
         route = self._approvals().route()
         if route == "none":
             return self._unanswered(request, decision, "there is no one here to ask")
-        from clawkit.approvals.prompt import make_question  # most commands ask nobody
+        from clawkit.approvals.prompt import make_question  # most commands need no approval
 
         question = make_question(request, decision, self._redactor, timeout_s=self._timeout_s)
         binding = bind(**_facts(request, decision))
@@ -152,12 +152,12 @@ class LocalGate:
         task.add_done_callback(self._tasks.discard)
 
     async def finish(self) -> None:
-        """Until nothing waits for an answer any more, and what was allowed has been carried out."""
+        """Wait until all questions are answered and everything approved has run."""
         while self._tasks:
             await asyncio.wait(tuple(self._tasks))
 
     async def close(self) -> None:
-        """Give up what still waits."""
+        """Cancel everything that is still waiting."""
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()
@@ -173,7 +173,7 @@ class LocalGate:
             why = f" ({answer.reason})" if answer.reason else ""
             said = f"a person refused it{why}. {FINAL}"
             raise self._refuse(request, decision, said, "approval", by=answer.by)
-        # The world may have moved while the person was thinking.
+        # Things may have changed while the person was deciding.
         now = await self._judged(request)
         changed = check(binding, **_facts(request, now))
         if now.verdict == "deny":
@@ -191,13 +191,15 @@ class LocalGate:
             if len(self._bindings) > _MOST:
                 self._bindings.popitem(last=False)
         elif answer.extent is not None:
-            await self._remember(request, decision, answer.extent)
-        self._forgive(request)
+            offer = next((each for each in decision.offers if each.extent == answer.extent), None)
+            for entry in offer.entries if offer is not None else ():
+                await in_thread(add_entry, self._judge.document, request.agent, entry)
+        self._reset_refusals(request)
         return self._admit(request, decision)._replace(asked=True)
 
     def _was_allowed(self, request: Request, decision: Decision) -> bool:
-        """Whether exactly this was allowed for the session: command, directory, variables,
-        programs, scripts, and the way it runs are as they were. What was changed is forgotten."""
+        """Whether exactly this was approved for the session: same command, directory, variables,
+        programs, scripts and mode. An approval that no longer applies is dropped."""
         binding = self._bindings.get(_key(request))
         if binding is None:
             return False
@@ -209,9 +211,9 @@ class LocalGate:
         return False
 
     def _unanswered(self, request: Request, decision: Decision, why: str) -> Admitted:
-        from clawkit.approvals.decide import after_silence, as_listed
+        from clawkit.approvals.decide import as_listed, fallback_verdict
 
-        if after_silence(decision) == "allow":
+        if fallback_verdict(decision) == "allow":
             self._write(request, decision, "allow", by=f"{FALLBACK}, because {why}")
             return self._admit(request, as_listed(decision))
         said = f"{decision.reason}. This needs a person's approval, and {why}"
@@ -236,12 +238,12 @@ class LocalGate:
         if self._count(request, decision) >= BREAKER:
             text += _STOP
         if decision.to_allow and reason != "approval":
-            # At the end, so that nothing sticks to what is to be typed.
+            # Last, so that nothing follows the command to type.
             text += f" To allow it, a person can type: {decision.to_allow}"
         return ToolAuthorizationError(text, reason=reason)
 
     def _count(self, request: Request, decision: Decision) -> int:
-        """How often this, or anything at all, has been refused in a row."""
+        """Consecutive refusals of the same programs, or in total, whichever is higher."""
         missed = (judged.segment.programs for judged in decision.segments if judged.misses)
         names = (os.path.basename(each.name) for programs in missed for each in programs)
         goal = " ".join(sorted(names)) or decision.code
@@ -255,13 +257,8 @@ class LocalGate:
             self._refusals.popitem(last=False)
         return max(counts)
 
-    def _forgive(self, request: Request) -> None:
+    def _reset_refusals(self, request: Request) -> None:
         self._refusals.pop(f"{request.session}\0", None)
-
-    async def _remember(self, request: Request, decision: Decision, extent: StoredExtent) -> None:
-        offer = next((each for each in decision.offers if each.extent == extent), None)
-        for entry in offer.entries if offer is not None else ():
-            await in_thread(add_entry, self._judge.document, request.agent, entry)
 
     async def _note_use(self, decision: Decision) -> None:
         used = {
@@ -279,7 +276,7 @@ class LocalGate:
     def _write(
         self, request: Request, decision: Decision, verdict: str, *, by: str = "", **more: Any
     ) -> None:
-        """Raises `ToolAuthorizationError` when an approval or a question cannot be logged."""
+        """Raises `ToolAuthorizationError` if an approval or a question cannot be logged."""
         self._audit.write(
             {
                 "verdict": verdict,
@@ -309,7 +306,7 @@ class LocalGate:
 
 
 def _find_scripts(request: Request, decision: Decision) -> Sequence[Script]:
-    """The scripts of a command, which is parsed now if the decision took no look at it."""
+    """The scripts of a command, which is analyzed now if the decision did not need to."""
     if not _SCRIPTED.search(request.command):
         return ()
     from clawkit.approvals.analysis import analyze

@@ -1,4 +1,4 @@
-"""Commands that nothing allows silently, whatever is configured: a person has to say yes."""
+"""Commands that only a person can allow, whatever is configured."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from clawkit.approvals.types import Analysis, Arg, Program, Rules
 _OWN = "it could change what clawkit itself allows"
 _DISK = "it would overwrite a disk"
 _TREE = "it would remove or change a whole system or home directory"
-_BOMB = "it starts copies of itself without end"
+_BOMB = "it is a fork bomb"
 
-# Only two of these are needed for most commands; the others are compiled on first use.
+# Most commands need only two of these patterns; the others are compiled on first use.
 _DEVICE = (
     r"/dev/(?:sd[a-z]|hd[a-z]|vd[a-z]|xvd[a-z]|nvme\d|mmcblk\d|dm-\d|md\d|loop\d|zram\d|disk\d"
     r"|rdisk\d|mapper/|disk/|mem\b|kmem\b|port\b)"
@@ -24,7 +24,9 @@ _FORMATS = words_of(
     """wipefs blkdiscard fdisk sfdisk cfdisk gdisk sgdisk parted mkswap mke2fs mkdosfs mkntfs
     badblocks cryptsetup pvcreate pvremove vgremove lvremove zpool"""
 )
-_LOOKS = frozenset(("-l", "--list", "-V", "--version", "-h", "--help", "-d", "--dump", "-J"))
+_READ_ONLY_FLAGS = frozenset(
+    ("-l", "--list", "-V", "--version", "-h", "--help", "-d", "--dump", "-J")
+)
 _PRECIOUS = words_of(
     """/ /bin /boot /dev /etc /home /lib /lib64 /opt /proc /root /sbin /srv /sys /usr /var /Users
     /System /Library /Applications"""
@@ -33,12 +35,12 @@ _REMOVERS = frozenset(("rm", "chmod", "chown", "chgrp", "mv", "find"))
 _WRITERS = frozenset(("dd", "shred", "tee", "cp", "cat"))
 _COPIERS = frozenset(("cp", "rsync", "install"))
 _FILLERS = _COPIERS | {"tar", "bsdtar", "gtar", "unzip", "cpio", "7z"}
-"""What can put many files into a directory at once, all but copiers into the one they start in."""
+"""They can put many files into a directory; all but copiers into the one they start in."""
 _CHANGERS = frozenset(("git", "patch"))
-_GIT_LOOKS = frozenset(("status", "log", "diff", "show", "rev-parse", "branch", "--version"))
-_ITSELF = frozenset(("clawkit", "openclaw"))
-_LOOKED_AT = _FORMATS | _REMOVERS | _WRITERS | _ITSELF
-_LOOKING = words_of(
+_GIT_READ_ONLY = frozenset(("status", "log", "diff", "show", "rev-parse", "branch", "--version"))
+_CLAWKIT = frozenset(("clawkit", "openclaw"))
+_CHECKED = _FORMATS | _REMOVERS | _WRITERS | _CLAWKIT
+_READ_ONLY_VERBS = words_of(
     """pending get check log suggest list explain schema validate file --help -h
     --version"""
 )
@@ -48,11 +50,9 @@ _FORK = rf"(?:^|[\s;&|(])(?:function\s+)?({_NAME})\s*\(\s*\)\s*\{{"
 _OWN_FILES = r"exec-approvals|approvals\.sqlite|clawkit\.json5?\b"
 _TO_DEVICE = rf"(?:\bof=|>[>|&]?\s{{0,20}}){_DEVICE}"
 _END = r"[;&|()<>`\n{}]"
-_CANDIDATE = (
-    rf"(?<![\w.-])(?:{'|'.join(sorted(_LOOKED_AT))}|(?:mkfs|newfs)\S{{0,20}})(?=[\s;&|)]|$)"
-)
-_MAX_LOOKS, _MAX_CHARACTERS, _MAX_ARGUMENTS, _MAX_FUNCTIONS = 64, 1_000, 20, 20
-"""Of a command that is not understood; nobody needs more to remove a directory."""
+_CANDIDATE = rf"(?<![\w.-])(?:{'|'.join(sorted(_CHECKED))}|(?:mkfs|newfs)\S{{0,20}})(?=[\s;&|)]|$)"
+_MAX_CANDIDATES, _MAX_CHARACTERS, _MAX_ARGUMENTS, _MAX_FUNCTIONS = 64, 1_000, 20, 20
+"""Limits for a command that is not understood; removing a directory takes less."""
 
 
 _SUSPECT = re.compile(
@@ -62,14 +62,14 @@ _SUSPECT = re.compile(
 
 
 def may_be_hardline(command: str, own: Iterable[str] = ()) -> bool:
-    """Whether a command is worth a closer look; `own` are names of clawkit's own files. Only for
-    where everything else is allowed: whoever hides well is not found."""
+    """Whether a command needs a full check; `own` are names of clawkit's own files. Only for when
+    everything else is allowed: a command in disguise is not detected."""
     plain = _QUOTES.sub("", command)
     return _SUSPECT.search(plain) is not None or any(name in plain for name in own)
 
 
 def find_hardline(analysis: Analysis, rules: Rules, *, home: str) -> str:
-    """Why only a person can allow a command; empty when that is not so."""
+    """Why only a person can allow a command; empty if others can."""
     if analysis.doubt is not None and (found := _read_text(analysis.command, home, rules)):
         return found
     for segment in analysis.segments:
@@ -79,13 +79,13 @@ def find_hardline(analysis: Analysis, rules: Rules, *, home: str) -> str:
             if rules.is_own(file.path):
                 return _OWN
         for program in segment.programs:
-            if found := _look_at(program, home, rules):
+            if found := _check(program, home, rules):
                 return found
     return ""
 
 
 def _read_text(command: str, home: str, rules: Rules) -> str:
-    """What can be seen of a command that is not understood. Quotes and backslashes hide nothing."""
+    """Search the text of a command that is not understood, ignoring quotes and backslashes."""
     plain = _QUOTES.sub("", command)
     for name in islice(re.findall(_FORK, plain), _MAX_FUNCTIONS):
         body = plain.partition("{")[2]
@@ -96,23 +96,23 @@ def _read_text(command: str, home: str, rules: Rules) -> str:
     if re.search(_OWN_FILES, plain):
         return _OWN
     plain = re.sub(r"\$(?:HOME\b|\{HOME\})", lambda _: home, plain)
-    for found in islice(re.finditer(_CANDIDATE, plain), _MAX_LOOKS):
+    for found in islice(re.finditer(_CANDIDATE, plain), _MAX_CANDIDATES):
         piece = plain[found.start() : found.start() + _MAX_CHARACTERS]
         words = re.split(_END, piece, maxsplit=1)[0].split()[:_MAX_ARGUMENTS]
         program = Program(tuple(map(Arg, words)), "", "", None)
-        if why := _look_at(program, home, rules):
+        if why := _check(program, home, rules):
             return why
     return ""
 
 
-def _look_at(program: Program, home: str, rules: Rules) -> str:
-    from clawkit.approvals.interpreters import names_of  # only what may be hardline gets here
+def _check(program: Program, home: str, rules: Rules) -> str:
+    from clawkit.approvals.interpreters import names_of  # imported late: rarely needed
 
     names, cwd = names_of(program), program.cwd
     texts = [arg.text for arg in program.argv[1:]]
     # An interpreter can run clawkit as a module.
     modules = (name.partition(".")[0] for flag, name in pairwise(texts) if flag == "-m")
-    if not _ITSELF.isdisjoint(modules):
+    if not _CLAWKIT.isdisjoint(modules):
         return _OWN
     if why := _by_name(names, texts, cwd, home):
         return why
@@ -123,7 +123,7 @@ def _look_at(program: Program, home: str, rules: Rules) -> str:
         map(rules.is_own, (cwd or "", *named))
     ):
         return _OWN
-    changes = names & _CHANGERS and not ("git" in names and _GIT_LOOKS.intersection(texts[:1]))
+    changes = names & _CHANGERS and not ("git" in names and _GIT_READ_ONLY.intersection(texts[:1]))
     fills = names & _FILLERS and ("cp" not in names or _is_recursive(names, texts))
     if changes or fills:
         reached = {_place(text, cwd, home) for text in values}
@@ -136,11 +136,11 @@ def _look_at(program: Program, home: str, rules: Rules) -> str:
 
 def _by_name(names: frozenset[str], texts: Sequence[str], cwd: str | None, home: str) -> str:
     flags = [text for text in texts if text[:1] == "-"]
-    if names & _ITSELF and not _only_looks(texts):
+    if names & _CLAWKIT and not _is_read_only(texts):
         return _OWN
     if any(name.startswith(("mkfs", "newfs")) for name in names):
         return _DISK
-    if names & _FORMATS and not (flags and _LOOKS.issuperset(flags)):
+    if names & _FORMATS and not (flags and _READ_ONLY_FLAGS.issuperset(flags)):
         return _DISK
     written = (text for text in texts if not text.startswith("if="))
     if names & _WRITERS and any(re.search(_DEVICE, text) for text in written):
@@ -152,14 +152,14 @@ def _by_name(names: frozenset[str], texts: Sequence[str], cwd: str | None, home:
     return ""
 
 
-def _only_looks(texts: Sequence[str]) -> bool:
-    """Whether clawkit is only asked something. `clawkit tools call` runs tools of another run."""
+def _is_read_only(texts: Sequence[str]) -> bool:
+    """Whether clawkit is only queried. `clawkit tools call` runs tools outside this run."""
     words = [text for text in texts if text[:1] != "-"]
     match words:
         case [] | ["ps" | "logs" | "doctor", *_]:
             return "--fix" not in texts
         case ["approvals" | "config" | "tools", verb, *_]:
-            return verb in _LOOKING
+            return verb in _READ_ONLY_VERBS
         case ["approvals" | "config" | "tools"]:
             return True
     return False
@@ -180,7 +180,7 @@ def _is_recursive(names: frozenset[str], texts: Sequence[str]) -> bool:
 
 
 def _place(text: str, cwd: str | None, home: str) -> str:
-    """Where an argument leads; a pattern for all that is in a directory is the directory."""
+    """The path of an argument; a glob for everything in a directory is that directory."""
     text = text[:-2] or "/" if text.endswith("/*") else text
     if text == "~" or text.startswith("~/"):
         text = home + text[1:]

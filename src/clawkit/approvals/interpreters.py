@@ -1,7 +1,7 @@
-"""Programs that run code: whether a call brings the code along, and which script it runs.
+"""Interpreters: whether a call contains code, and which script it runs.
 
-Being strict costs little: a command that is not known to be harmless runs in the sandbox. So an
-option that is not in a table, and any call of a rare interpreter, counts as code.
+Being strict costs little, because a command not known to be harmless runs in the sandbox. So an
+unknown option, and any call of a rare interpreter, counts as code.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ OTHER_SHELLS = words_of(
 )
 SHELLS = POSIX_SHELLS | OTHER_SHELLS
 
-# Interpreters whose options are not known: those that run a script and end, and those that go on
-# with their standard input.
+# Interpreters whose options are not known: those that run a script and exit, and those that
+# continue with standard input.
 _RARE = words_of(
     """
     Rscript littler lua julia elixir guile groovy scala scala-cli amm clojure clj bb raku rakudo
@@ -57,12 +57,12 @@ _INTERACTIVE = words_of(
 
 
 class Grammar(NamedTuple):
-    """How the arguments of a program are read."""
+    """How to read the arguments of a program."""
 
     options: Table
-    """Sorts: `flag`, `value`, `attached`; `code` whose value is the program, `loads` whose value
-    is something to load first, `module` whose value names what is run, `file` whose value is the
-    script; `about` to print something and end, `runs` to need no script."""
+    """Kinds: `flag`, `value`, `attached`; `code`: the value is code; `loads`: the value is loaded
+    first; `module`: the value names what runs; `file`: the value is the script; `about`: prints
+    something and exits; `runs`: needs no script."""
     operand: Literal["script", "program", "target"] = "script"
     groups: bool = True
     permutes: bool = False
@@ -164,13 +164,13 @@ _KNOWN: dict[str, str] = {
 _VERSIONED = re.compile(r"([A-Za-z]+(?:-[A-Za-z]+)*?)[-.]?\d", re.ASCII)
 _LONGEST = 64
 _MAX_NAME = 255
-"""Characters of a name that count: no file has a longer one."""
+"""Longer names are cut, because no file name is longer."""
 _ABOUT = ("--version", "--help")
-# make runs `X!=command`, and what some variables say.
+# make executes `X!=command`, and some variables contain commands or options.
 _ASSIGNS_CODE = re.compile(
     r"\s*(?:[^\s=]*!|(?:(?:GNU)?MAKEFLAGS|MAKEFILES|\.?SHELL(?:FLAGS)?)\s*[:+?]*)=", re.ASCII
 )
-# Of Python: modules that take code from their arguments, or from the standard input.
+# Python modules that run code from their arguments or standard input.
 _TAKING = words_of(
     """code asyncio pdb IPython bpython ptpython idlelib this timeit cProfile profile trace runpy"""
 )
@@ -183,23 +183,23 @@ _READERS = words_of(
 _SETTLES = frozenset({"code", "module", "file", "runs", "operand"})
 
 _GOES_ON = frozenset({"inspect", "debug", "repl"})
-"""Operands with which some go on to read their standard input."""
+"""Operands after which some interpreters read standard input."""
 
-_BRINGS = "its arguments carry or load code"
+_BRINGS = "its arguments contain or load code"
 _READS = "it may read its program from standard input"
-_UNSURE = "with these arguments it is not clear what runs"
+_UNSURE = "cannot determine what it runs with these arguments"
 
 
 @dataclass(slots=True)
 class Called:
-    """How a program was called, as far as it runs code."""
+    """How a call runs code."""
 
     code: str = ""
-    """Why the arguments carry code, or could; empty when they do not."""
+    """Why the arguments contain code, or may; empty if they do not."""
     reads: str = ""
-    """Why it takes code from its standard input, or could; empty when it does not."""
+    """Why it reads code from standard input, or may; empty if it does not."""
     script: Arg | None = None
-    """The script that it is given to run; None when that is not certain."""
+    """The script that it runs; None if not certain."""
     by_shell: bool = False
 
 
@@ -215,10 +215,8 @@ def _family(name: str) -> str:
 
 
 def family(name: str) -> str:
-    """The language of an interpreter, or the shell, that a base name means; empty for others.
-
-    A version makes no difference: `python3.11` is `python`.
-    """
+    """The language or shell that a base name stands for, ignoring versions (`python3.11` is
+    `python`); empty for other programs."""
     return _family(name) if len(name) <= _LONGEST else ""
 
 
@@ -228,7 +226,7 @@ def _names(*paths: str) -> frozenset[str]:
 
 
 def names_of(program: Program) -> frozenset[str]:
-    """The base names that a program goes by: as it was written, as it was found, without links."""
+    """The base names of a program: as typed, as found, and with links resolved."""
     name = program.name
     names = _names if len(name) <= _LONGEST else _names.__wrapped__
     return names(name, program.resolved, program.real)
@@ -240,23 +238,23 @@ def _languages_of(names: frozenset[str]) -> frozenset[str]:
 
 
 def is_interpreter(names: Collection[str]) -> bool:
-    """Whether a program, by any of its base names, runs code in a language other than a shell's."""
+    """Whether any of these base names is an interpreter other than a shell."""
     return any(family(name) in INTERPRETERS for name in names)
 
 
 def is_shell(names: Collection[str]) -> bool:
-    """Whether a program, by any of its base names, is a shell."""
+    """Whether any of these base names is a shell."""
     return any(family(name) in SHELLS for name in names)
 
 
 def how_called(program: Program) -> Called:
-    """What the names and the arguments of a program say about the code that it runs."""
+    """How a program runs code, judged by its names and arguments."""
     languages = _languages_of(names_of(program))
     if not languages:
         return Called()
     by_shell = not languages.isdisjoint(SHELLS)
     if languages <= SHELLS:
-        # All of them take a script in the same way, and `sh` is mostly a link to another one.
+        # All shells take scripts in the same way, and `sh` is usually a link to another shell.
         languages = frozenset((min(languages),))
     calls = [_read(language, program.argv, program.cwd) for language in sorted(languages)]
     code = next((call.code for call in calls if call.code), "")
@@ -268,10 +266,9 @@ def how_called(program: Program) -> Called:
 
 
 def find_scripts(segments: Sequence[Segment]) -> list[Script]:
-    """The Python and JavaScript files that a command runs; those whose directory is certain.
+    """The Python and JavaScript files that a command runs, if their directory is certain.
 
-    What comes behind a part that may itself write files is left out: the file that is there now
-    need not be the one that will run.
+    Stops after a part that may write files: the current file may not be the one that will run.
     """
     found: dict[Script, None] = {}
     may_write = False
@@ -291,7 +288,7 @@ def _find_script(program: Program) -> Script | None:
     languages = _languages_of(names_of(program))
     operand = how_called(program).script
     if not languages.isdisjoint(("bun", "deno")):
-        # They take options anywhere, of which only few are known.
+        # They accept options anywhere, few of which are known.
         words = [arg for arg in program.argv[1:4] if arg.text != "run"]
         operand = words[0] if words and not words[0].glob else None
         languages = frozenset({"node"})
@@ -304,7 +301,7 @@ def _find_script(program: Program) -> Script | None:
         return None
     path = os.path.join(program.cwd or "/", path)
     if "python" in languages:
-        # Another language, and a file whose first line is none of it.
+        # Python 2, or a file whose first line is not Python.
         options = [arg.text for arg in program.argv[1:] if arg.text[:1] == "-"]
         if base_name(program.name).startswith("python2") or "-x" in options:
             return None
@@ -317,11 +314,14 @@ def _read(language: str, argv: Sequence[Arg], cwd: str | None) -> Called:
     if language in SHELLS:
         return _read_shell(argv, cwd)
     if language == "xargs":
-        return Called("it starts a program with arguments from its standard input")
+        return Called("it runs a program with arguments from standard input")
     if language in _INTERACTIVE:
         return Called(_UNSURE, _READS)
     if language in _RARE:
-        scripts = len(argv) > 1 and all(_is_plain(arg, cwd) for arg in argv[1:])
+        scripts = len(argv) > 1 and not any(
+            may_be_option(arg) or arg.text[:1] == "+" or _is_input(arg.text, cwd)
+            for arg in argv[1:]
+        )
         return Called(_UNSURE, "" if scripts else _UNSURE)
     try:
         return _read_table(language, argv, cwd)
@@ -330,7 +330,7 @@ def _read(language: str, argv: Sequence[Arg], cwd: str | None) -> Called:
 
 
 def _read_shell(argv: Sequence[Arg], cwd: str | None) -> Called:
-    """A shell without options; the text of `-c` is looked at as a command, not here."""
+    """A shell without options; the code of `-c` is analyzed as a command, not here."""
     if len(argv) == 1:
         return Called(reads=_READS)
     first = argv[1]
@@ -346,27 +346,23 @@ def _is_input(text: str, cwd: str | None) -> bool:
     return text == "-" or text in _GOES_ON or is_device(text, cwd)
 
 
-def _is_plain(arg: Arg, cwd: str | None) -> bool:
-    return not may_be_option(arg) and arg.text[:1] != "+" and not _is_input(arg.text, cwd)
-
-
 def _read_table(language: str, argv: Sequence[Arg], cwd: str | None) -> Called:
-    """How a program was called by its table. Raises `LookupError` when that is not certain."""
+    """Read a call by its table. Raises `LookupError` if that is not certain."""
     grammar, call = _GRAMMARS[language], Called()
-    settled = False  # whether it is known what is run
+    settled = False  # whether it is known what runs
     for option in read_options(
         argv, grammar.options, groups=grammar.groups, permutes=grammar.permutes
     ):
-        match option.sort:
+        match option.kind:
             case "about":
                 return call
             case "code" | "loads":
                 call.code = _BRINGS
             case "module" if (name := option.value.partition(".")[0]) in _TAKING:
-                call.code = call.reads = f"the module {name} takes code from anywhere"
+                call.code = call.reads = f"the module {name} can run arbitrary code"
             case "file":
                 if grammar.operand == "target":
-                    call.code = "its rules come from a file that the arguments name"
+                    call.code = "its arguments choose the makefile"
                 if _is_input(option.value, cwd):
                     call.reads = _READS
             case "operand":
@@ -381,8 +377,8 @@ def _read_table(language: str, argv: Sequence[Arg], cwd: str | None) -> Called:
                         call.script = arg
                         call.reads = _READS if _is_input(arg.text, cwd) else call.reads
                     return call
-        settled = settled or option.sort in _SETTLES
-        if language == "python" and option.sort in ("code", "module"):
+        settled = settled or option.kind in _SETTLES
+        if language == "python" and option.kind in ("code", "module"):
             return call
     if not settled and grammar.operand == "program":
         call.code = _BRINGS

@@ -1,4 +1,4 @@
-"""Judging commands by the settings and the document, which is read again for every command."""
+"""Decisions about commands from the settings and the document, which is reread for every one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NO_ENTRY_HELPS = ("access", "detach", "gap", "unconfined")
 
 @dataclass(frozen=True)
 class Judge:
-    """What one agent's commands are judged by."""
+    """The settings, document and rules for the commands of one agent."""
 
     settings: Exec
     document: str
@@ -50,15 +50,15 @@ class Judge:
     more: tuple[Entry, ...] = ()
     only_more: bool = False
     confines: bool = True
-    """Whether the kernel can confine what an entry allows, or need not."""
+    """Whether the kernel can confine allowlisted programs, or does not need to."""
     ignore_floor: bool = False
-    """Whether the document's own security and ask do not count."""
+    """Whether to ignore the document's own security and ask."""
     _policies: dict[tuple[DocPolicy, Security | None, Ask | None], Policy] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     def judge(self, request: Request) -> Decision:
-        """The decision about a command, with everything a person could allow permanently."""
+        """The decision about a command, with the permanent approvals on offer."""
         try:
             document = read_document(self.document)
         except BadDocumentError as error:
@@ -66,16 +66,16 @@ class Judge:
             return Decision("deny", Policy("deny", "off"), said, code="document")
         policy = self._policy(document, request.security, request.ask)
         rules = self.rules(document)
-        if (known := self._know(request, policy, rules)) is not None:
+        if (known := self._decide_unparsed(request, policy, rules)) is not None:
             return known
-        # Only here: most commands run in the sandbox, and need no look.
-        from clawkit.approvals.expansion import one_look
+        # Imported late: most commands run in the sandbox and need no analysis.
+        from clawkit.approvals.expansion import cached_lookups
 
-        with one_look():
-            return _look(request, policy, rules)
+        with cached_lookups():
+            return _analyze_and_decide(request, policy, rules)
 
     def find_rules(self, request: Request) -> list[Entry | None]:
-        """The narrowest rules that would let a command run that is asked about."""
+        """The narrowest rules that would allow a command that needs approval."""
         decision = self.judge(request)
         if decision.verdict != "ask":
             return []
@@ -84,8 +84,8 @@ class Judge:
         rules = self.rules(read_document(self.document))
         return find_rules(decision, rules, home=request.env.get("HOME", ""))
 
-    def _know(self, request: Request, policy: Policy, rules: Rules) -> Decision | None:
-        """The decision, when it takes no look at the command."""
+    def _decide_unparsed(self, request: Request, policy: Policy, rules: Rules) -> Decision | None:
+        """The decision, if it does not depend on what the command does."""
         if (policy.security, policy.ask) == ("full", "off") and request.wanted != "sandbox":
             suspect = rules.strict_inline_eval or may_be_hardline(request.command, self.own_names)
             return None if suspect else allow_all(request.command, policy)
@@ -112,7 +112,7 @@ class Judge:
         return policy
 
     def rules(self, document: Document) -> Rules:
-        """What is allowed without a question, for one command."""
+        """What is allowed without approval, for one command."""
         listed = () if self.only_more else document.entries_for(self.agent)
         settings = self.settings
         return Rules(
@@ -124,15 +124,15 @@ class Judge:
             redirects=settings.redirects,
             confines=self.confines,
             may_read=self.may_read,
-            # The same few paths are asked about again and again.
+            # The same few paths are checked repeatedly.
             may_write=cache(self.may_write),
             is_own=cache(self.is_own),
             holds_own=cache(self.holds_own),
         )
 
 
-def _look(request: Request, policy: Policy, rules: Rules) -> Decision:
-    """The decision about what a command runs, with what a person could allow permanently."""
+def _analyze_and_decide(request: Request, policy: Policy, rules: Rules) -> Decision:
+
     from clawkit.approvals.allow_always import make_offers, offer_access
     from clawkit.approvals.analysis import analyze
     from clawkit.approvals.decide import decide

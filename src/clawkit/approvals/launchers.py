@@ -1,4 +1,4 @@
-"""Programs that start others: looked through, read as far as they only read files, or in doubt."""
+"""Programs that start others: analyzed through, accepted if they only read files, or opaque."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from clawkit.approvals.types import Arg
 
 
 class Opaque(NamedTuple):
-    """It starts, or could start, something that cannot be told from its arguments."""
+    """A program that starts, or may start, something its arguments do not show."""
 
     reason: str
     code: str
-    """Short, for programs: `blocked-wrapper`, `carrier`, `remote`, …"""
+    """Machine-readable: `blocked-wrapper`, `carrier`, `remote`, …"""
 
 
 _BLOCKED = words_of(
@@ -69,7 +69,7 @@ _CARRIERS = words_of(
     """
 )
 
-# Sub-commands that start a program named by the arguments. Some of these tools take short forms.
+# Sub-commands that start a program named in the arguments. Some tools accept abbreviations.
 _STARTERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(words_of("pipx uv poetry conda mamba micromamba pdm rye snap"), ("run",)),
     **dict.fromkeys(words_of("tox bundle bundler gem direnv asdf composer"), ("exec",)),
@@ -85,7 +85,7 @@ _STARTERS: dict[str, tuple[str, ...]] = {
     "ip": ("exec", "-batch"),
 }
 
-# Package tools take almost any first word for something to run, so what is ordinary is listed.
+# Package tools run almost any first word, so the ordinary sub-commands are listed instead.
 _INSTALLS = (
     "install i add remove rm uninstall un update up upgrade link unlink list ls outdated why"
     " audit publish run test"
@@ -120,15 +120,15 @@ _OTHER_KIND = Opaque("its name resolves to a program of another kind", "blocked-
 
 
 _ALWAYS_OPAQUE = {
-    "blocked": Opaque("it starts another program under changed conditions", "blocked-wrapper"),
+    "blocked": Opaque("it starts another program in a different context", "blocked-wrapper"),
     "remote": Opaque("it runs commands on another machine", "remote"),
-    "carrier": Opaque("it starts whatever its arguments or its input say", "carrier"),
-    "other-shell": Opaque("the language of this shell is not understood", "shell"),
+    "carrier": Opaque("its arguments or input decide what it starts", "carrier"),
+    "other-shell": Opaque("this shell's language is not understood", "shell"),
 }
 
 
 def _carry(kind: str, argv: Sequence[Arg]) -> Opaque | None:
-    """What a carrier of a kind could start with these arguments; None when nothing else."""
+    """What a carrier may start with these arguments; None if nothing."""
     if kind in _ALWAYS_OPAQUE:
         return _ALWAYS_OPAQUE[kind]
     if kind in _PACKAGES:
@@ -138,14 +138,14 @@ def _carry(kind: str, argv: Sequence[Arg]) -> Opaque | None:
     elif kind == "fd":
         starts = any(map(_executes, argv[1:]))
     else:
-        # Some take short forms of their sub-commands.
+        # Abbreviations count too.
         starts = any(
             arg.glob or (arg.text and any(word.startswith(arg.text) for word in _STARTERS[kind]))
             for arg in argv[1:]
         )
     if not starts:
         return None
-    return Opaque(f"with these arguments {kind} starts, or could start, other programs", "carrier")
+    return Opaque(f"with these arguments {kind} may start other programs", "carrier")
 
 
 def _executes(arg: Arg) -> bool:
@@ -156,12 +156,12 @@ def _executes(arg: Arg) -> bool:
 
 
 def _runs_package(tool: str, argv: Sequence[Arg]) -> bool:
-    """Whether the first word is none that is known to run nothing but what the project says."""
+    """Whether the first word may run something other than the project's own scripts."""
     if len(argv) == 1:
         return False
     first = argv[1].text
     if tool == "bun" and first[:1] != "-" and ("/" in first or "." in first):
-        return argv[1].glob  # a script of one's own, as for any interpreter
+        return argv[1].glob  # a local script, as for any interpreter
     known = first in _PACKAGES[tool] or (first in _ABOUT and len(argv) == 2)
     return argv[1].glob or not known
 
@@ -171,7 +171,7 @@ _READERS = words_of(
 )
 _PLACE = "{}"
 _ELSEWHERE = ("-H", "-L", "-P", "-D", "-O", "-follow", "-files0-from")
-"""What makes find walk another tree than its starting points say."""
+"""Options that make find search elsewhere than in its starting points."""
 _BEHIND_PATHS = ("-", "(", "!")
 _XARGS = make_table(
     flag="-0 -r -t --null --no-run-if-empty --verbose",
@@ -188,15 +188,15 @@ _UNKNOWN = Arg("*", glob=True)
 
 
 class Carried(NamedTuple):
-    """A call that starts another program for files that it finds, or reads the names of."""
+    """A call that starts another program on files it finds or whose names it reads."""
 
     outer: tuple[Arg, ...]
     inner: tuple[Arg, ...]
-    """The other program; for the files it is given, patterns below where they lie."""
+    """The other program; its file arguments are globs below the starting points."""
 
 
 def read_carried(argv: tuple[Arg, ...]) -> Carried | None:
-    """What a call of find or xargs starts, if that only reads; None for everything else."""
+    """The program that a call of find or xargs starts, if it only reads files; else None."""
     name = base_name(argv[0].text)
     if name == "find":
         return _read_find(argv)
@@ -206,7 +206,7 @@ def read_carried(argv: tuple[Arg, ...]) -> Carried | None:
 def _read_find(argv: tuple[Arg, ...]) -> Carried | None:
     texts = [arg.text for arg in argv]
     actions = [at for at, arg in enumerate(argv) if arg.glob or arg.text in FIND_ACTIONS]
-    # `-ok` asks, and `-execdir` starts in directories whose files could be programs.
+    # `-ok` asks, and `-execdir` runs in directories that may contain programs.
     if len(actions) != 1 or texts[actions[0]] != "-exec":
         return None
     if any(text.startswith(_ELSEWHERE) for text in texts[1:]):
@@ -219,7 +219,7 @@ def _read_find(argv: tuple[Arg, ...]) -> Carried | None:
     roots = texts[1:paths] or ["."]
     files = [Arg(f"{root.rstrip('/')}/**", glob=True) for root in roots]
     inner = _place(argv[start:end], files)
-    # The names that find makes begin like its starting points.
+    # File names from find start like its starting points.
     return Carried((*argv[: start - 1], *argv[end + 1 :]), inner) if inner else None
 
 
@@ -227,17 +227,17 @@ def _read_xargs(argv: tuple[Arg, ...]) -> Carried | None:
     at, place = len(argv), ""
     try:
         for option in read_options(argv, _XARGS):
-            if option.sort == OPERAND:
+            if option.kind == OPERAND:
                 at = option.at
                 break
-            if option.sort == "place":
+            if option.kind == "place":
                 place = option.value
-            if not _XARGS_VALUE[option.sort].fullmatch(option.value):
+            if not _XARGS_VALUE[option.kind].fullmatch(option.value):
                 return None
     except LookupError:
         return None
     inner = _place(argv[at:] if place else (*argv[at:], Arg(_PLACE)), [_UNKNOWN])
-    # An argument of sort can name a program, or a file to write.
+    # Arguments of sort can name a program, or a file to write.
     return Carried(argv[:at], inner) if inner and inner[0].text != "sort" else None
 
 
@@ -253,14 +253,14 @@ def _place(argv: tuple[Arg, ...], files: list[Arg]) -> tuple[Arg, ...] | None:
 
 
 class Inner(NamedTuple):
-    """It does nothing but start the command that begins with the word there, or that is the text
-    of a POSIX-like shell."""
+    """The command that a wrapper starts: it begins at the word `at`, or that word is code for a
+    POSIX shell."""
 
     at: int
     is_text: bool = False
 
 
-# Complete for what is accepted; anything else, `--help` and short forms too, is in doubt.
+# Complete for what is accepted; anything else, including `--help` and abbreviations, is a doubt.
 _OPTIONS: dict[str, Table] = {
     "env": make_table(),
     "command": make_table(),
@@ -277,11 +277,11 @@ _OPTIONS: dict[str, Table] = {
 _BUILTINS = frozenset({"command", "exec"})
 _PROGRAMS = _OPTIONS.keys() - _BUILTINS
 _PARTICULAR = _BUILTINS | {"env"}
-"""What they start must not look like an option."""
+"""The program that they start must not look like an option."""
 _DURATION = re.compile(r"\d{1,9}(?:\.\d{1,9})?[smhd]?", re.ASCII)
 _USUAL_PLACES = ("/bin", "/usr/bin")
 
-# Without one of these names, the single program of the coreutils runs what its options say.
+# Called by any other name, the single coreutils binary takes the program from its options.
 _COREUTILS = words_of(
     """
     [ arch b2sum base32 base64 basename basenc cat chcon chgrp chmod chown chroot cksum comm cp
@@ -296,10 +296,10 @@ _COREUTILS = words_of(
 
 
 def look_through(names: frozenset[str], argv: Sequence[Arg]) -> Inner | Opaque | None:
-    """What a program starts with these arguments; None for one that is no wrapper.
+    """What a program starts with these arguments; None if it is not a wrapper.
 
-    `names` are the base names it is known by: as typed, as found, without links. A shell that is
-    given a script file is no wrapper either: `how_called` tells the file.
+    `names` are its base names: as typed, as found, with links resolved. A shell with a script file
+    is not a wrapper either: see `how_called`.
     """
     typed = base_name(argv[0].text)
     known = (names | {typed}) - {""}
@@ -322,11 +322,11 @@ def look_through(names: frozenset[str], argv: Sequence[Arg]) -> Inner | Opaque |
     if not isinstance(found, Inner):
         return found
     if argv[found.at].glob:
-        return Opaque("a pattern decides what is started", "glob")
+        return Opaque("the program to start is a pattern", "glob")
     if len(kinds) > 1:
         return _OTHER_KIND
     place, slash, _ = argv[0].text.rpartition("/")
-    # Even a link to the real stdbuf loads a library from the directory it is called in.
+    # Even through a link, stdbuf loads a library from the directory that it is called by.
     if slash and (place not in _USUAL_PLACES or found.is_text or kind in _BUILTINS):
         return Opaque("it is analyzed only when called by its plain name", "blocked-wrapper")
     if shared and not found.is_text and any(arg.text[:1] == "-" for arg in argv[1 : found.at]):
@@ -347,22 +347,20 @@ def _kind(name: str) -> str:
         return found
     if _LOADER.fullmatch(name) or name.startswith(("qemu-", "s6-", "proxychains")):
         return "blocked"
-    # `strace-6.1` is strace; only the strict kinds may be guessed like that.
+    # `strace-6.1` is strace; only kinds that are always opaque may be guessed like this.
     return _KINDS.get(_VERSION.sub("", name), "")
 
 
 def _shell(argv: Sequence[Arg]) -> Inner | Opaque | None:
     if len(argv) == 1 or is_device(argv[1].text):
-        return Opaque("the shell reads commands from its standard input", "stdin")
+        return Opaque("the shell reads commands from standard input", "stdin")
     first = argv[1]
     if first.glob:
-        return Opaque("a pattern decides what the shell runs", "glob")
+        return Opaque("what the shell runs is a pattern", "glob")
     if first.text == "-c" and len(argv) == 3 and argv[2].text[:1] not in ("-", "+"):
         return Inner(2, is_text=True)
     if first.text[:1] in ("", "-", "+"):
-        return Opaque(
-            "of the shell's options, only `-c` with one string is understood", "shell-options"
-        )
+        return Opaque("the only shell option understood is `-c` with one string", "shell-options")
     return None
 
 
@@ -373,7 +371,7 @@ def _wrapper(name: str, argv: Sequence[Arg]) -> Inner | Opaque | None:
     unknown = Opaque(f"these options of {name} are not known to be harmless", "blocked-wrapper")
     try:
         options = read_options(argv, _OPTIONS[name])
-        index = next((each.at for each in options if each.sort == OPERAND), len(argv))
+        index = next((each.at for each in options if each.kind == OPERAND), len(argv))
     except LookupError:
         return unknown
     if name == "timeout" and index < len(argv):
@@ -382,10 +380,10 @@ def _wrapper(name: str, argv: Sequence[Arg]) -> Inner | Opaque | None:
         index += 1
     if index == len(argv):
         if name == "env":
-            return Opaque("it prints the environment, where secrets may be", "environment")
-        return Opaque(f"{name} names no program", "blocked-wrapper")
+            return Opaque("it prints the environment, which may contain secrets", "environment")
+        return Opaque(f"{name} does not name a program", "blocked-wrapper")
     text = argv[index].text
-    # To dash, `--` after exec is the name of a program.
+    # In dash, `--` after exec is the name of a program.
     if (name in _PARTICULAR and text.startswith("-")) or (name == "exec" and index > 1):
         return unknown
     if name == "env" and "=" in text:

@@ -1,8 +1,8 @@
-"""Arguments of programs: one table-driven option parser, tables of flags and sub-commands to look
-for, and what an argument could turn out to be.
+"""Arguments of programs: a table-driven option parser, tables of flags and sub-commands, and what
+an argument may expand to.
 
-The parser reads options as getopt does; what is not in its table is an error. What the other
-tables do not list passes.
+The parser reads options as getopt does, and unknown options are errors. The other tables list what
+to look for; anything not listed passes.
 """
 
 from __future__ import annotations
@@ -16,24 +16,23 @@ from typing import NamedTuple
 from clawkit.approvals.types import Arg
 
 FIND_ACTIONS = ("-exec", "-execdir", "-ok", "-okdir")
-# In a pattern, characters whose meaning depends on how the pattern is written down.
+# In a glob, characters whose meaning depends on how the glob is written.
 _UNSURE = re.compile(r"[^\w.,:/~*?=%-]", re.ASCII)
 _DEVICES = frozenset({"dev", "proc"})
 _STARS = re.compile(r"\*+")
 
 
 def words_of(text: str) -> frozenset[str]:
-    """The words of a table."""
+    """The words of a text, as a set."""
     return frozenset(text.split())
 
 
 def base_name(path: str) -> str:
-    """What comes after the last slash."""
     return path.rpartition("/")[2]
 
 
 def may_be_option(arg: Arg) -> bool:
-    """Whether an argument begins with a dash, or is a pattern that could."""
+    """Whether an argument starts with a dash, or is a glob that may expand to one that does."""
     first = arg.text[:1]
     if arg.glob:
         return not (first.isalnum() or first in ("_", ".", "/", "~"))
@@ -41,7 +40,7 @@ def may_be_option(arg: Arg) -> bool:
 
 
 def may_be(arg: Arg, words: Iterable[str]) -> bool:
-    """Whether an argument is one of these words, or a pattern that could name such a file."""
+    """Whether an argument is one of these words, or a glob that could match such a file."""
     if not arg.glob or _UNSURE.search(arg.text):
         return arg.glob or arg.text in words
     pattern = _STARS.sub("*", arg.text)
@@ -50,7 +49,7 @@ def may_be(arg: Arg, words: Iterable[str]) -> bool:
 
 
 def is_device(text: str, cwd: str | None = None) -> bool:
-    """Whether a path leads below /dev or /proc, where a file can be the standard input."""
+    """Whether a path is below /dev or /proc, where a file can be the standard input."""
     start = cwd or ""
     if not any(name in text or name in start for name in _DEVICES):
         return False
@@ -58,7 +57,7 @@ def is_device(text: str, cwd: str | None = None) -> bool:
     parts = path.lstrip("/").split("/")
     if path.startswith("/"):
         return parts[0] in _DEVICES and parts[:2] != ["dev", "shm"]
-    # From an unknown directory, enough steps up lead anywhere.
+    # From an unknown directory, enough `..` lead anywhere.
     return parts[0] == ".." and not _DEVICES.isdisjoint(parts)
 
 
@@ -71,11 +70,11 @@ _WITHOUT_VALUE = frozenset({FLAG, DENIED, "about", "runs"})
 _BLANK = re.compile(r"\s")
 
 Table = Mapping[str, str]
-"""The sort of each option: by letter (`-c`), by name (`--eval`), and with a value (`--eval=`)."""
+"""The kind of each option: by letter (`-c`), by name (`--eval`), and with a value (`--eval=`)."""
 
 
 class OptionError(LookupError):
-    """Options that a table does not have, or that are incomplete."""
+    """An unknown or incomplete option."""
 
     def __init__(self, name: str, problem: str = "") -> None:
         super().__init__(name)
@@ -86,26 +85,26 @@ class OptionError(LookupError):
 class Option(NamedTuple):
     """An option or an operand."""
 
-    sort: str
+    kind: str
     value: str = ""
     at: int = 0
-    """Index of the word that holds it, or its value."""
+    """Index of the word that contains it, or its value."""
     name: str = ""
 
 
 def make_table(**names: str) -> Table:
-    """A table from the names of each sort; letters of short options may be joined, without a dash:
-    `cds --count`. A long option that takes a value is known in both forms, one of the sort
-    `attached` only as it is written (`--in-place=`), and one of the sort `maybe` is a flag that
-    may have a value behind `=`."""
+    """A table from the options of each kind. Short options may be given as joined letters without a
+    dash: `cds --count`. A long option with a value is accepted in both forms; one of the kind
+    `attached` only as given (`--in-place=`); one of the kind `maybe` is a flag that may have a
+    value after `=`."""
     table: dict[str, str] = {}
-    for sort, words in names.items():
-        has_value = sort not in _WITHOUT_VALUE and sort != ATTACHED
+    for kind, words in names.items():
+        has_value = kind not in _WITHOUT_VALUE and kind != ATTACHED
         for word in words.split():
             for name in (word,) if word.startswith("-") else (f"-{letter}" for letter in word):
-                table[name] = FLAG if sort == "maybe" else sort
+                table[name] = FLAG if kind == "maybe" else kind
                 if has_value and name.startswith("--"):
-                    table[f"{name}="] = "value" if sort == "maybe" else sort
+                    table[f"{name}="] = "value" if kind == "maybe" else kind
     return table
 
 
@@ -119,9 +118,9 @@ def read_options(
 ) -> Iterator[Option]:
     """The options and operands of a call, in order.
 
-    `groups` is for programs that take `-ab` for `-a -b`, `permutes` for those that take options
-    behind operands too, `numbers` for those that take `-5` for a number. Raises `OptionError` for
-    an unknown option, a missing value, and a pattern where an option or a value could be.
+    `groups`: `-ab` means `-a -b`. `permutes`: options may follow operands. `numbers`: `-5` is a
+    number. Raises `OptionError` for an unknown option, a missing value, and a glob in the place of
+    an option or a value.
     """
     index, only_operands = 1, False
     while index < len(argv):
@@ -130,59 +129,59 @@ def read_options(
             yield Option(OPERAND, arg.text, index)
             only_operands |= not permutes
         elif arg.glob:
-            raise OptionError(arg.text, "is a pattern for files")
+            raise OptionError(arg.text, "is a glob pattern")
         elif arg.text == "--":
             only_operands = True
         elif numbers and arg.text[1:].isascii() and arg.text[1:].isdigit():
             yield Option(FLAG, "", index, arg.text)
         else:
-            for name, sort, value in _read_word(arg.text, table, groups=groups):
+            for name, kind, value in _read_word(arg.text, table, groups=groups):
                 if value is None:
                     index += 1
                     if index == len(argv):
                         raise OptionError(name, "has no value")
                     if argv[index].glob:
-                        raise OptionError(argv[index].text, "is a pattern for files")
+                        raise OptionError(argv[index].text, "is a glob pattern")
                     value = argv[index].text
-                yield Option(sort, value, index, name)
+                yield Option(kind, value, index, name)
         index += 1
 
 
 def _read_word(text: str, table: Table, *, groups: bool) -> Iterator[tuple[str, str, str | None]]:
-    """The options of one word: name, sort, and value; None for a value that is the next word."""
+    """The options in one word: name, kind and value; None if the value is the next word."""
     name, equals, value = text.partition("=")
     if text.startswith("--") or not groups or (len(name) > 2 and name in table):
-        sort = table.get(name + equals)
-        if sort is None:
+        kind = table.get(name + equals)
+        if kind is None:
             raise OptionError(name, "takes no value" if name in table else "")
-        yield name, sort, value if equals or sort in _WITHOUT_VALUE else None
+        yield name, kind, value if equals or kind in _WITHOUT_VALUE else None
         return
     for place in range(1, len(text)):
         name, rest = f"-{text[place]}", text[place + 1 :]
-        sort = table.get(name)
-        if sort is None:
+        kind = table.get(name)
+        if kind is None:
             raise OptionError(name)
-        if sort not in _WITHOUT_VALUE:
-            # After a blank, perl goes on with further options in the same word.
-            if sort in (ATTACHED, "loads") and _BLANK.search(rest):
+        if kind not in _WITHOUT_VALUE:
+            # After a blank, perl reads further options from the same word.
+            if kind in (ATTACHED, "loads") and _BLANK.search(rest):
                 raise OptionError(name)
-            yield name, sort, rest if rest or sort == ATTACHED else None
+            yield name, kind, rest if rest or kind == ATTACHED else None
             return
-        yield name, sort, ""
+        yield name, kind, ""
 
 
 ALWAYS = "*"
 
 
 class Row(NamedTuple):
-    """What a table says of a program, or of one of its sub-commands."""
+    """The flags and sub-commands listed for a program or a sub-command."""
 
     long: tuple[str, ...] = ()
-    """`--output`, and every short form of it."""
+    """`--output`, matched with all its abbreviations."""
     dashed: tuple[str, ...] = ()
-    """`-exec`, and what begins like it."""
+    """`-exec`, matched as a prefix."""
     letters: frozenset[str] = frozenset()
-    """Letters of `-x`, alone or among others."""
+    """Letters of `-x`, alone or combined."""
     words: frozenset[str] = frozenset()
     """Sub-commands; `*` for every call."""
 
@@ -192,16 +191,16 @@ CommandTable = Mapping[str, Row]
 
 
 class Hit(NamedTuple):
-    """What of a call is in a table."""
+    """The part of a call that a table lists."""
 
     what: str
-    """The flag or the sub-command; `*` when it is the program itself."""
+    """The flag or sub-command; `*` for the program itself."""
     rest: tuple[Arg, ...]
-    """The arguments behind a sub-command, all of them for a flag."""
+    """The arguments after a sub-command; for a flag, all of them."""
 
 
 def read_table(rows: Mapping[str, str]) -> CommandTable:
-    """Rows as people write them: `{"tar,gtar": "-I --to-command", "git bisect": "run"}`."""
+    """Parse rows such as `{"tar,gtar": "-I --to-command", "git bisect": "run"}`."""
     found: dict[str, Row] = {}
     for key, text in rows.items():
         given = text.split()
@@ -219,7 +218,7 @@ def read_table(rows: Mapping[str, str]) -> CommandTable:
 
 
 def search_table(table: CommandTable, key: str, arguments: tuple[Arg, ...]) -> Hit | None:
-    """What a table has of arguments under a key, and under those of its sub-commands."""
+    """The first match for the arguments under a key, including its sub-commands."""
     row = table.get(key)
     if row is None:
         return None
@@ -238,7 +237,7 @@ def search_table(table: CommandTable, key: str, arguments: tuple[Arg, ...]) -> H
 
 
 def _has_flag(row: Row, arg: Arg) -> bool:
-    """Whether an argument is a flag of a row, is short for one, or could become one."""
+    """Whether an argument is a flag of a row, an abbreviation of one, or may expand to one."""
     text = arg.text
     if arg.glob:
         return may_be_option(arg) and bool(row.long or row.dashed or row.letters)

@@ -1,4 +1,4 @@
-"""Which files a command may use as the file tools do, and which are clawkit's own."""
+"""Which files commands may use as the file tools may, and which belong to clawkit itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 
 class PathRules:
-    """Judges absolute paths by where they really lead."""
+    """Rules for absolute paths, applied to their resolved form."""
 
     def __init__(
         self,
@@ -24,10 +24,10 @@ class PathRules:
         is_masked: Callable[[str], bool] = lambda _path: False,
         hard_links: bool = True,
     ) -> None:
-        """`effect_on` says what rules make of a file tool's use of a path, `is_masked` whether the
-        file tools show it only in part, `hard_links` whether a file with several names may be read.
-        `why_protected` says of a resolved path why only a person may have it changed; `own` are
-        files, and directories with all in them but `own_open`, that decide what clawkit allows."""
+        """`effect_on` is the effect of rules on a file tool's use of a path, `is_masked` whether
+        the file tools redact the file, `hard_links` whether files with several links may be read.
+        `why_protected` says why only a person may have a resolved path changed; `own` are the files
+        and directories, except `own_open`, that decide what clawkit allows."""
         here = os.path.realpath(workspace)
         writable = [here, *(_resolve(root, here) for root in write_roots)]
         self._writable = _starts(writable)
@@ -41,7 +41,7 @@ class PathRules:
         self._own_open = _starts((here, *map(os.path.realpath, own_open)))
 
     def may_read(self, path: str) -> bool:
-        """Whether the file tools could read it unasked."""
+        """Whether the file tools could read it without approval."""
         place = _real(path)
         if not place or not (self._anywhere or _is_in(place, self._readable)):
             return False
@@ -50,14 +50,14 @@ class PathRules:
         return not self._is_masked(place) and (self._hard_links or not _has_names(place))
 
     def may_write(self, path: str) -> bool:
-        """Whether the file tools could change it unasked."""
+        """Whether the file tools could change it without approval."""
         place = _real(path)
         if not place or not (self._anywhere or _is_in(place, self._writable)):
             return False
         return not self._why_protected(place) and self._effect_on("write", place) == "allow"
 
     def is_own(self, path: str) -> bool:
-        """Whether it decides what clawkit allows."""
+        """Whether it is one of the files that decide what clawkit allows."""
         if not path.startswith("/"):
             return False
         real = _real(path)
@@ -66,20 +66,20 @@ class PathRules:
     def _is_own(self, place: str) -> bool:
         if not _is_in(place, self._own):
             return False
-        around = [each for each in self._own if _is_in(place, (each,))]
-        # A workspace may lie in the state directory, and a file of ours in a workspace.
+        own = [each for each in self._own if _is_in(place, (each,))]
+        # The longest match wins: a workspace may be inside the state directory, and the reverse.
         open_ = [each for each in self._own_open if _is_in(place, (each,))]
-        return max(map(len, around)) > max(map(len, open_), default=-1)
+        return max(map(len, own)) > max(map(len, open_), default=-1)
 
     def holds_own(self, path: str) -> bool:
-        """Whether such a file or directory lies somewhere below it."""
+        """Whether a directory contains such a file at any depth."""
         place = _real(path)
         start = f"{place.rstrip('/')}/"
         return bool(place) and any(own.startswith(start) for own in self._own)
 
 
 def _has_names(place: str) -> bool:
-    """Whether a file has several names, so that it may be one from elsewhere."""
+    """Whether a file has several hard links, so it may be a file from elsewhere."""
     try:
         info = os.lstat(place)
     except OSError:
@@ -92,10 +92,10 @@ def _resolve(root: str, workspace: str) -> str:
 
 
 def _real(path: str) -> str:
-    from clawkit.approvals.expansion import follow  # what needs no look at a path needs none of it
+    from clawkit.approvals.expansion import resolve_links  # slow to import, often not needed
 
     try:
-        return follow(path) if path.startswith("/") else ""
+        return resolve_links(path) if path.startswith("/") else ""
     except (OSError, ValueError):
         return ""
 

@@ -1,7 +1,7 @@
-"""Questions that wait for a person, on disk: any process of the same user can answer them, once.
+"""Pending questions on disk: any process of the same user can answer each of them once.
 
-What was decided, by whom, and whether an approval was already used, is stored here and nowhere
-else. Whatever goes wrong with the file is an error, and an error is never an approval.
+Decisions, who made them, and whether an approval has been used are stored only here. Any problem
+with the file is an error, and an error is never an approval.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from clawkit.approvals.binding import (
-    asker,
     choice_of,
     decode,
     encode,
-    fault,
-    is_gone,
+    has_ended,
+    identify_process,
+    no_answer,
     pack_question,
-    silence,
     unpack_question,
+    why_invalid,
 )
 from clawkit.approvals.types import Pending
 from clawkit.core.approval import Answer, Question
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 State = Literal["pending", "allowed", "denied", "expired", "withdrawn", "used"]
 
 MAX_PENDING = 200
-"""Of one agent; a person who is asked more than that is being worn down."""
+"""Limit per agent: more requests would only wear people down."""
 TAKE_WITHIN_MS = 15_000
-"""How long after its question would have expired a yes can still be made use of."""
+"""How long after the expiry of its question an approval can still be used."""
 MAX_TIMEOUT_MS = KEEP_MS = 24 * 3600 * 1000
 KEEP_ENDED = 1_000
 _MAX_REASON, _MAX_BY = 2_000, 200
 _VERDICTS: dict[str, Literal["allow", "deny"]]
 _VERDICTS = {"allowed": "allow", "used": "allow", "denied": "deny"}
-_UNKNOWN = "there is no request {!r}; see which are pending"
+_UNKNOWN = "unknown request {!r}; list them with: clawkit approvals pending"
 _ID = re.compile(r"[0-9a-f]{4,32}")
 _APPLICATION = 0x636C6177
 _SCHEMA = """
@@ -67,7 +67,7 @@ CREATE TABLE question (
 ) STRICT;
 CREATE INDEX question_by_state ON question (state, agent);
 CREATE INDEX question_by_end ON question (ended_ms);
--- What a question was about can be long, and is of no use when it has ended.
+-- Parameters can be long, and are not needed once a question has ended.
 CREATE TRIGGER question_ended AFTER UPDATE OF state ON question
     WHEN NEW.state NOT IN ('pending', 'allowed')
     BEGIN UPDATE question SET params = CAST('{}' AS BLOB) WHERE id = NEW.id; END;
@@ -75,11 +75,11 @@ CREATE TRIGGER question_ended AFTER UPDATE OF state ON question
 
 
 class Stored(Pending, frozen=True):
-    """A question as it is in the store."""
+    """A question in the store."""
 
     state: State = "pending"
     orphaned: bool = False
-    """Whether the process that asked is gone: an answer then lets nothing run by itself."""
+    """Whether the process that asked has ended, so that an answer has no effect."""
 
 
 class _Row(NamedTuple):
@@ -99,7 +99,7 @@ _SELECT = f"SELECT {', '.join(_Row._fields)} FROM question "  # noqa: S608
 
 
 class PendingStore:
-    """The questions of one home. Every method is one step that happens whole or not at all."""
+    """The questions of one home directory of clawkit. Every method is atomic."""
 
     def __init__(self, path: str, *, lock_wait_s: float = 2.0) -> None:
         self._database = Database(
@@ -108,7 +108,7 @@ class PendingStore:
             _APPLICATION,
             (_SCHEMA,),
             lock_wait_s=lock_wait_s,
-            # A yes that was made use of must not come back after the power went.
+            # A used approval must not become usable again after a power failure.
             outlives_power=True,
         )
         self.path = self._database.path
@@ -116,30 +116,34 @@ class PendingStore:
     def add(
         self, question: Question, binding: Mapping[str, Any], now_ms: int, timeout_ms: int
     ) -> Pending:
-        """Store a question. Raises `ToolAuthorizationError` when too many wait already."""
+        """Store a question. Raises `ToolAuthorizationError` if too many are pending."""
         packed = pack_question(question, binding)
         id_, agent = uuid.uuid4().hex, encode(question.agent)
         expires_ms = now_ms + min(max(timeout_ms, 0), MAX_TIMEOUT_MS)
         with self._database.writing() as db:
             _expire(db, now_ms)
-            _purge(db, now_ms)
+            db.execute(
+                "DELETE FROM question WHERE ended_ms < ? OR id IN (SELECT id FROM question"
+                " WHERE ended_ms NOT NULL ORDER BY ended_ms DESC LIMIT -1 OFFSET ?)",
+                (now_ms - KEEP_MS, KEEP_ENDED),
+            )
             counting = "SELECT count(*) FROM question WHERE state = 'pending' AND agent = ?"
             if db.execute(counting, (agent,)).get >= MAX_PENDING:
                 said = f"{MAX_PENDING} requests of {one_line(question.agent, 40)!r} are pending"
                 raise ToolAuthorizationError(f"{said}; answer some first", reason="approval-limit")
             db.execute(
                 "INSERT INTO question VALUES (?, 'pending', ?, ?, ?, ?, NULL, ?, ?, ?, NULL)",
-                (id_, agent, asker(), now_ms, expires_ms, *packed),
+                (id_, agent, identify_process(), now_ms, expires_ms, *packed),
             )
         return Pending(id_, question, now_ms, expires_ms, dict(binding))
 
     def get(self, id_or_prefix: str) -> Stored:
-        """A question by its id, or by as much of its beginning as names only one."""
+        """A question by its id or a unique prefix of 4 or more characters."""
         wanted = id_or_prefix.strip().lower()
         if not _ID.fullmatch(wanted):
             raise NotFoundError(
-                f"{one_line(id_or_prefix, 40)!r} is not the id of a request; give its first 4 "
-                "characters or more"
+                f"invalid request id {one_line(id_or_prefix, 40)!r}; use at least its first 4 "
+                "characters"
             )
         rows = self._rows("WHERE id >= ? AND id < ? LIMIT 9", wanted, f"{wanted}g")
         if not rows:
@@ -153,16 +157,16 @@ class PendingStore:
         return self._unpack(rows[0])
 
     def pending(self, now_ms: int) -> list[Stored]:
-        """What waits for an answer, the oldest first."""
+        """The questions that are waiting for an answer, oldest first."""
         with self._database.writing() as db:
             _expire(db, now_ms)
         rows = self._rows("WHERE state = 'pending' ORDER BY created_ms, id")
         return [self._unpack(row) for row in rows]
 
     def decide(self, id_: str, answer: Answer, now_ms: int) -> None:
-        """Record an answer. Raises when it is not the first, too late, or was not offered."""
-        if wrong := fault(self._unpack(self._row(id_)).question, answer):
-            raise ToolInputError(f"this answer cannot be given: {wrong}")
+        """Record an answer. Raises if it is not the first one, too late, or was not offered."""
+        if wrong := why_invalid(self._unpack(self._row(id_)).question, answer):
+            raise ToolInputError(f"invalid answer: {wrong}")
         reason, by = cut(answer.reason, _MAX_REASON), one_line(answer.by, _MAX_BY)
         said = encode({"reason": reason, "extent": answer.extent, "by": by})
         state = "allowed" if answer.verdict == "allow" else "denied"
@@ -174,17 +178,17 @@ class PendingStore:
             raise self._too_late(self._row(id_), now_ms)
 
     def answer(self, id_: str, now_ms: int | None = None) -> Answer | None:
-        """What was answered; None while it waits. Silence and giving up are a no."""
+        """The answer; None while pending. Expired and withdrawn questions count as no."""
         row = self._row(id_)
         late = row.state == "pending" and row.expires_ms <= _ms(now_ms)
         if row.state == "expired" or late:
-            return silence((row.expires_ms - row.created_ms) / 1000)
+            return no_answer((row.expires_ms - row.created_ms) / 1000)
         if row.state == "withdrawn":
             return Answer("deny", "the question was withdrawn before it was answered")
         return None if row.state == "pending" else self._said(row)
 
     def consume(self, id_: str, now_ms: int | None = None) -> bool:
-        """Make use of a yes. True once, and only while it is fresh."""
+        """Use an approval. True only the first time, and before it expires."""
         now_ms = _ms(now_ms)
         return self._update(
             "state = 'used', ended_ms = ? WHERE id = ? AND state = 'allowed' AND expires_ms > ?",
@@ -192,13 +196,13 @@ class PendingStore:
         )
 
     def expire(self, id_: str, now_ms: int | None = None) -> bool:
-        """Give up waiting for an answer, whatever the clock says; False when there is one."""
+        """Expire a question now, whatever its time limit; False if it is not pending."""
         return self._update(
             "state = 'expired', ended_ms = ? WHERE id = ? AND state = 'pending'", _ms(now_ms), id_
         )
 
     def withdraw(self, id_: str, now_ms: int | None = None) -> bool:
-        """Take a question back, and the yes to it when nobody made use of that."""
+        """Withdraw a question, or an approval that has not been used."""
         return self._update(
             "state = 'withdrawn', ended_ms = ? WHERE id = ? AND state IN ('pending', 'allowed')",
             *(_ms(now_ms), id_),
@@ -225,7 +229,7 @@ class PendingStore:
         try:
             question = unpack_question(row.fields, row.params)
             binding = decode(row.binding)
-            gone = row.state in ("pending", "allowed") and is_gone(row.owner)
+            gone = row.state in ("pending", "allowed") and has_ended(row.owner)
         except (ValueError, TypeError) as error:
             raise self._database.broken(
                 f"the question {row.id} in it is damaged: {error}"
@@ -258,14 +262,6 @@ def _expire(db: Connection, now_ms: int) -> None:
         "UPDATE question SET state = 'expired', ended_ms = expires_ms"
         " WHERE state = 'pending' AND expires_ms <= ?",
         (now_ms,),
-    )
-
-
-def _purge(db: Connection, now_ms: int) -> None:
-    db.execute(
-        "DELETE FROM question WHERE ended_ms < ? OR id IN (SELECT id FROM question"
-        " WHERE ended_ms NOT NULL ORDER BY ended_ms DESC LIMIT -1 OFFSET ?)",
-        (now_ms - KEEP_MS, KEEP_ENDED),
     )
 
 

@@ -1,7 +1,7 @@
-"""Presets: which calls of some programs are allowed, and what they need beyond the sandbox.
+"""Presets: the allowed calls of some programs, and their access beyond the sandbox.
 
-What a preset does not list is refused. The preset `look` is about programs that only show files;
-they are judged like calls of the file tools.
+Anything a preset does not list is refused. The preset `look` covers programs that only show files;
+it follows the rules of the file tools.
 """
 
 from __future__ import annotations
@@ -78,13 +78,13 @@ LOOKS: Mapping[str, Profile | None] = MappingProxyType(
         ),
         **{name: PROFILES[name] for name in ("head", "tail", "wc", "sort")},
         **dict.fromkeys(("md5sum", "sha256sum"), _SUMS),
-        # Read by itself, or nothing of a file.
+        # find is read separately; the others open no files.
         **dict.fromkeys(("find", "echo", "basename", "dirname")),
     }
 )
 _NAMES_ONLY = frozenset(("ls", "find", "du", "tree", "stat"))
 _HERE = frozenset(("ls", "find", "du", "tree", "rg"))
-"""Without a file, they show the directory that they are in."""
+"""Without a file argument, they show the current directory."""
 _FIND = make_table(
     flag="""-print -print0 -ls -empty -depth -xdev -mount -not -o -or -a -and -prune -true -false
     -daystart -readable -writable -executable -quit""",
@@ -96,7 +96,7 @@ _FIND_SIGNS = ("(", ")", "!")
 
 
 def check_look(program: Program, rules: Rules) -> Match | str:
-    """The match of a call that only shows files, all of which may be read, or why it is none."""
+    """A match for a call that only shows readable files, or why it is not one."""
     name, cwd = base_name(program.resolved), program.cwd
     if cwd is None:
         return "cannot determine the directory it runs in; use && after cd"
@@ -112,9 +112,9 @@ def check_look(program: Program, rules: Rules) -> Match | str:
     for file in found:
         path = os.path.join(cwd, file.removesuffix(BELOW))
         if not _may_show(path, rules, names_only=name in _NAMES_ONLY):
-            return f"{show(file)} may not be read without approval, or something in it"
+            return f"reading {show(file)}, or something in it, needs approval"
     depends = "the files it reads" if found else ""
-    return Match("look", f"{name} (looks only)", None, "named", changes=False, depends=depends)
+    return Match("look", f"{name} (read-only)", None, "named", changes=False, depends=depends)
 
 
 def _may_show(path: str, rules: Rules, *, names_only: bool) -> bool:
@@ -144,7 +144,7 @@ def _find_files(name: str, profile: Profile, program: Program) -> list[str] | st
 
 
 def _read_find(argv: Sequence[Arg]) -> list[str] | str:
-    # Not all of find takes these as getopt does: an expression may still follow.
+    # find does not always treat these as getopt does: an expression may still follow.
     if odd := next((arg.text for arg in argv if arg.text in ("-", "--")), ""):
         return f"not with {odd}"
     places: list[str] = []
@@ -152,8 +152,8 @@ def _read_find(argv: Sequence[Arg]) -> list[str] | str:
     try:
         for option in read_options(argv, _FIND, groups=False, permutes=True):
             if option.value == ")" and not in_expression:
-                return "not with )"  # a place to find, which takes it for the name of a file
-            is_place = option.sort == OPERAND and option.value not in _FIND_SIGNS
+                return "not with )"  # find would take it for a file name
+            is_place = option.kind == OPERAND and option.value not in _FIND_SIGNS
             in_expression = in_expression or not is_place
             if not is_place:
                 continue
@@ -167,27 +167,27 @@ def _read_find(argv: Sequence[Arg]) -> list[str] | str:
 
 _VERSION = re.compile(r"-?\d[\d.]*\Z")
 _NAME = re.compile(r"[A-Za-z0-9@][\w./@{}^~-]*", re.ASCII)
-"""Of a remote or a branch: no URL, and nothing that is forced or deleted."""
+"""Name of a remote or branch: not a URL, and neither forced nor deleted."""
 
 
 class Preset(NamedTuple):
-    """Which calls of a program are allowed."""
+    """The allowed calls of a program."""
 
     words: str
     programs: frozenset[str]
     commands: frozenset[str] = frozenset()
-    """What a call may begin with, one or more words, in any form that is not refused."""
+    """First one or two words of allowed calls; any other arguments not in `refused` may follow."""
     only: Mapping[str, frozenset[str]] = MappingProxyType({})
-    """The same for calls that take no other arguments than these."""
+    """The same for calls that may have only these other arguments."""
     refused: CommandTable = MappingProxyType({})
-    """Flags, by the first word of the command."""
+    """Refused flags, by the first word of the command."""
     grants: Grants = NO_GRANTS
-    """What the program gets beyond the sandbox; `~` is the home directory."""
+    """Access beyond the sandbox; `~` is the home directory."""
     children: Children = "any"
     starts: tuple[str, ...] = ()
-    """What it may start besides itself where `children` is `named`."""
+    """What it may start besides itself if `children` is `named`."""
     interpreters: frozenset[str] = frozenset({"env"})
-    """What may run the program, if it is a script."""
+    """Allowed interpreters if the program is a script."""
 
 
 def _list(text: str) -> frozenset[str]:
@@ -237,7 +237,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             _list(f"{_GIT_READ}\n{_GIT_WORK}"),
             _only(_GIT_ONLY),
             _GIT_REFUSED,
-            # The agent holds the keys; the files with them stay closed.
+            # ssh-agent has access to the keys; the key files stay unreadable.
             Grants(
                 network=True,
                 sockets=True,
@@ -316,7 +316,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
 
 
 FOLLOWING = ("python",)
-"""Presets of programs that a project links to, in a virtual environment: what the link leads to
+"""Presets for programs that projects link to, as in a virtual environment: the target of the link
 counts."""
 _GIT_LOOK = Preset(
     "",
@@ -329,8 +329,8 @@ _GIT_LOOK = Preset(
 
 
 def check_preset(name: str, program: Program, script: str, rules: Rules) -> Match | str:
-    """The match of a call with a preset, or why it does not fit; empty for another program.
-    `script` is the file that an interpreter is given."""
+    """A match for a call allowed by a preset, or why not; empty for another program. `script` is
+    the file passed to an interpreter."""
     preset = PRESETS.get(name)
     if preset is None:
         return f"unknown preset {show(name)!r}; use one of {', '.join(PRESETS)}"
@@ -339,10 +339,10 @@ def check_preset(name: str, program: Program, script: str, rules: Rules) -> Matc
         return ""
     runs = (_VERSION.sub("", base_name(each)) for each in program.script)
     if not preset.interpreters.issuperset(runs):
-        return f"it is a script, and the preset {name!r} does not know what runs it"
+        return f"it is a script, and the preset {name!r} does not list its interpreter"
     link = () if name in FOLLOWING else (program.resolved,)
     if any(map(rules.may_write, (program.real, *program.script, *link))):
-        return "the program is where it can be changed without approval"
+        return "the program can be changed without approval"
     if variable := find_steering(program.assigned):
         return f"the variable {show(variable)} could change what it does"
     if name == "look" and "git" not in bare:
@@ -350,7 +350,7 @@ def check_preset(name: str, program: Program, script: str, rules: Rules) -> Matc
     if name == "look":
         preset = _GIT_LOOK
         if not rules.confines:
-            return "the settings of a repository can start programs, which are not confined here"
+            return "a repository's configuration can start programs, which run unconfined here"
     if why := _check_call(name, preset, program, script, rules):
         return why
     return Match(
@@ -379,22 +379,22 @@ def _check_call(name: str, preset: Preset, program: Program, script: str, rules:
     if not command:
         if script and rules.may_read(script):
             return ""
-        given = show(arguments[0].text) if arguments else "that"
-        return f"{given} is not among what the preset {name!r} allows"
+        given = show(arguments[0].text) if arguments else "this call"
+        return f"the preset {name!r} does not allow {given}"
     if command not in preset.commands:
         other = next((arg.text for arg in rest if arg.text not in preset.only[command]), "")
-        return f"{command} takes no {show(other)} in the preset {name!r}" if other else ""
+        return f"the preset {name!r} does not allow {command} with {show(other)}" if other else ""
     if hit := search_table(preset.refused, arguments[0].text, arguments[1:]):
-        return f"{show(hit.what)} is not among what the preset {name!r} allows"
+        return f"the preset {name!r} does not allow {show(hit.what)}"
     if is_git and command in ("fetch", "pull", "push"):
         if not all(_NAME.fullmatch(arg.text) or arg.text.startswith("-") for arg in rest):
-            return f"{command} takes only names of remotes and branches in the preset {name!r}"
+            return f"the preset {name!r} allows {command} only with names of remotes and branches"
         return find_code(program, rules)
     return find_code(program, rules) or find_destination(program)
 
 
 def expand_grants(grants: Grants, home: str) -> Grants:
-    """With the home directory for `~`; without paths that begin so where there is none."""
+    """Grants with `~` expanded; without a home directory, paths that start with `~` are dropped."""
     start = f"{home.rstrip('/')}/"
     read, write = (
         tuple(

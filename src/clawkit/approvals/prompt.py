@@ -1,6 +1,6 @@
-"""The question about a command: what a person needs to see before an approval, and no secrets.
+"""The approval prompt: what a person must see before approving, without secrets.
 
-Nothing in it is hidden, and nothing acts on a screen or pings anybody.
+Nothing in it is hidden, controls the terminal, or mentions anyone in a chat.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DESTINATION = re.compile(
     rf"|[\w.+-]+@(?P<target>{_HOST}|[\w.-]+)(?=[:/]|\Z)"
     rf"|(?<![\w.@/-])(?P<host>{_HOST})(?=[:/]|\Z)"
 )
-"""A URL, an ssh target or git remote such as `git@host:path`, a host name."""
+"""A URL, an ssh target or git remote such as `git@host:path`, or a host name."""
 _MODES = {
     "background": "in the background",
     "detach": "detached, so it keeps running when clawkit exits",
@@ -34,7 +34,7 @@ _MODES = {
     "stdin": "with open input, so the agent can type into it",
 }
 _SESSION = "exactly this command for this session"
-_ACCESS = "this access to every command of this session that asks for it"
+_ACCESS = "this access for every command of this session that requests it"
 
 
 _PLACES: Mapping[Place, str] = {
@@ -47,7 +47,7 @@ _PLACES: Mapping[Place, str] = {
 def make_question(
     request: Request, decision: Decision, redactor: Redactor, *, timeout_s: float
 ) -> Question:
-    """What a person is asked."""
+    """The question for a person."""
     return Question(
         tool="exec",
         params={},
@@ -70,8 +70,8 @@ def make_question(
 
 
 def lasts_for_session(decision: Decision) -> bool:
-    """Whether an approval can be repeated for exactly the same command: not for what differs each
-    time, nor for what a person has to see each time."""
+    """Whether an approval can be reused for exactly the same command: not if its effect may vary,
+    or if a person must see it every time."""
     return decision.doubt is None and not decision.human_only and decision.policy.ask != "always"
 
 
@@ -83,7 +83,7 @@ def _lasting(decision: Decision) -> Iterator[Lasting]:
 
 
 def _notes(request: Request, decision: Decision, redactor: Redactor) -> Iterator[str]:
-    """What is missing, part by part, unless that is the reason already; variables that are set;
+    """What is not allowed, part by part, unless that is the reason already; variables that are set;
     how much is allowed."""
     missed = Counter(
         (one_line(printable(judged.segment.text, ""), _TITLE), result.reason)
@@ -95,7 +95,7 @@ def _notes(request: Request, decision: Decision, redactor: Redactor) -> Iterator
         for (text, why), times in missed.items():
             yield f"{text}: {why}" if times == 1 else f"{text}: {why} ({times:,} times)"
         if decision.doubt is not None and decision.doubt.reason not in decision.reason:
-            yield f"not understood: {decision.doubt.reason}"
+            yield f"cannot determine what this runs: {decision.doubt.reason}"
     for name in request.assigned:
         value = one_line(printable(request.env.get(name, ""), ""), _TITLE)
         shown = _reveal(value, MASK, redactor) if is_secret_name(name) else value
@@ -107,8 +107,8 @@ def _notes(request: Request, decision: Decision, redactor: Redactor) -> Iterator
 
 
 def show(text: str, redactor: Redactor) -> str:
-    """A text without secrets, unless that would hide something that acts. Where data goes is never
-    hidden: of a masked URL the host stays."""
+    """Mask secrets, unless that would hide active shell syntax. Destinations are never hidden: a
+    masked URL keeps its host."""
     masked = redactor.text(text)
     if masked is text or any(text.count(char) != masked.count(char) for char in _ACTIVE):
         return text
@@ -125,52 +125,52 @@ def _reveal(word: str, masked: str, redactor: Redactor) -> str:
     pieces, end = [], 0
     for each in found:
         before = word[end : each.start()]
-        pieces.append(before if redactor.strict(before) == before else _veil(before))
+        pieces.append(before if redactor.strict(before) == before else _mask_words(before))
         if each["url"]:
             pieces.append(each["scheme"] + (f"{MASK}@" if each["user"] else "") + each["url"])
         else:
             pieces.append(each[0])
         end = each.end()
-    return "".join(pieces) + _veil(word[end:])
+    return "".join(pieces) + _mask_words(word[end:])
 
 
-def _veil(text: str) -> str:
+def _mask_words(text: str) -> str:
     return re.sub(rf"[^{re.escape(_ACTIVE)}/:=]+", MASK, text)
 
 
 Surface = Literal["terminal", "plain", "markdown"]
-"""A terminal, a chat that shows text as it is, and one that reads Markdown."""
+"""A terminal, a chat that shows plain text, or one that renders Markdown."""
 
 MAX_SHOWN = 16_384
-"""Characters of a command; of a longer one its beginning and its end."""
+"""Limit in characters; of a longer command, the beginning and the end are shown."""
 MANY_LINES = 30
-"""More than this push the beginning of a command out of sight."""
+"""With more lines, the beginning may scroll out of sight."""
 MIN_WIDTH = 20
 _BAR = "  | "
-"""Begins every row of a command, so that none of it can pass for words of ours."""
+"""Prefix of every row of a command, so that none of it can pass for our own text."""
 _BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
     "\U000e0100-\U000e01ef]"
 )
-"""What takes no ink although it counts as a letter or a mark."""
+"""Letters and marks without a visible glyph."""
 _RIGHT = "\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefe\U00010800-\U00010fff\U0001e800-\U0001efff"
 _RTL = re.compile(f"[{_RIGHT}](?:[ {_RIGHT}]*[{_RIGHT}])?")
-"""Letters that are written from right to left, and blanks between them."""
+"""Right-to-left letters, and blanks between them."""
 _BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Invisible characters that change the order in which others are shown."""
+"""Invisible characters that change the order of text."""
 _GAP = re.compile(r"[ \t\n]{40,}")
 _NAME = re.compile(r"[^\s;|&()<>'\"]+")
 _ALIKE = re.compile("[\u0370-\u058f\u13a0-\u13ff\uff21-\uff5a\U0001d400-\U0001d7ff]")
-"""Letters of other alphabets that look like Latin ones."""
+"""Letters of other scripts that look like Latin ones."""
 _LETTER = re.compile("[A-Za-z]")
 _WORDS = 3
 
 
 def show_command(text: str, *, keep: str = "\n\t") -> str:
-    """A command with whatever cannot be seen spelled out, cut in the middle when it is long."""
+    """A command with invisible characters escaped; the middle of a long one is cut."""
     if len(text) > MAX_SHOWN:
         half = MAX_SHOWN // 2
-        cut = f"[… {len(text) - 2 * half:,} characters in between are not shown …]"
+        cut = f"[… {len(text) - 2 * half:,} characters are not shown …]"
         parts = show_command(text[:half], keep=keep), cut, show_command(text[-half:], keep=keep)
         return ("\n" if "\n" in keep else " ").join(parts)
     shown = printable(text, keep)
@@ -181,22 +181,22 @@ def show_command(text: str, *, keep: str = "\n\t") -> str:
 
 
 def warnings_about(command: str) -> Iterator[str]:
-    """What is odd about the looks of a command."""
+    """Warnings about a command that may not be what it looks like."""
     yield from _odd_names(command)
     shown = command[:MAX_SHOWN]
     if _RTL.search(shown):
         yield (
-            "it has right-to-left text, marked [rtl:…], which may be displayed in another order "
-            "than the shell reads it"
+            "it has right-to-left text, marked [rtl:…], which may be displayed in a different "
+            "order than the shell reads it"
         )
     if _BIDI.search(shown):
-        yield "it has characters that reverse the order of text; they are spelled out as \\u{…}"
+        yield "it has characters that reverse the order of text, shown as \\u{…}"
     elif _BLANK.search(shown) or printable(shown, "\n\t") != shown:
-        yield "it has characters that cannot be seen; they are spelled out as \\u{…}"
+        yield "it has invisible characters, shown as \\u{…}"
     if _GAP.search(command):
-        yield "it has a long run of blanks, which may push something out of sight"
+        yield "it has a long run of blanks, which may push text out of sight"
     if (lines := command.count("\n") + 1) > MANY_LINES:
-        yield f"it has {lines:,} lines; look at the first ones too"
+        yield f"it has {lines:,} lines; check the first ones too"
     if len(command) > MAX_SHOWN:
         yield f"it is {len(command):,} characters long; only its beginning and end are shown"
 
@@ -208,10 +208,10 @@ def _odd_names(command: str) -> Iterator[str]:
     first, *others = _NAME.findall(command) or [""]
     odd = [word for word in others if _ALIKE.search(word) and _LETTER.search(word)]
     if not first.isascii():
-        yield f"the program's name has letters that only look like plain ones: {_spell_out(first)}"
+        yield f"the program name has look-alike letters: {_spell_out(first)}"
     if odd:
         shown = ", ".join(map(_spell_out, list(dict.fromkeys(odd))[:_WORDS]))
-        yield f"it has letters that only look like plain ones: {shown}"
+        yield f"it has look-alike letters: {shown}"
 
 
 def _spell_out(word: str) -> str:
@@ -219,26 +219,26 @@ def _spell_out(word: str) -> str:
 
 
 def render(question: Question, surface: Surface = "terminal", *, width: int | None = None) -> str:
-    """All a person needs to decide, as plain lines; the command and the reason come last.
+    """Everything needed for a decision, as plain lines; the command and the reason come last.
 
-    With the width of a terminal, every row is begun here: no part of a long line can pass for a
-    line of its own.
+    With a terminal `width`, lines are wrapped here with a prefix, so that no part of a long line
+    can pass for a separate one.
     """
 
     def lines(facts: Iterable[tuple[str, str]]) -> list[str]:
         return [f"{label}: {_line(text, surface)}" for label, text in facts if text]
 
     title, command = _line(question.title, surface), show_command(question.command)
-    warnings = (("look out", warning) for warning in warnings_about(question.command))
+    warnings = (("warning", warning) for warning in warnings_about(question.command))
     before = lines(_facts(question))
-    # What a person should read last.
+    # Last, so that they are read right before the answer.
     after = lines(chain(warnings, (("why", question.description),)))
     if width is None:
         fenced = [_fence(command, surface)] if command else []
         return "\n".join([title, *before, *fenced, *after])
     width = max(width, MIN_WIDTH)
     if command:
-        # The title says nothing but the command.
+        # The title would only repeat the command.
         title = "Run this command?"
 
     def folded(lines: list[str]) -> Iterator[str]:
@@ -266,7 +266,7 @@ def _facts(question: Question) -> Iterator[tuple[str, str]]:
         yield "parameters", json.dumps(dict(question.params), ensure_ascii=False, default=str)
     for note in question.notes:
         yield "note", note
-    # This machine goes without saying.
+    # The local machine is not worth mentioning.
     elsewhere = question.host if question.host != "gateway" else ""
     place = " on ".join(each for each in (question.cwd, elsewhere) if each)
     yield "where", ", ".join(each for each in (place, question.place) if each)
@@ -274,26 +274,26 @@ def _facts(question: Question) -> Iterator[tuple[str, str]]:
 
 
 def _line(text: str, surface: Surface) -> str:
-    return _quiet(show_command(text, keep=""), surface)
+    return _escape(show_command(text, keep=""), surface)
 
 
 def _fence(text: str, surface: Surface) -> str:
     if surface == "terminal":
         return "\n".join(f"    {line}" for line in text.split("\n"))
     if surface == "plain":
-        return _quiet(text, surface)
+        return _escape(text, surface)
     ticks = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, ticks + 1)
     return f"{fence}\n{text}\n{fence}"
 
 
 def fold(text: str, width: int, first: str = "", rest: str | None = None) -> Iterator[str]:
-    """A line as rows of a terminal, the last column of which stays empty."""
+    """Wrap a line to the width of a terminal, leaving the last column empty."""
     text = text.expandtabs(4)
     rest = first if rest is None else rest
     start, room = first, width - 1 - len(first)
     while len(text) > room or not text.isascii():
-        # Where possible, a row ends behind a blank.
+        # Break after a blank if possible.
         end = min(room, len(text) if text.isascii() else _count_fitting(text, room))
         blank = text.rfind(" ", end // 2, end) if end < len(text) else 0
         end = blank + 1 if blank > 0 else min(end, len(text))
@@ -305,7 +305,7 @@ def fold(text: str, width: int, first: str = "", rest: str | None = None) -> Ite
 
 
 def _count_fitting(text: str, room: int) -> int:
-    # A megabyte of tables that only text of other alphabets needs.
+    # Imported late: a megabyte of tables, needed only for non-ASCII text.
     import unicodedata
 
     for count, char in enumerate(text):
@@ -315,7 +315,7 @@ def _count_fitting(text: str, room: int) -> int:
     return len(text)
 
 
-def _quiet(text: str, surface: Surface) -> str:
+def _escape(text: str, surface: Surface) -> str:
     if surface == "terminal":
         return text
     text = text.replace("@", "\\u{40}")

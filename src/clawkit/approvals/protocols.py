@@ -1,6 +1,6 @@
-"""What tools see of approvals: a command goes in, and comes out admitted or not at all.
+"""The interface of approvals for tools: `Gate`, `Approvals` and the data they exchange.
 
-Every start of clawkit imports this; it must cost nothing.
+Imported on every start, so it must stay cheap to import.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class Request(NamedTuple):
-    """A command somebody wants to run."""
+    """A command to be run."""
 
     command: str
     cwd: str
     env: Mapping[str, str]
     assigned: tuple[str, ...] = ()
-    """Names of the variables in it that the call sets."""
+    """Names of the variables in `env` that the call sets."""
     host: str = "gateway"
     agent: str = "main"
     session: str = "main"
@@ -33,43 +33,43 @@ class Request(NamedTuple):
     security: Security | None = None
     ask: Ask | None = None
     wanted: Literal["auto", "sandbox", "host"] = "host"
-    """In the sandbox unless an allowlist entry grants more, only there, or on the host."""
+    """`auto`: in the sandbox unless an allowlist entry grants more."""
     leaves: bool = False
     access: Grants = NO_GRANTS
     granted: Grants = NO_GRANTS
-    """What a person has granted to every command of the session that asks for it."""
+    """Access approved for all commands of the session that request it."""
     modes: tuple[str, ...] = ()
-    """How it runs, if not simply to its end: `background`, `detach`, `pty`, `stdin` (open)."""
+    """How it runs, other than to completion: `background`, `detach`, `pty`, `stdin` (open)."""
 
 
 class Script(NamedTuple):
-    """A file that a command gives to an interpreter."""
+    """A script file that a command passes to an interpreter."""
 
     language: Literal["python", "javascript"]
     path: str
 
 
 Ready = Callable[[Sequence[Script]], Awaitable[None]]
-"""Given the scripts of a command, raises when it could not work."""
+"""Checks the scripts of a command, and raises if it cannot work."""
 
 
 class Admitted(NamedTuple):
-    """A command that may run, and how."""
+    """A command that may run, and how to run it."""
 
     run: str
     programs: tuple[str, ...] | None
-    """The only paths that may be started; None for any."""
+    """The only paths that may be executed; None for any."""
     asked: bool = False
     host: Literal["sandbox", "gateway"] = "gateway"
     hold: Hold | None = None
     env: Mapping[str, str] = MappingProxyType({})
-    """Variables that keep programs from starting others at the keyboard's command."""
+    """Variables that disable interactive pagers and editors, which could start other programs."""
     warning: str = ""
-    """What the person and the model should know, once."""
+    """For the person and the model, shown once."""
 
 
 class Waiting(NamedTuple):
-    """A command that somebody may allow later."""
+    """A command that may be approved later."""
 
     pending: Pending
     reason: str
@@ -78,80 +78,78 @@ class Waiting(NamedTuple):
 
 @runtime_checkable
 class Confines(Protocol):
-    """How commands can be confined here."""
+    """How commands can be confined on this machine."""
 
     @property
     def has_sandbox(self) -> bool: ...
 
     @property
     def problem(self) -> str:
-        """Why no command can run: a sandbox is configured that cannot be had."""
+        """Why no command can run (the configured sandbox is unavailable); empty if they can."""
         ...
 
     def locate(self, path: str) -> str:
-        """Where a path of the sandbox is on this machine; any other stays as it is."""
+        """The host path of a path inside the sandbox; other paths are returned unchanged."""
         ...
 
     def why_not_granted(self, grants: Grants) -> str:
-        """Why the sandbox cannot give that, so that a person need not be asked; empty when it
-        can."""
+        """Why the sandbox cannot provide these grants (then no one is asked); empty if it can."""
         ...
 
     def in_sandbox(
         self, grants: Grants
     ) -> tuple[Literal["sandbox", "gateway"], Hold | None, Mapping[str, str]]:
-        """The host of a command in the sandbox, what confines it, and the variables it gets."""
+        """For a command in the sandbox: its host, its confinement, and extra variables."""
         ...
 
     def by_entry(
         self, grants: Grants
     ) -> tuple[Literal["sandbox", "gateway"], Hold | None, Mapping[str, str]]:
-        """The same for a command that an entry allows; without a hold where the kernel cannot
-        confine it."""
+        """The same for an allowlisted command; no hold where the kernel cannot confine it."""
         ...
 
 
 @runtime_checkable
 class Gate(Protocol):
-    """What every command passes before it starts."""
+    """Decides about every command before it starts."""
 
     async def admit(self, request: Request, ready: Ready) -> Admitted | Waiting:
-        """Raises `ToolAuthorizationError` for what may not run. `ready` is called before a person
-        is asked."""
+        """Raises `ToolAuthorizationError` for a refused command. `ready` is called before anyone is
+        asked."""
         ...
 
     def may_read(self, path: str) -> bool:
-        """Whether the file tools could read all of a file, by its absolute path, unasked."""
+        """Whether the file tools may read the whole file at an absolute path without approval."""
         ...
 
     async def settle(self, waiting: Waiting, request: Request) -> Admitted:
-        """Until somebody has answered. Raises `ToolAuthorizationError` for a no."""
+        """Wait for the answer. Raises `ToolAuthorizationError` if it is no."""
         ...
 
     def later(self, work: Coroutine[Any, Any, None]) -> None:
-        """Carry on with something after the call has ended, until the run ends."""
+        """Run something in the background after the call has returned, until the run ends."""
         ...
 
     async def finish(self) -> None:
-        """Until all that was left for later is done."""
+        """Wait until all work passed to `later` is done."""
         ...
 
 
 @runtime_checkable
 class Approvals(Protocol):
-    """Everything about asking people, for the tools that do."""
+    """Asking for approval."""
 
     def route(self) -> Literal["wait", "later", "none"]:
-        """Whether somebody can answer now, somebody may later, or nobody ever."""
+        """Whether an answer can be expected now (`wait`), later, or never (`none`)."""
         ...
 
     async def ask(self, request: Question, binding: Mapping[str, Any] | None = None) -> Answer:
-        """Wait for the answer of a person. Silence and nobody being there mean no. `binding` is
-        what the answer is about, for the record."""
+        """Wait for a person's answer. No answer, or no one to ask, counts as no. `binding` records
+        what the answer applies to."""
         ...
 
     def submit(self, request: Question, binding: Mapping[str, Any] | None = None) -> Pending:
-        """Put a question to whoever comes by; `outcome` waits for what becomes of it."""
+        """Queue a question without waiting; `outcome` waits for the answer."""
         ...
 
     async def outcome(self, pending: Pending) -> Answer: ...

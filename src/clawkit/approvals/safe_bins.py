@@ -1,7 +1,7 @@
-"""Programs that need no approval as long as they only turn their input into output.
+"""Safe programs: filters that need no approval as long as they only turn input into output.
 
-What a profile lists neither opens a file nor starts a program, whatever its value. Anything else,
-shortened flags too, is refused.
+The options listed in a profile neither open files nor start programs, whatever their value.
+Everything else, including abbreviated flags, is refused.
 """
 
 from __future__ import annotations
@@ -35,26 +35,25 @@ NEVER = words_of(
     psh rlwrap sqlite sqlite3 ssh su sudo doas toybox vi vim wscript xargs
     """
 )
-"""Run code that they are given, or programs, as interpreters and shells do: no list of flags makes
-them harmless."""
+"""They run code or programs, like interpreters and shells, so no list of flags makes them safe."""
 
 
 class Profile(NamedTuple):
-    """What a program may be given."""
+    """The arguments that a program may be given."""
 
     options: Table
     least: int = 0
     most: int | None = 0
-    """Arguments that are no flags, `-` for the standard input aside."""
+    """Non-flag arguments, not counting `-` for standard input."""
     numbers: bool = False
     complete: bool = True
-    """Whether the program is known here, so that no value of a flag is ever a file."""
+    """Whether the profile is built in, so that no flag value can be a file."""
 
 
 def make_profile(
     flag: str, *, least: int = 0, most: int = 0, numbers: bool = False, **options: str
 ) -> Profile:
-    """A profile of a known program: its flags, and options of other sorts."""
+    """A built-in profile: flags, and options of other kinds."""
     table = make_table(flag=f"{flag} --help --version", **options)
     return Profile(table, least, most, numbers)
 
@@ -121,15 +120,15 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
 
 
 def find_profile(name: str, own: Mapping[str, SafeBinProfile]) -> Profile | None:
-    """What a program may be given: as the operator says, else as known here."""
+    """The operator's profile of a program, else the built-in one."""
     given = own.get(name)
     if given is None:
         return PROFILES.get(name)
     least, most = given.min_positional or 0, given.max_positional
     options = dict.fromkeys(given.allowed_flags, FLAG)
-    # What is denied stays in the table: `-exec` is not to be taken for `-e -x -e -c`.
-    for sort, flags in (("value", given.allowed_value_flags), (DENIED, given.denied_flags)):
-        options |= dict.fromkeys((*flags, *(f"{flag}=" for flag in flags)), sort)
+    # Denied flags stay in the table, so that `-exec` is not read as `-e -x -e -c`.
+    for kind, flags in (("value", given.allowed_value_flags), (DENIED, given.denied_flags)):
+        options |= dict.fromkeys((*flags, *(f"{flag}=" for flag in flags)), kind)
     most = None if most is None else max(least, most)
     return Profile(options, least, most, complete=False)
 
@@ -155,14 +154,14 @@ _FILTER = re.compile(
 )
 _MAX_FILTER = 4_096
 _MAX_GROWTH = 8
-"""What can make an output a multiple of its input: each one could double it."""
+"""Limit for operators that can multiply the output: each one could double it."""
 
 
 def check_filter(text: str) -> str:
-    """Why a filter of jq is not certainly harmless; empty when it is.
+    """Why a jq filter is not known to be harmless; empty if it is.
 
-    Only words that look at the input: none that reads the environment, files or further input,
-    none that defines, imports or loops.
+    Only words that process the input are accepted: none that reads the environment, files or more
+    input, and none that defines, imports or loops.
     """
     if len(text) > _MAX_FILTER:
         return "the filter is too long"
@@ -174,30 +173,30 @@ def check_filter(text: str) -> str:
 
 _SYSTEM = frozenset(("/bin", "/sbin", "/usr/bin", "/usr/sbin"))
 _TRUSTED = frozenset(("/bin", "/usr/bin"))
-_MANY_IN_ONE = frozenset(("busybox", "toybox", "coreutils"))
-"""Act by the name they are called by, so being one of these says nothing."""
+_MULTI_CALL = frozenset(("busybox", "toybox", "coreutils"))
+"""Multi-call binaries act by the name they are called by, so being one says nothing."""
 _WRITABLE_BY_OTHERS = 0o022
 _SHOWN = 200
 _ABOUT = frozenset(("--help", "--version"))
 _PATTERNS = frozenset(("-e", "--regexp"))
 BELOW = "/**"
-"""What the pattern for all files of a tree ends with."""
+"""Suffix of a pattern for all files of a tree."""
 
 
 def check_safe_bin(program: Program, rules: Rules) -> Match | str:
-    """A match for a harmless call of a safe program, or why it is none."""
+    """A match for a harmless call of a safe program, or why it is not one."""
     name = base_name(program.name)
     if name not in rules.safe_bins:
         return f"{show(name)} is not a safe program"
     if _runs_code(name, base_name(program.resolved), base_name(program.real)):
-        return "it runs code, which a safe program never does"
+        return "it runs code, so it is never a safe program"
     profile = find_profile(name, rules.profiles)
     if profile is None:
-        return "which of its arguments are harmless is not known"
+        return f"it has no profile; add safeBinProfiles.{show(name)}"
     if not program.by_name and not program.name.startswith("/"):
-        return "not by a relative path; call it by its name"
+        return "it was called by a relative path; call it by its name"
     if not is_trusted(program, rules):
-        return f"{show(program.resolved)} is in no directory that safe programs come from"
+        return f"{show(program.resolved)} is not in a trusted directory for safe programs"
     if variable := find_steering(program.assigned):
         return f"the variable {show(variable)} is set for it"
     call = read_call(name, profile, program)
@@ -206,7 +205,7 @@ def check_safe_bin(program: Program, rules: Rules) -> Match | str:
 
 
 def is_trusted(program: Program, rules: Rules) -> bool:
-    """Whether a program comes from a directory that only the operator puts programs into."""
+    """Whether a program is in a directory into which only the operator puts programs."""
     if is_replaceable(program, rules):
         return False
     folders = _TRUSTED
@@ -220,40 +219,38 @@ def is_trusted(program: Program, rules: Rules) -> bool:
 
 
 def is_replaceable(program: Program, rules: Rules) -> bool:
-    """Whether whoever runs commands could make another program of one, or of a link to it."""
+    """Whether the agent could replace a program, or a link to it."""
     path, real = program.resolved, program.real
     return is_changeable(path, rules) or (real != path and is_changeable(real, rules))
 
 
 def is_changeable(path: str, rules: Rules) -> bool:
-    """Whether whoever runs commands could put another program into the place of one."""
+    """Whether the agent could put another program in the place of one."""
     folder = _folder_of(path)
     return folder not in _SYSTEM and (rules.may_write(folder) or rules.may_write(path))
 
 
 def is_open_place(path: str, rules: Rules) -> bool:
-    """Whether the directory of a program is one that whoever runs commands may write into."""
+    """Whether the agent may write into the directory of a program."""
     folder = _folder_of(path)
-    # Where everything may be written, so may these: then no rule about programs holds anyway.
+    # If everything is writable, so are the system directories; no rule about programs helps then.
     return folder not in _SYSTEM and rules.may_write(folder)
 
 
 def _folder_of(path: str) -> str:
-    """`os.path.dirname`, in less time for most paths."""
+    """`os.path.dirname`, but faster for most paths."""
     folder = path.rpartition("/")[0]
     return folder if folder and folder[-1] != "/" else os.path.dirname(path)
 
 
 def safe_bin_warnings(rules: Rules) -> Iterator[str]:
-    """What the operator should know about the safe programs and where they may come from."""
+    """Problems of the operator's safe programs and trusted directories."""
     for name in rules.safe_bins:
         if _is_interpreting({name}):
             yield f"safeBins has {show(name)!r}, which runs code and is never considered safe"
         elif find_profile(name, rules.profiles) is None:
-            yield (
-                f"safeBins has {show(name)!r}, but which of its arguments are harmless is not "
-                f"known: add safeBinProfiles.{show(name)}"
-            )
+            shown = show(name)
+            yield f"safeBins has {shown!r}, which has no profile: add safeBinProfiles.{shown}"
 
     for folder in rules.trusted_dirs:
         start = f"safeBinTrustedDirs has {show(folder, _SHOWN)!r}, which"
@@ -273,10 +270,10 @@ def _plain_folder(folder: str) -> str:
     return os.path.normpath(folder) if folder.startswith("/") else ""
 
 
-# Safe programs are few, and so are the names of the files that they are.
+# Cached: there are few safe programs.
 @lru_cache(maxsize=256)
 def _runs_code(name: str, resolved: str, real: str) -> bool:
-    return _is_interpreting({name, resolved, real} - _MANY_IN_ONE) or name in _MANY_IN_ONE
+    return _is_interpreting({name, resolved, real} - _MULTI_CALL) or name in _MULTI_CALL
 
 
 def _is_interpreting(names: set[str]) -> bool:
@@ -285,22 +282,22 @@ def _is_interpreting(names: set[str]) -> bool:
 
 
 class SafeCall(NamedTuple):
-    """A call with nothing but flags that are known to be harmless."""
+    """A call whose flags are all known to be harmless."""
 
     seen: frozenset[str]
     words: tuple[str, ...]
-    """Its other arguments, `-` for the standard input aside."""
+    """Its other arguments, except `-` for standard input."""
 
     def has_pattern(self, name: str) -> bool:
-        """Whether what to look for is the value of a flag."""
+        """Whether the search pattern is the value of a flag."""
         return name in ("grep", "rg") and not self.seen.isdisjoint(_PATTERNS)
 
 
 def read_call(
     name: str, profile: Profile, program: Program, *, looks: bool = False
 ) -> SafeCall | str:
-    """The arguments of a call as the program takes them, or why they are not harmless. `looks` is
-    for what may be given files: trees too, of which `/**` stands for all."""
+    """The arguments of a call, or why they are not harmless. `looks`: files are allowed, and whole
+    trees as `/**`."""
     if name == "jq" and any(arg.text == "--" for arg in program.argv):
         return "not with --"
     seen: set[str] = set()
@@ -309,18 +306,18 @@ def read_call(
         for option in read_options(
             program.argv, profile.options, permutes=True, numbers=profile.numbers
         ):
-            if option.sort == DENIED:
+            if option.kind == DENIED:
                 return f"not with {show(option.name)}"
-            if option.sort == OPERAND:
+            if option.kind == OPERAND:
                 if program.argv[option.at].glob and not (looks and option.value.endswith(BELOW)):
-                    return f"{show(option.value)} is a pattern for files"
-                # For tr it is a set of characters, for the others their input.
+                    return f"{show(option.value)} is a glob pattern"
+                # For tr it is a set of characters, for others standard input.
                 if option.value == "-" and name != "tr":
                     continue
                 words.append(option.value)
             else:
                 seen.add(option.name)
-                if option.sort == FLAG:
+                if option.kind == FLAG:
                     continue
                 is_number = option.value.isascii() and option.value.isdigit()
                 if name == "jq" and not is_number:
@@ -334,7 +331,7 @@ def read_call(
 
 
 def _check_file(text: str, cwd: str | None) -> str:
-    """Of a program that is not known here, every argument could be a file."""
+    """Any argument of a program without a built-in profile could be a file."""
     if "/" in text or text.startswith(("~", ".")):
         return f"{show(text)} could be a file"
     if cwd is None or os.path.lexists(os.path.join(cwd, text)):
@@ -349,7 +346,7 @@ def _check_count(name: str, profile: Profile, call: SafeCall) -> str:
     if profile.complete and call.has_pattern(name):
         least = most = 0
     if len(call.words) < least:
-        return "not without an argument besides its flags"
+        return "it needs an argument besides its flags"
     if most is not None and len(call.words) > most:
         return f"{show(call.words[most])} would be read as a file"
     if name == "jq":

@@ -1,7 +1,7 @@
-"""Parses a shell command exactly as bash does, or not at all.
+"""Parses shell commands exactly as bash does, or not at all.
 
-What is accepted is a closed part of bash 5, as `bash --noprofile --norc -c` reads it. Everything
-else is a `Doubt`, also where bash would only complain.
+The accepted language is a subset of bash 5 as read by `bash --noprofile --norc -c`. Everything else
+is a `Doubt`, including what bash would reject.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from clawkit.approvals.types import Doubt
 MAX_WORDS = 8_000
 MAX_CHOSEN_WORDS = 1_000
 MAX_HERE_DOCUMENTS = 16
-"""On one line: bash gives up with more."""
+"""Per line; bash fails with more."""
 
 _PLAIN_WORD = r"([A-Za-z0-9_./,:@%+=^-]++(?=[ \t\n;&|<>()]|\Z)|)"
-"""A word whose characters all stand for themselves, if there is one."""
-# A comment that ends in a backslash is left standing: not every reader ends it there.
+"""A word of literal characters, or nothing."""
+# A comment that ends in a backslash is not skipped: not every shell ends it there.
 _NEXT = re.compile(r"(?:[ \t]++|\\\n)*+(?:#[^\n]*+(?<!\\))?+" + _PLAIN_WORD)
 _NEXT_LINE = re.compile(r"(?:[ \t\n]++|\\\n|#[^\n]*+(?<!\\))*+" + _PLAIN_WORD)
-# Both always match, as every part of them may be missing.
+# Both always match, because every part is optional.
 _match_next = cast("Callable[[str, int], re.Match[str]]", _NEXT.match)
 _match_line = cast("Callable[[str, int], re.Match[str]]", _NEXT_LINE.match)
 _QUOTED = re.compile(r"""(?:'([^']*+)'|"([^"\\$`]*+)")(?=[ \t\n;&|<>()]|\Z)""")
@@ -55,7 +55,7 @@ _DELIMITER = re.compile(
     r"(?=[ \t\n;&|<>)]|\Z)"
 )
 _GROWS = re.compile(r"(?:\\\n)++[&|;<>(-]")
-_FOREIGN_DIGIT = re.compile(r"[^\x00-\x7f][0-9]")
+_NON_ASCII_DIGIT = re.compile(r"[^\x00-\x7f][0-9]")
 _NO_WORD = frozenset(("", *"\n;&|<>()"))
 _TABS = re.compile(r"^\t++", re.MULTILINE)
 
@@ -85,7 +85,7 @@ _DOUBTS = {
     "coproc": ("a coprocess", "coproc"),
     "time": ("time in the middle of a pipeline", "time"),
 }
-# Bash gives these a meaning, or a value of its own, whatever a loop sets them to.
+# Bash sets or interprets these itself, whatever a loop assigns.
 _SPECIAL_NAME = re.compile(
     r"_|IFS|PATH|PWD|OLDPWD|HOME|CDPATH|ENV|S?RANDOM|SECONDS|LINENO|DIRSTACK|GROUPS|FUNCNAME|FUNCNEST"
     r"|PIPESTATUS|E?UID|PPID|OPT(?:IND|ARG|ERR)|REPLY|MAPFILE|COPROC|PS\d|PROMPT_COMMAND|FCEDIT"
@@ -96,7 +96,7 @@ _SPECIAL_NAME = re.compile(
 
 
 def parse(text: str) -> CommandList:
-    """What a command is made of. Raises `Doubt` for whatever is not understood for certain."""
+    """Parse a command. Raises `Doubt` for anything that is not understood with certainty."""
     if len(text) > MAX_BYTES or (
         not text.isascii() and len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES
     ):
@@ -104,13 +104,13 @@ def parse(text: str) -> CommandList:
     if control := _CONTROL.search(text):
         raise Doubt("a control character or a lone surrogate", control.start(), "control")
     if text.startswith(("-", "+")):
-        raise Doubt("a command that begins like an option of bash", 0, "option")
+        raise Doubt("a command that starts like an option of bash", 0, "option")
     return _Parser(text).parse()
 
 
 class _Parser:
-    """A text and how far it was read. Each method for a kind of command leaves it at the token
-    after the command."""
+    """A text and the current position. Each method for a kind of command stops at the token after
+    it."""
 
     __slots__ = (
         *("_ascii", "_chosen", "_commands", "_depth", "_lines", "_waiting", "_words"),
@@ -124,17 +124,17 @@ class _Parser:
         self._lines = ""
         self._words = self._chosen = self._commands = self._depth = 0
         self._waiting: list[tuple[Redirect, str, bool]] = []
-        """Here-documents whose text comes after this line: delimiter, and whether tabs go."""
+        """Here-documents whose body follows this line: delimiter, and whether to strip tabs."""
 
     def fail(self, reason: str, code: str = "syntax", at: int | None = None) -> NoReturn:
         raise Doubt(reason, self.at if at is None else at, code)
 
     def char(self) -> str:
-        """The character that is here; nothing at the end."""
+        """The current character; empty at the end."""
         return self.text[self.at : self.at + 1]
 
     def next(self) -> str:
-        """Go to the next token. Gives it when it is a plain word, but does not pass it."""
+        """Move to the next token. Returns it, without consuming it, if it is a plain word."""
         found = _match_next(self.text, self.at)
         self.at = found.start(1)
         return found[1]
@@ -145,7 +145,7 @@ class _Parser:
             self.fail("an operator that is continued on the next line")
 
     def pass_lines(self) -> str:
-        """Go to the next token that is no end of a line, and give it when it is a plain word."""
+        """Like `next`, but skip line ends too."""
         while self._waiting:
             plain = self.next()
             if plain or self.char() != "\n":
@@ -157,12 +157,12 @@ class _Parser:
         return found[1]
 
     def plain_word(self, plain: str) -> Word:
-        """Pass the plain word that is here."""
+        """Consume the plain word at this position."""
         return self._literal(plain, self.at + len(plain))
 
     def words(self, plain: str, *, first: bool = False) -> tuple[Word, ...]:
-        """Pass the word that is here, which may become several. `first` is for what can be the
-        name of a command."""
+        """Consume a word, which may expand to several. `first`: it may be the name of a
+        command."""
         if plain:
             return (self.plain_word(plain),)
         start = self.at
@@ -185,7 +185,7 @@ class _Parser:
         return words
 
     def word(self, plain: str, role: str) -> Word:
-        """Pass a word in which there may be neither patterns nor braces."""
+        """Consume a word that must not contain globs or braces."""
         if plain:
             return self.plain_word(plain)
         reader, (parts, *_) = self._read_word()
@@ -196,7 +196,7 @@ class _Parser:
         return Word(parts, start, reader.end)
 
     def redirect(self) -> Redirect | None:
-        """Pass the redirection that is here, if there is one."""
+        """Consume the redirection at this position, if any."""
         found = _REDIRECT.match(self.text, self.at)
         if found is None:
             return None
@@ -223,10 +223,10 @@ class _Parser:
         return Redirect(cast("RedirectOperator", operator), fd, target, "", start, target.end)
 
     def finish(self) -> None:
-        """Nothing comes any more."""
+        """Raise `Doubt` at the end of the text if a here-document is incomplete."""
         if self._waiting:
             redirect = self._waiting[0][0]
-            self.fail("a here-document that never ends", "heredoc", redirect.start)
+            self.fail("an unterminated here-document", "heredoc", redirect.start)
 
     def _literal(self, text: str, end: int) -> Word:
         start, self.at = self.at, end
@@ -252,13 +252,13 @@ class _Parser:
         return reader, chosen
 
     def _check_encoding(self, end: int) -> None:
-        if not self._ascii and (found := _FOREIGN_DIGIT.search(self.text, self.at, end)):
+        if not self._ascii and (found := _NON_ASCII_DIGIT.search(self.text, self.at, end)):
             self.fail(*ENCODING, found.start())
 
     def _here_document(self, fd: int | None, start: int, *, tabs: bool) -> Redirect:
         found = _DELIMITER.match(self.text, self.at)
         if found is None:
-            reason = "a here-document whose delimiter is not plainly quoted, as in <<'EOF'"
+            reason = "a here-document whose delimiter is not simply quoted, as in <<'EOF'"
             self.fail(reason, "heredoc", start)
         if len(self._waiting) == MAX_HERE_DOCUMENTS:
             self.fail("too many here-documents on one line", "heredoc", start)
@@ -284,7 +284,7 @@ class _Parser:
                     break
                 found += 1
             body = lines[self.at : begin]
-            # Only now it is known, and the command that it belongs to may be complete already.
+            # Set late: the command that it belongs to may already be complete.
             force_setattr(redirect, "body", _TABS.sub("", body) if tabs else body)
             self.at = min(found + len(delimiter) + 1, len(self.text))
         self._waiting.clear()
@@ -312,9 +312,9 @@ class _Parser:
             elif char == "\n":
                 plain = self.pass_lines()
             elif char == "&":
-                self.fail("a command in the background, &", "background")
+                self.fail("a background command, &", "background")
             elif (plain or self._sign()) not in ends:
-                self.fail("something that does not belong here")
+                self.fail("unexpected text")
         if not chains:
             self.fail("a command is missing")
         self.at += len(end)
@@ -418,7 +418,7 @@ class _Parser:
             redirects.append(redirect)
             plain = self.next()
         if redirects and (plain or self.char() not in _SEPARATORS):
-            self.fail("a word after a redirection that belongs to no command")
+            self.fail("a word after the redirection of a compound command")
         return tuple(redirects)
 
     def _if(self) -> If:

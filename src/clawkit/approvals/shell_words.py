@@ -1,11 +1,11 @@
-"""What a shell command is made of, as far as it is understood: nodes, quoting, words.
+"""Nodes, quoting and words of a shell command, as far as they are understood.
 
-Only what means the same whatever the machine looks like is in here. Quotes and escapes are gone,
-braces are expanded; everything else of bash is a `Doubt`.
+Only what does not depend on the state of the machine is accepted: quotes and escapes are removed,
+braces expanded; anything else in bash is a `Doubt`.
 
-Bash reads bytes and asks the locale which characters they are. Where one beyond ASCII stands right
-before one that means something, an encoding other than UTF-8 could make a single one of both.
-Commands beyond ASCII are still read for certain only where the locale is C or has UTF-8.
+Bash reads bytes and decodes them by the locale. Where a non-ASCII character precedes a special
+one, an encoding other than UTF-8 could read both as a single character. Non-ASCII commands
+therefore count as understood only if the locale is C or uses UTF-8.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from clawkit.approvals.types import Doubt
 
 
 class Text(msgspec.Struct, frozen=True):
-    """Characters that stand for themselves."""
+    """Literal characters."""
 
     value: str
 
@@ -33,11 +33,11 @@ class Glob(msgspec.Struct, frozen=True):
 
 
 class Tilde(msgspec.Struct, frozen=True):
-    """An unquoted `~` at the start of a word, alone or before a slash: the home directory."""
+    """An unquoted `~` at the start of a word, alone or before a slash."""
 
 
 class Variable(msgspec.Struct, frozen=True):
-    """`$name` or `${name}`. Only the variable of a `for` around it can be known."""
+    """`$name` or `${name}`. Only variables of enclosing `for` loops have a known value."""
 
     name: str
     quoted: bool
@@ -47,7 +47,7 @@ Part = Text | Glob | Tilde | Variable
 
 
 class Word(msgspec.Struct, frozen=True):
-    """One word. Neighbouring texts are one part; a quoted nothing is one empty text."""
+    """One word. Adjacent texts are a single part; an empty quoted string is one empty text."""
 
     parts: tuple[Part, ...]
     start: int
@@ -55,7 +55,7 @@ class Word(msgspec.Struct, frozen=True):
 
     @property
     def literal(self) -> str | None:
-        """Its characters; None when it has anything but text."""
+        """Its text; None if it has any other part."""
         match self.parts:
             case (Text(value),):
                 return value
@@ -63,7 +63,7 @@ class Word(msgspec.Struct, frozen=True):
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """`NAME=value` in front of a command, or alone. Never `+=`, never a subscript."""
+    """`NAME=value` before a command, or alone. Never `+=`, never a subscript."""
 
     name: str
     value: Word
@@ -73,22 +73,20 @@ RedirectOperator = Literal["<", ">", ">>", ">|", "&>", "&>>", "<&", ">&", "<<", 
 
 
 class Redirect(msgspec.Struct, frozen=True):
-    """One redirection."""
-
     operator: RedirectOperator
     fd: int | None
-    """The number written before it; None for the usual one."""
+    """The file descriptor written before the operator; None for the default."""
     target: Word | None
-    """The file, the number of the handle for `<&` and `>&` (digits or `-`), or the text of a
-    here-string; None for a here-document."""
+    """The file; for `<&` and `>&` the descriptor (a digit or `-`); for a here-string its text;
+    None for a here-document."""
     body: str = ""
-    """The text of a here-document, as the program will read it; its delimiter was quoted."""
+    """Content of a here-document, as the program reads it; its delimiter was quoted."""
     start: int = 0
     end: int = 0
 
 
 class Simple(msgspec.Struct, frozen=True):
-    """A command with its words. Without words it only assigns or opens files."""
+    """A simple command. Without words it only assigns variables or opens files."""
 
     assignments: tuple[Assignment, ...]
     words: tuple[Word, ...]
@@ -134,24 +132,24 @@ Command = Simple | Subshell | Group | If | For
 
 
 class Pipeline(msgspec.Struct, frozen=True):
-    """Commands whose output is the next one's input."""
+    """Commands connected by pipes."""
 
     commands: tuple[Command, ...]
     errors: tuple[bool, ...]
-    """For each `|` between them, whether it is `|&`."""
+    """For each `|`, whether it is `|&`."""
     negated: bool = False
     timed: Literal["", "time", "time -p"] = ""
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """Pipelines with `&&` and `||` between them, which bash takes from left to right."""
+    """Pipelines joined by `&&` and `||`, which are left-associative."""
 
     first: Pipeline
     rest: tuple[tuple[Literal["&&", "||"], Pipeline], ...]
 
 
 class CommandList(msgspec.Struct, frozen=True):
-    """Chains, one after the other. Never empty."""
+    """A sequence of chains. Never empty."""
 
     chains: tuple[Chain, ...]
 
@@ -160,19 +158,19 @@ RESERVED = frozenset(
     {"!", "[[", "]]", "{", "}", "case", "coproc", "do", "done", "elif", "else", "esac", "fi"}
     | {"for", "function", "if", "in", "select", "then", "time", "until", "while"}
 )
-"""Words that are no command where one could begin."""
+"""Words that bash does not run as commands."""
 
-# Without `=`, which could make an assignment of a word, and without anything that depends on the
-# encoding bash believes to read.
+# Without `=`, which could turn a word into an assignment, and without anything that depends on the
+# encoding that bash assumes.
 _PLAIN = re.compile(r"[A-Za-z0-9_./,:@%+-]+")
 
 
-# In GB18030 a digit after half of what bash takes for a character makes it swallow the next quote.
+# In GB18030, a digit after part of a multibyte character can make bash swallow the next quote.
 _BEFORE_DIGIT = re.compile(r"(?<=[^\x00-\x7f])(?=[0-9])")
 
 
 def quote(value: str) -> str:
-    """A word that bash takes for this text, wherever a word can stand."""
+    """Quote a text as one shell word, valid in any position. Raises ValueError for NUL."""
     if "\0" in value:
         raise ValueError("a shell word cannot contain a NUL character")
     if _PLAIN.fullmatch(value) and value not in RESERVED:
@@ -186,8 +184,8 @@ MAX_CHOICES = 64
 MAX_CHOSEN = 16_384
 
 _RUN = re.compile(r"[A-Za-z0-9_./,:@%+=^!#\]-]++|([^\x00-\x7f]++)")
-_AFTER_FOREIGN = frozenset(";<>?[\\`{|}")
-_FOREIGN_NAME = re.compile(r"(?:[A-Za-z_]|[^\x00-\x7f])(?:\w|[^\x00-\x7f])*+(?:\+?=|\[)")
+_AFTER_NON_ASCII = frozenset(";<>?[\\`{|}")
+_NON_ASCII_NAME = re.compile(r"(?:[A-Za-z_]|[^\x00-\x7f])(?:\w|[^\x00-\x7f])*+(?:\+?=|\[)")
 _ASSIGNS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+(?:\[[^\]]*+\])?+\+?=")
 _NAMED = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*+)|\{([A-Za-z_][A-Za-z0-9_]*+)\})")
 _BRACKET = re.compile(r"\[[!^]?+[A-Za-z0-9_.,@%+-]++\]")
@@ -212,25 +210,25 @@ Parts = tuple[Part, ...]
 
 
 class WordReader:
-    """Reads the word that begins at a character, up to the character that ends it."""
+    """Reads one word, from its first character up to the one that ends it."""
 
-    __slots__ = ("_foreign", "_items", "at", "braces", "end", "joined", "start", "text", "wild")
+    __slots__ = ("_items", "_non_ascii", "at", "braces", "end", "joined", "start", "text", "wild")
 
     def __init__(self, text: str, start: int) -> None:
         self.text = text
         self.start = start
         self.at = start
         self.end = start
-        """Where the word ends, when it was read; `at` is after line ends that are continued."""
+        """End of the word; `at` may be further on, after continued lines."""
         self.wild = False
-        """Whether it has a pattern, or braces with choices."""
+        """Whether it contains a glob or a brace list."""
         self.braces: Literal["", "literal", "choice"] = ""
         self.joined = False
         self._items: list[_Item | _Choices] = []
-        self._foreign = False
+        self._non_ascii = False
 
     def read(self) -> list[Parts]:
-        """What the word becomes: one word, or one for each choice of its braces."""
+        """The resulting words: one, or one per choice of its braces."""
         text, size = self.text, len(self.text)
         while self.at < size and (char := text[self.at]) not in _BREAKS:
             _READ.get(char, WordReader._run)(self)
@@ -238,8 +236,8 @@ class WordReader:
         self.end = self.at
         while self.joined and text.startswith("\\\n", self.end - 2):
             self.end -= 2
-        if self._foreign:
-            name = _FOREIGN_NAME.match(text, self.start)
+        if self._non_ascii:
+            name = _NON_ASCII_NAME.match(text, self.start)
             if name and not name[0].isascii():
                 self._fail(*ENCODING)
         if self.wild and _ASSIGNS.match(text, self.start):
@@ -262,8 +260,8 @@ class WordReader:
         if found is None:
             self._fail("a control character", "control", self.at)
         if found[1]:
-            self._foreign = True
-            if self.text[found.end() : found.end() + 1] in _AFTER_FOREIGN:
+            self._non_ascii = True
+            if self.text[found.end() : found.end() + 1] in _AFTER_NON_ASCII:
                 self._fail(*ENCODING, found.end() - 1)
         self._items.append(found[0])
         self.at = found.end()
@@ -271,7 +269,7 @@ class WordReader:
     def _single(self) -> None:
         end = self.text.find("'", self.at + 1)
         if end < 0:
-            self._fail("a single quote that is never closed", "quote", self.at)
+            self._fail("an unterminated single quote", "quote", self.at)
         self._items.append(self.text[self.at + 1 : end])
         self.at = end + 1
 
@@ -293,7 +291,7 @@ class WordReader:
             elif char:
                 self._backtick(at)
             else:
-                self._fail("a double quote that is never closed", "quote", self.at)
+                self._fail("an unterminated double quote", "quote", self.at)
             self._check_size()
         if len(items) == count:
             items.append("")
@@ -317,11 +315,11 @@ class WordReader:
                 pieces.append(found[0])
                 at = found.end()
             elif not char:
-                self._fail("a quote $' that is never closed", "quote", self.at)
+                self._fail("an unterminated $' quote", "quote", self.at)
             elif text[at - 1] > "\x7f":
                 self._fail(*ENCODING, at - 1)
             elif (meant := _ANSI_ESCAPES.get(text[at + 1 : at + 2])) is None:
-                self._fail("an escape in $'…' that is none of \\n \\t \\\\ \\' \\\"", "escape", at)
+                self._fail("an escape in $'…' other than \\n \\t \\\\ \\' \\\"", "escape", at)
             else:
                 pieces.append(meant)
                 at += 2
@@ -333,12 +331,12 @@ class WordReader:
         if after == "\n":
             join = _JOIN.match(self.text, self.at)
             if join is None:
-                self._fail("a word that is continued in an unclear way", "syntax", self.at)
+                self._fail("an ambiguous line continuation in a word", "syntax", self.at)
             self.joined = True
             self.at = join.end()
             return
         if not after:
-            self._fail("a backslash at the very end", "escape", self.at)
+            self._fail("a trailing backslash", "escape", self.at)
         if after > "\x7f":
             self._fail(*ENCODING, self.at)
         self._items.append(after)
@@ -359,10 +357,10 @@ class WordReader:
         if named := _NAMED.match(text, at):
             end = named.end()
             if named[1] and (text[end : end + 1] > "\x7f" or text.startswith("\\\n", end)):
-                self._fail("a variable whose name ends in an unclear way", "parameter", at)
+                self._fail("a variable whose name ends ambiguously", "parameter", at)
             name = named[1] or named[2]
             if name == "_":
-                self._fail("a parameter that bash itself sets, $_", "parameter", at)
+                self._fail("$_, which bash itself sets", "parameter", at)
             self._items.append(Variable(name, quoted))
             return end
         if after in (_LONE_DOLLAR_QUOTED if quoted else _LONE_DOLLAR):
@@ -398,10 +396,10 @@ class WordReader:
         after = self.text[self.at + 1 : self.at + 2]
         if self.at == self.start:
             if after != "/" and after not in _ENDS:
-                self._fail("a tilde that is not just the home directory", "tilde", self.at)
+                self._fail("a tilde other than ~ or ~/", "tilde", self.at)
             self._items.append(Tilde())
         else:
-            # After braces it is the start of a word if what was chosen is empty.
+            # After a brace list it starts a word if the choice is empty.
             if self.text[self.at - 1] in "=:" or self.braces == "choice":
                 self._fail("a tilde after =, : or braces", "tilde", self.at)
             self._items.append("~")

@@ -1,7 +1,7 @@
-"""One simple command: the programs it starts, or what the shell does for it.
+"""One simple command: the programs it starts, or the builtin it runs.
 
-Which builtins are understood, and which variables may be set, is decided by the words alone. What
-is not known to be harmless is a `Doubt`.
+Builtins and assignments are judged by their words alone. Anything not known to be harmless is a
+`Doubt`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import NamedTuple
 
-from clawkit.approvals.expansion import Finder, Found, Meaning, quote_always
+from clawkit.approvals.expansion import ExpansionContext, Finder, Found, quote_always
 from clawkit.approvals.launchers import (
     Carried,
     Inner,
@@ -35,7 +35,7 @@ BUILTINS = words_of(
     """
 )
 OWN_NAMES = RESERVED | BUILTINS
-"""Names that bash looks up in no directory."""
+"""Names that bash does not look up in PATH."""
 CARRIERS = frozenset(("command", "exec"))
 
 _SPECIAL = words_of(
@@ -49,7 +49,7 @@ _SPECIAL = words_of(
 )
 _SPECIAL_STARTS = ("BASH", "COMP_", "EPOCH", "HIST", "LANG", "LC_", "READLINE_")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# No other character set: the shell reads the rest of a command by the one that is in force.
+# UTF-8 only: the shell decodes the rest of a command by the current locale.
 _LOCALE = re.compile(
     r"|(?:C|POSIX|[a-z]{2,3}(?:_[A-Z]{2})?(?=\.))(?:\.(?:UTF-8|utf8))?(?:@[a-z]+)?"
 )
@@ -70,13 +70,13 @@ _SET_OPTIONS = frozenset(("errexit", "nounset", "pipefail"))
 
 
 def is_special(name: str) -> bool:
-    """Whether a variable means something to bash itself."""
+    """Whether a variable is special to bash."""
     return name in _SPECIAL or name.startswith(_SPECIAL_STARTS)
 
 
 def check_name(name: str, value: str, at: int, *, in_shell: bool) -> None:
-    """Raise `Doubt` unless a variable may be set by a command. `in_shell` is for one that the
-    shell has itself from then on, not only the programs it starts."""
+    """Raise `Doubt` unless a command may set this variable. `in_shell`: it is set in the shell
+    itself, not only for the programs it starts."""
     upper = name.upper()
     why = ""
     if not _NAME.fullmatch(name):
@@ -87,7 +87,7 @@ def check_name(name: str, value: str, at: int, *, in_shell: bool) -> None:
         elif not _LOCALE.fullmatch(value):
             why = "may only name a language in UTF-8, such as C.UTF-8"
     elif is_special(upper):
-        why = "means something to the shell itself"
+        why = "is special to the shell"
     else:
         why = why_refused(name)
     if why:
@@ -95,7 +95,7 @@ def check_name(name: str, value: str, at: int, *, in_shell: bool) -> None:
 
 
 def check_builtin(name: str, args: Sequence[Arg], at: int) -> None:
-    """Raise `Doubt` unless a command of the shell itself is harmless with these arguments."""
+    """Raise `Doubt` unless a builtin is harmless with these arguments."""
     if name in _HARMLESS:
         return
     if (check := _CHECKS.get(name)) is None:
@@ -106,22 +106,22 @@ def check_builtin(name: str, args: Sequence[Arg], at: int) -> None:
 
 
 def read_exports(args: Sequence[Arg], at: int) -> list[tuple[str, str]]:
-    """The variables that `export` sets. Their names are yet to be checked."""
+    """The variables that `export` sets; the caller checks their names."""
     _all_literal("export", args)
     pairs = []
     for arg in args:
         name, equals, value = arg.text.partition("=")
-        # It may put the home directory in place of ~.
+        # The shell may expand ~ here.
         if not equals or value.startswith("~") or ":~" in value:
             raise Doubt("export is only understood as export NAME=value", arg.at, "builtin")
         pairs.append((name, value))
     if not pairs:
-        raise Doubt("export without a variable shows all of them", at, "builtin")
+        raise Doubt("export without a variable lists all of them", at, "builtin")
     return pairs
 
 
 def read_cd(args: Sequence[Arg], at: int) -> Arg:
-    """The directory that `cd` is given."""
+    """The target directory of `cd`."""
     _all_literal("cd", args)
     match args:
         case [Arg(text="--"), Arg(text) as target] if text not in ("", "-"):
@@ -134,7 +134,7 @@ def read_cd(args: Sequence[Arg], at: int) -> Arg:
 def _all_literal(name: str, args: Sequence[Arg]) -> None:
     for arg in args:
         if arg.glob:
-            raise Doubt(f"a pattern could become an option of {name}", arg.at, "builtin")
+            raise Doubt(f"a pattern could expand to an option of {name}", arg.at, "builtin")
 
 
 def _is_plain_set(words: list[str]) -> bool:
@@ -158,7 +158,7 @@ def _is_plain_printf(words: list[str]) -> bool:
     letters = [letter for letter in _CONVERSION.findall(words[0]) if letter]
     if "%" in _CONVERSION.sub("", words[0]) or not _CONVERSIONS.issuperset(letters):
         return False
-    # Some shells calculate where a number belongs, and what they calculate can be a command.
+    # Some shells evaluate numeric arguments as arithmetic, which can run commands.
     return all(
         letter not in _OF_NUMBER or _NUMBER.fullmatch(text)
         for letter, text in zip(cycle(letters or "s"), words[1:])
@@ -166,8 +166,8 @@ def _is_plain_printf(words: list[str]) -> bool:
 
 
 def _is_plain_test(words: list[str]) -> bool:
-    """Whether it is one comparison or question that evaluates nothing. What an operator is depends
-    on the number of words, as POSIX has it for up to four."""
+    """Whether it is a single test without side effects. What counts as an operator depends on the
+    number of words, which POSIX defines for up to four."""
     if not _TEST_NEVER.isdisjoint(words):
         return False
     match words:
@@ -184,7 +184,7 @@ def _is_plain_test(words: list[str]) -> bool:
     return False
 
 
-# Whatever they are given, they do nothing with it but to show it.
+# They only print their arguments, or ignore them.
 _HARMLESS = frozenset((":", "true", "false", "echo"))
 _PWD = re.compile("-[LP]+")
 _EXIT = re.compile("[0-9]|[1-9][0-9]|1[0-9][0-9]|2[0-4][0-9]|25[0-5]")
@@ -202,57 +202,60 @@ _CHECKS: dict[str, Callable[[list[str]], bool]] = {
 
 
 MAX_STEPS = 500
-"""Commands that are looked at, with those of written-out loops."""
+"""Limit for analyzed commands, including those of expanded loops."""
 MAX_WRAPPERS = 4
 
-NOWHERE = ""
-"""The directory after something that is not expected to happen."""
+UNREACHABLE = ""
+"""The directory after a command that never returns this way."""
 
 
-class Ends(NamedTuple):
-    """The directory a command leaves the shell in: if it succeeds, and if it fails. None when
-    that is not certain."""
+class CwdAfter(NamedTuple):
+    """The directory in which a command leaves the shell, on success and on failure. None if not
+    certain."""
 
     success: str | None
     failure: str | None
 
+    def merged(self, other: CwdAfter) -> CwdAfter:
+        """The result after one of two alternatives."""
+        return CwdAfter(*map(merge_cwd, self, other))
 
-def either(one: str | None, other: str | None) -> str | None:
-    """The directory after one of two things happened."""
-    if one == NOWHERE:
+
+def merge_cwd(one: str | None, other: str | None) -> str | None:
+    """The directory after one of two alternatives."""
+    if one == UNREACHABLE:
         return other
-    if other == NOWHERE:
+    if other == UNREACHABLE:
         return one
     return one if one == other else None
 
 
-class Around(NamedTuple):
-    """What a command finds when it starts."""
+class ShellState(NamedTuple):
+    """The state of the shell when a command starts."""
 
     cwd: str | None
     piped: bool
-    meaning: Meaning
+    context: ExpansionContext
 
-    def moved(self, cwd: str | None) -> Around:
-        """The same in another directory."""
+    def moved(self, cwd: str | None) -> ShellState:
         return self if cwd == self.cwd else self._replace(cwd=cwd or None)
 
 
 @dataclass(slots=True)
 class Shared:
-    """What all parts of one command have in common, with the texts it gives to shells."""
+    """State shared by all parts of one command, including texts it passes to other shells."""
 
     env: Mapping[str, str]
     finder: Finder
     assigned: dict[str, None]
-    """Variables that are set, for everything that comes later."""
+    """Variables set so far, which later programs get."""
     segments: list[Segment] = field(default_factory=list)
     steps: int = 0
     nested: int = 0
     inner_chars: int = 0
 
     def step(self, at: int) -> None:
-        """Count a command. Raises `Doubt` when there are too many."""
+        """Count a command. Raises `Doubt` after too many."""
         self.steps += 1
         if self.steps > MAX_STEPS:
             raise Doubt(f"it has more than {MAX_STEPS:,} commands", at, "long")
@@ -260,25 +263,25 @@ class Shared:
 
 @dataclass(slots=True)
 class SimpleCommand:
-    """A simple command, its words known, and what is found out about it."""
+    """A simple command with expanded words, and what is known about it."""
 
     node: Simple
-    around: Around
+    state: ShellState
     argv: tuple[Arg, ...]
     shown: list[str]
-    """The words for the shell; those that name programs are replaced."""
+    """The words for the shell; program names are replaced by absolute paths."""
     assigned: Sequence[tuple[str, str]]
     may_fail: bool
-    """Whether a redirection could keep it from being run at all."""
+    """Whether a failing redirection could keep it from running."""
     programs: list[Program] = field(default_factory=list)
     builtin: str = ""
     carried: Carried | None = None
     text: int = 0
-    """The word that is text for another shell; 0 when there is none."""
+    """Index of the word that is code for another shell; 0 if there is none."""
 
-    def examine(self, shared: Shared) -> Ends:
-        """Find what it starts and where it leaves the shell. Raises `Doubt`."""
-        ends = Ends(self.around.cwd, self.around.cwd)
+    def examine(self, shared: Shared) -> CwdAfter:
+        """Find the programs it starts, and the directory afterwards. Raises `Doubt`."""
+        ends = CwdAfter(self.state.cwd, self.state.cwd)
         first = self._start(shared) if self.argv else 0
         in_shell = not self.programs
         for name, value in self.assigned:
@@ -287,18 +290,18 @@ class SimpleCommand:
                 shared.assigned[name] = None
         if self.builtin:
             self.shown[first] = f"\\{self.builtin}"
-            ends = self._do(first, shared)
+            ends = self._run_builtin(first, shared)
         return ends
 
     def _start(self, shared: Shared) -> int:
-        """Go from wrapper to wrapper; the index of the word that is started in the end."""
+        """Follow wrappers; returns the index of the word that finally runs."""
         index = 0
         by_shell = True
         for _ in range(MAX_WRAPPERS + 1):
             name = self._name(index)
             found = None
             if by_shell and name in OWN_NAMES:
-                # `command -v` starts nothing.
+                # `command -v` runs nothing.
                 after = [arg.text for arg in self.argv[index + 1 : index + 2]]
                 asks = name == "command" and after == ["-v"]
                 if name not in CARRIERS or asks:
@@ -307,10 +310,10 @@ class SimpleCommand:
                 names = frozenset((name,))
                 self.shown[index] = f"\\{name}"
             else:
-                found = shared.finder.program(name, self.around.cwd, self.node.words[index].start)
+                found = shared.finder.program(name, self.state.cwd, self.node.words[index].start)
                 names = found.names(name)
                 self.shown[index] = quote(found.resolved) if found.resolved else quote_always(name)
-            length = self._look(names, index)
+            length = self._look_inside(names, index)
             if found is not None and self.carried is not None:
                 self._carry(found, self.carried, shared)
             elif found is not None:
@@ -324,14 +327,12 @@ class SimpleCommand:
                 )
             if not length or self.text:
                 return index
-            # Programs know nothing of what the shell can do itself, and exec wants a program.
+            # Programs cannot run builtins, and exec needs a program.
             by_shell = name == "command" and found is None
             index += length
-        raise Doubt(
-            f"more than {MAX_WRAPPERS} programs that start each other", self.node.start, "wrapper"
-        )
+        raise Doubt(f"more than {MAX_WRAPPERS} nested wrapper programs", self.node.start, "wrapper")
 
-    def _look(self, names: frozenset[str], index: int) -> int:
+    def _look_inside(self, names: frozenset[str], index: int) -> int:
         inner = look_through(names, self.argv[index:])
         match inner:
             case Opaque():
@@ -346,18 +347,18 @@ class SimpleCommand:
         return 0
 
     def _name(self, index: int) -> str:
-        """The word at which a program begins, which must be known as it is."""
+        """The name of the program at `index`, which must be literal."""
         arg = self.argv[index]
         word = self.node.words[index]
         if arg.glob or isinstance(word.parts[0], Tilde):
-            why = "which program it starts depends on files or the home directory; name it plainly"
+            why = "the program depends on file names or the home directory; write its name"
             raise Doubt(why, word.start, "dynamic-program")
         if not arg.text:
-            raise Doubt("the name of the program is empty", word.start, "dynamic-program")
+            raise Doubt("the program name is empty", word.start, "dynamic-program")
         if arg.text.startswith("~") and self.argv[index - 1].text == "exec":
-            raise Doubt("exec takes a ~ for the home directory, quoted or not", word.start, "tilde")
+            raise Doubt("exec expands ~ even if quoted", word.start, "tilde")
         if arg.text.startswith("%"):
-            raise Doubt("a name that begins with % is a job of the shell", word.start, "builtin")
+            raise Doubt("a name that starts with % is a shell job", word.start, "builtin")
         return arg.text
 
     def _carry(self, found: Found, carried: Carried, shared: Shared) -> None:
@@ -365,7 +366,7 @@ class SimpleCommand:
         self._add(found, outer, shared, wrapper=outer[0].text.endswith("xargs"))
         at = next(at for at, arg in enumerate(self.argv) if arg is inner[0])
         name, start = inner[0].text, self.node.words[at].start
-        other = shared.finder.program(name, self.around.cwd, start)
+        other = shared.finder.program(name, self.state.cwd, start)
         if look_through(other.names(name), inner) is not None:
             raise Doubt(f"{name} resolves to a program of another kind", start, "carrier")
         self.shown[at] = quote(other.resolved) if other.resolved else quote_always(name)
@@ -382,18 +383,18 @@ class SimpleCommand:
                 argv,
                 found.resolved,
                 found.real,
-                self.around.cwd,
+                self.state.cwd,
                 assigned=assigned,
-                piped=self.around.piped,
+                piped=self.state.piped,
                 script=found.script,
                 wrapper=wrapper,
             )
         )
 
-    def _do(self, first: int, shared: Shared) -> Ends:
+    def _run_builtin(self, first: int, shared: Shared) -> CwdAfter:
         at = self.node.words[first].start
         args = self.argv[first + 1 :]
-        cwd = self.around.cwd
+        cwd = self.state.cwd
         match self.builtin:
             case "cd":
                 return self._cd(first, shared, at)
@@ -403,23 +404,23 @@ class SimpleCommand:
                     shared.assigned[name] = None
             case "exit":
                 check_builtin("exit", args, at)
-                return Ends(cwd, cwd) if self.may_fail else Ends(NOWHERE, NOWHERE)
+                return CwdAfter(cwd, cwd) if self.may_fail else CwdAfter(UNREACHABLE, UNREACHABLE)
             case name:
                 check_builtin(name, args, at)
-        return Ends(cwd, cwd)
+        return CwdAfter(cwd, cwd)
 
-    def _cd(self, first: int, shared: Shared, at: int) -> Ends:
+    def _cd(self, first: int, shared: Shared, at: int) -> CwdAfter:
         target = read_cd(self.argv[first + 1 :], at)
         if "CDPATH" in shared.env or "CDPATH" in shared.assigned:
             raise Doubt("CDPATH is set, so cd may go elsewhere", at, "builtin")
-        cwd = self.around.cwd
+        cwd = self.state.cwd
         place, may_fail = shared.finder.directory(target.text, cwd, at)
         if may_fail and ".." in target.text.split("/"):
-            raise Doubt("it goes up from a directory that may not exist", at, "cwd")
+            raise Doubt("cd goes up from a directory that may not exist", at, "cwd")
         self.shown[first + 1 :] = ["--", quote(place or target.text)]
-        return Ends(place, cwd if may_fail or self.may_fail else NOWHERE)
+        return CwdAfter(place, cwd if may_fail or self.may_fail else UNREACHABLE)
 
     def _check_variable(self, name: str, value: str, at: int, *, in_shell: bool) -> None:
-        if name in self.around.meaning.variables:
+        if name in self.state.context.variables:
             raise Doubt(f"{name!r} is a loop variable; choose another name", at, "assignment")
         check_name(name, value, at, in_shell=in_shell)

@@ -1,12 +1,11 @@
-"""The approvals socket: questions for another process of the same user, over a unix socket.
+"""The approval socket: asks another process of the same user over a unix socket.
 
-One line of JSON each way, then it is closed:
+One line of JSON in each direction, then the connection is closed:
 
     {"type": "request", "token", "id", "request": {…}}     decision, extent?, reason?, by?
     {"type": "ping", "token"}                              pong
 
-Any other type is answered with an error. A client that does not know the token gets no answer at
-all.
+Any other type is answered with an error. A client without the token gets no answer.
 """
 
 from __future__ import annotations
@@ -28,15 +27,16 @@ from contextlib import contextmanager, suppress
 from errno import EPERM
 from typing import Any
 
+from msgspec.structs import asdict
+
 from clawkit.approvals.binding import (
     answer_for,
     choice_of,
     decode,
     encode,
-    fault,
-    question_fields,
+    no_answer,
     read_question,
-    silence,
+    why_invalid,
 )
 from clawkit.approvals.types import Pending
 from clawkit.core.approval import MAX_WAIT_S, Answer, Question
@@ -48,7 +48,7 @@ from clawkit.text import one_line
 NAME = "exec-approvals.sock"
 MAX_LINE, MAX_CONNECTIONS = 16 * 1024**2, 32
 TALK_S = 5.0
-"""How long a client may take to send its line, and to take the answer."""
+"""Time limit for a client to send its line, and to read the answer."""
 PING_S, MIN_TOKEN = 0.5, 16
 _MAX_PATH = 107
 _MAX_REPLY = 64 * 1024
@@ -59,13 +59,13 @@ _PEER = struct.Struct("=iII")
 log = logging.getLogger(__name__)
 
 Handler = Callable[[Question], Awaitable[Answer]]
-"""Puts a question to somebody. Cancelled when the asker hangs up."""
+"""Asks a person. Cancelled if the client disconnects."""
 
 
 def socket_path(home: str, runtime_dir: str | None = None) -> str:
-    """Where the socket of a home is: in it, or in a shorter place when its path is too long.
+    """The socket path for a home: inside it, or elsewhere if its path would be too long.
 
-    Unless told otherwise, `runtime_dir` is what the environment says.
+    `runtime_dir` defaults to the environment's.
     """
     place = os.path.join(os.path.abspath(home), NAME)
     if len(os.fsencode(place)) <= _MAX_PATH:
@@ -78,7 +78,7 @@ def socket_path(home: str, runtime_dir: str | None = None) -> str:
         private = os.path.isabs(folder) and os.path.isdir(folder) and _is_ours(os.stat(folder))
         if private and len(os.fsencode(place)) <= _MAX_PATH:
             return place
-    # Not where TMPDIR says: that may differ between those who are to meet here.
+    # Not TMPDIR, which may differ between client and server.
     return f"/tmp/clawkit-{uid}-{mark}/{NAME}"  # noqa: S108
 
 
@@ -88,15 +88,15 @@ def _is_ours(info: os.stat_result) -> bool:
 
 @contextmanager
 def _folder_of(path: str) -> Iterator[tuple[int, str]]:
-    """A handle on the directory of a socket, which is ours alone, and the name in it.
+    """A descriptor of the socket's directory, which must be private, and the socket's name.
 
-    With the handle, the directory cannot be exchanged for another one on the way.
+    Through the descriptor, the directory cannot be replaced in the meantime.
     """
     folder, name = os.path.split(os.path.abspath(path))
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(os.path.realpath(folder), flags)
     try:
-        # A link to a directory of ours that somebody else made is none of ours.
+        # A link to our own directory that another user created is not acceptable.
         if not _is_ours(os.fstat(fd)) or os.lstat(folder).st_uid != os.geteuid():
             raise PermissionError(
                 EPERM, "is accessible to other users; run `chmod 700` on it", folder
@@ -107,21 +107,21 @@ def _folder_of(path: str) -> Iterator[tuple[int, str]]:
 
 
 def _is_there(fd: int, name: str, path: str) -> bool:
-    """Whether there is a socket of ours. Raises PermissionError for anything else."""
+    """Whether there is a socket owned by us. Raises PermissionError for any other file."""
     try:
         info = os.stat(name, dir_fd=fd, follow_symlinks=False)
     except FileNotFoundError:
         return False
     if not stat.S_ISSOCK(info.st_mode) or not _is_ours(info):
-        raise PermissionError(EPERM, "is not a socket of your own; move it away", path)
+        raise PermissionError(EPERM, "is not a socket owned by you; move it away", path)
     return True
 
 
-def _dial(path: str) -> socket.socket:
-    """A connection to the server of the same user. Raises OSError. Never waits."""
+def _connect(path: str) -> socket.socket:
+    """Connect to a server of the same user without blocking. Raises OSError."""
     with _folder_of(path) as (fd, name):
         if not _is_there(fd, name, path):
-            raise FileNotFoundError(f"there is nothing at {path}")
+            raise FileNotFoundError(f"no socket at {path}")
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
@@ -134,7 +134,7 @@ def _dial(path: str) -> socket.socket:
 
 
 def _check_peer(sock: socket.socket) -> int:
-    """The process at the other end. Raises PermissionError when it is another user's."""
+    """The pid of the other end. Raises PermissionError if it belongs to another user."""
     given = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
     pid, uid, _ = _PEER.unpack(given)
     if uid != os.geteuid():
@@ -143,11 +143,11 @@ def _check_peer(sock: socket.socket) -> int:
 
 
 def is_reachable(path: str, token: str) -> bool:
-    """Whether a server that knows the token answers at once. Not from the server's own loop."""
+    """Whether a server that knows the token responds. Blocks; not for the server's own loop."""
     until = time.monotonic() + PING_S
     got = b""
     try:
-        with _dial(path) as sock:
+        with _connect(path) as sock:
             sock.settimeout(PING_S)
             sock.sendall(encode({"type": "ping", "token": token}) + b"\n")
             while b"\n" not in got and len(got) < _MAX_REPLY and time.monotonic() < until:
@@ -158,11 +158,11 @@ def is_reachable(path: str, token: str) -> bool:
 
 
 async def ask_over(path: str, token: str, pending: Pending, timeout_s: float) -> Answer:
-    """The answer of whoever serves the socket. Raises `ToolError` when there is none."""
-    request = question_fields(pending.question)
+    """The answer from the server of a socket. Raises `ToolError` if there is none."""
+    request = asdict(pending.question)
     message = {"type": "request", "token": token, "id": pending.id, "request": request}
     try:
-        reader, writer = await asyncio.open_unix_connection(sock=_dial(path), limit=_MAX_REPLY)
+        reader, writer = await asyncio.open_unix_connection(sock=_connect(path), limit=_MAX_REPLY)
     except OSError as error:
         raise ToolError(f"{path}: cannot ask for approval: {error.strerror or error}") from error
     try:
@@ -171,7 +171,7 @@ async def ask_over(path: str, token: str, pending: Pending, timeout_s: float) ->
             await writer.drain()
             line = await reader.readuntil(b"\n")
     except TimeoutError:
-        return silence(timeout_s)
+        return no_answer(timeout_s)
     except (OSError, EOFError, asyncio.LimitOverrunError) as error:
         raise ToolError(f"{path}: the connection was closed without an answer") from error
     finally:
@@ -199,8 +199,8 @@ def _read(line: bytes) -> Mapping[str, Any]:
 
 
 async def serve(path: str, token: str, handler: Handler, *, talk_s: float = TALK_S) -> Server:
-    """Answer at a socket until the server is closed. Raises `ConflictError` when somebody else
-    serves it."""
+    """Serve a socket until the server is closed. Raises `ConflictError` if another process serves
+    it."""
     if len(token) < MIN_TOKEN:
         raise ToolInputError(f"the token of {path} must have {MIN_TOKEN} characters or more")
     server = Server(path, token, handler, talk_s)
@@ -216,13 +216,13 @@ def _listen(path: str) -> tuple[socket.socket, tuple[int, int]]:
     private_dir(os.path.dirname(os.path.abspath(path)))
     with _folder_of(path) as (fd, name), locked(f"{name}.lock", dir_fd=fd):
         if _is_there(fd, name, path) and _is_served(path):
-            raise ConflictError(f"{path}: another program already answers there")
+            raise ConflictError(f"{path}: another process is already serving it")
         temp = f"{name}.new"
         with suppress(FileNotFoundError):
             os.unlink(temp, dir_fd=fd)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            # The file takes its mode from the handle, so that it is never open to others.
+            # The file inherits the mode, so that it is never accessible to others.
             os.fchmod(sock.fileno(), 0o600)
             sock.bind(f"/proc/self/fd/{fd}/{temp}")
             sock.listen(MAX_CONNECTIONS)
@@ -236,46 +236,46 @@ def _listen(path: str) -> tuple[socket.socket, tuple[int, int]]:
 
 def _is_served(path: str) -> bool:
     try:
-        _dial(path).close()
+        _connect(path).close()
     except ConnectionRefusedError:
         return False
     except BlockingIOError:
-        pass  # so many want to be served that they queue
+        pass  # its queue is full
     return True
 
 
 class Server:
-    """One socket and those who are connected to it."""
+    """One socket and its clients."""
 
     def __init__(self, path: str, token: str, handler: Handler, talk_s: float) -> None:
         self.path = path
         self._token = token.encode("utf-8", "surrogatepass")
         self._handler = handler
         self._talk_s = talk_s
-        self._talks: set[asyncio.Task[None]] = set()
+        self._clients: set[asyncio.Task[None]] = set()
         self._is_open = True
 
     async def start(self) -> None:
         sock, self._identity = _listen(self.path)
-        # Newer ones would remove the file by a path that does not lead there any more.
+        # From 3.13 on, asyncio would remove the socket by a path that is no longer valid.
         more: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
         self._server = await asyncio.start_unix_server(
-            self._meet, sock=sock, limit=MAX_LINE, **more
+            self._accept, sock=sock, limit=MAX_LINE, **more
         )
 
     async def close(self) -> None:
-        """Hang up on everybody, and remove the socket unless it is somebody else's by now."""
+        """Disconnect all clients, and remove the socket unless another process has replaced it."""
         self._is_open = False
         for sock in self._server.sockets:
             asyncio.get_running_loop().remove_reader(sock)
-        # Who was accepted just now is met within a few turns of the loop, and hung up on.
+        # Clients accepted just now get their callback within a few iterations of the loop.
         for _ in range(4):
             await asyncio.sleep(0)
         self._server.close()
-        for talk in tuple(self._talks):
-            talk.cancel()
-        while self._talks:
-            await asyncio.wait(self._talks)
+        for client in tuple(self._clients):
+            client.cancel()
+        while self._clients:
+            await asyncio.wait(self._clients)
         with (
             suppress(OSError),
             _folder_of(self.path) as (fd, name),
@@ -285,17 +285,19 @@ class Server:
             if (info.st_dev, info.st_ino) == self._identity:
                 os.unlink(name, dir_fd=fd)
 
-    def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._talks) >= MAX_CONNECTIONS or not self._is_open:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._clients) >= MAX_CONNECTIONS or not self._is_open:
             writer.transport.abort()
             return
-        talk = asyncio.ensure_future(self._talk(reader, writer))
-        self._talks.add(talk)
-        talk.add_done_callback(self._talks.discard)
-        # Also when it is cancelled before it began.
-        talk.add_done_callback(lambda _: writer.transport.abort())
+        client = asyncio.ensure_future(self._serve_client(reader, writer))
+        self._clients.add(client)
+        client.add_done_callback(self._clients.discard)
+        # Also runs if it is cancelled before it starts.
+        client.add_done_callback(lambda _: writer.transport.abort())
 
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_client(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         writer.transport.set_write_buffer_limits(0)
         try:
             pid = _check_peer(writer.get_extra_info("socket"))
@@ -304,7 +306,7 @@ class Server:
             token = message.get("token")
             given = token.encode("utf-8", "surrogatepass") if isinstance(token, str) else b""
             if not hmac.compare_digest(given, self._token):
-                log.warning("process %s does not know the token of %s", pid, self.path)
+                log.warning("process %s sent a wrong token to %s", pid, self.path)
                 return
             reply = await self._reply(message, writer)
             async with asyncio.timeout(self._talk_s):
@@ -346,13 +348,13 @@ class Server:
             gone.cancel()
             await asyncio.wait((asking, gone))
         if asking.cancelled():
-            raise ToolError("the asker hung up")
+            raise ToolError("the client disconnected")
         if (failure := asking.exception()) is not None:
             log.warning("asking a person failed: %r", failure)
             raise ToolError("no answer")
         answer = asking.result()
-        if wrong := fault(question, answer):
-            raise ToolError(f"what was answered does not count: {wrong}")
+        if wrong := why_invalid(question, answer):
+            raise ToolError(f"invalid answer: {wrong}")
         said = {"extent": answer.extent, "reason": answer.reason, "by": answer.by}
         given = {key: value for key, value in said.items() if value}
         return {"type": "decision", "id": id_, "decision": choice_of(answer), **given}
@@ -361,5 +363,5 @@ class Server:
 async def _hung_up(writer: asyncio.StreamWriter) -> None:
     poll = select.poll()
     poll.register(writer.get_extra_info("socket"), 0)
-    while not poll.poll(0) and not writer.is_closing():  # noqa: ASYNC110  # nobody tells
+    while not poll.poll(0) and not writer.is_closing():  # noqa: ASYNC110  # there is no event
         await asyncio.sleep(_HUNG_UP_S)

@@ -18,12 +18,11 @@ By = Literal["entry", "safe-bin", "look", "builtin", "wrapper"]
 Choice = Literal["allow-once", "allow-always", "deny"]
 
 
-class Doubt(Exception):  # noqa: N818  # it is no error to write a command that is not understood
-    """Why a command, or a part of it, cannot be understood for certain."""
+class Doubt(Exception):  # noqa: N818  # not an error: the command may be valid, only not understood
+    """Why a command, or a part of it, cannot be analyzed with certainty."""
 
     def __init__(self, reason: str, at: int = 0, code: str = "syntax") -> None:
-        """`at` is the character where it begins; `code` is a short name for programs, such as
-        `substitution`."""
+        """`at` is the character offset; `code` a short machine-readable name (`substitution`)."""
         super().__init__(reason)
         self.reason = reason
         self.at = at
@@ -34,28 +33,28 @@ class Arg(NamedTuple):
     """One argument of a program."""
 
     text: str
-    """What it is; for a pattern, how it is written."""
+    """The value; for a glob pattern, its source text."""
     glob: bool = False
-    """Whether the shell makes names of files of it, which cannot be known beforehand."""
+    """Whether the shell expands it to file names, which cannot be known in advance."""
     at: int = 0
 
 
 class Program(msgspec.Struct, frozen=True):
-    """A program that a command could start."""
+    """A program that a command may start."""
 
     argv: tuple[Arg, ...]
     resolved: str
-    """Absolute path that the name leads to, links unresolved; empty when there is none."""
+    """Absolute path of the program, symbolic links unresolved; empty if not found."""
     real: str
-    """The same without links; empty when there is none."""
+    """The same with links resolved; empty if not found."""
     cwd: str | None
-    """The directory it starts in; None when that depends on how something else ends."""
+    """Its working directory; None if that depends on the outcome of an earlier command."""
     assigned: tuple[str, ...] = ()
-    """Names of the variables that the command, or its call, sets for it."""
+    """Names of variables that the command line or the call sets for it."""
     piped: bool = False
-    """Whether it is behind another one in a pipeline."""
+    """Whether it reads the output of another program in a pipeline."""
     script: tuple[str, ...] = ()
-    """Absolute paths of the interpreters that its `#!` line starts, outermost first."""
+    """Absolute paths of the interpreters started by its `#!` line, outermost first."""
     wrapper: bool = False
     """Whether it only starts the next program of its segment."""
 
@@ -70,79 +69,79 @@ class Program(msgspec.Struct, frozen=True):
 
 
 class FileUse(msgspec.Struct, frozen=True):
-    """A file that the shell itself opens."""
+    """A file that the shell itself opens (a redirection)."""
 
     path: str
-    """Absolute, links unresolved; empty when its directory is not known."""
+    """Absolute, links unresolved; empty if its directory is unknown."""
     writes: bool
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """One simple command: what it starts, or what the shell does for it."""
+    """One simple command: the programs it starts, or a shell builtin."""
 
     text: str
     programs: tuple[Program, ...] = ()
-    """Wrappers first, then what they start. Empty for what the shell does itself."""
+    """Wrappers first, then what they start. Empty for a builtin."""
     builtin: str = ""
     files: tuple[FileUse, ...] = ()
 
 
 class Analysis(msgspec.Struct, frozen=True):
-    """Every program a command could start, or why that cannot be told."""
+    """Every program that a command may start, or why they cannot be determined."""
 
     command: str
     segments: tuple[Segment, ...] = ()
     rebuilt: str = ""
-    """The command again from what was understood: all quoted, programs by their absolute paths.
-    Empty when there is a doubt."""
+    """The command re-created from the analysis: everything quoted, programs by absolute path.
+    Empty if there is a doubt."""
     doubt: Doubt | None = None
 
 
 class Flags(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Which flags of a program are allowed; `deny` wins."""
+    """Allowed flags of a program; `deny` wins."""
 
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
 
 
 class ArgRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Which arguments of a program are allowed. Every key narrows that, so one that is not known
-    is an error: left out, it would allow more than was meant."""
+    """Allowed arguments of a program. Every key restricts further, so unknown keys are errors:
+    ignoring one would allow more than intended."""
 
     subcommand: tuple[str, ...] | None = None
-    """The first argument that is no flag must be one of these, or begin with the words of one."""
+    """The first non-flag argument must be one of these, or start with the words of one."""
     flags: Flags = Flags()
     paths: Literal["workspace", "any"] = "any"
-    """Whether whatever names a file must lie in the workspace."""
+    """Whether every path in the arguments must be inside the workspace."""
 
 
 class Entry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One line of an allowlist."""
+    """One allowlist entry."""
 
     pattern: str
     id: str = ""
     arg_pattern: str | None = None
     args: ArgRule | str | None = None
-    """A rule, the name of a preset (`git`), or `any` for no look at the arguments at all. None
-    trusts the program, but not with code in its arguments, nor to send data to others."""
+    """A rule, a preset (`git`), or `any` to skip checking arguments. None allows the program, but
+    neither code in its arguments nor sending data elsewhere."""
     children: Children | None = None
-    """What the program may start itself; None is `any`, and for a preset what that says."""
+    """What the program may start; None means the preset's value, or `any` without a preset."""
     source: str = ""
-    """`allow-always` for what a person said to a question."""
+    """`allow-always` if created by answering an approval prompt."""
     extent: StoredExtent | None = None
     cwd: str = ""
-    """For an allow-always: the directory it is bound to."""
+    """For allow-always entries: the directory it is limited to."""
     content: str = ""
-    """`sha256:<hex>` of the program file, when it can be changed by whoever runs it."""
+    """`sha256:<hex>` of the program file, if the user running it can modify that file."""
     unconfined: bool = False
-    """Whether the very same call may also run outside the sandbox, because a person said so."""
+    """Whether a person approved exactly this call for running outside the sandbox."""
     grants: Grants | None = None
-    """What the program gets beyond the sandbox; None is the network, and for a preset what that
-    names."""
+    """Access beyond the sandbox; None means the preset's grants, or the network without a
+    preset."""
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What is allowed without a question, beside the entries also how far files may be used."""
+    """What is allowed without approval: entries, safe bins, and access to files."""
 
     entries: tuple[Entry, ...] = ()
     safe_bins: tuple[str, ...] = ()
@@ -151,13 +150,13 @@ class Rules(msgspec.Struct, frozen=True):
     strict_inline_eval: bool = False
     redirects: Literal["ask", "workspace"] = "ask"
     confines: bool = True
-    """Whether the kernel can confine what an entry allows, or need not. Where it cannot, only
-    programs that do no harm run unasked, among them those that show files."""
+    """Whether the kernel can confine allowlisted programs, or does not need to. If it cannot, only
+    harmless programs run without approval, including those that display files."""
     may_read: Callable[[str], bool] = lambda _path: False
-    """Whether a file, by absolute path, may be read by the file tools without a question."""
+    """Whether the file tools may read this absolute path without approval."""
     may_write: Callable[[str], bool] = lambda _path: False
     is_own: Callable[[str], bool] = lambda _path: False
-    """Whether a path leads to clawkit's own settings or approvals."""
+    """Whether a path leads to clawkit's own settings or approvals file."""
     holds_own: Callable[[str], bool] = lambda _path: False
 
 
@@ -166,32 +165,33 @@ class Match(NamedTuple):
 
     by: By
     rule: str
-    """In words, such as `/usr/bin/git (allowlist)`."""
+    """For people, such as `/usr/bin/git (allowlist)`."""
     entry: Entry | None = None
     children: Children = "any"
     starts: tuple[str, ...] = ()
-    """With `named`: absolute paths, of files or directories, that it may start."""
+    """With `named`: absolute paths of files or directories that it may start."""
     grants: Grants = NO_GRANTS
     changes: bool = True
     depends: str = ""
-    """What of the file system it is allowed for, in words: nothing may change that meanwhile."""
+    """The file-system state that the match relies on, in words; earlier commands must not change
+    it."""
 
 
 class Miss(NamedTuple):
-    """Why a program may not run without a question."""
+    """Why a program needs approval."""
 
     reason: str
     to_allow: str = ""
-    """What to type to have it allowed from now on; empty when nothing would."""
+    """The command to type to allow it from now on; empty if there is none."""
     code: str = "miss"
 
 
 class Judged(NamedTuple):
-    """A segment, and what is thought of each of its programs."""
+    """A segment and the results for its programs."""
 
     segment: Segment
     results: tuple[Match | Miss, ...]
-    """One for each program, one for a builtin, and one more for every file that is in doubt."""
+    """One per program, one for a builtin, and one more for each file that is not allowed."""
 
     @property
     def misses(self) -> tuple[Miss, ...]:
@@ -199,62 +199,62 @@ class Judged(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """Security and ask in force for one call, and where each comes from."""
+    """Security and ask in force for one call, and where they come from."""
 
     security: Security
     ask: Ask
     fallback: Literal["deny", "allowlist", "full"] = "deny"
-    """What counts when nobody answers."""
+    """Decision when no one answers or no approver is attached."""
     sources: tuple[str, ...] = ()
-    """In words: which setting, document or call made it as strict as it is."""
+    """The settings, files or call parameters that determined the values, in words."""
     to_loosen: str = ""
-    """What to type when security is `deny`; empty when that does not help."""
+    """The command to type if security is `deny`; empty if that would not help."""
 
 
 class Offer(NamedTuple):
-    """A lasting yes that a person can give, and what it would store."""
+    """A permanent approval that a person can give, and the entries it would store."""
 
     extent: StoredExtent
     entries: tuple[Entry, ...]
     words: str
-    """The rule in one line, for the person."""
+    """The rule in one line, for people."""
 
 
 Place = Literal["sandbox", "entry", "host"]
-"""Where a command runs: in the sandbox; on the host, confined and widened by the grants of
-allowlist entries; on the host, unconfined."""
+"""Where a command runs: in the sandbox; on the host, confined, with the grants of allowlist
+entries; or on the host, unconfined."""
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What becomes of a command, and why."""
+    """The decision about a command, and why."""
 
     verdict: Verdict
     policy: Policy
     reason: str
-    """For the person and the model, without a full stop."""
+    """For people and the model, without a final period."""
     to_allow: str = ""
-    """What to type to have it allowed; empty when it is, or nothing would."""
+    """The command to type to allow it; empty if it is allowed, or nothing would help."""
     code: str = ""
-    """Short, for programs: `allowlist`, `miss`, `doubt`, `deny`, `hardline`, `inline-eval`, …"""
+    """Machine-readable: `allowlist`, `miss`, `doubt`, `deny`, `hardline`, `inline-eval`, …"""
     segments: tuple[Judged, ...] = ()
     doubt: Doubt | None = None
     run: str = ""
     programs: tuple[str, ...] | None = None
-    """With a verdict of allow: the only paths the kernel is to let it start; None for any."""
+    """If allowed: the only paths that the kernel lets it start; None for any."""
     human_only: bool = False
     place: Place = "host"
     grants: Grants = NO_GRANTS
-    """With the place `entry`: what it gets beyond the sandbox."""
+    """For the place `entry`: access beyond the sandbox."""
     offers: tuple[Offer, ...] = ()
 
 
 def sources_of(policy: Policy) -> str:
-    """The settings that a policy comes from."""
+    """The settings that determined a policy, in words."""
     return ", ".join(policy.sources) or f"security {policy.security!r}, ask {policy.ask!r}"
 
 
 def refuse_all(policy: Policy) -> Decision | None:
-    """The decision where no command may run at all."""
+    """The refusal if the policy denies all commands, else None."""
     if policy.security == "deny":
         reason = f"no command may run: {sources_of(policy)}"
         return Decision("deny", policy, reason, policy.to_loosen, code="deny")
@@ -262,26 +262,26 @@ def refuse_all(policy: Policy) -> Decision | None:
 
 
 def sandbox_all(command: str, policy: Policy) -> Decision:
-    """The decision where no entry could allow a command more than the sandbox does."""
+    """The decision to run a command in the sandbox without analyzing it."""
     reason = "it runs in the sandbox"
     return Decision("allow", policy, reason, code="sandbox", run=command, place="sandbox")
 
 
 def allow_all(command: str, policy: Policy) -> Decision:
-    """The decision where every command may run, as it was written."""
+    """The decision to run a command unchanged because every command is allowed."""
     reason = f"every command may run: {sources_of(policy)}"
     return Decision("allow", policy, reason, code="full", run=command)
 
 
 class Pending(msgspec.Struct, frozen=True):
-    """A question that waits for its answer."""
+    """A question that is waiting for an answer."""
 
     id: str
     question: Question
     created_ms: int
     expires_ms: int
     binding: Mapping[str, Any] = {}
-    """What the answer is about, so that nothing else can be run with it."""
+    """What the answer applies to; anything else is refused."""
 
     @property
     def slug(self) -> str:

@@ -185,7 +185,7 @@ def _read_rule(text: str) -> object:
 
 
 def _doubts(entry: Entry) -> Iterator[str]:
-    from clawkit.approvals.entries import is_literal, names_place
+    from clawkit.approvals.entries import is_literal, is_path_pattern
 
     pattern = entry.pattern
     if entry.args == "any":
@@ -197,7 +197,7 @@ def _doubts(entry: Entry) -> Iterator[str]:
         yield f"{path} does not exist at the moment"
     if entry.grants is not None and entry.grants.hosts:
         yield f"{pattern} runs in the sandbox, because only the sandbox can restrict hosts"
-    if not names_place(pattern) and not set(pattern) & set("*?["):
+    if not is_path_pattern(pattern) and not set(pattern) & set("*?["):
         import shutil
 
         if shutil.which(pattern) is None:

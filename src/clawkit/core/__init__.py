@@ -1,1 +1,1 @@
-"""Tools, results, and the one way a tool is called."""
+"""Tools, results, and the one call path."""

@@ -1,7 +1,7 @@
-"""The one way a tool runs: find, read parameters, hooks, rules, a person, execute, finalize.
+"""The one call path: find, read parameters, hooks, rules, approval, execute, finalize.
 
 The command line, the agent loop, servers and tests all enter here. Tools and services raise; this
-module makes results of it. Cancelling the task that awaits a call is the abort signal.
+module turns that into results. Cancelling the task that awaits a call aborts it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from clawkit.core.approval import (
     Ask,
     Deny,
     Question,
-    nobody_to_ask,
+    no_approver,
 )
 from clawkit.core.catalog import CATALOG, canonical
 from clawkit.core.context import Context, Scope
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 
 MAX_NAME = 80
-"""Characters of an unknown name that are repeated."""
+"""Characters of an unknown name that are shown."""
 ACTING = frozenset(("write", "exec", "send"))
 """Effects that change something."""
 
@@ -53,50 +53,50 @@ ACTING = frozenset(("write", "exec", "send"))
 Event = Mapping[str, Any]
 OnEvent = Callable[[Event], None]
 OnResult = Callable[[int, Result], None]
-"""Told the place of a call in its message, and its result."""
+"""Gets the index of a call in its message, and its result."""
 Rules = Callable[[Tool, Mapping[str, Any], Context], Deny | Ask | None]
 
 
 class Asked(Struct, frozen=True):
-    """A call that is asked for."""
+    """A requested call."""
 
     tool: str
-    """Its canonical name."""
+    """The canonical name."""
     params: object
-    """As they were sent."""
+    """As sent."""
     known: bool = True
-    """Whether the run has such a tool."""
+    """Whether the run has this tool."""
 
 
 class Admission(Struct, frozen=True):
-    """What the guard says about the calls of one message."""
+    """The guard's decision about the calls of one message."""
 
     tickets: Sequence[object]
-    """One for each call; the guard gets it back together with the result."""
+    """One per call, passed back to the guard with the result."""
     refusals: Sequence[Result] = ()
-    """One for each call when none of them is to run."""
+    """One per call if none of them may run."""
 
 
 class CallGuard(Protocol):
-    """Looks at all calls of a session, before anything is done about them and at their results.
+    """Sees all calls of a session before they run, and their results.
 
-    One that fails on the way in blocks: no call may pass unseen. One that fails on the way out
-    changes nothing: the call has happened, and its result is kept.
+    If it fails before a call, the call is blocked: no call may pass unseen. If it fails after one,
+    nothing changes: the call has happened, and its result is kept.
     """
 
     def begin(self) -> None:
-        """A new turn begins."""
+        """Start a new turn."""
 
     def compacted(self) -> None:
-        """The conversation was shortened: what the model had seen before, it may have forgotten."""
+        """The conversation was compacted: the model may have lost earlier results."""
 
     def admit(self, calls: Sequence[Asked]) -> Admission:
-        """Let the calls of one message pass, or none of them."""
+        """Admit the calls of one message, or refuse all of them."""
 
     def note(self, ticket: object, result: Result, *, acts: bool) -> Result:
-        """Take note of a result, and give back the one that goes out.
+        """Record a result, and return the one to send.
 
-        `acts` says that the tool ran and is one that may change something.
+        `acts`: the tool ran and may have changed something.
         """
 
 
@@ -105,14 +105,14 @@ def _no_rules(_tool: Tool, _params: Mapping[str, Any], _ctx: Context) -> None:
 
 
 class Run(Struct, frozen=True):
-    """What one run may call, and everything a call needs. Made by assembly."""
+    """Everything that the calls of one run need. Made by assembly."""
 
     tools: Mapping[str, Tool]
-    """By canonical name: what policy left."""
+    """The tools that policy kept, by canonical name."""
     workspace: str
     scope: Scope = Scope()
     refused: Mapping[str, str] = MappingProxyType({})
-    """By canonical name: why policy took a tool away."""
+    """Why policy removed a tool, by canonical name."""
     rules: Rules = _no_rules
     hooks: Hooks = field(default_factory=Hooks)
     approver: Approver | None = None
@@ -120,13 +120,13 @@ class Run(Struct, frozen=True):
     services: Mapping[type, object] = MappingProxyType({})
     redactor: Redactor = field(default_factory=Redactor)
     grace_s: float = GRACE_S
-    """How long a cancelled tool may clean up before it is left behind."""
+    """How long a cancelled tool may clean up before it is abandoned."""
     watch: CallGuard | None = None
-    """Looks for calls that make no progress."""
+    """Detects calls that make no progress."""
 
 
 class CallRequest(Struct, frozen=True):
-    """A call as it came in."""
+    """A call as received."""
 
     tool: str
     params: object = None
@@ -134,7 +134,7 @@ class CallRequest(Struct, frozen=True):
 
 
 async def call(run: Run, request: CallRequest, on_event: OnEvent | None = None) -> Result:
-    """Carry out one call. Failures are results; only cancellation is raised."""
+    """Run one call. Failures are results; only cancellation is raised."""
     [result] = await call_all(run, [request], on_event)
     return result
 
@@ -146,9 +146,9 @@ async def call_all(
     *,
     on_result: OnResult | None = None,
 ) -> list[Result]:
-    """The calls of one message: admitted in order, then side by side where they cannot collide.
+    """Run the calls of one message: admitted in order, then in parallel unless they collide.
 
-    `on_result` gets each result as soon as it is final, in whatever order that is.
+    `on_result` gets each result as soon as it is final, in any order.
     """
     calls = [
         _Pending(run, request, on_event, on_result and partial(on_result, number))
@@ -167,12 +167,11 @@ async def call_all(
             earlier = [task for other, task in started if collide(each.effects, other.effects)]
             started.append((each, group.create_task(each.carry_out(earlier))))
     for _, task in started:
-        task.result()  # a group passes over a task that was cancelled from within
+        task.result()  # a TaskGroup ignores a task that was cancelled from within
     return [each.result for each in calls]
 
 
 def _admit(run: Run, calls: Sequence[_Pending]) -> None:
-    """Have the guard let the calls of a message pass: all of them, or none."""
     if run.watch is None or not calls:
         return
     asked = [Asked(each.name, each.request.params, each.name in run.tools) for each in calls]
@@ -181,8 +180,8 @@ def _admit(run: Run, calls: Sequence[_Pending]) -> None:
         admission = run.watch.admit(asked)
         refusals, tickets = admission.refusals, admission.tickets
         if len(refusals or tickets) != len(asked):
-            raise ValueError("it answered for another number of calls")
-    except Exception as error:  # noqa: BLE001  # whatever it does wrong, nothing passes unseen
+            raise ValueError("it returned a different number of calls")
+    except Exception as error:  # noqa: BLE001  # fail closed: nothing passes unseen
         log.warning("the loop guard failed: %r", error)
         reason = "not executed: the loop guard failed, and no call runs without it"
         denied = {"deniedReason": "loop_admission_failure", "reason": reason, "code": 403}
@@ -198,8 +197,6 @@ def _admit(run: Run, calls: Sequence[_Pending]) -> None:
 
 
 class _Pending:
-    """One call on its way, whatever becomes of it."""
-
     def __init__(
         self,
         run: Run,
@@ -212,9 +209,9 @@ class _Pending:
         self.name = canonical(str(request.tool))
         found = run.tools.get(self.name)
         self.shown = one_line(self.name, MAX_NAME) if found is None else found.name
-        """The tool's own name; a short one if there is no such tool."""
+        """The tool's own name; shortened if there is no such tool."""
         self.ticket: object = None
-        """What the guard gets back with the result."""
+        """Passed back to the guard with the result."""
         self.effects: tuple[Effect, ...] = ()
         self.result = Result()
         self.is_done = False
@@ -222,16 +219,16 @@ class _Pending:
         self._on_event = on_event
         self._on_result = on_result
         self._agreed: set[str] = set()
-        """The rules whose questions a person answered with yes."""
+        """Rules whose questions a person answered with yes."""
 
     async def prepare(self) -> None:
-        """Find the tool, read the parameters and run the before-hooks."""
+        """Find the tool, read the parameters, and run the before-hooks."""
         if self.is_done:
             return
         try:
             self._tool = self._find()
             await self._read()
-        except Exception as error:  # noqa: BLE001  # whatever goes wrong on the way, nothing runs
+        except Exception as error:  # noqa: BLE001  # whatever goes wrong, nothing runs
             self.finish(failure(self.shown, error))
 
     def _find(self) -> Tool:
@@ -276,13 +273,13 @@ class _Pending:
             effects = tuple(self._tool.effects(self._arguments, self._call.ctx))
             if all(isinstance(each, Effect) and isinstance(each.resource, str) for each in effects):
                 return effects
-            log.warning("effects of %s are not effects: %r", name, effects)
+            log.warning("effects of %s are invalid: %r", name, effects)
         except (Exception, SystemExit) as error:  # noqa: BLE001  # the tool's own code
             log.warning("effects of %s failed: %r", name, error)
-        return ANYTHING  # if in doubt, it runs alone
+        return ANYTHING  # when in doubt, it runs alone
 
     async def carry_out(self, earlier: Sequence[Awaitable[None]]) -> None:
-        """When the calls it could collide with are done: rules, a person, the tool itself."""
+        """After the calls it may collide with: rules, approval, the tool itself."""
         for task in earlier:
             await task
         run, call = self.run, self._call
@@ -300,22 +297,22 @@ class _Pending:
         return self.finish(result, acts=any(each.kind in ACTING for each in self.effects))
 
     async def _decide(self) -> None:
-        """Return when the call may run. Rules come last: no hook can rewrite a call past them, and
-        no earlier call can change where a path leads after they looked."""
+        """Return if the call may run. Rules come last: no hook can rewrite a call to bypass them,
+        and no earlier call can change where a path leads after they were checked."""
         asked = self._check_rules()
         wishes = [wish for wish in (self._wish, asked) if wish is not None]
         for wish in wishes:
             await self._ask(wish)
         if wishes and self._check_rules() != asked:
             raise ToolAuthorizationError(
-                "what the call would reach changed while a person was deciding; send it again",
+                "the target of the call changed while a person was deciding; send it again",
                 reason="rule",
             )
         if asked is not None:
             self._agreed.add(asked.asked_by)
 
     def _check_rules(self) -> Ask | None:
-        """What a rule wants to have asked; raises when one denies the call."""
+        """The question of a rule, if any; raises if a rule denies the call."""
         verdict = self._judge({})
         if isinstance(verdict, Deny):
             raise ToolAuthorizationError(verdict.reason, reason="rule")
@@ -326,8 +323,8 @@ class _Pending:
         return verdict is None or (isinstance(verdict, Ask) and verdict.asked_by in self._agreed)
 
     def _judge(self, other: Mapping[str, Any]) -> Deny | Ask | None:
-        """What the rules say of the call, with `other` parameters in place of its own. Defaults are
-        filled in: a rule about a value must not be passed by leaving it out."""
+        """The decision of the rules, with `other` parameters in place of the call's own. Defaults
+        are filled in, so that a rule about a value cannot be bypassed by omitting it."""
         tool, call = self._tool, self._call
         return self.run.rules(tool, {**tool.defaults, **call.params, **other}, call.ctx)
 
@@ -335,10 +332,10 @@ class _Pending:
         await self._ask(wish if wish.asked_by else replace(wish, asked_by=f"the tool {self.shown}"))
 
     async def _ask(self, wish: Ask) -> None:
-        """Return when a person allowed the call; raise in every other case."""
+        """Return if a person allows the call; raise in every other case."""
         run = self.run
         if run.approver is None:
-            raise nobody_to_ask(wish.title, wish.to_allow)
+            raise no_approver(wish.title, wish.to_allow)
         timeout_s = run.approval_timeout_s
         if wish.timeout_s is not None:
             timeout_s = min(max(wish.timeout_s, 0.0), MAX_TIMEOUT_S)
@@ -359,7 +356,7 @@ class _Pending:
         except TimeoutError:
             answer = Answer("deny", f"no answer within {timeout_s:g} s")
         except ToolAuthorizationError:
-            raise  # there was no one to ask after all
+            raise  # no one could be asked after all
         except Exception as error:  # noqa: BLE001  # whatever goes wrong, the answer is no
             log.warning("asking for approval failed: %r", error)
             answer = Answer("deny", "asking for approval failed")
@@ -371,19 +368,19 @@ class _Pending:
             )
 
     def finish(self, result: Result, *, is_noted: bool = True, acts: bool = False) -> None:
-        """Send the result out: redacted and bounded, noted by the guard, passed to listeners."""
+        """Complete the call: redact and limit the result, note it, pass it to listeners."""
         run = self.run
         try:
             window = run.scope.context_window
             result = finalize(result, redactor=run.redactor, context_window=window)
-        except Exception as error:  # noqa: BLE001  # what a tool put into its details may not be JSON
+        except Exception as error:  # noqa: BLE001  # a tool's details may not be JSON
             words = str(failure(self.shown, error).details["error"])
             result = Result.error(self.shown, run.redactor.strict(words), code=500)
         if is_noted and run.watch is not None:
             try:
                 result = run.watch.note(self.ticket, result, acts=acts)
-            except Exception as error:  # noqa: BLE001  # the call has happened: its result is kept
-                log.warning("the loop guard failed to take note: %r", error)
+            except Exception as error:  # noqa: BLE001  # the call has happened: keep its result
+                log.warning("the loop guard failed to note a result: %r", error)
         self.result, self.is_done = result, True
         self._tell("end", result)
         if self._on_result is not None:
@@ -402,5 +399,5 @@ class _Pending:
             body = for_event(result, redactor)
         try:
             self._on_event({"type": kind, "tool": self.shown, "callId": self._id, **body})
-        except Exception as error:  # noqa: BLE001  # a listener that fails must not harm the call
+        except Exception as error:  # noqa: BLE001  # a failing listener must not harm the call
             log.warning("an event listener failed: %r", error)

@@ -1,4 +1,4 @@
-"""Who runs, where, and with what: the facts a call is judged by and the handles a tool is given."""
+"""The scope that policy decides by, and the context that a tool is given."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AskPerson = Callable[[Ask], Awaitable[None]]
 
 
 class Sender(Struct, frozen=True):
-    """The person or program whose message is being answered. Not the owner unless known to be."""
+    """The author of the message being answered. Not the owner unless known to be."""
 
     owner: bool = False
     id: str = ""
@@ -29,7 +29,7 @@ class Sender(Struct, frozen=True):
 
 
 class Scope(Struct, frozen=True):
-    """Everything policy looks at. Hashable, so that an assembly can be remembered by it."""
+    """Everything policy depends on. Hashable, so that an assembly can be cached by it."""
 
     agent: str = "main"
     session: str = "main"
@@ -42,21 +42,21 @@ class Scope(Struct, frozen=True):
     depth: int = 0
     """0 for a main session, 1 for a sub-agent, 2 for its sub-agent."""
     allow: tuple[str, ...] | None = None
-    """A list given for this run alone; an empty one leaves no tool."""
+    """A list for this run only; an empty one allows no tool."""
     context_window: int | None = None
-    """Tokens the model can take in; None when not known."""
+    """Size of the model's context window in tokens; None if unknown."""
     delegates: bool = False
-    """Whether the run is of an agent that can start others."""
+    """Whether the agent can start others."""
 
 
 class InForce(Struct, frozen=True):
-    """The tools of the run, as a tool may want to tell them. Looked up like a service."""
+    """The tools of the run, for tools that report them. Looked up like a service."""
 
     tools: tuple[str, ...]
     removed: int
-    """How many policy took away."""
+    """How many tools policy removed."""
     off: int = 0
-    """How many more are switched off by settings."""
+    """How many more are disabled by settings."""
 
 
 async def _drop(_update: Result) -> None:
@@ -67,7 +67,7 @@ def _drop_notice(_notice: Result) -> None:
     return None
 
 
-async def _nobody(wish: Ask) -> None:
+async def _no_approver(wish: Ask) -> None:
     raise ToolAuthorizationError(
         f"{wish.title}: there is no one to ask", reason="approval-unavailable"
     )
@@ -78,21 +78,21 @@ def _any_path(_path: str) -> bool:
 
 
 class Context(Struct, frozen=True):
-    """What a tool is handed along with its parameters."""
+    """What a tool gets along with its parameters."""
 
     call_id: str
     scope: Scope
     workspace: str
-    """Absolute path of the directory the run works in."""
+    """Absolute path of the working directory of the run."""
     services: Mapping[type, object] = MappingProxyType({})
     send_update: Update = _drop
     notify: Callable[[Result], None] = _drop_notice
-    """Tells listeners what came of a call after it returned."""
-    ask: AskPerson = _nobody
-    """Has a person decide in the middle of a call: returns after a yes, raises after a no."""
+    """Reports the outcome of something that continued after its call returned."""
+    ask: AskPerson = _no_approver
+    """Asks a person during a call: returns if allowed, raises if not."""
     permits: Callable[[str], bool] = _any_path
-    """Whether rules let this very call name a path instead of the one it has: for tools that come
-    upon files by themselves. What a person would have to be asked about is not permitted."""
+    """Whether the rules would allow this call with another path, for tools that find files
+    themselves. A path that would need approval is not permitted."""
 
     @property
     def agent(self) -> str:
@@ -111,7 +111,7 @@ class Context(Struct, frozen=True):
         return self.scope.model
 
     def use(self, protocol: type[T]) -> T:
-        """The service that fills in a Protocol for this run."""
+        """The service that implements a Protocol in this run. Raises `ToolError` if missing."""
         service: Any = self.services.get(protocol)
         if service is None:
             raise ToolError(f"no {protocol.__name__} service is set up for this run")
@@ -119,5 +119,5 @@ class Context(Struct, frozen=True):
         return found
 
     async def update(self, progress: Result | str) -> None:
-        """Report progress to listeners. Nothing of it reaches the model."""
+        """Report progress to listeners; the model does not see it."""
         await self.send_update(Result.text(progress) if isinstance(progress, str) else progress)

@@ -1,4 +1,4 @@
-"""The last step of every call: no secrets, no more than the model can take, nothing malformed."""
+"""The last step of every call: no secrets, not more than the model can take, nothing malformed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ EVENT_TEXT = 8_000
 EVENT_DETAIL = 2_000
 EVENT_ERROR = 400
 OUTPUT = "aggregated"
-"""The detail with the output of a command, of which the end says most."""
+"""The detail with the output of a command, whose end matters most."""
 
 
 def finalize(result: Result, *, redactor: Redactor, context_window: int | None) -> Result:
-    """The result as the model may read it; the same object when nothing had to change."""
+    """The result for the model; the same object if nothing had to change."""
     details = redactor.data(result.details)
     blocks = [_checked(block, redactor) for block in result.content]
     if details is not result.details:
-        blocks = _told_again(blocks, result, details)
+        blocks = _redact_repeated_details(blocks, result, details)
     blocks = _fitted(blocks, context_window)
     same = all(new is old for new, old in zip(blocks, result.content, strict=True))
     if same and details is result.details:
@@ -32,7 +32,7 @@ def finalize(result: Result, *, redactor: Redactor, context_window: int | None) 
 
 
 def for_event(result: Result, redactor: Redactor) -> dict[str, Any]:
-    """The result as those who watch may see it: short, without images, strictly redacted."""
+    """The result for listeners: shortened, without images, strictly redacted."""
     content: list[dict[str, Any]] = []
     for block in result.content:
         if isinstance(block, Text):
@@ -51,12 +51,11 @@ def for_event(result: Result, redactor: Redactor) -> dict[str, Any]:
 
 
 def params_for_event(params: Mapping[str, Any], redactor: Redactor) -> Any:
-    """A call's parameters as those who watch may see them: a copy, cut and strictly redacted."""
+    """A call's parameters for listeners: a copy, shortened and strictly redacted."""
     return _bounded(redactor.data(params, strict=True))
 
 
 def _checked(block: Block, redactor: Redactor) -> Block:
-    """The block redacted and well-formed."""
     if isinstance(block, Image):
         reason = ""
         if not block.mime_type.lower().startswith("image/"):
@@ -71,27 +70,26 @@ def _checked(block: Block, redactor: Redactor) -> Block:
         return Text(f"[an image was left out: {reason}]") if reason else block
     text = redactor.text(block.text)
     if not text.isascii():
-        # Names of files can hold bytes that no encoder accepts.
+        # File names can contain bytes that cannot be encoded.
         encodable = text.encode("utf-8", "replace").decode()
         text = text if encodable == text else encodable
     return block if text is block.text else Text(text)
 
 
-def _told_again(blocks: Sequence[Block], result: Result, details: Any) -> list[Block]:
-    """The blocks, those that repeat the details as JSON without the secrets masked there."""
+def _redact_repeated_details(blocks: Sequence[Block], result: Result, details: Any) -> list[Block]:
+    """Blocks that repeat the details as JSON must not show what was masked there."""
     try:
-        told = to_text(result.details)
+        repeated = to_text(result.details)
     except TypeError:
-        # Details that are not JSON were never told as JSON.
+        # Details that are not JSON cannot have been repeated as JSON.
         return list(blocks)
     return [
-        Text(to_text(details)) if isinstance(old, Text) and old.text == told else new
+        Text(to_text(details)) if isinstance(old, Text) and old.text == repeated else new
         for new, old in zip(blocks, result.content, strict=True)
     ]
 
 
 def _fitted(blocks: list[Block], context_window: int | None) -> list[Block]:
-    """The blocks, their texts cut to share what one result may take."""
     max_chars, max_weight = result_cap(context_window), weight_cap(context_window)
     texts = [block.text for block in blocks if isinstance(block, Text)]
     if sum(map(len, texts)) <= max_chars and sum(map(weigh, texts)) <= max_weight:
@@ -105,7 +103,7 @@ def _fitted(blocks: list[Block], context_window: int | None) -> list[Block]:
 
 
 def _shares(sizes: Sequence[int], total: int) -> list[int]:
-    """A budget divided by size; a quarter of it is divided evenly, so that small parts survive."""
+    """Divide a budget by size; a quarter is divided evenly, so that small parts survive."""
     even = total // (4 * len(sizes))
     floors = [min(size, even) for size in sizes]
     left = max(0, min(sum(sizes), total) - sum(floors))
@@ -117,7 +115,7 @@ def _shares(sizes: Sequence[int], total: int) -> list[int]:
 
 
 def _bounded(value: Any) -> Any:
-    """A JSON value, long strings in it cut. Its depth is bounded by redaction."""
+    """A JSON value with long strings cut. Its depth is already bounded by redaction."""
     if isinstance(value, str):
         return cut(value, EVENT_DETAIL)
     if isinstance(value, (list, tuple)):

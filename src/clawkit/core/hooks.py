@@ -1,9 +1,9 @@
-"""Code that looks at a call before it runs and at its result afterwards.
+"""Hooks: code that runs before a call, and on its result afterwards.
 
 A before-hook may let the call pass (None), block it, rewrite its parameters, or have a person
-decide. Higher priority goes first; the first block ends it; parameters are frozen once a person
-is to decide about them. A before-hook that raises, or takes longer than its time, blocks.
-An after-hook may replace the result; if it fails, the result stays as it was.
+decide. Higher priorities run first; the first block wins; parameters are frozen once a person is to
+decide about them. A before-hook that raises or times out blocks. An after-hook may replace the
+result; if it fails, the result is kept.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class Call(Struct, frozen=True):
-    """A checked call on its way to the tool. Hooks get a copy of the parameters."""
+    """A validated call on its way to the tool. Hooks get a copy of the parameters."""
 
     tool: str
     params: Mapping[str, Any]
@@ -40,7 +40,7 @@ class Call(Struct, frozen=True):
 
 
 class Rewrite(Struct, frozen=True):
-    """Run the call with these parameters instead; they are checked again."""
+    """Run the call with these parameters instead; they are validated again."""
 
     params: Mapping[str, Any]
 
@@ -65,14 +65,14 @@ class _Hook(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What the before-hooks made of a call."""
+    """The combined outcome of the before-hooks."""
 
     params: Mapping[str, Any]
     rewritten: bool = False
     ask: Ask | None = None
     blocked: str | None = None
     failed: bool = False
-    """Blocked because a hook failed, not because it said no."""
+    """Blocked because a hook failed, not because it refused."""
 
 
 class Hooks(Struct):
@@ -89,9 +89,9 @@ class Hooks(Struct):
         tools: str | Iterable[str] | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> Before:
-        """Add a before-hook, for all tools or those named. Equal priorities keep their order.
+        """Add a before-hook for all tools, or for those named. Equal priorities keep their order.
 
-        Raises `RegistryError` for what cannot name a tool: patterns and groups are not expanded.
+        Raises `RegistryError` for names that are not tool names: there are no patterns or groups.
         """
         _add(self._before, hook, priority, tools, timeout_s)
         return hook
@@ -104,7 +104,7 @@ class Hooks(Struct):
         tools: str | Iterable[str] | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> After:
-        """Add an after-hook, for all tools or for those named."""
+        """Add an after-hook for all tools, or for those named."""
         _add(self._after, hook, priority, tools, timeout_s)
         return hook
 
@@ -116,7 +116,7 @@ class Hooks(Struct):
             try:
                 verdict = await _run(hook, _copy(call, outcome.params))
                 outcome = _apply(outcome, verdict, hook)
-            except Exception as error:  # noqa: BLE001  # whatever a hook does wrong, the call stops
+            except Exception as error:  # noqa: BLE001  # whatever goes wrong in a hook, it blocks
                 log.warning("before-hook %s failed: %r", hook.name, error)
                 problem = "took too long" if isinstance(error, TimeoutError) else "failed"
                 reason = f"blocked because the hook {hook.name} {problem}"
@@ -132,7 +132,7 @@ class Hooks(Struct):
             try:
                 replaced = await _run(hook, _copy(call, call.params), result)
                 result = result if replaced is None else Result.of(replaced, call.tool)
-            except Exception as error:  # noqa: BLE001  # the call has happened: its result is used
+            except Exception as error:  # noqa: BLE001  # the call has happened: keep its result
                 log.warning("after-hook %s failed: %r", hook.name, error)
         return result
 
@@ -150,13 +150,13 @@ def _add(
     for name in names or ():
         # A guard that silently never runs is worse than none.
         if not is_tool_name(name):
-            raise RegistryError(f"hooks are for tools by name: {name!r} is not a tool name")
+            raise RegistryError(f"hooks take tool names: {name!r} is not a valid one")
     hooks.append(_Hook(run, priority, names, min(timeout_s, MAX_TIMEOUT_S)))
     hooks.sort(key=lambda each: -each.priority)
 
 
 def _copy(call: Call, params: Mapping[str, Any]) -> Call:
-    """The call for a hook, which may change its parameters to no effect."""
+    """The call for a hook, which may modify its copy of the parameters."""
     return replace(call, params=copy.deepcopy(dict(params)))
 
 
@@ -180,7 +180,7 @@ def _apply(outcome: Outcome, verdict: object, hook: _Hook) -> Outcome:
 
 
 async def _run(hook: _Hook, *arguments: object) -> Any:
-    # A plain function goes to a thread, so that one that blocks cannot stop everything else.
+    # A plain function runs in a thread, so that it cannot block the event loop.
     is_async = inspect.iscoroutinefunction(hook.run)
     work = hook.run(*arguments) if is_async else in_thread(hook.run, *arguments)
     verdict = await bounded(work, hook.timeout_s, GRACE_S)

@@ -1,7 +1,7 @@
-"""Parameters are read once, at the edge: names, repair, check, typed struct.
+"""Reads parameters once, at the edge: names, repairs, validation, typed struct.
 
-Whatever a model sends becomes either the canonical, checked form or one error that lists
-everything that is missing or wrong. Nothing after this module sees another spelling.
+Whatever a model sends becomes either the canonical, validated form or one error that lists
+everything missing or wrong. Nothing after this module sees another spelling.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from clawkit.core.paths import plain_path, unmark
+from clawkit.core.paths import plain_path, strip_mention
 from clawkit.core.tool import Tool
 from clawkit.errors import ToolAuthorizationError, ToolInputError
 from clawkit.text import nearest, one_line
@@ -26,16 +26,16 @@ _PLAIN = (str, bool, int, float, list, dict)
 _ONE_LINE_KEYS = frozenset({"path", "command", "workdir", "host", "ask", "node"})
 # Some models leak the closing tag of their own call format into the last string.
 _LEAKED_TAG = re.compile(r"(?<!\s)\s*+</arg_value>++\s*+\Z")
-# ... or invent an office extension.
+# ... or invent Office file extensions.
 _OFFICE = re.compile(r"(?<=\.)(doc|ppt|xls)x?c?odex\Z", re.IGNORECASE)
 _INDEX = re.compile(r"\[\d+\]")
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d{1,17})?([eE][+-]?\d{1,3})?\Z")
 
 
 def read_params(tool: Tool, raw: object, workspace: str = "") -> tuple[dict[str, Any], Any]:
-    """The canonical parameters and what `execute` is given: the struct, or the same dict.
+    """The canonical parameters, and the argument for `execute`: the struct, or the same dict.
 
-    In the workspace it is looked up whether a path that begins with `@` is meant literally.
+    The workspace is needed to tell whether a path that starts with `@` is literal.
     """
     given = _as_object(tool, raw)
     _bound(tool, given)
@@ -49,8 +49,8 @@ def read_params(tool: Tool, raw: object, workspace: str = "") -> tuple[dict[str,
     if tool.struct is None:
         problems += _explain(tool, params)
     if not problems:
-        # Of two engines that read one description the struct is the fast one: it says yes, and
-        # the thorough one says why not.
+        # The struct is the faster of two validators for the same schema: it accepts, and the other
+        # one explains what is wrong.
         try:
             return params, tool.typed(params)
         except ValueError as error:
@@ -76,17 +76,19 @@ def _as_object(tool: Tool, raw: object) -> dict[str, Any]:
 
 
 def _bound(tool: Tool, given: object) -> None:
-    """Refuse what is not JSON, too deep or too large before anything recursive looks at it."""
+    """Refuse what is not JSON, too deep or too large before anything recursive sees it."""
     level, depth, nodes = [given], 0, 0
     while level:
         nodes += len(level)
         for node in level:
             if not (node is None or isinstance(node, _PLAIN)):
                 raise ToolInputError(
-                    f"{tool.name}: the parameters are not plain JSON: they hold a {_kind(node)}"
+                    f"{tool.name}: the parameters are not plain JSON: they contain a {_kind(node)}"
                 )
             if isinstance(node, float) and not math.isfinite(node):
-                raise ToolInputError(f"{tool.name}: the parameters hold {node}, which is not JSON")
+                raise ToolInputError(
+                    f"{tool.name}: the parameters contain {node}, which is not JSON"
+                )
         if depth > MAX_DEPTH or nodes > MAX_NODES:
             limit = f"{MAX_DEPTH} levels" if depth > MAX_DEPTH else f"{MAX_NODES} values"
             raise ToolInputError(
@@ -102,8 +104,6 @@ def _bound(tool: Tool, given: object) -> None:
 
 
 class _Reader:
-    """Reads one set of parameters, and collects what is wrong with it."""
-
     def __init__(self, tool: Tool, workspace: str) -> None:
         self._tool = tool
         self._workspace = workspace
@@ -112,7 +112,7 @@ class _Reader:
     def canonical(
         self, given: Mapping[str, Any], schema: Mapping[str, Any], at: str = ""
     ) -> dict[str, Any]:
-        """Known names in their advertised spelling, values repaired where the repair is certain."""
+        """Known names in their advertised spelling, values repaired if the repair is certain."""
         tool = self._tool
         properties: Mapping[str, Any] = schema.get("properties", {})
         spellings = _spellings(tuple(properties))
@@ -180,20 +180,20 @@ class _Reader:
         return repaired
 
     def _plain(self, value: Any, at: str) -> Any:
-        """Paths in the one spelling that rules, effects and the file system read alike."""
+        """The one spelling of paths that rules, effects and the file system agree on."""
         if isinstance(value, list):
             return [self._plain(each, at) for each in value]
         if not isinstance(value, str):
             return value
         try:
-            return plain_path(unmark(value, self._workspace))
+            return plain_path(strip_mention(value, self._workspace))
         except ToolInputError as error:
             self.problems.append(f"{at}: {error}")
             return value
 
 
 def advertised(tool: Tool, name: str) -> str | None:
-    """The parameter that a name stands for, in whatever spelling a call may use; None if none."""
+    """The parameter that a name in any accepted spelling refers to; None if there is none."""
     properties = tool.schema.get("properties", {})
     known = isinstance(properties, Mapping)
     if not known or name in properties:
@@ -202,7 +202,6 @@ def advertised(tool: Tool, name: str) -> str | None:
 
 
 def _resolve(key: str, spellings: Mapping[str, str], aliases: Mapping[str, str]) -> str | None:
-    """The advertised name that another spelling stands for."""
     for candidate in (key, key.removeprefix("claude_")):
         alias = aliases.get(candidate) or aliases.get(_snake(candidate))
         found = spellings.get(_snake(alias or candidate))
@@ -217,7 +216,7 @@ def _spellings(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def same_name(first: str, second: str) -> bool:
-    """Whether two names are one parameter in different spellings."""
+    """Whether two names are spellings of the same parameter."""
     return first == second or _snake(first) == _snake(second)
 
 
@@ -227,7 +226,7 @@ def _snake(name: str) -> str:
 
 
 def _follow(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A local `$ref` resolved; anything that is not a plain object schema becomes `{}`."""
+    """Resolve a local `$ref`; anything that is not an object schema becomes `{}`."""
     for _ in range(8):
         if not isinstance(schema, Mapping):
             return {}
@@ -246,7 +245,6 @@ def _takes_null(schema: Mapping[str, Any]) -> bool:
 
 
 def _explain(tool: Tool, params: Mapping[str, Any]) -> list[str]:
-    """Everything that is wrong, one line each."""
     lines: list[str] = []
     try:
         for error in tool.validator.iter_errors(params):

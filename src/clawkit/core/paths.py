@@ -1,4 +1,4 @@
-"""One reading per path: what a rule compares is what the file system opens."""
+"""One interpretation of paths: what a rule compares is what the file system opens."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _MAX_LINKS = 64
 
 
 def plain_path(path: str) -> str:
-    """A path as people and models write it, as the plain path it stands for.
+    """The plain path for a path as people and models write it.
 
-    A `file:` URL is taken apart, once. In what comes back only a leading `~` or `~/` still has a
-    meaning of its own. Raises `ToolInputError` for what cannot be a path.
+    A `file:` URL is decoded, once. In the result, only a leading `~` or `~/` has a special meaning.
+    Raises `ToolInputError` for something that cannot be a path.
     """
     if "\0" in path or len(path) > MAX_PATH or not _encodable(path):
         raise ToolInputError(
@@ -25,15 +25,15 @@ def plain_path(path: str) -> str:
         )
     if _is_url(path):
         path = _from_url(path)
-    # A name that would be read as something else a second time.
+    # A relative name that would be interpreted again if read a second time.
     is_name = path.startswith("~") and path != "~" and not path.startswith("~/")
     return f"./{path}" if is_name or _is_url(path) else path
 
 
-def unmark(path: str, workspace: str) -> str:
+def strip_mention(path: str, workspace: str) -> str:
     """A path without the `@` that people put before a file they mention.
 
-    The `@` stays where the workspace has such a name, and one of two stays: `@@a` is `@a`.
+    The `@` stays if the workspace has a file with that name, and one of two stays: `@@a` is `@a`.
     """
     if not path.startswith("@"):
         return path
@@ -44,9 +44,9 @@ def unmark(path: str, workspace: str) -> str:
 
 
 def real_path(path: str) -> str:
-    """Where a path leads, links followed. Raises `ToolInputError` when it changes all the time.
+    """Resolve all links. Raises `ToolInputError` if the path keeps changing.
 
-    Like `os.path.realpath`, which as of Python 3.13 takes a link that cannot be read for a file.
+    Like `os.path.realpath`, which since Python 3.13 treats an unreadable link as a file.
     """
     for _ in range(16):
         with suppress(OSError):
@@ -55,7 +55,7 @@ def real_path(path: str) -> str:
 
 
 def _resolve(path: str) -> str:
-    """Raises OSError for a link that is replaced while it is looked at."""
+    """Raises OSError for a link that is replaced in the meantime."""
     done = "/" if path.startswith("/") else os.getcwd()
     rest = path.split("/")[::-1]
     links = 0
@@ -67,7 +67,7 @@ def _resolve(path: str) -> str:
         elif os.path.islink(step):
             links += 1
             if links > _MAX_LINKS:
-                return os.path.realpath(path)  # in circles, which has a name all the same
+                return os.path.realpath(path)  # a cycle, for which realpath returns a name too
             target = os.readlink(step)
             done = "/" if target.startswith("/") else done
             rest += target.split("/")[::-1]
@@ -77,8 +77,8 @@ def _resolve(path: str) -> str:
 
 
 def ways_of(path: str) -> tuple[str, ...]:
-    """Every name that an absolute path goes by on its way: as it is written, and after each link.
-    Raises `ToolInputError` when that has no end."""
+    """All names of an absolute path on the way to its target: as written, and after each link.
+    Raises `ToolInputError` if there are too many."""
     ways: list[str] = []
     for _ in range(_MAX_LINKS):
         ways.append(os.path.normpath(path))
@@ -90,7 +90,6 @@ def ways_of(path: str) -> tuple[str, ...]:
 
 
 def _follow_one(path: str) -> str | None:
-    """The path after its first link; None when it has none."""
     parts = path.split("/")
     for end in range(2, len(parts) + 1):
         link = "/".join(parts[:end])

@@ -1,4 +1,4 @@
-"""The named set of tools, with where each came from."""
+"""The registry of tools, with their origins."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Registered(Struct, frozen=True):
     tool: Tool
     source: str
     optional: bool = False
-    """Offered only when an allow list names it, its plugin, `group:plugins` or `*`."""
+    """Offered only if an allow list names it, its plugin, `group:plugins` or `*`."""
 
 
 class Registry(dict[str, Registered]):
-    """By canonical name. The first owner of a name keeps it; names of built-in tools and their
-    aliases belong to the core."""
+    """Tools by canonical name. The first owner keeps a name; names and aliases of built-in tools
+    belong to the core."""
 
     def add(self, given: Registered) -> None:
-        """Register one tool. Raises `RegistryError` when the name is taken or reserved."""
+        """Register a tool. Raises `RegistryError` if the name is taken or reserved."""
         tool, source = given.tool, given.source
         key, owner = canonical(tool.name), canonical(source.partition(":")[2])
         what = f"tool {tool.name!r} from {source}"
@@ -35,7 +35,7 @@ class Registry(dict[str, Registered]):
                 f"{source} has the id of a built-in tool, so none of its tools are offered"
             )
         if source != CORE and key == "bundle-mcp":
-            raise RegistryError(f"{what} has a name that is reserved for all servers")
+            raise RegistryError(f"{what} has a reserved name; give it another one")
         if source != CORE and key in CATALOG:
             is_alias = tool.name.strip().lower() in ALIASES
             shadowed = f"an old name of {key!r}" if is_alias else "a built-in tool"

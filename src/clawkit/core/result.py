@@ -1,4 +1,4 @@
-"""What a call gives back."""
+"""The result of a call."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ FAILED = frozenset(
 class Result:
     """Blocks for the model, and details (a JSON object) for programs.
 
-    Of the details, `status`, `ok`, `success`, `error`, `timedOut` and `exitCode` have a meaning of
-    their own: see `is_error`.
+    `is_error` depends on the details `status`, `ok`, `success`, `error`, `timedOut` and `exitCode`.
     """
 
     content: tuple[Block, ...] = ()
@@ -37,12 +36,12 @@ class Result:
 
     @classmethod
     def text(cls, text: str, **details: Any) -> Result:
-        """One block of text."""
+        """A single text block."""
         return cls((Text(text),), details)
 
     @classmethod
     def json(cls, payload: Mapping[str, Any]) -> Result:
-        """An object, both as text and as details. Raises TypeError when it is not JSON."""
+        """An object, both as text and as details. Raises TypeError if it is not JSON."""
         return cls((Text(to_text(payload)),), payload)
 
     @classmethod
@@ -52,10 +51,10 @@ class Result:
 
     @classmethod
     def of(cls, value: object, tool: str) -> Result:
-        """The result a tool meant by what it returned.
+        """Convert a tool's return value.
 
-        A result, text, blocks, `{"content": [blocks], "details": {…}}`, nothing at all, or any
-        other JSON value, which becomes its text. Raises TypeError for everything else.
+        Accepts a result, text, blocks, `{"content": [blocks], "details": {…}}`, None, or any other
+        JSON value, which becomes text. Raises TypeError for anything else.
         """
         if isinstance(value, str):
             return cls.text(value)
@@ -76,7 +75,7 @@ class Result:
 
     @property
     def is_error(self) -> bool:
-        """Whether the call failed, by what the details say. The first clear word wins."""
+        """Whether the call failed, according to the details. The first clear sign wins."""
         details = self.details
         if not details:
             return False
@@ -92,17 +91,17 @@ class Result:
         return status != "completed" and isinstance(code, (int, float)) and code != 0
 
     def as_text(self) -> str:
-        """The text blocks, one after the other."""
+        """The text blocks, joined by newlines."""
         return "\n".join(block.text for block in self.content if isinstance(block, Text))
 
     def to_json(self) -> dict[str, Any]:
-        """`{"content": […], "details": {…}}`, as it is printed and sent."""
+        """`{"content": […], "details": {…}}`, as printed and sent."""
         content = [block.to_json() for block in self.content]
         return {"content": content, "details": dict(self.details)}
 
 
 def to_text(value: object) -> str:
-    """A JSON value as the model reads it. Raises TypeError when it is not JSON."""
+    """A JSON value as text for the model. Raises TypeError if it is not JSON."""
     plain = dict(value) if isinstance(value, Mapping) else value
     try:
         return json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False)
@@ -113,7 +112,7 @@ def to_text(value: object) -> str:
 def _checked(result: Result) -> Result:
     for block in result.content:
         if not isinstance(block, (Text, Image)):
-            raise TypeError(f"its content holds a {type(block).__name__}, not a block")
+            raise TypeError(f"its content has a {type(block).__name__}, not a block")
     if not isinstance(result.details, Mapping):
         raise TypeError(f"its details are a {type(result.details).__name__}, not an object")
     _bound(result.details)
@@ -121,7 +120,7 @@ def _checked(result: Result) -> Result:
 
 
 def _bound(details: Mapping[str, Any]) -> None:
-    """Refuse details that are circular or endless, before anything walks through them."""
+    """Refuse circular or endless details before anything walks them."""
     level: list[Any] = [details]
     nodes = 0
     while level:
@@ -129,16 +128,16 @@ def _bound(details: Mapping[str, Any]) -> None:
         inner = [node for node in others if isinstance(node, (dict, list, tuple, Mapping))]
         nodes += sum(map(len, inner))
         if nodes > MAX_DETAILS:
-            raise TypeError(f"its details are circular or hold more than {MAX_DETAILS} values")
+            raise TypeError(f"its details are circular or have more than {MAX_DETAILS} values")
         level = []
         for node in inner:
             level += node if isinstance(node, (list, tuple)) else node.values()
 
 
 def _from_shape(value: Mapping[str, Any]) -> Result | None:
-    """The result a mapping spells out, or None when it is just a mapping.
+    """The result that a mapping describes, or None if it is just a mapping.
 
-    Whatever stands beside `content` and `details` is kept with the details.
+    Keys other than `content` and `details` are added to the details.
     """
     blocks = _to_blocks(value.get("content"))
     if blocks is None:
@@ -153,7 +152,6 @@ def _from_shape(value: Mapping[str, Any]) -> Result | None:
 
 
 def _to_blocks(content: object) -> tuple[Block, ...] | None:
-    """A list of blocks, as objects or as JSON, or None when it is something else."""
     if not isinstance(content, Sequence) or isinstance(content, (str, bytes)):
         return None
     blocks: list[Block] = []
@@ -174,7 +172,7 @@ log = logging.getLogger(__name__)
 
 
 def failure(tool: str, error: Exception) -> Result:
-    """The result that stands for an exception."""
+    """The result for an exception."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     if isinstance(error, ToolAuthorizationError):
@@ -187,6 +185,6 @@ def failure(tool: str, error: Exception) -> Result:
     log.debug("%s failed", tool, exc_info=error)
     try:
         words = str(error)
-    except Exception:  # noqa: BLE001  # somebody else's class
-        words = "it does not say why"
+    except Exception:  # noqa: BLE001  # a foreign class, whose __str__ failed
+        words = "no message"
     return Result.error(tool, f"{type(error).__name__}: {words}", code=500)

@@ -1,4 +1,4 @@
-"""Awaiting code that is not ours: a tool or a hook may hang, ignore its cancellation, or block."""
+"""Running foreign code: a tool or hook may hang, ignore cancellation, or block."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ log = logging.getLogger(__name__)
 
 
 async def bounded(work: Awaitable[Any], timeout_s: float | None, grace_s: float = GRACE_S) -> Any:
-    """The work's result; `TimeoutError` after its time; cancelled when the caller is.
+    """Await the work. Raises `TimeoutError` after its time limit; cancelled with the caller.
 
-    The work is then cancelled and given a short grace to clean up. Work that ignores even that is
-    left behind, so that the caller can go on.
+    In both cases the work is cancelled and gets a short grace period to clean up. Work that ignores
+    even that is abandoned, so that the caller can continue.
     """
     task = asyncio.ensure_future(_contain(work))
     try:
@@ -35,14 +35,14 @@ async def bounded(work: Awaitable[Any], timeout_s: float | None, grace_s: float 
 
 
 async def _contain(work: Awaitable[Any]) -> Any:
-    """The work, whose failure is an ordinary exception whatever it raises."""
+    """The work, with every failure turned into an ordinary exception."""
     try:
         return await work
     except (Exception, asyncio.CancelledError, KeyboardInterrupt):
         raise
     except SystemExit as exit_:
-        raise RuntimeError(f"it tried to end the program (exit {exit_.code})") from None
-    except BaseException as error:  # a task's root: nobody else may be torn along
+        raise RuntimeError(f"it tried to exit the program (exit {exit_.code})") from None
+    except BaseException as error:  # a task's root: it must not take others down
         raise RuntimeError(f"it raised {type(error).__name__}") from error
 
 
@@ -52,7 +52,7 @@ async def _stop(task: asyncio.Future[Any], grace_s: float) -> None:
     if done:
         _note_failure(task)
     else:
-        log.warning("left behind: it ignored its cancellation for %s s: %r", grace_s, task)
+        log.warning("abandoned: it ignored its cancellation for %s s: %r", grace_s, task)
 
 
 def _note_failure(task: asyncio.Future[Any]) -> None:
@@ -61,7 +61,7 @@ def _note_failure(task: asyncio.Future[Any]) -> None:
 
 
 async def unbroken(work: Awaitable[Any]) -> Any:
-    """The work's result. A cancellation is raised only when the work is done."""
+    """Await the work to its end. A cancellation is raised only when it is done."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
@@ -72,7 +72,7 @@ async def unbroken(work: Awaitable[Any]) -> Any:
 
 
 async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Run a blocking function in a daemon thread, which can never keep the program from ending."""
+    """Run a blocking function in a daemon thread, which cannot keep the program from exiting."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 
@@ -90,9 +90,10 @@ async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
         try:
             result = function(*args, **kwargs)
         except (StopIteration, KeyboardInterrupt) as error:
-            # A future cannot carry the one; the other is no Ctrl-C, which comes elsewhere.
+            # A future cannot carry StopIteration; and this KeyboardInterrupt is not a Ctrl-C, which
+            # arrives in the main thread.
             failure = RuntimeError(f"the function raised {type(error).__name__}")
-        except BaseException as error:  # noqa: BLE001  # a thread's root: handed to the waiter
+        except BaseException as error:  # noqa: BLE001  # a thread's root: passed to the waiter
             failure = error
         try:
             loop.call_soon_threadsafe(settle, result, failure)
@@ -104,7 +105,7 @@ async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
 
 
 class _Threads:
-    """Threads that wait a while for more work: starting one costs more than most of the work."""
+    """Threads that wait a while for more work, because starting one costs more than most work."""
 
     MAX_IDLE = 8
     IDLE_S = 10.0
@@ -113,10 +114,10 @@ class _Threads:
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._idle = 0
-        """Threads that wait and for which no job is on its way."""
+        """Waiting threads without a job on its way."""
 
     def run(self, job: Callable[[], None]) -> None:
-        """Have a job done at once; it must not raise."""
+        """Run a job immediately; it must not raise."""
         with self._lock:
             waiting = self._idle > 0
             self._idle -= waiting
@@ -128,7 +129,7 @@ class _Threads:
     def _work(self, job: Callable[[], None] | None) -> None:
         while job is not None:
             job()
-            job = None  # what it holds on to must not live on while the thread waits
+            job = None  # release what it refers to while the thread waits
             job = self._wait()
 
     def _wait(self) -> Callable[[], None] | None:
@@ -143,7 +144,7 @@ class _Threads:
                 if self._idle > 0:
                     self._idle -= 1
                     return None
-            # Somebody counted on this thread just now: their job is on its way.
+            # A job was assigned to this thread just now, and is on its way.
             return self._jobs.get()
 
 

@@ -1,4 +1,4 @@
-"""A tool is data plus one async function: its parameters, its effects, and what wraps it."""
+"""A tool is data plus one async function: parameters, effects, and wrappers."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ Kind = Literal["read", "write", "exec", "network", "send"]
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """One thing a call may do, to `file:/absolute/path`, another `scheme:name`, or `*`."""
+    """Something a call may do, to `file:/absolute/path`, another `scheme:name`, or `*`."""
 
     kind: Kind
     resource: str = "*"
 
 
 ANYTHING: tuple[Effect, ...] = (Effect("write"),)
-"""For tools that say nothing about themselves: they run alone."""
+"""For tools that do not declare effects: they run alone."""
 
 
 def file_resource(workspace: str, path: str) -> str:
-    """One name per file, however it was spelled: links followed, `..` and doubled slashes gone."""
+    """One name per file, whatever its spelling: normalized, with links resolved."""
     return "file:" + real_path(os.path.join(workspace, os.path.expanduser(path)))
 
 
 def collide(first: Iterable[Effect], second: Iterable[Effect]) -> bool:
-    """Whether the order of two calls could matter. Reads never collide with reads."""
+    """Whether the order of two calls could matter. Reads never collide with each other."""
     others = tuple(second)
     return any(
         (mine.kind != "read" or other.kind != "read") and _overlap(mine.resource, other.resource)
@@ -71,11 +71,11 @@ def _overlap(first: str, second: str) -> bool:
 
 
 MAX_PATTERN_BYTES = 2 * 1024 * 1024
-"""Most memory a compiled pattern takes: time is linear in the text, but also in the pattern."""
+"""Memory limit for a compiled pattern: matching time is linear in the text, and in the pattern."""
 
 
 def _make_validator(schema: Mapping[str, Any]) -> Draft202012Validator:
-    """For schemas that anyone may have written: nothing is fetched, patterns take linear time."""
+    """A validator for untrusted schemas: fetches nothing, and patterns take linear time."""
     import jsonschema_rs
 
     def refuse_remote(uri: str) -> Any:
@@ -90,7 +90,7 @@ def _make_validator(schema: Mapping[str, Any]) -> Draft202012Validator:
 
 
 def make_validator(schema: Mapping[str, Any], what: str) -> Draft202012Validator:
-    """Checks values against a schema. Raises `ToolInputError` for one that cannot be used."""
+    """A validator for a schema. Raises `ToolInputError` if the schema is invalid."""
     try:
         return _make_validator(schema)
     except (ValueError, TypeError, RecursionError) as error:
@@ -99,13 +99,13 @@ def make_validator(schema: Mapping[str, Any], what: str) -> Draft202012Validator
 
 
 def make_pattern(pattern: str) -> Callable[[str], bool]:
-    """A search for a regular expression in linear time: no look-around, no back-references."""
+    """A regular-expression search in linear time: no look-around, no back-references."""
     try:
         return _make_validator({"type": "string", "pattern": pattern}).is_valid
     except ValueError:
         raise SchemaError(
-            f"/{pattern}/ is not a usable pattern: check the brackets, and note that look-around, "
-            "back-references and very large repeats are not available"
+            f"/{pattern}/ is not a valid pattern: check the brackets; look-around, "
+            "back-references and very large repeats are not supported"
         ) from None
 
 
@@ -125,7 +125,7 @@ def _anything(_params: object, _ctx: Context) -> tuple[Effect, ...]:
 
 
 class Model(Protocol):
-    """What clawkit needs of a pydantic model; it does not import pydantic for that."""
+    """The part of a pydantic model that clawkit uses, without importing pydantic."""
 
     @classmethod
     def model_json_schema(cls) -> dict[str, Any]: ...
@@ -137,8 +137,8 @@ class Model(Protocol):
 class Tool:
     """One tool. Wrapping is Tool -> Tool: `replace(tool, execute=...)`.
 
-    `execute(params, ctx)` gets the struct or model when `parameters` is one, else a dict; it
-    returns a `Result`, text, blocks or any JSON value, and raises for every failure.
+    `execute(params, ctx)` gets the struct or model if `parameters` is one, else a dict; it returns
+    a `Result`, text, blocks or any JSON value, and raises for every failure.
     """
 
     name: str
@@ -148,49 +148,49 @@ class Tool:
     label: str = ""
     owner_only: bool = False
     effects: EffectsOf = _anything
-    """What one call may do and to what; decides which calls of a message may run side by side."""
+    """What a call may do and to what; decides which calls of a message may run in parallel."""
     aliases: Mapping[str, str] = field(default_factory=lambda: _NO_ALIASES)
-    """Other names models use for a parameter: accepted, never advertised."""
+    """Other names that models use for a parameter: accepted, but not advertised."""
     off: Mapping[str, str] = field(default_factory=lambda: _NO_ALIASES)
-    """Actions that are switched off, and why: a call of one is refused, not merely wrong."""
+    """Disabled actions, and why: a call of one is refused, not just invalid."""
     paths: tuple[str, ...] = ()
-    """Parameters that name files: rules compare them resolved, not as they were spelled."""
+    """Parameters that name files: rules compare them resolved, not as spelled."""
     touches: Callable[[Any], Iterable[str]] | None = None
-    """Files that a call names in another way, inside a text: rules about `path` hold for each."""
+    """Files that a call names inside a text; rules about `path` apply to each."""
     hidden: frozenset[str] = frozenset()
-    """Parameters that are understood but not offered."""
+    """Parameters that are accepted but not advertised."""
     needs: Mapping[str, str] = field(default_factory=lambda: _NO_ALIASES)
-    """Parameters that are only offered beside another tool, and its name."""
+    """Parameters that are advertised only if another tool is available, and its name."""
 
     def __post_init__(self) -> None:
         if not is_tool_name(self.name):
             raise SchemaError(
-                f"{self.name!r} cannot be a tool name: a letter, then up to 63 letters, digits, "
+                f"invalid tool name {self.name!r}: use a letter, then up to 63 letters, digits, "
                 "underscores or hyphens"
             )
 
     @cached_property
     def struct(self) -> type[msgspec.Struct] | None:
-        """The struct that checked parameters are turned into, when there is one."""
+        """The struct that validated parameters are converted to, if any."""
         kind = self.parameters
         return kind if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else None
 
     @cached_property
     def model(self) -> type[Model] | None:
-        """The pydantic model that checked parameters are turned into, when there is one."""
+        """The pydantic model that validated parameters are converted to, if any."""
         kind = self.parameters
         is_model = isinstance(kind, type) and hasattr(kind, "model_validate")
         return cast("type[Model]", kind) if is_model else None
 
     def typed(self, params: Mapping[str, Any]) -> Any:
-        """Parameters as `execute` takes them. Raises ValueError when they do not fit."""
+        """Parameters for `execute`. Raises ValueError if they are invalid."""
         if self.struct is not None:
             return msgspec.convert(params, self.struct)
         return params if self.model is None else self.model.model_validate(params)
 
     @cached_property
     def schema(self) -> dict[str, Any]:
-        """The JSON Schema of the parameters: the one description that calls are checked against."""
+        """The JSON Schema of the parameters, against which calls are validated."""
         if self.struct is not None:
             try:
                 (root,), parts = msgspec.json.schema_components(
@@ -198,7 +198,7 @@ class Tool:
                 )
             except TypeError as error:
                 raise SchemaError(
-                    f"{self.name}: the parameters cannot be described: {one_line(str(error), 200)}"
+                    f"{self.name}: the parameters have no schema: {one_line(str(error), 200)}"
                 ) from None
             for part in parts.values():
                 part.pop("title", None)
@@ -217,7 +217,7 @@ class Tool:
 
     @cached_property
     def offered(self) -> dict[str, Any]:
-        """The schema as models and readers are shown it: without what is hidden."""
+        """The schema shown to models and people, without hidden parameters."""
         properties = self.schema.get("properties")
         if not isinstance(properties, Mapping) or self.hidden.isdisjoint(properties):
             return self.schema
@@ -229,7 +229,7 @@ class Tool:
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
-        """What the schema says is meant by leaving a parameter out."""
+        """The values of omitted parameters, according to the schema."""
         properties = self.schema.get("properties", {})
         parts = properties.items() if isinstance(properties, Mapping) else ()
         return {
@@ -240,20 +240,18 @@ class Tool:
 
     @cached_property
     def stray_paths(self) -> tuple[str, ...]:
-        """Declared paths that are no parameters: no rule would guard them."""
+        """Declared paths that are not parameters: no rule would apply to them."""
         known = self.schema.get("properties", {})
         return tuple(name for name in self.paths if name.partition(".")[0] not in known)
 
     @cached_property
     def validator(self) -> Any:
-        """Checks parameters against the schema. Raises `SchemaError` for an invalid schema."""
+        """Validates parameters. Raises `SchemaError` for an invalid schema."""
         try:
             return _make_validator(self.schema)
         except (ValueError, TypeError, RecursionError) as error:
             first = str(error).partition("\n")[0]
-            raise SchemaError(
-                f"{self.name}: the parameter schema cannot be used: {first}"
-            ) from None
+            raise SchemaError(f"{self.name}: the parameter schema is invalid: {first}") from None
 
 
 @overload
@@ -279,11 +277,11 @@ def tool(
     aliases: Mapping[str, str] | None = None,
     paths: Iterable[str] = (),
 ) -> Tool | Callable[[Callable[..., object]], Tool]:
-    """Make a tool of a typed function: its name, docstring and signature become the description.
+    """Make a tool from a typed function: name, docstring and signature become its description.
 
-    A parameter annotated `Context` (or called `ctx`) is given the context and is not advertised.
+    A parameter annotated `Context` (or called `ctx`) gets the context and is not advertised.
     Parameter descriptions come from the docstring's `Args:` section. A plain `def` runs in a
-    thread, which nothing can interrupt: write `async def` for anything that may take long.
+    thread, which cannot be interrupted: use `async def` for anything that may take long.
     """
 
     declared = ANYTHING if effects is None or callable(effects) else tuple(effects)
@@ -305,7 +303,7 @@ def tool(
             aliases=aliases or _NO_ALIASES,
             paths=tuple(paths),
         )
-        _ = made.schema  # a type that has no schema is told here, not when a model first asks
+        _ = made.schema  # report a type without a schema here, not at the first request
         return made
 
     return build if function is None else build(function)
@@ -318,7 +316,7 @@ def _params_struct(
         hints = get_type_hints(func, include_extras=True)
     except (NameError, TypeError) as error:
         raise SchemaError(
-            f"{func.__name__}: its annotations cannot be read ({error}); types must be importable "
+            f"{func.__name__}: cannot read its annotations ({error}); types must be importable "
             "where the function is defined"
         ) from None
     context_name: str | None = None
@@ -343,7 +341,7 @@ def _params_struct(
             f"{func.__name__}_params", fields, kw_only=True, frozen=True, forbid_unknown_fields=True
         )
     except TypeError as error:
-        raise SchemaError(f"{func.__name__}: its parameters cannot be used: {error}") from None
+        raise SchemaError(f"{func.__name__}: invalid parameters: {error}") from None
     return struct, context_name
 
 
@@ -359,7 +357,7 @@ def _make_execute(
             arguments[context_name] = ctx
         if is_async:
             return await func(**arguments)  # type: ignore[misc]  # a coroutine function
-        from clawkit.core.tasks import in_thread  # asyncio is not needed to describe a tool
+        from clawkit.core.tasks import in_thread  # asyncio is not needed to define a tool
 
         returned = await in_thread(func, **arguments)
         return await returned if inspect.isawaitable(returned) else returned
@@ -374,10 +372,10 @@ _ARG = re.compile(r"^(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
 
 
 def _read_docstring(func: Callable[..., object]) -> tuple[str, dict[str, str]]:
-    """The description (all text before the first section) and the text of each argument."""
+    """The description (all text before the first section), and the text for each argument."""
     doc = inspect.getdoc(func)
     if not doc or _SECTION.match(doc.partition("\n")[0]):
-        raise SchemaError(f"{func.__name__}: a tool needs a docstring; the model reads it")
+        raise SchemaError(f"{func.__name__}: a tool needs a docstring, which the model reads")
     intro: list[str] = []
     args: dict[str, str] = {}
     section, current = "", ""
@@ -399,7 +397,7 @@ def _read_docstring(func: Callable[..., object]) -> tuple[str, dict[str, str]]:
 
 
 def action_values(tool: Tool) -> tuple[str, ...]:
-    """The actions a tool offers; none when it has no such list."""
+    """The actions that a tool offers; empty if it has none."""
     properties = tool.schema.get("properties")
     action = properties.get("action") if isinstance(properties, Mapping) else None
     values = action.get("enum") if isinstance(action, Mapping) else None
@@ -407,7 +405,7 @@ def action_values(tool: Tool) -> tuple[str, ...]:
 
 
 def without_actions(tool: Tool, actions: Set[str], reason: str) -> Tool:
-    """The tool with some of its actions switched off: not advertised, and refused if called."""
+    """The tool with some actions disabled: not advertised, and refused if called."""
     if actions.isdisjoint(action_values(tool)):
         return tool
     schema = copy.deepcopy(tool.schema)
@@ -417,7 +415,7 @@ def without_actions(tool: Tool, actions: Set[str], reason: str) -> Tool:
     if default in actions:
         del action["default"]
 
-    why = {each: f"the action {each!r} of {tool.name!r} is off: {reason}" for each in actions}
+    why = {each: f"the action {each!r} of {tool.name!r} is disabled: {reason}" for each in actions}
 
     async def execute(params: Any, ctx: Context) -> object:
         asked = params.get("action", default)

@@ -1,1 +1,1 @@
-"""Guards over the calls of a run: pure rules that look at what was called and what came of it."""
+"""Detects calls that repeat without progress, from the calls of a run and their results."""

@@ -1,19 +1,19 @@
-"""Finds calls that make no progress: warns the model, then refuses them, then ends the turn.
+"""Detects calls that make no progress: warns the model, then refuses them, then ends the turn.
 
-A loop is the same call with the same result, over and over; or a few such calls in turns. What
-else happens in between decides whether it is one:
+A loop is the same call with the same result, again and again, or a few such calls alternating.
+Whether it is one depends on what happens in between:
 
-- A **step** is a call that may change something and whose outcome is new in this turn; so is new
-  output of a command in the background. After a step everything may be looked at afresh: `pytest`
-  after each edit is never refused, though it fail in the same way a hundred times.
-- **News** is any other outcome that is new in this turn. A call that only looks still counts with
-  one piece of news in between: that is a loop with one moving part. With two or more, work is being
-  done. For a call that acts (a key that is pressed, a page that is turned) one is enough.
-- Everything else in between makes no difference: no loop hides behind calls that are as old.
+- A **step** is a call that may change something and whose outcome is new in this turn, or new
+  output of a background command. After a step everything may be repeated: `pytest` after each edit
+  is never refused, even if it fails the same way a hundred times.
+- **News** is any other outcome that is new in this turn. A read-only call still counts with one
+  piece of news in between: that is a loop with one moving part. With two or more, work is being
+  done. For a call that acts (pressing a key, turning a page), one is enough.
+- Anything else in between makes no difference, so a loop cannot hide behind other repeated calls.
 
-The warning comes by the number of equal results alone. A call that is refused counts as one more
-repeat, so that refusing does not make room for the next round. Calls are counted when the next
-message comes, in the order the model sent them.
+The warning depends only on the number of equal results. A refused call counts as another repeat, so
+that refusing does not start a new round. Calls are counted when the next message arrives, in the
+order the model sent them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from clawkit.config.sections.tools import LoopDetection
 from clawkit.content import Text
 from clawkit.core.call import Admission, Asked
 from clawkit.core.result import Result
-from clawkit.guard.outcome import Outcome, is_poll, key_of, outcome_of, read_sent
+from clawkit.guard.outcome import Outcome, call_key, is_poll, outcome_of, parse_params
 from clawkit.text import one_line
 
 Detector = Literal[
@@ -43,53 +43,53 @@ Detector = Literal[
 ]
 
 FINAL: frozenset[Detector] = frozenset(("global_circuit_breaker", "compaction_loop_persisted"))
-"""After these no call of the turn is carried out any more."""
+"""After these, no further call of the turn runs."""
 
 _MAX_NAME = 80
 _FOUND: dict[Detector, str] = {
-    "generic_repeat": "{tool} was called {count} times with the same parameters and gave the same "
-    "result each time",
-    "known_poll_no_progress": "{tool} was asked {count} times and reported nothing new",
+    "generic_repeat": "{tool} was called {count} times with the same parameters and returned the "
+    "same result each time",
+    "known_poll_no_progress": "{tool} was polled {count} times and reported nothing new",
     "ping_pong": "the same calls ({tools}) alternated, {count} in a row, with the same results "
     "each time",
     "argument_churn": "{tool} failed {count} times in a row, with the same few parameters",
-    "unknown_tool_repeat": "{tool} was called {count} times, and no such tool exists",
-    "global_circuit_breaker": "{count} calls made no progress, the last ones of {tool}",
+    "unknown_tool_repeat": "{tool} was called {count} times, but no such tool exists",
+    "global_circuit_breaker": "{count} calls made no progress, most recently of {tool}",
     "compaction_loop_persisted": "{tool} keeps making the same call with the same result, "
-    "even after the conversation was shortened",
+    "even after the conversation was compacted",
 }
-_FAILING = "{count} commands in a row failed in the same way, whatever their parameters were"
-_REPEATED = "Do not send it again: use what it gave, try another way, or answer with what you know"
+_FAILING = "{count} commands in a row failed in the same way, whatever their parameters"
+_REPEATED = "Do not repeat it: use its result, try another way, or answer with what you know"
 _INSTEAD: dict[Detector, str] = {
-    "known_poll_no_progress": "Do not ask again right away: wait longer in one call, find out "
+    "known_poll_no_progress": "Do not poll again right away: wait longer in one call, find out "
     "what is blocking it, stop it, or answer that it is not done yet",
     "ping_pong": "Stop alternating: try another way, or answer with what you know",
     "unknown_tool_repeat": "Use only the tools you were given",
 }
-_NO_MORE = "No further call is made in this turn: answer with what you know"
+_NO_MORE = "No more calls run in this turn: answer with what you know"
 _SECOND = "This is the second loop in this turn, so the turn ends here"
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """A loop that was found, or may become one."""
+    """A loop, or what may become one."""
 
     detector: Detector
-    times: int  # all repeats: these get a warning
-    stalled: int  # repeats that nothing explains: these get a call refused
-    tools: tuple[str, ...]  # first that of the call it was found at
-    about: tuple[object, ...] = ()  # there is one notice about the same thing in a while
-    failing: bool = False  # commands that fail alike, not one call that repeats
+    times: int  # all repeats, for the warning threshold
+    stalled: int  # repeats without anything new in between, for the critical threshold
+    tools: tuple[str, ...]  # first the tool of the call that triggered it
+    about: tuple[object, ...] = ()  # identifies the subject, for one notice every BUCKET repeats
+    failing: bool = False  # different commands that fail alike, not a single repeated call
     critical: bool = False
 
     @property
     def intervention(self) -> dict[str, Any]:
-        """For programs."""
+        """Machine-readable."""
         level = "critical" if self.critical else "warning"
         return {"detector": self.detector, "level": level, "count": self._count}
 
     @property
     def notice(self) -> str:
-        """For the end of a result."""
+        """Appended to a result."""
         return f"[Loop guard: {self.found}. {self.instead}.]"
 
     @property
@@ -108,15 +108,15 @@ class Hit(msgspec.Struct, frozen=True):
 
 
 PERIODS = (2, 3, 4)
-"""How many calls in turns are seen as a loop; longer ones show as repeats of each call."""
+"""Numbers of alternating calls that count as a loop; longer ones show as repeats of each call."""
 UNKNOWN = 10
-"""Calls of a tool that is not there until they are refused."""
+"""Calls of an unknown tool before they are refused."""
 AFTER_COMPACTION = 3
-"""Calls after the conversation was shortened that must not all be the same."""
+"""If this many calls after compaction are all the same, the turn ends."""
 BUCKET = 10
-"""There is one notice about the same thing in so many repeats."""
+"""One notice about the same subject per this many repeats."""
 EACH = 3
-"""Times that each set of parameters must have come to nothing for a few of them to be churn."""
+"""Failures of each parameter set before several of them count as churn."""
 MAX_STREAKS, MAX_SEEN, MAX_NOTICES = 1_024, 4_096, 256
 
 K = TypeVar("K", bound=Hashable)
@@ -124,8 +124,6 @@ V = TypeVar("V")
 
 
 class _Ticket(msgspec.Struct, eq=False):
-    """A call on its way."""
-
     tool: str
     known: bool
     params: object
@@ -138,21 +136,19 @@ class _Ticket(msgspec.Struct, eq=False):
 
 
 class _Streak(msgspec.Struct):
-    """How often a call gave the same result; how much news and how many steps there had been when
-    it was last called."""
+    """How often a call returned the same result, and the number of news and steps when it was last
+    called."""
 
     mark: str
     number: int
-    times: int = 0  # in all
-    stalled: int = 0  # without anything in between that would explain it
+    times: int = 0  # in total
+    stalled: int = 0  # without anything new in between
     acts: bool = False
     news: int = 0
     steps: int = 0
 
 
 class _Record(msgspec.Struct, frozen=True):
-    """A call that has been made."""
-
     key: str
     mark: str
     tool: str
@@ -160,7 +156,7 @@ class _Record(msgspec.Struct, frozen=True):
 
 
 class _Cycle(msgspec.Struct, frozen=True):
-    """Calls in turns: the tools by the keys of the calls."""
+    """Alternating calls: tools by the keys of the calls."""
 
     tools: dict[str, str]
     times: int
@@ -169,29 +165,28 @@ class _Cycle(msgspec.Struct, frozen=True):
 
 
 class LoopGuard:
-    """Watches the calls of one session; loops are looked for within one turn.
+    """Watches the calls of one session; loops are detected within one turn.
 
-    Unless the settings say `enabled`, it only looks whether a loop goes on after the conversation
-    was shortened.
+    Unless `enabled` in the settings, it only detects a loop that continues after compaction.
     """
 
     def __init__(self, settings: LoopDetection) -> None:
         self._settings = settings
         self._turn = -1
         self._after: list[tuple[str, str]] | None = None
-        """The calls since the conversation was shortened, while there are few of them."""
+        """The first few calls since compaction."""
         self.begin()
 
     def begin(self) -> None:
-        """A new turn begins."""
+        """Start a new turn."""
         self._turn += 1
         self._forget()
         self._refused = 0
         self._stop: Hit | None = None
 
     def compacted(self) -> None:
-        """The conversation was shortened. The model may look again at what it has forgotten, but
-        not go on with one and the same call."""
+        """The conversation was compacted. The model may repeat calls whose results it has lost, but
+        not keep making the same call."""
         self._forget()
         if self._settings.enabled is not False:
             self._after = []
@@ -203,9 +198,9 @@ class LoopGuard:
         self._noticed: OrderedDict[tuple[object, ...], int] = OrderedDict()
         self._records: deque[_Record] = deque(maxlen=self._settings.history_size)
         self._matches = dict.fromkeys(PERIODS, 0)
-        """By period: how many of the last calls are the same as the one so many before."""
+        """By period: how many of the last calls equal the one that many calls before."""
         self._held: _Cycle | None = None
-        """Calls in turns that have been refused."""
+        """Alternating calls that were refused."""
         self._failure = ""
         self._failing = 0
         """How many commands in a row failed like the last one."""
@@ -213,7 +208,7 @@ class LoopGuard:
         self._batch: list[_Ticket] = []
 
     def admit(self, calls: Sequence[Asked]) -> Admission:
-        """Let the calls of one message pass, or none of them."""
+        """Admit the calls of one message, or refuse all of them."""
         if self._stop is not None:
             return self._refuse([call.tool for call in calls], 0, self._stop)
         if not self._settings.enabled and self._after is None:
@@ -235,19 +230,19 @@ class LoopGuard:
         return Admission(batch)
 
     def _ticket(self, asked: Asked) -> _Ticket:
-        tool, sent = asked.tool, read_sent(asked.params)
-        # Which parameters a tool is given that does not exist makes no difference.
-        key = key_of(tool, sent if asked.known else None)
+        tool, sent = asked.tool, parse_params(asked.params)
+        # For an unknown tool, parameters make no difference.
+        key = call_key(tool, sent if asked.known else None)
         return _Ticket(tool, asked.known, sent, key, is_poll(tool, sent), self._turn)
 
     def note(self, ticket: object, result: Result, *, acts: bool) -> Result:
-        """Take note of a result; it goes out with a notice if there is something to say."""
+        """Record a result; returns it, with a notice if there is one."""
         if not isinstance(ticket, _Ticket) or ticket.turn != self._turn:
             return result
         ticket.acts = acts
         ticket.outcome = outcome = outcome_of(ticket.tool, ticket.params, result)
         if self._settings.enabled and ticket not in self._batch:
-            self._record(ticket, outcome)  # the next message was faster
+            self._record(ticket, outcome)  # the next message came first
         if ticket.notice:
             result = Result((*result.content, Text(ticket.notice)), result.details)
         if self._after is not None:
@@ -259,15 +254,14 @@ class LoopGuard:
         return result
 
     def _end(self, tool: str, result: Result) -> Result:
-        """A loop goes on after the conversation was shortened: the result ends the turn."""
         count = AFTER_COMPACTION
         hit = Hit("compaction_loop_persisted", count, count, (tool,), critical=True)
         self._stop = hit
-        told = {"intervention": hit.intervention, "terminate": True}
-        return Result((*result.content, Text(hit.notice)), {**result.details, **told})
+        ending = {"intervention": hit.intervention, "terminate": True}
+        return Result((*result.content, Text(hit.notice)), {**result.details, **ending})
 
     def _refuse(self, tools: Sequence[str], trigger: int, hit: Hit) -> Admission:
-        """Carry out none of the calls of a message, because of the one at `trigger`."""
+        """Refuse all calls of a message because of the one at `trigger`."""
         self._refused += 1
         if hit.detector in FINAL:
             self._stop = hit
@@ -277,7 +271,7 @@ class LoopGuard:
             ends = self._refused > 1
             reason = f"not executed: {hit.found}. {_SECOND if ends else hit.instead}."
             others = "not executed: another call of the same message was refused as a loop. " + (
-                "The turn ends here." if ends else "Send this one without it if it is still needed."
+                "The turn ends here." if ends else "Send this one separately if you still need it."
             )
         results = []
         for number, tool in enumerate(tools):
@@ -314,7 +308,6 @@ class LoopGuard:
         return None
 
     def _suspect(self, ticket: _Ticket, streak: _Streak | None, stalled: int) -> Iterator[Hit]:
-        """What a call may be part of."""
         detect, mine = self._settings.detectors, (ticket.tool,)
         times, number = (streak.times, streak.number) if streak else (0, 0)
         about = (ticket.key, number)
@@ -334,7 +327,7 @@ class LoopGuard:
             )
 
     def _stalled(self, streak: _Streak) -> int:
-        """How often a call was made in vain since something last changed."""
+        """How often a call was repeated since anything changed."""
         if streak.steps != self._steps or self._news - streak.news > (0 if streak.acts else 1):
             return 0
         return streak.stalled
@@ -353,8 +346,8 @@ class LoopGuard:
         return None
 
     def _churn(self, ticket: _Ticket) -> int:
-        """How many of the last calls of a tool came to nothing in the same way, each of a few sets
-        of parameters several times, these among them."""
+        """How many of the last calls of a tool failed in the same way, alternating between a few
+        parameter sets, including these, each of which failed several times."""
         last = self._records[-1] if self._records else None
         if last is None or not last.fruitless or last.tool != ticket.tool:
             return 0
@@ -385,7 +378,7 @@ class LoopGuard:
 
     def _record(self, ticket: _Ticket, outcome: Outcome) -> None:
         key, mark, acts = ticket.key, outcome.mark, ticket.acts
-        # Failing in a known way with other parameters is nothing new.
+        # A known failure with other parameters is not news.
         seen = (ticket.tool if outcome.fruitless else key, outcome.failure or mark)
         is_new = seen not in self._seen
         _put(self._seen, seen, None, MAX_SEEN)

@@ -1,11 +1,10 @@
-"""Which calls are the same, and which results say the same.
+"""Which calls are the same, and which results are equivalent.
 
-Two calls are the same when the tool and the parameters are; in which order keys stand, and whether
-the parameters came as an object or as its text, makes no difference. Two results say the same when
-the model reads the same in them but for what differs every time: the time, how long it took, the
-numbers of processes, names of temporary files.
+Calls are the same if tool and parameters are; the order of keys, and whether the parameters came as
+an object or as JSON text, make no difference. Results are equivalent if they differ only in what
+varies every time: times, durations, process ids, names of temporary files.
 
-Nothing here raises, whatever it is given.
+Nothing here raises, whatever the input.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from clawkit.core.result import Result
 
 MAX_DEPTH = 64
 MAX_NODES = 200_000
-"""How far values are looked into. No call with more than that is carried out."""
+"""How much of a value is compared. No call with more is executed."""
 EDGE = 16_000
-"""Characters at both ends of a text in which what differs every time is looked for."""
+"""Characters at both ends of a text in which variable parts are ignored."""
 
 _TRIES = r"(?i)\b(?:attempt|retry|try)\W{0,3}\d+(?:(?:/|[ ]of[ ])\d+)?"
 _POLLS = frozenset(("poll", "log", "status"))
@@ -36,7 +35,7 @@ _SENDING = frozenset(
         *("upload-file", "sticker", "poll"),
     )
 )
-"""Actions of `message` after which something has been sent."""
+"""Actions of `message` that send something."""
 _OF_A_SENDING = frozenset(
     (
         *("id", "messageId", "message_id", "messageIds", "platformMessageId"),
@@ -44,7 +43,7 @@ _OF_A_SENDING = frozenset(
         *("runId", "idempotencyKey", "ts", "timestamp", "sentAt", "deliveredAt", "createdAt"),
     )
 )
-"""What is different for each thing that is sent."""
+"""Details that differ for everything that is sent."""
 _OF_A_PROCESS = (
     *("status", "exitCode", "exitSignal", "waitingForInput", "aggregated"),
     *("output", "total", "truncated", "screen", "cursor"),
@@ -53,15 +52,15 @@ _OF_A_QUESTION = ("status", "reason", "host", "command", "warningText")
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of a call."""
+    """The comparable outcome of a call."""
 
-    mark: str  # the same for results that say the same
-    failure: str = ""  # the same for commands that failed alike, however often they were tried
-    fruitless: bool = False  # it failed, or changed nothing where it should have
+    mark: str  # equal for equivalent results
+    failure: str = ""  # equal for commands that failed alike, ignoring retry counters
+    fruitless: bool = False  # it failed, or should have changed something but did not
 
 
-def read_sent(params: object) -> object:
-    """Parameters as they were meant: models also send objects as text, and nothing for none."""
+def parse_params(params: object) -> object:
+    """The intended parameters: models also send objects as JSON text, and nothing for none."""
     if isinstance(params, str) and params:
         try:
             return json.loads(params)
@@ -71,17 +70,17 @@ def read_sent(params: object) -> object:
 
 
 def is_poll(tool: str, params: object) -> bool:
-    """Whether a call only asks how something is going that takes its time."""
+    """Whether a call only checks the progress of something."""
     return tool == "command_status" or (tool == "process" and _action(params) in _POLLS)
 
 
-def key_of(tool: str, params: object) -> str:
-    """The same for the same call."""
+def call_key(tool: str, params: object) -> str:
+    """Equal for the same calls."""
     return f"{tool[:80]}:{_digest((tool, params))}"
 
 
 def outcome_of(tool: str, params: object, result: Result) -> Outcome:
-    """What came of a call, without what differs every time."""
+    """The outcome of a call, ignoring what varies every time."""
     details = result.details
     if tool in _CHANGING and details.get("changed") is False:
         return Outcome("unchanged", fruitless=True)
@@ -96,24 +95,24 @@ def outcome_of(tool: str, params: object, result: Result) -> Outcome:
     if not result.content:
         return Outcome(_digest([dict(details)]), fruitless=failed)
     read = [
-        (block.mime_type, block.data) if isinstance(block, Image) else _steady(block.text)
+        (block.mime_type, block.data) if isinstance(block, Image) else _normalize(block.text)
         for block in result.content
     ]
     return Outcome(_digest(read), fruitless=failed)
 
 
 def _command(result: Result) -> Outcome | None:
-    """What came of a command, or None when it says nothing of one."""
+    """The outcome of a command; None if the result is not about one."""
     details = result.details
     status, code = details.get("status"), details.get("exitCode")
     if status == "running":
-        return Outcome(_digest((status, _steady(details.get("tail")))))
+        return Outcome(_digest((status, _normalize(details.get("tail")))))
     if isinstance(status, str) and status.startswith("approval-"):
         return Outcome(_digest(_picked(details, _OF_A_QUESTION)), fruitless=result.is_error)
     if status not in ("completed", "failed"):
         return None
     output = details.get("aggregated")
-    text = _steady(output if isinstance(output, str) else result.as_text())
+    text = _normalize(output if isinstance(output, str) else result.as_text())
     timed_out = details.get("timedOut") is True
     mark = _digest((status, code, timed_out, text))
     if not code or timed_out or not str(text).strip():
@@ -127,27 +126,27 @@ def _action(params: object) -> str:
 
 
 def _picked(details: Mapping[str, Any], names: Iterable[str]) -> dict[str, object]:
-    return {name: _steady(details[name]) for name in names if name in details}
+    return {name: _normalize(details[name]) for name in names if name in details}
 
 
-def _steady(value: object) -> object:
-    """A text without what differs every time; anything else as it is."""
+def _normalize(value: object) -> object:
+    """Replace the variable parts of a text; other values are returned unchanged."""
     if not isinstance(value, str):
         return value
     if len(value) <= 2 * EDGE:
-        return _blank(value)
-    # The middle of a long text is compared as it is: looking through all of it takes too long.
-    return f"{_blank(value[:EDGE])}{value[EDGE:-EDGE]}{_blank(value[-EDGE:])}"
+        return _generalize(value)
+    # The middle of a long text is compared as it is, because searching all of it takes too long.
+    return f"{_generalize(value[:EDGE])}{value[EDGE:-EDGE]}{_generalize(value[-EDGE:])}"
 
 
-def _blank(text: str) -> str:
+def _generalize(text: str) -> str:
     return _names().sub("#", _times().sub("#", text))
 
 
-# These begin with a plain character each, which lets the engine skip ahead to the next one.
+# Each alternative starts with a literal character, so that the engine can skip ahead.
 @cache
 def _times() -> re.Pattern[str]:
-    """Points in time, spans of time, addresses in memory. `a.py:12:34` is none of them."""
+    """Times, durations, memory addresses, but not `a.py:12:34`."""
     date = r"\d{3}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[ ]?[+-]\d\d:?\d\d)?"
     clock = r"\d?:\d\d:\d\d(?:[.,]\d+)?"
     address = r"(?<=0)x[0-9a-fA-F]{6,}"
@@ -168,8 +167,8 @@ def _names() -> re.Pattern[str]:
 
 
 def _digest(value: object, skip: frozenset[str] = frozenset()) -> str:
-    """The same for equal values, but for keys to skip; cycles and endless values come to an end."""
-    from hashlib import sha256  # takes longer to import than all the rest
+    """Equal for equal values, ignoring keys to skip; ends for circular and endless values too."""
+    from hashlib import sha256  # slow to import
 
     sink = sha256()
     todo: list[tuple[object, int]] = [(value, 0)]
@@ -197,7 +196,7 @@ def _in_order(mapping: Mapping[Any, object], skip: frozenset[str]) -> list[objec
 
 
 def _word(value: object) -> bytes:
-    """A value without parts; what is not JSON by its type alone."""
+    """A scalar value; anything that is not JSON counts by type only."""
     if isinstance(value, bool | float) or value is None:
         return b"%a;" % value
     if isinstance(value, int):

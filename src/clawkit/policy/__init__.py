@@ -1,1 +1,1 @@
-"""Which tools a run may see and which calls may go on: pure rules over configuration and scope."""
+"""Which tools a run has, and which of their calls are allowed, from configuration and scope."""

@@ -1,7 +1,7 @@
-"""The policy: steps built from configuration for one scope, and every tool sent through them.
+"""The policy pipeline: steps built from configuration for one scope, applied to every tool.
 
-Each step can only take away. A step holds allow rules (none: no restriction) and deny rules; every
-rule knows the configuration key it came from, so that each decision is traced and can name it.
+A step can only remove tools. It has allow rules (None: no restriction) and deny rules; every rule
+knows its configuration key, so that each decision can be traced to it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from clawkit.policy.selectors import (
     for_model,
     for_sender,
     group_ids,
-    odd_providers,
-    odd_senders,
+    provider_warnings,
+    sender_warnings,
 )
 from clawkit.policy.tool_names import Matcher, Universe, explain_unmatched
 
@@ -35,20 +35,20 @@ SANDBOX_DENY = ("browser", "canvas", "nodes", "cron", "gateway")
 
 
 class ListRule(msgspec.Struct, frozen=True):
-    """One list of one configuration key."""
+    """One allow or deny list and its configuration key."""
 
     key: str
     matcher: Matcher
-    shown: str | None = None  # instead of the matching entry: the profile, for a profile's list
+    shown: str | None = None  # shown instead of the matching entry: the name of a profile
 
     @property
     def built_in(self) -> bool:
-        """Whether the list is clawkit's own, not the operator's."""
+        """Whether the list is built in, not the operator's."""
         return self.shown is not None and self.shown.startswith("(")
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One step. `allow` None restricts nothing; an empty tuple lets nothing through."""
+    """One step. `allow` None restricts nothing; an empty tuple allows nothing."""
 
     number: int
     name: str
@@ -57,11 +57,11 @@ class Step(msgspec.Struct, frozen=True):
 
 
 Place = tuple[str, Any]
-"""A configuration key, and the settings there."""
+"""A configuration key and its settings."""
 
 
 def _first(places: Iterable[Place], field: str, name: str = "") -> tuple[str, Any]:
-    """The first place that sets a field: its key, and the value."""
+    """The key and value of the first place that sets a field."""
     for key, settings in places:
         value = getattr(settings, field)
         if value is not None:
@@ -70,8 +70,6 @@ def _first(places: Iterable[Place], field: str, name: str = "") -> tuple[str, An
 
 
 class _Builder:
-    """Builds the steps for one configuration and scope."""
-
     def __init__(self, config: Config, scope: Scope, universe: Universe) -> None:
         self.config = config
         self.scope = scope
@@ -81,7 +79,7 @@ class _Builder:
         self.general: Place = ("tools", config.tools)
         self.warnings: list[str] = []
         self.opt_in: list[Matcher] = []
-        """Every list in force that may ask for an optional tool."""
+        """All lists that can opt in to an optional tool."""
 
     def build(self) -> Iterator[Step]:
         if not self.config.agents.key_of(self.scope.agent) and self.scope.agent != "main":
@@ -104,13 +102,13 @@ class _Builder:
             yield self.sandbox()
         if self.scope.depth >= 1:
             yield self.sub_agent()
-        if self.scope.allow is not None:  # the list this one run was given; empty leaves nothing
+        if self.scope.allow is not None:  # an empty list allows nothing
             rules = (self.rule("run.allow", self.scope.allow),) if self.scope.allow else ()
             yield Step(10, "run.allow", rules)
 
     def asks_for(self, subject: Subject) -> bool:
         owner = subject.source.partition(":")[2].lower()
-        return any(matcher.names_plainly(subject.name, owner) for matcher in self.opt_in)
+        return any(matcher.opts_in(subject.name, owner) for matcher in self.opt_in)
 
     def rule(self, key: str, entries: Iterable[str], shown: str | None = None) -> ListRule:
         matcher = Matcher(entries, key, self.universe)
@@ -121,11 +119,11 @@ class _Builder:
         return ListRule(key, matcher, shown)
 
     def profile(self) -> Step:
-        """Step 1: the agent's profile replaces the global one; so does its `alsoAllow`."""
+        """Step 1: the agent's profile replaces the global one, and so does its `alsoAllow`."""
         places = (self.mine, self.general)
         rules = self.profile_rules(places)
         if rules and _first(places, "profile")[1] == "coding" and self._wants_plan():
-            # Turning it on for work like this is enough; it need not be allowed as well.
+            # Enabling it for such work is enough; it does not need to be allowed as well.
             rules = (*rules, self.rule("tools.updatePlan", ["update_plan"]))
         return Step(1, "tools.profile", rules)
 
@@ -137,7 +135,7 @@ class _Builder:
         return general.merged(self.agent.embedded_pi).execution_contract == "strict-agentic"
 
     def profile_rules(self, places: Sequence[Place]) -> tuple[ListRule, ...] | None:
-        """The first profile and the first `alsoAllow` of some places; None without a profile."""
+        """The first profile and the first `alsoAllow` in some places; None without a profile."""
         key, profile = _first(places, "profile")
         also_key, also = _first(places, "also_allow", "alsoAllow")
         rules = [] if profile is None else [self.rule(key, PROFILES[profile], profile)]
@@ -147,17 +145,16 @@ class _Builder:
         return None if profile is None else tuple(rules)
 
     def for_model(self, place: Place) -> Place | None:
-        """The settings for the provider or model of the run."""
         key, entries = f"{place[0]}.byProvider", place[1].by_provider
-        self.warnings += odd_providers(entries, key)
+        self.warnings += provider_warnings(entries, key)
         return for_model(entries, self.scope.model, key)
 
     def lists(self, number: int, name: str, place: Place | None, *, lenient: bool = True) -> Step:
         """A step from the lists of one place.
 
-        An allow list that names only tools of plugins is ignored with a warning (`lenient`), so
-        that a missing plugin does not take every built-in tool away; lists that say who may do
-        something are never ignored.
+        With `lenient`, an allow list that names only plugin tools is ignored with a warning, so
+        that a missing plugin does not remove every built-in tool. Lists that apply to people are
+        never ignored.
         """
         if place is None:
             return Step(number, name, None)
@@ -175,15 +172,15 @@ class _Builder:
             else:
                 allow = (rule,)
         elif lists.also_allow:
-            # Nothing to add to: every tool stays, and optional ones named here are asked for.
+            # Nothing is restricted, so this only opts in to optional tools.
             self.opt_in.append(self.rule(f"{key}.alsoAllow", lists.also_allow).matcher)
         return Step(number, name, allow, deny)
 
     def group(self) -> Place | None:
-        """The lists of the group, for its sender before those for all, the account's first."""
+        """The lists of the group: its sender's before those for all, the account's first."""
         scope, channels = self.scope, self.config.channels
         if scope.group and not scope.channel:
-            self.warnings.append(f"the group {scope.group!r} means nothing without its channel")
+            self.warnings.append(f"the group {scope.group!r} has no effect without its channel")
         name = find_key(channels, scope.channel)
         if name is None or not scope.group:
             return None
@@ -206,11 +203,11 @@ class _Builder:
 
     def by_sender(self, place: Place) -> Place | None:
         key, entries = f"{place[0]}.toolsBySender", place[1].tools_by_sender
-        self.warnings += odd_senders(entries, key)
+        self.warnings += sender_warnings(entries, key)
         return for_sender(entries, self.scope, key)
 
     def sandbox(self) -> Step:
-        """Step 8: in the sandbox, what its own lists allow; each field agent, global, default."""
+        """Step 8: the sandbox's own lists; each field from the agent, global, or default."""
         name = "tools.sandbox.tools"
         places = [
             (f"{key}.sandbox.tools", tools.sandbox.tools)
@@ -232,12 +229,12 @@ class _Builder:
             denied = self.rule(f"{name}.deny", kept, "(default)")
         else:
             denied = self.rule(deny_key, deny)
-        # An empty allow list, unlike a missing one, allows everything that is not denied.
+        # An empty allow list, unlike a missing one, allows everything not denied.
         unrestricted = allow is not None and not allow
         return Step(8, name, None if unrestricted else tuple(rules), (denied,))
 
     def sub_agent(self) -> Step:
-        """Step 9: what a sub-agent of this depth has; configuration widens only this column."""
+        """Step 9: the tools of a sub-agent at this depth; configuration can widen only these."""
         name, lists = "tools.subagents.tools", self.config.tools.subagents.tools
         limits = self.config.agents.defaults.subagents.merged(self.agent.subagents)
         leaf = self.scope.depth >= limits.max_spawn_depth
@@ -272,14 +269,14 @@ class Subject(msgspec.Struct, frozen=True):
 
 
 class Trace(NamedTuple):
-    """What one step said about one tool, and because of which entry of which key."""
+    """The decision of one step about one tool, and the entry and key behind it."""
 
     number: int
     step: str
     effect: Effect
     key: str
-    entry: str | None  # as written (the profile's name for a profile), when there is one
-    why: str  # the same for people
+    entry: str | None  # as written, if there is one; for a profile, its name
+    why: str  # the same, for people
 
     def __str__(self) -> str:
         return self.why
@@ -306,7 +303,7 @@ _BUILT_IN: dict[Effect, str] = {
 
 
 def trace(step: Step, effect: Effect, rule: ListRule, entry: str) -> Trace:
-    """What a rule of a step said."""
+    """The trace for a rule of a step."""
     words = _BUILT_IN if rule.built_in else _WORDS
     shown = rule.shown or entry
     why = words[effect].format(key=rule.key, entry=shown)
@@ -314,7 +311,7 @@ def trace(step: Step, effect: Effect, rule: ListRule, entry: str) -> Trace:
 
 
 def _missing(step: Step, rules: tuple[ListRule, ...]) -> Trace:
-    """What a step says about tools that none of its lists holds."""
+    """The trace for tools that none of the step's lists contains."""
     if len(rules) == 1 and rules[0].shown is not None:
         return trace(step, "not-allowed", rules[0], "")
     keys = [rule.key for rule in rules] or [step.name]
@@ -324,7 +321,7 @@ def _missing(step: Step, rules: tuple[ListRule, ...]) -> Trace:
 
 
 class ToolVerdict(NamedTuple):
-    """What became of one tool. When it was removed, the last trace says by what."""
+    """The decision about one tool. If it was removed, the last trace says why."""
 
     kept: bool
     traces: tuple[Trace, ...]
@@ -335,68 +332,68 @@ class ToolVerdict(NamedTuple):
 
 
 class PolicyDecision(NamedTuple):
-    """The policy for one scope: a verdict for every tool, and remarks for the operator."""
+    """The policy for one scope: a verdict for every tool, and warnings for the operator."""
 
     verdicts: Mapping[str, ToolVerdict]
     warnings: tuple[str, ...]
 
     def refusal(self, name: str) -> str:
-        """Why a removed tool may not be called, for the model and the person alike."""
+        """Why a removed tool may not be called, for the model and people."""
         return f"the tool {name!r} is not allowed here: {self.verdicts[name].removed_by}"
 
 
 def apply_policy(config: Config, scope: Scope, subjects: Iterable[Subject]) -> PolicyDecision:
-    """Judge all tools. Pure; what a failing step should have judged is removed."""
+    """Decide about all tools. Pure; if a step fails, its tools are removed."""
     subjects = tuple(subjects)
     builder = _Builder(config, scope, Universe.of({each.name: each.source for each in subjects}))
-    said: dict[str, list[Trace]] = {each.name: [] for each in subjects}
+    traces: dict[str, list[Trace]] = {each.name: [] for each in subjects}
     left: list[str] = []
     for each in subjects:
         listed = CATALOG.get(each.name)
         if (each.owner_only or (listed and listed.owner_only)) and not scope.sender.owner:
-            said[each.name].append(OWNER_ONLY)
+            traces[each.name].append(OWNER_ONLY)
         else:
             left.append(each.name)
     for step in builder.build():
         if step.allow is not None or step.deny:
-            left = _sift(step, left, said)
+            left = _apply_step(step, left, traces)
     kept = set(left)
     for each in subjects:
         if each.optional and each.name in kept and not builder.asks_for(each):
-            said[each.name].append(OPTIONAL)
+            traces[each.name].append(OPTIONAL)
             kept.remove(each.name)
-    verdicts = {name: ToolVerdict(name in kept, tuple(traces)) for name, traces in said.items()}
+    verdicts = {name: ToolVerdict(name in kept, tuple(found)) for name, found in traces.items()}
     return PolicyDecision(verdicts, tuple(dict.fromkeys(builder.warnings)))
 
 
-def _sift(step: Step, names: list[str], said: Mapping[str, list[Trace]]) -> list[str]:
-    """The names that one step leaves; what it says about each is added to `said`."""
+def _apply_step(step: Step, names: list[str], traces: Mapping[str, list[Trace]]) -> list[str]:
+    """The names that a step keeps; its traces are added to `traces`."""
     try:
-        spoken = _judge(step, names)
-    except Exception as error:  # noqa: BLE001  # fail closed: what cannot be judged is removed
+        found = _judge(step, names)
+    except Exception as error:  # noqa: BLE001  # fail closed: remove what cannot be judged
         why, words = f"error: {error}", f"{step.name} failed: {error}"
         failed = Trace(step.number, step.name, "deny", step.name, why, words)
-        spoken = dict.fromkeys(names, failed)
-    for name, said_now in spoken.items():
-        said[name].append(said_now)
-    return [name for name in names if name not in spoken or spoken[name].effect == "allow"]
+        found = dict.fromkeys(names, failed)
+    for name, each in found.items():
+        traces[name].append(each)
+    return [name for name in names if name not in found or found[name].effect == "allow"]
 
 
 def _judge(step: Step, names: list[str]) -> dict[str, Trace]:
-    spoken: dict[str, Trace] = {}
+    judged: dict[str, Trace] = {}
     left = names
     kinds: tuple[tuple[Effect, tuple[ListRule, ...]], ...]
     kinds = (("deny", step.deny), ("allow", step.allow or ()))
     for effect, rules in kinds:
         for rule in rules:
             found = rule.matcher.find_all(left)
-            # Allowing `write` allows `apply_patch` too; denying it does not deny it.
-            courtesy = rule.matcher.find("write") if effect == "allow" else None
-            if courtesy is not None and "apply_patch" in left:
-                found.setdefault("apply_patch", courtesy)
+            # Allowing `write` also allows `apply_patch`; denying it does not deny that.
+            implied = rule.matcher.find("write") if effect == "allow" else None
+            if implied is not None and "apply_patch" in left:
+                found.setdefault("apply_patch", implied)
             traces = {entry: trace(step, effect, rule, entry) for entry in set(found.values())}
-            spoken |= {name: traces[entry] for name, entry in found.items()}
+            judged |= {name: traces[entry] for name, entry in found.items()}
             left = [name for name in left if name not in found]
     if step.allow is not None:
-        spoken |= dict.fromkeys(left, _missing(step, step.allow))
-    return spoken
+        judged |= dict.fromkeys(left, _missing(step, step.allow))
+    return judged

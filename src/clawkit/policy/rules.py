@@ -1,12 +1,11 @@
-"""Rules over arguments: `tools.rules` says which calls of an allowed tool go on, ask, or stop.
+"""Rules over arguments: `tools.rules` decides which calls of an allowed tool run, ask, or stop.
 
-Deny first: any matching deny rule ends it. Then the first matching rule in the order of the file
-decides between ask and allow. A call that no rule matches goes on.
+A matching deny rule always wins. Otherwise the first matching rule in the order of the file decides
+between ask and allow. A call that no rule matches runs.
 
-Paths are compared by what they mean, not how they are spelled. A restriction must hold whatever
-spelling, link or detour the caller chose, and however the operator wrote the pattern (`./a`,
-`a//b`, `a/**`, `~/a`, through a link). An exception to a restriction counts only for where the
-path really leads.
+Paths are compared by where they lead, not by spelling. A restriction must hold whatever spelling,
+link or detour the caller uses, and however the operator wrote the pattern (`./a`, `a//b`, `a/**`,
+`~/a`, through a link). An exception applies only to where the path really leads.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _META = r"[\\^$.|?*+()\[\]{}]"
 
 
 class Pattern(msgspec.Struct, frozen=True):
-    """One compiled value of a rule."""
+    """A compiled value of a rule."""
 
     text: str
     test: Test
@@ -46,20 +45,20 @@ class Pattern(msgspec.Struct, frozen=True):
 
 
 class PathForms(msgspec.Struct, frozen=True):
-    """Where a path may be said to lead."""
+    """All forms of a path that rules are compared with."""
 
     written: str
-    real: str  # with every link followed
-    absolute: tuple[str, ...]  # every absolute spelling, also through other names of the workspace
-    inside: tuple[str, ...]  # the same from the workspace, for what lies in it
+    real: str  # with all links resolved
+    absolute: tuple[str, ...]  # all absolute spellings, including other names of the workspace
+    inside: tuple[str, ...]  # the same relative to the workspace, if inside it
     roots: tuple[str, ...]
 
 
-def places_of(path: str, workspace: str) -> PathForms | None:
-    """None for what cannot be a path at all."""
+def path_forms(path: str, workspace: str) -> PathForms | None:
+    """None for something that cannot be a path."""
     try:
         whole = os.path.join(workspace, os.path.expanduser(plain_path(path)))
-        # Links are followed before `..` is, as the kernel does: `link/..` is not where it stands.
+        # Resolve links before `..`, as the kernel does: `link/..` is not the directory of `link`.
         real = real_path(whole)
     except ToolInputError:
         return None
@@ -71,23 +70,23 @@ def places_of(path: str, workspace: str) -> PathForms | None:
 
 
 def restricts(pattern: Pattern, places: PathForms | None) -> bool:
-    """Whether a deny or ask rule is about a path, in any spelling of either."""
+    """Whether a deny or ask rule applies to a path, in any spelling of either."""
     if places is None:
         return True
     if pattern.is_regex:
         if any(map(pattern.test, _shown(pattern, places))):
             return True
-        # `/abs/dir/` reads as a regular expression, but may well be meant as a directory.
+        # `/abs/dir/` looks like a regular expression, but may be meant as a directory.
         if re.search(_META, pattern.text) or "/" not in pattern.text.strip("/"):
             return False
     return any(_covers(glob, places) for glob in _variants(pattern.text))
 
 
-def excepts(pattern: Pattern, places: PathForms | None) -> bool:
-    """Whether an allow rule is about the place a path really leads to.
+def exempts(pattern: Pattern, places: PathForms | None) -> bool:
+    """Whether an allow rule applies to where a path really leads.
 
-    Links in the pattern are not followed, and a regular expression never sees the directories
-    above the workspace: both could make an exception wider than it reads.
+    Links in the pattern are not resolved, and a regular expression never sees the directories above
+    the workspace: either could make an exception wider than it looks.
     """
     if places is None:
         return False
@@ -101,8 +100,9 @@ def excepts(pattern: Pattern, places: PathForms | None) -> bool:
 
 
 def _shown(pattern: Pattern, places: PathForms) -> tuple[str, ...]:
-    """What the regular expression of a restriction looks at: in the workspace the path from there,
-    so that directories above it play no part; the whole path elsewhere, or when anchored."""
+    """What the regular expression of a restriction is searched in: the path relative to the
+    workspace, so that directories above it do not matter; the absolute path outside the workspace,
+    or if the expression is anchored."""
     if not places.inside:
         return places.absolute
     inside = (*places.inside, *(f"/{each}" for each in places.inside))
@@ -119,8 +119,8 @@ def _relative(places: tuple[str, ...], roots: tuple[str, ...]) -> Iterator[str]:
 
 
 def _variants(text: str) -> tuple[str, ...]:
-    """Everything a glob means: `a/` and `a/*` are the directory and all that is in it, `*/a` may
-    stand at the top, and `/**/` may be nothing."""
+    """All meanings of a glob: `a/` and `a/*` include the directory itself, `*/a` also matches at
+    the top, and `/**/` may be empty."""
     tidy = re.sub(r"/(?:\./)+|/{2,}", "/", re.sub(r"\*+", "*", text))
     found = [tidy if not tidy.endswith("/") else f"{tidy}*"]
     found += [each.replace("/*/", "/") for each in found if "/*/" in each]
@@ -138,8 +138,8 @@ def _covers(glob: str, places: PathForms) -> bool:
 
 
 def _absolute(glob: str, root: str, *, follow: bool) -> Iterator[str]:
-    """The glob from the root of the file system: what comes before its first `*` as it stands, and
-    if wanted once more with links followed."""
+    """The glob as an absolute path: its part before the first `*` as written, and optionally with
+    links resolved."""
     head, star, tail = glob.partition("*")
     if not head:
         return
@@ -150,8 +150,7 @@ def _absolute(glob: str, root: str, *, follow: bool) -> Iterator[str]:
         yield f"{start}{slash}{star}{tail}"
 
 
-# Letters that people put behind a regular expression: `/a/gi` is one with unknown flags, `/etc/ssh`
-# is a path.
+# With these letters `/a/gi` is a regular expression with unknown flags; `/etc/ssh` is a path.
 _REGEX = r"(?s)/(.+)/([gimsuxyAGIMSUXY]{0,4})"
 
 
@@ -173,14 +172,14 @@ class Rule(msgspec.Struct, frozen=True):
 def compile_rules(
     configs: Sequence[RuleSetting], universe: Universe
 ) -> tuple[tuple[Rule, ...], list[str]]:
-    """The rules ready to use, and remarks on those that match no tool."""
+    """The compiled rules, and warnings about those that match no tool."""
     rules: list[Rule] = []
     issues: list[Issue] = []
     warnings: list[str] = []
     for index, config in enumerate(configs):
         key = f"tools.rules[{index}]"
         if not config.tool.strip():
-            issues.append(Issue(f"{key}.tool", "names no tool"))
+            issues.append(Issue(f"{key}.tool", "must name a tool"))
         matcher = Matcher([config.tool], f"{key}.tool", universe)
         warnings += [f"{key}.tool: {explain_unmatched(e, universe)}" for e in matcher.unmatched]
         params = {
@@ -207,20 +206,20 @@ def _compile(text: str, place: str, issues: list[Issue]) -> Pattern:
 
 
 def compile_pattern(text: str) -> Pattern:
-    """`/pattern/` (or `/pattern/i`) searches; anything else must match whole, with `*`."""
+    """`/pattern/` (or `/pattern/i`) is searched; anything else is a glob for the whole value."""
     found = re.fullmatch(_REGEX, text)
     if found is None:
         return Pattern(text, Glob(text).match, False)
     body, flags = found.groups()
     if flags not in ("", "i"):
-        raise SchemaError(f"{text} has the flags {flags!r}; only 'i' is known")
+        raise SchemaError(f"{text} has the flags {flags!r}; only 'i' is supported")
     return Pattern(text, make_pattern(f"(?i:{body})" if flags else body), True)
 
 
 def judge(
     rules: Sequence[Rule], tool: Tool, name: str, params: Mapping[str, Any], ctx: Context
 ) -> Deny | Ask | None:
-    """What the rules say about one checked call."""
+    """The decision of the rules about a validated call."""
     paths = _Paths(tool, params, ctx.workspace)
     rule = _find(rules, name, paths)
     if rule is None or rule.effect == "allow":
@@ -237,7 +236,7 @@ def judge(
 
 
 def judge_file(rules: Sequence[Rule], tool: Tool, name: str, path: str, workspace: str) -> str:
-    """The effect of the rules on a call of a file tool that is only about a path."""
+    """The effect of the rules on a call of a file tool whose only parameter is a path."""
     rule = _find(rules, name, _Paths(tool, {"path": path}, workspace))
     return "allow" if rule is None else rule.effect
 
@@ -254,7 +253,7 @@ def _find(rules: Sequence[Rule], name: str, paths: _Paths) -> Rule | None:
 
 
 class _Paths:
-    """The parameters of one call, and where those that are paths lead; looked up once."""
+    """The parameters of a call, and the forms of its paths, each resolved once."""
 
     def __init__(self, tool: Tool, params: Mapping[str, Any], workspace: str) -> None:
         self.tool = tool
@@ -264,8 +263,8 @@ class _Paths:
 
     @cached_property
     def touched(self) -> tuple[str, ...]:
-        """What the call names inside a text. Where that cannot be told, nothing that a restriction
-        would not be about: `\0` cannot be a path."""
+        """Paths inside a text parameter. If they cannot be read, `\0`, which is not a path and so
+        matches every restriction."""
         if self.tool.touches is None:
             return ()
         try:
@@ -275,11 +274,11 @@ class _Paths:
 
     def of(self, path: str) -> PathForms | None:
         if path not in self._known:
-            self._known[path] = places_of(path, self.workspace)
+            self._known[path] = path_forms(path, self.workspace)
         return self._known[path]
 
     def detours(self) -> str:
-        """What a person should know about paths that lead elsewhere than they say."""
+        """A note for people about paths that lead elsewhere."""
         named = (part for name in self.tool.paths for part in _parts(self.params, name))
         found = map(self.of, (*named, *self.touched))
         return " ".join(
@@ -301,7 +300,7 @@ def _holds(effect: str, pattern: Pattern, paths: _Paths, name: str) -> bool:
     inside_text = name == "path" and paths.tool.touches is not None
     parts = list(paths.touched if inside_text else _parts(paths.params, name))
     if inside_text or any(same_name(name, each) for each in paths.tool.paths):
-        about = excepts if effect == "allow" else restricts
+        about = exempts if effect == "allow" else restricts
         found = [about(pattern, paths.of(part)) for part in parts]
     else:
         found = [pattern.test(part) for part in parts]

@@ -1,4 +1,4 @@
-"""Whom a setting is about: the model of the run, the sender, the group. Case never matters."""
+"""Selects the setting for a model, sender or group. Case is ignored throughout."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from clawkit.config.modelref import ModelRef, normalize_provider
 from clawkit.core.context import Scope, Sender
 
 Found = tuple[str, Any]
-"""The configuration key of an entry, and the entry."""
+"""An entry and its configuration key."""
 
 _KINDS = ("channel", "id", "e164", "username", "name")
 _SUFFIXES = (":sender:", ":thread:", ":topic:")
 
 
 def find_key(entries: Mapping[str, Any] | None, name: str) -> str | None:
-    """The key that is this name, as it is written."""
+    """The key for a name, as it is written."""
     if not entries or not name.strip():
         return None
     if name in entries:
@@ -26,9 +26,9 @@ def find_key(entries: Mapping[str, Any] | None, name: str) -> str | None:
 
 
 def for_model(entries: Mapping[str, Any] | None, model: ModelRef | None, key: str) -> Found | None:
-    """The entry for `provider/model`, else for `provider`; a plain spelling before an alias.
+    """The entry for `provider/model`, else for `provider`; an exact spelling wins over an alias.
 
-    A model that is known by its id alone takes the entry of any provider's model of that id.
+    A model known only by its id matches the entry of any provider with that model id.
     """
     if not entries or model is None:
         return None
@@ -48,15 +48,15 @@ def _fits(key: str, wanted: str) -> bool:
     return bool(wanted) and normalize_provider(provider) + slash + model == wanted
 
 
-def odd_providers(entries: Mapping[str, Any] | None, key: str) -> Iterator[str]:
-    """Remarks on keys that no model can ever fit."""
+def provider_warnings(entries: Mapping[str, Any] | None, key: str) -> Iterator[str]:
+    """Warnings about keys that no model can match."""
     for written in entries or ():
         if "*" in written or written.strip().endswith("/") or not written.strip():
             yield f"{key}.{written} matches no model; a key is a provider or provider/model"
 
 
 def for_sender(entries: Mapping[str, Any] | None, scope: Scope, key: str) -> Found | None:
-    """The entry for this sender, the most particular kind of name first, `*` last."""
+    """The entry for this sender, most specific kind of name first, `*` last."""
     folded: dict[str, str] = {}
     for written in entries or ():
         folded.setdefault(_sender_key(written), written)
@@ -67,7 +67,7 @@ def for_sender(entries: Mapping[str, Any] | None, scope: Scope, key: str) -> Fou
 
 
 def _sender_key(written: str) -> str:
-    """One spelling for a key: its kind, a colon, the name; a key without a kind is an id."""
+    """The normalized key: kind, colon, name; a key without a kind is an id."""
     text = written.strip().casefold()
     kind, colon, name = text.partition(":")
     if text == "*":
@@ -82,15 +82,15 @@ def _plain_name(kind: str, name: str) -> str:
     return name.removeprefix("@") if kind == "username" else name
 
 
-def odd_senders(entries: Mapping[str, Any] | None, key: str) -> Iterator[str]:
-    """Remarks on keys that look like a kind of name clawkit does not know."""
+def sender_warnings(entries: Mapping[str, Any] | None, key: str) -> Iterator[str]:
+    """Warnings about keys with an unknown kind of name."""
     for written in entries or ():
         kind, colon, name = written.strip().partition(":")
         unknown = colon and kind.casefold() not in _KINDS
         short = kind.casefold() == "channel" and ":" not in name
         if unknown or short or written.strip().startswith("@"):
             kinds = "id:, e164:, username:, name:, channel:<channel>:<id> or *"
-            yield f"{key}.{written} is read as a plain id; kinds of names are {kinds}"
+            yield f"{key}.{written} is read as a plain id; the kinds of names are {kinds}"
 
 
 def _sender_names(channel: str, sender: Sender) -> Iterator[str]:
@@ -104,7 +104,7 @@ def _sender_names(channel: str, sender: Sender) -> Iterator[str]:
 
 
 def group_ids(group: str) -> Iterator[str]:
-    """A group and what it is a part of: a topic or thread belongs to its group."""
+    """A group and the groups it is part of: a topic or thread belongs to its group."""
     yield group
     for suffix in _SUFFIXES:
         at = group.casefold().find(suffix)

@@ -1,6 +1,6 @@
 """Entries of allow and deny lists: names, aliases, groups, plugin ids and `*`.
 
-Matching ignores case, takes `*` as the only wildcard, and is anchored to the whole name. It never
+Matching ignores case, supports only `*` as a wildcard, and covers the whole name. It never
 backtracks: a pattern costs at most one search per piece.
 """
 
@@ -22,21 +22,21 @@ _POSSIBLE_NAME = r"[a-z0-9*][a-z0-9_*-]*"
 
 
 def unset_variable(text: str) -> str:
-    """What is wrong with a text that still holds `${NAME}`: a rule without a meaning protects
-    nothing, so it is an error where the rule is used."""
+    """Error text if `${NAME}` was left unexpanded. An error wherever the rule is used, because a
+    rule without meaning protects nothing."""
     return f"{text!r} uses a variable that is not set" if re.search(_VARIABLE, text) else ""
 
 
 class Universe(msgspec.Struct, frozen=True):
-    """The names that entries can mean: built-in tools, loaded ones, and who brought them."""
+    """All names that entries can refer to: built-in tools, loaded tools, and their plugins."""
 
     names: frozenset[str]
-    own: frozenset[str]  # there without any plugin: built-in, or handed in by the caller
-    plugins: Mapping[str, tuple[str, ...]]  # lower-case plugin id, or `mcp:<server>`, to its tools
+    own: frozenset[str]  # available without plugins: built-in, or passed in by the caller
+    plugins: Mapping[str, tuple[str, ...]]  # tools by lower-case plugin id or `mcp:<server>`
 
     @classmethod
     def of(cls, sources: Mapping[str, str]) -> Universe:
-        """From canonical tool name to source (`core`, `caller`, `plugin:<id>`, `mcp:<server>`)."""
+        """From tools by canonical name: `core`, `caller`, `plugin:<id>` or `mcp:<server>`."""
         plugins: dict[str, list[str]] = {}
         for name, source in sources.items():
             if source.startswith("plugin:"):
@@ -52,7 +52,7 @@ class Universe(msgspec.Struct, frozen=True):
 
 
 class Matcher:
-    """A compiled list. `find` gives the entry that matches a name, as it was written."""
+    """A compiled list. `find` returns the entry that matches a name, as written."""
 
     __slots__ = ("_exact", "_globs", "entries", "foreign", "unmatched")
 
@@ -63,7 +63,7 @@ class Matcher:
         self.unmatched: list[str] = []
         """Entries that match no known tool."""
         self.foreign = bool(self.entries)
-        """Whether all entries mean, or may mean, tools of plugins: none means one of our own."""
+        """Whether all entries refer, or may refer, to plugin tools: none to one of our own."""
         for index, entry in enumerate(self.entries):
             if problem := unset_variable(entry):
                 raise ConfigError([Issue(f"{key}[{index}]", problem)])
@@ -83,13 +83,13 @@ class Matcher:
             means_any, means_own = bool(names), not universe.own.isdisjoint(names)
         if not means_any:
             self.unmatched.append(entry)
-        # What cannot be the name of a tool is a mistake, not a plugin that is missing.
+        # An impossible tool name is a mistake, not a missing plugin.
         nonsense = not means_any and not re.fullmatch(_POSSIBLE_NAME, name)
         self.foreign = self.foreign and not (means_own or nonsense)
 
     @staticmethod
     def _expand(name: str, universe: Universe) -> tuple[str, ...]:
-        """Everything a name stands for; a tool and a plugin that share it are both meant."""
+        """Everything that a name refers to; a tool and a plugin with the same name both count."""
         found = [*GROUPS.get(name, ()), *universe.plugins.get(name, ())]
         if name in universe.names:
             found.append(name)
@@ -113,21 +113,21 @@ class Matcher:
         return None
 
     def find_all(self, names: Iterable[str]) -> dict[str, str]:
-        """Every name that matches, with the entry that did it."""
+        """All matching names, with the entry that matched."""
         exact = self._exact
         found = {name: exact[name] for name in names if name in exact}
         for glob, written in self._globs:
             found |= {name: written for name in names if name not in found and glob.match(name)}
         return found
 
-    def names_plainly(self, name: str, owner: str) -> bool:
-        """Whether an optional tool is asked for: by name, by its plugin, `group:plugins` or `*`."""
+    def opts_in(self, name: str, owner: str) -> bool:
+        """Whether it asks for an optional tool: by name, plugin, `group:plugins` or `*`."""
         wanted = {name, owner, "group:plugins", "*"}
         return any(canonical(entry) in wanted for entry in self.entries)
 
 
 def explain_unmatched(entry: str, universe: Universe) -> str:
-    """What to tell the operator about an entry that matches nothing."""
+    """A message for the operator about an entry that matches nothing."""
     name = canonical(entry)
     known = tuple(GROUPS) if name.startswith("group:") else tuple(universe.names)
     close = [] if "*" in name else nearest(name, known, 1)

@@ -1,4 +1,4 @@
-"""Which names hold secrets, and what is shown instead of a secret."""
+"""Which names hold secrets, and what to show instead of a secret."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from functools import cache, lru_cache
 
 MASK = "***"
 
-# Values that stand for a secret without being one: $NAME, ${NAME}, $(command, ${{ name }}, {name},
-# {{ name }}, %s, %(name)s, %NAME%, dots, and what masking itself leaves behind.
-_STAND_IN = (
+# Values in the place of a secret: $NAME, ${NAME}, $(command, ${{ name }}, {name}, {{ name }}, %s,
+# %(name)s, %NAME%, dots, and the results of masking.
+_PLACEHOLDER = (
     r"\$(?:[A-Za-z_]\w*|\{[A-Za-z_][\w.]*\}?|\([\w./ -]*\)?|\{\{[\w. ]*\}{0,2}|[0-9@*#?!$])"
     r"[,;.)\]}]?|(?:\$\{[A-Za-z_]\w*\}){2,8}"
     r"|\{[\w.:!\[\]]*\}[,;.)\]]?|\{\{[^{}]{0,80}(?:\}\})?|\{(?:[A-Za-z]+:)?|\[|%\(?\w*\)?[sdrq]"
@@ -22,31 +22,31 @@ _STAND_IN = (
 
 @cache
 def regex(pattern: str) -> re.Pattern[str]:
-    """A compiled expression, compiled when it is first needed."""
+    """Compile an expression when it is first needed."""
     return re.compile(pattern)
 
 
 def mask(value: str) -> str:
-    """A secret as it may be shown. Long ones keep their ends, so that they can be told apart."""
+    """A secret as it may be shown. Long ones keep their ends, to tell them apart."""
     return MASK if len(value) < 18 else f"{value[:6]}…{value[-4:]}"
 
 
-def is_stand_in(value: str) -> bool:
+def is_placeholder(value: str) -> bool:
     """Whether a value is a reference, a placeholder or a mask rather than a secret."""
-    return regex(_STAND_IN).fullmatch(value) is not None
+    return regex(_PLACEHOLDER).fullmatch(value) is not None
 
 
-def mask_unless_stand_in(value: str) -> str:
-    return value if not value or is_stand_in(value) else mask(value)
+def mask_unless_placeholder(value: str) -> str:
+    return value if not value or is_placeholder(value) else mask(value)
 
 
 def conceal(value: str) -> str:
-    """A secret of unknown shape as it may be shown: not at all."""
-    return value if not value or is_stand_in(value) else MASK
+    """Hide a secret of unknown shape completely."""
+    return value if not value or is_placeholder(value) else MASK
 
 
 def mask_group(found: re.Match[str], hide: Callable[[str], str] = conceal) -> str:
-    """For `re.sub`: the match with its last group, or all of it, concealed."""
+    """For `re.sub`: the match with its last group, or all of it, hidden."""
     group = found.lastindex or 0
     start, end = found.span(group)
     before, after = found.string[found.start() : start], found.string[end : found.end()]
@@ -58,28 +58,28 @@ _WORD = (
     r"|.*(?:token|secret|passw(?:or)?d|passphrase|authorization|apikey|secretkey|privatekey"
     r"|accesskey|accountkey)"
 )
-# What a secret key opens: `private_key` is one, `primary_key` and `sessionKey` are not.
+# What kind of key is secret: `private_key` is, `primary_key` and `sessionKey` are not.
 _KEY_OF = (
     r"access|account|admin|api|auth|deploy|encrypt|encryption|functions|master|private|recovery"
     r"|secret|service|shared|signing|ssh|storage|subscription"
 )
-# Tokens that are places in a list or marks in a vocabulary.
+# Tokens that are pagination cursors or vocabulary marks.
 _PLACE = (
     r"bos|cls|continuation|cursor|end|eos|first|last|mask|next|page|pad|sep|special|start|stop|sync"
     r"|unk"
 )
-# Passwords and logins in a configuration; in programs often a function, a path or a mode.
+# Passwords and logins in configuration; in programs often a function, a path or a mode.
 _SHORT_NAME_WORDS = r"auth|cred|pass|pwd"
 _TRAILER = r"base|base64|current|dev|live|new|old|plain|prod|raw|staging|test|value|[0-9]+"
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether something of this name holds a secret: `apiKey`, `DB_PASSWORD`, `X-Auth-Token`."""
+    """Whether something with this name holds a secret: `apiKey`, `DB_PASSWORD`, `X-Auth-Token`."""
     return _is_secret_name(name[-128:])
 
 
 def is_secret_setting(name: str) -> bool:
-    """Whether a plain value of this name in a configuration may be a secret: `pass`, `smtpAuth`."""
+    """Whether a configuration value with this name may be a secret: `pass`, `smtpAuth`."""
     return (
         is_secret_name(name)
         or regex(_SHORT_NAME_WORDS).fullmatch(_last_words(name[-128:])[1]) is not None
@@ -99,7 +99,7 @@ def _is_secret_name(name: str) -> bool:
 
 
 def _last_words(name: str) -> tuple[str, str]:
-    """The last two words of a name, lower-case, numbers and remarks after them left away."""
+    """The last two words of a name in lower case, without trailing numbers and qualifiers."""
     spaced = regex(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])").sub("_", name)
     words = [word for word in regex(r"[^a-z0-9]+").split(spaced.lower()) if word]
     while len(words) > 1 and regex(_TRAILER).fullmatch(words[-1]):

@@ -1,4 +1,4 @@
-"""Masks secrets in texts and JSON values, those an operator's own expressions match included."""
+"""Masks secrets in text and JSON values, including matches of the operator's own patterns."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from clawkit.redact.masking import (
     is_secret_name,
     mask,
     mask_group,
-    mask_unless_stand_in,
+    mask_unless_placeholder,
     regex,
 )
 from clawkit.redact.shapes import is_login, mask_shapes, mask_values
 
 WINDOW = 2_048
-"""Most characters such an expression sees at once, so that a slow one stays affordable."""
+"""Characters that an operator's pattern sees at once, to limit the cost of a slow one."""
 
 _ATOM = (
     r"\\(?P<escape>.)|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<again>\(\?P=)"
@@ -31,9 +31,9 @@ _ATOM = (
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """An operator's pattern: `/expression/flags`, or an expression in which case does not matter.
+    """Compile an operator's pattern: `/expression/flags`, or a case-insensitive expression.
 
-    Raises ValueError when it is broken or could take very long.
+    Raises ValueError if it is invalid or could be very slow.
     """
     body, flags = pattern, re.IGNORECASE
     if delimited := re.fullmatch(r"/(.+)/([gims]*)", pattern, re.DOTALL):
@@ -46,18 +46,18 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
         raise ValueError(f"the pattern {pattern!r} is not a regular expression: {error}") from None
     if compiled.flags & re.VERBOSE or _repeats_a_repeat(body):
         raise ValueError(
-            f"the pattern {pattern!r} could take very long: it repeats a group that itself repeats "
-            "or has alternatives, or uses a back-reference or (?x). Write it without"
+            f"the pattern {pattern!r} could be very slow: it repeats a group that itself repeats "
+            "or has alternatives, or uses a back-reference or (?x). Rewrite it without"
         )
     return compiled
 
 
 def _mask_match(found: re.Match[str]) -> str:
-    return mask_group(found, mask_unless_stand_in)
+    return mask_group(found, mask_unless_placeholder)
 
 
 def _windows(text: str) -> Iterator[str]:
-    """The text in pieces, divided at line ends where possible."""
+    """The text in pieces, split at line ends where possible."""
     start = 0
     while start < len(text):
         end = min(len(text), start + WINDOW)
@@ -68,7 +68,7 @@ def _windows(text: str) -> Iterator[str]:
 
 
 def _repeats_a_repeat(body: str) -> bool:
-    """Whether an expression, already known to be valid, can backtrack without bound."""
+    """Whether a valid expression can backtrack without bound."""
     groups = [False]
     inside = False
     for atom in re.finditer(_ATOM, body, re.DOTALL):
@@ -90,7 +90,7 @@ def _repeats_a_repeat(body: str) -> bool:
 
 
 MIN_VALUE = 8
-"""Registered values shorter than this would blot out ordinary words."""
+"""Shorter registered values would mask ordinary words."""
 
 _SHORT = 64
 _MAX_CLEAN = 4_096
@@ -98,10 +98,10 @@ _MAX_RECENT = 16
 _MAX_DEPTH = 64
 _TOO_DEEP = "[left out: nested too deeply]"
 _PASSES = 4
-"""Masking can bring two pieces of text together; a few passes settle it."""
+"""Masking can join two pieces of text; repeated until nothing changes, up to this limit."""
 
-# Characters that show nothing, and terminal colours: putting them into a token must not gain
-# anything. NUL is not among them; it divides lists of names and of variables.
+# Invisible characters and terminal colours: inserting them into a token must not hide it. NUL is
+# not included, because it separates lists of names and of variables.
 _INVISIBLE = (
     "[\x01-\x08\x0e-\x1f\x7f\u00ad\u034f\u061c\u115f\u1160\u17b4"
     "\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
@@ -111,26 +111,26 @@ _HIDDEN = f"\x1b\\[[0-9;:?]{{0,32}}[@-~]|{_INVISIBLE}"
 
 
 class Redactor:
-    """Masks everything with the shape of a secret, and the exact values it was given."""
+    """Masks everything that looks like a secret, and the exact values it was given."""
 
     def __init__(self, values: Iterable[str] = (), patterns: Iterable[str] = ()) -> None:
-        """`values` are resolved secrets, `patterns` expressions of the operator's.
+        """`values` are resolved secrets, `patterns` the operator's expressions.
 
-        Raises ValueError for a pattern that cannot be used.
+        Raises ValueError for an invalid pattern.
         """
         self._learning = threading.Lock()
         self._values: set[str] = set()
         self._forms: tuple[str, ...] = ()
         self._patterns = tuple(compile_pattern(pattern) for pattern in patterns)
         self._clean: set[tuple[str, bool]] = set()
-        """Short texts without a secret, such as the names of details: they come again and again."""
+        """Short texts without secrets, such as names of details, which occur again and again."""
         self._recent: list[str] = []
-        """The last longer texts that came out of `text`. What goes to the model is then logged and
-        stored: the same objects, which need not be searched again."""
+        """The last longer texts returned by `text`. What goes to the model is then logged and
+        stored as the same object, and does not need to be searched again."""
         self.learn(values)
 
     def learn(self, values: Iterable[str]) -> None:
-        """Mask these values, too, from now on."""
+        """Also mask these values from now on."""
         with self._learning:
             new = set(values) - self._values
             if not new:
@@ -138,27 +138,27 @@ class Redactor:
             self._values |= new
             forms = {form for value in new for form in _forms(value)}.union(self._forms)
             self._forms = tuple(sorted(forms, key=lambda form: (-len(form), form)))
-            # New ones: a thread that masks by the old forms just now must not add to these.
+            # Replaced, because a thread that still uses the old forms must not add to the new ones.
             self._clean = set()
             self._recent = []
 
     def text(self, text: str) -> str:
-        """Text as a model may read it. Plain `NAME=value` stays, so that code remains readable.
+        """Redact text for a model. Plain `NAME=value` stays, so that code remains readable.
 
-        The same object comes back when there is nothing to mask.
+        Returns the same object if there is nothing to mask.
         """
         return self._masked(text, strict=False)
 
     def strict(self, text: str) -> str:
-        """Text as a log, an event or a shown `.env` file may hold it: values of secret-looking
-        names are masked too."""
+        """Redact text for a log, an event or a displayed `.env` file: also masks the values of
+        secret-looking names."""
         return self._masked(text, strict=True)
 
     def data(self, value: Any, *, strict: bool = False) -> Any:
-        """A JSON value with secret-named fields, and secrets in its strings, masked.
+        """Redact a JSON value: fields with secret names, and secrets in strings.
 
-        The value itself is never changed, and comes back when there is nothing to mask. Whatever
-        is not JSON in it becomes text.
+        The value itself is never modified, and is returned if there is nothing to mask. Anything
+        in it that is not JSON becomes text.
         """
         return self._walk(value, strict, hide=False, depth=0)
 
@@ -172,7 +172,7 @@ class Redactor:
         if depth >= _MAX_DEPTH:
             return _TOO_DEEP
         if isinstance(value, Mapping):
-            # An object that only says where a secret is kept is shown.
+            # An object that only references a stored secret is shown.
             refers = "source" in value and value.keys() <= {"source", "provider", "id"}
             hide = hide and not refers
             return self._walk_mapping(value, strict, hide=hide, depth=depth + 1)
@@ -210,7 +210,7 @@ class Redactor:
         masked = self._masked_anew(text, strict)
         if len(text) > _SHORT and not strict:
             masked = text if masked == text else masked
-            # What is hidden in a text can be another secret to a strict search.
+            # Text with invisible characters may contain other secrets for a strict search.
             if regex(_INVISIBLE).search(masked) is None:
                 recent.append(masked)
                 del recent[:-_MAX_RECENT]
@@ -222,7 +222,7 @@ class Redactor:
 
     def _masked_anew(self, text: str, strict: bool) -> str:
         if regex(_INVISIBLE).search(text) is not None:
-            # Tokens first, for they may be told apart by nothing but what is taken away here.
+            # Tokens first, because only these characters may separate them.
             bare = regex(_HIDDEN).sub("", self._mask_tokens(text))
             masked = self._settled(bare, strict)
             if masked != regex(_HIDDEN).sub("", text):
@@ -247,7 +247,7 @@ class Redactor:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """A secret value and the ways it is commonly written down."""
+    """A secret value and its common encodings."""
     value = value.strip()
     if len(value) < MIN_VALUE:
         return
@@ -258,8 +258,8 @@ def _forms(value: str) -> Iterator[str]:
     )
     yield json.dumps(value)[1:-1]
     yield json.dumps(value, ensure_ascii=False)[1:-1]
-    # Inside a longer base64 text (`user:password`) the value may begin at any of three places; the
-    # characters at either end depend on its neighbours and are left away.
+    # In a longer base64 text (`user:password`) the value may start at any of three offsets; the
+    # characters at either end depend on its neighbours and are dropped.
     for shift, skip in ((0, 0), (1, 2), (2, 3)):
         encoded = binascii.b2a_base64(b"\0" * shift + raw, newline=False).decode()
         core = encoded[skip : (shift + len(raw)) * 8 // 6]

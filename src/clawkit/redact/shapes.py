@@ -1,5 +1,5 @@
-"""Secrets known by their own shape, wherever they are, or by what comes before them: a parameter, a
-flag, a header, an assignment."""
+"""Secrets recognized by their shape, or by what precedes them: a parameter, flag, header or
+assignment."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import binascii
 import re
 from collections.abc import Callable
 
-from clawkit.redact.masking import MASK, is_secret_name, is_stand_in, mask, mask_group, regex
+from clawkit.redact.masking import MASK, is_placeholder, is_secret_name, mask, mask_group, regex
 
 _W = r"[A-Za-z0-9_\-]"
 
-# A stretch of text long enough to hold a token. It starts at the character before it, so that the
-# search looks at the beginnings of words only: the one expression every text goes through.
+# Text long enough to contain a token. It includes the preceding character, so that the search
+# considers only the starts of words; every text goes through this expression.
 _RUN = r"[^A-Za-z0-9_.\-+/:][A-Za-z0-9_.\-+/:]{16,}+"
 
 _VENDOR = rf"""(?x)(?<![A-Za-z0-9])(?:
@@ -52,16 +52,16 @@ _PEM_LINE = r"[A-Za-z0-9+/=]{16,}+"
 
 _URL_LOGIN = r"://(?:[^\s/?#:@\"'<>]{0,128}:([^\s/?#\"'<>]{1,4096})@|([^\s/?#:@\"'<>]{20,4096})@)"
 _DSN_LOGIN = r"(?<![^\s\"'=])[\w.\-]{1,64}:([^\s\"']{1,256})@(?:tcp|unix)\("
-# What `docker login` writes: user and password in base64.
+# Written by `docker login`: user and password in base64.
 _DOCKER_AUTH = r"\"auth\\?\"[ \t]{0,4}:[ \t]{0,4}\\?\"([A-Za-z0-9+/=]{4,4096})\\?\""
 _NETRC = r"\blogin[ \t]+[^\s]{1,128}\s{1,8}password[ \t]+([^\s]+)"
 
 
 def mask_shapes(text: str) -> str:
-    """Mask every secret in the text that gives itself away."""
+    """Mask every secret that is recognizable by its shape."""
     if "PRIVATE KEY" in text:
         text = regex(_PEM).sub(_mask_key, text)
-    # The line end stands for the beginning of the text, which a stretch may start at.
+    # The line end stands for the start of the text, where a token may begin.
     text = regex(_RUN).sub(_mask_run, f"\n{text}")[1:]
     if "://" in text:
         text = regex(_URL_LOGIN).sub(_mask_login, text)
@@ -79,16 +79,16 @@ def _mask_run(run: re.Match[str]) -> str:
 
 
 def _mask_token(token: re.Match[str]) -> str:
-    # `sk-learn-contrib-packages`: no vendor issues tokens without a digit or a capital.
+    # `sk-learn-contrib-packages`: no vendor issues tokens without a digit or capital.
     if regex(r"[a-z_.\-/:]+").fullmatch(token[0]):
         return token[0]
-    # The end of one token, left in sight, could be the beginning of what follows it.
+    # The end of a token, if shown, could form a new one with what follows.
     glued = token.end() < len(token.string)
     return f"{token[0][:6]}…{MASK}" if glued else mask(token[0])
 
 
 def is_login(value: str) -> bool:
-    """Whether this is `user:password` in base64."""
+    """Whether it is `user:password` in base64."""
     try:
         user, _, password = binascii.a2b_base64(value, strict_mode=True).decode().partition(":")
     except ValueError:
@@ -101,7 +101,7 @@ def _mask_docker(found: re.Match[str]) -> str:
 
 
 def _mask_key(key: re.Match[str]) -> str:
-    """The frame stays, to tell what was there. Of a key without an end only its lines go."""
+    """Keep the header, to show what was there. Without an END line, only key-like lines go."""
     header, body = key.groups()
     if regex(_PEM_LINE).search(body) is None:
         return key[0]
@@ -118,10 +118,10 @@ def _mask_login(url: re.Match[str]) -> str:
 
 
 Span = tuple[int, int, str]
-"""Where a value begins and ends, and what to put in its place."""
+"""Start and end of a value, and its replacement."""
 
-# What comes before a value, plain assignments apart. The search skips to one of a few characters
-# that are rare in prose and in code; only there does it look around.
+# What precedes a value, except plain assignments. The search skips to a few characters that are
+# rare in prose and code, and looks around only there.
 _LEAD = r"""(?x)[=\-BbKkZz](?:
     (?<=(?i:ken|ret|ord|swd|ase|key|pwd|ass|sig|ure|uth|jwt|ial|als|ion|rer|cvv|cvc)=)(?P<param>)
   | (?<=-)(?<![A-Za-z0-9_\-].)(?:-(?P<flag>[A-Za-z0-9][A-Za-z0-9_\-]{0,60}+)(?:=|[ \t]{1,4})
@@ -133,13 +133,13 @@ _LEAD = r"""(?x)[=\-BbKkZz](?:
   | (?<=[Bb])(?<![A-Za-z0-9_].)(?P<bearer>(?i:earer)[ \t]{1,4})
 )"""
 _NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
-# A first parameter is one only if others follow; elsewhere `name=value` is an assignment.
+# A first parameter counts only if others follow; otherwise `name=value` is an assignment.
 _MORE_PARAMS = r"[^\s&\"'<>]{1,128}&[A-Za-z0-9_.\-]{1,60}="
-# A name and the sign that gives it a value.
+# A name and the operator after it.
 _NAMED = r"[^A-Za-z0-9_.\-]([A-Za-z_][A-Za-z0-9_.\-]{0,120}+)(?:\\?[\"'`])?[ \t]{0,4}(?::=|=>|[:=])"
 
-# Values, each the last group of its expression. They are looked at this far; what goes on longer is
-# masked to its end.
+# Values, each in the last group of its expression. Up to this length they are parsed; longer ones
+# are masked to their end.
 _LOOK = 4_096
 _MORE = r"[^\s\"'`]*"
 _DIGIT = r"(?=[^\s\"'`<>\\,;&#0-9]{0,64}[0-9])"
@@ -155,7 +155,8 @@ _HEADER_VALUE = _GAP + r"([^\s\"'`<>\\,;]{6,4096})"
 _SCHEME_THEN = _GAP + r"(?:([A-Za-z][A-Za-z0-9_\-]{1,30})[ \t]{1,4})?"
 _AUTH_VALUE = _SCHEME_THEN + r"([^\s\"'`<>\\,;]{6,4096}|\*{3})"
 _AUTH_RANDOM_VALUE = _SCHEME_THEN + _DIGIT + r"([^\s\"'`<>\\,;]{6,4096})"
-# It begins with a name: after the quote that closes `"Cookie:"` comes a comma, a sign or nothing.
+# Must start with a name: after the closing quote of `"Cookie:"` comes a comma, an operator or
+# nothing.
 _COOKIE_VALUE = _GAP + r"((?=[\w!#$%&*.^|~\-][^=\r\n\"'`]{0,199}=)[^\r\n\"'`\\]{3,4096})"
 _FIELD_VALUE = rf"[ \t]{{0,4}}\[?[ \t]{{0,4}}(?:{_QUOTED}|([^\s\x00\"'`]{{1,4096}}))"
 _CLOUD_VALUE = _GAP + r"([A-Za-z0-9/+]{40,88}={0,2})(?![A-Za-z0-9/+])"
@@ -173,16 +174,16 @@ _PROSE = (
 
 
 def mask_values(text: str, *, assignments: bool) -> str:
-    """Mask the values of secret parameters, flags and headers, and of assignments if asked."""
+    """Mask the values of secret parameters, flags and headers, and optionally of assignments."""
     text = _mask_found(regex(_LEAD), text, _lead_value)
-    # The line end stands for the beginning of the text, where a name may begin.
+    # The line end stands for the start of the text, where a name may begin.
     return _mask_found(regex(_NAMED), f"\n{text}", _assigned_value)[1:] if assignments else text
 
 
 def _mask_found(
     lead: re.Pattern[str], text: str, find: Callable[[str, re.Match[str]], Span | None]
 ) -> str:
-    """Mask the value after each match of `lead`, as far as `find` says that there is one."""
+    """Mask the value after each match of `lead`, if `find` returns one."""
     parts: list[str] = []
     done = at = 0
     while match := lead.search(text, at):
@@ -203,12 +204,12 @@ def _lead_value(text: str, lead: re.Match[str]) -> Span | None:
         return _header_value(text, lead, _name_before(text, lead.end())[1])
     if kind == "bearer":
         return _span(_BEARER_VALUE, text, lead)
-    # `-u` of curl, `-p` of sshpass, or a flag with its name.
+    # `-u` of curl, `-p` of sshpass, or a named flag.
     return _flag_value(text, lead, lead["flag"] or ("user" if kind == "user" else "password"))
 
 
 def _name_before(text: str, end: int) -> tuple[str, str]:
-    """The name whose value begins at `end`, and the character before the name."""
+    """The name whose value starts at `end`, and the character before the name."""
     before = text[max(0, end - 80) : end].rstrip(" \t:=\\\"'`")
     rest = before.rstrip(_NAME_CHARS)
     return rest[-1:], before[len(rest) :]
@@ -229,7 +230,7 @@ def _param_value(text: str, lead: re.Match[str]) -> Span | None:
 
 def _flag_value(text: str, lead: re.Match[str], name: str) -> Span | None:
     if name.lower() in ("user", "proxy-user"):
-        # Other programs than curl use -u for other things.
+        # Programs other than curl use -u differently.
         is_curl = "curl" in text[max(0, lead.start() - 400) : lead.start()]
         return _span(_USER_VALUE, text, lead, show=False) if is_curl else None
     if not is_secret_name(name) and not regex(_SHORT_NAME).fullmatch(name):
@@ -276,9 +277,9 @@ def _auth_or_cookie(text: str, lead: re.Match[str], name: str, *, strict: bool) 
 
 
 def _span(value: str, text: str, lead: re.Match[str], *, show: bool = True) -> Span | None:
-    """The value after a lead, if there is one. `show` lets the ends of a long one be seen."""
+    """The value after a lead, if any. With `show`, the ends of a long one stay visible."""
     found = regex(value).match(text, lead.end())
-    if found is None or found.lastindex is None or is_stand_in(found[found.lastindex]):
+    if found is None or found.lastindex is None or is_placeholder(found[found.lastindex]):
         return None
     start, end = found.span(found.lastindex)
     if end - start == _LOOK:
