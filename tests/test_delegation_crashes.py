@@ -37,6 +37,7 @@ def run(home, work):
 
 def script():
     tasks = [{"task": name, "label": name} for name in ("good", "bad", "nested")]
+    tasks[0]["attachments"] = [{"name": "f", "content": "x"}]
     parent = [calls(*(("sessions_spawn", each) for each in tasks)), "waiting"]
 
     def answer(request):
@@ -50,7 +51,10 @@ def script():
     return ScriptedModel(then=answer)
 
 
-CONFIG = {"agents": {"defaults": {"subagents": {"maxSpawnDepth": 2}}}}
+CONFIG = {
+    "agents": {"defaults": {"subagents": {"maxSpawnDepth": 2}}},
+    "tools": {"sessions_spawn": {"attachments": {"enabled": True}}},
+}
 
 
 async def first():
@@ -75,6 +79,8 @@ async def again():
         ]
         assert all(run.is_over and run.told_ms for run in every), every
         assert sorted(told) == sorted(run.id for run in every), (told, every)
+        left = os.environ["CLAWKIT_HOME"] + "/attachments"
+        assert not os.path.isdir(left) or os.listdir(left) == [], os.listdir(left)
         return {run.label: run.status for run in every}
 
 

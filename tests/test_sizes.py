@@ -18,7 +18,8 @@ BUDGETS = {
     # The tree and the search of sessions, and the commands for agents.
     "cli": 6_320,
     "code": 660,
-    "config": 3_930,
+    # Where files for sub-agents and their worktrees are.
+    "config": 3_940,
     # The catalog has more tools.
     "core": 1_660,
     "fs": 4_780,
@@ -35,10 +36,11 @@ BUDGETS = {
     "schema": 620,
     "telemetry": 420,
     "testing": 290,
-    # Listing, reading and searching sessions; starting and steering sub-agents.
-    "tools": 3_500,
-    # Access to a database without generators; sub-agents: opening them, their results as messages.
-    "top level": 2_320,
+    # Listing, reading and searching sessions; starting and steering sub-agents; attachments.
+    "tools": 3_515,
+    # Access to a database without generators; sub-agents: opening them, their results as messages,
+    # and what they are handed: files.
+    "top level": 2_380,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop.
     "ui": 2_470,
 }

@@ -49,6 +49,7 @@ from clawkit.core.tasks import in_thread
 from clawkit.core.tool import Tool
 from clawkit.delegation import Delegation
 from clawkit.errors import OutputError, ToolInputError, TurnError
+from clawkit.handover import wind_up
 from clawkit.media.protocols import MAX_PICTURE_BYTES, Media
 from clawkit.models.operator import REF as OPERATOR
 from clawkit.models.protocols import Model
@@ -359,9 +360,7 @@ class Agent:
         if parent is not None and parent.delegation is not None:
             subagents = parent.delegation.subagents
         else:
-            # This process holds the session, so no other one runs them.
-            self._kept.store.runs.interrupt(session.id)
-            subagents = Subagents(session, self._kept.store)
+            subagents = Subagents(session, self._kept.store, wind_up)
         self.delegation = Delegation(self, session, subagents)
         self.delegation.archive()
         self.conversation.spent_elsewhere = self.delegation.spent_elsewhere

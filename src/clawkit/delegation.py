@@ -20,6 +20,7 @@ from clawkit.config.sections.shared import ModelChoice
 from clawkit.content import Source, Text, Usage, User
 from clawkit.core.tool import make_validator
 from clawkit.errors import ToolAuthorizationError, ToolInputError
+from clawkit.handover import check_files, describe_files, instruct
 from clawkit.sessions.protocols import Session
 from clawkit.sessions.subagent_protocols import (
     Outcome,
@@ -97,6 +98,7 @@ class Delegation:
                 f"sub-agents of {target!r} are not sandboxed (agents.defaults.sandbox.mode)"
             )
         timeout_s = settings.run_timeout_seconds if request.timeout_s is None else request.timeout_s
+        files = check_files(request, config, target)
         spec = Spec(
             self._session,
             scope.depth + 1,
@@ -113,13 +115,17 @@ class Delegation:
             request.fork,
             request.output_schema,
             request.is_told,
+            tuple(each.name for each in files),
+            request.cleanup == "keep"
+            and config.tools.sessions_spawn.attachments.retain_on_session_keep,
+            request.mount_path,
         )
         # What holds for the tree is for its root to say, not for an agent below it.
         root = self._settings_of(self.subagents.root.agent)
         limits = Limits(root.max_concurrent, root.max_spawn_depth, settings.max_children_per_agent)
-        run, child = self.subagents.spawn(spec, limits, self._open_child)
+        run, child = self.subagents.spawn(spec, limits, self._open_child, files)
         used = model or str(self._agent.conversation.model.ref)
-        return Spawned(run, child.key, used, warning)
+        return Spawned(run, child.key, used, warning, describe_files(files, child.key))
 
     async def result(self, request: SpawnRequest) -> Run:
         """Start a sub-agent as soon as there is room, and wait for its end. Cancelling stops it."""
@@ -145,7 +151,7 @@ class Delegation:
             agent=spec.agent,
             session=session.id,
             model=spec.model or agent.own_model,
-            instructions=RULES.format(spec.requester.key),
+            instructions=instruct(RULES.format(spec.requester.key), spec, session.key),
             thinking=spec.thinking,
             max_cost=agent.conversation.limits.max_cost,
             channel=run.scope.channel,

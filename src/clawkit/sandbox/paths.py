@@ -103,6 +103,7 @@ class SandboxContext(NamedTuple):
     ask_host: AskHost | None = None  # asks a person about a host that is not allowed
     reveal: Callable[[SecretInput], str] = str  # the value of a secret in the settings
     protection: Protection = Protection()
+    given: Sequence[str] = ()  # directories that may be read wherever they are, if they exist
 
 
 class SandboxPaths:
@@ -141,6 +142,11 @@ class SandboxPaths:
         home = self.context.homes[0] if self.context.homes else ""
         aside = os.path.join(self.state, "sandboxes", REVERTED)
         return ProtectedFiles(self.workspace, home=home, aside=aside, own=self._own_files)
+
+    @property
+    def given(self) -> list[str]:
+        """What clawkit has put aside for the session to read, as far as it is there."""
+        return [*filter(os.path.isdir, self.context.given)]
 
     @property
     def variables(self) -> dict[str, str]:
@@ -186,7 +192,7 @@ class SandboxPaths:
             self._secrets = secret_paths(self.context.homes, self.state, settings)
             self._looked = now
         readable = [mount.source for mount in self.mounts if not mount.writable]
-        readable += (*self.context.homes, *_RESOLVER.split(), *grants.read)
+        readable += (*self.context.homes, *_RESOLVER.split(), *grants.read, *self.given)
         writable = [mount.source for mount in self.mounts if mount.writable]
         hidden = (*self._secrets, *((self.workspace,) if self.access == "none" else ()))
         keep: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ import msgspec
 
 from clawkit.content import Assistant, Usage
 from clawkit.sessions.encode import Redact, bound_usage, decode, encode_value, sound
-from clawkit.sessions.subagent_protocols import Outcome, Run, now_ms
+from clawkit.sessions.subagent_protocols import Outcome, Run, WindUp, now_ms
 from clawkit.text import cut
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ MAX_TEXT = 256 * 1024
 """Characters of a result that are stored with the run; the transcript has all of it."""
 _FIELDS = (
     "id, session, requester, root, name, label, task, status, created_ms, started_ms, ended_ms,"
-    " timeout_s, cleanup, text, error, output, usage, told_ms"
+    " timeout_s, cleanup, text, error, output, usage, told_ms, attachments"
 )
 _ANCESTORS = 64
 
@@ -82,11 +82,16 @@ class RunStore:
             "WHERE root = ? AND ended_ms > 0 AND told_ms = 0 ORDER BY ended_ms, rowid", sound(root)
         )
 
-    def interrupt(self, root: str) -> None:
+    def interrupt(self, root: str, wind_up: WindUp) -> None:
         """Note that the process ended which these runs were in. Only for who holds the root."""
         for run in self._select("WHERE root = ? AND ended_ms = 0", sound(root)):
             why = "clawkit ended before it was done"
-            self.finish(run.id, Outcome("interrupted", *self._so_far(run, why)))
+            self.finish(run.id, wind_up(run, Outcome("interrupted", *self._so_far(run, why))))
+
+    def forget(self, id_: str) -> None:
+        """Remove a run that never began."""
+        with self._database.writing() as db:
+            db.execute("DELETE FROM run WHERE id = ?", (id_,))
 
     def _so_far(self, run: Run, error: str) -> tuple[str, str, None, Usage]:
         """What a run had said, and used, when its process ended."""
@@ -149,8 +154,8 @@ def add_run(db: Connection, run: Run, redact: Redact | None) -> None:
     words = (_clean(run.label, redact), _clean(run.task, redact), run.status)
     db.execute(
         "INSERT INTO run (id, session, requester, root, name, label, task, status, created_ms,"
-        " timeout_s, cleanup) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (*given, *words, run.created_ms, run.timeout_s, run.cleanup),
+        " timeout_s, cleanup, attachments) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (*given, *words, run.created_ms, run.timeout_s, run.cleanup, run.attachments),
     )
 
 
@@ -169,5 +174,5 @@ def _run(row: Sequence[Any]) -> Run:
     output = None
     with suppress(ValueError, RecursionError):
         output = msgspec.json.decode(row[15]) if row[15] else None
-    fields = (*row[:15], output, msgspec.json.decode(row[16], type=Usage), row[17])
+    fields = (*row[:15], output, msgspec.json.decode(row[16], type=Usage), *row[17:])
     return Run(*fields)

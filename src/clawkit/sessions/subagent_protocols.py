@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
@@ -43,6 +43,9 @@ class Run(Struct, frozen=True):
     """The result as data, where a schema was given."""
     usage: Usage = Usage()  # frozen
     told_ms: int = 0
+    attachments: str = ""
+    """Directory of the files that came with the task, which goes when it ends; empty when there is
+    none, or it stays."""
 
     @property
     def is_over(self) -> bool:
@@ -57,6 +60,21 @@ class Outcome(Struct, frozen=True):
     error: str = ""
     output: Any = None
     usage: Usage = Usage()  # frozen
+
+
+WindUp = Callable[[Run, Outcome], Outcome]
+"""Removes what was there for a run alone, when nothing of it works any more; how it ended, with
+what is to be said about that. Blocks; must not raise."""
+
+
+class Attachment(Struct, frozen=True):
+    """A file to go with a task."""
+
+    name: str
+    content: str
+    encoding: str = "utf8"
+    """`base64`; anything else is text."""
+    mime_type: str = ""
 
 
 class SpawnRequest(Struct, frozen=True):
@@ -76,6 +94,9 @@ class SpawnRequest(Struct, frozen=True):
     fork: bool = False
     output_schema: dict[str, Any] | None = None
     is_told: bool = True
+    attachments: tuple[Attachment, ...] = ()
+    mount_path: str = ""
+    """What the task calls the directory of the attachments."""
 
 
 class Spawned(Struct, frozen=True):
@@ -86,6 +107,8 @@ class Spawned(Struct, frozen=True):
     """Of its session."""
     model: str
     warning: str = ""
+    attachments: dict[str, Any] = {}
+    """What is said about them: count, sizes, digests."""
 
 
 class RunState(Struct, frozen=True):

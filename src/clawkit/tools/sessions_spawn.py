@@ -1,18 +1,19 @@
 """sessions_spawn: give a task to a sub-agent, which works on it in a session of its own."""
 
 import re
-from functools import partial
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
+from clawkit.config.model import Config
 from clawkit.config.sections.shared import Thinking
-from clawkit.core.context import Context
+from clawkit.core.context import Context, Scope
 from clawkit.core.result import Result
 from clawkit.core.tool import Effect, Tool
 from clawkit.errors import ToolInputError
-from clawkit.sessions.subagent_protocols import Delegates, SpawnRequest
+from clawkit.sessions.subagent_protocols import Attachment, Delegates, SpawnRequest
 from clawkit.tools._delegates import with_agent
 from clawkit.tools._params import doc
 
@@ -22,6 +23,17 @@ _NOTE = (
     "It works in the background. Its result comes to this session as a message; do not poll. "
     "Call sessions_yield when there is nothing else to do until then."
 )
+
+
+class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    name: Annotated[str, doc("File name, without directories")]
+    content: Annotated[str, doc("What is in it")]
+    encoding: Annotated[str, doc("'base64' for bytes, else 'utf8'")] = "utf8"
+    mime_type: Annotated[str, doc("For the manifest")] = ""
+
+
+class AttachAs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    mount_path: Annotated[str, doc("What the task calls the directory of the attachments")] = ""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -41,6 +53,10 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     output_schema: Annotated[
         dict[str, Any] | None, doc("JSON Schema that its result must match; it is then data")
     ] = None
+    attachments: Annotated[
+        list[File], doc("Files that it can read; contents are not kept in this conversation")
+    ] = []
+    attach_as: Annotated[AttachAs, doc("Where the task expects the attachments")] = AttachAs()
     task_name: Annotated[str, doc("Short name for the subagents tool")] = ""
     thinking: Annotated[Thinking | None, doc("How long its model thinks")] = None
     sandbox: Annotated[
@@ -71,6 +87,8 @@ async def execute(params: Params, ctx: Context) -> Result:
         params.context == "fork",
         params.output_schema,
         params.expects_completion_message,
+        tuple(Attachment(f.name, f.content, f.encoding, f.mime_type) for f in params.attachments),
+        params.attach_as.mount_path,
     )
     spawned = ctx.use(Delegates).spawn(request)
     run = spawned.run
@@ -89,6 +107,7 @@ async def execute(params: Params, ctx: Context) -> Result:
     }
     details |= {"taskName": run.name} if run.name else {}
     details |= {"warning": spawned.warning} if spawned.warning else {}
+    details |= {"attachments": spawned.attachments} if spawned.attachments else {}
     warning = f" Note: {spawned.warning}." if spawned.warning else ""
     text = f"Started the sub-agent {run.label!r} (run {run.id}, session {spawned.key}).{warning}"
     return Result.text(f"{text} {_NOTE}", **details)
@@ -110,6 +129,13 @@ TOOL = Tool(
     execute=execute,
     effects=effects,
     aliases={"timeoutSeconds": "runTimeoutSeconds"},
-    hidden=frozenset({"taskName", "thinking", "sandbox", "expectsCompletionMessage"}),
+    hidden=frozenset({"taskName", "thinking", "sandbox", "expectsCompletionMessage", "attachAs"}),
 )
-make_tool = partial(with_agent, TOOL)
+
+
+def make_tool(config: Config, scope: Scope) -> Tool | str:
+    tool = TOOL
+    if not config.tools.sessions_spawn.attachments.enabled:
+        # Still understood, so that a call learns why they are refused.
+        tool = replace(tool, hidden=tool.hidden | {"attachments"})
+    return with_agent(tool, config, scope)

@@ -1,0 +1,241 @@
+"""What a sub-agent is handed along with its task: files, a worktree, a directory."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.test_delegation import Answer, is_child, last_text, model_of, refusal, runs_of, spawn
+
+from clawkit import Agent
+from clawkit.content import Assistant, ToolResult
+from clawkit.errors import ToolError
+from clawkit.models.protocols import Request
+from clawkit.sessions.subagent_protocols import Attachment, SpawnRequest
+from clawkit.testing import Gate, ScriptedModel, call
+
+FILES = [
+    {"name": "notes.txt", "content": "the word is heron", "mimeType": "text/plain"},
+    {"name": "raw.bin", "content": "AAEC", "encoding": "base64"},
+]
+
+
+def config(sandbox: dict[str, Any] | None = None, **attachments: Any) -> dict[str, Any]:
+    return {
+        "tools": {
+            "sessions_spawn": {"attachments": {"enabled": True, **attachments}},
+            "subagents": {"tools": {"alsoAllow": ["exec", "write"]}},
+        },
+        "agents": {"defaults": {"sandbox": sandbox or {}}},
+    }
+
+
+def attached(home: Path) -> list[str]:
+    return sorted(each.name for each in (home / "attachments").glob("*/*"))
+
+
+def path_in(request: Request, name: str) -> str:
+    [line] = [each for each in request.system.splitlines() if each.endswith(f"/{name}")]
+    return line.removeprefix("- ")
+
+
+def reading(home: Path, seen: list[Any]) -> Any:
+    """A sub-agent that reads its first file, by a tool and by a command."""
+
+    def child(request: Request) -> Answer:
+        place = path_in(request, "notes.txt")
+        done = [each for each in request.messages if isinstance(each, ToolResult)]
+        if not done:
+            seen.append(attached(home))
+            return call("read", {"path": place})
+        seen.append(last_text(request))
+        if len(done) == 1:
+            return call("exec", {"command": f"cat '{place}'; echo x > '{place}'; echo code=$?"})
+        if len(done) == 2:
+            return call("write", {"path": place, "content": "other"})
+        return "read it"
+
+    return child
+
+
+@pytest.fixture
+def home() -> Path:
+    return Path(os.environ["CLAWKIT_HOME"])
+
+
+@pytest.mark.parametrize(
+    "sandbox",
+    [
+        {"mode": "auto", "backend": "landlock"},
+        {"mode": "auto", "backend": "bwrap"},
+        {"mode": "all", "backend": "landlock", "workspaceAccess": "none"},
+        {"mode": "all", "backend": "bwrap", "workspaceAccess": "ro"},
+        {"mode": "all", "backend": "bwrap", "workspaceAccess": "rw"},
+    ],
+)
+async def test_a_sub_agent_can_read_its_files_and_not_change_them(
+    workspace: Path, home: Path, sandbox: dict[str, Any]
+) -> None:
+    seen: list[Any] = []
+    before = sorted(workspace.rglob("*"))
+    mount = {"mountPath": "/in"}
+    asked = spawn(attachments=FILES, attachAs=mount)
+    model = model_of([asked, "waiting", "ok"], reading(home, seen))
+    async with Agent.open(config(sandbox), workspace=workspace, model=model, owner=True) as agent:
+        await agent.work("go")
+        [run] = runs_of(agent)
+        assert (run.status, run.text) == ("completed", "read it"), run
+        [result] = [
+            each.details
+            for each in agent.conversation.history
+            if isinstance(each, ToolResult) and each.tool == "sessions_spawn"
+        ]
+    listing, by_tool, by_command, written = seen
+    assert listing == [".manifest.json", "notes.txt", "raw.bin"]
+    assert "the word is heron" in by_tool
+    assert "the word is heron" in by_command
+    assert "code=1" in by_command
+    assert "other" not in written
+    about = result["attachments"]
+    assert (about["count"], about["totalBytes"]) == (2, 20)
+    assert [(each["name"], each["bytes"]) for each in about["files"]] == [
+        ("notes.txt", 17),
+        ("raw.bin", 3),
+    ]
+    assert about["relDir"].startswith("attachments/")
+    # What was there for the task is gone with it, and nothing was ever in the workspace.
+    assert attached(home) == []
+    assert sorted(workspace.rglob("*")) == before
+    assert any("call it /in)" in each.system for each in model.requests if is_child(each))
+
+
+async def test_another_session_cannot_read_the_files(workspace: Path, home: Path) -> None:
+    seen: list[str] = []
+    gate = Gate("done")
+
+    def parent(request: Request) -> Answer:
+        [place] = (home / "attachments").glob("*/notes.txt")
+        return call("read", {"path": str(place)})
+
+    def after(request: Request) -> Answer:
+        seen.append(last_text(request))
+        return "ok"
+
+    model = model_of([spawn(attachments=FILES), parent, after, "ok"], lambda _: gate)
+    async with Agent.open(config(), workspace=workspace, model=model) as agent:
+        await agent.send("go")
+        gate.release()
+        await agent.settle()
+    assert "outside the workspace" in seen[0]
+
+
+@pytest.mark.parametrize(
+    ("cleanup", "retain", "answer", "left"),
+    [
+        ("keep", False, "done", 0),
+        ("keep", True, "done", 3),
+        ("delete", True, "done", 0),
+        ("delete", True, "", 0),
+        ("keep", False, "", 0),
+    ],
+)
+async def test_files_stay_only_where_that_is_set(
+    workspace: Path, home: Path, cleanup: str, retain: bool, answer: str, left: int
+) -> None:
+    asked = spawn(attachments=FILES, cleanup=cleanup)
+    model = model_of([asked, "waiting", "ok"], lambda _: answer)
+    settings = config(retainOnSessionKeep=retain)
+    async with Agent.open(settings, workspace=workspace, model=model) as agent:
+        await agent.work("go")
+        assert len(attached(home)) == left
+        [run] = runs_of(agent)
+        assert agent.store is not None
+        if agent.store.find(run.session):
+            agent.store.delete(run.session)
+        assert attached(home) == []
+
+
+async def test_files_of_a_task_that_never_began_are_removed(workspace: Path, home: Path) -> None:
+    settings = config()
+    settings["agents"]["defaults"]["subagents"] = {"maxConcurrent": 1}
+    gate = Gate("late")
+    model = model_of([spawn(), spawn(label="b", attachments=FILES), "ok"], lambda _: gate)
+    async with Agent.open(settings, workspace=workspace, model=model) as agent:
+        await agent.send("go")
+        assert len(attached(home)) == 3
+        assert agent.delegation is not None
+        await agent.delegation.cancel(agent.delegation.find("b"), "the test")
+        assert attached(home) == []
+
+
+async def test_contents_are_not_in_the_transcript(workspace: Path) -> None:
+    model = model_of([spawn(attachments=FILES), "waiting", "ok"], lambda _: "done")
+    async with Agent.open(config(), workspace=workspace, model=model, session="s") as agent:
+        await agent.work("go")
+    model = ScriptedModel("again")
+    async with Agent.open(config(), workspace=workspace, model=model, session="s") as agent:
+        await agent.send("and?")
+        [asked] = [
+            each.calls[0].arguments
+            for each in agent.conversation.history
+            if isinstance(each, Assistant) and each.calls
+        ]
+    assert isinstance(asked, dict)
+    assert [each["name"] for each in asked["attachments"]] == ["notes.txt", "raw.bin"]
+    assert "heron" not in json.dumps(asked)
+
+
+@pytest.mark.parametrize(
+    ("settings", "params", "words"),
+    [
+        (
+            {"tools": {}},
+            {"attachments": FILES},
+            "not enabled (tools.sessions_spawn.attachments.enabled)",
+        ),
+        (config(maxFiles=1), {"attachments": FILES}, "attachments_file_count_exceeded: maxFiles=1"),
+        (config(maxFileBytes=5), {"attachments": FILES}, "attachments_file_bytes_exceeded"),
+        (config(maxTotalBytes=18), {"attachments": FILES}, "attachments_total_bytes_exceeded"),
+        (config(), {"attachments": [{"name": "../x", "content": ""}]}, "attachments_invalid_name"),
+        (config(), {"attachments": [{"name": "x"}]}, "content: missing"),
+        (
+            config({"mode": "auto", "backend": "docker"}),
+            {"attachments": FILES},
+            "cannot be mounted into the sandbox of 'main': its backend is 'docker'",
+        ),
+        (config({"backend": "ssh"}), {"attachments": FILES}, "its backend is 'ssh'"),
+    ],
+)
+async def test_files_that_cannot_be_given_are_refused(
+    workspace: Path, home: Path, settings: dict[str, Any], params: dict[str, Any], words: str
+) -> None:
+    model = model_of([spawn(**params), "ok"], lambda _: "x")
+    async with Agent.open(settings, workspace=workspace, model=model, sandboxed=False) as agent:
+        await agent.send("go")
+        assert words in refusal(agent)
+        assert runs_of(agent) == []
+    assert not (home / "attachments").exists()
+
+
+async def test_files_that_cannot_be_stored_leave_no_run(workspace: Path, home: Path) -> None:
+    (home / "attachments").write_text("in the way")
+    model = model_of([spawn(attachments=FILES), "ok"], lambda _: "x")
+    async with Agent.open(config(), workspace=workspace, model=model) as agent:
+        await agent.send("go")
+        assert "attachments_materialization_failed" in refusal(agent)
+        assert runs_of(agent) == []
+        assert agent.store is not None
+        assert [each.id for each in agent.store.recent(limit=9)] == [agent.session_id]
+
+
+async def test_a_program_can_attach_files(workspace: Path) -> None:
+    model = ScriptedModel(then=lambda request: str("/a.txt" in request.system))
+    async with Agent.open(config(), workspace=workspace, model=model) as agent:
+        assert await agent.spawn("t", attachments=(Attachment("a.txt", "x"),)) == "True"
+    async with Agent.open({}, workspace=workspace, model=model) as agent:
+        assert agent.delegation is not None
+        with pytest.raises(ToolError, match="not enabled"):
+            agent.delegation.spawn(SpawnRequest("t", attachments=(Attachment("a.txt", "x"),)))
