@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 from tests.test_delegation import Answer, is_child, last_text, model_of, refusal, runs_of, spawn
+from tests.test_worktrees import make_repository
 
 from clawkit import Agent
-from clawkit.content import Assistant, ToolResult
+from clawkit.content import Assistant, Text, ToolResult
 from clawkit.errors import ToolError
 from clawkit.models.protocols import Request
 from clawkit.sessions.subagent_protocols import Attachment, SpawnRequest
-from clawkit.testing import Gate, ScriptedModel, call
+from clawkit.testing import Gate, ScriptedModel, call, calls
 
 FILES = [
     {"name": "notes.txt", "content": "the word is heron", "mimeType": "text/plain"},
@@ -239,3 +240,145 @@ async def test_a_program_can_attach_files(workspace: Path) -> None:
         assert agent.delegation is not None
         with pytest.raises(ToolError, match="not enabled"):
             agent.delegation.spawn(SpawnRequest("t", attachments=(Attachment("a.txt", "x"),)))
+
+
+# Worktrees
+
+
+def with_commands(backend: str = "bwrap", **more: Any) -> dict[str, Any]:
+    return {
+        "tools": {"subagents": {"tools": {"alsoAllow": ["exec", "write"]}}, **more},
+        "agents": {"defaults": {"sandbox": {"backend": backend}}},
+    }
+
+
+def in_order(*answers: Answer) -> Any:
+    """A sub-agent that does one thing after another."""
+    left = list(answers)
+    return lambda _request: left.pop(0)
+
+
+def worktrees(home: Path) -> list[Path]:
+    return sorted((home / "worktrees").glob("*/*"))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return make_repository(tmp_path / "project")
+
+
+@pytest.mark.parametrize("backend", ["landlock", "bwrap"])
+async def test_a_sub_agent_works_in_a_worktree_and_its_changes_come_back(
+    project: Path, home: Path, backend: str
+) -> None:
+    seen: list[str] = []
+    config_before = (project / ".git" / "config").read_text()
+    attack = f"echo x > {project}/.git/hooks/pre-commit; echo x >> {project}/.git/config; "
+    child = in_order(
+        call("write", {"path": "src/new.py", "content": "print(2)\n"}),
+        call("exec", {"command": f"{attack}echo two >> a.txt; pwd"}),
+        "done",
+    )
+
+    def apply(request: Request) -> Answer:
+        text = last_text(request)
+        patch = text.rpartition(" apply ")[2].splitlines()[0]
+        assert "> +two" in text
+        seen.append(text)
+        return calls(
+            ("read", {"path": patch}), ("exec", {"command": f"git apply {patch} && cat a.txt"})
+        )
+
+    def look(request: Request) -> Answer:
+        seen.extend(
+            each.content[0].text
+            for each in request.messages[-2:]
+            if isinstance(each, ToolResult) and isinstance(each.content[0], Text)
+        )
+        return "applied"
+
+    model = model_of([spawn(worktree=True), "waiting", apply, look], child)
+    async with Agent.open(
+        with_commands(backend), workspace=project, model=model, owner=True
+    ) as agent:
+        await agent.work("go")
+        [run] = runs_of(agent)
+    message, patch, applied = seen
+    assert (run.status, run.text) == ("completed", "done")
+    [place] = worktrees(home)
+    assert f"which is kept: {place}/tree" in message
+    assert "+print(2)" in patch
+    assert "one\ntwo" in applied
+    assert (project / "src" / "new.py").read_text() == "print(2)\n"
+    assert (project / ".git" / "config").read_text() == config_before
+    assert not (project / ".git" / "hooks" / "pre-commit").exists()
+
+
+async def test_a_worktree_without_changes_goes_with_the_run(project: Path, home: Path) -> None:
+    (project / "a.txt").write_text("not committed\n")
+    model = model_of(
+        [spawn(worktree=True, cleanup="delete"), "waiting", "ok"],
+        in_order(call("read", {"path": "a.txt"}), lambda request: last_text(request)),
+    )
+    async with Agent.open({}, workspace=project, model=model) as agent:
+        await agent.work("go")
+        [run] = runs_of(agent)
+        [result] = [each for each in agent.conversation.history if isinstance(each, ToolResult)]
+    assert "one" in run.text
+    assert run.changes.startswith("It changed nothing in its worktree")
+    assert result.details["worktree"]["uncommitted"] is False
+    assert isinstance(result.content[0], Text)
+    assert "changes that are not committed are not in it" in result.content[0].text
+    assert worktrees(home) == []
+
+
+async def test_changes_of_a_run_that_is_stopped_are_kept(project: Path, home: Path) -> None:
+    gate = Gate("late")
+    child = in_order(call("write", {"path": "new.txt", "content": "half\n"}), gate)
+    model = model_of([spawn(worktree=True), "waiting", "ok"], child)
+    async with Agent.open(with_commands(), workspace=project, model=model) as agent:
+        await agent.send("go")
+        await gate.reached.wait()
+        assert agent.delegation is not None
+        await agent.delegation.cancel(None, "the test")
+        [run] = runs_of(agent)
+    assert run.status == "cancelled"
+    assert "> +half" in run.changes
+    assert len(worktrees(home)) == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "status"),
+    [("{project}/src/**", "failed"), ("src/**", "completed"), ("/elsewhere/**", "completed")],
+)
+async def test_a_rule_about_a_file_is_not_passed_by_its_copy(
+    project: Path, home: Path, rule: str, status: str
+) -> None:
+    rules = [{"tool": "read", "params": {"path": rule.format(project=project)}, "effect": "deny"}]
+    child = in_order(call("read", {"path": "src/b.py"}), lambda request: last_text(request))
+    model = model_of([spawn(worktree=True), "waiting", "ok"], child)
+    settings = with_commands(rules=rules)
+    async with Agent.open(settings, workspace=project, model=model) as agent:
+        await agent.work("go")
+        [run] = runs_of(agent)
+    assert run.status == status, run
+    assert ("print()" in run.text) == (rule == "/elsewhere/**")
+    assert worktrees(home) == []
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "words"),
+    [
+        ({}, "is not in a git repository"),
+        ({"mode": "all", "backend": "bwrap"}, "sandbox.workspaceAccess is 'none'"),
+        ({"workspaceAccess": "ro"}, "sandbox.workspaceAccess is 'ro'"),
+    ],
+)
+async def test_a_worktree_that_cannot_be_had_is_refused(
+    workspace: Path, sandbox: dict[str, Any], words: str
+) -> None:
+    model = model_of([spawn(worktree=True), "ok"], lambda _: "x")
+    async with Agent.open(config(sandbox), workspace=workspace, model=model) as agent:
+        await agent.send("go")
+        assert words in refusal(agent)
+        assert runs_of(agent) == []

@@ -37,10 +37,11 @@ BUDGETS = {
     "telemetry": 420,
     "testing": 290,
     # Listing, reading and searching sessions; starting and steering sub-agents; attachments.
-    "tools": 3_515,
+    "tools": 3_530,
     # Access to a database without generators; sub-agents: opening them, their results as messages,
-    # and what they are handed: files.
-    "top level": 2_380,
+    # and what they are handed: files, and
+    # worktrees that hostile contents cannot make run anything.
+    "top level": 2_625,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop.
     "ui": 2_470,
 }

@@ -20,7 +20,7 @@ from clawkit.config.sections.shared import ModelChoice
 from clawkit.content import Source, Text, Usage, User
 from clawkit.core.tool import make_validator
 from clawkit.errors import ToolAuthorizationError, ToolInputError
-from clawkit.handover import check_files, describe_files, instruct
+from clawkit.handover import check_files, check_out, describe_files, instruct, plan_worktree
 from clawkit.sessions.protocols import Session
 from clawkit.sessions.subagent_protocols import (
     Outcome,
@@ -31,6 +31,7 @@ from clawkit.sessions.subagent_protocols import (
     now_ms,
 )
 from clawkit.sessions.subagents import LIMITS, Limits, Spec, Subagents
+from clawkit.store import private_dir
 from clawkit.text import cut, human_time, one_line
 
 if TYPE_CHECKING:
@@ -99,12 +100,15 @@ class Delegation:
             )
         timeout_s = settings.run_timeout_seconds if request.timeout_s is None else request.timeout_s
         files = check_files(request, config, target)
+        place, worktree = self._place(target), None
+        if request.worktree:
+            worktree = plan_worktree(config, target, place, self._session.key)
         spec = Spec(
             self._session,
             scope.depth + 1,
             target,
             request.task,
-            self._place(target),
+            worktree.workspace if worktree else place,
             request.label,
             request.name,
             model,
@@ -119,6 +123,7 @@ class Delegation:
             request.cleanup == "keep"
             and config.tools.sessions_spawn.attachments.retain_on_session_keep,
             request.mount_path,
+            worktree,
         )
         # What holds for the tree is for its root to say, not for an agent below it.
         root = self._settings_of(self.subagents.root.agent)
@@ -141,8 +146,10 @@ class Delegation:
 
     def _open_child(self, spec: Spec, session: Session) -> ChildAgent:
         """The agent of a sub-agent's session: with this one's rights at most."""
-        agent, child = self._agent, ChildAgent(spec)
+        agent, child = self._agent, ChildAgent(spec, self._place(spec.agent))
         run = agent.kit.run
+        if spec.worktree:
+            private_dir(spec.workspace)
         # What was set for this conversation alone is not for other agents.
         is_same = spec.agent == self._session.agent
         child.agent = type(agent).open(
@@ -300,7 +307,8 @@ class Delegation:
         title = "Result" if run.status == "completed" else "What it had said so far"
         # Nothing that it said can pass for a line of ours.
         quoted = "\n".join(f"> {line}" for line in shown.splitlines())
-        return f"{head}\n{title}:\n{quoted}\n{self._stats(run)}"
+        changes = f"{run.changes}\n" if run.changes else ""
+        return f"{head}\n{title}:\n{quoted}\n{changes}{self._stats(run)}"
 
     def _stats(self, run: Run) -> str:
         usage, began = run.usage, run.started_ms or run.ended_ms
@@ -326,8 +334,10 @@ class ChildAgent:
     agent: Agent
     """Set once it is open."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, workspace: str) -> None:
+        """`workspace` is the one that a worktree is from."""
         self._spec = spec
+        self._from = workspace
         self.step = "starting"
 
     def watch(self, event: Event) -> None:
@@ -352,6 +362,8 @@ class ChildAgent:
         agent, spec = self.agent, self._spec
         output, problem = None, ""
         async with agent:
+            if spec.worktree:
+                await check_out(spec.worktree, agent.kit.assembly, self._from)
             agent.output_schema = json.dumps(spec.output_schema) if spec.output_schema else ""
             said = spec.task
             for _ in range(2):

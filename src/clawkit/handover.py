@@ -1,4 +1,4 @@
-"""What a sub-agent is handed along with its task: files that it can read."""
+"""What a sub-agent is handed along with its task: files that it can read, and a worktree."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from clawkit.config.model import Config
 from clawkit.config.paths import attachments_dir, home
-from clawkit.errors import ToolAuthorizationError
-from clawkit.sessions.subagent_protocols import Outcome, Run, SpawnRequest
+from clawkit.core.tasks import in_thread, unbroken
+from clawkit.errors import ToolAuthorizationError, ToolInputError
+from clawkit.sessions.subagent_protocols import Outcome, Run, SpawnRequest, Worktree
 
 if TYPE_CHECKING:
+    from clawkit.agent.assemble import Assembly
     from clawkit.sessions.attachments import AttachedFile
     from clawkit.sessions.subagents import Spec
 
@@ -60,10 +64,46 @@ def instruct(rules: str, spec: Spec, key: str) -> str:
     return f"{rules}\n\n{list_files(key, spec.attached, spec.mount_path)}"
 
 
+def plan_worktree(config: Config, target: str, workspace: str, requester: str) -> Worktree:
+    """A worktree for a sub-agent of the session with a key, in place of a workspace. Raises
+    `ToolInputError`."""
+    from clawkit import worktrees
+
+    sandbox = config.agents.sandbox_of(target)
+    if sandbox.mode != "off" and (access := sandbox.access()) != "rw":
+        raise ToolInputError(
+            f"worktree: a sub-agent could not change it: sandbox.workspaceAccess is {access!r}"
+        )
+    return worktrees.plan_worktree(workspace, requester)
+
+
+async def check_out(worktree: Worktree, rules: Assembly, workspace: str) -> None:
+    """Make a worktree, unless files are in it that `rules` deny where it is from. Raises
+    `ToolError`."""
+    from clawkit.worktrees import make_worktree
+
+    def denied(top: str, name: str, place: str) -> bool:
+        return rules.effect_on("read", os.path.join(top, name), place) == "deny"
+
+    def is_denied(name: str) -> bool:
+        return denied(worktree.repository, name, workspace) and not denied(
+            worktree.tree, name, worktree.workspace
+        )
+
+    # It has to be known what is there before it can be removed.
+    await unbroken(
+        in_thread(make_worktree, worktree, is_denied if rules.denies_files else lambda _: False)
+    )
+
+
 def wind_up(run: Run, outcome: Outcome) -> Outcome:
-    """Remove what was there for a run alone; how it ended."""
+    """Remove what was there for a run alone; how it ended, with what it changed."""
     if run.attachments:
         from clawkit.sessions.attachments import remove_attachments
 
         remove_attachments(run.attachments)
-    return outcome
+    if run.worktree is None:
+        return outcome
+    from clawkit.worktrees import finish_worktree
+
+    return replace(outcome, changes=finish_worktree(run.worktree))

@@ -25,6 +25,7 @@ from clawkit.config.paths import (
     expand,
     home,
     waiting_file,
+    worktrees_dir,
 )
 from clawkit.config.sections.sandbox import Sandbox
 from clawkit.config.sections.tools import Exec, Fs
@@ -216,7 +217,9 @@ class Services(Mapping[type, object]):
         """What of clawkit's own directory the session may read: the files that came with its task,
         and the worktrees of its sub-agents."""
         env, key = os.environ, self._scope.session
-        return (attachments_dir(env, key),) if self._scope.delegates else ()
+        if not self._scope.delegates:
+            return ()
+        return attachments_dir(env, key), worktrees_dir(env, key)
 
     def _own_files(self) -> tuple[str, ...]:
         """What clawkit reads and writes outside of its home."""

@@ -618,7 +618,8 @@ async def test_a_sub_agent_can_read_the_files_of_its_task(engine: Engine, worksp
             return parent.pop(0)
         [line] = [each for each in request.system.splitlines() if each.endswith("/notes.txt")]
         place = line.removeprefix("- ")
-        seen.append("".join(getattr(each, "text", "") for each in request.messages[-1].content))
+        said = getattr(request.messages[-1], "content", ())
+        seen.append("".join(getattr(each, "text", "") for each in said))
         if len(seen) == 1:
             return call("read", {"path": place})
         return (

@@ -103,7 +103,9 @@ class SandboxContext(NamedTuple):
     ask_host: AskHost | None = None  # asks a person about a host that is not allowed
     reveal: Callable[[SecretInput], str] = str  # the value of a secret in the settings
     protection: Protection = Protection()
-    given: Sequence[str] = ()  # directories that may be read wherever they are, if they exist
+    given: Sequence[str] = ()
+    """Directories that may be read wherever they are, if they exist; the first is there from the
+    beginning or never."""
 
 
 class SandboxPaths:
@@ -144,8 +146,13 @@ class SandboxPaths:
         return ProtectedFiles(self.workspace, home=home, aside=aside, own=self._own_files)
 
     @property
+    def mountable(self) -> list[str]:
+        """What of that a container mounts, which cannot be changed once it is made."""
+        return [*filter(os.path.isdir, self.context.given[:1])]
+
+    @property
     def given(self) -> list[str]:
-        """What clawkit has put aside for the session to read, as far as it is there."""
+        """What clawkit has put aside for the session to read, as far as it is there now."""
         return [*filter(os.path.isdir, self.context.given)]
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
@@ -14,6 +15,37 @@ from clawkit.content import Usage
 RunStatus = Literal[
     "queued", "running", "completed", "failed", "timed_out", "cancelled", "interrupted"
 ]
+
+
+class Worktree(Struct, frozen=True):
+    """A commit that is checked out for one task."""
+
+    place: str
+    """Directory of all that belongs to it."""
+    repository: str
+    """The work tree of the repository that it is from."""
+    prefix: str
+    """Where in the repository the workspace is; empty for the top."""
+    objects: str
+    """Directory of the objects of the repository."""
+    commit: str
+
+    @property
+    def tree(self) -> str:
+        return os.path.join(self.place, "tree")
+
+    @property
+    def workspace(self) -> str:
+        return os.path.join(self.tree, self.prefix).rstrip("/")
+
+    @property
+    def git_dir(self) -> str:
+        """What it is compared by, out of reach for the sub-agent; there once that may work."""
+        return os.path.join(self.place, "git")
+
+    @property
+    def patch(self) -> str:
+        return os.path.join(self.place, "changes.patch")
 
 
 class Run(Struct, frozen=True):
@@ -46,6 +78,9 @@ class Run(Struct, frozen=True):
     attachments: str = ""
     """Directory of the files that came with the task, which goes when it ends; empty when there is
     none, or it stays."""
+    worktree: Worktree | None = None
+    changes: str = ""
+    """What it changed in its worktree, for the requester."""
 
     @property
     def is_over(self) -> bool:
@@ -60,6 +95,7 @@ class Outcome(Struct, frozen=True):
     error: str = ""
     output: Any = None
     usage: Usage = Usage()  # frozen
+    changes: str = ""
 
 
 WindUp = Callable[[Run, Outcome], Outcome]
@@ -97,6 +133,8 @@ class SpawnRequest(Struct, frozen=True):
     attachments: tuple[Attachment, ...] = ()
     mount_path: str = ""
     """What the task calls the directory of the attachments."""
+    worktree: bool = False
+    """Work in a checkout of the last commit instead of the workspace."""
 
 
 class Spawned(Struct, frozen=True):

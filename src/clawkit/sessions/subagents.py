@@ -27,7 +27,7 @@ from clawkit.sessions.keys import child_key
 from clawkit.sessions.protocols import Session
 from clawkit.sessions.runs import RunStore
 from clawkit.sessions.store import SessionStore
-from clawkit.sessions.subagent_protocols import Outcome, Run, RunState, WindUp, now_ms
+from clawkit.sessions.subagent_protocols import Outcome, Run, RunState, WindUp, Worktree, now_ms
 from clawkit.text import human_time, one_line
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ class Spec(Struct, frozen=True):
     keeps_attached: bool = False
     """Whether they stay with its session."""
     mount_path: str = ""
+    worktree: Worktree | None = None
 
 
 class Limits(Struct, frozen=True):
@@ -175,6 +176,7 @@ class Subagents:
             timeout_s=spec.timeout_s,
             cleanup=spec.cleanup,
             attachments="" if spec.keeps_attached else place,
+            worktree=spec.worktree,
         )
         session = self._store.create(
             spec.agent,
@@ -281,7 +283,7 @@ class Subagents:
         run, spec = live.run, live.spec
         live.is_ending = True
         await self._stop_below(live.session.id, "the end of its requester")
-        if run.attachments:
+        if run.attachments or run.worktree:
             outcome = await in_thread(self._wind_up, run, outcome)
         is_silent = not spec.is_told or (
             outcome.status == "completed" and outcome.text.strip() == SKIP

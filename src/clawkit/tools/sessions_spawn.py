@@ -56,6 +56,9 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     attachments: Annotated[
         list[File], doc("Files that it can read; contents are not kept in this conversation")
     ] = []
+    worktree: Annotated[
+        bool, doc("Work in a git worktree of its own, of the last commit; its diff is reported")
+    ] = False
     attach_as: Annotated[AttachAs, doc("Where the task expects the attachments")] = AttachAs()
     task_name: Annotated[str, doc("Short name for the subagents tool")] = ""
     thinking: Annotated[Thinking | None, doc("How long its model thinks")] = None
@@ -89,6 +92,7 @@ async def execute(params: Params, ctx: Context) -> Result:
         params.expects_completion_message,
         tuple(Attachment(f.name, f.content, f.encoding, f.mime_type) for f in params.attachments),
         params.attach_as.mount_path,
+        params.worktree,
     )
     spawned = ctx.use(Delegates).spawn(request)
     run = spawned.run
@@ -108,9 +112,17 @@ async def execute(params: Params, ctx: Context) -> Result:
     details |= {"taskName": run.name} if run.name else {}
     details |= {"warning": spawned.warning} if spawned.warning else {}
     details |= {"attachments": spawned.attachments} if spawned.attachments else {}
+    about = ""
+    if run.worktree:
+        commit = run.worktree.commit
+        details["worktree"] = {"path": run.worktree.tree, "commit": commit, "uncommitted": False}
+        about = (
+            f" It works in a worktree of commit {commit[:10]}: changes that are not committed are "
+            "not in it."
+        )
     warning = f" Note: {spawned.warning}." if spawned.warning else ""
-    text = f"Started the sub-agent {run.label!r} (run {run.id}, session {spawned.key}).{warning}"
-    return Result.text(f"{text} {_NOTE}", **details)
+    text = f"Started the sub-agent {run.label!r} (run {run.id}, session {spawned.key})."
+    return Result.text(f"{text}{about}{warning} {_NOTE}", **details)
 
 
 def effects(_params: Params, ctx: Context) -> tuple[Effect, ...]:
