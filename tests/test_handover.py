@@ -382,3 +382,167 @@ async def test_a_worktree_that_cannot_be_had_is_refused(
         await agent.send("go")
         assert words in refusal(agent)
         assert runs_of(agent) == []
+
+
+# A directory to begin in
+
+
+@pytest.fixture
+def rooms(workspace: Path) -> Path:
+    for name in ("app/lib", "app/secret", "secret"):
+        (workspace / name).mkdir(parents=True)
+        (workspace / name / "f.txt").write_text(f"{name} heron\n")
+    (workspace / ".git").mkdir()
+    (workspace / "AGENTS.md").write_text("Rules of the house.\n")
+    (workspace / "out").symlink_to("/etc")
+    return workspace
+
+
+async def run_in(
+    rooms: Path, tools: list[tuple[str, dict[str, Any]]], cwd: str, **settings: Any
+) -> tuple[list[str], str]:
+    """What calls of a sub-agent come to, and its prompt."""
+    seen: list[str] = []
+
+    def child(request: Request) -> Answer:
+        if len(seen) < len(tools) and not isinstance(request.messages[-1], ToolResult):
+            return calls(*tools)
+        seen.extend(
+            "".join(part.text for part in each.content if isinstance(part, Text))
+            for each in request.messages
+            if isinstance(each, ToolResult)
+        )
+        return "done"
+
+    asked = spawn(cwd=cwd) if cwd else spawn()
+    model = model_of([asked, "waiting", "ok"], child)
+    async with Agent.open(
+        with_commands(**settings), workspace=rooms, model=model, owner=True
+    ) as agent:
+        await agent.work("go")
+        [run] = runs_of(agent)
+        assert run.status == "completed", run
+    return seen, next(each.system for each in model.requests if is_child(each))
+
+
+async def test_relative_paths_begin_in_the_directory_that_is_asked_for(rooms: Path) -> None:
+    tools: list[tuple[str, dict[str, Any]]] = [
+        ("read", {"path": "lib/f.txt"}),
+        ("ls", {}),
+        ("exec", {"command": "pwd; cat lib/f.txt"}),
+        ("exec", {"command": "pwd", "workdir": "lib"}),
+        ("read", {"path": str(rooms / "secret" / "f.txt")}),
+        ("read", {"path": "../secret/f.txt"}),
+        ("find", {"pattern": "**/f.txt"}),
+        ("grep", {"pattern": "lib heron"}),
+        ("write", {"path": "new.txt", "content": "x"}),
+    ]
+    seen, prompt = await run_in(rooms, tools, "app")
+    assert [each.splitlines()[0] for each in seen[2:4]] == [f"{rooms}/app", f"{rooms}/app/lib"]
+    assert "app/lib heron" in seen[0]
+    assert '"lib/"' in seen[1]
+    assert "app/lib heron" in seen[2]
+    assert all("secret heron" in each for each in seen[4:6])
+    # What is found can be used as it is.
+    assert f"{rooms}/app/lib/f.txt" in seen[6]
+    assert f"{rooms}/secret" not in seen[6]
+    assert f"{rooms}/app/lib/f.txt:1:" in seen[7]
+    assert (rooms / "app" / "new.txt").read_text() == "x"
+    assert f"Your working directory is {rooms}/app. " in prompt
+    assert f"of the workspace '{rooms}'" in prompt
+    assert "Rules of the house." in prompt
+
+
+RULES = [
+    {"tool": "*", "params": {"path": "secret/**"}, "effect": "deny"},
+    {"tool": "exec", "params": {"workdir": "secret"}, "effect": "deny"},
+]
+
+
+@pytest.mark.parametrize(
+    ("cwd", "tool", "params", "plain"),
+    [
+        ("secret", "read", {"path": "f.txt"}, {"path": "secret/f.txt"}),
+        ("secret", "ls", {}, {"path": "secret"}),
+        ("secret", "exec", {"command": "cat f.txt"}, {"command": "cat f.txt", "workdir": "secret"}),
+        ("app", "read", {"path": "secret/f.txt"}, {"path": "app/secret/f.txt"}),
+        ("app", "read", {"path": "../secret/f.txt"}, {"path": "secret/f.txt"}),
+        (
+            "app",
+            "write",
+            {"path": "../.git/config", "content": "x"},
+            {"path": ".git/config", "content": "x"},
+        ),
+        (
+            "app",
+            "write",
+            {"path": ".git/config", "content": "x"},
+            {"path": "app/.git/config", "content": "x"},
+        ),
+        ("app", "read", {"path": "../../x"}, {"path": "../x"}),
+        ("app", "read", {"path": "../out/passwd"}, {"path": "out/passwd"}),
+        ("app", "read", {"path": "~/x"}, {"path": "~/x"}),
+        ("app", "read", {"path": ""}, {"path": ""}),
+        ("app", "exec", {"command": "echo x > ../../x"}, {"command": "echo x > ../x"}),
+    ],
+)
+async def test_rules_roots_and_protection_mean_the_same_in_another_directory(
+    rooms: Path, cwd: str, tool: str, params: dict[str, Any], plain: dict[str, Any]
+) -> None:
+    [there], _ = await run_in(rooms, [(tool, params)], cwd, rules=RULES)
+    [here], _ = await run_in(rooms, [(tool, plain)], "", rules=RULES)
+
+    def kind(text: str) -> list[str]:
+        words = ("heron", "denies", "outside", "protected", "this needs a person", "no output")
+        return [each for each in (*words, "empty", "Read-only", "Permission") if each in text]
+
+    assert kind(there) == kind(here) != [], (there, here)
+    assert not (rooms.parent / "x").exists()
+    assert not list(rooms.glob("**/.git/config"))
+
+
+@pytest.mark.parametrize(
+    ("params", "settings", "words"),
+    [
+        ({"cwd": ".."}, {}, "is not a directory in the workspace"),
+        ({"cwd": "/etc"}, {}, "is not a directory in the workspace"),
+        ({"cwd": "out"}, {}, "is not a directory in the workspace"),
+        ({"cwd": "~"}, {}, "is not a directory in the workspace"),
+        ({"cwd": "missing"}, {}, "is not a directory"),
+        ({"cwd": "app/lib/f.txt"}, {}, "is not a directory"),
+        ({"cwd": "a\0b"}, {}, "is not a usable path"),
+        ({"cwd": "app"}, {"workspaceAccess": "ro"}, "sandbox has another workspace"),
+        ({"cwd": "app", "agentId": "b"}, {}, "'b' works in a workspace of its own"),
+    ],
+)
+async def test_another_directory_than_one_of_the_workspace_is_refused(
+    rooms: Path, tmp_path: Path, params: dict[str, Any], settings: dict[str, Any], words: str
+) -> None:
+    agents = {
+        "defaults": {"sandbox": settings, "subagents": {"allowAgents": ["*"]}},
+        "list": [{"id": "main"}, {"id": "b", "workspace": str(tmp_path)}],
+    }
+    model = model_of([spawn(**params), "ok"], lambda _: "x")
+    async with Agent.open({"agents": agents}, workspace=rooms, model=model) as agent:
+        await agent.send("go")
+        assert words in refusal(agent)
+        assert runs_of(agent) == []
+
+
+@pytest.mark.parametrize(
+    ("cwd", "words"),
+    [("src", "src/b.py"), ("{project}/src", "in the workspace"), ("gone", "is not a directory")],
+)
+async def test_a_directory_of_a_worktree_is_one_of_its_own(
+    project: Path, home: Path, cwd: str, words: str
+) -> None:
+    (project / "gone").mkdir()
+    child = in_order(call("find", {"pattern": "*.py"}), lambda request: last_text(request))
+    asked = spawn(worktree=True, cwd=cwd.format(project=project))
+    model = model_of([asked, "waiting", "ok"], child)
+    async with Agent.open({}, workspace=project, model=model) as agent:
+        await agent.work("go")
+        runs = runs_of(agent)
+        said = runs[0].text + runs[0].error if runs else refusal(agent)
+    assert words in said
+    assert worktrees(home) == []

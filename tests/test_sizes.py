@@ -20,8 +20,8 @@ BUDGETS = {
     "code": 660,
     # Where files for sub-agents and their worktrees are.
     "config": 3_940,
-    # The catalog has more tools.
-    "core": 1_660,
+    # The catalog has more tools; relative paths may begin elsewhere than in the workspace.
+    "core": 1_680,
     "fs": 4_780,
     "guard": 470,
     "lsp": 1_300,
@@ -36,12 +36,13 @@ BUDGETS = {
     "schema": 620,
     "telemetry": 420,
     "testing": 290,
-    # Listing, reading and searching sessions; starting and steering sub-agents; attachments.
-    "tools": 3_530,
+    # Listing, reading and searching sessions; starting and steering sub-agents, with attachments
+    # and worktrees, and what to use instead of parameters that others have.
+    "tools": 3_555,
     # Access to a database without generators; sub-agents: opening them, their results as messages,
     # and what they are handed: files, and
     # worktrees that hostile contents cannot make run anything.
-    "top level": 2_625,
+    "top level": 2_650,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop.
     "ui": 2_470,
 }

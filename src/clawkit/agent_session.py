@@ -144,6 +144,7 @@ class Agent:
         mode: Mode = "full",
         clock: Clock | None = None,
         allow: Iterable[str] | None = None,
+        cwd: str = "",
         parent: Agent | None = None,
     ) -> Agent:
         """Set up a conversation.
@@ -152,10 +153,9 @@ class Agent:
         a name that is not known begins one of that name, and None begins one without a name. With
         `keep` false nothing is stored. `model` is `provider/model`, an alias, or a model object;
         left out, it is what the conversation had, else what is configured, else what is found: keys
-        in the environment, and at last the built-in `clawkit/operator`. `instructions` are added to
-        the system prompt. `tell` is called with every event; `clock` is what retries wait by.
-        `parent` is the agent that it works for, whose store and sub-agents it shares. The others
-        are those of `Toolkit.open`.
+        in the environment, at last `clawkit/operator`. `instructions` are added to the prompt;
+        `tell` is called with every event; `clock` is what retries wait by. `parent` is the agent
+        that it works for, whose store and sub-agents it shares. The others: see `Toolkit.open`.
 
         Raises `ConfigError`, `ModelError` for a model that cannot be had, and `ConflictError` for a
         session that another process works in.
@@ -191,6 +191,7 @@ class Agent:
                 sandboxed=sandboxed,
                 depth=depth,
                 allow=allow,
+                cwd=cwd,
                 tools=tools,
                 hooks=hooks,
                 approver=approver,
@@ -499,7 +500,7 @@ class Agent:
             confines: Any = run.services[Confines]
             project = confines.project
         around = Surroundings(
-            run.workspace,
+            run.scope.base(run.workspace),
             run.scope.agent,
             agent.identity.name or agent.name or "",
             agent.identity.theme or "",

@@ -20,7 +20,14 @@ from clawkit.config.sections.shared import ModelChoice
 from clawkit.content import Source, Text, Usage, User
 from clawkit.core.tool import make_validator
 from clawkit.errors import ToolAuthorizationError, ToolInputError
-from clawkit.handover import check_files, check_out, describe_files, instruct, plan_worktree
+from clawkit.handover import (
+    check_files,
+    check_out,
+    describe_files,
+    instruct,
+    plan_worktree,
+    resolve_cwd,
+)
 from clawkit.sessions.protocols import Session
 from clawkit.sessions.subagent_protocols import (
     Outcome,
@@ -103,6 +110,7 @@ class Delegation:
         place, worktree = self._place(target), None
         if request.worktree:
             worktree = plan_worktree(config, target, place, self._session.key)
+        cwd = self._cwd(request, target, place)
         spec = Spec(
             self._session,
             scope.depth + 1,
@@ -124,6 +132,7 @@ class Delegation:
             and config.tools.sessions_spawn.attachments.retain_on_session_keep,
             request.mount_path,
             worktree,
+            cwd,
         )
         # What holds for the tree is for its root to say, not for an agent below it.
         root = self._settings_of(self.subagents.root.agent)
@@ -167,6 +176,7 @@ class Delegation:
             sandboxed=spec.sandboxed,
             depth=spec.depth,
             allow=run.tools,
+            cwd=spec.cwd,
             tools=agent.kit.extra_tools,
             hooks=run.hooks,
             approver=agent.kit.approver,
@@ -226,6 +236,20 @@ class Delegation:
         agents = self._agent.kit.config.agents
         own = agents.get(target).workspace if target != self._session.agent else None
         return os.path.abspath(os.path.expanduser(own)) if own else self._agent.kit.place
+
+    def _cwd(self, request: SpawnRequest, target: str, place: str) -> str:
+        """Where relative paths of a sub-agent begin: where they do here, unless another directory
+        is asked for."""
+        if place != self._agent.kit.place:
+            if request.cwd:
+                raise ToolInputError(f"cwd: {target!r} works in a workspace of its own")
+            return ""
+        sandbox = self._agent.kit.config.agents.sandbox_of(target)
+        if request.cwd and sandbox.mode != "off" and sandbox.access() != "rw":
+            raise ToolInputError("cwd: the sandbox has another workspace (sandbox.workspaceAccess)")
+        return resolve_cwd(
+            place, self._agent.kit.run.scope.cwd, request.cwd, is_there=not request.worktree
+        )
 
     @property
     def has_results(self) -> bool:
@@ -363,7 +387,7 @@ class ChildAgent:
         output, problem = None, ""
         async with agent:
             if spec.worktree:
-                await check_out(spec.worktree, agent.kit.assembly, self._from)
+                await check_out(spec.worktree, agent.kit.assembly, self._from, spec.cwd)
             agent.output_schema = json.dumps(spec.output_schema) if spec.output_schema else ""
             said = spec.task
             for _ in range(2):

@@ -1,4 +1,4 @@
-"""What a sub-agent is handed along with its task: files that it can read, and a worktree."""
+"""What a sub-agent is handed along with its task: files, a worktree, a directory to begin in."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from msgspec.structs import replace
 
 from clawkit.config.model import Config
 from clawkit.config.paths import attachments_dir, home
+from clawkit.core.paths import plain_path, real_path
 from clawkit.core.tasks import in_thread, unbroken
 from clawkit.errors import ToolAuthorizationError, ToolInputError
+from clawkit.fs.roots import is_below
 from clawkit.sessions.subagent_protocols import Outcome, Run, SpawnRequest, Worktree
 
 if TYPE_CHECKING:
@@ -57,6 +59,8 @@ def describe_files(files: Sequence[AttachedFile], key: str) -> dict[str, Any]:
 
 def instruct(rules: str, spec: Spec, key: str) -> str:
     """The rules for a sub-agent, with what it is to know about the files it was given."""
+    if spec.cwd:
+        rules += f"\n\nYou begin in {spec.cwd!r} of the workspace {spec.workspace!r}."
     if not spec.attached:
         return rules
     from clawkit.sessions.attachments import list_files
@@ -77,9 +81,22 @@ def plan_worktree(config: Config, target: str, workspace: str, requester: str) -
     return worktrees.plan_worktree(workspace, requester)
 
 
-async def check_out(worktree: Worktree, rules: Assembly, workspace: str) -> None:
-    """Make a worktree, unless files are in it that `rules` deny where it is from. Raises
-    `ToolError`."""
+def resolve_cwd(workspace: str, start: str, cwd: str, *, is_there: bool = True) -> str:
+    """A directory of the workspace, from there; relative ones begin at `start`. One that is not
+    there yet is not looked at. Raises `ToolInputError`."""
+    resolve = real_path if is_there else os.path.normpath
+    root = resolve(workspace)
+    place = resolve(os.path.join(root, start, os.path.expanduser(plain_path(cwd))))
+    if not is_below(place, root) or (not is_there and os.path.isabs(cwd)):
+        raise ToolInputError(f"cwd: {cwd!r} is not a directory in the workspace {workspace!r}")
+    if is_there and not os.path.isdir(place):
+        raise ToolInputError(f"cwd: {place!r} is not a directory")
+    return "" if place == root else os.path.relpath(place, root)
+
+
+async def check_out(worktree: Worktree, rules: Assembly, workspace: str, cwd: str) -> None:
+    """Make a worktree that has a directory `cwd`, unless files are in it that `rules` deny where it
+    is from. Raises `ToolError`."""
     from clawkit.worktrees import make_worktree
 
     def denied(top: str, name: str, place: str) -> bool:
@@ -94,6 +111,7 @@ async def check_out(worktree: Worktree, rules: Assembly, workspace: str) -> None
     await unbroken(
         in_thread(make_worktree, worktree, is_denied if rules.denies_files else lambda _: False)
     )
+    resolve_cwd(worktree.workspace, "", cwd)
 
 
 def wind_up(run: Run, outcome: Outcome) -> Outcome:

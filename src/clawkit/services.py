@@ -252,7 +252,13 @@ class Services(Mapping[type, object]):
 
         files: Any = self[FileSystem]
         allowed = self._fs.hard_links == "allow"
-        return LocalSearch(files, self._workspace, ripgrep=self._fs.ripgrep, hard_links=allowed)
+        return LocalSearch(
+            files,
+            self._workspace,
+            ripgrep=self._fs.ripgrep,
+            hard_links=allowed,
+            absolute=bool(self._scope.cwd),
+        )
 
     def _diagnostics(self) -> Any:
         from clawkit.lsp.service import LanguageServers

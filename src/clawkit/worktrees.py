@@ -36,27 +36,14 @@ MAX_MEMORY = 4 << 30  # bytes
 TIMEOUT_S = 60.0  # seconds for one run of git
 _MAX_READ = 1 << 20  # bytes of a patch that are looked at
 _BINARY = re.compile(r"^GIT binary patch\n(?:[^\n]+\n|\n(?=literal |delta ))*", re.MULTILINE)
-_SETTINGS = {
-    "core.hooksPath": "/dev/null",
-    "core.fsmonitor": "false",
-    "core.pager": "cat",
-    "protocol.allow": "never",
-    "safe.directory": "*",  # for finding a repository, which runs nothing that is in it
-    "advice.addEmbeddedRepo": "false",
-}
-_ENV = {
-    "PATH": DEFAULT_PATH,
-    "LC_ALL": "C",
-    "HOME": "/nonexistent",
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_CONFIG_GLOBAL": "/dev/null",
-    "GIT_ATTR_NOSYSTEM": "1",
-    "GIT_TERMINAL_PROMPT": "0",
-    "GIT_ALLOW_PROTOCOL": "none",
-    "GIT_NO_LAZY_FETCH": "1",
-    "GIT_NO_REPLACE_OBJECTS": "1",
-    "GIT_OPTIONAL_LOCKS": "0",
-}
+# The check of a repository's owner is about programs that git would run for it, and it runs none.
+_SETTINGS = """core.hooksPath=/dev/null core.fsmonitor=false core.pager=cat protocol.allow=never
+    safe.directory=* advice.addEmbeddedRepo=false"""
+_OPTIONS = tuple(word for each in _SETTINGS.split() for word in ("-c", each))
+_VARIABLES = f"""PATH={DEFAULT_PATH} LC_ALL=C HOME=/nonexistent GIT_CONFIG_NOSYSTEM=1
+    GIT_CONFIG_GLOBAL=/dev/null GIT_ATTR_NOSYSTEM=1 GIT_TERMINAL_PROMPT=0 GIT_ALLOW_PROTOCOL=none
+    GIT_NO_LAZY_FETCH=1 GIT_NO_REPLACE_OBJECTS=1 GIT_OPTIONAL_LOCKS=0"""
+_ENV = dict(each.split("=", 1) for each in _VARIABLES.split())
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIFF = ("diff", "--cached", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames")
 
@@ -202,17 +189,15 @@ def _git(
     program = shutil.which("git", path=DEFAULT_PATH)
     if program is None:
         raise ToolInputError("worktree: git is not installed")
-    env = dict(_ENV)
+    env = _ENV
     if worktree is not None:
-        env |= {"GIT_DIR": git_dir, "GIT_WORK_TREE": worktree.tree}
+        env = {**_ENV, "GIT_DIR": git_dir, "GIT_WORK_TREE": worktree.tree}
         cwd, place = worktree.tree, worktree.place
     hold = Hold(read=("/",), run=SYSTEM, write=(place,) if place else ())
-    settings = (word for name, value in _SETTINGS.items() for word in ("-c", f"{name}={value}"))
-    argv = (program, *settings, *arguments)
     target = os.open(output, _WRITE, 0o600) if output else subprocess.PIPE
     try:
         process = start_helper(
-            argv,
+            (program, *_OPTIONS, *arguments),
             cwd=cwd,
             env=env,
             hold=hold if landlock.available() else None,

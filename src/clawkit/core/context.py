@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -47,6 +48,12 @@ class Scope(Struct, frozen=True):
     """Tokens the model can take in; None when not known."""
     delegates: bool = False
     """Whether the run is of an agent that can start others."""
+    cwd: str = ""
+    """Directory that relative paths begin in, from the workspace; empty for that itself. It says
+    nothing about what may be used."""
+
+    def base(self, workspace: str) -> str:
+        return os.path.join(workspace, self.cwd) if self.cwd else workspace
 
 
 class InForce(Struct, frozen=True):
@@ -109,6 +116,11 @@ class Context(Struct, frozen=True):
     @property
     def model(self) -> ModelRef | None:
         return self.scope.model
+
+    @property
+    def base(self) -> str:
+        """Absolute path of the directory that relative paths begin in."""
+        return self.scope.base(self.workspace)
 
     def use(self, protocol: type[T]) -> T:
         """The service that fills in a Protocol for this run."""

@@ -161,6 +161,8 @@ class Tool:
     """Parameters that are understood but not offered."""
     needs: Mapping[str, str] = field(default_factory=lambda: _NO_ALIASES)
     """Parameters that are only offered beside another tool, and its name."""
+    instead: Mapping[str, str] = field(default_factory=lambda: _NO_ALIASES)
+    """What to do instead of using a parameter that others have here, by its name in snake_case."""
 
     def __post_init__(self) -> None:
         if not is_tool_name(self.name):

@@ -135,6 +135,8 @@ class SpawnRequest(Struct, frozen=True):
     """What the task calls the directory of the attachments."""
     worktree: bool = False
     """Work in a checkout of the last commit instead of the workspace."""
+    cwd: str = ""
+    """Directory in the workspace that relative paths begin in."""
 
 
 class Spawned(Struct, frozen=True):

@@ -70,6 +70,8 @@ class Spec(Struct, frozen=True):
     """Whether they stay with its session."""
     mount_path: str = ""
     worktree: Worktree | None = None
+    cwd: str = ""
+    """Directory that relative paths begin in, from the workspace."""
 
 
 class Limits(Struct, frozen=True):

@@ -25,6 +25,23 @@ _NOTE = (
 )
 
 
+_NOT_HERE = {
+    "target transport channel to thread_id reply_to thread completion_target": (
+        "the result comes to this session; pass it on with message or sessions_send"
+    ),
+    "visible placement group project_id project_git_url": (
+        "a sub-agent works in the background and ends with its task"
+    ),
+    "stream_to": "subagents shows what it does meanwhile",
+    "resume_session_id": "send its session a message with sessions_send",
+    "collect group_id": "start each one, and wait with sessions_yield or subagents",
+    "fast_mode": "set thinking or model",
+    "light_context": "its prompt is short anyway, and has none of this conversation",
+    "worktree_name worktree_base_ref": "worktree takes the last commit, in a place of its own",
+}
+"""What other implementations have, and what to do here."""
+
+
 class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     name: Annotated[str, doc("File name, without directories")]
     content: Annotated[str, doc("What is in it")]
@@ -59,6 +76,13 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     worktree: Annotated[
         bool, doc("Work in a git worktree of its own, of the last commit; its diff is reported")
     ] = False
+    cwd: Annotated[str, doc("Directory in the workspace to work in; default: where you are")] = ""
+    mode: Annotated[
+        Literal["run"], doc("'run': it ends with its task; sessions_send goes on with its session")
+    ] = "run"
+    runtime: Annotated[
+        Literal["subagent"], doc("'subagent': agents of other programs cannot be started")
+    ] = "subagent"
     attach_as: Annotated[AttachAs, doc("Where the task expects the attachments")] = AttachAs()
     task_name: Annotated[str, doc("Short name for the subagents tool")] = ""
     thinking: Annotated[Thinking | None, doc("How long its model thinks")] = None
@@ -93,6 +117,7 @@ async def execute(params: Params, ctx: Context) -> Result:
         tuple(Attachment(f.name, f.content, f.encoding, f.mime_type) for f in params.attachments),
         params.attach_as.mount_path,
         params.worktree,
+        params.cwd,
     )
     spawned = ctx.use(Delegates).spawn(request)
     run = spawned.run
@@ -141,7 +166,13 @@ TOOL = Tool(
     execute=execute,
     effects=effects,
     aliases={"timeoutSeconds": "runTimeoutSeconds"},
-    hidden=frozenset({"taskName", "thinking", "sandbox", "expectsCompletionMessage", "attachAs"}),
+    hidden=frozenset(
+        {
+            *("taskName", "thinking", "sandbox", "expectsCompletionMessage", "attachAs"),
+            *("mode", "runtime"),
+        }
+    ),
+    instead={name: hint for names, hint in _NOT_HERE.items() for name in names.split()},
 )
 
 
