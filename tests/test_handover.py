@@ -267,13 +267,21 @@ def project(tmp_path: Path) -> Path:
     return make_repository(tmp_path / "project")
 
 
-@pytest.mark.parametrize("backend", ["landlock", "bwrap"])
+@pytest.mark.parametrize(
+    "sandbox",
+    [
+        {"backend": "landlock"},
+        {"backend": "bwrap"},
+        {"mode": "all", "backend": "bwrap", "workspaceAccess": "rw"},
+    ],
+)
 async def test_a_sub_agent_works_in_a_worktree_and_its_changes_come_back(
-    project: Path, home: Path, backend: str
+    project: Path, home: Path, sandbox: dict[str, Any]
 ) -> None:
     seen: list[str] = []
     config_before = (project / ".git" / "config").read_text()
     attack = f"echo x > {project}/.git/hooks/pre-commit; echo x >> {project}/.git/config; "
+    attack += "echo x > ../git/config; touch ../mine; "
     child = in_order(
         call("write", {"path": "src/new.py", "content": "print(2)\n"}),
         call("exec", {"command": f"{attack}echo two >> a.txt; pwd"}),
@@ -298,9 +306,9 @@ async def test_a_sub_agent_works_in_a_worktree_and_its_changes_come_back(
         return "applied"
 
     model = model_of([spawn(worktree=True), "waiting", apply, look], child)
-    async with Agent.open(
-        with_commands(backend), workspace=project, model=model, owner=True
-    ) as agent:
+    settings = with_commands()
+    settings["agents"]["defaults"]["sandbox"] = sandbox
+    async with Agent.open(settings, workspace=project, model=model, owner=True) as agent:
         await agent.work("go")
         [run] = runs_of(agent)
     message, patch, applied = seen
@@ -312,6 +320,8 @@ async def test_a_sub_agent_works_in_a_worktree_and_its_changes_come_back(
     assert (project / "src" / "new.py").read_text() == "print(2)\n"
     assert (project / ".git" / "config").read_text() == config_before
     assert not (project / ".git" / "hooks" / "pre-commit").exists()
+    assert sorted(os.listdir(place)) == ["changes.patch", "git", "tree"]
+    assert "x" not in (place / "git" / "config").read_text().split()
 
 
 async def test_a_worktree_without_changes_goes_with_the_run(project: Path, home: Path) -> None:
@@ -330,6 +340,14 @@ async def test_a_worktree_without_changes_goes_with_the_run(project: Path, home:
     assert isinstance(result.content[0], Text)
     assert "changes that are not committed are not in it" in result.content[0].text
     assert worktrees(home) == []
+
+
+async def test_a_worktree_that_is_kept_is_reported_in_any_case(project: Path) -> None:
+    child = in_order(call("write", {"path": "new.txt", "content": "x\n"}), "ANNOUNCE_SKIP")
+    model = model_of([spawn(worktree=True), "waiting", "ok"], child)
+    async with Agent.open(with_commands(), workspace=project, model=model) as agent:
+        await agent.work("go")
+        assert any("which is kept" in last_text(each) for each in model.requests)
 
 
 async def test_changes_of_a_run_that_is_stopped_are_kept(project: Path, home: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from clawkit.errors import ToolError, ToolInputError
+from clawkit.errors import ToolError
 from clawkit.sessions.subagent_protocols import Worktree
 from clawkit.worktrees import MAX_SHOWN, finish_worktree, make_worktree, plan_worktree
 
@@ -159,6 +159,18 @@ def linked(place: Path) -> None:
     (place / ".git").symlink_to(private / ".git")
 
 
+def odd(place: Path) -> None:
+    make_repository(place)
+    os.rename(place, f"{place}\n2")
+    place.symlink_to(f"{place}\n2")
+
+
+def endless(place: Path) -> None:
+    make_repository(place)
+    (place / ".git" / "config").unlink()
+    os.mkfifo(place / ".git" / "config")
+
+
 def moved(place: Path) -> None:
     """What claims that its files are elsewhere."""
     make_repository(place.parent / "private")
@@ -175,13 +187,15 @@ def moved(place: Path) -> None:
         (foreign, "is not in the repository"),
         (linked, "is not in the repository"),
         (moved, "is not in the repository"),
+        (odd, "has a line break"),
+        (endless, "git rev-parse took longer than 5 s"),
     ],
 )
 def test_what_has_no_commit_of_its_own_is_refused(
     tmp_path: Path, make: Callable[[Path], None], words: str
 ) -> None:
     make(tmp_path / "ws")
-    with pytest.raises(ToolInputError, match=words):
+    with pytest.raises(ToolError, match=words):
         plan_worktree(str(tmp_path / "ws"), "agent:main:s")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from clawkit.sessions.attachments import AttachedFile
     from clawkit.sessions.subagents import Spec
 
+log = logging.getLogger(__name__)
 _FILES = "tools.sessions_spawn.attachments"
 
 
@@ -124,4 +126,9 @@ def wind_up(run: Run, outcome: Outcome) -> Outcome:
         return outcome
     from clawkit.worktrees import finish_worktree
 
-    return replace(outcome, changes=finish_worktree(run.worktree))
+    try:
+        changes = finish_worktree(run.worktree)
+    except Exception as error:  # noqa: BLE001  # whatever it is, the result must not be lost for it
+        log.warning("changes in a worktree could not be determined: %r", error)
+        changes = f"Its worktree is kept: {run.worktree.tree}"
+    return replace(outcome, changes=changes)

@@ -33,7 +33,7 @@ MAX_SHOWN = 6_000
 MAX_STAT = 2_000
 MAX_PATCH = 256 << 20  # bytes
 MAX_MEMORY = 4 << 30  # bytes
-TIMEOUT_S = 60.0  # seconds for one run of git
+TIMEOUT_S, PLAN_TIMEOUT_S = 60.0, 5.0  # seconds for one run of git; everything waits for a plan
 _MAX_READ = 1 << 20  # bytes of a patch that are looked at
 _BINARY = re.compile(r"^GIT binary patch\n(?:[^\n]+\n|\n(?=literal |delta ))*", re.MULTILINE)
 # The check of a repository's owner is about programs that git would run for it, and it runs none.
@@ -49,7 +49,7 @@ _DIFF = ("diff", "--cached", "--no-ext-diff", "--no-textconv", "--no-color", "--
 
 
 class GitError(ToolError):
-    """Git could not do something."""
+    """Git refused to do something."""
 
 
 def plan_worktree(workspace: str, requester: str) -> Worktree:
@@ -67,9 +67,12 @@ def plan_worktree(workspace: str, requester: str) -> Worktree:
         commit = _git("rev-parse", "--verify", "--quiet", "HEAD^{commit}", cwd=workspace)
     except GitError:
         raise ToolInputError("worktree: the repository has no commit yet; commit first") from None
-    lines = os.fsdecode(found).split("\n")
-    if len(lines) != 5:
-        raise ToolInputError("worktree: the path of the repository has a line break")
+    text = found.decode("utf-8", "replace")
+    lines = text.split("\n")
+    if len(lines) != 5 or "\ufffd" in text:
+        raise ToolInputError(
+            "worktree: the path of the repository has a line break, or is not text"
+        )
     top, git_dir, objects, prefix, _ = lines
     if not _belongs(git_dir, top):
         raise ToolInputError(
@@ -139,6 +142,8 @@ def finish_worktree(worktree: Worktree) -> str:
         with suppress(OSError):
             os.rename(worktree.git_dir, f"{worktree.git_dir}.gone")
         shutil.rmtree(place, ignore_errors=True)
+        with suppress(OSError):  # there may be others
+            os.rmdir(os.path.dirname(place))
         return f"It changed nothing in {about}, which was removed."
     apply = f"git -C {shlex.quote(worktree.repository)} apply {shlex.quote(worktree.patch)}"
     lines = [
@@ -185,11 +190,12 @@ def _git(
     output: str = "",
 ) -> bytes:
     """What git says; it goes to the file `output` instead, if there is one. It can write below
-    `place`, or that of the worktree. Raises `GitError`."""
+    `place`, or that of the worktree, which makes it one of ours. Raises `ToolError`, which is a
+    `GitError` when git itself ended with it."""
     program = shutil.which("git", path=DEFAULT_PATH)
     if program is None:
         raise ToolInputError("worktree: git is not installed")
-    env = _ENV
+    env, timeout_s = _ENV, TIMEOUT_S if worktree or place else PLAN_TIMEOUT_S
     if worktree is not None:
         env = {**_ENV, "GIT_DIR": git_dir, "GIT_WORK_TREE": worktree.tree}
         cwd, place = worktree.tree, worktree.place
@@ -206,7 +212,7 @@ def _git(
             stderr=subprocess.PIPE,
         )
     except OSError as error:
-        raise GitError(f"git cannot be started: {error.strerror}") from None
+        raise ToolError(f"git cannot be started: {error.strerror}") from None
     finally:
         if output:
             os.close(target)
@@ -216,11 +222,11 @@ def _git(
             if output:
                 resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (MAX_PATCH, MAX_PATCH))
         try:
-            said, errors = process.communicate(given, TIMEOUT_S)
+            said, errors = process.communicate(given, timeout_s)
         except subprocess.TimeoutExpired:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            raise GitError(f"git {arguments[0]} took longer than {TIMEOUT_S:g} s") from None
+            raise ToolError(f"git {arguments[0]} took longer than {timeout_s:g} s") from None
     if process.returncode:
         words = re.sub(r"^(fatal|error): ", "", errors.decode("utf-8", "replace").strip())
         raise GitError(

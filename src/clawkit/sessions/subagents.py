@@ -288,7 +288,8 @@ class Subagents:
         if run.attachments or run.worktree:
             outcome = await in_thread(self._wind_up, run, outcome)
         is_silent = not spec.is_told or (
-            outcome.status == "completed" and outcome.text.strip() == SKIP
+            # A worktree is always reported: it may have been kept.
+            outcome.status == "completed" and outcome.text.strip() == SKIP and not run.worktree
         )
         await self._store_result(run, outcome, is_silent=is_silent)
         self._live.pop(run.id, None)
