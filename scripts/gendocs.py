@@ -24,7 +24,7 @@ from clawkit.cli.main import main as cli
 from clawkit.cli.onboarding.write import CHOICES
 from clawkit.config.model import Config
 from clawkit.config.section import Partial, Section, Shape, describe, layout_of
-from clawkit.config.sections.tools import Tools
+from clawkit.config.sections.tools import Attachments, SessionsSpawn, Tools
 from clawkit.core.catalog import CATALOG, GROUPS, PROFILES, Entry
 from clawkit.core.context import Scope
 from clawkit.core.tool import Tool
@@ -34,8 +34,9 @@ from clawkit.policy.pipeline import SANDBOX_ALLOW, SANDBOX_DENY
 
 ROOT = Path(__file__).resolve().parent.parent
 HELP_WIDTH = 80
-ON = Config(tools=Tools(update_plan=True))
-"""Settings with which every tool is offered."""
+_FILES = SessionsSpawn(attachments=Attachments(enabled=True))
+ON = Config(tools=Tools(update_plan=True, sessions_spawn=_FILES))
+"""Settings with which every tool is offered, with everything it takes."""
 SMALL = 8
 """Objects of up to this many settings need no heading and may be told in several places."""
 

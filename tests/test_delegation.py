@@ -272,7 +272,18 @@ def refusal(agent: Agent) -> str:
         ({}, {"thinking": "hard"}, "thinking"),
         ({}, {"outputSchema": {"type": "nonsense"}}, "outputSchema is not a usable JSON Schema"),
         ({}, {"timeoutSeconds": -1}, "runTimeoutSeconds"),
-        ({}, {"channel": "telegram"}, "channel"),
+        *(
+            ({}, {name: "x"}, f"{name}: not a parameter here; ")
+            for name in (
+                *("target", "transport", "channel", "to", "threadId", "thread_id", "replyTo"),
+                *("reply_to", "thread", "completionTarget", "visible", "placement", "group"),
+                *("projectId", "projectGitUrl", "worktreeName", "worktreeBaseRef", "streamTo"),
+                *("resumeSessionId", "collect", "groupId", "fastMode", "lightContext"),
+            )
+        ),
+        ({}, {"mode": "session"}, "sessions_send goes on with its session"),
+        ({}, {"runtime": "acp"}, "agents of other programs cannot be started"),
+        ({}, {"chanel": "x"}, "chanel: unknown parameter"),
     ],
 )
 async def test_what_may_not_be_started_is_refused_with_the_reason(

@@ -13,13 +13,19 @@ from tests.scale import scaled
 # One program imports everything and forks: a step takes milliseconds that way. SQLite itself says
 # when a statement is about to run; in one process of each step the n-th is the last.
 WALK = """
-import asyncio, json, os, signal, sys
+import asyncio, json, os, signal, subprocess, sys
+from glob import glob
 import apsw
 from clawkit import Agent
 from clawkit.content import User
-from clawkit.testing import ScriptedModel, calls
+from clawkit.testing import ScriptedModel, call, calls
 
 place, stride = sys.argv[1], int(sys.argv[2])
+work = f"{place}/work"
+os.mkdir(work)
+who = ("-c", "user.name=t", "-c", "user.email=t")
+for words in (("init", "-q"), (*who, "commit", "-q", "--allow-empty", "-m", "first")):
+    subprocess.run(["git", "-C", work, *words], check=True)
 
 
 def run(home, work):
@@ -37,6 +43,8 @@ def run(home, work):
 
 def script():
     tasks = [{"task": name, "label": name} for name in ("good", "bad", "nested")]
+    tasks[0] |= {"attachments": [{"name": "f", "content": "x"}], "worktree": True}
+    tasks[1]["worktree"] = True
     parent = [calls(*(("sessions_spawn", each) for each in tasks)), "waiting"]
 
     def answer(request):
@@ -45,22 +53,31 @@ def script():
             return parent.pop(0) if parent else "read"
         if text.endswith("nested"):
             return calls(("sessions_spawn", {"task": "leaf", "label": "leaf"}))
-        return "" if text.endswith("bad") else "done"
+        if text.endswith("bad"):
+            return call("write", {"path": "new", "content": "x"})
+        is_bad = any("bad" in part.text for part in request.messages[0].content)
+        return "" if is_bad else "done"
 
     return ScriptedModel(then=answer)
 
 
-CONFIG = {"agents": {"defaults": {"subagents": {"maxSpawnDepth": 2}}}}
+CONFIG = {
+    "agents": {"defaults": {"subagents": {"maxSpawnDepth": 2}}},
+    "tools": {
+        "sessions_spawn": {"attachments": {"enabled": True}},
+        "subagents": {"tools": {"alsoAllow": ["write"]}},
+    },
+}
 
 
 async def first():
-    async with Agent.open(CONFIG, workspace=place, model=script(), session="s") as agent:
+    async with Agent.open(CONFIG, workspace=work, model=script(), session="s") as agent:
         await agent.work("go")
 
 
 async def again():
     model = ScriptedModel(then="read")
-    async with Agent.open(CONFIG, workspace=place, model=model, session="s") as agent:
+    async with Agent.open(CONFIG, workspace=work, model=model, session="s") as agent:
         await agent.settle()
         assert not agent.has_results
         runs = agent.store.runs
@@ -75,6 +92,14 @@ async def again():
         ]
         assert all(run.is_over and run.told_ms for run in every), every
         assert sorted(told) == sorted(run.id for run in every), (told, every)
+        home = os.environ["CLAWKIT_HOME"]
+        assert not glob(f"{home}/attachments/*")
+        # What was changed is kept, and who has to know of it does.
+        kept = [run.changes for run in every if "which is kept" in run.changes]
+        found = glob(f"{home}/worktrees/*/*")
+        assert len(kept) == len(found), (kept, found)
+        assert all(any(each in said for said in kept) for each in found)
+        assert all("+x" in said for said in kept), kept
         return {run.label: run.status for run in every}
 
 

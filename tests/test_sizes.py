@@ -18,9 +18,10 @@ BUDGETS = {
     # The tree and the search of sessions, and the commands for agents.
     "cli": 6_320,
     "code": 660,
-    "config": 3_930,
-    # The catalog has more tools.
-    "core": 1_660,
+    # Where files for sub-agents and their worktrees are.
+    "config": 3_940,
+    # The catalog has more tools; relative paths may begin elsewhere than in the workspace.
+    "core": 1_680,
     "fs": 4_780,
     "guard": 460,
     "lsp": 1_300,
@@ -35,10 +36,13 @@ BUDGETS = {
     "schema": 620,
     "telemetry": 420,
     "testing": 290,
-    # Listing, reading and searching sessions; starting and steering sub-agents.
-    "tools": 3_500,
-    # Access to a database without generators; sub-agents: opening them, their results as messages.
-    "top level": 2_320,
+    # Listing, reading and searching sessions; starting and steering sub-agents, with attachments
+    # and worktrees, and what to use instead of parameters that others have.
+    "tools": 3_555,
+    # Access to a database without generators; sub-agents: opening them, their results as messages,
+    # and what they are handed: files, and
+    # worktrees that hostile contents cannot make run anything.
+    "top level": 2_650,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop.
     "ui": 2_470,
 }

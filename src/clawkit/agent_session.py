@@ -49,6 +49,7 @@ from clawkit.core.tasks import in_thread
 from clawkit.core.tool import Tool
 from clawkit.delegation import Delegation
 from clawkit.errors import OutputError, ToolInputError, TurnError
+from clawkit.handover import wind_up
 from clawkit.media.protocols import MAX_PICTURE_BYTES, Media
 from clawkit.models.operator import REF as OPERATOR
 from clawkit.models.protocols import Model
@@ -143,6 +144,7 @@ class Agent:
         mode: Mode = "full",
         clock: Clock | None = None,
         allow: Iterable[str] | None = None,
+        cwd: str = "",
         parent: Agent | None = None,
     ) -> Agent:
         """Set up a conversation.
@@ -151,10 +153,9 @@ class Agent:
         a name that is not known begins one of that name, and None begins one without a name. With
         `keep` false nothing is stored. `model` is `provider/model`, an alias, or a model object;
         left out, it is what the conversation had, else what is configured, else what is found: keys
-        in the environment, and at last the built-in `clawkit/operator`. `instructions` are added to
-        the system prompt. `tell` is called with every event; `clock` is what retries wait by.
-        `parent` is the agent that it works for, whose store and sub-agents it shares. The others
-        are those of `Toolkit.open`.
+        in the environment, at last `clawkit/operator`. `instructions` are added to the prompt;
+        `tell` is called with every event; `clock` is what retries wait by. `parent` is the agent
+        that it works for, whose store and sub-agents it shares. The others: see `Toolkit.open`.
 
         Raises `ConfigError`, `ModelError` for a model that cannot be had, and `ConflictError` for a
         session that another process works in.
@@ -190,6 +191,7 @@ class Agent:
                 sandboxed=sandboxed,
                 depth=depth,
                 allow=allow,
+                cwd=cwd,
                 tools=tools,
                 hooks=hooks,
                 approver=approver,
@@ -359,9 +361,7 @@ class Agent:
         if parent is not None and parent.delegation is not None:
             subagents = parent.delegation.subagents
         else:
-            # This process holds the session, so no other one runs them.
-            self._kept.store.runs.interrupt(session.id)
-            subagents = Subagents(session, self._kept.store)
+            subagents = Subagents(session, self._kept.store, wind_up)
         self.delegation = Delegation(self, session, subagents)
         self.delegation.archive()
         self.conversation.spent_elsewhere = self.delegation.spent_elsewhere
@@ -500,7 +500,7 @@ class Agent:
             confines: Any = run.services[Confines]
             project = confines.project
         around = Surroundings(
-            run.workspace,
+            run.scope.base(run.workspace),
             run.scope.agent,
             agent.identity.name or agent.name or "",
             agent.identity.theme or "",

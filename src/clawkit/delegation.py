@@ -20,6 +20,14 @@ from clawkit.config.sections.shared import ModelChoice
 from clawkit.content import Source, Text, Usage, User
 from clawkit.core.tool import make_validator
 from clawkit.errors import ToolAuthorizationError, ToolInputError
+from clawkit.handover import (
+    check_files,
+    check_out,
+    describe_files,
+    instruct,
+    plan_worktree,
+    resolve_cwd,
+)
 from clawkit.sessions.protocols import Session
 from clawkit.sessions.subagent_protocols import (
     Outcome,
@@ -30,6 +38,7 @@ from clawkit.sessions.subagent_protocols import (
     now_ms,
 )
 from clawkit.sessions.subagents import LIMITS, Limits, Spec, Subagents
+from clawkit.store import private_dir
 from clawkit.text import cut, human_time, one_line
 
 if TYPE_CHECKING:
@@ -97,12 +106,17 @@ class Delegation:
                 f"sub-agents of {target!r} are not sandboxed (agents.defaults.sandbox.mode)"
             )
         timeout_s = settings.run_timeout_seconds if request.timeout_s is None else request.timeout_s
+        files = check_files(request, config, target)
+        place, worktree = self._place(target), None
+        if request.worktree:
+            worktree = plan_worktree(config, target, place, self._session.key)
+        cwd = self._cwd(request, target, place)
         spec = Spec(
             self._session,
             scope.depth + 1,
             target,
             request.task,
-            self._place(target),
+            worktree.workspace if worktree else place,
             request.label,
             request.name,
             model,
@@ -113,13 +127,19 @@ class Delegation:
             request.fork,
             request.output_schema,
             request.is_told,
+            tuple(each.name for each in files),
+            request.cleanup == "keep"
+            and config.tools.sessions_spawn.attachments.retain_on_session_keep,
+            request.mount_path,
+            worktree,
+            cwd,
         )
         # What holds for the tree is for its root to say, not for an agent below it.
         root = self._settings_of(self.subagents.root.agent)
         limits = Limits(root.max_concurrent, root.max_spawn_depth, settings.max_children_per_agent)
-        run, child = self.subagents.spawn(spec, limits, self._open_child)
+        run, child = self.subagents.spawn(spec, limits, self._open_child, files)
         used = model or str(self._agent.conversation.model.ref)
-        return Spawned(run, child.key, used, warning)
+        return Spawned(run, child.key, used, warning, describe_files(files, child.key))
 
     async def result(self, request: SpawnRequest) -> Run:
         """Start a sub-agent as soon as there is room, and wait for its end. Cancelling stops it."""
@@ -135,8 +155,10 @@ class Delegation:
 
     def _open_child(self, spec: Spec, session: Session) -> ChildAgent:
         """The agent of a sub-agent's session: with this one's rights at most."""
-        agent, child = self._agent, ChildAgent(spec)
+        agent, child = self._agent, ChildAgent(spec, self._place(spec.agent))
         run = agent.kit.run
+        if spec.worktree:
+            private_dir(spec.workspace)
         # What was set for this conversation alone is not for other agents.
         is_same = spec.agent == self._session.agent
         child.agent = type(agent).open(
@@ -145,7 +167,7 @@ class Delegation:
             agent=spec.agent,
             session=session.id,
             model=spec.model or agent.own_model,
-            instructions=RULES.format(spec.requester.key),
+            instructions=instruct(RULES.format(spec.requester.key), spec, session.key),
             thinking=spec.thinking,
             max_cost=agent.conversation.limits.max_cost,
             channel=run.scope.channel,
@@ -154,6 +176,7 @@ class Delegation:
             sandboxed=spec.sandboxed,
             depth=spec.depth,
             allow=run.tools,
+            cwd=spec.cwd,
             tools=agent.kit.extra_tools,
             hooks=run.hooks,
             approver=agent.kit.approver,
@@ -213,6 +236,20 @@ class Delegation:
         agents = self._agent.kit.config.agents
         own = agents.get(target).workspace if target != self._session.agent else None
         return os.path.abspath(os.path.expanduser(own)) if own else self._agent.kit.place
+
+    def _cwd(self, request: SpawnRequest, target: str, place: str) -> str:
+        """Where relative paths of a sub-agent begin: where they do here, unless another directory
+        is asked for."""
+        if place != self._agent.kit.place:
+            if request.cwd:
+                raise ToolInputError(f"cwd: {target!r} works in a workspace of its own")
+            return ""
+        sandbox = self._agent.kit.config.agents.sandbox_of(target)
+        if request.cwd and sandbox.mode != "off" and sandbox.access() != "rw":
+            raise ToolInputError("cwd: the sandbox has another workspace (sandbox.workspaceAccess)")
+        return resolve_cwd(
+            place, self._agent.kit.run.scope.cwd, request.cwd, is_there=not request.worktree
+        )
 
     @property
     def has_results(self) -> bool:
@@ -294,7 +331,8 @@ class Delegation:
         title = "Result" if run.status == "completed" else "What it had said so far"
         # Nothing that it said can pass for a line of ours.
         quoted = "\n".join(f"> {line}" for line in shown.splitlines())
-        return f"{head}\n{title}:\n{quoted}\n{self._stats(run)}"
+        changes = f"{run.changes}\n" if run.changes else ""
+        return f"{head}\n{title}:\n{quoted}\n{changes}{self._stats(run)}"
 
     def _stats(self, run: Run) -> str:
         usage, began = run.usage, run.started_ms or run.ended_ms
@@ -320,8 +358,10 @@ class ChildAgent:
     agent: Agent
     """Set once it is open."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, workspace: str) -> None:
+        """`workspace` is the one that a worktree is from."""
         self._spec = spec
+        self._from = workspace
         self.step = "starting"
 
     def watch(self, event: Event) -> None:
@@ -346,6 +386,8 @@ class ChildAgent:
         agent, spec = self.agent, self._spec
         output, problem = None, ""
         async with agent:
+            if spec.worktree:
+                await check_out(spec.worktree, agent.kit.assembly, self._from, spec.cwd)
             agent.output_schema = json.dumps(spec.output_schema) if spec.output_schema else ""
             said = spec.task
             for _ in range(2):

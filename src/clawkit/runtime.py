@@ -84,6 +84,7 @@ class Toolkit:
         approver: Approver | None = None,
         later: bool = False,
         delegates: bool = False,
+        cwd: str = "",
         redactor: Redactor | None = None,
         on_event: OnEvent | None = None,
     ) -> Toolkit:
@@ -95,8 +96,8 @@ class Toolkit:
         Unless `owner` is true (or the sender says so), the run has no owner's rights. With `later`,
         a command that needs a person is not refused when there is no one to ask: the call returns,
         and the command runs if a person allows it while the kit is open. `delegates` is for agents:
-        the tools for sub-agents need one. `redactor` is that of
-        another run, with all it has learned. Raises
+        the tools for sub-agents need one. `cwd` is the directory of the workspace that relative
+        paths begin in. `redactor` is that of another run, with all it has learned. Raises
         `ConfigError` for a bad configuration, `RegistryError` for a tool whose name is taken.
         """
         loaded = load_config(config)
@@ -121,6 +122,7 @@ class Toolkit:
             depth=depth,
             allow=None if allow is None else tuple(allow),
             delegates=delegates,
+            cwd=cwd,
         )
         given = [Registered(tool, CALLER) for tool in tools]
         assembly = assemble(loaded.config, scope, given)

@@ -18,12 +18,14 @@ from clawkit.config.load import Loaded
 from clawkit.config.masking import secrets_of, variables_of
 from clawkit.config.paths import (
     approvals_file,
+    attachments_dir,
     audit_file,
     commands_dir,
     config_file,
     expand,
     home,
     waiting_file,
+    worktrees_dir,
 )
 from clawkit.config.sections.sandbox import Sandbox
 from clawkit.config.sections.tools import Exec, Fs
@@ -203,13 +205,21 @@ class Services(Mapping[type, object]):
         return LocalFileSystem(
             self._workspace,
             workspace_only=held,
-            read_roots=(*read, *(self._fs.read_roots if roots else ())),
+            read_roots=(*read, *self._given(), *(self._fs.read_roots if roots else ())),
             write_roots=(*write, *(self._fs.write_roots if roots else ())),
             hard_links=self._fs.hard_links == "allow",
             protection=self._protection(),
             ask=self._fs.protected == "ask",
             journals=os.path.join(os.path.realpath(home(os.environ)), "changes"),
         )
+
+    def _given(self) -> tuple[str, ...]:
+        """What of clawkit's own directory the session may read: the files that came with its task,
+        and the worktrees of its sub-agents."""
+        env, key = os.environ, self._scope.session
+        if not self._scope.delegates:
+            return ()
+        return attachments_dir(env, key), worktrees_dir(env, key)
 
     def _own_files(self) -> tuple[str, ...]:
         """What clawkit reads and writes outside of its home."""
@@ -242,7 +252,13 @@ class Services(Mapping[type, object]):
 
         files: Any = self[FileSystem]
         allowed = self._fs.hard_links == "allow"
-        return LocalSearch(files, self._workspace, ripgrep=self._fs.ripgrep, hard_links=allowed)
+        return LocalSearch(
+            files,
+            self._workspace,
+            ripgrep=self._fs.ripgrep,
+            hard_links=allowed,
+            absolute=bool(self._scope.cwd),
+        )
 
     def _diagnostics(self) -> Any:
         from clawkit.lsp.service import LanguageServers
@@ -315,6 +331,7 @@ class Services(Mapping[type, object]):
                 resolve, config=self._loaded.config, env={**os.environ, **self._loaded.env}
             ),
             protection=self._protection(),
+            given=self._given(),
         )
         return Confinement(self._sandbox, around)
 
@@ -373,12 +390,12 @@ class Services(Mapping[type, object]):
         own = (state, config_file(os.environ), *read, *self._elsewhere())
         places = PathRules(
             self._workspace,
-            read_roots=self._fs.read_roots,
+            read_roots=(*self._given(), *self._fs.read_roots),
             write_roots=self._fs.write_roots,
             workspace_only=self._fs.workspace_only,
             why_protected=self._protection().explain,
             own=own,
-            own_open=[commands_dir(os.environ)],
+            own_open=[commands_dir(os.environ), *self._given()],
             effect_on=self._effect_on,
             is_masked=is_env_file,
             hard_links=self._fs.hard_links == "allow" or not self._fs.workspace_only,

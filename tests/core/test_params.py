@@ -21,6 +21,52 @@ async def nothing(_params: Any, _ctx: Context) -> None:
     return None
 
 
+class Place(msgspec.Struct, forbid_unknown_fields=True):
+    path: str
+    under: str = "docs"
+    other: str | None = None
+
+
+@pytest.mark.parametrize(
+    ("given", "path", "under"),
+    [
+        ({"path": "a"}, "/w/sub/a", "/w/sub/docs"),
+        ({"path": "../a", "under": "x"}, "/w/sub/../a", "/w/sub/x"),
+        ({"path": "/a", "under": "~/x"}, "/a", "~/x"),
+        ({"path": "~b", "under": ""}, "/w/sub/./~b", "/w/sub/docs"),
+        ({"path": "@a", "under": "file:///x"}, "/w/sub/a", "/x"),
+        ({"path": "", "under": "."}, "", "/w/sub/."),
+    ],
+)
+def test_relative_paths_begin_in_the_directory_of_the_run(
+    given: dict[str, str], path: str, under: str
+) -> None:
+    tool = Tool(
+        name="t",
+        description="",
+        parameters=Place,
+        execute=nothing,
+        paths=("path", "under", "other"),
+    )
+    _, found = read_params(tool, given, "/w", "sub")
+    assert (found.path, found.under, found.other) == (path, under, None)
+    _, found = read_params(tool, {"path": "a"}, "/w")
+    assert (found.path, found.under) == ("a", "docs")
+
+
+def test_it_is_said_what_to_use_instead_of_a_parameter() -> None:
+    tool = Tool(
+        name="t",
+        description="",
+        parameters=Place,
+        execute=nothing,
+        instead={"reply_to": "use message"},
+    )
+    for name in ("replyTo", "reply_to"):
+        with pytest.raises(ToolInputError, match=f"{name}: not a parameter here; use message"):
+            read_params(tool, {"path": "a", name: 1})
+
+
 class Item(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     old_text: str
     new_text: str = ""

@@ -10,16 +10,20 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.process.watching import PATIENCE_S, alive, new_marker, until
 from tests.sandbox.dockerd import BARE, IMAGE, Box, Engine, dockerd, open_container
 from tests.sandbox.patient import open_patient_kit
 
+from clawkit import Agent
 from clawkit.errors import ToolAuthorizationError, ToolError, ToolInputError
 from clawkit.fs.protocols import Change, read_all
+from clawkit.models.protocols import Request
 from clawkit.sandbox.container import ContainerSandbox
 from clawkit.sandbox.protocols import SandboxUnavailableError, prune
+from clawkit.testing import ScriptedModel, call
 
 __all__ = ["dockerd"]
 pytestmark = pytest.mark.xdist_group("docker")
@@ -593,3 +597,41 @@ async def test_tools_of_a_sandboxed_session_work_in_its_container(
     label = f"label=clawkit.home={tmp_path.resolve()}/state"
     [left] = engine.call("ps", "-aq", f"--filter={label}").split()
     engine.call("rm", "-f", left)
+
+
+async def test_a_sub_agent_can_read_the_files_of_its_task(engine: Engine, workspace: Path) -> None:
+    os.chown(workspace, 4321, 4322)  # who commands are
+    docker = {"image": IMAGE}
+    config = {
+        "tools": {
+            "sessions_spawn": {"attachments": {"enabled": True}},
+            "subagents": {"tools": {"alsoAllow": ["exec"]}},
+        },
+        "agents": {"defaults": {"sandbox": {"mode": "all", "backend": "docker", "docker": docker}}},
+    }
+    file = {"name": "notes.txt", "content": "the word is heron"}
+    parent = [call("sessions_spawn", {"task": "t", "attachments": [file]}), "waiting", "ok"]
+    seen: list[str] = []
+
+    def answer(request: Request) -> Any:
+        if "You are a sub-agent" not in request.system:
+            return parent.pop(0)
+        [line] = [each for each in request.system.splitlines() if each.endswith("/notes.txt")]
+        place = line.removeprefix("- ")
+        said = getattr(request.messages[-1], "content", ())
+        seen.append("".join(getattr(each, "text", "") for each in said))
+        if len(seen) == 1:
+            return call("read", {"path": place})
+        return (
+            call("exec", {"command": f"cat {place}; echo x > {place}"}) if len(seen) == 2 else "."
+        )
+
+    model = ScriptedModel(then=answer)
+    async with Agent.open(config, workspace=workspace, model=model, sandboxed=True) as agent:
+        await agent.work("go")
+    for name in engine.call("ps", "-aq", "--filter=label=clawkit.sandbox=1").split():
+        engine.call("rm", "--force", name)
+    _, by_tool, by_command = seen
+    assert "the word is heron" in by_tool
+    assert "the word is heron" in by_command
+    assert "Read-only file system" in by_command

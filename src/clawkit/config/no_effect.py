@@ -29,7 +29,7 @@ _KEYS = {
     "logging.": "audit consoleLevel consoleStyle file level maxFileBytes",
     "session.": """agentToAgent dmScope identityLinks reset resetByChannel resetByType
         resetTriggers scope sendPolicy""",
-    "tools.": """media message sessions_spawn web exec.grantExpiryDays exec.node exec.reviewer""",
+    "tools.": """media message web exec.grantExpiryDays exec.node exec.reviewer""",
 }
 NO_EFFECT = tuple(f"{below}{name}" for below, names in _KEYS.items() for name in names.split())
 """Settings without effect, with `*` for every entry of a list or map.

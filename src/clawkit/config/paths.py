@@ -55,3 +55,20 @@ def include_roots(env: Mapping[str, str]) -> tuple[str, ...]:
     """Directories outside the configuration's own that may be included from."""
     given = env.get("CLAWKIT_INCLUDE_ROOTS", "").split(os.pathsep)
     return tuple(expand(root, env) for root in given if root)
+
+
+def attachments_dir(env: Mapping[str, str], session: str) -> str:
+    """Files that came with the task of a sub-agent, by the key of its session."""
+    return os.path.join(home(env), "attachments", _digest(session))
+
+
+def worktrees_dir(env: Mapping[str, str], session: str) -> str:
+    """Worktrees of the sub-agents that a session started, by its key."""
+    return os.path.join(home(env), "worktrees", _digest(session))
+
+
+def _digest(key: str) -> str:
+    """A name of one length for whatever a session is called."""
+    import hashlib  # few runs need it
+
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32]

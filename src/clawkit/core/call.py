@@ -247,7 +247,9 @@ class _Pending:
 
     async def _read(self) -> None:
         run, tool = self.run, self._tool
-        params, self._arguments = read_params(tool, self.request.params, run.workspace)
+        params, self._arguments = read_params(
+            tool, self.request.params, run.workspace, run.scope.cwd
+        )
 
         async def send_update(update: Result) -> None:
             self._tell("update", update)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -47,6 +48,12 @@ class Scope(Struct, frozen=True):
     """Size of the model's context window in tokens; None if unknown."""
     delegates: bool = False
     """Whether the agent can start others."""
+    cwd: str = ""
+    """Directory below the workspace that relative paths start from; empty for the workspace. It has
+    no effect on what may be accessed."""
+
+    def base(self, workspace: str) -> str:
+        return os.path.join(workspace, self.cwd) if self.cwd else workspace
 
 
 class InForce(Struct, frozen=True):
@@ -109,6 +116,11 @@ class Context(Struct, frozen=True):
     @property
     def model(self) -> ModelRef | None:
         return self.scope.model
+
+    @property
+    def base(self) -> str:
+        """Absolute path of the directory that relative paths begin in."""
+        return self.scope.base(self.workspace)
 
     def use(self, protocol: type[T]) -> T:
         """The service that implements a Protocol in this run. Raises `ToolError` if missing."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import re
 from collections.abc import Mapping
 from functools import lru_cache
@@ -32,15 +33,22 @@ _INDEX = re.compile(r"\[\d+\]")
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d{1,17})?([eE][+-]?\d{1,3})?\Z")
 
 
-def read_params(tool: Tool, raw: object, workspace: str = "") -> tuple[dict[str, Any], Any]:
+def read_params(
+    tool: Tool, raw: object, workspace: str = "", cwd: str = ""
+) -> tuple[dict[str, Any], Any]:
     """The canonical parameters, and the argument for `execute`: the struct, or the same dict.
 
-    The workspace is needed to tell whether a path that starts with `@` is literal.
+    The workspace is needed to tell whether a path that starts with `@` is literal. With `cwd`, a
+    directory below the workspace, relative paths start there and become absolute, so that nothing
+    that reads them later has to know about it.
     """
     given = _as_object(tool, raw)
     _bound(tool, given)
-    reader = _Reader(tool, workspace)
+    reader = _Reader(tool, workspace, cwd)
     params = reader.canonical(given, tool.schema)
+    for name in tool.paths if cwd else ():
+        if not params.get(name) and isinstance(default := tool.defaults.get(name), str):
+            params[name] = os.path.normpath(os.path.join(workspace, cwd, default))
     problems = reader.problems
     action = params.get("action")
     if isinstance(action, str) and action in tool.off:
@@ -104,9 +112,10 @@ def _bound(tool: Tool, given: object) -> None:
 
 
 class _Reader:
-    def __init__(self, tool: Tool, workspace: str) -> None:
+    def __init__(self, tool: Tool, workspace: str, cwd: str) -> None:
         self._tool = tool
-        self._workspace = workspace
+        self._base = os.path.join(workspace, cwd) if cwd else workspace
+        self._has_cwd = bool(cwd)
         self.problems: list[str] = []
 
     def canonical(
@@ -122,7 +131,8 @@ class _Reader:
             name = key if key in properties else _resolve(key, spellings, tool.aliases)
             if name is None:
                 if schema.get("additionalProperties") is False:
-                    self.problems.append(_unknown(at + key, tuple(properties)))
+                    hint = "" if at else tool.instead.get(_snake(key), "")
+                    self.problems.append(_unknown(at + key, tuple(properties), hint))
                 else:
                     out[key] = value
                 continue
@@ -186,7 +196,9 @@ class _Reader:
         if not isinstance(value, str):
             return value
         try:
-            return plain_path(strip_mention(value, self._workspace))
+            path = plain_path(strip_mention(value, self._base))
+            is_fixed = not self._has_cwd or not path or path.startswith(("/", "~"))
+            return path if is_fixed else os.path.join(self._base, path)
         except ToolInputError as error:
             self.problems.append(f"{at}: {error}")
             return value
@@ -267,7 +279,9 @@ def _describe(tool: Tool, name: str) -> str:
     return f" ({': '.join(words)})" if words else ""
 
 
-def _unknown(name: str, known: tuple[str, ...]) -> str:
+def _unknown(name: str, known: tuple[str, ...], instead: str) -> str:
+    if instead:
+        return f"{name}: not a parameter here; {instead}"
     close = nearest(name, known, 1)
     hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known) or 'none'}"
     return f"{name}: unknown parameter; {hint}"

@@ -110,6 +110,9 @@ class ContainerSandbox:
             folder, owner = os.path.realpath(paths.workdir), os.stat(paths.workspace)
             if folder != paths.workspace and os.geteuid() == 0:
                 os.chown(folder, owner.st_uid, owner.st_gid)
+            for path in paths.mountable if os.geteuid() == 0 else ():
+                for each in (path, *(entry.path for entry in os.scandir(path))):
+                    os.chown(each, owner.st_uid, owner.st_gid, follow_symlinks=False)
             private_dir(self._root)
             os.makedirs(self.link_dir, exist_ok=True)
             # Programs inside can connect to what they know the name of, and see no name.

@@ -100,6 +100,7 @@ def make_plan(engine: EngineName, paths: SandboxPaths, *, link: str, user: str) 
     for bind in settings.binds:
         mount = _check_bind(bind, paths, folder, workdir, secrets)
         mounts[mount.target] = mount
+    mounts.update({each: Mount(each, each, False) for each in paths.mountable})
     found = tuple(sorted(mounts.values(), key=lambda mount: mount.target.count("/")))
     every = (*found, Mount(PACKAGE, CODE, False), Mount(link, LINK, False))
     mount_hash = _hash([(each, _identify(each.source)) for each in every])

@@ -103,6 +103,9 @@ class SandboxContext(NamedTuple):
     ask_host: AskHost | None = None  # asks a person about a host that is not allowed
     reveal: Callable[[SecretInput], str] = str  # the value of a secret in the settings
     protection: Protection = Protection()
+    given: Sequence[str] = ()
+    """Directories that may be read wherever they are, if they exist; the first is there from the
+    beginning or never."""
 
 
 class SandboxPaths:
@@ -141,6 +144,16 @@ class SandboxPaths:
         home = self.context.homes[0] if self.context.homes else ""
         aside = os.path.join(self.state, "sandboxes", REVERTED)
         return ProtectedFiles(self.workspace, home=home, aside=aside, own=self._own_files)
+
+    @property
+    def mountable(self) -> list[str]:
+        """What of that a container mounts, which cannot be changed once it is made."""
+        return [*filter(os.path.isdir, self.context.given[:1])]
+
+    @property
+    def given(self) -> list[str]:
+        """What clawkit has put aside for the session to read, as far as it is there now."""
+        return [*filter(os.path.isdir, self.context.given)]
 
     @property
     def variables(self) -> dict[str, str]:
@@ -186,7 +199,7 @@ class SandboxPaths:
             self._secrets = secret_paths(self.context.homes, self.state, settings)
             self._looked = now
         readable = [mount.source for mount in self.mounts if not mount.writable]
-        readable += (*self.context.homes, *_RESOLVER.split(), *grants.read)
+        readable += (*self.context.homes, *_RESOLVER.split(), *grants.read, *self.given)
         writable = [mount.source for mount in self.mounts if mount.writable]
         hidden = (*self._secrets, *((self.workspace,) if self.access == "none" else ()))
         keep: tuple[str, ...] = ()

@@ -22,6 +22,7 @@ from clawkit.content import (
     Usage,
     User,
 )
+from clawkit.core.catalog import canonical
 
 Redact = Callable[[str], str]
 
@@ -32,6 +33,7 @@ MAX_TOKENS = 2**40
 _MAX_DEPTH, _MAX_VALUES, _MAX_BITS = 64, 20_000, 1_024
 _MARGIN = 8_192  # characters looked at beyond a cut: longer than a secret across it
 _MAX_KEYS, _MAX_KEY = 50, 40
+_NOT_KEPT = "[left out: contents of attachments are not stored]"
 _TOO_DEEP, _TOO_MANY = "[left out: nested too deeply]", "[left out: too many values]"
 _encode = msgspec.json.Encoder().encode
 _decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
@@ -115,6 +117,25 @@ def encode_value(value: Any, redact: Redact | None = None) -> bytes:
     return _encode(_Packing(redact).mapping({"value": value})["value"])
 
 
+def _without_files(call: ToolCall) -> dict[str, Any] | str:
+    """The arguments of a call without the contents of files that it hands to a sub-agent."""
+    given = call.arguments
+    if canonical(call.name) != "sessions_spawn":
+        return given
+    if isinstance(given, str):
+        return _NOT_KEPT if "attachments" in given.lower() else given
+    return {
+        key: _names_only(value) if "attachments" in key.lower() else value
+        for key, value in given.items()
+    }
+
+
+def _names_only(value: Any) -> Any:
+    if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
+        return _NOT_KEPT
+    return [{"name": str(each.get("name", "")), "content": _NOT_KEPT} for each in value]
+
+
 class _Packing:
     """Makes one message fit. Counts what it has let through."""
 
@@ -154,7 +175,7 @@ class _Packing:
             text = self.text(part.text)
             return Text(text, signature if text == part.text else "")
         if isinstance(part, ToolCall):
-            given = part.arguments
+            given = _without_files(part)
             arguments = self.text(given) if isinstance(given, str) else self.mapping(given)
             return ToolCall(sound(part.id), sound(part.name), arguments, signature)
         text = self.text(part.text)

@@ -15,7 +15,7 @@ import msgspec
 
 from clawkit.content import Assistant, Usage
 from clawkit.sessions.encode import Redact, bound_usage, decode, encode_value, sound
-from clawkit.sessions.subagent_protocols import Outcome, Run, now_ms
+from clawkit.sessions.subagent_protocols import Outcome, Run, WindUp, Worktree, now_ms
 from clawkit.text import cut
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ MAX_TEXT = 256 * 1024
 """Characters of a result that are stored with the run; the transcript has all of it."""
 _FIELDS = (
     "id, session, requester, root, name, label, task, status, created_ms, started_ms, ended_ms,"
-    " timeout_s, cleanup, text, error, output, usage, told_ms"
+    " timeout_s, cleanup, text, error, output, usage, told_ms, attachments,"
+    " worktree, changes"
 )
 _ANCESTORS = 64
 
@@ -55,10 +56,11 @@ class RunStore:
         with self._database.writing() as db:
             db.execute(
                 "UPDATE run SET status = ?, ended_ms = ?, text = ?, error = ?, output = ?,"
-                " usage = ?, told_ms = ? WHERE id = ? AND ended_ms = 0",
+                " usage = ?, told_ms = ?, changes = ? WHERE id = ? AND ended_ms = 0",
                 (
                     *(outcome.status, at_ms, _clean(outcome.text, self._redact)),
-                    *(_clean(outcome.error, self._redact), output, usage, at_ms * is_silent, id_),
+                    *(_clean(outcome.error, self._redact), output, usage, at_ms * is_silent),
+                    *(_clean(outcome.changes, self._redact), id_),
                 ),
             )
             return bool(db.changes())
@@ -82,11 +84,16 @@ class RunStore:
             "WHERE root = ? AND ended_ms > 0 AND told_ms = 0 ORDER BY ended_ms, rowid", sound(root)
         )
 
-    def interrupt(self, root: str) -> None:
+    def interrupt(self, root: str, wind_up: WindUp) -> None:
         """Note that the process ended which these runs were in. Only for who holds the root."""
         for run in self._select("WHERE root = ? AND ended_ms = 0", sound(root)):
             why = "clawkit ended before it was done"
-            self.finish(run.id, Outcome("interrupted", *self._so_far(run, why)))
+            self.finish(run.id, wind_up(run, Outcome("interrupted", *self._so_far(run, why))))
+
+    def forget(self, id_: str) -> None:
+        """Remove a run that never began."""
+        with self._database.writing() as db:
+            db.execute("DELETE FROM run WHERE id = ?", (id_,))
 
     def _so_far(self, run: Run, error: str) -> tuple[str, str, None, Usage]:
         """What a run had said, and used, when its process ended."""
@@ -146,11 +153,13 @@ class RunStore:
 def add_run(db: Connection, run: Run, redact: Redact | None) -> None:
     """Store a run, in the transaction that makes its session."""
     given = map(sound, (run.id, run.session, run.requester, run.root, run.name))
+    places = run.attachments, msgspec.json.encode(run.worktree).decode() if run.worktree else ""
     words = (_clean(run.label, redact), _clean(run.task, redact), run.status)
     db.execute(
         "INSERT INTO run (id, session, requester, root, name, label, task, status, created_ms,"
-        " timeout_s, cleanup) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (*given, *words, run.created_ms, run.timeout_s, run.cleanup),
+        " timeout_s, cleanup, attachments, worktree)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (*given, *words, run.created_ms, run.timeout_s, run.cleanup, *places),
     )
 
 
@@ -169,5 +178,7 @@ def _run(row: Sequence[Any]) -> Run:
     output = None
     with suppress(ValueError, RecursionError):
         output = msgspec.json.decode(row[15]) if row[15] else None
-    fields = (*row[:15], output, msgspec.json.decode(row[16], type=Usage), row[17])
+    worktree = msgspec.json.decode(row[19], type=Worktree) if row[19] else None
+    usage = msgspec.json.decode(row[16], type=Usage)
+    fields = (*row[:15], output, usage, *row[17:19], worktree, row[20])
     return Run(*fields)

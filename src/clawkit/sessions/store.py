@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from clawkit.config.paths import attachments_dir
 from clawkit.content import Assistant, Message, Summary, Text, Usage, User
 from clawkit.errors import (
     ConflictError,
@@ -168,7 +169,9 @@ class SessionStore(SessionReader):
         return self.update(id_, model_override=model)
 
     def delete(self, id_: str) -> None:
-        """Forget a session and its messages. Raises `ConflictError` while it is in use."""
+        """Forget a session, its messages, and files that came with its task. Raises
+        `ConflictError` while it is in use."""
+        key = self._exact(id_).key
         with self.hold(id_):
             with self._database.writing() as db:
                 for change in (
@@ -181,6 +184,10 @@ class SessionStore(SessionReader):
                 ):
                     db.execute(change, (id_,))
             remove_lock(self._lock_file(id_))
+        if ":subagent:" in key:
+            from clawkit.sessions.attachments import remove_attachments
+
+            remove_attachments(attachments_dir(os.environ, key))
 
     def append(self, id_: str, message: Message, *, is_redacted: bool = False) -> int:
         """Add a message; it is on the disk when this returns its number. One that `is_redacted`

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
@@ -14,6 +15,37 @@ from clawkit.content import Usage
 RunStatus = Literal[
     "queued", "running", "completed", "failed", "timed_out", "cancelled", "interrupted"
 ]
+
+
+class Worktree(Struct, frozen=True):
+    """A commit that is checked out for one task."""
+
+    place: str
+    """Directory of all that belongs to it."""
+    repository: str
+    """The work tree of the repository that it is from."""
+    prefix: str
+    """Where in the repository the workspace is; empty for the top."""
+    objects: str
+    """Directory of the objects of the repository."""
+    commit: str
+
+    @property
+    def tree(self) -> str:
+        return os.path.join(self.place, "tree")
+
+    @property
+    def workspace(self) -> str:
+        return os.path.join(self.tree, self.prefix).rstrip("/")
+
+    @property
+    def git_dir(self) -> str:
+        """What it is compared by, out of reach for the sub-agent; there once that may work."""
+        return os.path.join(self.place, "git")
+
+    @property
+    def patch(self) -> str:
+        return os.path.join(self.place, "changes.patch")
 
 
 class Run(Struct, frozen=True):
@@ -43,6 +75,12 @@ class Run(Struct, frozen=True):
     """The result as data, where a schema was given."""
     usage: Usage = Usage()  # frozen
     told_ms: int = 0
+    attachments: str = ""
+    """Directory of the files that came with the task, which goes when it ends; empty when there is
+    none, or it stays."""
+    worktree: Worktree | None = None
+    changes: str = ""
+    """What it changed in its worktree, for the requester."""
 
     @property
     def is_over(self) -> bool:
@@ -57,6 +95,22 @@ class Outcome(Struct, frozen=True):
     error: str = ""
     output: Any = None
     usage: Usage = Usage()  # frozen
+    changes: str = ""
+
+
+WindUp = Callable[[Run, Outcome], Outcome]
+"""Removes what was there for a run alone, when nothing of it works any more; how it ended, with
+what is to be said about that. Blocks; must not raise."""
+
+
+class Attachment(Struct, frozen=True):
+    """A file to go with a task."""
+
+    name: str
+    content: str
+    encoding: str = "utf8"
+    """`base64`; anything else is text."""
+    mime_type: str = ""
 
 
 class SpawnRequest(Struct, frozen=True):
@@ -76,6 +130,13 @@ class SpawnRequest(Struct, frozen=True):
     fork: bool = False
     output_schema: dict[str, Any] | None = None
     is_told: bool = True
+    attachments: tuple[Attachment, ...] = ()
+    mount_path: str = ""
+    """What the task calls the directory of the attachments."""
+    worktree: bool = False
+    """Work in a checkout of the last commit instead of the workspace."""
+    cwd: str = ""
+    """Directory in the workspace that relative paths begin in."""
 
 
 class Spawned(Struct, frozen=True):
@@ -86,6 +147,8 @@ class Spawned(Struct, frozen=True):
     """Of its session."""
     model: str
     warning: str = ""
+    attachments: dict[str, Any] = {}
+    """What is said about them: count, sizes, digests."""
 
 
 class RunState(Struct, frozen=True):

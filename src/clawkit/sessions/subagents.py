@@ -13,21 +13,25 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from clawkit.config.paths import attachments_dir
 from clawkit.config.sections.shared import Thinking
 from clawkit.content import Usage
-from clawkit.core.tasks import unbroken
+from clawkit.core.tasks import in_thread, unbroken
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolError, ToolInputError
 from clawkit.sessions.keys import child_key
 from clawkit.sessions.protocols import Session
 from clawkit.sessions.runs import RunStore
 from clawkit.sessions.store import SessionStore
-from clawkit.sessions.subagent_protocols import Outcome, Run, RunState, now_ms
+from clawkit.sessions.subagent_protocols import Outcome, Run, RunState, WindUp, Worktree, now_ms
 from clawkit.text import human_time, one_line
+
+if TYPE_CHECKING:
+    from clawkit.sessions.attachments import AttachedFile
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +66,14 @@ class Spec(Struct, frozen=True):
     output_schema: dict[str, Any] | None = None
     is_told: bool = True
     """Whether the requester wants to hear of the end."""
+    attached: tuple[str, ...] = ()
+    """Names of the files that come with the task."""
+    keeps_attached: bool = False
+    """Whether they stay with its session."""
+    mount_path: str = ""
+    worktree: Worktree | None = None
+    cwd: str = ""
+    """Directory that relative paths begin in, from the workspace."""
 
 
 class Limits(Struct, frozen=True):
@@ -109,9 +121,12 @@ class _Live(Struct):
 class Subagents:
     """The sub-agents below one session."""
 
-    def __init__(self, root: Session, store: SessionStore) -> None:
+    def __init__(self, root: Session, store: SessionStore, wind_up: WindUp) -> None:
+        """This process holds the root: runs that are not over belonged to one that is gone."""
         self.root = root
         self._store = store
+        self._wind_up = wind_up
+        self.runs.interrupt(root.id, wind_up)
         self._live: dict[str, _Live] = {}
         self._waiting: dict[str, deque[str]] = {}
         """Runs without a slot by requester; each requester in turn gets the next one."""
@@ -128,10 +143,14 @@ class Subagents:
         return self._store.runs
 
     def spawn(
-        self, spec: Spec, limits: Limits, open_child: Callable[[Spec, Session], Child]
+        self,
+        spec: Spec,
+        limits: Limits,
+        open_child: Callable[[Spec, Session], Child],
+        files: Sequence[AttachedFile] = (),
     ) -> tuple[Run, Session]:
         """Queue a task; the run and its session. Raises `ToolAuthorizationError` when it would be
-        one too many."""
+        one too many, `ToolError` when its files cannot be stored."""
         active = [each for each in self._live.values() if each.run.requester == spec.requester.id]
         if spec.depth > limits.max_depth:
             raise ToolAuthorizationError(
@@ -147,6 +166,8 @@ class Subagents:
         if self._is_closed or (requester is not None and requester.is_ending):
             raise ToolError("this session is being stopped; no new sub-agents can start")
         self._max_busy = limits.max_concurrent
+        key = child_key(spec.agent, spec.requester.key, str(uuid.uuid4()))
+        place = attachments_dir(os.environ, key) if files else ""
         run = Run(
             os.urandom(8).hex(),
             "",
@@ -158,8 +179,9 @@ class Subagents:
             created_ms=now_ms(),
             timeout_s=spec.timeout_s,
             cleanup=spec.cleanup,
+            attachments="" if spec.keeps_attached else place,
+            worktree=spec.worktree,
         )
-        key = child_key(spec.agent, spec.requester.key, str(uuid.uuid4()))
         session = self._store.create(
             spec.agent,
             workspace=spec.workspace,
@@ -171,11 +193,26 @@ class Subagents:
             run=run,
             copy_of=spec.requester.id if spec.fork else "",
         )
+        if files:
+            self._attach(run, session, place, files)
         live = _Live(replace(run, session=session.id), spec, session, open_child)
         self._live[run.id] = live
         self._waiting.setdefault(spec.requester.id, deque()).append(run.id)
         self._start_next()
         return live.run, session
+
+    def _attach(
+        self, run: Run, session: Session, place: str, files: Sequence[AttachedFile]
+    ) -> None:
+        """Store the files of a run that is stored: whatever happens now, they are found again."""
+        from clawkit.sessions.attachments import write_attachments
+
+        try:
+            write_attachments(place, files)
+        except ToolError:
+            self._store.delete(session.id)
+            self.runs.forget(run.id)
+            raise
 
     def _start_next(self) -> None:
         while self._busy < self._max_busy and self._waiting and not self._is_closed:
@@ -262,8 +299,11 @@ class Subagents:
         run, spec = live.run, live.spec
         live.is_ending = True
         await self._stop_below(live.session.id, "the end of its requester")
+        if run.attachments or run.worktree:
+            outcome = await in_thread(self._wind_up, run, outcome)
         is_silent = not spec.is_told or (
-            outcome.status == "completed" and outcome.text.strip() == SKIP
+            # A worktree is always reported: it may have been kept.
+            outcome.status == "completed" and outcome.text.strip() == SKIP and not run.worktree
         )
         await self._store_result(run, outcome, is_silent=is_silent)
         self._live.pop(run.id, None)

@@ -125,7 +125,12 @@ MIGRATIONS = (
         output BLOB NOT NULL DEFAULT x'',
         usage TEXT NOT NULL DEFAULT '{}',
         -- When the requester's transcript got the result; 0 while it has not.
-        told_ms INTEGER NOT NULL DEFAULT 0
+        told_ms INTEGER NOT NULL DEFAULT 0,
+        -- What goes when it ends: the directory of files that came with the task.
+        attachments TEXT NOT NULL DEFAULT '',
+        -- The worktree it works in, as JSON, and what it changed there.
+        worktree TEXT NOT NULL DEFAULT '',
+        changes TEXT NOT NULL DEFAULT ''
     ) STRICT;
     CREATE INDEX run_by_requester ON run (requester);
     CREATE INDEX run_by_session ON run (session);

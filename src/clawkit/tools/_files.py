@@ -81,7 +81,7 @@ def report(
     ctx: Context, problems: Problems, said: list[str], details: dict[str, Any], gap: str = "\n"
 ) -> Result:
     """The result of a change: what is said about it, and the problems after it."""
-    start = ctx.workspace.rstrip("/") + "/"
+    start = ctx.base.rstrip("/") + "/"
     shown = [(each.place.removeprefix(start), each) for each in problems.found[:MAX_PROBLEMS]]
     if count := len(problems.found):
         lines = [

@@ -132,6 +132,8 @@ def make_tool(config: Config, scope: Scope) -> Tool | str:
     settings = exec_settings(config, scope).apply_patch
     if refusal := _withhold(settings, scope.model):
         return refusal
+    if scope.cwd:
+        return "paths in a patch begin at the workspace, and this run begins elsewhere (cwd)"
     if settings.workspace_only:
         return TOOL
     return replace(TOOL, execute=partial(execute, reach=FileSystem))

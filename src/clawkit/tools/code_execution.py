@@ -104,7 +104,7 @@ async def _request(params: Params, ctx: Context, settings: Exec) -> Request:
     extra = {"CLAWKIT_SHELL": "code_execution", "TERM": "dumb"}
     return Request(
         command=as_command(params.language, params.code),
-        cwd=ctx.workspace,
+        cwd=ctx.base,
         env=build(base, {}, path=base["PATH"], extra=extra),
         host=target.host,
         wanted=target.wanted,
@@ -251,6 +251,7 @@ async def _images(ran: Ran, ctx: Context) -> tuple[list[Image], list[str], list[
 
 async def _read(path: str, ctx: Context) -> bytes:
     """A file that the child named, if it is in the workspace and rules do not keep it away."""
+    path = os.path.join(ctx.base, path)
     if not ctx.permits(path):
         raise ToolError("rules do not allow it")
     async with ctx.use(WorkspaceFiles).open(path) as file:

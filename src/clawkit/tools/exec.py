@@ -81,7 +81,7 @@ def _real_paths(name: str, given: Sequence[str], ctx: Context) -> tuple[str, ...
     for path in given:
         if not path or "\0" in path:
             raise ToolInputError(f"access.{name}: {path!r} is not a path")
-        found.append(os.path.realpath(os.path.join(ctx.workspace, os.path.expanduser(path))))
+        found.append(os.path.realpath(os.path.join(ctx.base, os.path.expanduser(path))))
         if not os.path.exists(found[-1]):
             raise ToolInputError(f"access.{name}: {found[-1]!r} does not exist")
     return tuple(found)

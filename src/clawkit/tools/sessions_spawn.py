@@ -1,18 +1,19 @@
 """sessions_spawn: give a task to a sub-agent, which works on it in a session of its own."""
 
 import re
-from functools import partial
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
+from clawkit.config.model import Config
 from clawkit.config.sections.shared import Thinking
-from clawkit.core.context import Context
+from clawkit.core.context import Context, Scope
 from clawkit.core.result import Result
 from clawkit.core.tool import Effect, Tool
 from clawkit.errors import ToolInputError
-from clawkit.sessions.subagent_protocols import Delegates, SpawnRequest
+from clawkit.sessions.subagent_protocols import Attachment, Delegates, SpawnRequest
 from clawkit.tools._delegates import with_agent
 from clawkit.tools._params import doc
 
@@ -22,6 +23,34 @@ _NOTE = (
     "It works in the background. Its result comes to this session as a message; do not poll. "
     "Call sessions_yield when there is nothing else to do until then."
 )
+
+
+_NOT_HERE = {
+    "target transport channel to thread_id reply_to thread completion_target": (
+        "the result comes to this session; pass it on with message or sessions_send"
+    ),
+    "visible placement group project_id project_git_url": (
+        "a sub-agent works in the background and ends with its task"
+    ),
+    "stream_to": "subagents shows what it does meanwhile",
+    "resume_session_id": "send its session a message with sessions_send",
+    "collect group_id": "start each one, and wait with sessions_yield or subagents",
+    "fast_mode": "set thinking or model",
+    "light_context": "its prompt is short anyway, and has none of this conversation",
+    "worktree_name worktree_base_ref": "worktree takes the last commit, in a place of its own",
+}
+"""What other implementations have, and what to do here."""
+
+
+class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    name: Annotated[str, doc("File name, without directories")]
+    content: Annotated[str, doc("What is in it")]
+    encoding: Annotated[str, doc("'base64' for bytes, else 'utf8'")] = "utf8"
+    mime_type: Annotated[str, doc("For the manifest")] = ""
+
+
+class AttachAs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    mount_path: Annotated[str, doc("What the task calls the directory of the attachments")] = ""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -41,6 +70,20 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     output_schema: Annotated[
         dict[str, Any] | None, doc("JSON Schema that its result must match; it is then data")
     ] = None
+    attachments: Annotated[
+        list[File], doc("Files that it can read; contents are not kept in this conversation")
+    ] = []
+    worktree: Annotated[
+        bool, doc("Work in a git worktree of its own, of the last commit; its diff is reported")
+    ] = False
+    cwd: Annotated[str, doc("Directory in the workspace to work in; default: where you are")] = ""
+    mode: Annotated[
+        Literal["run"], doc("'run': it ends with its task; sessions_send goes on with its session")
+    ] = "run"
+    runtime: Annotated[
+        Literal["subagent"], doc("'subagent': agents of other programs cannot be started")
+    ] = "subagent"
+    attach_as: Annotated[AttachAs, doc("Where the task expects the attachments")] = AttachAs()
     task_name: Annotated[str, doc("Short name for the subagents tool")] = ""
     thinking: Annotated[Thinking | None, doc("How long its model thinks")] = None
     sandbox: Annotated[
@@ -71,6 +114,10 @@ async def execute(params: Params, ctx: Context) -> Result:
         params.context == "fork",
         params.output_schema,
         params.expects_completion_message,
+        tuple(Attachment(f.name, f.content, f.encoding, f.mime_type) for f in params.attachments),
+        params.attach_as.mount_path,
+        params.worktree,
+        params.cwd,
     )
     spawned = ctx.use(Delegates).spawn(request)
     run = spawned.run
@@ -89,9 +136,18 @@ async def execute(params: Params, ctx: Context) -> Result:
     }
     details |= {"taskName": run.name} if run.name else {}
     details |= {"warning": spawned.warning} if spawned.warning else {}
+    details |= {"attachments": spawned.attachments} if spawned.attachments else {}
+    about = ""
+    if run.worktree:
+        commit = run.worktree.commit
+        details["worktree"] = {"path": run.worktree.tree, "commit": commit, "uncommitted": False}
+        about = (
+            f" It works in a worktree of commit {commit[:10]}: changes that are not committed are "
+            "not in it."
+        )
     warning = f" Note: {spawned.warning}." if spawned.warning else ""
-    text = f"Started the sub-agent {run.label!r} (run {run.id}, session {spawned.key}).{warning}"
-    return Result.text(f"{text} {_NOTE}", **details)
+    text = f"Started the sub-agent {run.label!r} (run {run.id}, session {spawned.key})."
+    return Result.text(f"{text}{about}{warning} {_NOTE}", **details)
 
 
 def effects(_params: Params, ctx: Context) -> tuple[Effect, ...]:
@@ -110,6 +166,19 @@ TOOL = Tool(
     execute=execute,
     effects=effects,
     aliases={"timeoutSeconds": "runTimeoutSeconds"},
-    hidden=frozenset({"taskName", "thinking", "sandbox", "expectsCompletionMessage"}),
+    hidden=frozenset(
+        {
+            *("taskName", "thinking", "sandbox", "expectsCompletionMessage", "attachAs"),
+            *("mode", "runtime"),
+        }
+    ),
+    instead={name: hint for names, hint in _NOT_HERE.items() for name in names.split()},
 )
-make_tool = partial(with_agent, TOOL)
+
+
+def make_tool(config: Config, scope: Scope) -> Tool | str:
+    tool = TOOL
+    if not config.tools.sessions_spawn.attachments.enabled:
+        # Still understood, so that a call learns why they are refused.
+        tool = replace(tool, hidden=tool.hidden | {"attachments"})
+    return with_agent(tool, config, scope)

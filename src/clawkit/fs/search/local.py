@@ -51,17 +51,19 @@ class LocalSearch:
         ripgrep: str | None = None,
         use_landlock: bool = True,
         hard_links: bool = False,
+        absolute: bool = False,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         """`ripgrep` is the program to use, looked for if left out. Without `use_landlock`, as
         without Landlock, ripgrep is used only where everything may be read. `hard_links` lets
-        files with several names be searched."""
+        files with several names be searched. With `absolute`, found paths are."""
         self._places = places
         self._workspace = os.path.abspath(workspace)
         self._real = os.path.realpath(workspace)
         self._ripgrep = ripgrep
         self._use_landlock = use_landlock
         self._hard_links = hard_links
+        self._shown_from = "\0" if absolute else self._real  # nothing lies below the former
         self._timeout_s = timeout_s
 
     async def grep(self, query: Grep, admit: Admit = admit_all) -> Found:
@@ -119,7 +121,7 @@ class LocalSearch:
     def _gate(self, start: Start, selection: Selection, admit: Admit) -> ResultFilter:
         one_name = self._places.readable is not None and not self._hard_links
         return ResultFilter(
-            start, self._real, accepts=selection.accepts, admit=admit, one_name=one_name
+            start, self._shown_from, accepts=selection.accepts, admit=admit, one_name=one_name
         )
 
     def _bases(self, start: Start) -> Sequence[str]:

@@ -52,8 +52,9 @@ class ResultFilter:
         admit: Admit,
         one_name: bool,
     ) -> None:
-        """`workspace` has its links resolved. With `one_name`, files with several are left out, and
-        those that were renamed or changed since: they may have had several when they were read."""
+        """What is in the `workspace`, which has its links resolved, is shown from there. With
+        `one_name`, files with several are left out, and those that were renamed or changed since:
+        they may have had several when they were read."""
         self._since = time.time_ns()
         self._fd = start.fd
         self._accepts = None if start.name else accepts

@@ -1,0 +1,138 @@
+"""Files that go to a sub-agent with its task: checked, and kept where only it can read them.
+
+They are in clawkit's own directory, not in a workspace: nothing there can lead a write elsewhere,
+and nothing is left behind where people work.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from clawkit.config.paths import attachments_dir
+from clawkit.config.sections.tools import Attachments as Settings
+from clawkit.errors import ToolError, ToolInputError
+from clawkit.sessions.subagent_protocols import Attachment
+from clawkit.store import private_dir
+from clawkit.text import one_line
+
+MANIFEST = ".manifest.json"
+MAX_LISTED = 4_096
+"""Characters of the list of paths in a sub-agent's prompt."""
+_MAX_NAME = 255  # bytes
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_BASE64 = re.compile("[A-Za-z0-9+/]+={0,2}")
+_MOUNT = re.compile(r"[A-Za-z0-9._\-/:]+")
+
+
+class AttachedFile(msgspec.Struct, frozen=True):
+    """A file as it will be."""
+
+    name: str
+    data: bytes
+    mime_type: str = ""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        digest = hashlib.sha256(self.data).hexdigest()
+        return {"name": self.name, "bytes": len(self.data), "sha256": digest}
+
+
+def check_attachments(given: Sequence[Attachment], limits: Settings) -> tuple[AttachedFile, ...]:
+    """The files. Raises `ToolInputError` with the code of what is wrong."""
+    if len(given) > limits.max_files:
+        raise _refuse("file_count_exceeded", f"maxFiles={limits.max_files}, given {len(given)}")
+    files: dict[str, AttachedFile] = {}
+    total = 0
+    for each in given:
+        if why := _why_bad(each.name):
+            raise _refuse("invalid_name", f"{one_line(each.name, 60)!r} {why}")
+        if each.name in files:
+            raise _refuse("duplicate_name", repr(each.name))
+        data = _decode(each, limits.max_file_bytes)
+        if len(data) > limits.max_file_bytes:
+            most = f"maxFileBytes={limits.max_file_bytes}"
+            raise _refuse("file_bytes_exceeded", f"{each.name!r} has {len(data):,}, {most}")
+        total += len(data)
+        if total > limits.max_total_bytes:
+            raise _refuse("total_bytes_exceeded", f"maxTotalBytes={limits.max_total_bytes}")
+        files[each.name] = AttachedFile(each.name, data, each.mime_type)
+    found = tuple(files.values())
+    # The directories of all sessions have names of one length.
+    if len(list_files("", [each.name for each in found])) > MAX_LISTED:
+        raise _refuse("prompt_paths_exceeded", f"the paths have over {MAX_LISTED:,} characters")
+    return found
+
+
+def _why_bad(name: str) -> str:
+    if not name or name in (".", "..", MANIFEST):
+        return "cannot be the name of a file here"
+    if any(char in "/\\<>" for char in name) or not name.isprintable():
+        return "has a slash, a backslash, < or >, or an invisible character"
+    return "is too long" if len(os.fsencode(name)) > _MAX_NAME else ""
+
+
+def _decode(given: Attachment, max_bytes: int) -> bytes:
+    if given.encoding != "base64":
+        try:
+            return given.content.encode()
+        except UnicodeEncodeError:
+            raise _refuse("materialization_failed", f"{given.name!r} is not valid text") from None
+    longest = -(-max_bytes // 3) * 4
+    text = "" if len(given.content) > 2 * longest else "".join(given.content.split())
+    if 0 < len(text) <= longest and len(text) % 4 == 0 and _BASE64.fullmatch(text):
+        with suppress(binascii.Error):
+            return base64.b64decode(text, validate=True)
+    why = f"{given.name!r}: at most {max_bytes:,} bytes, with padding"
+    raise _refuse("invalid_base64_or_too_large", why)
+
+
+def _refuse(code: str, why: str) -> ToolInputError:
+    return ToolInputError(f"attachments_{code}: {why}")
+
+
+def list_files(key: str, names: Sequence[str], mount: str = "") -> str:
+    """What the sub-agent with a session is told about its files; `mount` is what its task may call
+    the directory."""
+    place = attachments_dir(os.environ, key)
+    known = f" (the task may call it {mount})" if _MOUNT.fullmatch(mount) else ""
+    lines = (f"- {os.path.join(place, name)}" for name in names)
+    return "\n".join([f"These files came with the task, to be read only{known}:", *lines])
+
+
+def describe(files: Sequence[AttachedFile]) -> dict[str, Any]:
+    """For the result of the call, and the manifest."""
+    listed = [each.facts for each in files]
+    return {"count": len(files), "totalBytes": sum(len(f.data) for f in files), "files": listed}
+
+
+def write_attachments(place: str, files: Sequence[AttachedFile]) -> None:
+    """Put files into a new directory. Raises `ToolError`, and then leaves nothing."""
+    about = describe(files)
+    for facts, each in zip(about["files"], files, strict=True):
+        facts.update({"mimeType": one_line(each.mime_type, 100)} if each.mime_type else {})
+    manifest = msgspec.json.format(msgspec.json.encode(about))
+    try:
+        private_dir(os.path.dirname(place))
+        os.mkdir(place, 0o700)
+        for name, data in {MANIFEST: manifest, **{each.name: each.data for each in files}}.items():
+            with os.fdopen(os.open(os.path.join(place, name), _CREATE, 0o600), "wb") as file:
+                file.write(data)
+    except OSError as error:
+        remove_attachments(place)
+        raise ToolError(f"attachments_materialization_failed: {error.strerror}") from None
+
+
+def remove_attachments(place: str) -> None:
+    """Remove the directory, if there is one."""
+    if place:
+        shutil.rmtree(place, ignore_errors=True)
