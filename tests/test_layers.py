@@ -35,7 +35,7 @@ LAYERS = {
     "channels memory media",
     4: "tools",
     5: "agent",
-    6: "runtime services telemetry agent_session session_state delegation gateway",
+    6: "runtime services telemetry agent_session session_state delegation event_stream gateway",
     7: "cli mcp ui testing",
     8: "__main__",
 }
@@ -46,9 +46,9 @@ SIDEWAYS = {
     6: {
         ("runtime", "services"),
         *(("agent_session", other) for other in ("runtime", "services", "telemetry")),
-        *(("agent_session", other) for other in ("session_state", "delegation")),
-        # For types alone: both work for an agent, which makes them.
-        *((one, "agent_session") for one in ("session_state", "delegation")),
+        *(("agent_session", other) for other in ("session_state", "delegation", "event_stream")),
+        # For types alone: these work for an agent, which makes them.
+        *((one, "agent_session") for one in ("session_state", "delegation", "event_stream")),
         *(("gateway", other) for other in ("runtime", "agent_session")),
     },
     7: {("cli", "ui")},

@@ -12,11 +12,12 @@ SRC = Path(__file__).parent.parent / "src" / "clawkit"
 # Lines of code, without blank lines, comments and docstrings. Raising one of these needs a
 # sentence beside it that says why.
 BUDGETS = {
-    # Answers that are data moved here from the top level; what ends a turn, and what is unread.
-    "agent": 1_400,
+    # Answers that are data moved here from the top level; what ends a turn, and what is unread;
+    # events of sub-agents, and what is said of them after compaction.
+    "agent": 1_430,
     "approvals": 7_330,
-    # The tree and the search of sessions, and the commands for agents.
-    "cli": 6_320,
+    # The tree and the search of sessions, and the commands for agents; whom bindings choose.
+    "cli": 6_350,
     "code": 660,
     "config": 3_930,
     # The catalog has more tools.
@@ -37,8 +38,9 @@ BUDGETS = {
     "testing": 290,
     # Listing, reading and searching sessions; starting and steering sub-agents.
     "tools": 3_500,
-    # Access to a database without generators; sub-agents: opening them, their results as messages.
-    "top level": 2_320,
+    # Access to a database without generators; sub-agents: opening them, their results as messages,
+    # their events, deadlines.
+    "top level": 2_400,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop.
     "ui": 2_470,
 }

@@ -16,15 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from clawkit.agent.compact import KEEP_RECENT_TOKENS, PrunedHistory
 from clawkit.agent.compact import Settings as Compaction
-from clawkit.agent.events import Event, Tell, TurnEnded
-from clawkit.agent.loop import (
-    Conversation,
-    NullTranscript,
-    Words,
-    limits_of,
-    no_listener,
-    specs_of,
-)
+from clawkit.agent.events import Event, Tell, TurnEnded, no_listener
+from clawkit.agent.loop import Conversation, NullTranscript, Words, limits_of, specs_of
 from clawkit.agent.model_selection import Selection
 from clawkit.agent.output import AGAIN, read_output, schema_of
 from clawkit.agent.prompt import (
@@ -49,6 +42,7 @@ from clawkit.core.tasks import in_thread
 from clawkit.core.tool import Tool
 from clawkit.delegation import Delegation
 from clawkit.errors import OutputError, ToolInputError, TurnError
+from clawkit.event_stream import stream_events
 from clawkit.media.protocols import MAX_PICTURE_BYTES, Media
 from clawkit.models.operator import REF as OPERATOR
 from clawkit.models.protocols import Model
@@ -114,6 +108,8 @@ class Agent:
         self.on_results: Callable[[], None] = lambda: None
         """Called when sub-agents have results and no turn goes on that could read them: `report`
         has them read."""
+        self.on_subagent_event: Tell = no_listener
+        """Called with every event of all sub-agents below, each a `SubagentHappened`."""
         self._attach()
 
     @classmethod
@@ -376,29 +372,11 @@ class Agent:
         if "exec" in run.tools and isinstance(run.services, Services):
             await run.services.warm_up()
 
-    async def stream(self, said: str | Iterable[Block]) -> AsyncGenerator[Event]:
-        """The events of one turn as they happen; the last one is its `TurnEnded`. Closing the
-        iterator aborts the turn."""
-        conversation = self.conversation
-        conversation.check_idle()
-        events: asyncio.Queue[Event | None] = asyncio.Queue()
-        before = conversation.tell
-
-        def tell(event: Event) -> None:
-            events.put_nowait(event)
-            before(event)
-
-        conversation.tell = tell
-        turn = asyncio.ensure_future(self.send(said))
-        turn.add_done_callback(lambda _: events.put_nowait(None))
-        try:
-            while (event := await events.get()) is not None:
-                yield event
-            await turn
-        finally:
-            turn.cancel()
-            await asyncio.wait({turn})
-            conversation.tell = before
+    def stream(self, said: str | Iterable[Block], *, tree: bool = False) -> AsyncGenerator[Event]:
+        """The events of one turn as they happen; the last one is its `TurnEnded`. With `tree`, also
+        those of all sub-agents, until they are done and the model has read their results. Closing
+        the iterator aborts the turn."""
+        return stream_events(self, said, tree=tree)
 
     @overload
     async def run(self, said: str | Iterable[Block]) -> str: ...

@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from clawkit.agent.events import Event, ToolHappened
+from clawkit.agent.events import Event, Relay, RunEnded, SubagentHappened
 from clawkit.agent.output import AGAIN, read_value
 from clawkit.call_summary import summarize_params
 from clawkit.config.sections.agents import Subagents as Settings
@@ -68,6 +68,14 @@ class Delegation:
         self._agent = agent
         self._session = session
         self.subagents = subagents
+
+    @property
+    def root(self) -> Agent:
+        """The agent at the top: the one that a person or a program talks to."""
+        agent = self._agent
+        while agent.parent is not None:
+            agent = agent.parent
+        return agent
 
     @property
     def settings(self) -> Settings:
@@ -135,8 +143,8 @@ class Delegation:
 
     def _open_child(self, spec: Spec, session: Session) -> ChildAgent:
         """The agent of a sub-agent's session: with this one's rights at most."""
-        agent, child = self._agent, ChildAgent(spec)
-        run = agent.kit.run
+        agent, run = self._agent, self._agent.kit.run
+        child = ChildAgent(spec, session, self)
         # What was set for this conversation alone is not for other agents.
         is_same = spec.agent == self._session.agent
         child.agent = type(agent).open(
@@ -157,7 +165,7 @@ class Delegation:
             tools=agent.kit.extra_tools,
             hooks=run.hooks,
             approver=agent.kit.approver,
-            tell=child.watch,
+            tell=child.tell,
             mode="minimal",
             parent=agent,
         )
@@ -253,9 +261,7 @@ class Delegation:
 
     def spent_elsewhere(self) -> float:
         """Dollars of all other sessions of the tree."""
-        root = self._agent
-        while root.parent is not None:
-            root = root.parent
+        root = self.root
         above = 0.0 if root is self._agent else root.conversation.usage.cost
         return above + self.subagents.spent_beside(self._session.id)
 
@@ -320,16 +326,31 @@ class ChildAgent:
     agent: Agent
     """Set once it is open."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, session: Session, by: Delegation) -> None:
         self._spec = spec
-        self.step = "starting"
+        self._session = session
+        self._tree = by.subagents
+        root = by.root
+        self.tell = Relay(lambda: root.on_subagent_event, self._mark)
 
-    def watch(self, event: Event) -> None:
-        if isinstance(event, ToolHappened) and event.event.get("type") == "start":
-            words = summarize_params(event.event.get("params"), 60)
-            self.step = f"{event.event.get('tool')} {words}".strip()
-        elif not isinstance(event, ToolHappened):
-            self.step = "thinking"
+    def _mark(self, event: Event) -> SubagentHappened:
+        run, session = self._tree.run_of(self._session.id), self._session
+        place = (session.label, self._spec.depth, run.id if run else "", session.key)
+        return SubagentHappened(*place, event)
+
+    @property
+    def step(self) -> str:
+        conversation = self.agent.conversation
+        if not conversation.is_in_turn:
+            return "waiting for its sub-agents" if conversation.history else "starting"
+        if not (running := conversation.running):
+            return "thinking"
+        first, more = running[0], len(running) - 1
+        words = summarize_params(self.agent.kit.run.redactor.data(first.arguments), 60)
+        return " ".join(filter(None, (first.name, words, f"and {more} more" if more else "")))
+
+    def ended(self, outcome: Outcome) -> None:
+        self.tell(RunEnded(outcome.status, outcome.error, outcome.usage))
 
     @property
     def usage(self) -> Usage:

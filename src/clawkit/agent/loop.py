@@ -27,7 +27,7 @@ from clawkit.agent.compact import (
     is_due,
 )
 from clawkit.agent.compact import Settings as Compaction
-from clawkit.agent.events import Ended, Event, Tell, TurnEnded
+from clawkit.agent.events import Ended, Event, Relay, Tell, TurnEnded, no_listener
 from clawkit.config.model import Config
 from clawkit.config.sections.agents import Agent
 from clawkit.config.sections.shared import Thinking as Level
@@ -174,10 +174,6 @@ class PartialAnswer:
         return (Text(text),) if text.strip() else ()
 
 
-def no_listener(_event: object) -> None:
-    """What `Conversation.tell` is while nothing listens."""
-
-
 class Conversation(Struct, dict=True, eq=False):
     """One conversation: its messages, its model and its tools. One turn at a time."""
 
@@ -256,6 +252,12 @@ class Conversation(Struct, dict=True, eq=False):
         return self._last
 
     @property
+    def running(self) -> tuple[ToolCall, ...]:
+        """The calls that are being carried out."""
+        last = self.history[-1] if self._in_turn and self.history else None
+        return last.calls if isinstance(last, Assistant) else ()
+
+    @property
     def is_in_turn(self) -> bool:
         """Whether what is said now is read by the model in this turn."""
         return self._in_turn
@@ -323,7 +325,8 @@ class Conversation(Struct, dict=True, eq=False):
     @property
     def _listening(self) -> bool:
         """Events that are costly to make are made for a listener only."""
-        return self.tell is not no_listener
+        tell = self.tell
+        return not (tell is no_listener or (isinstance(tell, Relay) and tell.is_idle))
 
     def _tell(self, event: Event) -> None:
         """A listener that fails must not harm the conversation."""

@@ -149,7 +149,7 @@ async def _one_turn(
     opened: Agent, text: str, images: tuple[str, ...], watcher: TurnOutput
 ) -> TurnEnded:
     """The turn, stopped cleanly by Ctrl-C, SIGTERM, or when the output cannot be written."""
-    from clawkit.agent.events import Noticed
+    from clawkit.agent.events import Noticed, no_listener
     from clawkit.content import Text
 
     async with opened:
@@ -158,6 +158,8 @@ async def _one_turn(
         model = opened.conversation.model
         if images and not model.facts.images:
             watcher(Noticed(f"{model.ref} {_BLIND}", "warning"))
+        if watcher.shows_subagents:
+            opened.on_subagent_event = watcher
         task = asyncio.ensure_future(opened.work(said))
         watcher.stop = task.cancel
         with cancelled_by_signals(task):
@@ -165,6 +167,9 @@ async def _one_turn(
                 return await task
             except asyncio.CancelledError:
                 raise watcher.failed or KeyboardInterrupt from None
+            finally:
+                # The last event is the end of the turn, whatever is stopped after it.
+                opened.on_subagent_event = no_listener
 
 
 def _read_message(text: str | None) -> str:

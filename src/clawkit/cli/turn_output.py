@@ -24,6 +24,9 @@ _MARK = "·"
 class TurnOutput(ABC):
     """Shows events until they cannot be written any more."""
 
+    shows_subagents = False
+    """Whether events of sub-agents are shown as well."""
+
     def __init__(self) -> None:
         self.failed: OSError | None = None
         """Why nothing can be written any more."""
@@ -50,6 +53,8 @@ class TurnOutput(ABC):
 
 class JsonOutput(TurnOutput):
     """Every event as one line of JSON on standard output."""
+
+    shows_subagents = True
 
     def __init__(self) -> None:
         super().__init__()

@@ -87,6 +87,9 @@ class Child(Protocol):
     def step(self) -> str:
         """What it does just now, in a few words."""
 
+    def ended(self, outcome: Outcome) -> None:
+        """Its run is over, and stored."""
+
 
 class _Live(Struct):
     """A run that is not over."""
@@ -252,6 +255,7 @@ class Subagents:
             outcome.status == "completed" and outcome.text.strip() == SKIP
         )
         await self._store_result(run, outcome, is_silent=is_silent)
+        self._tell_end(live, outcome)
         self._live.pop(run.id, None)
         self._free_slot(live)
         if run.cleanup == "delete" and outcome.status == "completed":
@@ -266,6 +270,13 @@ class Subagents:
             log.warning("a listener for results failed: %r", error)
         async with self._changed:
             self._changed.notify_all()
+
+    def _tell_end(self, live: _Live, outcome: Outcome) -> None:
+        try:
+            if live.child is not None:
+                live.child.ended(outcome)
+        except Exception as error:  # noqa: BLE001  # the listener's own code
+            log.warning("a listener for events failed: %r", error)
 
     async def _store_result(self, run: Run, outcome: Outcome, *, is_silent: bool) -> None:
         for pause_s in (*_RETRIES_S, None):
@@ -315,6 +326,11 @@ class Subagents:
     def active(self, requester: str) -> list[Run]:
         """Runs of a session that are queued or running."""
         return [live.run for live in self._live.values() if live.run.requester == requester]
+
+    def run_of(self, session: str) -> Run | None:
+        """The run that works in a session just now."""
+        live = self._live_of(session)
+        return live.run if live else None
 
     def state(self, run: Run) -> RunState:
         live = self._live.get(run.id)
