@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from clawkit import Agent
+from clawkit import Agent, Tool
 from clawkit.content import Text, ToolResult, User
 from clawkit.errors import ConflictError, ToolAuthorizationError, ToolInputError, TurnError
 from clawkit.models.protocols import Request
@@ -402,31 +402,27 @@ async def test_a_turn_can_end_until_a_result_comes(workspace: Path) -> None:
         assert settled.text == "summed up"
 
 
-async def test_a_result_that_is_here_already_is_read_although_the_turn_ends(
-    workspace: Path,
-) -> None:
-    first = Gate(call("sessions_yield", {}))
-    asked = calls(("sessions_spawn", {"task": "quick"}), ("sessions_spawn", {"task": "slow"}))
-    slow = Gate("late")
-    model = model_of(
-        [asked, first, "one is read", "both are read"],
-        lambda request: slow if "slow" in last_text(request) else "quick",
-    )
-    async with Agent.open({}, workspace=workspace, model=model) as agent:
-        turn = asyncio.ensure_future(agent.send("go"))
-        await first.reached.wait()
+async def test_a_result_that_comes_as_the_turn_ends_is_read_in_the_next(workspace: Path) -> None:
+    """Between sessions_yield and the end of the other calls of its message."""
+    child = Gate("quick")
+
+    async def release(_: Any) -> str:
+        child.release()
         assert agent.delegation is not None
         await agent.delegation.wait((), None)
-        first.release()
-        await turn
+        return "released"
+
+    last = Tool("release", "Let it end.", {"type": "object"}, lambda _params, ctx: release(ctx))
+    asked = calls(("sessions_yield", {}), ("release", {}))
+    model = model_of([spawn(), asked, "it is read"], lambda _: child)
+    async with Agent.open({}, workspace=workspace, model=model, tools=[last]) as agent:
+        await agent.send("go")
         assert told(agent) == []
         assert agent.conversation.queued == 0
         ended = await agent.report()
         assert ended is not None
-        assert ended.text == "one is read"
-        slow.release()
-        await agent.settle()
-        assert len(told(agent)) == 2
+        assert ended.text == "it is read"
+        assert len(told(agent)) == 1
 
 
 async def test_there_must_be_something_to_wait_for(workspace: Path) -> None:

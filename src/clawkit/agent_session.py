@@ -253,6 +253,7 @@ class Agent:
         """Stop what runs for this conversation; the conversation itself stays."""
         try:
             if self.delegation and self.session_id:
+                self.delegation.waiting.end()
                 self.delegation.subagents.listen(self.session_id, None)
                 if self.parent is None:
                     await self.delegation.subagents.close()
@@ -272,8 +273,8 @@ class Agent:
         """Say something and let the model work until it is done. Cancel the task to abort it."""
         self.conversation.check_idle()
         self.refresh()
-        if self.delegation and not isinstance(said, User):
-            self.delegation.pass_on()
+        if self.delegation:
+            self.delegation.begin_turn(said)
         sent = asyncio.Event()
         self.models.on_sent = sent.set
         warming = asyncio.ensure_future(self._warm_up(sent))
@@ -311,7 +312,7 @@ class Agent:
             if not subagents.active(self.session_id):
                 break
             with subagents.resting(self.session_id):
-                await subagents.wait(self.session_id, (), None)
+                await subagents.wait(self.session_id, (), self.delegation.waiting.left_s)
         return ended
 
     @overload
@@ -359,9 +360,7 @@ class Agent:
             self._kept.store.runs.interrupt(session.id)
             subagents = Subagents(session, self._kept.store)
         self.delegation = Delegation(self, session, subagents)
-        self.delegation.archive()
-        self.conversation.spent_elsewhere = self.delegation.spent_elsewhere
-        subagents.listen(session.id, self.delegation.hear)
+        self.delegation.join()
         self._attach()
 
     async def _warm_up(self, sent: asyncio.Event) -> None:

@@ -30,9 +30,11 @@ from clawkit.sessions.subagent_protocols import (
     now_ms,
 )
 from clawkit.sessions.subagents import LIMITS, Limits, Spec, Subagents
+from clawkit.sessions.waiting import OVER, SILENT, WAIT_AGAIN, Rest, describe_active, restate
 from clawkit.text import cut, human_time, one_line
 
 if TYPE_CHECKING:
+    from clawkit.agent.loop import Words
     from clawkit.agent_session import Agent
 
 MAX_RESULT = 8_000
@@ -68,6 +70,14 @@ class Delegation:
         self._agent = agent
         self._session = session
         self.subagents = subagents
+        self.waiting = Rest()
+
+    def join(self) -> None:
+        """Be what the agent's conversation asks, and hear of results."""
+        talk = self._agent.conversation
+        talk.spent_elsewhere, talk.restate = self.spent_elsewhere, self.restate
+        self.subagents.listen(self._session.id, self.hear)
+        self.archive()
 
     @property
     def root(self) -> Agent:
@@ -224,7 +234,32 @@ class Delegation:
 
     @property
     def has_results(self) -> bool:
-        return bool(self.subagents.untold(self._session.id))
+        return bool(self.subagents.untold(self._session.id)) or self._is_due
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether a session that waits has to go on without a result: its time is over, or none is
+        left that could report."""
+        rest = self.waiting
+        if not rest.is_on or self._agent.conversation.is_in_turn:
+            return False
+        return rest.is_over or not self.active()
+
+    def rest(self, timeout_s: float | None) -> bool:
+        talk = self._agent.conversation
+        if not talk.is_in_turn:
+            raise ToolInputError("no turn goes on that could end here")
+        unread = [*talk.take_unread(), *filter(None, (self.message(),))]
+        for each in unread:
+            talk.steer(each)
+        if not unread and self.active():
+            self.waiting.begin(timeout_s, self.hear)
+        return not unread
+
+    def restate(self) -> str:
+        """Sub-agents that did not end, and results that were not read, for a summary."""
+        runs = self.subagents.runs.of_requester(self._session.id)
+        return restate([run for run in runs if not (run.is_over and run.told_ms)])
 
     def archive(self) -> None:
         """Put sessions away whose task was done long ago."""
@@ -269,8 +304,14 @@ class Delegation:
         """There are results for this session."""
         if self._agent.conversation.is_in_turn:
             self.pass_on()
-        else:
+        elif self.has_results:
             self._agent.on_results()
+
+    def begin_turn(self, said: Words) -> None:
+        """What is said wakes a session that waits; what was reported meanwhile is read with it."""
+        self.waiting.end()
+        if not isinstance(said, User):
+            self.pass_on()
 
     def pass_on(self) -> None:
         """Have the model read results in this turn: before its next answer, or at the end."""
@@ -281,17 +322,22 @@ class Delegation:
 
     def message(self) -> User | None:
         """The results that this session was not told yet; None when there are none."""
-        runs = self.subagents.claim(self._session.id)
-        if not runs:
+        runs, is_due = self.subagents.claim(self._session.id), self._is_due
+        if not runs and not is_due:
             return None
-        parts = [_HEAD, *map(self._describe, runs)]
-        if active := self.subagents.active(self._session.id):
-            names = ", ".join(run.label for run in active[:8])
-            parts.append(f"Still at work: {len(active)} ({names}).")
-        parts.append(_NEXT)
-        text = "\n\n".join(parts)
-        ids, titles = tuple(run.id for run in runs), tuple(map(_title, runs))
-        return User((Text(text),), now_ms(), Source("subagent", ids, titles))
+        states = [self.subagents.state(run) for run in self.active()]
+        named = f"{len(states)} ({', '.join(each.run.label for each in states[:8])})"
+        if runs:
+            parts = [_HEAD, *map(self._describe, runs)]
+            parts += [f"Still at work: {named}.", _NEXT] if states else [_NEXT]
+            titles = tuple(map(_title, runs))
+        elif states:
+            parts = [OVER, describe_active(states), WAIT_AGAIN]
+            titles = (f"The wait for sub-agents is over; still at work: {named}",)
+        else:
+            parts, titles = [SILENT, _NEXT], ("All sub-agents have ended without a report",)
+        ids = tuple(run.id for run in runs)
+        return User((Text("\n\n".join(parts)),), now_ms(), Source("subagent", ids, titles))
 
     def _describe(self, run: Run) -> str:
         head = _title(run)

@@ -138,3 +138,44 @@ async def test_the_chat_shows_each_at_work_and_how_it_ended(
         assert f"✓ sessions_spawn {task}" in text
     assert "not from the user" not in text
     assert "run_end" not in text
+
+
+@asynccontextmanager
+async def waiter(place: Path) -> AsyncIterator[Asker]:
+    """The parent waits half a second, and stops what takes longer."""
+    stop = call("subagents", {"action": "cancel", "target": "all"})
+    script = [
+        call("sessions_spawn", {"task": "Count sheep.", "label": "sheep"}),
+        call("sessions_yield", {"timeoutSeconds": 0.5, "acknowledgment": "Half a second."}),
+        stop,
+        "It took too long.",
+        "It was stopped.",
+    ]
+
+    def answer(request: Any) -> Any:
+        is_child = "You are a sub-agent" in str(request.body["system"])
+        return Gate("never") if is_child else script.pop(0)
+
+    async with ScriptedServer(then=answer) as server:
+        yield Asker(place, config_for(server, APIS[2]))
+
+
+DEADLINE = "· The wait for sub-agents is over; still at work: 1 (sheep)"
+
+
+async def test_a_message_is_answered_after_the_deadline(workspace: Path) -> None:
+    async with waiter(workspace) as clawkit:
+        done = await clawkit.ask("-m", "Count.")
+    assert done.text.splitlines()[0] == "It took too long."
+    lines = done.err.splitlines()
+    assert lines.index("· Half a second.") < lines.index(DEADLINE)
+
+
+async def test_the_chat_goes_on_at_the_deadline_by_itself(
+    chat: Callable[..., Screen], workspace: Path
+) -> None:
+    async with waiter(workspace) as clawkit:
+        screen = chat("Count.", "--config", str(clawkit.file))
+        await screen.until("· Half a second.")
+        await screen.until(DEADLINE)
+        await screen.until("It took too long.")

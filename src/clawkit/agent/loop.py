@@ -196,6 +196,8 @@ class Conversation(Struct, dict=True, eq=False):
     """Of all answers so far."""
     spent_elsewhere: Callable[[], float] = float
     """Dollars of others that count towards the same limit."""
+    restate: Callable[[], str] = str
+    """What a summary has to say beside what was said."""
 
     def __post_init__(self) -> None:
         self._steering: deque[User] = deque()
@@ -502,8 +504,12 @@ class Conversation(Struct, dict=True, eq=False):
                 self.history.append(stored[number])
         if any(result.details.get("terminate") for result in stored.values()):
             raise EndOfTurn("loop", "stopped: the model kept repeating calls without progress")
-        if any(result.details.get(ENDS_TURN) for result in stored.values()):
-            raise EndOfTurn("done")
+        for result in stored.values():
+            if result.details.get(ENDS_TURN):
+                if said := str(result.details.get("acknowledgment", "")):
+                    self._last = said
+                    self._tell(events.Noticed(said))
+                raise EndOfTurn("done")
 
     def _result(self, call: ToolCall, result: Result) -> ToolResult:
         message = ToolResult(
@@ -531,15 +537,18 @@ class Conversation(Struct, dict=True, eq=False):
         done = await compact(self.model, self.history, settings, instructions, self.session)
         if done is None:
             return False
-        self.transcript.compact(done.summary, done.kept)
-        self.usage = self.usage.plus(done.summary.usage)
-        self.history[:] = [done.summary, *done.kept]
+        summary = done.summary
+        if more := self.restate():
+            summary = msgspec.structs.replace(summary, text=f"{summary.text}\n\n{more}")
+        self.transcript.compact(summary, done.kept)
+        self.usage = self.usage.plus(summary.usage)
+        self.history[:] = [summary, *done.kept]
         self._context = self._counted = 0
         if self.run.watch is not None:
             self.run.watch.compacted()
         if done.trouble:
             self._tell(events.Noticed(done.trouble, "warning"))
-        self._tell(events.Compacted(before, self.context_tokens, done.summary.text))
+        self._tell(events.Compacted(before, self.context_tokens, summary.text))
         return True
 
 

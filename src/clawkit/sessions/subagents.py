@@ -264,7 +264,8 @@ class Subagents:
             except ToolError as error:
                 log.warning("the session of a sub-agent could not be deleted: %s", error)
         try:
-            if not is_silent and (listener := self._listener(run.requester)):
+            # Of a silent end, too: a session that waits must not do so for nothing.
+            if listener := self._listener(run.requester):
                 listener()
         except Exception as error:  # noqa: BLE001  # the listener's own code
             log.warning("a listener for results failed: %r", error)
