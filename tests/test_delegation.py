@@ -20,6 +20,7 @@ from clawkit.sessions.protocols import locate_store
 from clawkit.sessions.store import SessionStore
 from clawkit.sessions.subagent_protocols import Run, SpawnRequest
 from clawkit.testing import Gate, ScriptedModel, ScriptedServer, call, calls
+from clawkit_testkit import fault
 
 Answer = Any
 
@@ -842,6 +843,64 @@ async def test_the_model_is_the_one_asked_for_else_the_configured_else_the_calle
             assert details["modelApplied"] == ("model" in params and not warns)
         expected = set() if used.startswith("scripted") else {used.partition("/")[2]}
         assert {each.body["model"] for each in server.requests} == expected
+
+
+async def test_the_prompt_suggests_sub_agents_or_prefers_them(workspace: Path) -> None:
+    suggested, preferred = "Hand large independent work to a sub-agent", "Prefer to delegate"
+    for settings, expected in (
+        ({}, suggested),
+        ({"defaults": {"subagents": {"delegationMode": "prefer"}}}, preferred),
+        ({"list": [{"id": "main", "subagents": {"delegationMode": "prefer"}}]}, preferred),
+    ):
+        async with Agent.open({"agents": settings}, workspace=workspace) as agent:
+            prompt = agent.prompt()
+        assert [each for each in (suggested, preferred) if each in prompt] == [expected]
+    config = {"agents": {"defaults": {"subagents": {"delegationMode": "prefer"}}}}
+    async with Agent.open(config, workspace=workspace, keep=False) as agent:
+        assert preferred not in agent.prompt()  # it cannot start any
+
+
+async def test_a_sub_agent_reads_what_is_about_the_work_alone(workspace: Path) -> None:
+    for name in ("AGENTS.md", "TOOLS.md", "USER.md", "SOUL.md", "MEMORY.md"):
+        (workspace / name).write_text(f"This is {name}.")
+    model = model_of([spawn(), "waiting", "ok"], lambda _: "done")
+    async with Agent.open({}, workspace=workspace, model=model) as agent:
+        await agent.work("go")
+        assert "This is USER.md." in agent.prompt()
+    [system] = {each.system for each in model.requests if is_child(each)}
+    shown = [
+        name for name in ("AGENTS", "TOOLS", "USER", "SOUL") if f"This is {name}.md." in system
+    ]
+    assert shown == ["AGENTS", "TOOLS"]
+
+
+async def test_the_model_of_sub_agents_may_have_fallbacks(workspace: Path) -> None:
+    """So may that of another agent, which also has everything else of its own."""
+
+    def answer(request: Any) -> Any:
+        return fault.status(404) if request.body["model"] == "one" else "done"
+
+    async with ScriptedServer(then=answer) as server:
+        mine = server.provider_config("openai-completions", models=["one", "two"])
+        choice = {"primary": "mine/one", "fallbacks": ["mine/two"]}
+        providers = {"models": {"providers": {"mine": mine}}}
+        allowed = {"subagents": {"allowAgents": ["*"]}}
+        for agents, params in (
+            ({"defaults": {"subagents": {"model": choice}}}, {}),
+            ({"defaults": allowed, "list": [{"id": "b", "model": choice}]}, {"agentId": "b"}),
+        ):
+            server.requests.clear()
+            model = ScriptedModel(spawn(**params), "waiting", then="ok")
+            config = {**providers, "agents": agents}
+            async with Agent.open(config, workspace=workspace, model=model) as agent:
+                await agent.work("go")
+                assert [run.status for run in runs_of(agent)] == ["completed"]
+            assert [each.body["model"] for each in server.requests] == ["one", "two"]
+        bad = {"agents": {"defaults": {"subagents": {"model": {**choice, "fallbacks": ["x/y"]}}}}}
+        model = ScriptedModel(spawn(), then="ok")
+        async with Agent.open({**providers, **bad}, workspace=workspace, model=model) as agent:
+            await agent.work("go")
+            assert "unknown provider 'x'" in refusal(agent)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ from clawkit.agent.output import AGAIN, read_output, schema_of
 from clawkit.agent.prompt import (
     MAX_CHARS,
     MAX_TOTAL_CHARS,
+    NAMES,
+    SUB_AGENT_NAMES,
     Mode,
     Surroundings,
     build_prompt,
@@ -122,6 +124,7 @@ class Agent:
         session: str | None = None,
         keep: bool = True,
         model: str | Model | None = None,
+        fallbacks: Iterable[str] = (),
         instructions: str = "",
         thinking: Level | None = None,
         max_turns: int | None = None,
@@ -147,7 +150,8 @@ class Agent:
         a name that is not known begins one of that name, and None begins one without a name. With
         `keep` false nothing is stored. `model` is `provider/model`, an alias, or a model object;
         left out, it is what the conversation had, else what is configured, else what is found: keys
-        in the environment, and at last the built-in `clawkit/operator`. `instructions` are added to
+        in the environment, and at last the built-in `clawkit/operator`. `fallbacks` are asked when
+        a `model` that is named fails. `instructions` are added to
         the system prompt. `tell` is called with every event; `clock` is what retries wait by.
         `parent` is the agent that it works for, whose store and sub-agents it shares. The others
         are those of `Toolkit.open`.
@@ -171,7 +175,10 @@ class Agent:
         try:
             stored = kept.session if kept else Session("", "main", name)
             chosen = stored.model_override if model is None else model
-            using = selection.model(chosen or None) if isinstance(chosen, str) else chosen
+            if isinstance(chosen, str):
+                using = selection.model(chosen or None, fallbacks=fallbacks)
+            else:
+                using = chosen
             kit = Toolkit.open(
                 loaded,
                 workspace=place,
@@ -466,6 +473,7 @@ class Agent:
         agent, defaults = config.agents.get(run.scope.agent), config.agents.defaults
         files = read_workspace_files(
             run.workspace,
+            NAMES if self._mode == "full" else SUB_AGENT_NAMES,
             max_chars=agent.bootstrap_max_chars or defaults.bootstrap_max_chars or MAX_CHARS,
             max_total_chars=agent.bootstrap_total_max_chars
             or defaults.bootstrap_total_max_chars
@@ -489,6 +497,7 @@ class Agent:
             self._instructions,
             self.output_schema,
             project,
+            bool(self.delegation and self.delegation.settings.delegation_mode == "prefer"),
         )
         return build_prompt(run.tools, around, files)
 

@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from clawkit.agent.events import Event, Relay, RunEnded, SubagentHappened
 from clawkit.agent.output import AGAIN, read_value
@@ -62,6 +62,14 @@ _STATUS = {
 }
 
 
+class _Choice(NamedTuple):
+    name: str
+    """Empty for what the sub-agent has without being told."""
+    used: str
+    fallbacks: tuple[str, ...] = ()
+    warning: str = ""
+
+
 class Delegation:
     """The sub-agents of one agent."""
 
@@ -100,7 +108,7 @@ class Delegation:
         settings, scope = self.settings, self._agent.kit.run.scope
         self.archive()
         target = self._target(request.agent, settings)
-        model, warning = self._model(request.model, target, settings)
+        model = self._model(request.model, target, settings)
         if request.output_schema is not None:
             make_validator(request.output_schema, "outputSchema")
         config = self._agent.kit.config
@@ -123,7 +131,8 @@ class Delegation:
             self._place(target),
             request.label,
             request.name,
-            model,
+            model.name,
+            model.fallbacks,
             request.thinking or settings.thinking,
             timeout_s,
             sandboxed,
@@ -136,8 +145,7 @@ class Delegation:
         root = self._settings_of(self.subagents.root.agent)
         limits = Limits(root.max_concurrent, root.max_spawn_depth, settings.max_children_per_agent)
         run, child = self.subagents.spawn(spec, limits, self._open_child)
-        used = model or str(self._agent.conversation.model.ref)
-        return Spawned(run, child.key, used, warning)
+        return Spawned(run, child.key, model.used, model.warning)
 
     async def result(self, request: SpawnRequest) -> Run:
         """Start a sub-agent as soon as there is room, and wait for its end. Cancelling stops it."""
@@ -157,12 +165,14 @@ class Delegation:
         child = ChildAgent(spec, session, self)
         # What was set for this conversation alone is not for other agents.
         is_same = spec.agent == self._session.agent
+        has_own_model = not is_same and agent.kit.config.agents.get(spec.agent).model
         child.agent = type(agent).open(
             agent.kit.loaded if is_same else agent.plain_loaded,
             workspace=spec.workspace,
             agent=spec.agent,
             session=session.id,
-            model=spec.model or agent.own_model,
+            model=spec.model or (None if has_own_model else agent.own_model),
+            fallbacks=spec.fallbacks,
             instructions=RULES.format(spec.requester.key),
             thinking=spec.thinking,
             max_cost=agent.conversation.limits.max_cost,
@@ -203,28 +213,28 @@ class Delegation:
             )
         return name
 
-    def _model(self, wanted: str, target: str, settings: Settings) -> tuple[str, str]:
-        """The model of a sub-agent, empty for its requester's, and what is to be said about it."""
-        agent = self._agent
+    def _model(self, wanted: str, target: str, settings: Settings) -> _Choice:
+        """The model of a sub-agent: what is asked for, else what is set for sub-agents, else that
+        of another agent, else its requester's."""
+        agent, config = self._agent, self._agent.kit.config.agents
         if wanted:
             try:
-                return str(agent.models.find(wanted)), ""
+                name = str(agent.models.find(wanted))
+                return _Choice(name, name)
             except ToolAuthorizationError:
                 raise
             except ToolInputError as error:
-                own, _ = self._model("", target, settings)
-                used = own or self._agent.conversation.model.ref
-                return own, f"{error}; {used} is used instead"
-        config = agent.kit.config.agents
-        choices = (
-            config.defaults.subagents.merged(config.get(target).subagents).model,
-            config.get(target).model if target != self._session.agent else None,
-        )
-        for choice in choices:
-            name = choice.primary if isinstance(choice, ModelChoice) else choice
-            if name:
-                return str(agent.models.find(name)), ""
-        return "", ""
+                choice = self._model("", target, settings)
+                return choice._replace(warning=f"{error}; {choice.used} is used instead")
+        found = self._settings_of(target).model
+        if found is None and target != self._session.agent and (own := config.get(target).model):
+            # Opened without a name it has its own fallbacks, too.
+            return _Choice("", (own if isinstance(own, str) else own.primary) or "")
+        set_ = ModelChoice(primary=found) if isinstance(found, str) else found or ModelChoice()
+        if not set_.primary:
+            return _Choice("", str(agent.conversation.model.ref))
+        name, *others = (str(agent.models.find(each)) for each in (set_.primary, *set_.fallbacks))
+        return _Choice(name, name, tuple(others))
 
     def _place(self, target: str) -> str:
         """Where a sub-agent works: where its requester does, or at another agent's own place."""

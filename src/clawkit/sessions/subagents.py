@@ -51,6 +51,8 @@ class Spec(Struct, frozen=True):
     label: str = ""
     name: str = ""
     model: str = ""
+    """Empty for what the agent has, else the requester."""
+    fallbacks: tuple[str, ...] = ()
     thinking: Thinking | None = None
     timeout_s: float = 0.0
     sandboxed: bool = False
