@@ -48,6 +48,7 @@ from clawkit.event_stream import stream_events
 from clawkit.media.protocols import MAX_PICTURE_BYTES, Media
 from clawkit.models.operator import REF as OPERATOR
 from clawkit.models.protocols import Model
+from clawkit.policy.bindings import Origin, choose_agent
 from clawkit.runtime import Toolkit, load_config, make_redactor, resolve_workspace
 from clawkit.services import Services
 from clawkit.session_state import AgentSessionState
@@ -130,7 +131,9 @@ class Agent:
         max_turns: int | None = None,
         max_cost: float | None = None,
         channel: str = "",
+        account: str = "",
         group: str = "",
+        space: str = "",
         sender: Sender | None = None,
         owner: bool = False,
         sandboxed: bool | None = None,
@@ -160,7 +163,8 @@ class Agent:
         session that another process works in.
         """
         loaded = load_config(config)
-        name = loaded.config.agents.choose(agent)
+        origin = Origin(channel, account, group, sender or Sender(), space)
+        name = choose_agent(loaded.config, agent, origin).agent
         place = resolve_workspace(loaded.config, name, workspace)
         kept = None
         if parent is not None and parent.store is not None:
@@ -187,6 +191,7 @@ class Agent:
                 model=using.ref,
                 context_window=using.facts.window,
                 channel=channel,
+                account=account,
                 group=group,
                 sender=sender,
                 owner=owner,

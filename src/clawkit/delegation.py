@@ -177,6 +177,7 @@ class Delegation:
             thinking=spec.thinking,
             max_cost=agent.conversation.limits.max_cost,
             channel=run.scope.channel,
+            account=run.scope.account,
             group=run.scope.group,
             sender=run.scope.sender,
             sandboxed=spec.sandboxed,

@@ -18,7 +18,7 @@ _ONE_AGENT = f"""{_AGENT}
 groupChat memory tools.message tools.exec.grantExpiryDays tools.exec.node tools.exec.reviewer
 """
 _KEYS = {
-    "": "bindings browser commands cron gateway hooks mcp memory messages plugins tts",
+    "": "browser commands cron gateway hooks mcp memory messages plugins tts",
     "agents.defaults.": f"""{_AGENT}
         imageGenerationModel imageModel maxConcurrent mediaMaxMb mediaModels pdfMaxMb pdfMaxPages
         pdfModel skipBootstrap""",
