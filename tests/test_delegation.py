@@ -994,6 +994,9 @@ async def test_what_ended_long_ago_is_not_listed_and_one_of_many_can_be_waited_f
         ({"action": "cancel"}, "which sub-agent"),
         ({"action": "wait"}, "no sub-agent to wait for"),
         ({"action": "wait", "timeoutSeconds": 61}, "timeoutSeconds"),
+        ({"action": "wait", "taskIds": []}, "taskIds"),
+        ({"action": "wait", "taskIds": ["x"] * 33}, "taskIds"),
+        ({"recentMinutes": 0}, "recentMinutes"),
         ({"action": "pause"}, "action"),
     ],
 )
@@ -1010,6 +1013,41 @@ async def test_what_cannot_be_done_with_sub_agents_is_said(
         assert "had ended (completed)" in ended.as_text()
         stopped = await agent.kit.call("subagents", {"action": "cancel", "target": "all"})
         assert stopped.details["cancelled"] == 0
+
+
+async def test_a_wait_says_why_it_is_over(workspace: Path) -> None:
+    slow = Gate("late")
+
+    def child(request: Request) -> Answer:
+        text = last_text(request)
+        return slow if "slow" in text else "" if "bad" in text else "fine"
+
+    asked = calls(
+        *(("sessions_spawn", {"task": each, "taskName": each}) for each in ("good", "bad", "slow"))
+    )
+    model = model_of([asked, "started", *["read"] * 4], child)
+    async with Agent.open({}, workspace=workspace, model=model) as agent:
+
+        async def wait(**params: Any) -> dict[str, Any]:
+            result = await agent.kit.call("subagents", {"action": "wait", **params})
+            assert not result.is_error
+            return {"text": result.as_text(), **result.details}
+
+        await agent.send("go")
+        done = await wait(taskIds=["good"], timeoutSeconds=60)
+        assert (done["reason"], done["tasks"][0]["status"]) == ("completed", "completed")
+        bad = await wait(taskId="bad", timeoutSeconds=60)
+        assert (bad["reason"], bad["tasks"][0]["status"]) == ("attention", "failed")
+        assert "gave an empty answer" in bad["text"]
+        late = await wait(taskIds=["slow"], timeoutSeconds=0)
+        assert (late["reason"], late["tasks"]) == ("timeout", [])
+        some = await wait(taskIds=["slow", "nope"], timeoutSeconds=0)
+        assert (some["reason"], len(some["unavailable"])) == ("timeout", 1)
+        none = await wait(taskIds=["nope"], timeoutSeconds=60)
+        assert none["reason"] == "unavailable"
+        assert "there is no sub-agent 'nope'; yours: " in none["text"]
+        slow.release()
+        await agent.settle()
 
 
 async def test_a_name_for_two_is_an_error_unless_one_is_at_work(workspace: Path) -> None:

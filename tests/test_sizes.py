@@ -14,12 +14,13 @@ SRC = Path(__file__).parent.parent / "src" / "clawkit"
 BUDGETS = {
     # Answers that are data moved here from the top level; what ends a turn, and what is unread;
     # events of sub-agents, and what is said of them after compaction.
-    "agent": 1_430,
+    "agent": 1_450,
     "approvals": 7_330,
     # The tree and the search of sessions, and the commands for agents; whom bindings choose.
     "cli": 6_350,
     "code": 660,
-    "config": 3_930,
+    # Bindings to agents that there are not.
+    "config": 3_950,
     # The catalog has more tools.
     "core": 1_660,
     "fs": 4_780,
@@ -29,18 +30,19 @@ BUDGETS = {
     "models": 4_820,
     # A parser in C, which leaves more of an answer's state to us, took a fifth off a small call.
     "net": 1_680,
-    "policy": 720,
+    # Which agent answers, by bindings.
+    "policy": 780,
     "process": 4_510,
     "redact": 490,
     "sandbox": 3_410,
     "schema": 620,
     "telemetry": 420,
     "testing": 290,
-    # Listing, reading and searching sessions; starting and steering sub-agents.
-    "tools": 3_500,
+    # Listing, reading and searching sessions; starting, steering and waiting for sub-agents.
+    "tools": 3_540,
     # Access to a database without generators; sub-agents: opening them, their results as messages,
     # their events, deadlines.
-    "top level": 2_400,
+    "top level": 2_430,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop.
     "ui": 2_470,
 }

@@ -17,6 +17,14 @@ from clawkit.core.tool import Tool
 from clawkit.errors import SchemaError, ToolInputError
 
 
+def test_what_is_known_from_elsewhere_and_cannot_be_had_is_refused_with_the_reason() -> None:
+    for schema in (Params, {"type": "object"}):
+        tool = Tool("t", "T.", schema, nothing, refused={"pinned": "nothing can be pinned"})
+        with pytest.raises(ToolInputError) as error:
+            read_params(tool, {"path": "a", "pinned": True})
+        assert "pinned: not available, nothing can be pinned; leave it out" in str(error.value)
+
+
 async def nothing(_params: Any, _ctx: Context) -> None:
     return None
 

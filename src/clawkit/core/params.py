@@ -121,7 +121,9 @@ class _Reader:
         for key, value in given.items():
             name = key if key in properties else _resolve(key, spellings, tool.aliases)
             if name is None:
-                if schema.get("additionalProperties") is False:
+                if why := tool.refused.get(at + key):
+                    self.problems.append(f"{key}: not available, {why}; leave it out")
+                elif schema.get("additionalProperties") is False:
                     self.problems.append(_unknown(at + key, tuple(properties)))
                 else:
                     out[key] = value

@@ -161,6 +161,8 @@ class Tool:
     """Parameters that are understood but not offered."""
     needs: Mapping[str, str] = field(default_factory=lambda: _NO_ALIASES)
     """Parameters that are only offered beside another tool, and its name."""
+    refused: Mapping[str, str] = field(default_factory=lambda: _NO_ALIASES)
+    """Parameters that models may know from elsewhere, and why they cannot be had here."""
 
     def __post_init__(self) -> None:
         if not is_tool_name(self.name):

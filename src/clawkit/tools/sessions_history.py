@@ -108,6 +108,7 @@ TOOL = Tool(
     effects=reads_sessions,
     aliases=dict.fromkeys(("session", "key", "session_id", "label"), "sessionKey"),
     hidden=frozenset(("offset", "messageId")),
+    refused={"pendingBefore": "no messages wait in a session that could be listed"},
 )
 
 
