@@ -137,6 +137,7 @@ async def test_results_that_are_here_already_are_read_in_the_same_turn(
 
 async def test_it_waits_for_what_is_started_in_the_same_message(workspace: Path) -> None:
     asked = calls(("sessions_spawn", {"task": "t"}), ("sessions_yield", {}))
+    asked[1] = yields(timeoutSeconds=0)  # no limit
     model = model_of([asked, "done"], lambda _: "7")
     async with Agent.open({}, workspace=workspace, model=model) as agent:
         assert await agent.run("go") == "done"
@@ -191,7 +192,7 @@ async def test_the_user_is_told_what_the_model_says_meanwhile(workspace: Path) -
     ("params", "words"),
     [
         ({}, "there is no sub-agent to wait for"),
-        ({"timeoutSeconds": 0}, "timeoutSeconds"),
+        ({"timeoutSeconds": -1}, "timeoutSeconds: -1 is less than"),
         ({"timeoutSeconds": 86_401}, "timeoutSeconds"),
         ({"waitFor": "sunset"}, "waitFor"),
     ],

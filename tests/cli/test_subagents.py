@@ -4,6 +4,7 @@ person sees in the chat and of `clawkit agent`, and what a program reads."""
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -179,3 +180,21 @@ async def test_the_chat_goes_on_at_the_deadline_by_itself(
         await screen.until("· Half a second.")
         await screen.until(DEADLINE)
         await screen.until("It took too long.")
+
+
+async def test_the_last_line_says_that_the_wait_was_interrupted(workspace: Path) -> None:
+    gate = Gate("never")
+    script = [call("sessions_spawn", {"task": "Count sheep."}), call("sessions_yield")]
+
+    def answer(request: Any) -> Any:
+        return gate if "You are a sub-agent" in str(request.body["system"]) else script.pop(0)
+
+    async with ScriptedServer(then=answer) as server:
+        clawkit = Asker(workspace, config_for(server, APIS[2]))
+        asking = await clawkit.start("-m", "Count.", "--json")
+        await asking.heard("yielded")
+        await gate.reached.wait()
+        asking.send_signal(signal.SIGINT)
+        done = await asking.done()
+    assert done.code == 130
+    assert (done.events[-1]["type"], done.events[-1]["how"]) == ("turn_end", "aborted")

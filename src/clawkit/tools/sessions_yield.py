@@ -21,16 +21,16 @@ MAX_WAIT_S = 86_400
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     message: Annotated[str, doc("Note to yourself: what to do with the results")] = ""
     timeout_seconds: Annotated[
-        Annotated[float, Meta(gt=0, le=MAX_WAIT_S)] | None,
-        doc("Go on after so many seconds, even if none has reported; default: no limit"),
-    ] = None
+        Annotated[float, Meta(ge=0, le=MAX_WAIT_S)],
+        doc("Go on after so many seconds, even if none has reported; 0 is never"),
+    ] = 0
     acknowledgment: Annotated[str, doc("What the user is told meanwhile", max_length=2_000)] = ""
     wait_for: Annotated[Literal["message"], doc("Results come as messages")] = "message"
 
 
 async def execute(params: Params, ctx: Context) -> Result:
     service, limit = ctx.use(Delegates), params.timeout_seconds
-    can_end = service.rest(limit)
+    can_end = service.rest(limit or None)
     active = service.active()
     pending = [{"runId": run.id, "label": run.label} for run in active]
     if not can_end:

@@ -29,9 +29,9 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     ] = ""
     message: Annotated[str, doc("What to say, for steer")] = ""
     task_ids: Annotated[
-        Annotated[list[str], Meta(min_length=1, max_length=32)] | None,
+        Annotated[list[str], Meta(min_length=1, max_length=32)],
         doc("Several sub-agents for wait; default: all that are at work"),
-    ] = None
+    ] = []
     timeout_seconds: Annotated[
         Annotated[float, Meta(ge=0, le=60)], doc("Longest wait, up to 60 s")
     ] = 30
@@ -47,7 +47,7 @@ async def execute(params: Params, ctx: Context) -> Result:
             since = now_ms() - params.recent_minutes * 60_000
             return _tell(service.list(since), "No sub-agents.")
         case "wait":
-            names = [*(params.task_ids or ()), *filter(None, (params.target,))]
+            names = [*params.task_ids, *filter(None, (params.target,))]
             if not names and not service.active():
                 raise ToolInputError("there is no sub-agent to wait for")
             return await _wait(names, params.timeout_seconds, service)
