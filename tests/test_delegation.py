@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from clawkit import Agent, tool
+from clawkit import Agent, Tool, tool
 from clawkit.content import Text, ToolResult, User
 from clawkit.errors import ConflictError, ToolAuthorizationError, ToolInputError, TurnError
 from clawkit.models.protocols import Request
@@ -21,6 +21,7 @@ from clawkit.sessions.protocols import locate_store
 from clawkit.sessions.store import SessionStore
 from clawkit.sessions.subagent_protocols import Run, SpawnRequest
 from clawkit.testing import Gate, ScriptedModel, ScriptedServer, call, calls
+from clawkit_testkit import fault
 
 Answer = Any
 
@@ -273,7 +274,7 @@ def refusal(agent: Agent) -> str:
         ({}, {"outputSchema": {"type": "nonsense"}}, "outputSchema is not a usable JSON Schema"),
         ({}, {"timeoutSeconds": -1}, "runTimeoutSeconds"),
         *(
-            ({}, {name: "x"}, f"{name}: not a parameter here; ")
+            ({}, {name: "x"}, f"{name}: not supported; ")
             for name in (
                 *("target", "transport", "channel", "to", "threadId", "thread_id", "replyTo"),
                 *("reply_to", "thread", "completionTarget", "visible", "placement", "group"),
@@ -440,31 +441,27 @@ async def test_a_turn_can_end_until_a_result_comes(workspace: Path) -> None:
         assert settled.text == "summed up"
 
 
-async def test_a_result_that_is_here_already_is_read_although_the_turn_ends(
-    workspace: Path,
-) -> None:
-    first = Gate(call("sessions_yield", {}))
-    asked = calls(("sessions_spawn", {"task": "quick"}), ("sessions_spawn", {"task": "slow"}))
-    slow = Gate("late")
-    model = model_of(
-        [asked, first, "one is read", "both are read"],
-        lambda request: slow if "slow" in last_text(request) else "quick",
-    )
-    async with Agent.open({}, workspace=workspace, model=model) as agent:
-        turn = asyncio.ensure_future(agent.send("go"))
-        await first.reached.wait()
+async def test_a_result_that_comes_as_the_turn_ends_is_read_in_the_next(workspace: Path) -> None:
+    """Between sessions_yield and the end of the other calls of its message."""
+    child = Gate("quick")
+
+    async def release(_: Any) -> str:
+        child.release()
         assert agent.delegation is not None
         await agent.delegation.wait((), None)
-        first.release()
-        await turn
+        return "released"
+
+    last = Tool("release", "Let it end.", {"type": "object"}, lambda _params, ctx: release(ctx))
+    asked = calls(("sessions_yield", {}), ("release", {}))
+    model = model_of([spawn(), asked, "it is read"], lambda _: child)
+    async with Agent.open({}, workspace=workspace, model=model, tools=[last]) as agent:
+        await agent.send("go")
         assert told(agent) == []
         assert agent.conversation.queued == 0
         ended = await agent.report()
         assert ended is not None
-        assert ended.text == "one is read"
-        slow.release()
-        await agent.settle()
-        assert len(told(agent)) == 2
+        assert ended.text == "it is read"
+        assert len(told(agent)) == 1
 
 
 async def test_there_must_be_something_to_wait_for(workspace: Path) -> None:
@@ -886,6 +883,64 @@ async def test_the_model_is_the_one_asked_for_else_the_configured_else_the_calle
         assert {each.body["model"] for each in server.requests} == expected
 
 
+async def test_the_prompt_suggests_sub_agents_or_prefers_them(workspace: Path) -> None:
+    suggested, preferred = "Hand large independent work to a sub-agent", "Prefer to delegate"
+    for settings, expected in (
+        ({}, suggested),
+        ({"defaults": {"subagents": {"delegationMode": "prefer"}}}, preferred),
+        ({"list": [{"id": "main", "subagents": {"delegationMode": "prefer"}}]}, preferred),
+    ):
+        async with Agent.open({"agents": settings}, workspace=workspace) as agent:
+            prompt = agent.prompt()
+        assert [each for each in (suggested, preferred) if each in prompt] == [expected]
+    config = {"agents": {"defaults": {"subagents": {"delegationMode": "prefer"}}}}
+    async with Agent.open(config, workspace=workspace, keep=False) as agent:
+        assert preferred not in agent.prompt()  # it cannot start any
+
+
+async def test_a_sub_agent_reads_what_is_about_the_work_alone(workspace: Path) -> None:
+    for name in ("AGENTS.md", "TOOLS.md", "USER.md", "SOUL.md", "MEMORY.md"):
+        (workspace / name).write_text(f"This is {name}.")
+    model = model_of([spawn(), "waiting", "ok"], lambda _: "done")
+    async with Agent.open({}, workspace=workspace, model=model) as agent:
+        await agent.work("go")
+        assert "This is USER.md." in agent.prompt()
+    [system] = {each.system for each in model.requests if is_child(each)}
+    shown = [
+        name for name in ("AGENTS", "TOOLS", "USER", "SOUL") if f"This is {name}.md." in system
+    ]
+    assert shown == ["AGENTS", "TOOLS"]
+
+
+async def test_the_model_of_sub_agents_may_have_fallbacks(workspace: Path) -> None:
+    """So may that of another agent, which also has everything else of its own."""
+
+    def answer(request: Any) -> Any:
+        return fault.status(404) if request.body["model"] == "one" else "done"
+
+    async with ScriptedServer(then=answer) as server:
+        mine = server.provider_config("openai-completions", models=["one", "two"])
+        choice = {"primary": "mine/one", "fallbacks": ["mine/two"]}
+        providers = {"models": {"providers": {"mine": mine}}}
+        allowed = {"subagents": {"allowAgents": ["*"]}}
+        for agents, params in (
+            ({"defaults": {"subagents": {"model": choice}}}, {}),
+            ({"defaults": allowed, "list": [{"id": "b", "model": choice}]}, {"agentId": "b"}),
+        ):
+            server.requests.clear()
+            model = ScriptedModel(spawn(**params), "waiting", then="ok")
+            config = {**providers, "agents": agents}
+            async with Agent.open(config, workspace=workspace, model=model) as agent:
+                await agent.work("go")
+                assert [run.status for run in runs_of(agent)] == ["completed"]
+            assert [each.body["model"] for each in server.requests] == ["one", "two"]
+        bad = {"agents": {"defaults": {"subagents": {"model": {**choice, "fallbacks": ["x/y"]}}}}}
+        model = ScriptedModel(spawn(), then="ok")
+        async with Agent.open({**providers, **bad}, workspace=workspace, model=model) as agent:
+            await agent.work("go")
+            assert "unknown provider 'x'" in refusal(agent)
+
+
 @pytest.mark.parametrize(
     ("settings", "params", "level"),
     [({}, {}, "off"), ({"thinking": "low"}, {}, "low"), ({}, {"thinking": "high"}, "high")],
@@ -977,6 +1032,9 @@ async def test_what_ended_long_ago_is_not_listed_and_one_of_many_can_be_waited_f
         ({"action": "cancel"}, "which sub-agent"),
         ({"action": "wait"}, "no sub-agent to wait for"),
         ({"action": "wait", "timeoutSeconds": 61}, "timeoutSeconds"),
+        ({"action": "wait", "taskIds": []}, "taskIds"),
+        ({"action": "wait", "taskIds": ["x"] * 33}, "taskIds"),
+        ({"recentMinutes": 0}, "recentMinutes"),
         ({"action": "pause"}, "action"),
     ],
 )
@@ -993,6 +1051,41 @@ async def test_what_cannot_be_done_with_sub_agents_is_said(
         assert "had ended (completed)" in ended.as_text()
         stopped = await agent.kit.call("subagents", {"action": "cancel", "target": "all"})
         assert stopped.details["cancelled"] == 0
+
+
+async def test_a_wait_says_why_it_is_over(workspace: Path) -> None:
+    slow = Gate("late")
+
+    def child(request: Request) -> Answer:
+        text = last_text(request)
+        return slow if "slow" in text else "" if "bad" in text else "fine"
+
+    asked = calls(
+        *(("sessions_spawn", {"task": each, "taskName": each}) for each in ("good", "bad", "slow"))
+    )
+    model = model_of([asked, "started", *["read"] * 4], child)
+    async with Agent.open({}, workspace=workspace, model=model) as agent:
+
+        async def wait(**params: Any) -> dict[str, Any]:
+            result = await agent.kit.call("subagents", {"action": "wait", **params})
+            assert not result.is_error
+            return {"text": result.as_text(), **result.details}
+
+        await agent.send("go")
+        done = await wait(taskIds=["good"], timeoutSeconds=60)
+        assert (done["reason"], done["tasks"][0]["status"]) == ("completed", "completed")
+        bad = await wait(taskId="bad", timeoutSeconds=60)
+        assert (bad["reason"], bad["tasks"][0]["status"]) == ("attention", "failed")
+        assert "gave an empty answer" in bad["text"]
+        late = await wait(taskIds=["slow"], timeoutSeconds=0)
+        assert (late["reason"], late["tasks"]) == ("timeout", [])
+        some = await wait(taskIds=["slow", "nope"], timeoutSeconds=0)
+        assert (some["reason"], len(some["unavailable"])) == ("timeout", 1)
+        none = await wait(taskIds=["nope"], timeoutSeconds=60)
+        assert none["reason"] == "unavailable"
+        assert "there is no sub-agent 'nope'; yours: " in none["text"]
+        slow.release()
+        await agent.settle()
 
 
 async def test_a_name_for_two_is_an_error_unless_one_is_at_work(workspace: Path) -> None:

@@ -36,7 +36,7 @@ LAYERS = {
     4: "tools",
     5: "agent",
     6: "runtime services telemetry agent_session session_state delegation handover worktrees "
-    "gateway",
+    "event_stream gateway",
     7: "cli mcp ui testing",
     8: "__main__",
 }
@@ -48,10 +48,11 @@ SIDEWAYS = {
         ("runtime", "services"),
         *(("agent_session", other) for other in ("runtime", "services", "telemetry")),
         *(("agent_session", other) for other in ("session_state", "delegation", "handover")),
+        ("agent_session", "event_stream"),
         ("delegation", "handover"),
         ("handover", "worktrees"),
-        # For types alone: both work for an agent, which makes them.
-        *((one, "agent_session") for one in ("session_state", "delegation")),
+        # For types alone: these work for an agent, which makes them.
+        *((one, "agent_session") for one in ("session_state", "delegation", "event_stream")),
         *(("gateway", other) for other in ("runtime", "agent_session")),
     },
     7: {("cli", "ui")},

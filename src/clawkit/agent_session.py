@@ -16,20 +16,15 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from clawkit.agent.compact import KEEP_RECENT_TOKENS, PrunedHistory
 from clawkit.agent.compact import Settings as Compaction
-from clawkit.agent.events import Event, Tell, TurnEnded
-from clawkit.agent.loop import (
-    Conversation,
-    NullTranscript,
-    Words,
-    limits_of,
-    no_listener,
-    specs_of,
-)
+from clawkit.agent.events import Event, Tell, TurnEnded, no_listener
+from clawkit.agent.loop import Conversation, NullTranscript, Words, limits_of, specs_of
 from clawkit.agent.model_selection import Selection
 from clawkit.agent.output import AGAIN, read_output, schema_of
 from clawkit.agent.prompt import (
     MAX_CHARS,
     MAX_TOTAL_CHARS,
+    NAMES,
+    SUB_AGENT_NAMES,
     Mode,
     Surroundings,
     build_prompt,
@@ -49,10 +44,12 @@ from clawkit.core.tasks import in_thread
 from clawkit.core.tool import Tool
 from clawkit.delegation import Delegation
 from clawkit.errors import OutputError, ToolInputError, TurnError
+from clawkit.event_stream import stream_events
 from clawkit.handover import wind_up
 from clawkit.media.protocols import MAX_PICTURE_BYTES, Media
 from clawkit.models.operator import REF as OPERATOR
 from clawkit.models.protocols import Model
+from clawkit.policy.bindings import Origin, choose_agent
 from clawkit.runtime import Toolkit, load_config, make_redactor, resolve_workspace
 from clawkit.services import Services
 from clawkit.session_state import AgentSessionState
@@ -115,6 +112,8 @@ class Agent:
         self.on_results: Callable[[], None] = lambda: None
         """Called when sub-agents have results and no turn goes on that could read them: `report`
         has them read."""
+        self.on_subagent_event: Tell = no_listener
+        """Called with every event of all sub-agents below, each a `SubagentHappened`."""
         self._attach()
 
     @classmethod
@@ -127,12 +126,15 @@ class Agent:
         session: str | None = None,
         keep: bool = True,
         model: str | Model | None = None,
+        fallbacks: Iterable[str] = (),
         instructions: str = "",
         thinking: Level | None = None,
         max_turns: int | None = None,
         max_cost: float | None = None,
         channel: str = "",
+        account: str = "",
         group: str = "",
+        space: str = "",
         sender: Sender | None = None,
         owner: bool = False,
         sandboxed: bool | None = None,
@@ -153,15 +155,17 @@ class Agent:
         a name that is not known begins one of that name, and None begins one without a name. With
         `keep` false nothing is stored. `model` is `provider/model`, an alias, or a model object;
         left out, it is what the conversation had, else what is configured, else what is found: keys
-        in the environment, at last `clawkit/operator`. `instructions` are added to the prompt;
-        `tell` is called with every event; `clock` is what retries wait by. `parent` is the agent
-        that it works for, whose store and sub-agents it shares. The others: see `Toolkit.open`.
+        in the environment, at last `clawkit/operator`. `fallbacks` are asked when a `model` that is
+        named fails. `instructions` are added to the prompt; `tell` is called with every event;
+        `clock` is what retries wait by. `parent` is the agent that it works for, whose store and
+        sub-agents it shares. The others: see `Toolkit.open`.
 
         Raises `ConfigError`, `ModelError` for a model that cannot be had, and `ConflictError` for a
         session that another process works in.
         """
         loaded = load_config(config)
-        name = loaded.config.agents.choose(agent)
+        origin = Origin(channel, account, group, sender or Sender(), space)
+        name = choose_agent(loaded.config, agent, origin).agent
         place = resolve_workspace(loaded.config, name, workspace)
         kept = None
         if parent is not None and parent.store is not None:
@@ -176,7 +180,10 @@ class Agent:
         try:
             stored = kept.session if kept else Session("", "main", name)
             chosen = stored.model_override if model is None else model
-            using = selection.model(chosen or None) if isinstance(chosen, str) else chosen
+            if isinstance(chosen, str):
+                using = selection.model(chosen or None, fallbacks=fallbacks)
+            else:
+                using = chosen
             kit = Toolkit.open(
                 loaded,
                 workspace=place,
@@ -185,6 +192,7 @@ class Agent:
                 model=using.ref,
                 context_window=using.facts.window,
                 channel=channel,
+                account=account,
                 group=group,
                 sender=sender,
                 owner=owner,
@@ -259,6 +267,7 @@ class Agent:
         """Stop what runs for this conversation; the conversation itself stays."""
         try:
             if self.delegation and self.session_id:
+                self.delegation.waiting.end()
                 self.delegation.subagents.listen(self.session_id, None)
                 if self.parent is None:
                     await self.delegation.subagents.close()
@@ -278,8 +287,8 @@ class Agent:
         """Say something and let the model work until it is done. Cancel the task to abort it."""
         self.conversation.check_idle()
         self.refresh()
-        if self.delegation and not isinstance(said, User):
-            self.delegation.pass_on()
+        if self.delegation:
+            self.delegation.begin_turn(said)
         sent = asyncio.Event()
         self.models.on_sent = sent.set
         warming = asyncio.ensure_future(self._warm_up(sent))
@@ -317,7 +326,7 @@ class Agent:
             if not subagents.active(self.session_id):
                 break
             with subagents.resting(self.session_id):
-                await subagents.wait(self.session_id, (), None)
+                await subagents.wait(self.session_id, (), self.delegation.waiting.left_s)
         return ended
 
     @overload
@@ -363,9 +372,7 @@ class Agent:
         else:
             subagents = Subagents(session, self._kept.store, wind_up)
         self.delegation = Delegation(self, session, subagents)
-        self.delegation.archive()
-        self.conversation.spent_elsewhere = self.delegation.spent_elsewhere
-        subagents.listen(session.id, self.delegation.hear)
+        self.delegation.join()
         self._attach()
 
     async def _warm_up(self, sent: asyncio.Event) -> None:
@@ -376,29 +383,11 @@ class Agent:
         if "exec" in run.tools and isinstance(run.services, Services):
             await run.services.warm_up()
 
-    async def stream(self, said: str | Iterable[Block]) -> AsyncGenerator[Event]:
-        """The events of one turn as they happen; the last one is its `TurnEnded`. Closing the
-        iterator aborts the turn."""
-        conversation = self.conversation
-        conversation.check_idle()
-        events: asyncio.Queue[Event | None] = asyncio.Queue()
-        before = conversation.tell
-
-        def tell(event: Event) -> None:
-            events.put_nowait(event)
-            before(event)
-
-        conversation.tell = tell
-        turn = asyncio.ensure_future(self.send(said))
-        turn.add_done_callback(lambda _: events.put_nowait(None))
-        try:
-            while (event := await events.get()) is not None:
-                yield event
-            await turn
-        finally:
-            turn.cancel()
-            await asyncio.wait({turn})
-            conversation.tell = before
+    def stream(self, said: str | Iterable[Block], *, tree: bool = False) -> AsyncGenerator[Event]:
+        """The events of one turn as they happen; the last one is its `TurnEnded`. With `tree`, also
+        those of all sub-agents, until they are done and the model has read their results. Closing
+        the iterator aborts the turn."""
+        return stream_events(self, said, tree=tree)
 
     @overload
     async def run(self, said: str | Iterable[Block]) -> str: ...
@@ -489,6 +478,7 @@ class Agent:
         agent, defaults = config.agents.get(run.scope.agent), config.agents.defaults
         files = read_workspace_files(
             run.workspace,
+            NAMES if self._mode == "full" else SUB_AGENT_NAMES,
             max_chars=agent.bootstrap_max_chars or defaults.bootstrap_max_chars or MAX_CHARS,
             max_total_chars=agent.bootstrap_total_max_chars
             or defaults.bootstrap_total_max_chars
@@ -512,6 +502,7 @@ class Agent:
             self._instructions,
             self.output_schema,
             project,
+            bool(self.delegation and self.delegation.settings.delegation_mode == "prefer"),
         )
         return build_prompt(run.tools, around, files)
 

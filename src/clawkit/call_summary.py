@@ -14,7 +14,7 @@ _PATCH_LINES = ("*** Add File:", "*** Update File:", "*** Delete File:")
 
 
 def summarize_params(params: Any, max_chars: int = MAX_CHARS) -> str:
-    """The telling parameter alone, the files of a patch, else all parameters."""
+    """The telling parameter alone, the files of a patch, a task and its label, else all."""
     if isinstance(params, str):
         return one_line(params, max_chars)
     if not isinstance(params, Mapping):
@@ -29,6 +29,9 @@ def summarize_params(params: Any, max_chars: int = MAX_CHARS) -> str:
             action = params.get("action")
             start = f"{action} " if isinstance(action, str) else ""
             return one_line(f"{start}{params[key]}", max_chars)
+    if isinstance(task := params.get("task"), str):
+        label = params.get("label")
+        return one_line(f"{label}: {task}" if isinstance(label, str) else task, max_chars)
     if isinstance(params.get("plan"), list):
         return ""
     pairs = (f"{key}={json.dumps(value, default=str)}" for key, value in params.items())

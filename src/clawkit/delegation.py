@@ -10,9 +10,9 @@ import asyncio
 import json
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from clawkit.agent.events import Event, ToolHappened
+from clawkit.agent.events import Event, Relay, RunEnded, SubagentHappened
 from clawkit.agent.output import AGAIN, read_value
 from clawkit.call_summary import summarize_params
 from clawkit.config.sections.agents import Subagents as Settings
@@ -38,10 +38,12 @@ from clawkit.sessions.subagent_protocols import (
     now_ms,
 )
 from clawkit.sessions.subagents import LIMITS, Limits, Spec, Subagents
+from clawkit.sessions.waiting import OVER, SILENT, WAIT_AGAIN, Rest, describe_active, restate
 from clawkit.store import private_dir
 from clawkit.text import cut, human_time, one_line
 
 if TYPE_CHECKING:
+    from clawkit.agent.loop import Words
     from clawkit.agent_session import Agent
 
 MAX_RESULT = 8_000
@@ -69,6 +71,14 @@ _STATUS = {
 }
 
 
+class _Choice(NamedTuple):
+    name: str
+    """Empty for what the sub-agent has without being told."""
+    used: str
+    fallbacks: tuple[str, ...] = ()
+    warning: str = ""
+
+
 class Delegation:
     """The sub-agents of one agent."""
 
@@ -77,6 +87,22 @@ class Delegation:
         self._agent = agent
         self._session = session
         self.subagents = subagents
+        self.waiting = Rest()
+
+    def join(self) -> None:
+        """Be what the agent's conversation asks, and hear of results."""
+        talk = self._agent.conversation
+        talk.spent_elsewhere, talk.restate = self.spent_elsewhere, self.restate
+        self.subagents.listen(self._session.id, self.hear)
+        self.archive()
+
+    @property
+    def root(self) -> Agent:
+        """The agent at the top: the one that a person or a program talks to."""
+        agent = self._agent
+        while agent.parent is not None:
+            agent = agent.parent
+        return agent
 
     @property
     def settings(self) -> Settings:
@@ -91,7 +117,7 @@ class Delegation:
         settings, scope = self.settings, self._agent.kit.run.scope
         self.archive()
         target = self._target(request.agent, settings)
-        model, warning = self._model(request.model, target, settings)
+        model = self._model(request.model, target, settings)
         if request.output_schema is not None:
             make_validator(request.output_schema, "outputSchema")
         config = self._agent.kit.config
@@ -119,7 +145,8 @@ class Delegation:
             worktree.workspace if worktree else place,
             request.label,
             request.name,
-            model,
+            model.name,
+            model.fallbacks,
             request.thinking or settings.thinking,
             timeout_s,
             sandboxed,
@@ -138,8 +165,8 @@ class Delegation:
         root = self._settings_of(self.subagents.root.agent)
         limits = Limits(root.max_concurrent, root.max_spawn_depth, settings.max_children_per_agent)
         run, child = self.subagents.spawn(spec, limits, self._open_child, files)
-        used = model or str(self._agent.conversation.model.ref)
-        return Spawned(run, child.key, used, warning, describe_files(files, child.key))
+        described = describe_files(files, child.key)
+        return Spawned(run, child.key, model.used, model.warning, described)
 
     async def result(self, request: SpawnRequest) -> Run:
         """Start a sub-agent as soon as there is room, and wait for its end. Cancelling stops it."""
@@ -155,22 +182,25 @@ class Delegation:
 
     def _open_child(self, spec: Spec, session: Session) -> ChildAgent:
         """The agent of a sub-agent's session: with this one's rights at most."""
-        agent, child = self._agent, ChildAgent(spec, self._place(spec.agent))
-        run = agent.kit.run
+        agent, run = self._agent, self._agent.kit.run
+        child = ChildAgent(spec, session, self._place(spec.agent), self)
         if spec.worktree:
             private_dir(spec.workspace)
         # What was set for this conversation alone is not for other agents.
         is_same = spec.agent == self._session.agent
+        has_own_model = not is_same and agent.kit.config.agents.get(spec.agent).model
         child.agent = type(agent).open(
             agent.kit.loaded if is_same else agent.plain_loaded,
             workspace=spec.workspace,
             agent=spec.agent,
             session=session.id,
-            model=spec.model or agent.own_model,
+            model=spec.model or (None if has_own_model else agent.own_model),
+            fallbacks=spec.fallbacks,
             instructions=instruct(RULES.format(spec.requester.key), spec, session.key),
             thinking=spec.thinking,
             max_cost=agent.conversation.limits.max_cost,
             channel=run.scope.channel,
+            account=run.scope.account,
             group=run.scope.group,
             sender=run.scope.sender,
             sandboxed=spec.sandboxed,
@@ -180,7 +210,7 @@ class Delegation:
             tools=agent.kit.extra_tools,
             hooks=run.hooks,
             approver=agent.kit.approver,
-            tell=child.watch,
+            tell=child.tell,
             mode="minimal",
             parent=agent,
         )
@@ -208,28 +238,28 @@ class Delegation:
             )
         return name
 
-    def _model(self, wanted: str, target: str, settings: Settings) -> tuple[str, str]:
-        """The model of a sub-agent, empty for its requester's, and what is to be said about it."""
-        agent = self._agent
+    def _model(self, wanted: str, target: str, settings: Settings) -> _Choice:
+        """The model of a sub-agent: what is asked for, else what is set for sub-agents, else that
+        of another agent, else its requester's."""
+        agent, config = self._agent, self._agent.kit.config.agents
         if wanted:
             try:
-                return str(agent.models.find(wanted)), ""
+                name = str(agent.models.find(wanted))
+                return _Choice(name, name)
             except ToolAuthorizationError:
                 raise
             except ToolInputError as error:
-                own, _ = self._model("", target, settings)
-                used = own or self._agent.conversation.model.ref
-                return own, f"{error}; {used} is used instead"
-        config = agent.kit.config.agents
-        choices = (
-            config.defaults.subagents.merged(config.get(target).subagents).model,
-            config.get(target).model if target != self._session.agent else None,
-        )
-        for choice in choices:
-            name = choice.primary if isinstance(choice, ModelChoice) else choice
-            if name:
-                return str(agent.models.find(name)), ""
-        return "", ""
+                choice = self._model("", target, settings)
+                return choice._replace(warning=f"{error}; {choice.used} is used instead")
+        found = self._settings_of(target).model
+        if found is None and target != self._session.agent and (own := config.get(target).model):
+            # Opened without a name it has its own fallbacks, too.
+            return _Choice("", (own if isinstance(own, str) else own.primary) or "")
+        set_ = ModelChoice(primary=found) if isinstance(found, str) else found or ModelChoice()
+        if not set_.primary:
+            return _Choice("", str(agent.conversation.model.ref))
+        name, *others = (str(agent.models.find(each)) for each in (set_.primary, *set_.fallbacks))
+        return _Choice(name, name, tuple(others))
 
     def _place(self, target: str) -> str:
         """Where a sub-agent works: where its requester does, or at another agent's own place."""
@@ -253,7 +283,32 @@ class Delegation:
 
     @property
     def has_results(self) -> bool:
-        return bool(self.subagents.untold(self._session.id))
+        return bool(self.subagents.untold(self._session.id)) or self._is_due
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether a session that waits has to go on without a result: its time is over, or none is
+        left that could report."""
+        rest = self.waiting
+        if not rest.is_on or self._agent.conversation.is_in_turn:
+            return False
+        return rest.is_over or not self.active()
+
+    def rest(self, timeout_s: float | None) -> bool:
+        talk = self._agent.conversation
+        if not talk.is_in_turn:
+            raise ToolInputError("no turn goes on that could end here")
+        unread = [*talk.take_unread(), *filter(None, (self.message(),))]
+        for each in unread:
+            talk.steer(each)
+        if not unread and self.active():
+            self.waiting.begin(timeout_s, self.hear)
+        return not unread
+
+    def restate(self) -> str:
+        """Sub-agents that did not end, and results that were not read, for a summary."""
+        runs = self.subagents.runs.of_requester(self._session.id)
+        return restate([run for run in runs if not (run.is_over and run.told_ms)])
 
     def archive(self) -> None:
         """Put sessions away whose task was done long ago."""
@@ -290,9 +345,7 @@ class Delegation:
 
     def spent_elsewhere(self) -> float:
         """Dollars of all other sessions of the tree."""
-        root = self._agent
-        while root.parent is not None:
-            root = root.parent
+        root = self.root
         above = 0.0 if root is self._agent else root.conversation.usage.cost
         return above + self.subagents.spent_beside(self._session.id)
 
@@ -300,8 +353,14 @@ class Delegation:
         """There are results for this session."""
         if self._agent.conversation.is_in_turn:
             self.pass_on()
-        else:
+        elif self.has_results:
             self._agent.on_results()
+
+    def begin_turn(self, said: Words) -> None:
+        """What is said wakes a session that waits; what was reported meanwhile is read with it."""
+        self.waiting.end()
+        if not isinstance(said, User):
+            self.pass_on()
 
     def pass_on(self) -> None:
         """Have the model read results in this turn: before its next answer, or at the end."""
@@ -312,17 +371,22 @@ class Delegation:
 
     def message(self) -> User | None:
         """The results that this session was not told yet; None when there are none."""
-        runs = self.subagents.claim(self._session.id)
-        if not runs:
+        runs, is_due = self.subagents.claim(self._session.id), self._is_due
+        if not runs and not is_due:
             return None
-        parts = [_HEAD, *map(self._describe, runs)]
-        if active := self.subagents.active(self._session.id):
-            names = ", ".join(run.label for run in active[:8])
-            parts.append(f"Still at work: {len(active)} ({names}).")
-        parts.append(_NEXT)
-        text = "\n\n".join(parts)
-        ids, titles = tuple(run.id for run in runs), tuple(map(_title, runs))
-        return User((Text(text),), now_ms(), Source("subagent", ids, titles))
+        states = [self.subagents.state(run) for run in self.active()]
+        named = f"{len(states)} ({', '.join(each.run.label for each in states[:8])})"
+        if runs:
+            parts = [_HEAD, *map(self._describe, runs)]
+            parts += [f"Still at work: {named}.", _NEXT] if states else [_NEXT]
+            titles = tuple(map(_title, runs))
+        elif states:
+            parts = [OVER, describe_active(states), WAIT_AGAIN]
+            titles = (f"The wait for sub-agents is over; still at work: {named}",)
+        else:
+            parts, titles = [SILENT, _NEXT], ("All sub-agents have ended without a report",)
+        ids = tuple(run.id for run in runs)
+        return User((Text("\n\n".join(parts)),), now_ms(), Source("subagent", ids, titles))
 
     def _describe(self, run: Run) -> str:
         head = _title(run)
@@ -358,18 +422,33 @@ class ChildAgent:
     agent: Agent
     """Set once it is open."""
 
-    def __init__(self, spec: Spec, workspace: str) -> None:
+    def __init__(self, spec: Spec, session: Session, workspace: str, by: Delegation) -> None:
         """`workspace` is the one that a worktree is from."""
         self._spec = spec
+        self._session = session
         self._from = workspace
-        self.step = "starting"
+        self._tree = by.subagents
+        root = by.root
+        self.tell = Relay(lambda: root.on_subagent_event, self._mark)
 
-    def watch(self, event: Event) -> None:
-        if isinstance(event, ToolHappened) and event.event.get("type") == "start":
-            words = summarize_params(event.event.get("params"), 60)
-            self.step = f"{event.event.get('tool')} {words}".strip()
-        elif not isinstance(event, ToolHappened):
-            self.step = "thinking"
+    def _mark(self, event: Event) -> SubagentHappened:
+        run, session = self._tree.run_of(self._session.id), self._session
+        place = (session.label, self._spec.depth, run.id if run else "", session.key)
+        return SubagentHappened(*place, event)
+
+    @property
+    def step(self) -> str:
+        conversation = self.agent.conversation
+        if not conversation.is_in_turn:
+            return "waiting for its sub-agents" if conversation.history else "starting"
+        if not (running := conversation.running):
+            return "thinking"
+        first, more = running[0], len(running) - 1
+        words = summarize_params(self.agent.kit.run.redactor.data(first.arguments), 60)
+        return " ".join(filter(None, (first.name, words, f"and {more} more" if more else "")))
+
+    def ended(self, outcome: Outcome) -> None:
+        self.tell(RunEnded(outcome.status, outcome.error, outcome.usage))
 
     @property
     def usage(self) -> Usage:

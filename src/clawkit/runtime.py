@@ -25,6 +25,7 @@ from clawkit.core.registry import CALLER, Registered
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.errors import ConfigError, Issue, SchemaError
+from clawkit.policy.bindings import Origin, choose_agent
 from clawkit.redact import Redactor, is_secret_name
 from clawkit.schema.choose import PROVIDERS, Provider, declare
 from clawkit.services import Services, known_secrets
@@ -74,6 +75,7 @@ class Toolkit:
         channel: str = "",
         account: str = "",
         group: str = "",
+        space: str = "",
         sender: Sender | None = None,
         owner: bool = False,
         sandboxed: bool | None = None,
@@ -91,7 +93,8 @@ class Toolkit:
         """Set up the tools for one run.
 
         `config` is a file, a mapping or a loaded configuration; left out, the file clawkit finds.
-        Without an `agent`, the one that the configuration marks as the default, else `main`.
+        Without an `agent`, the one that `bindings` choose for the channel, account, group, space
+        (its server or team) and sender, else the default one, else `main`.
         Left out, `sandboxed` is what the configuration says of the session.
         Unless `owner` is true (or the sender says so), the run has no owner's rights. With `later`,
         a command that needs a person is not refused when there is no one to ask: the call returns,
@@ -101,7 +104,8 @@ class Toolkit:
         `ConfigError` for a bad configuration, `RegistryError` for a tool whose name is taken.
         """
         loaded = load_config(config)
-        agent = loaded.config.agents.choose(agent)
+        origin = Origin(channel, account, group, sender or Sender(), space)
+        agent = choose_agent(loaded.config, agent, origin).agent
         try:
             ref = parse_ref(model) if isinstance(model, str) else model
         except ValueError as error:

@@ -256,6 +256,21 @@ async def test_json_lines_are_the_events(workspace: Path) -> None:
     assert done.err == ""
 
 
+async def test_bindings_choose_the_agent_also_when_a_session_is_continued(workspace: Path) -> None:
+    binding = {"agentId": "support", "match": {"channel": "telegram"}}
+    agents = {"agents": {"entries": {"support": {"identity": {"name": "Desk"}}}}}
+    config = {**agents, "bindings": [binding]}
+    clawkit = Asker(workspace, config)
+    done = await clawkit.ask("--print-prompt", "--channel", "telegram")
+    assert done.text.startswith("You are Desk, an agent")
+    first = await clawkit.ask("-m", "list", "--json", "--channel", "telegram")
+    assert first.events[0]["session"].startswith("agent:support:")
+    again = await clawkit.ask("-m", "list", "--json", "--channel", "telegram", "--continue")
+    assert again.events[0]["session"] == first.events[0]["session"]
+    other = await clawkit.ask("-m", "list", "--continue")
+    assert "the agent 'main' has no session" in other.err
+
+
 async def test_nobody_who_reads_ends_the_turn(workspace: Path) -> None:
     sleep = call("exec", {"command": "echo $$ > pid; exec sleep 1000"})
     for args in (("--json",), ()):

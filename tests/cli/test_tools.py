@@ -125,6 +125,24 @@ def test_explain_in_words(cli: Cli, config: Callable[[str], str]) -> None:
     assert "tools.deny denies it with 'group:runtime'" in done.stdout
 
 
+def test_explain_says_which_binding_chose_the_agent(cli: Cli, config: Callable[[str], str]) -> None:
+    file = config(
+        "{agents: {list: [{id: 'support', tools: {deny: ['exec']}}]}, bindings: ["
+        "{agentId: 'support', match: {channel: 'discord', accountId: 'work', guildId: 'G1',"
+        " roles: ['staff']}}]}"
+    )
+    place = ("--channel", "discord", "--account", "work", "--space", "G1", "--role", "staff")
+    args = ("tools", "explain", "exec", "--config", file)
+    done = cli(*args, *place)
+    assert done.stdout.startswith("bindings[0] chooses the agent support\n")
+    assert "agents.support.tools.deny" in done.stdout
+    chosen = json.loads(cli(*args, *place, "--json").stdout)["agent"]
+    assert chosen == {"id": "support", "chosenBy": "bindings[0]"}
+    for others in ((), place[:-2], place[2:], (*place, "--agent", "main")):
+        found = json.loads(cli(*args, *others, "--json").stdout)
+        assert found["agent"] == {"id": "main", "chosenBy": None}
+
+
 def test_explain_of_an_unknown_tool_suggests_names(cli: Cli) -> None:
     done = cli("tools", "explain", "exce")
     assert done.returncode == 1

@@ -47,6 +47,17 @@ def test_settings_of_agents_are_named_with_their_place() -> None:
     )
 
 
+def test_settings_of_sub_agents_without_effect_are_named() -> None:
+    text = """{ agents: {
+        defaults: { subagents: { model: { primary: "a/b", timeoutMs: 5 }, maxConcurrent: 2 } },
+        list: [{ id: "a", subagents: { delegationMode: "prefer", announceTimeoutMs: 5 } }],
+    } }"""
+    [(_, message)] = warned(text)
+    assert message.endswith(
+        ": agents.defaults.subagents.model.timeoutMs, agents.list[0].subagents.announceTimeoutMs"
+    )
+
+
 def test_many_settings_are_counted() -> None:
     agents = ", ".join(f'{{ id: "a{number}", heartbeat: {{}} }}' for number in range(20))
     [(_, message)] = warned(f"{{ agents: {{ list: [{agents}] }} }}")

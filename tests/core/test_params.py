@@ -60,10 +60,10 @@ def test_it_is_said_what_to_use_instead_of_a_parameter() -> None:
         description="",
         parameters=Place,
         execute=nothing,
-        instead={"reply_to": "use message"},
+        unsupported={"reply_to": "use message"},
     )
     for name in ("replyTo", "reply_to"):
-        with pytest.raises(ToolInputError, match=f"{name}: not a parameter here; use message"):
+        with pytest.raises(ToolInputError, match=f"{name}: not supported; use message"):
             read_params(tool, {"path": "a", name: 1})
 
 

@@ -412,7 +412,10 @@ def test_sandbox_fields_fall_back_one_by_one() -> None:
 
 
 LEAF = {"read", "grep", "find", "ls"}
-ORCHESTRATOR = LEAF | {"sessions_list", "sessions_history", "sessions_search", "sessions_spawn"}
+ORCHESTRATOR = {
+    *LEAF,
+    *("sessions_list", "sessions_history", "sessions_search", "sessions_spawn", "sessions_yield"),
+}
 
 
 @pytest.mark.parametrize(

@@ -416,3 +416,12 @@ def test_choosing_a_model_is_a_change_and_looking_is_none() -> None:
     ctx = Context("1", Scope(), "/")
     assert [each.kind for each in TOOL.effects(Params(), ctx)] == ["read"]
     assert [each.kind for each in TOOL.effects(Params(model="x"), ctx)] == ["write"]
+
+
+@pytest.mark.parametrize("name", ["sessionId", "session", "key", "label"])
+async def test_the_session_may_be_called_by_other_names(name: str) -> None:
+    given: dict[str, Any] = {name: "current"}
+    result = await status(**given)
+    assert result.details["ok"] is True
+    wrong = await status(**given, sessionKey="current")
+    assert "sessionKey: given twice" in wrong.as_text()

@@ -255,3 +255,9 @@ async def test_an_unknown_session_is_told(ground: Ground) -> None:
 async def test_a_session_that_is_not_stored_has_no_history(ground: Ground) -> None:
     details = await read(ground, at("nowhere"))
     assert (details["messages"], details["totalMessages"]) == ([], 0)
+
+
+async def test_what_could_have_no_effect_is_refused(ground: Ground) -> None:
+    ground.begin("main", "hi")
+    result = await ground.call(sessions_history, sessionKey="main", pendingBefore="3")
+    assert "pendingBefore: not supported; pending messages" in result.as_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -313,9 +314,27 @@ async def test_without_a_file_nothing_is_listed_and_none_is_made(
     assert not (tmp_path / "home").exists()
 
 
-@pytest.mark.parametrize("name", ["pinned", "projectId", "relationship", "ownerId", "group"])
-async def test_what_could_have_no_effect_is_refused(ground: Ground, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("pinned", "sessions cannot be pinned"),
+        ("projectId", "sessions do not belong to projects"),
+        ("group", "sessions do not belong to projects"),
+        ("relationship", "sessions have no owners"),
+        ("ownerId", "sessions have no owners"),
+        ("creatorId", "sessions have no owners"),
+    ],
+)
+async def test_what_could_have_no_effect_is_refused(ground: Ground, name: str, why: str) -> None:
     given: Any = {name: "x"}
     result = await ground.call(sessions_list, **given)
     assert result.details["code"] == 400
-    assert f"{name}: unknown parameter" in result.as_text()
+    assert f"{name}: not supported; {why}" in result.as_text()
+
+
+async def test_only_sessions_of_a_directory(ground: Ground, tmp_path: Path) -> None:
+    ground.begin("main", workspace=b"/ws")
+    ground.begin("two", workspace=os.fsencode(tmp_path))
+    assert await names(ground, workspaceDir=f"{tmp_path}/../{tmp_path.name}/") == ["two"]
+    assert await names(ground, workspaceDir=".") == ["main"]
+    assert await names(ground, workspaceDir="/nowhere") == []

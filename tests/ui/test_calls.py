@@ -31,6 +31,8 @@ PATCH = "*** Begin Patch\n*** Update File: a.py\n@@\n-x\n*** Add File: b.py\n+y\
         ({"input": PATCH}, "a.py, b.py"),
         ({"input": "no patch"}, "no patch"),
         ({"plan": []}, ""),
+        ({"task": "count them", "cleanup": "delete"}, "count them"),
+        ({"task": "count them", "label": "counting"}, "counting: count them"),
         ({"count": 3, "deep": {"a": 1}}, 'count=3, deep={"a": 1}'),
         ({}, ""),
         (None, ""),

@@ -123,6 +123,24 @@ class TurnEnded(Happening, frozen=True, tag="turn_end"):
     """The last answer."""
 
 
+class RunEnded(Happening, frozen=True, tag="run_end"):
+    """The run of a sub-agent is over; only inside `subagent`."""
+
+    status: str
+    error: str = ""
+    usage: Usage = Usage()
+
+
+class SubagentHappened(Happening, frozen=True, tag="subagent"):
+    """Something happened in a sub-agent, at any depth: `event` is one of these."""
+
+    label: str
+    depth: int
+    run: str
+    session: str
+    event: Event
+
+
 Event = (
     TurnStarted
     | Said
@@ -139,5 +157,27 @@ Event = (
     | Noticed
     | Compacted
     | TurnEnded
+    | RunEnded
+    | SubagentHappened
 )
 Tell = Callable[[Event], None]
+
+
+def no_listener(_event: object) -> None:
+    """What a listener is while there is none."""
+
+
+class Relay:
+    """Passes the events of a sub-agent on, marked as its own, to a listener that comes and goes."""
+
+    def __init__(self, listener: Callable[[], Tell], mark: Callable[[Event], Event]) -> None:
+        self._listener = listener
+        self._mark = mark
+
+    @property
+    def is_idle(self) -> bool:
+        return self._listener() is no_listener
+
+    def __call__(self, event: Event) -> None:
+        if not self.is_idle:
+            self._listener()(self._mark(event))

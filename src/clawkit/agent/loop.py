@@ -27,7 +27,7 @@ from clawkit.agent.compact import (
     is_due,
 )
 from clawkit.agent.compact import Settings as Compaction
-from clawkit.agent.events import Ended, Event, Tell, TurnEnded
+from clawkit.agent.events import Ended, Event, Relay, Tell, TurnEnded, no_listener
 from clawkit.config.model import Config
 from clawkit.config.sections.agents import Agent
 from clawkit.config.sections.shared import Thinking as Level
@@ -174,10 +174,6 @@ class PartialAnswer:
         return (Text(text),) if text.strip() else ()
 
 
-def no_listener(_event: object) -> None:
-    """What `Conversation.tell` is while nothing listens."""
-
-
 class Conversation(Struct, dict=True, eq=False):
     """One conversation: its messages, its model and its tools. One turn at a time."""
 
@@ -200,6 +196,8 @@ class Conversation(Struct, dict=True, eq=False):
     """Of all answers so far."""
     spent_elsewhere: Callable[[], float] = float
     """Dollars of others that count towards the same limit."""
+    restate: Callable[[], str] = str
+    """What a summary has to say beside what was said."""
 
     def __post_init__(self) -> None:
         self._steering: deque[User] = deque()
@@ -254,6 +252,12 @@ class Conversation(Struct, dict=True, eq=False):
     def last_text(self) -> str:
         """The last answer of this turn, or of the one before."""
         return self._last
+
+    @property
+    def running(self) -> tuple[ToolCall, ...]:
+        """The calls that are being carried out."""
+        last = self.history[-1] if self._in_turn and self.history else None
+        return last.calls if isinstance(last, Assistant) else ()
 
     @property
     def is_in_turn(self) -> bool:
@@ -323,7 +327,8 @@ class Conversation(Struct, dict=True, eq=False):
     @property
     def _listening(self) -> bool:
         """Events that are costly to make are made for a listener only."""
-        return self.tell is not no_listener
+        tell = self.tell
+        return not (tell is no_listener or (isinstance(tell, Relay) and tell.is_idle))
 
     def _tell(self, event: Event) -> None:
         """A listener that fails must not harm the conversation."""
@@ -499,8 +504,12 @@ class Conversation(Struct, dict=True, eq=False):
                 self.history.append(stored[number])
         if any(result.details.get("terminate") for result in stored.values()):
             raise EndOfTurn("loop", "stopped: the model kept repeating calls without progress")
-        if any(result.details.get(ENDS_TURN) for result in stored.values()):
-            raise EndOfTurn("done")
+        for result in stored.values():
+            if result.details.get(ENDS_TURN):
+                if said := str(result.details.get("acknowledgment", "")):
+                    self._last = said
+                    self._tell(events.Noticed(said))
+                raise EndOfTurn("done")
 
     def _result(self, call: ToolCall, result: Result) -> ToolResult:
         message = ToolResult(
@@ -528,15 +537,18 @@ class Conversation(Struct, dict=True, eq=False):
         done = await compact(self.model, self.history, settings, instructions, self.session)
         if done is None:
             return False
-        self.transcript.compact(done.summary, done.kept)
-        self.usage = self.usage.plus(done.summary.usage)
-        self.history[:] = [done.summary, *done.kept]
+        summary = done.summary
+        if more := self.restate():
+            summary = msgspec.structs.replace(summary, text=f"{summary.text}\n\n{more}")
+        self.transcript.compact(summary, done.kept)
+        self.usage = self.usage.plus(summary.usage)
+        self.history[:] = [summary, *done.kept]
         self._context = self._counted = 0
         if self.run.watch is not None:
             self.run.watch.compacted()
         if done.trouble:
             self._tell(events.Noticed(done.trouble, "warning"))
-        self._tell(events.Compacted(before, self.context_tokens, done.summary.text))
+        self._tell(events.Compacted(before, self.context_tokens, summary.text))
         return True
 
 

@@ -61,15 +61,21 @@ class Selection:
             )
         return ref
 
-    def model(self, name: str | None = None, *, strict: bool | None = None) -> Model:
+    def model(
+        self,
+        name: str | None = None,
+        *,
+        strict: bool | None = None,
+        fallbacks: Iterable[str] = (),
+    ) -> Model:
         """The model of that name, else the configured one and its fallbacks, else what is found.
 
-        One that was asked for by name has no fallbacks, unless `strict` is false. Makes no
-        connection. Raises `ConfigError`, and what `find` raises.
+        One that was asked for by name has the `fallbacks` that come with it, and none if `strict`.
+        Makes no connection. Raises `ConfigError`, and what `find` raises.
         """
         if name:
-            ref = self.find(name)
-            return self._chain([ref], strict is not False)
+            refs = list(dict.fromkeys(map(self.find, (name, *fallbacks))))
+            return self._chain(refs, bool(strict))
         refs = self.catalog.candidates()
         if not refs and (found := found_model(self.catalog)):
             refs = [found]

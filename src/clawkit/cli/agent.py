@@ -16,6 +16,7 @@ from clawkit.cli.options import (
     conversation_options,
     is_command,
     is_terminal,
+    origin_of,
     print_text,
     read_input,
     warn,
@@ -96,7 +97,6 @@ def _approver_beside_pipe(options: dict[str, Any]) -> Any:
 def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agent:
     """The conversation that the options ask for."""
     from clawkit.agent_session import Agent
-    from clawkit.core.context import Sender
     from clawkit.process.process_table import hide_memory
 
     hide_memory()
@@ -112,14 +112,14 @@ def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agen
     if options["go_on"] and session:
         raise click.UsageError("--continue and --session cannot be combined")
     session = _latest(options) if options["go_on"] else session
-    same = ("workspace", "agent", "model", "thinking", "max_turns", "max_cost", "channel", "group")
+    same = ("workspace", "agent", "model", "thinking", "max_turns", "max_cost")
     with wrong_usage():
         opened = Agent.open(
             options["config_file"],
             **{name: options[name] for name in (*same, "sandboxed", "depth")},
             session=session,
             keep=not options["no_session"],
-            sender=Sender(owner=options["owner"], id=options["sender"]),
+            **origin_of(options)._asdict(),
             approver=approver,
             tell=tell,
         )
@@ -129,13 +129,16 @@ def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agen
 
 def _latest(options: dict[str, Any]) -> str:
     from clawkit.cli.sessions import open_store
+    from clawkit.policy.bindings import choose_agent
     from clawkit.runtime import resolve_workspace
 
     with open_store(options["config_file"], options["agent"]) as opened:
-        place = resolve_workspace(opened.loaded.config, opened.agent, options["workspace"])
-        found = opened.store.recent(opened.agent, place, 1)
+        config = opened.loaded.config
+        agent = choose_agent(config, options["agent"], origin_of(options)).agent
+        place = resolve_workspace(config, agent, options["workspace"])
+        found = opened.store.recent(agent, place, 1)
     if not found:
-        raise click.UsageError(f"the agent {opened.agent!r} has no session in {place} yet")
+        raise click.UsageError(f"the agent {agent!r} has no session in {place} yet")
     return found[0].id
 
 
@@ -149,7 +152,7 @@ async def _one_turn(
     opened: Agent, text: str, images: tuple[str, ...], watcher: TurnOutput
 ) -> TurnEnded:
     """The turn, stopped cleanly by Ctrl-C, SIGTERM, or when the output cannot be written."""
-    from clawkit.agent.events import Noticed
+    from clawkit.agent.events import Noticed, no_listener
     from clawkit.content import Text
 
     async with opened:
@@ -158,6 +161,8 @@ async def _one_turn(
         model = opened.conversation.model
         if images and not model.facts.images:
             watcher(Noticed(f"{model.ref} {_BLIND}", "warning"))
+        if watcher.shows_subagents:
+            opened.on_subagent_event = watcher
         task = asyncio.ensure_future(opened.work(said))
         watcher.stop = task.cancel
         with cancelled_by_signals(task):
@@ -165,6 +170,9 @@ async def _one_turn(
                 return await task
             except asyncio.CancelledError:
                 raise watcher.failed or KeyboardInterrupt from None
+            finally:
+                # The last event is the end of the turn, whatever is stopped after it.
+                opened.on_subagent_event = no_listener
 
 
 def _read_message(text: str | None) -> str:

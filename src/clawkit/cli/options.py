@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from clawkit.config.load import Loaded
     from clawkit.core.context import Scope
+    from clawkit.policy.bindings import Origin
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -40,12 +41,15 @@ _SCOPE = (
         "--workspace", metavar="DIR", help="Workspace. Default: as configured, else here."
     ),
     click.option(
-        "--agent", help="Agent whose settings apply. Default: the default agent, or main."
+        "--agent", help="Agent whose settings apply. Default: by bindings, else the default one."
     ),
     _MODEL,
     click.option("--channel", default="", help="Channel the message came through."),
+    click.option("--account", default="", help="Account of the channel that received it."),
     click.option("--group", default="", help="Group chat the message came from."),
+    click.option("--space", default="", help="Server or team that the group belongs to."),
     click.option("--sender", default="", help="Id of the sender."),
+    click.option("--role", "roles", multiple=True, help="Role of the sender; can be repeated."),
     click.option(
         "--owner/--no-owner", default=True, help="Act as the owner or not. Default: owner."
     ),
@@ -103,6 +107,8 @@ class Settings(NamedTuple):
     loaded: Loaded
     scope: Scope
     workspace: str | None
+    chosen_by: str = ""
+    """The binding that chose the agent; empty when none did."""
 
 
 # For commands that print nothing else, so that programs can always say it.
@@ -138,10 +144,11 @@ def read_settings(options: dict[str, Any]) -> Settings:
     from clawkit.agent.model import context_window_of, default_model
     from clawkit.config.load import load
     from clawkit.config.modelref import parse_ref
-    from clawkit.core.context import Scope, Sender
+    from clawkit.core.context import Scope
+    from clawkit.policy.bindings import choose_agent
 
-    loaded = load(options["config_file"])
-    agent = loaded.config.agents.choose(options["agent"])
+    loaded, origin = load(options["config_file"]), origin_of(options)
+    agent, chosen_by = choose_agent(loaded.config, options["agent"], origin)
     try:
         named = parse_ref(options["model"]) if options["model"] else None
     except ValueError as error:
@@ -151,15 +158,26 @@ def read_settings(options: dict[str, Any]) -> Settings:
         agent=agent,
         model=model,
         context_window=context_window_of(loaded.config, model),
-        channel=options["channel"],
-        group=options["group"],
-        sender=Sender(owner=options["owner"], id=options["sender"]),
+        channel=origin.channel,
+        account=origin.account,
+        group=origin.group,
+        sender=origin.sender,
         sandboxed=loaded.config.agents.sandbox_of(agent).covers("main")
         if options["sandboxed"] is None
         else options["sandboxed"],
         depth=options["depth"],
     )
-    return Settings(loaded, scope, options["workspace"])
+    return Settings(loaded, scope, options["workspace"], chosen_by)
+
+
+def origin_of(options: dict[str, Any]) -> Origin:
+    """Where the message comes from, as the options say."""
+    from clawkit.core.context import Sender
+    from clawkit.policy.bindings import Origin
+
+    sender = Sender(owner=options["owner"], id=options["sender"], roles=options["roles"])
+    channel, account, group = (options[name] for name in ("channel", "account", "group"))
+    return Origin(channel, account, group, sender, options["space"])
 
 
 def print_json(value: Any) -> None:

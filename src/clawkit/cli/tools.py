@@ -156,8 +156,11 @@ def explain(names: tuple[str, ...], as_json: bool, **options: Any) -> None:
     ]
     if as_json:
         shown = rows[0] if len(names) == 1 else {"tools": rows}
-        print_json({**shown, "warnings": remarks})
+        agent = {"id": settings.scope.agent, "chosenBy": settings.chosen_by or None}
+        print_json({**shown, "agent": agent, "warnings": remarks})
         return
+    if by := settings.chosen_by:
+        click.echo(f"{by} chooses the agent {printable(settings.scope.agent)}")
     for row in rows:
         _print_explanation(row)
     warn(remarks)

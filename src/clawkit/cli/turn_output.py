@@ -24,6 +24,9 @@ _MARK = "·"
 class TurnOutput(ABC):
     """Shows events until they cannot be written any more."""
 
+    shows_subagents = False
+    """Whether events of sub-agents are shown as well."""
+
     def __init__(self) -> None:
         self.failed: OSError | None = None
         """Why nothing can be written any more."""
@@ -51,17 +54,21 @@ class TurnOutput(ABC):
 class JsonOutput(TurnOutput):
     """Every event as one line of JSON on standard output."""
 
+    shows_subagents = True
+
     def __init__(self) -> None:
         super().__init__()
         self._is_live = is_terminal(sys.stdout)
-        self._has_ended = False
+        self._ended: Ended | None = None
+        """How the last turn ended; None in the middle of one."""
 
     def give_up(self, how: Ended, error: str = "") -> None:
-        if not self._has_ended:
+        # A turn that is done may have left sub-agents at work.
+        if self._ended in (None, "done"):
             self(TurnEnded(how, error=error))
 
     def show(self, event: Event) -> None:
-        self._has_ended = isinstance(event, TurnEnded)
+        self._ended = event.how if isinstance(event, TurnEnded) else None
         try:
             line = b"" if self._is_live else msgspec.json.encode(event)
         except UnicodeEncodeError:

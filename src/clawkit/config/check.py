@@ -242,8 +242,9 @@ class _Walk:
         if any(value is _BAD for value in clean.values()):
             clean = _Damaged(clean)
         with suppress(_WrongValueError):
-            for name, message, hint in cls.conflicts(clean):
-                self.error((*path, spelled.get(name, name)), message, hint)
+            for where, message, hint in cls.conflicts(clean):
+                below = where if isinstance(where, tuple) else (spelled.get(where, where),)
+                self.error((*path, *below), message, hint)
         return clean
 
     def unknown(self, layout: Layout, path: Path) -> None:

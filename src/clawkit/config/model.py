@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from clawkit.config.section import Conflict, Section
-from clawkit.config.sections.agents import Agents, Session
+from clawkit.config.sections.agents import MAIN, Agents, Session
 from clawkit.config.sections.environment import Diagnostics, Env, Logging, Secrets
 from clawkit.config.sections.models import Auth, Models
 from clawkit.config.sections.tools import Approvals, LoopDetection, Tools
+from clawkit.text import nearest, one_line
 
 if TYPE_CHECKING:
     from clawkit.config.sections.automation import Commands, Cron, Hooks
@@ -58,6 +59,7 @@ class Config(Section):
                 "Use another token: senders of hooks must not control the gateway",
             )
         yield from _agent_thresholds(raw)
+        yield from _unknown_agents(raw)
 
 
 def _agent_thresholds(raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -70,6 +72,21 @@ def _agent_thresholds(raw: dict[str, Any]) -> Iterable[Conflict]:
         if own and not any(LoopDetection.partial_conflicts(own)):
             for key, message, hint in LoopDetection.conflicts({**general, **own}):
                 yield "agents", f"{key} of agent {name!r} {message}", hint
+
+
+def _unknown_agents(raw: dict[str, Any]) -> Iterable[Conflict]:
+    """Bindings to agents that there are not."""
+    if not raw.get("bindings"):
+        return
+    agents = raw.get("agents") or {}
+    known = [*(each.get("id") for each in agents.get("list") or ()), *(agents.get("entries") or ())]
+    known = list(dict.fromkeys(str(each).strip().lower() for each in (*known, MAIN)))
+    for number, binding in enumerate(raw["bindings"]):
+        name = binding["agentId"].strip().lower()
+        if name not in known:
+            close = nearest(name, known, 1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(known)}"
+            yield ("bindings", number, "agentId"), f"there is no agent {one_line(name, 60)!r}", hint
 
 
 def _at(raw: dict[str, Any], *keys: str) -> Any:

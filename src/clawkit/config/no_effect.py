@@ -12,13 +12,13 @@ from clawkit.config.model import Config
 
 _AGENT = """
 contextLimits heartbeat memorySearch models.*.streaming
-subagents.announceTimeoutMs subagents.delegationMode
+subagents.announceTimeoutMs subagents.model.timeoutMs
 """
 _ONE_AGENT = f"""{_AGENT}
 groupChat memory tools.message tools.exec.grantExpiryDays tools.exec.node tools.exec.reviewer
 """
 _KEYS = {
-    "": "bindings browser commands cron gateway hooks mcp memory messages plugins tts",
+    "": "browser commands cron gateway hooks mcp memory messages plugins tts",
     "agents.defaults.": f"""{_AGENT}
         imageGenerationModel imageModel maxConcurrent mediaMaxMb mediaModels pdfMaxMb pdfMaxPages
         pdfModel skipBootstrap""",
@@ -76,7 +76,7 @@ def _matches(value: Any, key: str) -> Iterator[tuple[str | int, ...]]:
     if step == "*":
         entries = enumerate(value) if isinstance(value, list) else value.items()
     else:
-        entries = [(step, value.get(step))]
+        entries = [(step, value.get(step))] if isinstance(value, dict) else ()
     for name, item in entries:
         yield from ((name, *path) for path in _matches(item, rest))
 

@@ -30,8 +30,8 @@ from typing import (
 import msgspec
 from msgspec import Meta
 
-Conflict = tuple[str, str, str]
-"""Key in the section, what is wrong, what to do about it."""
+Conflict = tuple[str | tuple[str | int, ...], str, str]
+"""Key in the section, or the path below it; what is wrong; what to do about it."""
 
 _NOTHING: tuple[Any, ...] = (None, "", [], {})
 

@@ -27,6 +27,8 @@ class Sender(Struct, frozen=True):
     e164: str = ""
     username: str = ""
     name: str = ""
+    roles: tuple[str, ...] = ()
+    """Roles on the server that the message comes from."""
 
 
 class Scope(Struct, frozen=True):

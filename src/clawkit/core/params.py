@@ -131,7 +131,7 @@ class _Reader:
             name = key if key in properties else _resolve(key, spellings, tool.aliases)
             if name is None:
                 if schema.get("additionalProperties") is False:
-                    hint = "" if at else tool.instead.get(_snake(key), "")
+                    hint = "" if at else tool.unsupported.get(_snake(key), "")
                     self.problems.append(_unknown(at + key, tuple(properties), hint))
                 else:
                     out[key] = value
@@ -279,9 +279,9 @@ def _describe(tool: Tool, name: str) -> str:
     return f" ({': '.join(words)})" if words else ""
 
 
-def _unknown(name: str, known: tuple[str, ...], instead: str) -> str:
-    if instead:
-        return f"{name}: not a parameter here; {instead}"
+def _unknown(name: str, known: tuple[str, ...], unsupported: str) -> str:
+    if unsupported:
+        return f"{name}: not supported; {unsupported}"
     close = nearest(name, known, 1)
     hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known) or 'none'}"
     return f"{name}: unknown parameter; {hint}"

@@ -161,8 +161,8 @@ class Tool:
     """Parameters that are accepted but not advertised."""
     needs: Mapping[str, str] = field(default_factory=lambda: _NO_ALIASES)
     """Parameters that are advertised only if another tool is available, and its name."""
-    instead: Mapping[str, str] = field(default_factory=lambda: _NO_ALIASES)
-    """What to use instead of a parameter that other implementations have, by snake_case name."""
+    unsupported: Mapping[str, str] = field(default_factory=lambda: _NO_ALIASES)
+    """Parameters that other implementations have, by snake_case name: why not, or what to use."""
 
     def __post_init__(self) -> None:
         if not is_tool_name(self.name):

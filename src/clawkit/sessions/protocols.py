@@ -115,6 +115,7 @@ class Filter(Struct, frozen=True):
     archived: bool | None = False  # None: whether archived or not
     sub_agents: bool = True
     in_use: bool = False  # only those that a process works in
+    workspace: str = ""
     main: str = "main"  # name of the main session
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -33,6 +34,7 @@ _WANTED = " AND ".join(
         "(:archived IS NULL OR (archived_ms <> 0) = :archived)",
         "(:label = '' OR label = :label)",
         "(:agent = '' OR lower(agent) = :agent)",
+        "(:workspace IS NULL OR workspace = :workspace)",
         "(:sub_agents OR name NOT GLOB 'subagent:*')",
         "(:ids IS NULL OR id IN (SELECT value FROM json_each(:ids)))",
         f"(:kinds IS NULL OR {_KIND} IN (SELECT value FROM json_each(:kinds)))",  # noqa: S608
@@ -60,7 +62,7 @@ def see(visible: Visible) -> dict[str, str]:
     }
 
 
-def want(wanted: Filter, ids: Iterable[str] | None) -> Mapping[str, str | int | None]:
+def want(wanted: Filter, ids: Iterable[str] | None) -> Mapping[str, str | bytes | int | None]:
     """What `LISTING` needs to know; `ids` are all that may be in it, None for any."""
     return {
         "since_ms": wanted.since_ms,
@@ -68,6 +70,7 @@ def want(wanted: Filter, ids: Iterable[str] | None) -> Mapping[str, str | int | 
         "archived": wanted.archived,
         "label": wanted.label,
         "agent": wanted.agent.lower(),
+        "workspace": os.fsencode(wanted.workspace) if wanted.workspace else None,
         "sub_agents": wanted.sub_agents,
         "ids": None if ids is None else in_json(ids),
         "kinds": in_json(wanted.kinds) if wanted.kinds else None,

@@ -180,6 +180,11 @@ class Delegates(Protocol):
     async def wait(self, runs: Sequence[Run], timeout_s: float | None) -> Sequence[RunState]:
         """Wait for one of them, or of all that are active, to end; those that have."""
 
+    def rest(self, timeout_s: float | None) -> bool:
+        """Once this turn is over, wait until one has reported, or the time is over. False when
+        results are there already: the model reads them next. Raises `ToolInputError` where no turn
+        goes on."""
+
     def steer(self, run: Run, text: str) -> None:
         """Say something to one that works. Raises `ToolInputError` when it does not."""
 

@@ -57,6 +57,8 @@ class Spec(Struct, frozen=True):
     label: str = ""
     name: str = ""
     model: str = ""
+    """Empty for what the agent has, else the requester."""
+    fallbacks: tuple[str, ...] = ()
     thinking: Thinking | None = None
     timeout_s: float = 0.0
     sandboxed: bool = False
@@ -100,6 +102,9 @@ class Child(Protocol):
     @property
     def step(self) -> str:
         """What it does just now, in a few words."""
+
+    def ended(self, outcome: Outcome) -> None:
+        """Its run is over, and stored."""
 
 
 class _Live(Struct):
@@ -306,6 +311,7 @@ class Subagents:
             outcome.status == "completed" and outcome.text.strip() == SKIP and not run.worktree
         )
         await self._store_result(run, outcome, is_silent=is_silent)
+        self._tell_end(live, outcome)
         self._live.pop(run.id, None)
         self._free_slot(live)
         if run.cleanup == "delete" and outcome.status == "completed":
@@ -314,12 +320,20 @@ class Subagents:
             except ToolError as error:
                 log.warning("the session of a sub-agent could not be deleted: %s", error)
         try:
-            if not is_silent and (listener := self._listener(run.requester)):
+            # Of a silent end, too: a session that waits must not do so for nothing.
+            if listener := self._listener(run.requester):
                 listener()
         except Exception as error:  # noqa: BLE001  # the listener's own code
             log.warning("a listener for results failed: %r", error)
         async with self._changed:
             self._changed.notify_all()
+
+    def _tell_end(self, live: _Live, outcome: Outcome) -> None:
+        try:
+            if live.child is not None:
+                live.child.ended(outcome)
+        except Exception as error:  # noqa: BLE001  # the listener's own code
+            log.warning("a listener for events failed: %r", error)
 
     async def _store_result(self, run: Run, outcome: Outcome, *, is_silent: bool) -> None:
         for pause_s in (*_RETRIES_S, None):
@@ -369,6 +383,11 @@ class Subagents:
     def active(self, requester: str) -> list[Run]:
         """Runs of a session that are queued or running."""
         return [live.run for live in self._live.values() if live.run.requester == requester]
+
+    def run_of(self, session: str) -> Run | None:
+        """The run that works in a session just now."""
+        live = self._live_of(session)
+        return live.run if live else None
 
     def state(self, run: Run) -> RunState:
         live = self._live.get(run.id)

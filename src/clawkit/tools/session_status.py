@@ -191,6 +191,7 @@ TOOL = Tool(
     parameters=Params,
     execute=execute,
     effects=effects,
+    aliases=dict.fromkeys(("session", "key", "session_id", "label"), "sessionKey"),
 )
 
 

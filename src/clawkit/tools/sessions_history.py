@@ -108,6 +108,7 @@ TOOL = Tool(
     effects=reads_sessions,
     aliases=dict.fromkeys(("session", "key", "session_id", "label"), "sessionKey"),
     hidden=frozenset(("offset", "messageId")),
+    unsupported={"pending_before": "pending messages are not listed"},
 )
 
 

@@ -1,5 +1,6 @@
 """sessions_list: the sessions that the run may see, the last used first."""
 
+import os
 import time
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -54,12 +55,15 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     include_last_message: Annotated[bool, doc("Also show what was said last")] = False
     exclude_subagents: Annotated[bool, doc("Leave out sessions of sub-agents")] = False
     active_only: Annotated[bool, doc("Only sessions that a process is working in")] = False
+    workspace_dir: Annotated[str, doc("Only those that work in this directory")] = ""
 
 
 async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) -> Result:
     view, store = View(ctx, sight), ctx.use(Sessions)
     limit = min(params.limit, MAX_ROWS)
-    page = store.listing(view.visible, _filter(params, sight.main), limit + 1, params.offset)
+    page = store.listing(
+        view.visible, _filter(params, sight.main, ctx.workspace), limit + 1, params.offset
+    )
     shown = page[:limit]
     relatives = store.relatives(shown, view.visible)
     transcript = Transcript(ctx.use(Redactor))
@@ -81,8 +85,9 @@ async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) ->
     return to_result(payload | view.limits())
 
 
-def _filter(params: Params, main: str) -> Filter:
-    minutes = params.active_minutes
+def _filter(params: Params, main: str, here: str) -> Filter:
+    minutes, place = params.active_minutes, params.workspace_dir
+    workspace = os.path.abspath(os.path.join(here, os.path.expanduser(place))) if place else ""
     return Filter(
         kinds=tuple(params.kinds),
         since_ms=0 if minutes is None else round((time.time() - 60 * minutes) * 1000),
@@ -92,6 +97,7 @@ def _filter(params: Params, main: str) -> Filter:
         archived=None if params.archived == "all" else params.archived,
         sub_agents=not params.exclude_subagents,
         in_use=params.active_only,
+        workspace=workspace,
         main=main,
     )
 
@@ -171,9 +177,14 @@ TOOL = Tool(
     hidden=frozenset(
         (
             *("offset", "search", "label", "agentId", "archived", "includeDerivedTitles"),
-            *("includeLastMessage", "excludeSubagents", "activeOnly"),
+            *("includeLastMessage", "excludeSubagents", "activeOnly", "workspaceDir"),
         )
     ),
+    unsupported={
+        **dict.fromkeys(("relationship", "owner_id", "creator_id"), "sessions have no owners"),
+        **dict.fromkeys(("project_id", "group"), "sessions do not belong to projects or groups"),
+        "pinned": "sessions cannot be pinned",
+    },
 )
 
 

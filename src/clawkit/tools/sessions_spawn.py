@@ -172,7 +172,7 @@ TOOL = Tool(
             *("mode", "runtime"),
         }
     ),
-    instead={name: hint for names, hint in _NOT_HERE.items() for name in names.split()},
+    unsupported={name: hint for names, hint in _NOT_HERE.items() for name in names.split()},
 )
 
 

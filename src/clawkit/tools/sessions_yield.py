@@ -1,47 +1,62 @@
 """sessions_yield: end the turn until a sub-agent reports."""
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from clawkit.core.context import Context
 from clawkit.core.result import Result
-from clawkit.core.tool import Effect, Tool
+from clawkit.core.tool import Tool
 from clawkit.errors import ToolInputError
 from clawkit.sessions.subagent_protocols import Delegates
+from clawkit.text import human_time
 from clawkit.tools._delegates import with_agent
 from clawkit.tools._params import doc
+
+MAX_WAIT_S = 86_400
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     message: Annotated[str, doc("Note to yourself: what to do with the results")] = ""
+    timeout_seconds: Annotated[
+        Annotated[float, Meta(ge=0, le=MAX_WAIT_S)],
+        doc("Go on after so many seconds, even if none has reported; 0 is never"),
+    ] = 0
+    acknowledgment: Annotated[str, doc("What the user is told meanwhile", max_length=2_000)] = ""
+    wait_for: Annotated[Literal["message"], doc("Results come as messages")] = "message"
 
 
 async def execute(params: Params, ctx: Context) -> Result:
-    active = ctx.use(Delegates).active()
+    service, limit = ctx.use(Delegates), params.timeout_seconds
+    can_end = service.rest(limit or None)
+    active = service.active()
+    pending = [{"runId": run.id, "label": run.label} for run in active]
+    if not can_end:
+        text = "Results are here already: you read them next, in this turn."
+        return Result.text(text, status="already_pending", pendingChildren=pending)
     if not active:
         raise ToolInputError("there is no sub-agent to wait for; start one, or just answer")
     names = ", ".join(run.label for run in active)
-    text = f"The turn ends here. You go on when one of these has reported: {names}."
+    until = f", or in {human_time(limit)}" if limit else ""
+    text = f"The turn ends here. You go on when one of these has reported{until}: {names}."
     note = f"\nYour note: {params.message}" if params.message else ""
-    pending = [{"runId": run.id, "label": run.label} for run in active]
-    return Result.text(f"{text}{note}", status="yielded", pendingChildren=pending, endsTurn=True)
-
-
-def effects(_params: Params, ctx: Context) -> tuple[Effect, ...]:
-    return (Effect("read", f"session:{ctx.session}"),)
+    said = {"acknowledgment": params.acknowledgment} if params.acknowledgment else {}
+    details = {"status": "yielded", "pendingChildren": pending, "endsTurn": True, **said}
+    return Result.text(f"{text}{note}", **details)
 
 
 TOOL = Tool(
     name="sessions_yield",
     label="Wait for sub-agents",
     description=(
-        "End your turn and wait: you go on as soon as a sub-agent has reported. Use it after "
-        "starting sub-agents when there is nothing else to do."
+        "End your turn and wait: you go on as soon as a sub-agent has reported, or the time is "
+        "over. Use it after starting sub-agents when there is nothing else to do."
     ),
     parameters=Params,
     execute=execute,
-    effects=effects,
+    hidden=frozenset({"waitFor"}),
 )
+"""It says nothing of its effects, so that it comes after all calls before it in the message."""
 make_tool = partial(with_agent, TOOL)

@@ -10,7 +10,7 @@ from msgspec import Meta
 from clawkit.core.context import Context
 from clawkit.core.result import Result
 from clawkit.core.tool import Effect, Tool
-from clawkit.errors import ToolInputError
+from clawkit.errors import NotFoundError, ToolInputError
 from clawkit.sessions.subagent_protocols import Delegates, RunState, now_ms
 from clawkit.text import human_time, one_line
 from clawkit.tools._delegates import with_agent
@@ -25,11 +25,12 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
         doc("list (default); wait for one to end; steer: say something; cancel: stop"),
     ] = "list"
     target: Annotated[
-        str, doc("Sub-agent for steer and cancel: run id, name, label, 'last'; cancel also 'all'")
+        str, doc("Sub-agent: run id, name, label or 'last'; for cancel also 'all'")
     ] = ""
     message: Annotated[str, doc("What to say, for steer")] = ""
     task_ids: Annotated[
-        list[str], doc("Sub-agents for wait; default: all that are at work", max_length=32)
+        Annotated[list[str], Meta(min_length=1, max_length=32)],
+        doc("Several sub-agents for wait; default: all that are at work"),
     ] = []
     timeout_seconds: Annotated[
         Annotated[float, Meta(ge=0, le=60)], doc("Longest wait, up to 60 s")
@@ -46,13 +47,10 @@ async def execute(params: Params, ctx: Context) -> Result:
             since = now_ms() - params.recent_minutes * 60_000
             return _tell(service.list(since), "No sub-agents.")
         case "wait":
-            if not params.task_ids and not service.active():
+            names = [*params.task_ids, *filter(None, (params.target,))]
+            if not names and not service.active():
                 raise ToolInputError("there is no sub-agent to wait for")
-            wanted = [service.find(each) for each in params.task_ids]
-            over = await service.wait(wanted, params.timeout_seconds)
-            reason = "completed" if over else "timeout"
-            none = "None of them has ended yet; their results come as messages."
-            return _tell(over, none, reason=reason)
+            return await _wait(names, params.timeout_seconds, service)
         case "steer":
             if not params.message.strip():
                 raise ToolInputError("message: what to say to the sub-agent?")
@@ -69,6 +67,22 @@ async def execute(params: Params, ctx: Context) -> Result:
             count = await service.cancel(run, _BY)
             said = "is stopped, and all it started" if count else f"had ended ({run.status})"
             return Result.text(f"{run.label!r} {said}.", cancelled=count)
+
+
+async def _wait(names: Sequence[str], timeout_s: float, service: Delegates) -> Result:
+    wanted, unknown = [], []
+    for name in names:
+        try:
+            wanted.append(service.find(name))
+        except NotFoundError as error:
+            unknown.append(str(error))
+    lost = {"unavailable": unknown} if unknown else {}
+    if names and not wanted:
+        return _tell((), "\n".join(unknown), reason="unavailable", **lost)
+    over = await service.wait(wanted, timeout_s)
+    reason = "attention" if any(each.status != "completed" for each in over) else "completed"
+    none = "\n".join(("None of them has ended yet; their results come as messages.", *unknown))
+    return _tell(over, none, reason=reason if over else "timeout", **lost)
 
 
 def _tell(states: Sequence[RunState], nothing: str, **more: Any) -> Result:

@@ -108,7 +108,8 @@ class Subagents(Section):
 
     allow_agents: list[str] | None = None  #: Agents it may start, `*` for any; unset: itself only.
     require_agent_id: bool = False  #: A task must name the agent it is for.
-    delegation_mode: Literal["suggest", "prefer"] = "suggest"  #: How strongly to push delegation.
+    delegation_mode: Literal["suggest", "prefer"] = "suggest"
+    """Whether the prompt suggests sub-agents for large work, or prefers them for most of it."""
     model: ModelInput | None = None  #: Their model; unset is the caller's.
     thinking: Thinking | None = None  #: How long they may think.
     max_concurrent: Positive = 8  #: How many may run at once.

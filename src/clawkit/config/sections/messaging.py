@@ -32,7 +32,7 @@ class Peer(Section):
 
 class BindingMatch(Section):
     channel: Name  #: Channel id.
-    account_id: str | None = None  #: Account that received it; `*` is any.
+    account_id: str | None = None  #: Account that received it; `*` is any; unset: the default one.
     peer: Peer | None = None  #: Person or group it came from.
     guild_id: str | None = None  #: Discord server it came from.
     team_id: str | None = None  #: Slack or Teams team it came from.
@@ -44,7 +44,7 @@ class Binding(Section):
 
     agent_id: Name  #: Agent that answers.
     match: BindingMatch  #: Messages it is about.
-    type: Literal["route", "acp"] = "route"  #: Kind of binding; only route has an effect.
+    type: Literal["route", "acp"] = "route"  #: Kind of binding; those of acp are ignored.
     comment: str | None = None  #: A note for people.
 
 

@@ -1,0 +1,62 @@
+"""The events of an agent as an async iterator: of one turn, or of everything that it starts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable
+from typing import TYPE_CHECKING
+
+from clawkit.agent.events import (
+    CallWritten,
+    Event,
+    SubagentHappened,
+    Tell,
+    TextPiece,
+    ThinkingPiece,
+    no_listener,
+)
+from clawkit.content import Block
+
+if TYPE_CHECKING:
+    from clawkit.agent_session import Agent
+
+MAX_BEHIND = 10_000
+"""Events that wait for a slow reader; beyond that, pieces of answers are left out: they come again,
+complete, with the answer."""
+_PIECES = (TextPiece, ThinkingPiece, CallWritten)
+
+
+async def stream_events(
+    agent: Agent, said: str | Iterable[Block], *, tree: bool
+) -> AsyncGenerator[Event]:
+    """The events of what is said, as they happen; the last one is a `TurnEnded` of the agent."""
+    agent.conversation.check_idle()
+    events: asyncio.Queue[Event | None] = asyncio.Queue()
+
+    def put(event: Event) -> None:
+        inner = event.event if isinstance(event, SubagentHappened) else event
+        if events.qsize() < MAX_BEHIND or not isinstance(inner, _PIECES):
+            events.put_nowait(event)
+
+    before, below = agent.conversation.tell, agent.on_subagent_event
+    agent.conversation.tell = _both(put, before)
+    if tree:
+        agent.on_subagent_event = _both(put, below)
+    work = asyncio.ensure_future(agent.work(said) if tree else agent.send(said))
+    work.add_done_callback(lambda _: events.put_nowait(None))
+    try:
+        while (event := await events.get()) is not None:
+            yield event
+        await work
+    finally:
+        work.cancel()
+        await asyncio.wait({work})
+        agent.conversation.tell, agent.on_subagent_event = before, below
+
+
+def _both(first: Tell, second: Tell) -> Tell:
+    def tell(event: Event) -> None:
+        first(event)
+        second(event)
+
+    return first if second is no_listener else tell

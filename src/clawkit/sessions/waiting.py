@@ -1,0 +1,82 @@
+"""A session that waits for its sub-agents: until when, and what it is told about them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from clawkit.sessions.subagent_protocols import Run, RunState, now_ms
+from clawkit.text import human_time, one_line
+
+OVER = (
+    "[This message is from clawkit, not from the user: the time is over that you wanted to wait "
+    "for sub-agents.]"
+)
+SILENT = (
+    "[This message is from clawkit, not from the user: all sub-agents that you waited for have "
+    "ended, and had nothing to report.]"
+)
+WAIT_AGAIN = (
+    "Go on with what you have, wait for them again with sessions_yield, or stop them with "
+    "subagents. Results still come as messages."
+)
+_MAX_TASK = 200
+
+
+class Rest:
+    """From `sessions_yield` on until the session goes on. Its sub-agents end with the process, so
+    nothing of it has to be stored."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.is_over = False
+        """Whether its time is."""
+        self._alarm: asyncio.TimerHandle | None = None
+
+    def begin(self, timeout_s: float | None, wake: Callable[[], None]) -> None:
+        """`wake` is called when the time is over, unless `end` is called before."""
+
+        def ring() -> None:
+            self.is_over = True
+            wake()
+
+        self.end()
+        self.is_on = True
+        if timeout_s is not None:
+            self._alarm = asyncio.get_running_loop().call_later(timeout_s, ring)
+
+    def end(self) -> None:
+        self.is_on = self.is_over = False
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds until the time is over; None when there is no limit."""
+        if self._alarm is None:
+            return None
+        return max(0.0, self._alarm.when() - asyncio.get_running_loop().time())
+
+
+def describe_active(states: Sequence[RunState]) -> str:
+    """Sub-agents that are not over, a line each; their own words are not in it."""
+    lines = []
+    for each in states:
+        time = human_time(max(0, now_ms() - each.run.created_ms) / 1000)
+        lines.append(f"- {each.run.label!r} (run {each.run.id}): {each.status} for {time}")
+    return "\n".join([f"Still at work: {len(states)}", *lines])
+
+
+def restate(runs: Sequence[Run]) -> str:
+    """What a summary of the conversation must not forget: sub-agents that have not ended, and
+    results that have not been read; empty when there are none."""
+    if not runs:
+        return ""
+    lines = []
+    for run in runs:
+        state = f"has ended ({run.status})" if run.is_over else "is still at work"
+        task = one_line(run.task, _MAX_TASK)
+        lines.append(f"- {run.label!r} (run {run.id}) {state}. Its task: {task}")
+    head = "Sub-agents that you started, whose results you have not read; they come as messages:"
+    return "\n".join([head, *lines])
