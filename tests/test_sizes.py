@@ -42,7 +42,7 @@ BUDGETS = {
     # Access to a database without generators; sub-agents: opening them, their results as messages,
     # and what they are handed: files, and
     # worktrees that hostile contents cannot make run anything.
-    "top level": 2_650,
+    "top level": 2_660,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop.
     "ui": 2_470,
 }
