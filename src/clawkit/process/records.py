@@ -135,7 +135,7 @@ def open_file(folder: str, key: str, kind: str) -> int:
     if stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid():
         return fd
     os.close(fd)
-    raise PermissionError(errno.EPERM, "is not a file of your own", path)
+    raise PermissionError(errno.EPERM, "is not a file that belongs to you", path)
 
 
 def read_all(folder: str) -> Iterator[Record]:
