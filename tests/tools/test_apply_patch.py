@@ -255,7 +255,7 @@ async def test_a_long_file_is_patched(workspace: Path) -> None:
 
 
 async def test_half_a_character_is_refused(workspace: Path) -> None:
-    assert "half a character" in await refusal(workspace, "*** Add File: x", "+\ud800")
+    assert "a lone surrogate" in await refusal(workspace, "*** Add File: x", "+\ud800")
 
 
 # The same file more than once
