@@ -293,7 +293,7 @@ async def test_masks_are_not_written(tmp_path: Path) -> None:
     assert "line 2 ('sk-abc…3456' for 'other_key')" in result.as_text()
     assert file.read_text() == text
     result = await edit(tmp_path, oldText="key = 'sk-abc…3456'", newText="key = 'new'")
-    assert "how secrets are shown" in result.as_text()
+    assert "is a masked secret" in result.as_text()
     assert file.read_text() == text
     result = await edit(tmp_path, oldText="x = 1", newText="# *** x ***")
     assert not result.is_error

@@ -247,7 +247,7 @@ async def test_a_binary_file_is_not_shown(place: Path) -> None:
         ({"pattern": "a\\nb"}, "multiline=true"),
         ({"type": "pyhton"}, "unknown file type 'pyhton'; did you mean 'python'"),
         ({"glob": "[a"}, "never closed"),
-        ({"path": "scr"}, "near names: 'src'"),
+        ({"path": "scr"}, "similar names: 'src'"),
         ({"path": ".."}, "outside the workspace"),
         ({"context": 51}, "context"),
         ({"output": "everything"}, "output"),

@@ -11,7 +11,7 @@ import msgspec
 from clawkit.text import human_size, one_line
 
 MAX_OUTPUT = 2_000
-"""Characters that are shown of one output."""
+"""Characters of one output that are shown."""
 MAX_BYTES = 16 * 1024 * 1024
 
 Lines = str | list[str]
@@ -38,9 +38,9 @@ class _Notebook(msgspec.Struct, frozen=True):
 
 
 def notebook_text(data: bytes) -> str | None:
-    """The cells of a notebook one after the other, with their outputs; None when it is not one.
+    """The cells of a notebook with their outputs, as text; None if it is not a notebook.
 
-    Outputs are cut; pictures in them are named, not shown.
+    Outputs are truncated; images in them are named, not shown.
     """
     try:
         notebook = msgspec.json.decode(data.removeprefix(BOM_UTF8), type=_Notebook)
@@ -48,19 +48,19 @@ def notebook_text(data: bytes) -> str | None:
         return None
     if not notebook.cells:
         return "[a notebook without cells]\n"
-    parts = [part for number, cell in enumerate(notebook.cells, 1) for part in _say(number, cell)]
+    parts = [part for number, cell in enumerate(notebook.cells, 1) for part in _show(number, cell)]
     return "\n\n".join(parts) + "\n"
 
 
-def _say(number: int, cell: _Cell) -> Iterator[str]:
+def _show(number: int, cell: _Cell) -> Iterator[str]:
     run = "" if cell.execution_count is None else f", run {cell.execution_count}"
     source = _join(cell.source).rstrip("\n")
     yield f"[cell {number}, {one_line(cell.cell_type, 40)}{run}]" + (source and f"\n{source}")
     for output in cell.outputs:
-        yield from _say_output(number, output)
+        yield from _show_output(number, output)
 
 
-def _say_output(number: int, output: _Output) -> Iterator[str]:
+def _show_output(number: int, output: _Output) -> Iterator[str]:
     text = _join(output.text)
     if output.output_type == "error":
         text = "\n".join(output.traceback) or f"{output.ename}: {output.evalue}"

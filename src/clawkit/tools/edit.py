@@ -53,7 +53,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 async def execute(params: Params, ctx: Context) -> Result:
     from clawkit.fs.edit.diff import diff_texts
-    from clawkit.fs.edit.replace import apply, tell_lines
+    from clawkit.fs.edit.replace import apply, changed_lines
     from clawkit.fs.encoding import decode_whole, encode
     from clawkit.fs.masks import is_env_file, mask_settings, may_have_masks, refuse_masks
     from clawkit.redact import Redactor
@@ -86,7 +86,7 @@ async def execute(params: Params, ctx: Context) -> Result:
     _, problems = await commit(ctx, files, [Update(change, text, outcome.text)])
     count = len(outcome.found)
     places = f"{count} place{'s' if count > 1 else ''}"
-    said = [f"replaced {places} in {params.path!r} ({tell_lines(outcome)})"]
+    said = [f"replaced {places} in {params.path!r} ({changed_lines(outcome)})"]
     details: dict[str, Any] = {
         "changed": True,
         "path": params.path,
