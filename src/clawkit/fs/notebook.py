@@ -67,17 +67,14 @@ def _show_output(number: int, output: _Output) -> Iterator[str]:
     elif "text/plain" in output.data:
         text += _decode(output.data["text/plain"])
     text = re.sub(r"\x1b\[[0-9;]*m", "", text).rstrip("\n")
+    if (left := len(text) - MAX_OUTPUT) > 0:
+        text = f"{text[:MAX_OUTPUT]}\n[{left} more characters not shown]"
     if text:
-        yield f"[output of cell {number}]\n{_shorten(text)}"
+        yield f"[output of cell {number}]\n{text}"
     for kind, raw in output.data.items():
         if kind.startswith("image/"):
             size = human_size(len(bytes(raw)) * 3 // 4)
             yield f"[output of cell {number}: {one_line(kind, 40)}, about {size}, not shown]"
-
-
-def _shorten(text: str) -> str:
-    left = len(text) - MAX_OUTPUT
-    return text if left <= 0 else f"{text[:MAX_OUTPUT]}\n[{left} more characters not shown]"
 
 
 def _join(lines: Lines) -> str:

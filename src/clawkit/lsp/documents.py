@@ -91,7 +91,10 @@ def new_problems(
             old[key] -= 1
             continue
         start = each.range.start
-        column = _characters(line, start.character) if utf16 else start.character
+        column = start.character
+        if utf16:  # convert UTF-16 units to characters
+            prefix = line.encode("utf-16-le")[: 2 * max(column, 0)]
+            column = len(prefix.decode("utf-16-le", "ignore"))
         yield Problem(
             place=place,
             line=max(start.line, 0) + 1,
@@ -113,11 +116,6 @@ def _keyed(state: State) -> Iterator[tuple[tuple[object, ...], Diagnostic, str]]
         number = each.range.start.line
         line = lines[number] if 0 <= number < len(lines) else ""
         yield (each.severity, each.code, each.message, line.strip()), each, line
-
-
-def _characters(line: str, units: int) -> int:
-    """Convert a column in UTF-16 units to characters."""
-    return len(line.encode("utf-16-le")[: 2 * max(units, 0)].decode("utf-16-le", "ignore"))
 
 
 class Capabilities(msgspec.Struct, rename="camel"):

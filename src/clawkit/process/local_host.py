@@ -464,10 +464,6 @@ class LocalHost:
     async def _client_for(self, launch: Launch) -> SpawnClient:
         return self._own_client()
 
-    def _argv(self, launch: Launch) -> tuple[str, ...]:
-        """The program, as an absolute path, and its arguments."""
-        return (*self._shell, "-c", launch.text)
-
     async def _run(
         self,
         client: SpawnClient,
@@ -483,7 +479,7 @@ class LocalHost:
         try:
             return await client.run(
                 LocalRunning(client, id_, detached),
-                self._argv(launch),
+                (*self._shell, "-c", launch.text),
                 launch.env,
                 streams if folder < 0 else (folder, *streams),
                 limit=self._max_processes,

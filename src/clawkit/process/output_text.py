@@ -103,7 +103,8 @@ def clean(data: bytes, *, cut_start: bool = False, cut_end: bool = False) -> str
     if "\x08" in text:
         text = re.sub(_BOLD, "", re.sub(_UNDERLINED, "", text))
     if "\r" in text:
-        text = _show_updates(text)
+        lines = text.replace("\r\n", "\n").removesuffix("\r").split("\n")
+        text = "\n".join(_split_updates(line) if "\r" in line else line for line in lines)
     return text.translate(_SPELLED) if re.search(_CONTROL, text) else text
 
 
@@ -132,13 +133,8 @@ def _drop_hidden(text: str) -> str:
     return text
 
 
-def _show_updates(text: str) -> str:
-    """Show every version of a line that was overwritten by carriage returns as a line."""
-    lines = text.replace("\r\n", "\n").removesuffix("\r").split("\n")
-    return "\n".join(_split_updates(line) if "\r" in line else line for line in lines)
-
-
 def _split_updates(line: str) -> str:
+    """Show the versions of a line that was overwritten by carriage returns as lines."""
     updates = [update for update in line.split("\r") if update.strip(" \t")]
     if len(updates) > UPDATES_SHOWN:
         updates[1:-2] = [_UPDATES.format(len(updates) - 3)]
