@@ -89,7 +89,7 @@ def test_a_file_of_somebody_else_is_left_alone(path: str, application: int) -> N
     ours = open_(path)
     add(ours, "kept")
     ours.close()
-    with pytest.raises(ToolError, match="not of this version of clawkit; move it away") as caught:
+    with pytest.raises(ToolError, match="of this version of clawkit; move it away") as caught:
         rows(open_(path, application=application))
     assert not isinstance(caught.value, ToolInputError)
     assert rows(open_(path)) == [("kept",)]

@@ -561,7 +561,7 @@ async def test_without_the_extra_there_is_one_warning_and_turns_go_on(
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"protocol": "grpc"}, "does not speak gRPC"),
+        ({"protocol": "grpc"}, "gRPC is not supported"),
         ({"headers": {"X-Token": "${NO_SUCH_VARIABLE}"}}, "NO_SUCH_VARIABLE is not set"),
     ],
 )

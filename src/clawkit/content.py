@@ -1,8 +1,7 @@
-"""What conversations are made of: blocks of content, and messages.
+"""Content blocks and messages of a conversation.
 
-Everything here is a value: never changed once made, stored as the JSON it reads as, and the same
-for every provider. What only one provider understands is kept in a `signature` and goes back to
-no other one.
+All of these are immutable, independent of the provider, and stored as JSON. Data that only one
+provider understands is kept in a `signature` and never sent to another one.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from typing import Any, Literal
 import msgspec
 
 Stop = Literal["stop", "length", "tool_calls", "refusal", "error", "aborted"]
-"""Why an answer ended. With `error` and `aborted` it is what had come until then."""
+"""Why an answer ended. With `error` and `aborted` the answer is incomplete."""
 
 
 class Value(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, tag_field="type"):
-    """What the classes here have in common."""
+    """Common base: immutable, camelCase in JSON."""
 
 
 class Text(Value, frozen=True, tag="text"):
@@ -24,7 +23,7 @@ class Text(Value, frozen=True, tag="text"):
 
     text: str
     signature: str = ""
-    """What the provider of a model's own text wants to have back with it."""
+    """For text of a model: opaque data that its provider expects back."""
 
     def to_json(self) -> dict[str, Any]:
         return {"type": "text", "text": self.text}
@@ -44,37 +43,37 @@ Block = Text | Image
 
 
 class Thinking(Value, frozen=True, tag="thinking"):
-    """What a model thought before it answered."""
+    """Reasoning of a model before its answer."""
 
     text: str = ""
-    """Empty when the provider keeps it to itself."""
+    """Empty if the provider does not reveal it."""
     signature: str = ""
-    """The provider's own form or proof of it, sent back word for word to the model it is from."""
+    """Opaque data of the provider, sent back unchanged, and only to the same model."""
     hidden: bool = False
-    """Whether the signature is all there is, encrypted."""
+    """Whether there is only an encrypted signature."""
 
 
 class ToolCall(Value, frozen=True, tag="toolCall"):
-    """A call that a model asks for."""
+    """A tool call requested by a model."""
 
     id: str
     name: str
     arguments: dict[str, Any] | str = msgspec.field(default_factory=dict)
-    """The text as it came where it is not a JSON object."""
+    """The raw text if it is not a JSON object."""
     signature: str = ""
-    """What the provider wants to have back with the call."""
+    """Opaque data that the provider expects back with the call."""
 
 
 Part = Text | Thinking | ToolCall
 
 
 class Usage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Tokens of one answer, and what they cost."""
+    """Tokens of one answer, and their cost."""
 
     input: int = 0
-    """Sent, and read by the model afresh; what came from a cache is not counted here."""
+    """Input tokens that did not come from a cache."""
     output: int = 0
-    """Received, thinking included."""
+    """Output tokens, including thinking."""
     cache_read: int = 0
     cache_write: int = 0
     cost: float = 0.0
@@ -82,7 +81,7 @@ class Usage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     @property
     def context(self) -> int:
-        """Tokens that the next request will find in the context."""
+        """Tokens in the context after this answer."""
         return self.input + self.cache_read + self.cache_write + self.output
 
     def plus(self, other: Usage, sign: int = 1) -> Usage:
@@ -90,41 +89,40 @@ class Usage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         return Usage(*(a + sign * b for a, b in zip(mine, others, strict=True)))
 
     def minus(self, other: Usage) -> Usage:
-        """What came on top of it."""
         return self.plus(other, -1)
 
 
 class Source(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Where a message comes from that no person wrote."""
+    """Origin of a message that no person wrote."""
 
     kind: Literal["subagent"]
-    """`subagent`: the results of runs that the session started."""
+    """`subagent`: results of runs that the session started."""
     runs: tuple[str, ...] = ()
     titles: tuple[str, ...] = ()
-    """What it is about, for people: a line for each run."""
+    """One line per run, for people."""
 
 
 class User(Value, frozen=True, tag="user"):
-    """What a person, or a program in their place, said."""
+    """A message of a person, or of a program on their behalf."""
 
     content: tuple[Block, ...]
     at_ms: int = 0
     source: Source | None = None
-    """Set when it was not the user of this session who said it."""
+    """Set if the message is not from the user of this session."""
 
 
 class Assistant(Value, frozen=True, tag="assistant"):
-    """What a model answered."""
+    """An answer of a model."""
 
     content: tuple[Part, ...] = ()
     stop: Stop = "stop"
     model: str = ""
     """`provider/id` of the model that answered."""
     api: str = ""
-    """The API it came through; signatures hold for that API and model only."""
+    """The API that was used; signatures are valid for that API and model only."""
     usage: Usage = Usage()
     error: str = ""
-    """What went wrong, in words for a person."""
+    """What went wrong, for people."""
     at_ms: int = 0
 
     @property
@@ -137,25 +135,25 @@ class Assistant(Value, frozen=True, tag="assistant"):
 
 
 class ToolResult(Value, frozen=True, tag="toolResult"):
-    """What came of one call."""
+    """The result of one tool call."""
 
     call_id: str
     tool: str
     content: tuple[Block, ...] = ()
     is_error: bool = False
     details: dict[str, Any] = msgspec.field(default_factory=dict)
-    """For people and programs; no model sees it. What is stored of it is bounded."""
+    """For people and programs, never sent to a model. Bounded in size when stored."""
     at_ms: int = 0
 
 
 class Summary(Value, frozen=True, tag="summary"):
-    """Replaces everything before it in what models are sent."""
+    """Replaces all earlier messages in what is sent to models."""
 
     text: str
     tokens_before: int = 0
     at_ms: int = 0
     usage: Usage = Usage()
-    """What it took to write it."""
+    """What writing the summary took."""
 
 
 Message = User | Assistant | ToolResult | Summary

@@ -1,24 +1,24 @@
-"""Everything clawkit raises on purpose.
+"""All exceptions that clawkit raises deliberately.
 
     ClawkitError                       exit_code
     ├── ConfigError                    the configuration cannot be used; carries every issue found
     ├── EditError                      a configuration edit was refused; nothing was written
-    ├── BadDocumentError               the approvals document cannot be used, or not be changed
+    ├── BadDocumentError               the approvals document cannot be used or changed
     ├── SecretError                    a secret reference could not be resolved
     ├── SchemaError                    a parameter schema cannot be used or adapted
     ├── RegistryError                  two tools claim one name, or a name is reserved
-    ├── TurnError                      an agent did not get to its answer
-    │   └── OutputError                the answer is not of the type that was asked for
+    ├── TurnError                      a turn ended without an answer
+    │   └── OutputError                the answer does not match the requested type
     └── ToolError                      a call failed
         ├── UnknownToolError           no such tool, or not in this build
         └── ToolInputError             400: the caller can fix the call
-            ├── NotFoundError          404: there is no such file
-            ├── ConflictError          409: the file is not as the call takes it to be
-            └── ToolAuthorizationError 403: policy, a hook or a person said no
-                └── ProtectedError     a file that only a person may have changed
+            ├── NotFoundError          404: no such file
+            ├── ConflictError          409: the file is not in the state that the call expects
+            └── ToolAuthorizationError 403: refused by policy, a hook or a person
+                └── ProtectedError     a protected file; changing it needs a person's approval
 
-Messages are written for the person at the terminal, and for the model that made the call:
-what was wrong, where, and what to do about it.
+Messages address the person at the terminal and the model that made the call: what was wrong,
+where, and what to do about it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from typing import NamedTuple
 
 
 class ClawkitError(Exception):
-    """Root of the tree. `exit_code` is what the command line ends with."""
+    """Root of the tree. `exit_code` is the exit code of the command line."""
 
     exit_code = 2
 
 
 class Issue(NamedTuple):
-    """One thing that is wrong (or odd) in a configuration file."""
+    """One error or warning about a configuration file."""
 
     path: str
     """Dotted path of the setting, `tools.exec.ask`; empty for the file as a whole."""
@@ -42,7 +42,7 @@ class Issue(NamedTuple):
     """What is wrong and what was expected, one sentence without a full stop."""
     file: str = ""
     line: int = 0
-    """1-based; 0 when the place is not known."""
+    """1-based; 0 if unknown."""
     hint: str = ""
     """What to do about it, one sentence, or empty."""
 
@@ -54,7 +54,7 @@ class Issue(NamedTuple):
 
 
 class ConfigError(ClawkitError):
-    """The configuration cannot be used. All issues at once, in file order."""
+    """The configuration cannot be used. Carries all issues, in file order."""
 
     def __init__(self, issues: Sequence[Issue]) -> None:
         self.issues = tuple(issues)
@@ -62,16 +62,16 @@ class ConfigError(ClawkitError):
 
 
 class EditError(ClawkitError):
-    """A configuration edit was refused; the file is as it was."""
+    """A configuration edit was refused; the file is unchanged."""
 
 
 class BadDocumentError(ClawkitError):
-    """The approvals document cannot be used, or could not be changed. Until then nothing runs."""
+    """The approvals document cannot be used or changed. Nothing runs until that is fixed."""
 
     def __init__(
         self, file: str, message: str, *, key: str = "", line: int = 0, column: int = 0
     ) -> None:
-        """`key` is the path of what is wrong in it; `line` and `column` count from 1."""
+        """`key` is the dotted path of the invalid value; `line` and `column` count from 1."""
         self.file, self.key, self.line, self.column = file, key, line, column
         place = f"line {line}, column {column}" if column else f"line {line}" if line else ""
         where = ": ".join(part for part in (file, place, key) if part)
@@ -91,7 +91,7 @@ class RegistryError(ClawkitError):
 
 
 class TurnError(ClawkitError):
-    """An agent did not get to its answer. `how` the turn ended: `error`, `max-cost`, …"""
+    """A turn ended without an answer. `how` says why: `error`, `max-cost`, …"""
 
     exit_code = 1
 
@@ -101,7 +101,7 @@ class TurnError(ClawkitError):
 
 
 class OutputError(TurnError):
-    """The answer is not of the type that was asked for, also after a second try. `text` has it."""
+    """The answer, in `text`, does not match the requested type, even after a retry."""
 
     def __init__(self, message: str, *, text: str) -> None:
         self.text = text
@@ -109,26 +109,26 @@ class OutputError(TurnError):
 
 
 class ToolError(ClawkitError):
-    """A call failed. `status` follows HTTP, for gateways and for tests."""
+    """A call failed. `status` is an HTTP status, for gateways and tests."""
 
     exit_code = 1
     status = 500
 
 
 class UnknownToolError(ToolError):
-    """There is no such tool, or it is not part of this build."""
+    """The tool does not exist, or is not part of this build."""
 
     status = 404
 
 
 class ToolInputError(ToolError):
-    """The call cannot be carried out as it was written."""
+    """The call is invalid; the caller can fix it."""
 
     status = 400
 
 
 class NotFoundError(ToolInputError):
-    """There is no such file. `alike` are the paths beside it that read the same."""
+    """No such file. `alike` are paths next to it whose names look the same."""
 
     status = 404
 
@@ -138,13 +138,13 @@ class NotFoundError(ToolInputError):
 
 
 class ConflictError(ToolInputError):
-    """A file exists that must not, or was changed by somebody else meanwhile."""
+    """A file exists that must not, or was changed by someone else in the meantime."""
 
     status = 409
 
 
 class ToolAuthorizationError(ToolInputError):
-    """Policy, a rule, a hook or a person refused the call. `reason` is a word that says which."""
+    """Policy, a rule, a hook or a person refused the call; `reason` says which, in one word."""
 
     exit_code = 3
     status = 403
@@ -155,7 +155,7 @@ class ToolAuthorizationError(ToolInputError):
 
 
 class ProtectedError(ToolAuthorizationError):
-    """Files that a person has to release before they are changed. Nothing was changed."""
+    """Changing `places` needs a person's approval. Nothing was changed."""
 
     def __init__(self, message: str, *, places: Sequence[str]) -> None:
         self.places = frozenset(places)

@@ -1,7 +1,7 @@
-"""Globs, matched against whole texts without backtracking that grows out of hand.
+"""Globs, matched against whole strings without catastrophic backtracking.
 
-In a name, `*` stands for any characters. In a path, `*` and `?` do not match a slash, `**` matches
-anything, and `**/` any number of directories, also none. Everything else stands for itself.
+In names, `*` matches any characters. In paths, `*` and `?` do not match a slash, `**` matches
+anything, and `**/` zero or more directories. All other characters are literal.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _PATH_TOKEN = re.compile(r"(?<![^/])(?:\*\*+/)+|\*\*+|\*|\?|[^*?]+")
 
 
 class Glob:
-    """A compiled glob; `match` tests a text. A name has no wildcard but `*`."""
+    """A compiled glob for names or, with `path`, for paths; `match` tests a string."""
 
     __slots__ = ("_first", "_last", "_middle", "_path", "match")
 
@@ -51,11 +51,11 @@ class Glob:
 
 
 def _translate(pattern: str) -> str:
-    """A regular expression for a path.
+    """Translate a path glob into a regular expression.
 
-    What is behind a wildcard is taken at the first place where it fits, for good: whatever comes
-    later can then be reached just as well. That does not hold only for a `*` behind a `**`, which
-    must not skip a slash, so all up to the next `**` is found together.
+    The text after a wildcard is matched at its first occurrence, in an atomic group: a later
+    occurrence could not make the rest match where the first one fails. The exception is a `*`
+    after a `**`, because it must not skip a slash; so everything up to the next `**` is one group.
     """
     segments: list[tuple[str, list[str]]] = [("", [""])]
     for piece in _PATH_TOKEN.findall(pattern):

@@ -1,4 +1,4 @@
-"""Lines of a pipe, a file or a terminal, read while other tasks go on."""
+"""Asynchronous reading of lines from a pipe, a file or a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _CHUNK = 1 << 16
 
 
 class LineReader:
-    """Reads only while a line is waited for, so that others can read in between."""
+    """Reads only while `next` is awaited, so that others can read from `fd` in between."""
 
     def __init__(self, fd: int, max_bytes: int) -> None:
         self._fd = fd
@@ -17,8 +17,9 @@ class LineReader:
         self._buffer = b""
 
     async def next(self) -> bytes:
-        """The next line, with its end; empty when there is none; at most one byte too long."""
-        # By newline only: other line separators may occur inside JSON strings.
+        """The next line with its newline; empty at the end. A line longer than `max_bytes` is
+        split after `max_bytes + 1`."""
+        # Split at newlines only: other line separators may occur inside JSON strings.
         parts, size = [self._buffer], len(self._buffer)
         while b"\n" not in parts[-1] and size <= self._max:
             more = await read_ready(self._fd, _CHUNK)
@@ -33,13 +34,13 @@ class LineReader:
 
 
 async def read_ready(fd: int, max_bytes: int) -> bytes:
-    """What there is, once there is something; empty at the end. No thread is left waiting."""
+    """Wait until `fd` is readable and read from it, without a thread; empty at the end."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     try:
         loop.add_reader(fd, ready.set)
     except PermissionError:
-        pass  # a file: there is nothing to wait for
+        pass  # a regular file is always readable
     else:
         try:
             await ready.wait()

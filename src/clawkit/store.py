@@ -1,7 +1,7 @@
-"""The user's own files: atomic writes, private directories, locks, and SQLite databases.
+"""Files of the user: atomic writes, private directories, locks, and SQLite databases.
 
-Functions about plain files raise OSError: what the system said, or a refusal in the same form, so
-that a caller has one thing to catch. Locks and databases raise `ToolError`.
+Functions for plain files raise OSError, also for their own refusals, so that callers have one
+exception to catch. Locks and databases raise `ToolError`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ADVICE = {
     **dict.fromkeys((errno.EROFS, errno.EACCES), f"; set {_ELSEWHERE}"),
 }
 _TROUBLE = {
-    **dict.fromkeys(("BusyError", "LockedError"), "another process keeps it locked; try again"),
+    **dict.fromkeys(("BusyError", "LockedError"), "it is locked by another process; try again"),
     **dict.fromkeys(
         ("FullError", "IOError"), "it cannot be read or written; is the disk full? Free some space"
     ),
@@ -44,15 +44,15 @@ _TROUBLE = {
 }
 _POLL_S = 0.01
 _inherited: list[Connection] = []
-"""Of the process that this one was forked from: to close them would be to drop its locks."""
+"""Connections inherited by fork. Closing them would drop the locks of the parent process."""
 
 
 def write_atomic(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o600) -> None:
-    """Replaces the file at `path`, or makes it; on any failure it is as it was.
+    """Create or replace the file at `path`; on any failure it is unchanged.
 
-    The new file has `mode` without the bits that an existing one lacks, and, when root writes,
-    the owner of the existing one. Symbolic links and anything but a regular file are refused.
-    Returns after the data and the directory entry are on disk.
+    The new file gets `mode`, minus the bits that an existing file lacks, and keeps the owner of
+    an existing file if root writes. Symbolic links and anything but a regular file are refused.
+    Returns once the data and the directory entry are on disk.
     """
     folder, name = os.path.split(os.fspath(path))
     folder_fd = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -90,7 +90,7 @@ def _fill(fd: int, data: bytes, mode: int, old: os.stat_result | None) -> None:
 def _stat_regular(
     name: str, folder_fd: int | None, path: str | os.PathLike[str]
 ) -> os.stat_result | None:
-    """What is at `name`: a regular file, or None for nothing. Anything else is refused."""
+    """Stat the regular file at `name`; None if there is none. Anything else is refused."""
     try:
         info = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
     except FileNotFoundError:
@@ -107,9 +107,9 @@ def _stat_regular(
 
 
 def private_dir(path: str | os.PathLike[str]) -> None:
-    """Makes a directory, and missing parents, that only the owner can enter.
+    """Create a directory, and missing parents, with mode 0700.
 
-    One that exists is left as it is, and refused when others could change what is in it.
+    An existing directory is left unchanged, and refused if other users can write to it.
     """
     missing = os.path.abspath(path)
     to_make: list[str] = []
@@ -129,16 +129,16 @@ def private_dir(path: str | os.PathLike[str]) -> None:
 
 
 def why_foreign(info: os.stat_result) -> str:
-    """Why others may have written a file; empty when only its user, or root, can have."""
+    """Why other users may have written a file; empty if only its owner or root could."""
     if os.geteuid() != 0 and info.st_uid not in (0, os.geteuid()):
         return "belongs to another user"
     return "can be written by others" if info.st_mode & 0o022 else ""
 
 
 def rotate_backups(path: str | os.PathLike[str], keep: int = 5) -> None:
-    """Copies the file to `.bak` and what was there to `.bak.1`, up to `keep` in all.
+    """Copy the file to `.bak`, after moving that to `.bak.1` and so on; keeps `keep` copies.
 
-    Without a file there is nothing to do. The copies have the mode of the file, 0600 at most.
+    Does nothing if the file does not exist. Copies have the mode of the file, at most 0600.
     """
     info = _stat_regular(os.fspath(path), None, path)
     if not info:
@@ -155,11 +155,11 @@ def rotate_backups(path: str | os.PathLike[str], keep: int = 5) -> None:
 
 @contextmanager
 def locked(path: str, *, wait_s: float | None = None, dir_fd: int | None = None) -> Iterator[None]:
-    """Hold the lock file at `path`, made if missing, for one change of what it is about.
+    """Hold the lock file at `path`, created if missing, for the duration of one change.
 
-    The kernel releases it with the process, however that ends. Raises TimeoutError when another
-    process still holds it after `wait_s`; None waits as long as it takes. A lock file of another
-    user is refused with OSError.
+    The kernel releases it when the process ends, in whatever way. Raises TimeoutError if another
+    process still holds it after `wait_s`; None waits without a limit. A lock file of another user
+    is refused with OSError.
     """
     fd = os.open(path, _FLAGS | os.O_NONBLOCK, 0o600, dir_fd=dir_fd)
     try:
@@ -188,7 +188,7 @@ def _lock_within(fd: int, path: str, wait_s: float) -> None:
 
 @contextmanager
 def hold_lock(path: str, what: str) -> Iterator[None]:
-    """Keep the lock at `path`. Raises `ConflictError` that names the process which has it."""
+    """Hold the lock at `path`. If it is taken, raises `ConflictError` with the holder's pid."""
     try:
         fd = _take(path, what)
     except OSError as error:
@@ -201,8 +201,11 @@ def hold_lock(path: str, what: str) -> Iterator[None]:
 
 
 def is_held(path: str) -> bool:
-    """Whether a process keeps the lock at `path`. Only a lock of a process that runs is tried:
-    trying takes it for a moment, in which others would find it taken."""
+    """Whether a process holds the lock at `path`.
+
+    The lock is tried only if its process is alive: trying takes it for a moment, during which
+    others would find it taken.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -220,7 +223,7 @@ def is_held(path: str) -> bool:
 
 
 def remove_lock(path: str) -> None:
-    """Remove a lock that this process holds; from then on, others can take it."""
+    """Remove a lock file that this process holds; from then on, others can take it."""
     with suppress(FileNotFoundError):
         os.unlink(path)
 
@@ -242,7 +245,7 @@ def _take(path: str, what: str) -> int:
         except OSError:
             os.close(fd)
             raise
-        os.close(fd)  # somebody removed the file between opening and locking it
+        os.close(fd)  # the file was removed between opening and locking it
 
 
 def _is_at(path: str, fd: int) -> bool:
@@ -261,9 +264,9 @@ def _holder(fd: int) -> str:
 
 
 class _Access:
-    """A database's connection for one thread; for a change, with a transaction around it.
+    """Exclusive use of a database's connection by one thread; for a change, in a transaction.
 
-    Not a generator: all that an agent says and does is stored through this.
+    Not a generator, for speed: everything that an agent says and does is stored through this.
     """
 
     __slots__ = ("_database", "_db", "_is_change")
@@ -278,7 +281,7 @@ class _Access:
         try:
             db = self._db = self._database.connect()
             if self._is_change:
-                # `with db` would wait for a lock without letting the thread go on that holds it.
+                # `with db` would wait for a lock while blocking the thread that holds it.
                 db.execute("BEGIN IMMEDIATE")
         except BaseException as error:
             self._end(error)
@@ -295,7 +298,7 @@ class _Access:
         self._end(error)
 
     def _end(self, error: BaseException | None) -> None:
-        """Undo what is not complete, and let other threads in. Raises what the error means."""
+        """Roll back an open transaction and release the lock; raises `ToolError` if it applies."""
         database, db = self._database, self._db
         try:
             if db is not None and db.in_transaction:
@@ -307,9 +310,9 @@ class _Access:
 
 
 class Database:
-    """One file. It is made when it is first used, and only ever seen whole.
+    """An SQLite file, created atomically on first use.
 
-    Whatever goes wrong with it is a `ToolError` that says which file it is and what to do.
+    Anything that goes wrong with it raises a `ToolError` that names the file and says what to do.
     """
 
     def __init__(
@@ -322,12 +325,11 @@ class Database:
         lock_wait_s: float = 2.0,
         outlives_power: bool = False,
     ) -> None:
-        """`what` is what people call it; `application` tells its files from those of others.
+        """`what` is its name in messages; `application` is its SQLite application id.
 
-        The first of the `migrations` makes the tables, and each further one brings a file of the
-        version before it up to date. With `outlives_power` nothing that was written is lost when
-        the power goes, else only what was written just before; a process that is killed loses
-        nothing either way.
+        The first of the `migrations` creates the tables; each further one upgrades a file of the
+        previous version. With `outlives_power` a power failure loses nothing that was written,
+        otherwise at most the last writes. A killed process loses nothing either way.
         """
         self.path = os.path.abspath(path)
         self._what = what
@@ -340,15 +342,15 @@ class Database:
         self._identity = (0, 0, 0)
 
     def writing(self) -> _Access:
-        """A change that happens whole or not at all."""
+        """The connection, inside a transaction that is rolled back on any exception."""
         return _Access(self, is_change=True)
 
     def using(self) -> _Access:
-        """The connection, for this thread alone."""
+        """The connection, without a transaction."""
         return _Access(self, is_change=False)
 
     def explain(self, error: BaseException) -> None:
-        """Raises `ToolError` for what went wrong with the file; other errors are the caller's."""
+        """Raise `ToolError` if `error` is about the file; returns for all other errors."""
         import apsw
 
         if isinstance(error, apsw.Error):
@@ -365,7 +367,7 @@ class Database:
             self.leave()
 
     def connect(self) -> Connection:
-        """The connection; a new one when the file or the process is not the same any more."""
+        """The connection; a new one if the file was replaced or the process has forked."""
         info = self._look()
         identity = os.getpid(), info.st_dev, info.st_ino
         if self._db is None or identity != self._identity:
@@ -374,7 +376,7 @@ class Database:
         return self._db
 
     def _look(self) -> os.stat_result:
-        """The file, made when there is none. It is never opened here: closing it again would drop
+        """Stat the file, created if missing. It is never opened here: closing it again would drop
         the locks that another connection of this process holds."""
         try:
             info = os.lstat(self.path)
@@ -383,19 +385,19 @@ class Database:
             self._create()
             info = os.lstat(self.path)
         if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid():
-            raise self.broken("it is not a file of your own; move it away")
+            raise self.broken("it is not a file that belongs to you; move it away")
         if info.st_mode & 0o077:
             raise self.broken("it is open to other users; run `chmod 600` on it")
         return info
 
     def _create(self) -> None:
-        """A new database that appears whole; one that somebody else just made is left alone."""
+        """Create the database atomically, unless another process was faster."""
         import apsw
 
         with locked(f"{self.path}.lock"):
             if os.path.lexists(self.path):
                 return
-            # What is left of an earlier file would be taken for changes to this one.
+            # SQLite would take what is left of an earlier file for changes to this one.
             for rest in ("-wal", "-shm", ".new", ".new-wal", ".new-shm"):
                 with suppress(FileNotFoundError):
                     os.unlink(self.path + rest)
@@ -412,7 +414,7 @@ class Database:
 
         folder, name = os.path.split(self.path)
         private_dir(folder)
-        # The file itself must not be a link; the home may be behind one.
+        # The file itself must not be a symbolic link; its directory may be reached through one.
         place = os.path.join(os.path.realpath(folder), name)
         with ExitStack() as undo:
             db = apsw.Connection(place, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW)
@@ -427,10 +429,10 @@ class Database:
         version = db.pragma("user_version")
         is_ours = db.pragma("application_id") == self._application
         if not is_ours or not 0 < version <= len(self._migrations):
-            raise self.broken("it is not of this version of clawkit; move it away")
+            raise self.broken("it is not a database of this version of clawkit; move it away")
         if version < len(self._migrations):
             db.execute("BEGIN IMMEDIATE")
-            # Somebody else may have done it meanwhile.
+            # Another process may have migrated it in the meantime.
             self._migrate(db, db.pragma("user_version"))
             db.execute("COMMIT")
 
@@ -448,6 +450,5 @@ class Database:
 
 
 def _describe(error: OSError) -> str:
-    """What the system said about which file, and what to do."""
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{error.strerror or error}{_ADVICE.get(error.errno or 0, '')}"

@@ -1,4 +1,4 @@
-"""Text made to fit: cutting results, one-line summaries, sizes, near misses."""
+"""Text helpers: truncation, one-line summaries, sizes and durations, "did you mean"."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from functools import cache
 
 UNKNOWN_WINDOW = 200_000
-"""Tokens assumed when the model's context window is unknown."""
+"""Assumed context window, in tokens, if the model's is unknown."""
 
 TAIL_LOOK = 2_000
-"""Characters at the end of a text that decide whether its end is worth keeping."""
+"""How many characters at the end decide whether the end is worth keeping."""
 TAIL_MAX = 4_000
 
 _MIDDLE = "\n[… {:,} characters left out here …]\n"
@@ -19,7 +19,7 @@ _SUFFIX = (
     "\n[… {:,} more characters left out. Ask for less: a narrower request, an offset, a limit.]"
 )
 _CLUSTER_MAX = 32
-"""Longest run of joined code points a cut steps over before it gives up and cuts."""
+"""How far a cut moves to avoid splitting a grapheme cluster."""
 
 
 @cache
@@ -28,14 +28,14 @@ def _regex(pattern: str) -> re.Pattern[str]:
 
 
 def result_cap(context_window: int | None) -> int:
-    """How many characters one result may have for a model of that many tokens."""
+    """Maximum characters of one result, by the model's context window in tokens."""
     window = _window(context_window)
     cap = 64_000 if window >= 200_000 else 32_000 if window >= 100_000 else 16_000
     return min(cap, window * 3 // 10 * 4)
 
 
 def weight_cap(context_window: int | None) -> int:
-    """What one result may weigh (see `weigh`) for a model of that many tokens."""
+    """Maximum weight of one result (see `weigh`), by the model's context window in tokens."""
     return max(1_024, _window(context_window))
 
 
@@ -44,14 +44,14 @@ def _window(context_window: int | None) -> int:
 
 
 def weigh(text: str) -> int:
-    """Roughly what a text costs a model, in ASCII characters.
+    """Approximate cost of a text for a model, in ASCII characters.
 
     ASCII weighs 1, other alphabets below U+0800 weigh 2, the rest of the basic plane (Chinese,
     Japanese, Korean) 4, everything beyond it 12.
     """
     if text.isascii():
         return len(text)
-    # Encoders count at C speed: UTF-16 tells the characters beyond the basic plane, UTF-8 the rest.
+    # Encoders count at C speed: UTF-16 gives the characters beyond the basic plane, UTF-8 the rest.
     rare = len(text.encode("utf-16-le", "surrogatepass")) // 2 - len(text)
     plain = len(text.encode("ascii", "ignore"))
     others = len(text) - plain - rare
@@ -60,7 +60,7 @@ def weigh(text: str) -> int:
 
 
 def fit(text: str, max_chars: int, max_weight: int) -> str:
-    """The text cut so that neither its length nor its weight exceeds its limit."""
+    """Truncate a text to a maximum length and weight."""
     kept = cut(text, max_chars)
     while (weight := weigh(kept)) > max_weight:
         max_chars = min(max_chars, len(kept)) * max_weight // weight
@@ -69,10 +69,10 @@ def fit(text: str, max_chars: int, max_weight: int) -> str:
 
 
 def cut(text: str, max_chars: int) -> str:
-    """At most `max_chars` of a text, with a notice that says how much is missing.
+    """Truncate a text to `max_chars`, including a notice that says how much is missing.
 
-    The head is kept. When the end looks important (an error, a summary, a closing brace) some of
-    the end is kept too and the middle goes. Cuts fall on line ends where one is near.
+    The head is kept. If the end looks important (an error, a summary, a closing brace), part of
+    it is kept too, and the middle is omitted. Cuts are at line ends if one is near.
     """
     if len(text) <= max_chars:
         return text
@@ -89,7 +89,7 @@ def cut(text: str, max_chars: int) -> str:
 
 
 def cut_start(text: str, max_chars: int) -> str:
-    """At most `max_chars` of the end of a text, below a notice that says how much is missing."""
+    """Keep the end of a text, `max_chars` including a notice that says how much is missing."""
     if len(text) <= max_chars:
         return text
     room = max(0, max_chars - len(_BEFORE.format(len(text))))
@@ -105,7 +105,7 @@ def _end_matters(text: str) -> bool:
 
 
 def _head_end(text: str, end: int) -> int:
-    """The best place to end a head of at most `end` characters."""
+    """The best position for a cut at `end` or slightly before."""
     newline = text.rfind("\n", end - end // 5, end)
     if newline > 0:
         return newline - (text[newline - 1] == "\r")
@@ -116,7 +116,7 @@ def _head_end(text: str, end: int) -> int:
 
 
 def _tail_start(text: str, start: int) -> int:
-    """The best place to begin a tail that may begin at `start` or later."""
+    """The best position for a cut at `start` or slightly after."""
     newline = text.find("\n", start, start + (len(text) - start) // 5)
     if newline >= 0:
         return newline + 1
@@ -127,7 +127,7 @@ def _tail_start(text: str, start: int) -> int:
 
 
 def _joined(text: str, at: int) -> bool:
-    """Whether the characters on both sides of `at` are read as one."""
+    """Whether a cut at `at` would split a grapheme cluster."""
     before, after = text[at - 1], text[at]
     if before.isascii() and after.isascii():
         return before == "\r" and after == "\n"
@@ -137,16 +137,16 @@ def _joined(text: str, at: int) -> bool:
         return True
     if "\U0001f1e6" <= before <= "\U0001f1ff" and "\U0001f1e6" <= after <= "\U0001f1ff":
         return True
-    # A megabyte of tables that only a cut through non-ASCII text needs.
+    # Imported here: a megabyte of tables that only cuts in non-ASCII text need.
     import unicodedata
 
     return unicodedata.category(after).startswith("M")
 
 
 def one_line(text: str, max_chars: int) -> str:
-    """The text on one line, without control or direction characters, ended by `…` if too long."""
+    """The text on one line, without control and bidi characters, truncated with `…`."""
     text = text.lstrip()
-    # Whatever comes after this many characters cannot matter; hostile text may be endless.
+    # Bounds the work: a hostile text may be huge, and the rest cannot be shown anyway.
     head = text[: max_chars * 4 + 64]
     controls = r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]+"
     line = " ".join(_regex(controls).sub(" ", head).split())
@@ -157,10 +157,10 @@ def one_line(text: str, max_chars: int) -> str:
 
 
 def human_size(n: int) -> str:
-    """A number of bytes for people: `512 B`, `1.5 KB`, `20 MB`."""
+    """Format a number of bytes: `512 B`, `1.5 KB`, `20 MB`."""
     size, unit = float(n), "B"
     for larger in ("KB", "MB", "GB", "TB"):
-        # 1023.95 would be shown as 1024.0.
+        # From 1023.95 on, rounding would give 1024.0.
         if size < 1023.95:
             break
         size, unit = size / 1024, larger
@@ -168,7 +168,7 @@ def human_size(n: int) -> str:
 
 
 def parse_time(text: str) -> float:
-    """Seconds in a time such as `30s`, `5m` or `1h`. Raises ValueError for anything else."""
+    """Parse a duration such as `30s`, `5m` or `1h` into seconds. Raises ValueError."""
     units = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
     number, unit = text.strip()[:-1], text.strip()[-1:].lower()
     if unit not in units or not number.isascii() or not number.replace(".", "", 1).isdigit():
@@ -177,7 +177,7 @@ def parse_time(text: str) -> float:
 
 
 def human_time(seconds: float) -> str:
-    """A time for people: `0.4s`, `12s`, `1m 5s`, `2h 3m`, `3d 4h`."""
+    """Format a duration: `0.4s`, `12s`, `1m 5s`, `2h 3m`, `3d 4h`."""
     if seconds < 9.95:
         return f"{max(0.0, seconds):.1f}".removesuffix(".0") + "s"
     whole = round(seconds)
@@ -193,7 +193,7 @@ def human_time(seconds: float) -> str:
 
 
 def nearest(name: str, known: Iterable[str], n: int = 3) -> list[str]:
-    """The known names a person may have meant, best first; none when nothing is close."""
+    """The known names closest to a misspelled one, best first; empty if none is close."""
     wanted = name[:64].casefold()
     limit = max(1, len(wanted) // 3)
     letters = set(wanted)
@@ -210,7 +210,7 @@ def nearest(name: str, known: Iterable[str], n: int = 3) -> list[str]:
 
 
 def _distance(a: str, b: str) -> int:
-    """Edits between two short words; swapping two neighbours counts as one."""
+    """Edit distance, with a transposition of neighbours as one edit."""
     before: list[int] = []
     last = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
@@ -225,7 +225,7 @@ def _distance(a: str, b: str) -> int:
 
 
 def printable(text: str, keep: str = "\n\t") -> str:
-    """Text for a terminal: control, invisible and direction characters spelled out."""
+    """Escape control, invisible and bidi characters for output on a terminal."""
     if text.isprintable():
         return text
     return "".join(

@@ -514,7 +514,7 @@ def remove_it(path: str) -> Callable[[], None]:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lock_it, "another process keeps it locked"),
+        (lock_it, "it is locked by another process"),
         (damage_it, "open to other users"),
         (remove_it, "unknown request"),
     ],
@@ -542,7 +542,7 @@ async def test_a_store_that_cannot_be_used_is_no(home: str) -> None:
     broker = Broker(PendingStore(f"{home}/approvals.sqlite"), approver=ScriptedApprover("allow"))
     answer = await broker.ask(ASKED)
     assert (answer.verdict, answer.silent) == ("deny", False)
-    assert "not a file of your own" in answer.reason
+    assert "not a file that belongs to you" in answer.reason
     made = await broker.outcome(types.Pending("ab" * 16, ASKED, now_ms(), now_ms() + 60_000))
     assert (made.verdict, made.silent) == ("deny", False)
 

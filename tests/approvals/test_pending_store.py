@@ -657,7 +657,7 @@ def test_a_database_of_another_version_is_left_alone(waiting: PendingStore, path
     waiting.close()
     edit(path, "PRAGMA user_version = 2")
     for said in use_all(waiting, "f" * 32):
-        assert "it is not of this version of clawkit" in said
+        assert "it is not a database of this version of clawkit" in said
 
 
 @pytest.mark.parametrize(
@@ -720,10 +720,10 @@ def make_open(path: str) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (os.mkdir, "not a file of your own"),
-        (os.mkfifo, "not a file of your own"),
-        (make_link, "not a file of your own"),
-        (lambda path: os.symlink("/nowhere", path), "not a file of your own"),
+        (os.mkdir, "not a file that belongs to you"),
+        (os.mkfifo, "not a file that belongs to you"),
+        (make_link, "not a file that belongs to you"),
+        (lambda path: os.symlink("/nowhere", path), "not a file that belongs to you"),
         (make_open, "open to other users; run `chmod 600`"),
         (lambda path: os.chmod(os.path.dirname(path), 0o770), "can be written by others"),
     ],
@@ -756,7 +756,7 @@ def test_a_locked_database_is_told_and_works_again(path: str) -> None:
         lambda: store.decide(pending.id, ONCE, NOW),
         lambda: store.consume(pending.id, NOW),
     ):
-        with pytest.raises(ToolError, match="another process keeps it locked"):
+        with pytest.raises(ToolError, match="it is locked by another process"):
             act()
     # Whoever waits for an answer is not held up.
     assert store.answer(pending.id, NOW) is None

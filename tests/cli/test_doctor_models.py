@@ -269,12 +269,12 @@ def test_an_agent_whose_directory_cannot_be_named(doctor: Doctor) -> None:
     ("url", "allow", "words"),
     [
         ("https://api.example.com/v1", None, ""),
-        ("http://api.example.com/v1", None, "plain http could be read on the way"),
-        ("http://api.example.com/v1", False, "plain http could be read on the way"),
+        ("http://api.example.com/v1", None, "plain http can be intercepted"),
+        ("http://api.example.com/v1", False, "plain http can be intercepted"),
         # It may be a name of a private network.
         ("http://api.example.com/v1", True, ""),
-        ("http://8.8.8.8/v1", True, "plain http could be read on the way"),
-        ("http://8.8.8.8/v1", None, "plain http could be read on the way"),
+        ("http://8.8.8.8/v1", True, "plain http can be intercepted"),
+        ("http://8.8.8.8/v1", None, "plain http can be intercepted"),
         ("http://127.0.0.1:9/v1", None, ""),
         ("http://localhost:9/v1", None, ""),
         ("http://localhost:9/v1", False, "allowPrivateNetwork: false"),
@@ -284,7 +284,7 @@ def test_an_agent_whose_directory_cannot_be_named(doctor: Doctor) -> None:
         ("http://gpu-box:8000/v1", None, ""),
         ("http://gpu.lan:8000/v1", None, ""),
         ("http://169.254.169.254/v1", True, "no setting allows"),
-        ("ftp://x/v1", None, "does not begin with http"),
+        ("ftp://x/v1", None, "does not start with http"),
     ],
 )
 def test_addresses_that_are_not_connected_to(url: str, allow: bool | None, words: str) -> None:

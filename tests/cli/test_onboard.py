@@ -576,7 +576,7 @@ def test_a_name_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_address("https://llm.corp/v1", resolve=True).is_private
     assert check_address("http://llm.corp/v1", resolve=True).is_private
     found[:] = ["10.0.0.5", "8.8.8.8"]
-    with pytest.raises(ValueError, match="plain http could be read on the way there"):
+    with pytest.raises(ValueError, match="plain http can be intercepted"):
         check_address("http://llm.corp/v1", resolve=True)
     found[:] = ["169.254.169.254"]
     with pytest.raises(ValueError, match="metadata"):
@@ -584,7 +584,7 @@ def test_a_name_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     found.clear()
     assert not check_address("https://llm.corp/v1", resolve=True).is_private
     # Whose name is not known now is not trusted with what is not encrypted.
-    with pytest.raises(ValueError, match="plain http could be read on the way there"):
+    with pytest.raises(ValueError, match="plain http can be intercepted"):
         check_address("http://llm.corp/v1", resolve=True)
 
 

@@ -282,7 +282,7 @@ def test_the_agent_marked_as_default_is_the_default(cli: Cli, config: Callable[[
 
 def test_text_of_a_failure_is_its_message(cli: Cli) -> None:
     done = cli("tools", "call", "read", '{"path": "a.tx"}', "--text")
-    assert done.stderr == "'a.tx' does not exist; near names: 'a.txt'\n"
+    assert done.stderr == "'a.tx' does not exist; similar names: 'a.txt'\n"
 
 
 def test_text_that_cannot_be_encoded_is_spelled_out(cli: Cli, program: Cli) -> None:

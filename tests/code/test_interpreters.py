@@ -603,7 +603,7 @@ async def test_values_of_javascript(bench: Bench, code: str, value: str) -> None
         ("1 +", "SyntaxError: Unexpected end of input"),
         ("function f() { return f() } f()", "RangeError: Maximum call stack size exceeded"),
         ("import fs from 'fs'", "use require(…) or await import(…)"),
-        ("process.exit(3)", "process.exit(3) was called; the interpreter goes on"),
+        ("process.exit(3)", "process.exit(3) was called; the interpreter keeps running"),
         ("await Promise.reject(new Error('no'))", "Error: no"),
         ("({ get [Symbol.toStringTag]() { throw new Error('hostile') } })", "hostile"),
     ],

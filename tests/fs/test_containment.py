@@ -252,7 +252,7 @@ def test_without_the_kernels_help_every_link_is_refused(tree: Path, error: int) 
     assert with_failing_openat2(error, look) == ["inside"]
     assert not containment._has_openat2()
     fd = os.open(tree, os.O_PATH)
-    with pytest.raises(OSError, match="does not hold paths"):
+    with pytest.raises(OSError, match="has no openat2"):
         containment.open_near(fd, "dir/f", os.O_RDONLY)
     os.close(fd)
 

@@ -193,7 +193,7 @@ def test_a_directory_that_becomes_a_link_meanwhile_leads_nowhere(
     one = files(ws, journals)
     with (
         just_before(*AT_THE_DELETION, swap),
-        pytest.raises(ToolError, match="not all of them could be put back yet"),
+        pytest.raises(ToolError, match="not all of them could be restored yet"),
     ):
         one._change(CHANGES, frozenset())
     outside = {path.name: path.read_text() for path in (tmp_path / "outside").iterdir()}

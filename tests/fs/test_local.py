@@ -128,8 +128,8 @@ async def test_held_to_nothing_every_path_opens(
         assert await read(files, path) == "SECRET"
     assert await read(files, "dir/f") == "inside"
     assert await read(files, "~odd") == "odd"
-    assert "near names: 'report.txt'" in await refuse(files, "repotr.txt")
-    assert "near names: 'f'" in await refuse(files, f"{tmp_path}/outside/g")
+    assert "similar names: 'report.txt'" in await refuse(files, "repotr.txt")
+    assert "similar names: 'f'" in await refuse(files, f"{tmp_path}/outside/g")
     assert "the path is empty" in await refuse(files, "")
     await files.change([Change("../outside/f", b"new"), Change(f"{tmp_path}/more/x", b"x")])
     assert (tmp_path / "outside" / "f").read_bytes() == b"new"
@@ -236,11 +236,11 @@ async def test_a_listing_says_what_each_name_is_in_byte_order(kinds: Path) -> No
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("repotr.txt", "does not exist; near names: 'report.txt'"),
-        ("dri", "does not exist; near names: 'dir'"),
-        ("dir/g", "does not exist; near names: 'f'"),
-        ("abs/g", "does not exist; near names: 'f'"),
-        ("file:dir/g", "does not exist; near names: 'f'"),
+        ("repotr.txt", "does not exist; similar names: 'report.txt'"),
+        ("dri", "does not exist; similar names: 'dir'"),
+        ("dir/g", "does not exist; similar names: 'f'"),
+        ("abs/g", "does not exist; similar names: 'f'"),
+        ("file:dir/g", "does not exist; similar names: 'f'"),
         ("entirely-different", "'entirely-different' does not exist"),
         ("no/such/dir", "does not exist"),
         ("dir/f/x", "does not exist: a part of the path is not a directory"),
@@ -335,7 +335,7 @@ async def test_what_could_not_be_put_back_is_tried_again_before_a_file_is_read(
         (place / "dir").symlink_to("away")
         raise OSError(errno.EIO, "failed")
 
-    with just_before("os.rename", "-1.old", swap), pytest.raises(ToolError, match="put back yet"):
+    with just_before("os.rename", "-1.old", swap), pytest.raises(ToolError, match="restored yet"):
         await files.change([Change("dir/f", b"new"), Change("z", None)])
     (place / "dir").unlink()
     (place / "away").rename(place / "dir")

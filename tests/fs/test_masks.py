@@ -118,7 +118,7 @@ def test_only_the_first_few_are_told() -> None:
 
 async def test_the_refusal_names_the_lines_and_what_to_do() -> None:
     before, after = "\nAPI_KEY=secret-1\n", "\nAPI_KEY=***\n"
-    with pytest.raises(ToolInputError, match=r"line 2 \('\*\*\*' for 'API_KEY'\).*with edit"):
+    with pytest.raises(ToolInputError, match=r"line 2 \('\*\*\*' for 'API_KEY'\).*Use edit"):
         await refuse_masks(before, after, REDACTOR, path=".env", env=True)
     await refuse_masks(after, after, REDACTOR, path=".env", env=True)
 

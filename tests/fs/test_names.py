@@ -47,7 +47,7 @@ def test_near_names_are_few_and_the_nearest_first(tmp_path: Path) -> None:
     def near(name: str) -> str:
         with pytest.raises(NotFoundError) as caught:
             Roots(str(tmp_path)).open(name, os.O_RDONLY)
-        return str(caught.value).partition("near names: ")[2]
+        return str(caught.value).partition("similar names: ")[2]
 
     for name in ("reports", "report.txt", "deport.txt", "x", "report.text"):
         (tmp_path / name).touch()

@@ -281,7 +281,7 @@ def test_directories_that_may_not_be_listed_have_no_near_names(tmp: Path) -> Non
         return str(caught.value)
 
     assert without_privileges(look) == "'dir/nane' does not exist"
-    assert "near names: 'name'" in look()
+    assert "similar names: 'name'" in look()
 
 
 def test_a_place_too_deep_to_be_named_is_refused(tmp: Path) -> None:

@@ -156,7 +156,7 @@ async def test_quality_goes_before_size() -> None:
 
 
 async def test_bytes_that_cannot_be_reached_are_an_error() -> None:
-    with pytest.raises(ToolInputError, match=r"cannot be made to fit 100 bytes"):
+    with pytest.raises(ToolInputError, match=r"cannot be reduced to 100 bytes"):
         await fit(save(photo(500, 500), "PNG"), max_bytes=100)
 
 
@@ -223,7 +223,7 @@ async def test_too_many_bytes_are_refused() -> None:
 @pytest.mark.parametrize("name", ["PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF"])
 async def test_a_truncated_picture_is_refused(name: str) -> None:
     data = save(photo(300, 300), name)
-    with pytest.raises(ToolInputError, match="the picture cannot be decoded: "):
+    with pytest.raises(ToolInputError, match="the image cannot be decoded: "):
         await fit(data[: len(data) // 2])
 
 
@@ -240,7 +240,7 @@ async def test_a_truncated_picture_is_refused(name: str) -> None:
     ],
 )
 async def test_what_is_no_picture_is_refused(data: bytes) -> None:
-    with pytest.raises(ToolInputError, match="the picture cannot be decoded: it is broken, or not"):
+    with pytest.raises(ToolInputError, match="the image cannot be decoded: it is broken, or not"):
         await fit(data)
 
 

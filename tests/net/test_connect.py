@@ -34,11 +34,11 @@ PRIVATE = Route(private=True)
         ("https://api.example/", ["fd00:ec2::254"], PRIVATE, "metadata"),
         ("https://metadata.google.internal/", ["8.8.8.8"], PRIVATE, "metadata"),
         ("https://api.example/", ["fe80::1%lo"], PRIVATE, "link-local"),
-        ("https://api.example/", ["0.0.0.0"], PRIVATE, "no machine"),
+        ("https://api.example/", ["0.0.0.0"], PRIVATE, "an unspecified address"),
         ("https://api.example/", ["224.0.0.1", "::"], PRIVATE, "multicast"),
         ("https://api.example/", ["2002:7f00:1::"], PRIVATE, "reserved"),
         ("http://api.example/", ["8.8.8.8"], PRIVATE, "use https"),
-        ("http://8.8.8.8/", [], PRIVATE, "8.8.8.8: plain http could be read"),
+        ("http://8.8.8.8/", [], PRIVATE, "8.8.8.8: plain http can be intercepted"),
     ],
 )
 async def test_an_address_that_is_not_allowed_is_refused(

@@ -260,11 +260,11 @@ def test_one_address_that_is_not_public_spoils_a_name(subtests: pytest.Subtests)
         (["9.9.9.9", "::ffff:127.0.0.1"], "loopback"),
         (["9.9.9.9", "64:ff9b::7f00:1"], "reserved"),
         (["9.9.9.9", "169.254.169.254"], "metadata"),
-        (["9.9.9.9", "fe80::1%eth0"], "cannot be read"),
+        (["9.9.9.9", "fe80::1%eth0"], "is invalid"),
         (["9.9.9.9", "0.0.0.0"], "unspecified"),
-        (["9.9.9.9", "not an address"], "cannot be read"),
-        (["9.9.9.9", "localhost"], "cannot be read"),
-        (["9.9.9.9", ""], "cannot be read"),
+        (["9.9.9.9", "not an address"], "is invalid"),
+        (["9.9.9.9", "localhost"], "is invalid"),
+        (["9.9.9.9", ""], "is invalid"),
         (["10.1.2.3"], ""),
         (["10.1.2.3", "10.1.2.4"], "private"),
         (["9.9.9.9", "10.1.2.3"], ""),
@@ -316,7 +316,7 @@ def test_an_entry_without_an_effect_is_an_error_that_names_it(subtests: pytest.S
 def test_private_exceptions_are_addresses_that_are_not_public(subtests: pytest.Subtests) -> None:
     cases: list[Any] = ["9.9.9.9", "example.org", "localhost", "10.0.0.0/8", "*.10.1.1.1"]
     for entry in cases:
-        words = r"allowPrivate takes|not a name|wildcard"
+        words = r"sandbox.allowPrivate|not a name|wildcard"
         with subtests.test(entry=entry), pytest.raises(ToolError, match=words):
             make_rules([], [entry])
 

@@ -73,7 +73,7 @@ async def test_a_large_body_goes_both_ways(identities: Identities) -> None:
     ("who", "host", "trusts", "words"),
     [
         ("server", "localhost", False, "an authority that is not trusted"),
-        ("authority", "localhost", False, "is signed by itself and not trusted"),
+        ("authority", "localhost", False, "is self-signed and not trusted"),
         ("expired", "localhost", True, "its certificate has expired"),
         ("other", "localhost", True, "its certificate is for another name"),
         ("other", "127.0.0.1", True, "its certificate is for another address"),
@@ -149,7 +149,7 @@ async def test_a_server_that_wants_a_certificate_says_so(identities: Identities)
         serving_once = asyncio.create_task(asyncio.to_thread(serve, listener))
         async with making_client() as client:
             url = f"https://127.0.0.1:{listener.getsockname()[1]}/"
-            with pytest.raises(NetError, match="wants a client certificate") as caught:
+            with pytest.raises(NetError, match="requires a client certificate") as caught:
                 await get(client, url, route=trusting(identities))
         await serving_once
     assert caught.value.kind == "tls"
@@ -240,9 +240,9 @@ async def test_a_server_that_hangs_up_while_encrypting_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("alert", "words"),
     [
-        (70, "it speaks no TLS newer than 1.1"),
-        (40, "it found nothing both sides can use"),
-        (112, "it does not know the name it was asked for"),
+        (70, "it supports no TLS newer than 1.1"),
+        (40, "no common TLS settings"),
+        (112, "it does not know the requested name"),
         (80, "TLS failed: tlsv1 alert internal error"),
     ],
 )
@@ -304,4 +304,4 @@ def test_unknown_problems_are_still_described() -> None:
     assert describe(ssl.SSLError(1, "what")) == "TLS failed: no reason given"
     unknown = ssl.SSLCertVerificationError(1, "what")
     unknown.verify_code, unknown.verify_message = 79, "invalid CA certificate"
-    assert describe(unknown) == "its certificate is bad: invalid CA certificate"
+    assert describe(unknown) == "its certificate is invalid: invalid CA certificate"

@@ -569,7 +569,7 @@ def test_what_the_kernel_will_not_confine_is_not_started(tmp_path: Path) -> None
         host = LocalHost(str(tmp_path / "spool"))
         hand = Hand(host, tmp_path / "place")
         try:
-            with pytest.raises(ToolError, match="the kernel would not confine the command") as info:
+            with pytest.raises(ToolError, match="the kernel could not confine the command") as info:
                 await hand.run("echo > new", where("ls"))
             exit_, _ = await hand.run("echo > other", None)
             assert exit_.code == 0, "the others go on"
@@ -578,7 +578,7 @@ def test_what_the_kernel_will_not_confine_is_not_started(tmp_path: Path) -> None
         return str(info.value)
 
     words = with_many_layers(lambda: asyncio.run(work()))
-    assert words == "the kernel would not confine the command: Landlock: Argument list too long"
+    assert words == "the kernel could not confine the command: Landlock: Argument list too long"
     assert os.listdir(tmp_path / "place") == ["other"]
 
 

@@ -83,7 +83,7 @@ def test_what_does_not_end_when_asked_is_killed(start: Start) -> None:
     def tell(left: Any, is_asked: bool) -> None:
         told.append((names(tuple(left)), is_asked))
 
-    (outcome,) = detached.end([record], grace_s=0.3, tell=tell)
+    (outcome,) = detached.end([record], grace_s=0.3, progress=tell)
     assert names(outcome.reached) == ["bash", "sleep", "sleep", "sleep"]
     assert alive() == []
     assert told[0] == (["bash", "sleep", "sleep", "sleep"], True)
@@ -165,7 +165,7 @@ def test_the_first_process_of_the_system_and_groups_are_never_signalled(
 def test_several_commands_end_at_once(start: Start) -> None:
     records_ = [start(STUBBORN, key=f"{KEY}{number}") for number in range(3)]
     calls: list[int] = []
-    outcomes = detached.end(records_, grace_s=0.3, tell=lambda left, _: calls.append(len(left)))
+    outcomes = detached.end(records_, grace_s=0.3, progress=lambda left, _: calls.append(len(left)))
     assert [len(each.reached) for each in outcomes] == [4, 4, 4]
     assert calls[0] == 12
     assert not any(record.runs for record in records_)
@@ -278,7 +278,7 @@ async def test_a_detached_command_is_a_command(start: Start, folder: Path) -> No
     assert not command.waits_for_input
     assert command.terminal is None
     assert command.left == ()
-    assert (command.told, command.empty_polls, command.announce) == (0, 0, False)
+    assert (command.polled, command.empty_polls, command.announce) == (0, 0, False)
     assert command.runtime_s >= 0
     assert command.output.tail(100) == b"ready\n"
     assert await command.output.read(1, 3) == b"ead"

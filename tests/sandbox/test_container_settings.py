@@ -220,9 +220,9 @@ def test_what_would_open_the_container_is_refused(
         ("PLACE/ws/to-etc/ssl:/data", "would show"),
         ("PLACE/ws/to-other:/data", "outside the workspace"),
         ("PLACE/other:/data", "outside the workspace"),
-        ("PLACE/ws/data:/workspace", "kept for the workspace"),
-        ("PLACE/ws/data:/workspace/x", "kept for the workspace"),
-        ("PLACE/ws/data:/agent", "kept for the workspace"),
+        ("PLACE/ws/data:/workspace", "reserved for the workspace"),
+        ("PLACE/ws/data:/workspace/x", "reserved for the workspace"),
+        ("PLACE/ws/data:/agent", "reserved for the workspace"),
         ("PLACE/ws/data:/", "cannot be used; use an absolute path"),
         ("PLACE/ws/data:/.clawkit/code", "cannot be used; use an absolute path"),
         ("PLACE/ws/data:/proc/x", "cannot be used; use an absolute path"),
@@ -256,7 +256,7 @@ def test_a_person_can_allow_some_of_it(place: Path) -> None:
 def test_clawkit_itself_is_never_writable(place: Path) -> None:
     package = Path(engine.__file__).parent.parent
     options: dict[str, Any] = {"dangerously_allow_external_bind_sources": True}
-    with pytest.raises(SandboxUnavailableError, match="holds clawkit itself"):
+    with pytest.raises(SandboxUnavailableError, match="contains clawkit itself"):
         plan(place, binds=[f"{package}:/data"], **options)
     plan(place, binds=[f"{package}:/data:ro"], **options)
     with pytest.raises(SandboxUnavailableError, match="installed in the workspace"):

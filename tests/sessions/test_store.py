@@ -629,7 +629,7 @@ def test_a_file_of_another_version_is_left_alone(store: SessionStore, path: str)
     store.close()
     edit(path, "PRAGMA user_version = 99")
     for said in use_all(store):
-        assert "it is not of this version of clawkit" in said
+        assert "it is not a database of this version of clawkit" in said
 
 
 def test_sessions_of_an_earlier_version_are_taken_over(path: str) -> None:
@@ -674,7 +674,7 @@ def test_a_locked_file_is_told_and_works_again(path: str) -> None:
     made = create(store)
     other = apsw.Connection(path)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(ToolError, match="another process keeps it locked; try again"):
+    with pytest.raises(ToolError, match="it is locked by another process; try again"):
         store.append(made.id, user("hi"))
     assert sent(store, made.id) == []
     other.execute("ROLLBACK")

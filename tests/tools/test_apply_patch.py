@@ -166,7 +166,7 @@ async def test_a_patch_whose_third_file_fails_changes_none(workspace: Path) -> N
         *("*** Update File: src/main.py", "@@", " no such line", "+x"),
         *("*** Delete File: a.txt",),
     )
-    assert "'src/main.py': chunk 1 (line 8 of the patch) does not fit" in words
+    assert "'src/main.py': chunk 1 (line 8 of the patch) does not match" in words
     assert "  'no such line'" in words
     assert words.endswith("Nothing was changed.")
 
@@ -187,11 +187,11 @@ async def test_only_some_of_many_updates_that_do_not_fit_are_told(workspace: Pat
         (workspace / f"f{number}").write_text("x\n")
         lines += [f"*** Update File: f{number}", "-y"]
     words = await refusal(workspace, *lines)
-    assert words.count("does not fit") == 5
+    assert words.count("does not match") == 5
 
 
 async def test_a_file_that_is_not_there_is_told_with_near_names(workspace: Path) -> None:
-    assert "near names: 'a.txt'" in await refusal(workspace, "*** Update File: a.text", "-x")
+    assert "similar names: 'a.txt'" in await refusal(workspace, "*** Update File: a.text", "-x")
     assert "'b.txt' does not exist" in await refusal(workspace, "*** Delete File: b.txt")
 
 
@@ -255,7 +255,7 @@ async def test_a_long_file_is_patched(workspace: Path) -> None:
 
 
 async def test_half_a_character_is_refused(workspace: Path) -> None:
-    assert "half a character" in await refusal(workspace, "*** Add File: x", "+\ud800")
+    assert "a lone surrogate" in await refusal(workspace, "*** Add File: x", "+\ud800")
 
 
 # The same file more than once
@@ -413,7 +413,7 @@ async def test_a_file_with_masked_secrets_keeps_a_name_that_has_them_masked(
 async def test_what_is_told_of_an_env_file_shows_no_secret(workspace: Path) -> None:
     (workspace / ".env").write_text("PASSWORD=opensesame12345\n")
     words = await refusal(workspace, "*** Update File: .env", "-PASSWORD=opensesame", "+x")
-    assert "Nearest is line 1" in words
+    assert "The closest match is line 1" in words
     assert "12345" not in words
 
 

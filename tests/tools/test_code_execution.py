@@ -99,7 +99,7 @@ async def test_a_reset_begins_anew_alone_or_with_code(kit: Toolkit) -> None:
         "Interpreter reset (python): its variables are gone. The next call starts a fresh one."
     )
     result = await kit.call("code_execution", {"reset": True})
-    assert "nothing was kept" in result.as_text()
+    assert "there was none" in result.as_text()
     assert (await run(kit, "'x' in globals()")).details["value"] == "False"
 
 
@@ -198,7 +198,7 @@ async def test_only_so_many_images_are_shown(kit: Toolkit) -> None:
     data = png(4, 4)
     result = await run(kit, f"for n in range(7): open(f'{{n}}.png', 'wb').write({data!r})")
     assert len([block for block in result.content if isinstance(block, Image)]) == 4
-    assert "[3 more images are not shown; read shows them.]" in result.as_text()
+    assert "[3 more images are not shown; use read to see them.]" in result.as_text()
 
 
 async def test_an_image_that_leads_out_of_the_workspace_is_not_read(

@@ -103,7 +103,7 @@ async def test_so_have_those_of_each_edit(
         ({"edits": [{"oldText": "a", "newText": "b"}], "oldText": "b"}, "not both"),
         ({"edits": [{"oldText": "a", "newText": "b"}], "replaceAll": True}, "not both"),
         ({"edits": [{"oldText": "a"}]}, "edits[0].newText: missing"),
-        ({"oldText": "a", "newText": "\ud800"}, "newText has half a character"),
+        ({"oldText": "a", "newText": "\ud800"}, "newText has a lone surrogate"),
     ],
 )
 async def test_a_call_without_a_clear_meaning_is_refused(
@@ -149,7 +149,8 @@ async def test_what_was_overlooked_is_told_with_the_difference(tmp_path: Path) -
     assert file.read_text() == "class A:\n\tdef f(self):\n\t\treturn 2\n"
     assert result.as_text() == (
         "replaced 1 place in 'file.txt' (lines 2-3)\n"
-        "oldText is not in the file as given; it was found apart from indentation\n"
+        "oldText is not in the file as given; a text that differs only in indentation was "
+        "replaced\n"
         "Changed:\n"
         "@@ -1,3 +1,3 @@\n class A:\n \tdef f(self):\n-\t\treturn 1\n+\t\treturn 2"
     )
@@ -203,7 +204,7 @@ async def test_files_that_cannot_be_edited_are_refused(tmp_path: Path) -> None:
     with open(tmp_path / "file.txt", "wb") as file:
         file.truncate(MAX_BYTES + 1)
     result = await edit(tmp_path, oldText="a", newText="b")
-    assert "too much for edit" in result.as_text()
+    assert "too large for edit" in result.as_text()
     assert os.path.getsize(tmp_path / "file.txt") == MAX_BYTES + 1
     assert "directory" in (await edit(tmp_path, path=".", oldText="a", newText="b")).as_text()
 
@@ -292,7 +293,7 @@ async def test_masks_are_not_written(tmp_path: Path) -> None:
     assert "line 2 ('sk-abc…3456' for 'other_key')" in result.as_text()
     assert file.read_text() == text
     result = await edit(tmp_path, oldText="key = 'sk-abc…3456'", newText="key = 'new'")
-    assert "how secrets are shown" in result.as_text()
+    assert "is a masked secret" in result.as_text()
     assert file.read_text() == text
     result = await edit(tmp_path, oldText="x = 1", newText="# *** x ***")
     assert not result.is_error

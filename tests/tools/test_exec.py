@@ -537,7 +537,7 @@ async def test_without_a_terminal_to_be_had_pipes_do(
     async with open_kit(workspace, config=FULL) as kit:
         result = await run(kit, "test -t 1 || echo $TERM", pty=True)
     assert result.as_text() == (
-        "Warning: run without a terminal: no terminal can be had: none left\n\ndumb"
+        "Warning: running without a terminal: no terminal can be had: none left\n\ndumb"
     )
 
 

@@ -90,9 +90,7 @@ async def test_unsorted_paths_say_that_there_are_more(tmp_path: Path) -> None:
     result = await find(tmp_path, pattern="f*", sort="none", limit=5)
     lines = result.as_text().split("\n")
     assert len(lines) == 7
-    assert lines[-1] == (
-        "[the first 5 that were found of more files; raise limit, or narrow the pattern]"
-    )
+    assert lines[-1] == ("[the first 5 files; raise limit, or narrow the pattern]")
     assert result.details["stopped"] == "enough"
     assert "total" not in result.details
 
@@ -104,7 +102,7 @@ async def test_a_result_holds_whole_paths_only(tmp_path: Path) -> None:
     body, _, notice = result.as_text().rpartition("\n\n")
     shown = body.count("\n") + 1
     assert {len(line) for line in body.split("\n")} == {203}
-    assert notice == f"[{shown} of 600 files, which is all that fits; narrow the pattern]"
+    assert notice == f"[{shown} of 600 files, as many as fit; narrow the pattern]"
 
 
 async def test_nothing_found_says_so_and_why_it_may_be(place: Path) -> None:
@@ -113,7 +111,7 @@ async def test_nothing_found_says_so_and_why_it_may_be(place: Path) -> None:
     )
     assert (await find(place, pattern="*.rs", ignored=True)).as_text() == "[no files found]"
     assert (await find(place, pattern="[id].tsx")).as_text() == (
-        "[no files found; [ begins a set of characters, \\[ is the character itself]"
+        "[no files found; [ starts a character set, \\[ matches a literal []"
     )
     nothing = await find(place, pattern="y", type="directory", ignored=True)
     assert nothing.as_text() == "[no directories found]"
@@ -148,8 +146,8 @@ async def test_rules_about_paths_hold_for_the_files_that_are_found(place: Path) 
         ({"pattern": "../*"}, "contains '..'"),
         ({"pattern": "/etc/*"}, "is not below"),
         ({"pattern": "{a"}, "never closed"),
-        ({"path": "a.py"}, "'a.py' is a file; find looks into directories"),
-        ({"path": "scr"}, "near names: 'src'"),
+        ({"path": "a.py"}, "'a.py' is a file; find searches directories"),
+        ({"path": "scr"}, "similar names: 'src'"),
         ({"path": "/etc"}, "outside the workspace"),
         ({"type": "link"}, "type"),
         ({"sort": "size"}, "sort"),

@@ -119,7 +119,7 @@ async def test_a_search_that_was_stopped_says_so(place: Path) -> None:
     (place / "many").write_text("same\n" * 3_000)
     result = await grep(place, pattern="same", limit=1)
     assert result.as_text() == (
-        "many:1: same\n\n[1 of the first 1,000 matching lines that were found; the search was "
+        "many:1: same\n\n[1 of the first 1,000 matching lines; the search "
         "stopped there: narrow it with path, glob or type]"
     )
     assert result.details["stopped"] == "enough"
@@ -134,7 +134,7 @@ async def test_a_result_holds_whole_lines_only(place: Path) -> None:
     assert len(body.encode()) <= 50 * 1024
     assert {len(line.rpartition(" ")[2]) for line in lines} == {400}
     assert notice == (
-        f"[{len(lines)} of 500 matching lines, which is all that fits; narrow the search, or ask "
+        f"[{len(lines)} of 500 matching lines, as many as fit; narrow the search, or ask "
         "for output=files]"
     )
 
@@ -210,7 +210,7 @@ async def test_why_there_may_be_no_match_is_told(place: Path, tmp_path: Path) ->
     assert (await grep(place, pattern="nowhere")).as_text() == "[no matches]"
     narrow = await grep(place, pattern="two", glob="*.rs")
     assert narrow.as_text() == (
-        "[no matches: no file here is of that type or glob (ignored=true includes ignored ones)]"
+        "[no matches: no file here has that type or glob (ignored=true includes ignored ones)]"
     )
     (tmp_path / "other").write_text("two\n")
     (place / "linked").hardlink_to(tmp_path / "other")
@@ -236,7 +236,7 @@ async def test_rules_about_paths_hold_for_the_files_that_are_found(place: Path) 
 async def test_a_binary_file_is_not_shown(place: Path) -> None:
     (place / "blob").write_bytes(b"\0two\n")
     result = await grep(place, pattern="two", path="blob")
-    assert result.as_text() == "[the file is not text, so its match is not shown]"
+    assert result.as_text() == "[the file is binary, so its match is not shown]"
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ async def test_a_binary_file_is_not_shown(place: Path) -> None:
         ({"pattern": "a\\nb"}, "multiline=true"),
         ({"type": "pyhton"}, "unknown file type 'pyhton'; did you mean 'python'"),
         ({"glob": "[a"}, "never closed"),
-        ({"path": "scr"}, "near names: 'src'"),
+        ({"path": "scr"}, "similar names: 'src'"),
         ({"path": ".."}, "outside the workspace"),
         ({"context": 51}, "context"),
         ({"output": "everything"}, "output"),
@@ -300,6 +300,6 @@ async def test_what_no_program_can_be_given_is_refused(place: Path, params: dict
 def test_without_ripgrep_the_notice_names_the_syntax() -> None:
     found = Found((Hits("a.txt"),), 1, "", "python")
     assert [*_notes(Grep("two"), found, 1)] == [
-        "ripgrep is not available: the pattern was taken as a Python regular expression"
+        "ripgrep is not available: the pattern was used as a Python regular expression"
     ]
     assert [*_notes(Grep("two", literal=True), found, 1)] == []

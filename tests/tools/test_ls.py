@@ -63,7 +63,7 @@ async def test_limit_and_after_page_through_a_long_list(tmp_path: Path) -> None:
     for number in range(7):
         (tmp_path / f"n{number}").touch()
     first = await ls(tmp_path, limit=3)
-    assert first.as_text() == '"n0"\n"n1"\n"n2"\n\n[4 more; go on with after="n2"]'
+    assert first.as_text() == '"n0"\n"n1"\n"n2"\n\n[4 more; continue with after="n2"]'
     assert first.details == {"path": ".", "shown": 3, "total": 7, "nextAfter": "n2"}
     rest = await ls(tmp_path, after="n2")
     assert names(rest) == ["n3", "n4", "n5", "n6"]
@@ -147,7 +147,7 @@ async def test_the_details_of_a_page_are_those_of_its_names(tmp_path: Path) -> N
     result = await ls(tmp_path, details=True, limit=2, after="n1")
     assert [each["name"] for each in result.details["entries"]] == ["n2", "n3"]
     assert result.details["nextAfter"] == "n3"
-    assert result.as_text().endswith('"n3"\n\n[1 more; go on with after="n3"]')
+    assert result.as_text().endswith('"n3"\n\n[1 more; continue with after="n3"]')
 
 
 async def test_links_that_point_outside_are_told_but_not_followed(tmp_path: Path) -> None:

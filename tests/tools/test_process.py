@@ -230,7 +230,7 @@ async def test_a_command_that_may_wait_for_input_is_told(
     busy = await start(kit, "sleep 60", detach=True)
     await poll_until(kit, asking, "Name? ")
     result = await process(kit, "poll", asking, timeout=200)
-    assert "it may wait for input; answer with submit or send-keys" in result.as_text()
+    assert "it may be waiting for input; use submit or send-keys" in result.as_text()
     assert result.details["waitingForInput"] is True
     assert result.details["idleMs"] >= 50
     lines = (await process(kit, "list")).as_text().splitlines()
@@ -260,7 +260,7 @@ async def test_a_list_that_is_too_long_says_how_many_are_missing(commands: Super
     shown = len(text.splitlines())
     assert 1 <= shown < 12
     assert len(result.details["sessions"]) == shown
-    assert note == f"[{12 - shown} more do not fit here; clear or remove some of these]"
+    assert note == f"[{12 - shown} more do not fit; clear or remove some of these]"
 
 
 async def test_the_commands_of_others_are_not_there(commands: Supervisor) -> None:
@@ -277,7 +277,7 @@ async def test_the_commands_of_others_are_not_there(commands: Supervisor) -> Non
             foreign = ids[stranger]
             for action in ("poll", "log", "kill", "remove", "submit", "status"):
                 result = await ask(commands, scope, action, sessionId=foreign)
-                assert f"there is no command '{foreign}'" in complaint(result)
+                assert f"unknown command '{foreign}'" in complaint(result)
                 assert result.details["code"] == 404
     assert all(commands.get(owner, id_).exit is None for owner, id_ in ids.items())
 
@@ -285,17 +285,15 @@ async def test_the_commands_of_others_are_not_there(commands: Supervisor) -> Non
 async def test_a_command_in_the_foreground_cannot_be_steered(commands: Supervisor) -> None:
     running = await commands.start("gateway", plain("cat"), "main", background=False)
     result = await ask(commands, Scope(), "kill", sessionId=running.id)
-    assert complaint(result) == f"there is no command '{running.id}'; there are none"
+    assert complaint(result) == f"unknown command '{running.id}'; there are none"
 
 
 @pytest.mark.parametrize("action", [each for each in ACTIONS if each != "list"])
 async def test_every_action_but_list_needs_a_command_that_is_there(
     kit: Toolkit, action: str
 ) -> None:
-    assert complaint(await process(kit, action)).startswith("sessionId: missing; action list")
-    assert "there is no command 'calm-nobody'" in complaint(
-        await process(kit, action, "calm-nobody")
-    )
+    assert complaint(await process(kit, action)).startswith("sessionId: missing; use action list")
+    assert "unknown command 'calm-nobody'" in complaint(await process(kit, action, "calm-nobody"))
 
 
 @pytest.mark.parametrize("name", ["sessionId", "session_id", "processId", "process_id", "id"])
@@ -356,7 +354,7 @@ async def test_an_unknown_action_is_told_with_those_there_are(
     kit: Toolkit, action: str, hint: str
 ) -> None:
     said = complaint(await process(kit, action, "x"))
-    assert said.startswith(f"action: {action!r} is unknown; ")
+    assert said.startswith(f"action: unknown action {action!r}; ")
     assert hint in said
 
 
@@ -506,7 +504,7 @@ async def test_of_much_output_the_end_is_told_and_the_log_has_the_rest(kit: Tool
     assert told.endswith("\n19999\n20000\n")
     skipped = result.details["skippedBytes"]
     assert skipped == result.details["outputBytes"] - len(told)
-    assert re.match(r"\[9\d(\.\d)? KB before this left out here; log shows", result.as_text())
+    assert re.match(r"\[9\d(\.\d)? KB before this left out; log shows", result.as_text())
     page = await process(kit, "log", id_, offset=0, limit=3)
     assert page.details["output"] == "1\n2\n3"
 
@@ -573,7 +571,7 @@ async def test_the_log_shows_the_last_lines_or_those_asked_for(kit: Toolkit) -> 
     last = await process(kit, "log", id_)
     lines = last.details["output"].split("\n")
     assert lines == [str(number) for number in range(801, 1001)]
-    note = "[lines 801 to 1,000 of 1,000; those before with offset=600 limit=200]"
+    note = "[lines 801 to 1,000 of 1,000; earlier lines: offset=600 limit=200]"
     assert last.as_text() == "\n".join((*lines, "", note))
     assert dict(last.details) == {
         "status": "completed",
@@ -590,16 +588,14 @@ async def test_the_log_shows_the_last_lines_or_those_asked_for(kit: Toolkit) -> 
         "exitReason": "exit",
     }
     some = await process(kit, "log", id_, offset="10", limit=3)
-    assert some.as_text() == "11\n12\n13\n\n[lines 11 to 13 of 1,000; go on with offset=13]"
+    assert some.as_text() == "11\n12\n13\n\n[lines 11 to 13 of 1,000; continue with offset=13]"
     assert some.details["nextOffset"] == 13
     rest = await process(kit, "log", id_, offset=998)
     assert rest.as_text() == "999\n1000\n\n[lines 999 to 1,000 of 1,000]"
     tail = await process(kit, "log", id_, limit=2)
     assert tail.details["output"] == "999\n1000"
     beyond = await process(kit, "log", id_, offset=1_000)
-    assert beyond.as_text() == (
-        "[nothing here: there are 1,000 lines, and the first has the offset 0]"
-    )
+    assert beyond.as_text() == ("[nothing at this offset: there are 1,000 lines, counted from 0]")
 
 
 async def test_the_pages_of_a_log_together_are_the_output(commands: Supervisor) -> None:
@@ -623,7 +619,7 @@ async def test_a_log_says_what_was_not_kept(kit: Toolkit, monkeypatch: pytest.Mo
     dropped = (await poll_to_end(kit, id_)).details["droppedBytes"]
     assert dropped == 288_895
     page = await process(kit, "log", id_, limit=1)
-    assert page.as_text().endswith("]\n[another 282.1 KB came later and was not saved]")
+    assert page.as_text().endswith("]\n[another 282.1 KB of output was not saved]")
 
 
 async def test_a_log_without_lines_says_so(kit: Toolkit) -> None:
@@ -658,13 +654,13 @@ async def test_a_screen_needs_a_terminal_and_no_lines(kit: Toolkit) -> None:
     said = complaint(await process(kit, "log", id_, screen=True))
     assert said == f"screen: {id_} has no terminal; leave screen out, or start it with pty"
     said = complaint(await process(kit, "log", id_, screen=True, limit=5))
-    assert said == "screen: goes without offset and limit, which are about lines"
+    assert said == "screen: cannot be combined with offset or limit"
 
 
 async def test_what_is_written_is_read_until_the_end_of_input(kit: Toolkit) -> None:
     id_ = await start(kit, "cat; echo over")
     sent = await process(kit, "write", id_, data="pass wörd\n")
-    assert sent.as_text() == f"Sent 11 bytes to {id_}; poll shows what it answers."
+    assert sent.as_text() == f"Sent 11 bytes to {id_}; use poll to see its output."
     assert dict(sent.details) == {"status": "running", "sessionId": id_, "bytes": 11}
     await poll_until(kit, id_, "pass wörd\n")
     ended = await process(kit, "write", id_, data="x", eof=True)
@@ -792,14 +788,14 @@ async def test_text_pasted_without_a_terminal_is_sent_as_it_is(kit: Toolkit) -> 
     ("action", "params", "words"),
     [
         ("write", {}, "data: missing; give the text to write, or eof"),
-        ("write", {"data": "\ud800"}, "data: has half a character"),
+        ("write", {"data": "\ud800"}, "data: has a lone surrogate"),
         ("write", {"data": "x" * (1024 * 1024 + 1)}, "data: is 1 MB; the limit is 1 MB at once"),
-        ("submit", {"data": "a\udfff"}, "(a lone surrogate) at position 1"),
+        ("submit", {"data": "a\udfff"}, "a lone surrogate (half a character) at position 1"),
         ("send-keys", {}, "keys: missing; give keys, or hex, or literal"),
         ("send-keys", {"hex": ["zz"]}, "hex[0] 'zz' is not a byte"),
         ("send-keys", {"keys": ["a", ""]}, "keys[1] is empty"),
-        ("send-keys", {"literal": "\ud800"}, "literal: has half a character"),
-        ("paste", {}, "text is empty; there is nothing to paste"),
+        ("send-keys", {"literal": "\ud800"}, "literal: has a lone surrogate"),
+        ("paste", {}, "text: empty; there is nothing to paste"),
     ],
 )
 async def test_what_cannot_be_sent_is_the_callers_mistake(
@@ -857,7 +853,7 @@ async def test_a_command_is_ended_with_all_it_started(kit: Toolkit) -> None:
 async def test_a_signal_is_sent_by_name_or_number(
     kit: Toolkit, name: str | int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clawkit.tools.process._SOON_S", 60.0)
+    monkeypatch.setattr("clawkit.tools.process._FATAL_WAIT_S", 60.0)
     catch = "import signal; signal.signal(signal.SIGUSR1, lambda *_: print('caught') or exit(7))"
     wait = "print('ready', flush=True); [signal.pause() for _ in iter(int, 1)]"
     id_ = await start(kit, f'exec {sys.executable} -c "{catch}; {wait}"')
@@ -871,7 +867,7 @@ async def test_a_signal_is_sent_by_name_or_number(
 async def test_a_command_that_goes_on_after_a_signal_is_told_so(
     kit: Toolkit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clawkit.tools.process._SOON_S", 60.0)
+    monkeypatch.setattr("clawkit.tools.process._FATAL_WAIT_S", 60.0)
     id_ = await start(kit, "sleep 60")
     result = await process(kit, "kill", id_, signal="WINCH")
     assert result.as_text() == f"Sent SIGWINCH to {id_}; it is still running."
@@ -902,13 +898,13 @@ async def test_what_a_command_left_running_can_be_ended(kit: Toolkit) -> None:
     name = rf"(sleep|bash) \(pid {pid}\)"
     assert re.search(rf"Command exited with code 0\n\[Left running: {name}\.", result.as_text())
     said = complaint(await process(kit, "clear", id_))
-    assert said == f"{id_} left something running; kill stops it, remove stops and forgets it"
+    assert said == f"{id_} left something running; kill stops it, remove stops and removes it"
     killed = await process(kit, "kill", id_)
-    assert re.fullmatch(f"Ended what {id_} had left running: {name}", killed.as_text())
+    assert re.fullmatch(f"Stopped what {id_} had left running: {name}", killed.as_text())
     assert killed.details["status"] == "completed"
     assert not is_alive(pid)
     again = await process(kit, "kill", id_)
-    assert again.as_text() == f"{id_} has already ended; nothing of it is left"
+    assert again.as_text() == f"{id_} has already ended; none of its processes is left"
     assert (again.details["status"], again.details["exitCode"]) == ("completed", 0)
 
 
@@ -926,11 +922,11 @@ async def test_what_a_command_left_running_can_be_sent_a_signal(kit: Toolkit) ->
 async def test_only_what_has_ended_is_cleared(kit: Toolkit) -> None:
     id_ = await start(kit, "cat")
     said = complaint(await process(kit, "clear", id_))
-    assert said == f"{id_} is still running; kill stops it, remove stops and forgets it"
+    assert said == f"{id_} is still running; kill stops it, remove stops and removes it"
     await process(kit, "write", id_, eof=True)
     await poll_to_end(kit, id_)
     result = await process(kit, "clear", id_)
-    assert result.as_text() == f"Forgot {id_} and its output."
+    assert result.as_text() == f"Removed {id_} and its output."
     assert dict(result.details) == {"status": "completed", "sessionId": id_}
     assert (await process(kit, "poll", id_)).details["code"] == 404
 
@@ -940,7 +936,7 @@ async def test_what_runs_is_ended_when_it_is_removed(kit: Toolkit) -> None:
     pid = int(await poll_until(kit, id_, "\n"))
     result = await process(kit, "remove", id_)
     assert result.as_text() == (
-        f"Forgot {id_} and its output. It was running and has been stopped."
+        f"Removed {id_} and its output. It was running and has been stopped."
     )
     assert not is_alive(pid)
     assert (await process(kit, "list")).details["sessions"] == []
@@ -951,7 +947,7 @@ async def test_a_terminal_is_given_another_size(kit: Toolkit) -> None:
     id_ = await start(kit, watching, pty=True, columns=80, rows=24)
     await poll_until(kit, id_, "ready")
     result = await process(kit, "resize", id_, columns=100)
-    assert result.as_text() == f"The terminal of {id_} has 100 columns and 24 rows now."
+    assert result.as_text() == f"The terminal of {id_} now has 100 columns and 24 rows."
     assert (result.details["columns"], result.details["rows"]) == (100, 24)
     await poll_until(kit, id_, "24 100\n")
     await process(kit, "resize", id_, rows=50)
@@ -961,7 +957,7 @@ async def test_a_terminal_is_given_another_size(kit: Toolkit) -> None:
         assert (await process(kit, "resize", id_, **wrong)).details["code"] == 400
     await process(kit, "kill", id_)
     assert complaint(await process(kit, "resize", id_, rows=30)).endswith(
-        "and its terminal with it"
+        "so it has no terminal any more"
     )
 
 

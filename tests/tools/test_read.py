@@ -40,7 +40,7 @@ from clawkit.tools._show import (
     MIN_PAGE_BYTES,
     PAGE_BYTES,
     PAGE_LINES,
-    Wish,
+    View,
     page_bytes,
     show_text,
 )
@@ -135,7 +135,7 @@ async def test_offset_and_limit_choose_the_lines_and_a_notice_says_how_to_go_on(
 ) -> None:
     (tmp_path / "f").write_text(lines(10))
     result = await read(tmp_path, offset=3, limit=2)
-    assert result.as_text() == "line 3\nline 4\n\n[lines 3-4 of 10; go on with offset=5]"
+    assert result.as_text() == "line 3\nline 4\n\n[lines 3-4 of 10; continue with offset=5]"
     assert result.details["continuation"] == {"kind": "line", "offset": 5}
     assert result.details["truncation"]["truncated"] is True
     assert result.details["truncation"]["outputLines"] == 2
@@ -150,7 +150,7 @@ async def test_places_after_the_end_are_told(tmp_path: Path) -> None:
         ({"offset": 10**30}, f"[nothing at offset={10**30}: the file has 3 lines]"),
         (
             {"cursor": 6},
-            "[nothing at cursor=6: line 1 has 6 characters; go on with offset=2]",
+            "[nothing at cursor=6: line 1 has 6 characters; continue with offset=2]",
         ),
         ({"offset": 3, "cursor": 99}, "[nothing at cursor=99: line 3 has 6 characters]"),
     )
@@ -186,7 +186,7 @@ async def test_pages_are_joined_unless_a_limit_is_given(tmp_path: Path) -> None:
     most = PAGE_LINES * MAX_JOINED
     result = await read(tmp_path)
     assert result.details["continuation"]["offset"] == most + 1
-    assert f"[lines 1-{most} of 20000; go on with offset={most + 1}]" in result.as_text()
+    assert f"[lines 1-{most} of 20000; continue with offset={most + 1}]" in result.as_text()
     result = await read(tmp_path, limit=3_000)
     assert result.details["truncation"]["outputLines"] == 3_000
 
@@ -208,7 +208,7 @@ async def test_the_end_of_a_large_file_is_not_counted(tmp_path: Path) -> None:
     (tmp_path / "f").write_text(("x" * 999 + "\n") * 20_000)
     result = await read(tmp_path, limit=1)
     assert "totalLines" not in result.details["truncation"]
-    assert "[lines 1-1 of a file of 19.1 MB; go on with offset=2]" in result.as_text()
+    assert "[lines 1-1 of a file of 19.1 MB; continue with offset=2]" in result.as_text()
     last = await read(tmp_path, offset=20_000)
     assert last.as_text() == "x" * 999
     assert last.details["truncation"]["totalLines"] == 20_000
@@ -219,7 +219,7 @@ async def test_a_line_that_is_too_long_is_shown_in_parts(tmp_path: Path) -> None
     result = await read(tmp_path)
     notice = (
         f"\n\n[line 1 is shown in part (characters 0-{PAGE_BYTES} of 70000); "
-        f"go on with offset=1 cursor={PAGE_BYTES}]"
+        f"continue with offset=1 cursor={PAGE_BYTES}]"
     )
     assert result.as_text() == "x" * PAGE_BYTES + notice
     assert result.details["truncation"]["firstLineExceedsLimit"] is True
@@ -243,8 +243,8 @@ async def test_a_huge_file_shows_its_first_page_at_once_and_in_little_memory(
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert first.as_text() == "first\n\n[lines 1-1 of a file of 5 GB; go on with offset=2]"
-    assert "(characters 0-51200 of a file of 5 GB); go on with offset=2 cursor=51200]" in (
+    assert first.as_text() == "first\n\n[lines 1-1 of a file of 5 GB; continue with offset=2]"
+    assert "(characters 0-51200 of a file of 5 GB); continue with offset=2 cursor=51200]" in (
         long.as_text()
     )
     assert seek.as_text() == f"13ffffff0{'  00' + ' 00' * 7}{'  00' + ' 00' * 7}  |{'.' * 16}|"
@@ -306,7 +306,7 @@ async def follow(run: Run) -> list[str]:
         page, notice = take_notice(result.as_text())
         if blank := re.search(r"lines (\d+)-(\d+) .* are blank", notice):
             page = page or "\n" * (int(blank[2]) - int(blank[1]))
-        if not (going := re.search(r"go on with offset=(\d+)(?: cursor=(\d+))?", notice)):
+        if not (going := re.search(r"continue with offset=(\d+)(?: cursor=(\d+))?", notice)):
             return (whole + page).split("\n")
         cursor = int(going[2] or 0)
         params |= {"offset": int(going[1]), "cursor": cursor}
@@ -355,7 +355,7 @@ async def test_heavy_text_comes_in_smaller_pages_instead_of_being_cut(tmp_path: 
         (b"caf\xe9\n", "café\n\n[decoded from cp1252]"),
         (
             "grün ".encode() + b"\xff\n",
-            "grün \ufffd\n\n[bytes that are not utf-8 are shown as \ufffd]",
+            "grün \ufffd\n\n[bytes that are not valid utf-8 are shown as \ufffd]",
         ),
     ],
 )
@@ -403,7 +403,8 @@ async def test_hex_shows_any_bytes_line_by_line(tmp_path: Path) -> None:
     )
     assert result.details["kind"] == "hex"
     result = await read(tmp_path, format="hex", offset=2, limit=1)
-    assert result.as_text().endswith("\n\n[16 bytes per line; lines 2-2 of 3; go on with offset=3]")
+    notice = "\n\n[16 bytes per line; lines 2-2 of 3; continue with offset=3]"
+    assert result.as_text().endswith(notice)
     assert result.details["continuation"] == {"kind": "line", "offset": 3}
     assert "nothing at offset=9" in (await read(tmp_path, format="hex", offset=9)).as_text()
     (tmp_path / "f").write_bytes(b"")
@@ -525,7 +526,7 @@ async def test_a_large_picture_is_scaled_and_the_factor_told(tmp_path: Path) -> 
     result = await read(tmp_path)
     assert "image/png, 2000x1000 pixels, " in result.as_text()
     assert result.as_text().endswith(
-        "; shown at 1200x600: coordinates in it times 1.67 are the original's]"
+        "; shown at 1200x600: multiply coordinates by 1.67 for the original]"
     )
     original = {"width": 2_000, "height": 1_000, "mimeType": "image/png"}
     assert result.details["original"] == original
@@ -587,7 +588,8 @@ async def test_a_document_is_shown_page_by_page(tmp_path: Path) -> None:
     result = await read(tmp_path)
     assert result.details["kind"] == "document"
     assert result.as_text().startswith("[page 1]\nthis is 1\n\n[page 2]\nthis is 2\n\n")
-    assert result.as_text().endswith('this is 10\n\n[pages 1-10 of 12; go on with pages="11-12"]')
+    notice = '[pages 1-10 of 12; continue with pages="11-12"]'
+    assert result.as_text().endswith(f"this is 10\n\n{notice}")
     assert result.details["continuation"] == {"kind": "pages", "pages": "11-12"}
     assert result.details["totalPages"] == 12
     assert result.details["truncation"]["truncated"] is True
@@ -603,7 +605,7 @@ async def test_a_document_is_shown_page_by_page(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pages", ["0", "3-2", "x", "-3", "1,2", "1-2-3", "٣", "9" * 20])
 async def test_ranges_that_make_no_sense_are_refused(tmp_path: Path, pages: str) -> None:
     (tmp_path / "f").write_bytes(pdf("x"))
-    assert "is not a range of pages" in (await read(tmp_path, pages=pages)).details["error"]
+    assert "is not a page range" in (await read(tmp_path, pages=pages)).details["error"]
 
 
 async def test_a_page_without_text_is_a_picture(tmp_path: Path) -> None:
@@ -614,7 +616,7 @@ async def test_a_page_without_text_is_a_picture(tmp_path: Path) -> None:
     assert isinstance(picture, Image)
     assert sum(isinstance(block, Image) for block in result.content) == 5
     assert result.as_text().endswith(
-        '[page 9]\n(no text on this page; pages="9" may show it as a picture)'
+        '[page 9]\n(no text on this page; pages="9" may show it as an image)'
     )
 
 
@@ -652,7 +654,7 @@ async def test_a_notebook_is_shown_as_text(tmp_path: Path) -> None:
     (tmp_path / "f.ipynb").write_text(json.dumps({"cells": cells}))
     result = await read(tmp_path, "f.ipynb", limit=3)
     assert result.as_text() == (
-        "[cell 1, code, run 5]\nx = 0\n\n\n[lines 1-3 of 8; go on with offset=4]"
+        "[cell 1, code, run 5]\nx = 0\n\n\n[lines 1-3 of 8; continue with offset=4]"
     )
     assert result.details["kind"] == "notebook"
     raw = await read(tmp_path, "f.ipynb", format="raw")
@@ -753,7 +755,7 @@ async def test_a_file_that_is_replaced_while_it_is_read_stays_the_one_that_was_o
 async def test_a_file_that_gets_shorter_is_told() -> None:
     file = HeldFile(b"what is left\n")
     file.info = replace(file.info, size=100)
-    result = await show_text(file, b"what is left\n", UTF8, Wish("f"))
+    result = await show_text(file, b"what is left\n", UTF8, View("f"))
     assert result.as_text() == "what is left\n\n[the file was truncated while it was being read]"
 
 

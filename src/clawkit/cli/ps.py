@@ -219,7 +219,7 @@ def kill(ids: tuple[str, ...], everything: bool, now: bool, name: str | None) ->
 
     if not number:
         grace_s = 0.0 if now else detached.ASK_S
-        outcomes = detached.end(chosen, grace_s=grace_s, tell=tell)
+        outcomes = detached.end(chosen, grace_s=grace_s, progress=tell)
         done, undone = "stopped", "could not stop"
     else:
         outcomes = [detached.send(record, number) for record in chosen]

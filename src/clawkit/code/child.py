@@ -1,10 +1,10 @@
-"""Keeps one interpreter for clawkit: hands it code, collects its output, says what became of it.
+"""Keeps one interpreter for clawkit: sends it code, collects its output, and reports the result.
 
-A program of its own, started by path where commands run (`python3 -I -u`), with nothing but the
-standard library of whatever Python 3.9 or newer is there. Requests come as JSON lines on standard
-input, answers go as JSON lines to standard output. The code runs in a second process, whose output
-are pipes that are read here: what it prints can never be taken for an answer, and cannot make this
-process larger. Code that attacks this process can at worst forge its own answers.
+A standalone program, started by its path where commands run (`python3 -I -u`), with only the
+standard library of any Python 3.9 or newer. Requests are JSON lines on standard input, answers are
+JSON lines on standard output. The code runs in a second process, whose output is read here through
+pipes: what it prints cannot be taken for an answer, and the memory of this process stays bounded.
+Code that attacks this process can at worst forge its own answers.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ import sys
 import time
 
 HEAD, TAIL = 30_000, 70_000
-"""Bytes of what is printed in one call that are kept: the first and the last."""
+"""Bytes of the output of one call that are kept: the first and the last."""
 MAX_TEXT = 100_000
 """Characters of a value or a traceback."""
 MAX_ANSWER = 12 * 1024 * 1024
-"""Bytes that the interpreter may say about one call."""
+"""Bytes of one answer of the interpreter."""
 MAX_DIRS, MAX_NAMES = 300, 5_000
-"""Directories that are watched for new files, and names in all of them together."""
+"""Directories that are searched for new files, and names in all of them together."""
 MAX_FILES, MAX_IMAGES = 50, 4
-"""New files that are named, and images that are."""
+"""New files and images that are reported."""
 NO_NODE = 120
-"""Exit code when node is not installed."""
+"""Exit code if node is not installed."""
 _IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 _SKIPPED = frozenset(("node_modules", "__pycache__", "venv", "site-packages"))
 _CHUNK = 256 * 1024
@@ -39,7 +39,7 @@ _LOOK_MS = 200
 
 
 class Kept:
-    """The first and the last bytes of a stream that may have no end."""
+    """The first and the last bytes of a stream, which may be endless."""
 
     def __init__(self, fd: int) -> None:
         os.set_blocking(fd, False)
@@ -49,7 +49,7 @@ class Kept:
         self._size = 0
 
     def read(self) -> int:
-        """Take in what is there now; 0 when there is nothing."""
+        """Read what is available; returns 0 if there is nothing."""
         try:
             data = os.read(self.fd, _CHUNK)
         except (BlockingIOError, InterruptedError):
@@ -63,8 +63,8 @@ class Kept:
         return len(data)
 
     def take(self) -> tuple[str, int]:
-        """All that came since the last time, and how many bytes in its middle are missing."""
-        # What was written before the end of a call is in the pipe by now. Others may go on writing.
+        """The text since the last call, and how many bytes are missing in its middle."""
+        # Output of the call is in the pipe by now; background processes may keep writing.
         left = 2 * _PIPE
         while left > 0 and (count := self.read()):
             left -= count
@@ -80,16 +80,16 @@ class Kept:
 
 
 class Tree:
-    """The directory that code runs in: which files are new, and which images were changed."""
+    """Finds new files and changed images below the working directory."""
 
     def __init__(self, root: str) -> None:
         self._root = root
         self._skipped: set[str] = set()
-        """Directories that had too many names."""
+        """Directories with too many names."""
         self._files = self._look()
 
     def changes(self) -> tuple[list[str], list[str]]:
-        """New files, and new or changed images, by their paths from here."""
+        """Relative paths of new files, and of new or changed images, since the last call."""
         unseen, before = tuple(self._skipped), self._files
         self._skipped, self._files = set(), self._look()
         found = {
@@ -100,7 +100,7 @@ class Tree:
         return [path for path in found if path not in before], [p for p in found if found[p]]
 
     def _look(self) -> dict[str, tuple[int, ...] | None]:
-        """The files here and, for images, what changes with them."""
+        """The files and, for images, a stamp that differs after a change."""
         files: dict[str, tuple[int, ...] | None] = {}
         room, dirs, todo = MAX_NAMES, 0, [""]
         while todo:
@@ -129,7 +129,7 @@ def _stamp(entry: os.DirEntry[str]) -> tuple[int, ...]:
 
 
 class Worker:
-    """The process that runs the code. It reads requests from 3 and answers on 4."""
+    """The process that runs the code. It reads requests from descriptor 3 and answers on 4."""
 
     def __init__(self, argv: list[str]) -> None:
         requests, self._requests = os.pipe()
@@ -138,11 +138,11 @@ class Worker:
         err, err_end = os.pipe()
         nothing = os.open(os.devnull, os.O_RDONLY)
         for fd in (out_end, err_end):
-            # Room for programs that print while they let nothing else happen.
+            # Room for code that prints while this process cannot read.
             with contextlib.suppress(OSError):
                 fcntl.fcntl(fd, getattr(fcntl, "F_SETPIPE_SZ", 1031), _PIPE)
         theirs = (nothing, out_end, err_end, requests, answers)
-        # High first, so that none of them is overwritten by another.
+        # Move them to high numbers first, so that dup2 does not overwrite one of them.
         high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in theirs]
         self.pid = os.posix_spawn(
             argv[0],
@@ -165,15 +165,15 @@ class Worker:
         except BrokenPipeError:
             self.check(kill=True)
 
-    def hear(self) -> bytes | None:
-        """An answer, if a whole one has come."""
+    def receive(self) -> bytes | None:
+        """The next answer, if it is complete."""
         try:
             data = os.read(self.answers, _CHUNK)
         except BlockingIOError:
             return None
         self._said += data
         if not data or len(self._said) > MAX_ANSWER:
-            # It cannot answer any more: gone, or as good as that.
+            # It cannot answer any more.
             self.check(kill=True)
             return None
         line, newline, rest = self._said.partition(b"\n")
@@ -183,10 +183,10 @@ class Worker:
         return bytes(line)
 
     def check(self, *, kill: bool = False) -> None:
-        """Note its end; a negative code is a signal."""
+        """Set `exit` if it has ended; a negative code is a signal. With `kill`, end it."""
         if self.exit is None:
             if kill:
-                # One that is about to end by itself has a reason worth telling.
+                # If it is about to exit by itself, its own exit code is more informative.
                 time.sleep(0.1)
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if not pid and kill:
@@ -201,7 +201,7 @@ def find_program(language: str) -> list[str]:
     if language == "python":
         program = sys.executable or "/proc/self/exe"
         return [program, "-I", "-u", os.path.join(here, "python_child.py")]
-    from shutil import which  # takes longer to import than all the rest
+    from shutil import which  # slower to import than everything else
 
     node = which("node")
     if node is None:
@@ -234,7 +234,7 @@ def answer(number: int, worker: Worker, tree: Tree, line: bytes) -> None:
 
 
 def _text(value: object) -> str | None:
-    """Of limited length, and without halves of characters."""
+    """Truncate a text and escape lone surrogates."""
     if value is None:
         return None
     text = str(value).encode("utf-8", "backslashreplace").decode()
@@ -252,18 +252,18 @@ def say(message: dict[str, object]) -> None:
 
 
 def serve(worker: Worker, tree: Tree) -> None:
-    """Until there are no more requests, or the interpreter is gone."""
+    """Serve until there are no more requests, or the interpreter is gone."""
     poll = select.poll()
     for fd in (0, worker.out.fd, worker.err.fd, worker.answers):
         poll.register(fd, select.POLLIN)
-    # The first answer only says that it is there.
+    # The first answer only says that the worker is ready.
     asked, number = bytearray(), 0
     while True:
         ready = {fd for fd, _ in poll.poll(None if number < 0 else _LOOK_MS)}
         for stream in (worker.out, worker.err):
             if stream.fd in ready and not stream.read():
                 poll.unregister(stream.fd)
-        line = worker.hear() if worker.answers in ready else None
+        line = worker.receive() if worker.answers in ready else None
         if number >= 0 and not ready:
             worker.check()
         if worker.exit is not None:
@@ -286,7 +286,7 @@ def serve(worker: Worker, tree: Tree) -> None:
 
 
 def main() -> None:
-    # An interrupt is for the code.
+    # Interrupts are for the worker.
     signal.signal(signal.SIGINT, lambda *_: None)
     serve(Worker(find_program(sys.argv[1])), Tree(os.getcwd()))
 

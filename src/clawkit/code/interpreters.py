@@ -1,4 +1,4 @@
-"""Interpreters that keep their variables: one child for each owner and language."""
+"""Persistent interpreters: one child per owner and language."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from clawkit.errors import ToolError
 from clawkit.process.protocols import Command, Commands, Exit, Launch, name_signal
 
 IDLE_S = 1_800.0
-"""A child that nothing was sent to for so long is ended."""
+"""How long an unused child is kept."""
 GRACE_S = 2.0
-"""Between the interrupt of a call and the end of its child."""
+"""Between the interrupt of a call and killing its child."""
 _START_S = 60.0
 _MAX_ANSWER = 16 * 1024 * 1024
-"""Bytes that a child may write about one call. It counts as hostile: more than that ends it."""
+"""Bytes that a child may send about one call. It is untrusted, and killed if it sends more."""
 _CHUNK = 256 * 1024
 _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.002, 0.5
 _PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "child.py")
 _MISSING = {127: "python3", 120: "node"}
-"""What exit codes of a child that never answered say about programs it did not find."""
+"""Missing programs, by the exit code of a child that did not answer."""
 
 
 class _Answer(Ran, frozen=True, kw_only=True):
@@ -40,19 +40,19 @@ _decode = msgspec.json.Decoder(_Answer).decode
 
 
 class _Child:
-    """A child that was started, and what it has said."""
+    """A running child, and its output."""
 
     def __init__(self, command: Command, place: tuple[object, ...]) -> None:
         self.command = command
         self.place = place
         self.calls = 0
         self.fault = ""
-        """Why it had to be killed, if it had to."""
+        """Why it was killed, if it was."""
         self._at = 0
         self._said = bytearray()
 
     async def send(self, code: str) -> None:
-        # What it said since the last answer was not asked for.
+        # Ignore anything that it sent since the last answer.
         self._at, self._said = self.command.output.size, bytearray()
         self.calls += 1
         line = json.dumps({"id": self.calls, "code": code}).encode() + b"\n"
@@ -62,7 +62,7 @@ class _Child:
             await self._kill("it did not accept the code")
 
     async def answer(self, seconds: float) -> _Answer | None:
-        """What it says to the last call; None when the time is over, or it is gone."""
+        """The answer to the last call; None on a timeout, or if it is gone."""
         loop, look_s = asyncio.get_running_loop(), _FIRST_LOOK_S
         end = loop.time() + seconds
         output = self.command.output
@@ -81,7 +81,7 @@ class _Child:
             left = end - loop.time()
             if ended or left <= 0:
                 return None
-            # Much output is moved by a thread, which tells of it only now and then.
+            # Long output is moved by a thread, which notifies only at intervals.
             await self.command.wait_for_news(size, min(left, look_s))
             look_s = min(2 * look_s, _LONGEST_LOOK_S)
 
@@ -104,7 +104,7 @@ class _Child:
 
 
 class _Slot:
-    """The place of one child."""
+    """One owner and language: the child, if there is one, and its lock and timer."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -120,7 +120,8 @@ class _Slot:
 
 
 class KeptInterpreters:
-    """Children that are commands of an owner of their own, so that no list shows them."""
+    """Implements `Interpreters`. The children are commands of a separate owner, so that they do not
+    appear in lists of commands."""
 
     def __init__(self, commands: Commands, *, idle_s: float = IDLE_S) -> None:
         self._commands = commands
@@ -149,7 +150,7 @@ class KeptInterpreters:
                     slot.timer = slot.loop.call_later(self._idle_s, self._on_idle, slot)
 
     async def reset(self, owner: str, language: Language) -> bool:
-        # Not in turn: what runs may be the reason.
+        # Without the lock: the running code may be the reason for the reset.
         slot = self._slot(owner, language)
         child = slot.child
         if child is not None:
@@ -158,7 +159,6 @@ class KeptInterpreters:
         return child is not None
 
     async def close(self) -> None:
-        """End all children."""
         slots, self._slots = self._slots, {}
         for slot in slots.values():
             if slot.loop is asyncio.get_running_loop() and slot.child is not None:
@@ -233,7 +233,7 @@ class KeptInterpreters:
         return msgspec.structs.replace(ran, timed_out=timed_out, lost=lost, fresh=fresh)
 
     async def _interrupt(self, slot: _Slot, child: _Child) -> _Answer | None:
-        """Stop the code; the child too, unless it says in time that it did."""
+        """Interrupt the code; if it does not answer in time, drop the child."""
         with suppress(ToolError):
             await child.command.signal(signal.SIGINT)
         answer = await child.answer(GRACE_S)

@@ -1,5 +1,5 @@
 // Runs JavaScript for child.py, call after call, in one global scope.
-// Requests come from handle 3, answers go to handle 4.
+// Requests come from descriptor 3, answers go to descriptor 4.
 "use strict";
 
 const fs = require("node:fs");
@@ -14,10 +14,10 @@ const { pathToFileURL } = require("node:url");
 const MAX_TEXT = 100_000;
 const IMPORT = "__clawkit_import";
 const root = path.join(process.cwd(), "call.js");
-// Texts and comments are stepped over. The inspector's scripts cannot import by themselves.
+// Finds dynamic imports outside of strings and comments: scripts of the inspector cannot import.
 const TOKENS =
   /\/\/[^\n]*|\/\*[^]*?\*\/|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\[^]|[^`\\])*`|(?<![.\w$])import(?=\s*\()/g;
-// Frames below the code.
+// Stack frames of this program.
 const OURS = /^ +at .*(node_child\.cjs|evalmachine|node:(inspector|vm|events|net|internal\/stream))/;
 const HINT = "\n(import statements only work in modules: use require(…) or await import(…))";
 
@@ -47,7 +47,7 @@ function describe(error) {
   return shorten(text.includes("Cannot use import statement") ? text + HINT : text);
 }
 
-/** The value itself behind what the inspector says of it. */
+/** The value of a remote object of the inspector. */
 function resolve(remote) {
   if (!remote.objectId) {
     return "unserializableValue" in remote ? vm.runInThisContext(`(${remote.unserializableValue})`) : remote.value;
@@ -94,7 +94,7 @@ function run(code) {
       }),
     );
   try {
-    // Only what vm runs can be interrupted while it computes.
+    // Only code that vm runs can be interrupted while it computes.
     vm.runInThisContext(`process[Symbol.for("clawkit.hand")].go()`, { breakOnSigint: true });
   } catch (error) {
     const text = error.code === "ERR_SCRIPT_EXECUTION_INTERRUPTED" ? "Interrupted" : describe(error);
@@ -117,7 +117,7 @@ function resolveName(name) {
 
 process.argv.splice(1);
 process.exit = (code) => {
-  throw new Error(`process.exit(${code ?? ""}) was called; the interpreter goes on`);
+  throw new Error(`process.exit(${code ?? ""}) was called; the interpreter keeps running`);
 };
 for (const event of ["uncaughtException", "unhandledRejection"]) {
   process.on(event, (error) => process.stderr.write(`Uncaught ${describe(error)}\n`));

@@ -1,6 +1,6 @@
-"""What tools see of interpreters: code goes in, and what became of it comes out.
+"""The interface of interpreters for tools.
 
-Every start of clawkit imports this; it must cost nothing.
+Imported at every start of clawkit, so it must be cheap to import.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ _Count = Annotated[int, Meta(ge=0)]
 
 
 class Ran(msgspec.Struct, frozen=True):
-    """What became of a piece of code. All of it comes from the child, and is only of the right
-    type and size: names of files are no better than those a model sends."""
+    """The result of running code. It comes from the child, which is untrusted: only types and sizes
+    are checked, and names of files must be treated like those that a model sends."""
 
     stdout: _Text = ""
     stderr: _Text = ""
     value: _Text | None = None
-    """How the interpreter writes the value of the last expression."""
+    """The value of the last expression, as the interpreter prints it."""
     traceback: _Text | None = None
     cut: _Count = 0
-    """Bytes of what was printed that are missing in its middle."""
+    """Bytes of output that are missing in the middle."""
     files: Annotated[tuple[_Text, ...], Meta(max_length=50)] = ()
-    """New files, relative to the working directory, not all of them when there are many."""
+    """New files, relative to the working directory, up to a limit."""
     more_files: _Count = 0
     images: Annotated[tuple[_Text, ...], Meta(max_length=4)] = ()
-    """New and changed images, in the same way."""
+    """New and changed images, likewise."""
     more_images: _Count = 0
     figures: Annotated[tuple[bytes, ...], Meta(max_length=4)] = ()
-    """What was drawn and not saved."""
+    """Figures that were drawn and not saved."""
     timed_out: bool = False
     lost: str = ""
-    """How the interpreter came to its end, and its variables with it; empty when it goes on."""
+    """Why the interpreter has exited, losing its variables; empty if it is still there."""
     fresh: str = ""
-    """Why it began without the variables of earlier calls; empty when that is no news."""
+    """Why it started without the variables of earlier calls; empty if that is expected."""
 
 
 @runtime_checkable
 class Interpreters(Protocol):
-    """Run code where commands run, and keep its variables from call to call."""
+    """Persistent interpreters that run where commands run."""
 
     async def run(
         self,
@@ -60,11 +60,11 @@ class Interpreters(Protocol):
         launch: Launch,
         timeout_s: float,
     ) -> Ran:
-        """Calls of the same owner and language wait for each other. A child that runs elsewhere,
-        or is held otherwise, than `host` and `launch` say is replaced; their text is not used.
-        Raises `ToolError` when none can be started. When cancelled, the code is interrupted."""
+        """Run code. Calls of the same owner and language run one after another. A child on another
+        host, or with another confinement than `launch`, is replaced; the text of `launch` is not
+        used. Raises `ToolError` if the child cannot be started. Cancelling interrupts the code."""
         ...
 
     async def reset(self, owner: str, language: Language) -> bool:
-        """End the child, whatever it does; False when there was none."""
+        """Kill the child, even if it is busy; returns False if there was none."""
         ...

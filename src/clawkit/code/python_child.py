@@ -1,7 +1,7 @@
 """Runs Python code for `child.py`, call after call, in one namespace.
 
-A program of its own with nothing but the standard library of any Python 3.9 or newer. Requests come
-from handle 3, answers go to handle 4; both are moved out of the way of the code.
+A standalone program with only the standard library of any Python 3.9 or newer. Requests come from
+descriptor 3, answers go to descriptor 4; both are moved out of the way of the code.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _CANCEL_S = 1.0
 _COROUTINE = 0x80
 """CO_COROUTINE of a code object."""
 _PRIVATE = 200
-"""Where the handles are that code has no business with."""
+"""First descriptor of those that are not for the code."""
 
 
 class Interpreter:
-    """The namespace, and everything around it that code could break."""
+    """The namespace, and the process state that is restored after each call."""
 
     def __init__(self) -> None:
         self.requests, self.answers, self._out, self._err = map(_set_aside, (3, 4, 1, 2))
@@ -52,7 +52,7 @@ class Interpreter:
         os.register_at_fork(after_in_child=self._leave)
 
     def run(self, code: str) -> dict[str, object]:
-        """What became of a piece of code. Whatever it raises ends here."""
+        """Run code; returns the result as JSON. All exceptions of the code are caught here."""
         self._restore()
         self._calls += 1
         said: dict[str, object] = {}
@@ -61,14 +61,14 @@ class Interpreter:
             try:
                 said["value"] = self._evaluate(code, f"<call {self._calls}>")
             finally:
-                # Also after an error: what was drawn before it may explain it.
+                # Also after an error: figures that were drawn before may explain it.
                 said["figures"] = _take_figures()
                 signal.signal(signal.SIGINT, _ignore)
         except BaseException as error:  # noqa: BLE001  # the root of the code
             signal.signal(signal.SIGINT, _ignore)
             said["traceback"] = _describe(error)
         if os.getpid() != self._pid:
-            os._exit(1 if "traceback" in said else 0)  # a copy that the code made of this process
+            os._exit(1 if "traceback" in said else 0)  # a forked copy of this process
         return said
 
     def _evaluate(self, code: str, name: str) -> str | None:
@@ -92,7 +92,7 @@ class Interpreter:
         return self._await(result) if code.co_flags & _COROUTINE else result
 
     def _await(self, coroutine: Coroutine[Any, Any, object]) -> object:
-        """A loop of its own lives on, and so do the tasks in it; they run while a call waits."""
+        """The event loop persists between calls, with its tasks; they run while a call awaits."""
         import asyncio
 
         if self._loop is None or self._loop.is_closed():
@@ -108,7 +108,7 @@ class Interpreter:
             raise
 
     def _restore(self) -> None:
-        """Streams and handles as they are at the start, whatever was done to them."""
+        """Restore streams and descriptors, whatever the code did to them."""
         os.dup2(self._out, 1)
         os.dup2(self._err, 2)
         if not self._streams or any(stream.closed for stream in self._streams):
@@ -116,19 +116,19 @@ class Interpreter:
         sys.stdin, sys.stdout, sys.stderr = self._streams
 
     def _leave(self) -> None:
-        """In a copy of this process: it has no part in the conversation."""
+        """In a forked copy: close the descriptors that belong to this process."""
         for fd in (self.requests, self.answers, self._out, self._err):
             with contextlib.suppress(OSError):
                 os.close(fd)
 
 
 def _ignore(_number: int, _frame: object) -> None:
-    """An interrupt that came too late. Unlike SIG_IGN, programs that code starts do not inherit
-    this."""
+    """For an interrupt that came too late. Unlike SIG_IGN, this is not inherited by programs that
+    the code starts."""
 
 
 def _set_aside(fd: int) -> int:
-    """The same file under a number that no program counts up to, closed when another one starts."""
+    """Move a descriptor to a high number, with close-on-exec."""
     copy = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _PRIVATE)
     if fd > 2:
         os.close(fd)
@@ -143,26 +143,26 @@ def _open(fd: int, mode: str) -> io.TextIOWrapper:
 
 
 def _describe(error: BaseException) -> str:
-    """The traceback, from the first line of the code on."""
+    """The traceback, without frames of this program."""
     trace = error.__traceback__
     while trace is not None and not trace.tb_frame.f_code.co_filename.startswith("<call "):
         trace = trace.tb_next
     try:
         parts = traceback.format_exception(type(error), error, trace)
-    except BaseException:  # noqa: BLE001  # its own methods take part
+    except BaseException:  # noqa: BLE001  # calls methods of the exception, which may fail
         parts = [type(error).__name__]
     return _shorten("".join(parts).rstrip())
 
 
 def _shorten(text: str) -> str:
-    """Not much longer than what is shown of it in the end."""
+    """Truncate to a little more than what is shown in the end."""
     if len(text) <= 2 * MAX_TEXT:
         return text
     return f"{text[:MAX_TEXT]}\n[…]\n{text[-MAX_TEXT:]}"
 
 
 def _take_figures() -> list[str]:
-    """Open figures of matplotlib as PNG, which are closed then."""
+    """Save open figures of matplotlib as PNG, and close them."""
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is None:
         return []

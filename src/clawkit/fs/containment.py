@@ -1,7 +1,7 @@
-"""Opening files below a root, so that the check and the use are one act.
+"""Open files below a root, without a race between check and use.
 
-The kernel resolves the path from an open directory handle and refuses to leave it (`openat2` with
-RESOLVE_BENEATH); where it cannot, every component is opened by hand and links and `..` are refused.
+The kernel resolves the path from an open directory and refuses to leave it (`openat2` with
+RESOLVE_BENEATH). If it cannot, components are opened one by one, and links and `..` are refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RESOLVE_BENEATH = 0x08
 _HELD = _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS
 _AT_FDCWD = -100
 O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
-"""A handle that only marks a place, where the system has such a thing."""
+"""Opens a path without access to its content, if the system supports that."""
 
 
 class _OpenHow(ctypes.Structure):
@@ -32,9 +32,10 @@ class _OpenHow(ctypes.Structure):
 
 
 def relative_path(path: str, root: str) -> str:
-    """A path as people and models write it, as a path from the root.
+    """Make a path as people and models write it relative to the root.
 
-    Raises for what cannot be a path, and for an absolute path that is not below the root.
+    Raises `ToolInputError` for an invalid path, `ToolAuthorizationError` for an absolute path that
+    is not below the root.
     """
     if not path:
         raise ToolInputError("the path is empty; '.' is the workspace")
@@ -53,7 +54,7 @@ def relative_path(path: str, root: str) -> str:
 
 
 def _same(path: str, root: str) -> bool:
-    """Whether a path is another name of the root. Only a hint: the opening itself is held to it."""
+    """Whether a path is another name of the root. Only a hint: opening is confined to the root."""
     try:
         return os.path.samefile(path, root)
     except OSError:
@@ -69,10 +70,10 @@ def outside(path: str, root: str) -> ToolAuthorizationError:
 
 
 def open_inside(root_fd: int, root: str, path: str, flags: int, *, links: bool = True) -> int:
-    """A handle for a path below the root, whatever links and races say.
+    """Open a path below the root, safe against links and races.
 
-    Without `links`, none is followed: the path is then the one the file really has. What leads
-    outside, and what cannot be known not to, raises `ToolAuthorizationError`.
+    Without `links`, no link is followed, so the path is the real path of the file. Raises
+    `ToolAuthorizationError` for a path that leads, or may lead, outside.
     """
     flags |= os.O_CLOEXEC
     try:
@@ -86,15 +87,15 @@ def open_inside(root_fd: int, root: str, path: str, flags: int, *, links: bool =
 
 
 def open_near(root_fd: int, path: str, flags: int) -> int:
-    """A handle for a path below the root and on the file system that the root is on. Raises OSError
-    for every other, and where the kernel cannot tell."""
+    """Open a path below the root and on the same file system. Raises OSError for any other path,
+    and if the kernel cannot check that."""
     if not _has_openat2():
-        raise OSError(errno.ENOSYS, "the kernel does not hold paths", path)
+        raise OSError(errno.ENOSYS, "the kernel has no openat2", path)
     return _openat2(root_fd, path, flags | os.O_CLOEXEC, _HELD | _RESOLVE_NO_XDEV)
 
 
 def open_root(path: str) -> int:
-    """A mark of a directory by its real path: a link cannot make it lead elsewhere."""
+    """Open a directory by its real path with O_PATH: no link in it is followed."""
     flags = O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
     if _has_openat2():
         return _openat2(_AT_FDCWD, path, flags, _RESOLVE_NO_SYMLINKS)
@@ -106,8 +107,8 @@ def open_root(path: str) -> int:
 
 
 def open_anywhere(path: str, flags: int) -> int:
-    """A handle for an absolute path. Links of `/proc` into open files are not followed: what they
-    lead to is unknown before they are opened."""
+    """Open an absolute path. Magic links in `/proc` are not followed: their target is unknown
+    before they are opened."""
     flags |= os.O_CLOEXEC
     if _has_openat2():
         return _openat2(_AT_FDCWD, path, flags, _RESOLVE_NO_MAGICLINKS)
@@ -124,7 +125,7 @@ def _openat2(root_fd: int, path: str, flags: int, resolve: int = _HELD) -> int:
         if fd >= 0:
             return fd
         code = ctypes.get_errno()
-        # EAGAIN: something was renamed while the kernel looked; it could not be sure.
+        # EAGAIN: a rename during resolution, so that the kernel could not be sure.
         if code not in (errno.EAGAIN, errno.EINTR):
             raise OSError(code, os.strerror(code), path)
     raise OSError(errno.EXDEV, "the path keeps changing", path)
@@ -153,12 +154,12 @@ def _open_by_hand(root_fd: int, path: str, flags: int) -> int:
 
 
 def _open_one(folder: int, name: str, flags: int) -> int:
-    """A handle for a name in a directory. A link is refused, or opened itself with O_NOFOLLOW."""
+    """Open a name in a directory. A link is refused or, with O_NOFOLLOW, opened itself."""
     try:
         fd = os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
     except NotADirectoryError:
         now = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-        # What is a directory now was a link just before.
+        # A directory now was a link just before.
         if stat.S_ISLNK(now) or stat.S_ISDIR(now):
             raise OSError(errno.ELOOP, "is a link", name) from None
         raise
@@ -170,13 +171,12 @@ def _open_one(folder: int, name: str, flags: int) -> int:
 
 @functools.cache
 def libc() -> ctypes.CDLL:
-    """The system's own library, for the calls that Python does not know."""
     return ctypes.CDLL(None, use_errno=True)
 
 
 @functools.cache
 def _has_openat2() -> bool:
-    """Whether the kernel knows the call; asked once, with a path that cannot do harm."""
+    """Whether the kernel supports openat2; probed once."""
     if platform.system() != "Linux":
         return False
     here = os.open("/", O_PATH | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""Bytes to text and back, so that a file keeps the encoding it has."""
+"""Detect and preserve the encoding of files."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NamedTuple
 from clawkit.errors import ToolInputError
 
 LOOK = 8_192
-"""Bytes at the beginning of a file that decide what it is."""
-# The longer marks first: UTF-32 begins like UTF-16.
+"""Bytes at the start of a file that determine its encoding."""
+# The longer marks first: the one of UTF-32 starts with the one of UTF-16.
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -18,35 +18,35 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-# Bytes beyond ASCII as UTF-8 has them; anything else beyond ASCII is not UTF-8.
+# Multi-byte characters in UTF-8; any other byte beyond ASCII is invalid.
 _MULTIBYTE = re.compile(
     rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}"
 )
-# Not bell to carriage return, nor escape: logs and terminal recordings have those.
+# Without bell to carriage return, and escape: logs and terminal recordings have those.
 _CONTROLS = bytes(code for code in range(32) if code not in (*range(7, 14), 27))
 _MAX_CONTROLS = 30
-"""One of so many bytes may be a control character in text that is not UTF-8."""
+"""In text that is not UTF-8, at most one of this many bytes may be a control character."""
 _NOT_FILES = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape"})
-"""Codecs for names and for program texts."""
+"""Codecs for names and source code, not for files."""
 
 
 class Encoding(NamedTuple):
-    """How a file holds its text."""
+    """The encoding of a file."""
 
     name: str
     mark: bytes = b""
-    """The byte order mark the file begins with."""
+    """The byte order mark at the start of the file."""
 
 
 UTF8 = Encoding("utf-8")
 
 
 def detect(head: bytes) -> Encoding | None:
-    """The encoding of a file that begins with these bytes; None when it is not text.
+    """The encoding of a file that starts with these bytes; None if it is not text.
 
-    A mark decides. Without one, zeros on every other byte mean UTF-16 and any other zero means that
-    it is not text. The rest is UTF-8 when most of what is beyond ASCII is, else cp1252, or not text
-    when control characters abound.
+    A byte order mark decides. Without one, zeros in every other byte mean UTF-16, and any other
+    zero a binary file. The rest is UTF-8 if most bytes beyond ASCII are valid, otherwise cp1252, or
+    binary if there are too many control characters.
     """
     for mark, name in _MARKS:
         if head.startswith(mark):
@@ -57,7 +57,7 @@ def detect(head: bytes) -> Encoding | None:
         return Encoding(name) if name else None
     if look.isascii() or _is_utf8(look):
         return UTF8
-    if _abounds(look):
+    if _has_many_controls(look):
         return None
     rest, good = _MULTIBYTE.subn(b"", look)
     stray = len(rest) - len(rest.decode("ascii", "ignore"))
@@ -66,15 +66,14 @@ def detect(head: bytes) -> Encoding | None:
 
 def _is_utf8(look: bytes) -> bool:
     try:
-        # A character may be cut off where the look ends, but not where the file does.
+        # A character may be incomplete at the end of the sample, but not of the file.
         codecs.utf_8_decode(look, "strict", len(look) < LOOK)
     except UnicodeDecodeError:
         return False
     return True
 
 
-def _abounds(look: bytes) -> bool:
-    """Whether there are more control characters than a text has."""
+def _has_many_controls(look: bytes) -> bool:
     return (len(look) - len(look.translate(None, _CONTROLS))) * _MAX_CONTROLS > len(look)
 
 
@@ -83,7 +82,7 @@ def _utf16(look: bytes) -> str:
         return ""
     even, odd = look[::2].count(0), look[1::2].count(0)
     half = len(look) // 2
-    # Of a few bytes, any might be zero by chance.
+    # In a few bytes, zeros may be a coincidence.
     enough = max(half * 4 // 10, min(half, 4))
     if odd >= enough and even * 20 < half:
         name = "utf-16-le"
@@ -91,13 +90,13 @@ def _utf16(look: bytes) -> str:
         name = "utf-16-be"
     else:
         return ""
-    # Small numbers look like UTF-16 too.
+    # Small integers look like UTF-16 too.
     narrow = look.decode(name, "replace").encode("latin-1", "ignore")
-    return "" if _abounds(narrow) else name
+    return "" if _has_many_controls(narrow) else name
 
 
 def find_codec(name: str) -> Encoding:
-    """An encoding that a caller names. Raises `ToolInputError` for what is not one."""
+    """Look up an encoding by name. Raises `ToolInputError` if it is unknown."""
     try:
         found = codecs.lookup(name)
         if found.name in _NOT_FILES or not isinstance("".encode(name), bytes):
@@ -111,8 +110,8 @@ def find_codec(name: str) -> Encoding:
 
 
 def settle(encoding: Encoding, head: bytes) -> Encoding:
-    """An encoding that a caller named, as a file that begins with these bytes has it: with its mark
-    and, for UTF-16 and UTF-32, with its byte order."""
+    """Add the byte order mark and, for UTF-16 and UTF-32, the byte order of a file that starts with
+    `head`."""
     name = "utf-8" if encoding.name == "utf-8-sig" else encoding.name
     for mark, marked in _MARKS:
         if head.startswith(mark) and marked.startswith(name):
@@ -121,9 +120,9 @@ def settle(encoding: Encoding, head: bytes) -> Encoding:
 
 
 def decode_whole(data: bytes, path: str) -> tuple[str, Encoding]:
-    """All of a file's text, so that `encode` gives the same bytes again.
+    """Decode a whole file; `encode` returns the same bytes again.
 
-    Raises `ToolInputError` when it is not text or is damaged.
+    Raises `ToolInputError` if it is binary or damaged.
     """
     encoding = detect(data)
     if encoding is None:
@@ -140,7 +139,7 @@ def decode_whole(data: bytes, path: str) -> tuple[str, Encoding]:
 
 
 def encode(text: str, encoding: Encoding) -> bytes:
-    """The text as the file holds it. Raises `ToolInputError` for what the encoding lacks."""
+    """Encode a text for a file. Raises `ToolInputError` for characters that the encoding lacks."""
     errors = "surrogateescape" if encoding.name == "utf-8" else "strict"
     try:
         return encoding.mark + text.encode(encoding.name, errors)

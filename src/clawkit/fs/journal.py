@@ -1,9 +1,8 @@
-"""Several files changed as if by one act, also when the program is killed meanwhile.
+"""Change several files atomically, even if the program is killed in the middle.
 
-All new content is first written beside the files it is for, then everything is put in place. What
-is being done is recorded in a journal. A small program watches over it: when this one dies before
-it is done, that one completes it or rolls it back; the next run does so when even the watcher was
-killed.
+All new content is staged first, then everything is moved into place. A journal records the steps. A
+small watcher process completes or rolls back the journal if this process dies; if the watcher is
+killed too, the next run does so.
 """
 
 from __future__ import annotations
@@ -28,32 +27,32 @@ from clawkit.store import private_dir
 _SUFFIX = ".patch"
 _MAX_BYTES = 256 * 1024 * 1024
 _MAX_AGE_S = 7 * 24 * 3600
-"""After this time, directories that could not be reached are given up."""
+"""After this time, directories that cannot be accessed are given up."""
 _PATIENCE_S = 5.0
-"""For a process that is still at work; a busy machine takes its time to start a watcher."""
+"""How long to wait for another process; starting a watcher takes time on a busy machine."""
 _GONE = (errno.ENOENT, errno.ENOTDIR)
-# What is to become of the steps, as the first byte of a journal: to change it takes no space.
+# The state is the first byte of a journal: changing it needs no disk space.
 _PREPARE, _READY, _UNDO, _DONE = b"p", b"r", b"u", b"d"
 _LOCALE = ("LANG", "LC_ALL", "LC_CTYPE")
-"""Decide how names are spelled in the journal."""
+"""Determine how file names are encoded in the journal."""
 
 
 @dataclass
 class Journal:
-    """What is being done, in a file that is locked as long as it is being done."""
+    """A record of the changes in progress, in a file that is locked until they are done."""
 
     id: str
     file: str
     fd: int
     steps: list[Step] = field(default_factory=list)
     made: list[tuple[str, str]] = field(default_factory=list)
-    """Directories that were to be made, with their roots."""
+    """Roots, and directories in them to be created."""
     state: bytes = _PREPARE
 
     @classmethod
     @contextmanager
     def begin(cls, folder: str) -> Iterator[Journal]:
-        """A new journal; when the body fails, everything is taken back. Raises OSError."""
+        """A new journal; if the body fails, everything is rolled back. Raises OSError."""
         private_dir(folder)
         journal = cls._create(folder)
         watcher = _start_watcher(journal.file, journal.fd)
@@ -78,7 +77,7 @@ class Journal:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX)
                 os.write(fd, _PREPARE + b"\n")
-                # Another process that cleans up may have come before the lock.
+                # Another process may have removed it, in `recover`, before it was locked.
                 if os.fstat(fd).st_nlink:
                     journal, fd = cls(name, file, fd), -1
                     return journal
@@ -89,7 +88,7 @@ class Journal:
                     os.close(fd)
 
     def plan(self, target: Target, *, delete: bool) -> Step:
-        """Note a step before its content is written, so that the content can be found again."""
+        """Record a step before its content is written, so that recovery finds the content."""
         version = version_of(target.info) if target.info else ""
         step = Step(self.id, len(self.steps), target, version, delete)
         self.steps.append(step)
@@ -97,19 +96,18 @@ class Journal:
         return step
 
     def plan_folder(self, root: str, folder: str) -> None:
-        """Note a directory before it is made."""
+        """Record a directory before it is created."""
         self.made.append((root, folder))
         self._write([root, folder])
 
     def carry_out(self) -> None:
-        """Put everything in place. Once that has begun, it is finished also without this
-        program."""
+        """Move everything into place. Once started, it is completed even if this process dies."""
         self._write(*map(dump_step, self.steps), len(self.steps))
         self._enter(_READY)
         self._apply()
 
     def settle(self) -> None:
-        """Finish, or roll back, what no process is doing any more."""
+        """Complete or roll back the changes of a process that has died."""
         with suppress(OSError, ToolError):
             if self.state == _DONE:
                 self._remove(self._for_each(Step.clean_up))
@@ -119,8 +117,8 @@ class Journal:
                 self.undo()
 
     def undo(self) -> bool:
-        """Take everything back: contents that wait, directories that were made, the journal. What
-        cannot be reached now keeps the journal, for later; False then."""
+        """Roll everything back: files, staged content, created directories, the journal. If
+        something cannot be accessed now, the journal is kept for later; returns False then."""
         with suppress(OSError):
             self._enter(_UNDO)
         is_done = self._for_each(Step.undo)
@@ -130,7 +128,7 @@ class Journal:
         return is_done
 
     def _apply(self) -> None:
-        """Put everything in place; take it all back when one cannot be. Can be repeated."""
+        """Move everything into place; roll back if a step fails. Idempotent."""
         place = self.file
         try:
             for step in self.steps:
@@ -144,13 +142,13 @@ class Journal:
             if self.undo():
                 raise
             raise ToolError(
-                f"the files could not be changed ({error}), and not all of them could be put back "
-                "yet; that is tried again before the next change"
+                f"the files could not be changed ({error}), and not all of them could be restored "
+                "yet; this will be retried before the next change"
             ) from error
         self._remove(self._for_each(Step.clean_up))
 
     def _for_each(self, act: Callable[[Step, int], None]) -> bool:
-        """Whether it could be done for every step whose directory is still there."""
+        """Returns whether `act` succeeded for every step whose directory still exists."""
         is_done = True
         for step in self.steps:
             try:
@@ -168,7 +166,6 @@ class Journal:
                 os.unlink(self.file)
 
     def _is_begun(self) -> bool:
-        """Whether something is in place already."""
         for step in self.steps:
             with suppress(OSError, ToolError), open_folder(step.target) as folder:
                 if step.is_begun(folder):
@@ -188,9 +185,9 @@ class Journal:
 
 
 def recover(folder: str) -> None:
-    """Settle what programs that were killed left behind. Who is still at it is waited for a while.
+    """Settle the journals of killed processes. Waits for a while for those still in progress.
 
-    A directory in which others could have put something is not looked at, nor are their files.
+    A directory that other users can write to is ignored, and so are their files.
     """
     try:
         names = os.listdir(folder)
@@ -205,7 +202,7 @@ def recover(folder: str) -> None:
 
 
 def _settle(file: str, until: float) -> None:
-    """Settle a journal. Raises OSError, also when another process is still at it then."""
+    """Settle a journal. Raises OSError, also if another process still holds it after `until`."""
     fd = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         while True:
@@ -218,7 +215,7 @@ def _settle(file: str, until: float) -> None:
             time.sleep(0.005)
         info = os.fstat(fd)
         is_own = info.st_uid == os.geteuid() and not info.st_mode & 0o022
-        # One name: it was not settled meanwhile, and is not a file from elsewhere.
+        # One link: it was not settled in the meantime, and is not a file from elsewhere.
         if is_own and stat.S_ISREG(info.st_mode) and info.st_nlink == 1:
             load(file, fd).settle()
     finally:
@@ -226,8 +223,8 @@ def _settle(file: str, until: float) -> None:
 
 
 def load(file: str, fd: int) -> Journal:
-    """A journal as far as it was written. Damaged lines do not count, and a journal that does not
-    have all of its steps can only be taken back. Raises OSError."""
+    """Read a journal. Damaged lines are skipped, and an incomplete journal can only be rolled back.
+    Raises OSError."""
     if os.fstat(fd).st_size > _MAX_BYTES:
         raise OSError(errno.EFBIG, "is too large to be a journal", file)
     journal = Journal(os.path.basename(file).removesuffix(_SUFFIX), file, fd)
@@ -253,8 +250,8 @@ def load(file: str, fd: int) -> Journal:
 
 
 def _start_watcher(file: str, lock: int) -> subprocess.Popen[bytes] | None:
-    """The program that settles a journal when this one is gone: its input ends then. None when it
-    cannot be started; the next run settles it then."""
+    """Start the process that settles a journal when this one dies, which closes its input. None if
+    it cannot be started; then the next run settles the journal."""
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     code = f"import sys; sys.path.insert(0, {root!r}); from clawkit.fs.journal import main; main()"
     options = ("-I", "-S", "-X", f"utf8={sys.flags.utf8_mode}")
@@ -274,7 +271,7 @@ def _start_watcher(file: str, lock: int) -> subprocess.Popen[bytes] | None:
 
 
 def main() -> None:
-    """The watcher. Its arguments are the journal and a handle for it, which holds the lock."""
+    """The watcher. Its arguments are the journal and a descriptor of it, which holds the lock."""
     import signal
 
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

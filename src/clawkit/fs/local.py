@@ -23,7 +23,7 @@ from clawkit.fs.protocols import Change, Changed, DirEntry, File, Info, Kind, Li
 from clawkit.fs.roots import Roots, place_of, reopen
 from clawkit.fs.transaction import Committer, info_of
 
-# Only marks are opened until it is known what is there: opening a device can set it off.
+# Opened with O_PATH first, until the type is known: opening a device can have side effects.
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _KINDS = {
     stat.S_IFREG: "a file",
@@ -32,18 +32,18 @@ _KINDS = {
     stat.S_IFSOCK: "a socket",
 }
 _PATIENCE = 2.0
-"""Seconds for which a file that is replaced by a new one just now is opened again."""
+"""Seconds for which opening is retried while a file is being replaced."""
 _GONE = " (deleted)"
-"""What the kernel adds to the path of an open file that was removed."""
+"""Suffix that the kernel adds to the path of an open file that was removed."""
 _AHEAD = 64 * 1024
-"""Bytes that are read along with opening a file, which is all of most files."""
+"""Bytes that are read when a file is opened, which is all of most files."""
 
 
 class LocalFile:
     """An open file on this machine. Closed at the latest with the last reference."""
 
     def __init__(self, fd: int, place: str, info: Info, ahead: bytes) -> None:
-        """`ahead` is the beginning of the file. The handle is the file's own from now on."""
+        """`ahead` is the start of the file. Takes ownership of `fd`."""
         self._fd = fd
         self.place = place
         self.info = info
@@ -79,7 +79,7 @@ class LocalFile:
 
 
 class LocalFileSystem:
-    """This machine's files, held to the workspace and further roots unless that is switched off."""
+    """The files of this machine, confined to the workspace and further roots by default."""
 
     def __init__(
         self,
@@ -93,9 +93,9 @@ class LocalFileSystem:
         ask: bool = True,
         journals: str = "",
     ) -> None:
-        """`hard_links` lets files with several names be used; `ask` has a person decide about
-        protected files, which are refused otherwise; `journals` is where changes of several files
-        are noted while they are made."""
+        """`hard_links` permits files with several hard links; `ask` lets a person decide about
+        protected files, which are refused otherwise; `journals` is the directory of the journals of
+        changes to several files."""
         self._roots = Roots(
             workspace, held=workspace_only, read_roots=read_roots, write_roots=write_roots
         )
@@ -132,17 +132,17 @@ class LocalFileSystem:
     async def change(
         self, changes: Sequence[Change], *, allowed: frozenset[str] = frozenset()
     ) -> tuple[Changed, ...]:
-        # Half of a change is worse than a late cancellation.
+        # Not cancellable: a late cancellation is better than half of a change.
         done: tuple[Changed, ...] = await unbroken(in_thread(self._change, changes, allowed))
         return done
 
     @property
     def readable(self) -> tuple[str, ...] | None:
-        """The directories that may be read, links resolved; None for the whole machine."""
+        """The readable directories, with links resolved; None for the whole machine."""
         return self._roots.readable
 
     def start(self, path: str) -> Start:
-        """Where a search begins. Blocks. The caller closes the handle."""
+        """Open the start of a search; see `Places`. Blocks."""
         self._recover()
         fd = self._roots.open(path, O_PATH)
         try:
@@ -160,7 +160,7 @@ class LocalFileSystem:
                 os.close(fd)
 
     def _recover(self) -> None:
-        """What a killed program left behind is settled before anything is looked at."""
+        """Settle changes that a killed process left behind, before the first access to files."""
         if self._is_recovered:
             return
         with self._recovering:
@@ -171,8 +171,8 @@ class LocalFileSystem:
                 self._is_recovered = True
 
     def _open_near(self, path: str) -> LocalFile | None:
-        """The file, when it certainly opens without waiting; a thread costs more than
-        the rest. Whatever is not plain is left to the other way."""
+        """Open a file without a thread, which would cost more than everything else, if opening it
+        cannot block. None in all other cases, for the general way."""
         if not (self._is_local and self._is_recovered):
             return None
         try:
@@ -218,11 +218,11 @@ class LocalFileSystem:
             )
 
     def _check_name(self, path: str, place: str, info: os.stat_result, *, near: bool) -> None:
-        """The open file is the one that goes by its name, and goes by no other: its other names
-        may have been taken away just before they were counted.
+        """Raises `ConflictError` unless the open file still has its path, and no other hard link:
+        one may have been removed just before the links were counted.
 
-        On a disk of this machine the kernel says of a file whether the name that it was opened by
-        is gone; what has gone by then is looked up in the other way.
+        On a local file system (`near`) the kernel reports whether the path was removed; such a file
+        is then opened the general way.
         """
         if not self._one_name:
             return
@@ -262,7 +262,7 @@ class LocalFileSystem:
         try:
             return self._committer.commit(changes, allowed)
         except ToolError:
-            # Something may have been left to be put back.
+            # Something may still have to be rolled back.
             self._is_recovered = False
             raise
 
@@ -272,7 +272,7 @@ def _unreadable(path: str, error: OSError) -> ToolInputError:
 
 
 def _scan(fd: int, after: bytes, limit: int) -> Listing:
-    """Only the entries that are asked for are kept, however large the directory is."""
+    # Only the requested entries are kept in memory: a directory can be very large.
     total = later = 0
 
     def wanted(entries: Iterable[os.DirEntry[str]]) -> Iterator[tuple[bytes, os.DirEntry[str]]]:

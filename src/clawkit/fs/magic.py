@@ -1,4 +1,4 @@
-"""What a file is, by its first bytes. Names are not looked at: they can say anything."""
+"""Identify the type of a file by its first bytes. Names are ignored: they can be anything."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ Family = Literal["image", "document", "binary"]
 
 
 class FileKind(Struct, frozen=True):
-    """A kind of file that is not plain text."""
+    """The type of a file that is not plain text."""
 
     name: str
-    """For people, as in `a PNG image`: without the article."""
+    """For people, without an article: `PNG image`."""
     family: Family = "binary"
 
 
 class ImageLimits(Struct, frozen=True):
-    """How large a picture may be when a model gets to see it."""
+    """Maximum size of an image for a model."""
 
     max_side: int = 1_200
     """Pixels."""
     max_bytes: int = 5 * 1024 * 1024
 
 
-# Those that are all letters could also begin a text, so they count only with a NUL near by.
+# Those of only printable characters could also start a text: they count only with a NUL nearby.
 _MAGICS: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG\r\n\x1a\n", "PNG image"),
     (b"\xff\xd8\xff", "JPEG image"),
@@ -81,7 +81,7 @@ _IMAGES = frozenset({"PNG", "JPEG", "GIF", "TIFF", "ICO", "WebP", "BMP"})
 _RIFF = {b"WEBP": "WebP image", b"WAVE": "WAV sound", b"AVI ": "AVI video"}
 _FTYP = {b"avif": "AVIF image", b"avis": "AVIF image", b"heic": "HEIC image", b"mif1": "HEIC image"}
 _BMP_HEADERS = frozenset({12, 40, 52, 56, 64, 108, 124})
-# By the name of the first file in it, or of one near the beginning.
+# By the name of a file near the start of the archive.
 _ZIPS = (
     (b"word/", "Word document"),
     (b"xl/", "Excel workbook"),
@@ -104,7 +104,7 @@ for _row in _MAGICS:
 
 
 def identify(head: bytes) -> FileKind | None:
-    """The kind of a file that begins with these bytes; None for text, and for what is not known."""
+    """The type of a file that starts with these bytes; None for text and unknown types."""
     has_nul = b"\0" in head[:_WORD_LOOK]
     fitting = (
         name
@@ -123,7 +123,7 @@ def identify(head: bytes) -> FileKind | None:
 
 
 def _look_closer(head: bytes, name: str) -> str:
-    """What takes more than the first bytes to tell."""
+    """Types that need more than the first bytes."""
     if name == "ZIP archive":
         return next((said for part, said in _ZIPS if part in head[:4_096]), name)
     if name == "ELF program":

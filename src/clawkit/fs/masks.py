@@ -1,5 +1,5 @@
-"""Secrets in files: what is shown of them, that what is shown never takes their place, and which
-values of a workspace's `.env` files are masked wherever commands print them."""
+"""Secrets in files: masking them, refusing to write masks back, and finding the values of `.env`
+files that are masked in the output of commands."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from clawkit.errors import ToolInputError
 from clawkit.redact import MASK, Redactor, is_secret_name, is_secret_setting
 from clawkit.redact.masking import conceal
 
-MAX_TOLD = 5
+MAX_REPORTED = 5
 _LOOK = 64
-"""Characters before a mask that tell what it is the value of."""
+"""Characters before a mask in which its name is looked for."""
 
-# `***`, or the ends of a long secret around an ellipsis.
+# `***`, or both ends of a long secret around an ellipsis.
 _MASK = r"(?<!\*)\*{3}(?!\*)|.{6}…(?:\*{3}|.{4})"
 _KEY = r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)([^-]*+(?:-(?!----)[^-]*+)*+)"
 _ENV_NAME = (
@@ -29,44 +29,44 @@ _ENV_NAME = (
 )
 _SETTING = r"(?P<head>\s*(?:export\s+)?(?P<name>[\w.-]+)\s*[=:]\s*)(?P<value>.*)"
 _SHORT_NAME = r"(?i)(?:\A|_)(?:key|pin|pwd|pass|auth|signing|salt|cert|dsn)(?:_|\Z)"
-"""Words that mean a secret in such a file, though not elsewhere."""
+"""Words that mean a secret in a `.env` file, but not elsewhere."""
 _QUOTES = ("'", '"', "`")
 _MIN_SECRET = 8
-"""Characters of a value that is masked wherever it appears: shorter ones are words as well."""
+"""Minimum length of a value that is masked everywhere: shorter ones may be ordinary words."""
 _VALUE_END = r"[\"'`,;\s})\]]|\Z"
 _NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 _SIGNS = " \t\r\n\"'`=:>@(){}[],;|"
 
 _FRESH_S = 30.0
-"""How long a search counts."""
+"""How long the result of a search is used."""
 _MAX_ENTRIES = 20_000
 _MAX_BYTES = 256 * 1024
 _SKIPPED = frozenset(("node_modules", ".git", ".venv", "venv", "site-packages", "__pycache__"))
 
 
 class Masked(NamedTuple):
-    """A mask where a secret should be."""
+    """A mask in place of a secret."""
 
     mask: str
     name: str
-    """What it is the value of, as far as that is known."""
+    """The name of the secret, if known."""
     line: int
 
 
 _Sighting = tuple[str, str]
-"""A mask in a text, and what comes before it. The ends of a secret speak for themselves; asterisks
-are known by what comes before them."""
+"""A mask in a text, and the text before it. That is empty for a mask with both ends of a secret,
+which is recognizable by itself, unlike asterisks."""
 
 
 def is_env_file(path: str) -> bool:
-    """Whether a file of this name holds settings, most of which are secrets: `.env`, `.env.local`,
-    `prod.env`, `.envrc`."""
+    """Whether a file has the name of a `.env` file, whose values are mostly secrets: `.env`,
+    `.env.local`, `prod.env`, `.envrc`."""
     return re.fullmatch(_ENV_NAME, os.path.basename(path).casefold()) is not None
 
 
 def mask_env(text: str, redactor: Redactor) -> str:
-    """A file of settings as it may be shown, line for line: whole values of secret-looking names,
-    also those of several words or lines."""
+    """Mask a whole `.env` file, keeping its lines: the values of secret-looking names, also if they
+    have several words or lines."""
     lines = text.split("\n")
     closing = ""
     for at, line in enumerate(lines):
@@ -83,8 +83,8 @@ def mask_env(text: str, redactor: Redactor) -> str:
 
 
 def secret_values(text: str) -> list[str]:
-    """The values of secret-looking names in a file of settings that are long enough to be known
-    by themselves, without quotes."""
+    """The values of secret-looking names in a `.env` file, without quotes, that are long enough to
+    be masked everywhere."""
     found = []
     for setting in filter(None, map(_read_secret, text.split("\n"))):
         value = setting["value"].strip()
@@ -98,7 +98,6 @@ def secret_values(text: str) -> list[str]:
 
 
 def _read_secret(line: str) -> re.Match[str] | None:
-    """A line that sets a secret."""
     setting = re.match(_SETTING, line)
     if setting is None:
         return None
@@ -108,7 +107,7 @@ def _read_secret(line: str) -> re.Match[str] | None:
 
 
 def mask_settings(text: str) -> str:
-    """A part of a file of settings, which may begin in the middle of a value: names only."""
+    """Mask all values in a part of a `.env` file, which may start in the middle of a value."""
 
     def mask(line: str) -> str:
         setting = re.match(_SETTING, line)
@@ -120,19 +119,19 @@ def mask_settings(text: str) -> str:
 
 
 def hide_keys(text: str) -> str:
-    """The text without the bodies of private keys. Every line stays where it is."""
+    """Mask the bodies of private keys, keeping all lines."""
     if "PRIVATE KEY" not in text:
         return text
     return re.sub(_KEY, lambda key: key[1] + re.sub(r"\S+", MASK, key[2]), text)
 
 
 def may_have_masks(text: str) -> bool:
-    """Whether a text is worth a look by `find_masks`."""
+    """A cheap test before `find_masks`."""
     return MASK in text or "…" in text
 
 
 def first_mask(text: str) -> str:
-    """The first thing in a text that looks like a mask; empty when there is none."""
+    """The first text that looks like a mask; empty if there is none."""
     found = re.search(_MASK, text) if may_have_masks(text) else None
     return found[0] if found else ""
 
@@ -140,10 +139,11 @@ def first_mask(text: str) -> str:
 def find_masks(
     before: str | None, after: str, redactor: Redactor, *, env: bool = False
 ) -> list[Masked]:
-    """The masks in `after` that came there from what was shown of `before`.
+    """The masks in `after` that were copied from the redacted `before`.
 
-    Those are masks that redacting `before` makes and that it does not hold itself. The ends of a
-    long secret are also found as the value of a secret-looking name. Asterisks in prose pass.
+    These are masks that redacting `before` creates and that it does not contain itself. Masks with
+    both ends of a secret are also found as the value of a secret-looking name. Asterisks in prose
+    are not reported.
     """
     if not may_have_masks(after):
         return []
@@ -153,7 +153,7 @@ def find_masks(
         literal = frozenset(each for each, _ in _sightings(before))
         shown = {redactor.text(before), *([mask_env(before, redactor)] if env else [])}
         made = frozenset(each for text in shown for each, _ in _sightings(text)) - literal
-    # A model that saw masks in this file may write them in another form, or behind another name.
+    # A model that saw masks in this file may write them in another form, or after another name.
     fields = bool(made)
     found: list[Masked] = []
     line, done = 1, 0
@@ -166,7 +166,7 @@ def find_masks(
             done = match.start()
             name, sign = _name_before(after, done)
             found.append(Masked(match[0], name if sign else "", line))
-            if len(found) == MAX_TOLD:
+            if len(found) == MAX_REPORTED:
                 break
     return found
 
@@ -174,10 +174,11 @@ def find_masks(
 async def refuse_masks(
     before: str | None, after: str, redactor: Redactor, *, path: str, env: bool
 ) -> None:
-    """Raises `ToolInputError` when a file would get masks. Redacting a large one takes seconds."""
+    """Raises `ToolInputError` if `after` contains masks instead of secrets. May take seconds for a
+    large file."""
     if not may_have_masks(after):
         return
-    from clawkit.core.tasks import in_thread  # asyncio is not needed to describe a tool
+    from clawkit.core.tasks import in_thread  # imports asyncio: not needed to describe a tool
 
     found: list[Masked] = await in_thread(find_masks, before, after, redactor, env=env)
     if not found:
@@ -188,8 +189,8 @@ async def refuse_masks(
     )
     raise ToolInputError(
         f"{path!r} would get masks in place of secrets: {places}. Secrets are shown masked, and "
-        "writing the mask would destroy them; nothing was written. Leave those parts as they are "
-        "and change only the others, with edit"
+        "writing the mask would destroy them; nothing was written. Use edit to change only other "
+        "parts"
     )
 
 
@@ -200,7 +201,7 @@ def _sightings(text: str) -> Iterator[tuple[_Sighting, re.Match[str]]]:
 
 
 def _name_before(text: str, end: int) -> tuple[str, str]:
-    """The name whose value begins at `end`, and the sign between them."""
+    """The name of the value at `end`, and the sign between them."""
     window = text[max(0, end - _LOOK) : end]
     bare = window.rstrip(_SIGNS)
     sign = "".join(window[len(bare) :].replace('"', "").replace("'", "").split())
@@ -208,7 +209,7 @@ def _name_before(text: str, end: int) -> tuple[str, str]:
 
 
 def _is_field(text: str, match: re.Match[str]) -> bool:
-    """Whether a mask is all of the value of a secret-looking name."""
+    """Whether a mask is the whole value of a secret-looking name."""
     if re.compile(_VALUE_END).match(text, match.end()) is None:
         return False
     name, sign = _name_before(text, match.start())
@@ -216,7 +217,7 @@ def _is_field(text: str, match: re.Match[str]) -> bool:
 
 
 class EnvSecrets:
-    """Looks through a workspace and learns what must not be shown."""
+    """Searches a workspace for secrets and passes them to `learn`, so that they are masked."""
 
     def __init__(self, workspace: str, learn: Callable[[Iterable[str]], None]) -> None:
         self._workspace = workspace
@@ -224,7 +225,7 @@ class EnvSecrets:
         self._looked = -_FRESH_S
 
     async def refresh(self) -> None:
-        """Learn the secrets, unless that was done a moment ago."""
+        """Search for secrets, unless that was done recently."""
         from clawkit.core.tasks import in_thread
 
         now = time.monotonic()
@@ -234,8 +235,8 @@ class EnvSecrets:
 
 
 def find_secrets(workspace: str) -> list[str]:
-    """Values of secret-looking names in the `.env` files below a directory. Links are not followed,
-    and of a very large workspace only the upper levels are looked at. Blocks."""
+    """The `secret_values` of all `.env` files below a directory. Links are not followed, and in a
+    very large workspace only the upper levels are searched. Blocks."""
     return [value for path in _find_files(workspace) for value in _read_secrets(path)]
 
 
@@ -253,7 +254,7 @@ def _find_files(workspace: str) -> Iterator[str]:
 
 
 def _read_secrets(path: str) -> Iterable[str]:
-    # What is at the path may be a pipe by now, and there may never be a writer.
+    # The path may be a pipe by now, on which opening would block.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     with suppress(OSError), open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):

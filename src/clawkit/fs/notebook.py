@@ -11,7 +11,7 @@ import msgspec
 from clawkit.text import human_size, one_line
 
 MAX_OUTPUT = 2_000
-"""Characters that are shown of one output."""
+"""Characters of one output that are shown."""
 MAX_BYTES = 16 * 1024 * 1024
 
 Lines = str | list[str]
@@ -38,9 +38,9 @@ class _Notebook(msgspec.Struct, frozen=True):
 
 
 def notebook_text(data: bytes) -> str | None:
-    """The cells of a notebook one after the other, with their outputs; None when it is not one.
+    """The cells of a notebook with their outputs, as text; None if it is not a notebook.
 
-    Outputs are cut; pictures in them are named, not shown.
+    Outputs are truncated; images in them are named, not shown.
     """
     try:
         notebook = msgspec.json.decode(data.removeprefix(BOM_UTF8), type=_Notebook)
@@ -48,36 +48,33 @@ def notebook_text(data: bytes) -> str | None:
         return None
     if not notebook.cells:
         return "[a notebook without cells]\n"
-    parts = [part for number, cell in enumerate(notebook.cells, 1) for part in _say(number, cell)]
+    parts = [part for number, cell in enumerate(notebook.cells, 1) for part in _show(number, cell)]
     return "\n\n".join(parts) + "\n"
 
 
-def _say(number: int, cell: _Cell) -> Iterator[str]:
+def _show(number: int, cell: _Cell) -> Iterator[str]:
     run = "" if cell.execution_count is None else f", run {cell.execution_count}"
     source = _join(cell.source).rstrip("\n")
     yield f"[cell {number}, {one_line(cell.cell_type, 40)}{run}]" + (source and f"\n{source}")
     for output in cell.outputs:
-        yield from _say_output(number, output)
+        yield from _show_output(number, output)
 
 
-def _say_output(number: int, output: _Output) -> Iterator[str]:
+def _show_output(number: int, output: _Output) -> Iterator[str]:
     text = _join(output.text)
     if output.output_type == "error":
         text = "\n".join(output.traceback) or f"{output.ename}: {output.evalue}"
     elif "text/plain" in output.data:
         text += _decode(output.data["text/plain"])
     text = re.sub(r"\x1b\[[0-9;]*m", "", text).rstrip("\n")
+    if (left := len(text) - MAX_OUTPUT) > 0:
+        text = f"{text[:MAX_OUTPUT]}\n[{left} more characters not shown]"
     if text:
-        yield f"[output of cell {number}]\n{_shorten(text)}"
+        yield f"[output of cell {number}]\n{text}"
     for kind, raw in output.data.items():
         if kind.startswith("image/"):
             size = human_size(len(bytes(raw)) * 3 // 4)
             yield f"[output of cell {number}: {one_line(kind, 40)}, about {size}, not shown]"
-
-
-def _shorten(text: str) -> str:
-    left = len(text) - MAX_OUTPUT
-    return text if left <= 0 else f"{text[:MAX_OUTPUT]}\n[{left} more characters not shown]"
 
 
 def _join(lines: Lines) -> str:

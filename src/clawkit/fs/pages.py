@@ -1,4 +1,4 @@
-"""Text in pages: files of any size in little memory, in any encoding, exact to the character."""
+"""Pages of text: files of any size in constant memory, in any encoding, without gaps."""
 
 from __future__ import annotations
 
@@ -11,49 +11,49 @@ from clawkit.fs.protocols import CHUNK, File, Info
 from clawkit.text import weigh
 
 COUNT_BELOW_BYTES = 16 * 1024 * 1024
-"""Lines and characters of larger files are not counted beyond what is shown."""
+"""In larger files, lines and characters after the page are not counted."""
 ROW = 16
 ROW_CHARS = 79
-"""What a row takes, with its newline, in a file below 4 GB."""
+"""Characters of a row of a hex dump, with its newline, in a file below 4 GB."""
 _SHOWN = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in range(256))
 
 
 class Want(NamedTuple):
-    """Which part of a text to take."""
+    """The requested part of a text."""
 
     line: int
     """The first line, counted from 1."""
     cursor: int
-    """Characters of that line to leave out."""
+    """Characters to skip at the start of that line."""
     max_lines: int
     max_weight: int
-    """What the part may weigh; see `clawkit.text.weigh`."""
+    """See `clawkit.text.weigh`."""
 
 
 class Page(NamedTuple):
     """A part of a text: whole lines, or a piece of one line that is too long for a page.
 
-    Pages follow each other without a gap: there is a newline between them unless the next one
-    begins inside a line.
+    Consecutive pages have no gap: there is a newline between them, unless the second one starts
+    inside a line.
     """
 
     text: str
-    """Without the newline at its end. Line ends are `\\n`, whatever the file has."""
+    """Without the last newline. Line endings are `\\n`, whatever the file has."""
     lines: int
-    """Lines in the text; 0 when there is nothing where the page should begin."""
+    """Lines in the text; 0 if the start is beyond the end."""
     next: tuple[int, int] | None = None
-    """Line and cursor where the text goes on; None at its end."""
+    """Line and cursor of the next page; None at the end."""
     total_lines: int | None = None
     line_chars: int | None = None
-    """Characters of the line that is shown in part, or that ends before the cursor."""
+    """Length of the line that is shown in part, or that ends before the cursor."""
     endings: str = "lf"
-    """What ends the lines, as far as they were looked at: `lf`, `crlf`, `cr` or `mixed`."""
+    """Line endings of the part that was read: `lf`, `crlf`, `cr` or `mixed`."""
     final_newline: bool = True
-    """False when the text is shown to its end and does not end in a newline."""
+    """False if the end is shown and has no newline."""
     damaged: bool = False
-    """Whether bytes that mean nothing in the encoding are shown as U+FFFD."""
+    """Whether invalid bytes are shown as U+FFFD."""
     shrank: bool = False
-    """Whether the file had become shorter by the time its end was reached."""
+    """Whether the file was truncated while it was read."""
 
 
 class HeldFile:
@@ -70,7 +70,7 @@ class HeldFile:
 
 
 async def take_page(file: File, encoding: Encoding, head: bytes, want: Want) -> Page:
-    """The wanted part of a file that begins with `head`: its first `CHUNK` bytes, or all of it."""
+    """The requested part of a file. `head` are its first `CHUNK` bytes, or all of it."""
     text = _Text(file, encoding, head)
     before = await text.skip_lines(want.line - 1)
     if not await text.has_more():
@@ -107,7 +107,6 @@ async def _cut(text: _Text, want: Want) -> Page:
 
 
 async def _cut_line(text: _Text, want: Want, room: int) -> Page:
-    """As much of a line as there is room for."""
     shown = text.held[:room]
     length: int | None = None
     after: int | None = None
@@ -131,26 +130,26 @@ def _sum(known: int, more: int | None) -> int | None:
 
 
 class _Text:
-    """The text of a file from its beginning on, a chunk at a time."""
+    """Decodes a file from its start, chunk by chunk."""
 
     def __init__(self, file: File, encoding: Encoding, head: bytes) -> None:
         self.held = ""
-        """Decoded, with line ends as `\\n`, and not skipped."""
+        """Decoded text with `\\n` line endings that was not skipped."""
         self.ended = False
-        """Whether nothing comes after what is held."""
+        """Whether `held` reaches the end of the file."""
         self.damaged = False
         self.shrank = False
         self._file = file
         self._raw: bytes | None = head[len(encoding.mark) :]
-        """Read and not decoded."""
+        """Bytes that were read but not decoded."""
         self._at = len(head)
         self._read_all = len(head) < CHUNK
         self._decoder = codecs.getincrementaldecoder(encoding.name)()
         self._pending = ""
-        """A carriage return whose line feed may come with the next chunk."""
+        """A carriage return whose line feed may be in the next chunk."""
         self._seen: set[str] = set()
         look = head[:LOOK]
-        # Before there was Mac OS X. Elsewhere a carriage return alone is a character of its line.
+        # Classic Mac OS. Otherwise a lone carriage return is an ordinary character.
         self._is_old = b"\n" not in look and b"\r" in look
 
     @property
@@ -163,14 +162,14 @@ class _Text:
         return max(self._file.info.size, self._at) <= COUNT_BELOW_BYTES
 
     async def more(self) -> bool:
-        """Decode some more; False at the end."""
-        import asyncio  # not needed to describe a tool
+        """Decode another chunk; False at the end."""
+        import asyncio  # here, because describing a tool does not need it
 
         before = len(self.held)
         while len(self.held) == before and not self.ended:
             chunk, self._raw = self._raw, None
             if chunk is None:
-                # Others may run, and a cancellation come through, while a large file is read.
+                # Let other tasks run, and a cancellation through, while a large file is read.
                 await asyncio.sleep(0)
                 chunk = await self._file.read(CHUNK, self._at)
                 self._at += len(chunk)
@@ -192,7 +191,7 @@ class _Text:
             return decoder.decode(chunk, self.ended)
 
     def _unify(self, text: str) -> str:
-        """The text with its line ends as `\\n`."""
+        """Normalize line endings to `\\n`."""
         if self._pending:
             text, self._pending = self._pending + text, ""
         if "\r" not in text:
@@ -212,11 +211,11 @@ class _Text:
         return text
 
     async def has_more(self, beyond: int = 0) -> bool:
-        """Whether there is text after so many characters of what is held."""
+        """Whether there is text after `beyond` characters of `held`."""
         return len(self.held) > beyond or await self.more()
 
     async def skip_lines(self, count: int) -> int:
-        """Leave out lines; how many there were."""
+        """Skip lines; returns how many there were."""
         skipped = 0
         while skipped < count and await self.has_more():
             found = self.held.count("\n")
@@ -231,8 +230,8 @@ class _Text:
         return skipped
 
     async def skip_in_line(self, count: float) -> int | None:
-        """Leave out that many characters of the line; its length when it ends before, or there,
-        and is left out altogether."""
+        """Skip characters of the current line; if it is not longer, skip all of it and return its
+        length."""
         length = 0
         while await self.has_more():
             end = self.held.find("\n")
@@ -247,7 +246,7 @@ class _Text:
         return length
 
     async def count_lines(self) -> int | None:
-        """Lines of what is held and of all that comes; None when that is too much to count."""
+        """The number of remaining lines; None if the file is too large to count."""
         count, is_open = 0, False
         while self.held or await self.more():
             count += self.held.count("\n")
@@ -259,7 +258,7 @@ class _Text:
 
 
 def find_nth(text: str, char: str, n: int) -> int:
-    """Where a character is for the n-th time; it must be there as often."""
+    """The position of the n-th occurrence of a character, which must exist."""
     low, high = 0, len(text)
     while high - low > 1:
         middle = (low + high) // 2
@@ -272,7 +271,7 @@ def find_nth(text: str, char: str, n: int) -> int:
 
 
 def fitting(text: str, max_weight: int) -> int:
-    """How many characters of a text weigh no more than that, but one at least: pages move on."""
+    """How many characters fit into `max_weight`; at least one, so that paging makes progress."""
     low, high = 0, min(len(text), max(1, max_weight))
     if text.isascii() or weigh(text[:high]) <= max_weight:
         return high
@@ -287,7 +286,7 @@ def fitting(text: str, max_weight: int) -> int:
 
 
 def hex_dump(data: bytes, at: int) -> list[str]:
-    """One line for every 16 bytes: where they stand, their values, and the letters among them."""
+    """One line per 16 bytes: offset, hexadecimal values, printable characters."""
     digits = max(8, len(f"{at + len(data):x}"))
     rows = (data[start : start + ROW] for start in range(0, len(data), ROW))
     return [

@@ -1,5 +1,5 @@
-"""Files that decide what other programs run: a person has to release them before a tool changes
-them, even inside the workspace. Sandboxes keep the same files as they are."""
+"""Files that determine which programs others run: tools may change them only with a person's
+approval, even inside the workspace. Sandboxes protect the same files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from msgspec import Struct
 
 
 class Group(Struct, frozen=True):
-    """Paths that are protected for one reason, directories with all that is in them.
+    """Paths that are protected for one reason; directories with everything in them.
 
-    Where a directory is listed together with parts of it, it changes all the time: what is restored
-    after a command are only the parts. A `*` in a name stands for any characters.
+    If a directory is listed together with parts of it, it changes all the time, and only the parts
+    are restored after a command. A `*` in a name matches any characters.
     """
 
     why: str
@@ -30,7 +30,7 @@ GIT = Group(
         *("info/attributes", "objects/info/alternates"),
     ),
 )
-"""From a git directory on. The git directories of worktrees and submodules are like it."""
+"""Relative to a git directory, including those of worktrees and submodules."""
 
 ANYWHERE = (
     Group("direnv and similar tools run it", (".envrc", ".autoenv", ".autoenv.zsh")),
@@ -50,7 +50,7 @@ ANYWHERE = (
         (".mcp.json", ".claude/settings.json", ".claude/settings.local.json"),
     ),
 )
-"""From any directory on."""
+"""Relative to any directory."""
 
 HOME = (
     Group(
@@ -117,20 +117,19 @@ HOME = (
     ),
     Group("programs take their settings from it", (".config",)),
 )
-"""From the home directory on."""
+"""Relative to the home directory."""
 
 GIT_DIRS = frozenset((".git", *(f"git~{number}" for number in range(10))))
-"""How the git directory of a work tree may be called, folded."""
-# Git takes a directory of any name for its own when these are in it.
+"""Possible names of the git directory of a work tree, folded."""
+# Git treats a directory of any name as a repository if it contains these.
 _ALONE = frozenset(("head", "objects", "refs"))
 _SHARED = frozenset(("head", "commondir"))
 SHAPES = (_ALONE, _SHARED)
 _SPELLED = {"head": "HEAD"}
-# A rebase that waits to be continued has a list of commands.
+# A rebase in progress has a list of commands.
 _IN_GIT = (GIT, Group(GIT.why, ("rebase-merge", "rebase-apply", "sequencer")))
 _FIRST = _ALONE | {path.partition("/")[0] for group in _IN_GIT for path in group.paths}
-# Shapeless characters that some file systems do not tell names apart by, beside those of the
-# category Cf.
+# Invisible characters that some file systems ignore in names, besides those of the category Cf.
 _IGNORED = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]"
 )
@@ -139,23 +138,24 @@ Exists = Callable[[str], bool]
 
 
 class Protection(Struct, frozen=True):
-    """What is clawkit's own, by resolved path, and what in it is not."""
+    """Decides which paths are protected: those in the tables, and clawkit's own. All paths are
+    resolved."""
 
     own: tuple[str, ...] = ()
-    """Files, and directories with all that is in them."""
+    """clawkit's files, and directories with everything in them."""
     open: tuple[str, ...] = ()
-    """Directories in there that are ordinary: workspaces."""
+    """Directories in there that are not protected: workspaces."""
     home: str = ""
-    """The home directory, where a workspace is or contains it; resolved."""
+    """The home directory, if the workspace is or contains it."""
 
     def explain(self, place: str, exists: Exists = os.path.lexists) -> str:
-        """Why a resolved path is protected; empty when it is not.
+        """Why a resolved path is protected; empty if it is not.
 
-        `exists` says whether something is, or is about to be, at a path.
+        `exists` says whether a path exists or is about to be created.
         """
         folded = fold_path(place)
         own = max((len(each) for each in self.own if _is_in(folded, fold_path(each))), default=-1)
-        # A directory that is released does not release what is clawkit's own in it.
+        # An open directory does not open clawkit's own files in it.
         if own > max((len(each) for each in self.open if _is_in(place, each)), default=-1):
             return "it belongs to clawkit's own configuration and state"
         names = folded.split("/")
@@ -188,12 +188,13 @@ def _explain_git(parts: Sequence[str], names: Sequence[str], exists: Exists) -> 
 
 
 def _decides(folder: str, inner: Sequence[str], exists: Exists) -> bool:
-    """Whether a path in a directory makes it a git directory, or decides what git does there."""
+    """Whether a path in a directory makes that a git directory, or determines what git does
+    there."""
     name = inner[0]
     has = {each for each in _ALONE | _SHARED if exists(f"{folder}/{_SPELLED.get(each, each)}")}
     for kind in SHAPES:
         if has | {name} >= kind:
-            # The head is asked about every time: with it, all others may have come before.
+            # HEAD is always protected here: it may be the last file that makes a repository.
             is_new = name == "head" or (name in kind and name not in has)
             return is_new or bool(_tables()[0].explain(inner))
     return False
@@ -204,8 +205,8 @@ def fold_path(path: str) -> str:
 
 
 def fold(name: str) -> str:
-    """A name as the most forgiving of file systems reads it: no case, no invisible characters, no
-    dots and spaces at its end, no stream after a colon."""
+    """A name as the most permissive file systems compare it: without case, invisible characters,
+    trailing dots and spaces, and NTFS streams after a colon."""
     if not name.isascii():
         import unicodedata
 
@@ -216,8 +217,8 @@ def fold(name: str) -> str:
 
 
 class Part:
-    """A name in the tables: one that is listed, or a directory on the way to one. To replace the
-    directory is to replace what is in it."""
+    """A name in the tables: a listed one, or a directory above one. Replacing the directory would
+    replace what is in it."""
 
     __slots__ = ("globs", "is_listed", "names", "why")
 
@@ -243,7 +244,7 @@ class Part:
         part._add(names[1:], why)
 
     def pick(self, name: str) -> Self | None:
-        """What a folded name is here."""
+        """The part for a folded name; None if the tables do not have it."""
         if (part := self.names.get(name)) is not None:
             return part
         for start, end, part in self.globs:
@@ -252,7 +253,7 @@ class Part:
         return None
 
     def explain(self, names: Iterable[str]) -> str:
-        """Why the path of these folded names is protected; empty when it is not."""
+        """Why the path of these folded names is protected; empty if it is not."""
         part = self
         for name in names:
             below = part.pick(name)
@@ -264,5 +265,5 @@ class Part:
 
 @functools.cache
 def _tables() -> tuple[Part, Part, Part]:
-    """Of a git directory, of any directory, of the home directory."""
+    """The tables for a git directory, for any directory, and for the home directory."""
     return Part(groups=_IN_GIT), Part(groups=ANYWHERE), Part(groups=HOME)

@@ -1,5 +1,5 @@
-"""What the file tools need of a file system and of a search; a container or a remote host can stand
-in for either."""
+"""Protocols of file systems and searches for the file tools; containers and remote hosts can
+implement them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from clawkit.text import human_size
 
 Kind = Literal["file", "directory", "link", "other"]
 ABSENT = ""
-"""The version of a file that is not there."""
+"""The version of a file that does not exist."""
 CHUNK = 256 * 1024
 
 Output = Literal["content", "files", "count"]
 FindKind = Literal["file", "directory"]
 Sort = Literal["path", "time", "none"]
 Stopped = Literal["", "enough", "time", "failed"]
-"""Why a search ended before it was through: enough was found, its time was up, the program died."""
+"""Why a search ended early: enough results, a timeout, or a failure of the search program."""
 EngineName = Literal["ripgrep", "python"]
 Admit = Callable[[str], bool]
-"""Whether a file may be shown, by the path that it would be shown with. Called in a thread."""
+"""Whether a file may be shown, given the path that would be shown. Called in a thread."""
 
 MAX_LINE = 2_000
-"""Bytes of a line that are kept at least, where it has as many."""
+"""Bytes of a line that are kept; engines may return a little more."""
 
 
 class Info(Struct, frozen=True):
@@ -38,7 +38,7 @@ class Info(Struct, frozen=True):
     mtime_ns: int
     mode: int
     version: str
-    """Another text whenever the file was replaced or written to; means nothing else."""
+    """Differs after the file was replaced or written to; otherwise opaque."""
 
 
 class DirEntry(Struct, frozen=True):
@@ -47,9 +47,9 @@ class DirEntry(Struct, frozen=True):
     name: str
     kind: Kind
     info: Info | None = None
-    """Only when asked for; None also when the file went away meanwhile."""
+    """Only if requested; None also if the file was removed in the meantime."""
     target: str = ""
-    """Where a link points, when asked for."""
+    """The target of a link, if requested."""
 
 
 class Listing(Struct, frozen=True):
@@ -59,52 +59,51 @@ class Listing(Struct, frozen=True):
     total: int
     """Names in the whole directory."""
     left: int
-    """Names that come after the last one here."""
+    """Names after the last entry."""
 
 
 class File(Protocol):
-    """An open regular file. What is read comes from the file that was opened, whatever happens to
-    its name meanwhile."""
+    """An open regular file. Reads always come from the file that was opened, even if another file
+    replaces it."""
 
     @property
     def place(self) -> str:
-        """The absolute path of the file itself: links followed, one spelling per file."""
+        """The absolute path with links resolved, one spelling per file."""
         ...
 
     @property
     def info(self) -> Info: ...
 
     async def read(self, size: int, at: int) -> bytes:
-        """The bytes from position `at`: `size` of them unless the file ends before; empty at the
-        end."""
+        """`size` bytes from position `at`; fewer only at the end of the file."""
         ...
 
 
 class Change(Struct, frozen=True):
-    """A file to be written, or deleted when `data` is None. Missing directories are made."""
+    """A file to write, or to delete if `data` is None. Missing directories are created."""
 
     path: str
     data: bytes | None
     expect: str | None = None
-    """The version the file must still have, `ABSENT` for none; None takes whatever is there."""
+    """The version that the file must have, `ABSENT` for no file; None for any."""
     like: str = ""
     """A file whose mode and owner a new file gets; for moves."""
 
 
 class Changed(Struct, frozen=True):
-    """What became of a change."""
+    """The result of a change."""
 
     place: str
     info: Info | None
-    """As the file is now; None when it was deleted."""
+    """The file after the change; None if it was deleted."""
 
 
 class FileSystem(Protocol):
     """Paths are as the caller wrote them: relative to the workspace, or absolute.
 
-    Everything raises `NotFoundError` when there is no such file, `ToolInputError` when it is of the
-    wrong kind or the system refuses, and `ToolAuthorizationError` when it lies outside what may be
-    reached. A missing or refused file is reported before anything is changed.
+    All methods raise `NotFoundError` if a file does not exist, `ToolInputError` if it has the wrong
+    type or the system refuses, and `ToolAuthorizationError` if it is outside of the accessible
+    directories. A missing or refused file is reported before anything is changed.
     """
 
     def open(self, path: str) -> AbstractAsyncContextManager[File]: ...
@@ -112,29 +111,29 @@ class FileSystem(Protocol):
     async def list(
         self, path: str, *, after: str = "", limit: int = 1_000, details: bool = False
     ) -> Listing:
-        """At most `limit` entries whose names come after `after`."""
+        """At most `limit` entries with names after `after`."""
         ...
 
     async def change(
         self, changes: Sequence[Change], *, allowed: frozenset[str] = frozenset()
     ) -> tuple[Changed, ...]:
-        """Makes all the changes or none, also when the program is killed meanwhile.
+        """Make all changes or none, even if the program is killed in the middle.
 
-        Raises `ConflictError` when a file does not have the expected version, and `ProtectedError`
+        Raises `ConflictError` if a file does not have the expected version, and `ProtectedError`
         for protected files whose places are not in `allowed`.
         """
         ...
 
 
 class WorkspaceFiles(FileSystem, Protocol):
-    """The same files, held to the workspace alone, whatever else may be reached."""
+    """The same file system, confined to the workspace even if more is accessible otherwise."""
 
 
 async def read_all(file: File, max_bytes: int) -> bytes:
-    """The whole file. Raises `ToolInputError` when it is larger than `max_bytes`."""
+    """Read the whole file. Raises `ToolInputError` if it is larger than `max_bytes`."""
     if file.info.size <= max_bytes:
         data = await file.read(file.info.size + 1, 0)
-        # It may have grown meanwhile, and some files say that they are empty.
+        # It may have grown in the meantime, and some special files report a size of 0.
         more = len(data) > file.info.size
         while more and len(data) <= max_bytes:
             part = await file.read(CHUNK, len(data))
@@ -143,7 +142,7 @@ async def read_all(file: File, max_bytes: int) -> bytes:
         if len(data) <= max_bytes:
             return data
     raise ToolInputError(
-        f"{file.place!r} is larger than {human_size(max_bytes)}, the most that can be read at once"
+        f"{file.place!r} is larger than {human_size(max_bytes)}, the limit for reading at once"
     )
 
 
@@ -152,23 +151,23 @@ def admit_all(_path: str) -> bool:
 
 
 class Start(Struct, frozen=True):
-    """Where a search begins."""
+    """Where a search starts."""
 
     fd: int
-    """An open handle of a directory; the caller closes it."""
+    """An open directory; the caller closes it."""
     place: str
-    """The absolute path of that directory, links resolved."""
+    """The absolute path of that directory, with links resolved."""
     name: str
-    """The one file in it that is to be searched; empty for all that is below."""
+    """The only file in it to search; empty for everything below."""
 
 
 class Places(Protocol):
-    """Where searches may begin. Raises like `FileSystem`; a file that may not be read is refused
-    here."""
+    """Opens the start of a search. Raises like `FileSystem`, also for a file that may not be
+    read."""
 
     @property
     def readable(self) -> tuple[str, ...] | None:
-        """The directories that may be read, links resolved; None for the whole machine."""
+        """The readable directories, with links resolved; None for the whole machine."""
         ...
 
     def start(self, path: str) -> Start: ...
@@ -180,7 +179,7 @@ class Grep(Struct, frozen=True):
     pattern: str
     path: str = "."
     globs: tuple[str, ...] = ()
-    """Any of these must fit a file, and none that begins with `!`."""
+    """A file must match one of these, and none that starts with `!`."""
     type: str = ""
     ignore_case: bool = False
     literal: bool = False
@@ -188,12 +187,12 @@ class Grep(Struct, frozen=True):
     context: int = 0
     output: Output = "content"
     limit: int = 100
-    """Matching lines; files when only those are wanted."""
+    """Of matching lines, or of files for other outputs."""
     ignored: bool = False
 
 
 class Find(Struct, frozen=True):
-    """A search for names."""
+    """A search for file names."""
 
     pattern: str
     path: str = "."
@@ -201,7 +200,7 @@ class Find(Struct, frozen=True):
     sort: Sort = "path"
     limit: int = 1_000
     max_chars: int = 1_000_000
-    """Of all paths together; one more than fits is given back."""
+    """Of all paths together; one more path than fits is returned."""
     ignored: bool = False
 
 
@@ -210,64 +209,64 @@ class Line(Struct, frozen=True):
 
     number: int
     is_match: bool
-    """False for the lines around a match."""
+    """False for context lines."""
     text: bytes
 
 
 class Hits(Struct, frozen=True):
-    """What was found in one file."""
+    """The matches in one file."""
 
     path: str
-    """From the workspace, or absolute for what lies outside it; as `read` takes it."""
+    """Relative to the workspace, or absolute outside of it; as `read` accepts it."""
     lines: tuple[Line, ...] = ()
     matches: int = 1
-    """Matching lines in all of the file, as far as they were counted."""
+    """Matching lines in the whole file, as far as they were counted."""
 
 
 class Searched(Struct, frozen=True):
-    """What was looked at by a search that found nothing. Says nothing of what is in the files."""
+    """Which files a search without matches covered. Reveals nothing about their content."""
 
     files: int
     linked: int
-    """Files left out because they have several names."""
+    """Files skipped because they have several hard links."""
     refused: int
-    """Files left out because they may not be shown."""
+    """Files skipped because they may not be shown."""
     whole: bool
-    """False when there are more than were counted."""
+    """False if there are more files than were counted."""
 
 
 class Found(Struct, frozen=True):
-    """What a search in files found, in order of path and line. Files with several names, where
-    those may not be read, and files that may not be shown are as if they were not there."""
+    """The result of a search in files, in order of path and line. Files that may not be shown, and
+    files with several hard links if those may not be read, are treated as if they did not exist."""
 
     hits: tuple[Hits, ...]
     total: int
-    """Matching lines, or files when only those are wanted; also those over the limit."""
+    """Matching lines, or files for other outputs, including those over the limit."""
     stopped: Stopped
     engine: EngineName
     unread: int = 0
     """Files that could not be opened."""
     binary: bool = False
-    """The one file that was searched has a match but is not text."""
+    """Whether the only file that was searched has a match but is not text."""
     searched: Searched | None = None
 
 
 class Names(Struct, frozen=True):
-    """The paths that fit, in the order asked for."""
+    """The matching paths, in the requested order."""
 
     paths: tuple[str, ...]
     total: int
-    """Also those over the limit, as far as they were counted."""
+    """Including those over the limit, as far as they were counted."""
     stopped: Stopped
     engine: EngineName
     unread: int = 0
 
 
 class Search(Protocol):
-    """Searching below a path; relative ones start at the workspace.
+    """Searches below a path; relative paths start at the workspace.
 
-    Hidden files are searched, `.git` and what ignore files name are not, links are not followed.
-    Raises like `FileSystem`, and `ToolInputError` for a pattern that cannot be used.
+    Includes hidden files, but not `.git` and ignored files. Links are not followed. Raises like
+    `FileSystem`, and `ToolInputError` for an invalid pattern.
     """
 
     async def grep(self, query: Grep, admit: Admit = admit_all) -> Found: ...

@@ -7,18 +7,18 @@ from clawkit.fs.protocols import Info
 
 MAX_FILES = 10_000
 MAX_HASHED = 256 * 1024
-"""Larger files are compared by their version alone."""
+"""Larger files are compared by their version only."""
 
 
 class ReadVersions:
-    """The files of one run, by place, as they were when the run last read or wrote them."""
+    """The versions of files when the run last read or wrote them, by place."""
 
     def __init__(self) -> None:
         self._files: dict[str, tuple[str, int | None]] = {}
-        """The version of each and the hash of its content, the one noted longest ago first."""
+        """Version and hash of the content, oldest note first."""
 
     def note(self, place: str, info: Info | None, data: bytes | None = None) -> None:
-        """Remember a file as it is; `data` is all of its content, where it is at hand."""
+        """Record the current version of a file; `data` is its whole content, if available."""
         self._files.pop(place, None)
         if info is None:
             return
@@ -27,14 +27,14 @@ class ReadVersions:
             del self._files[next(iter(self._files))]
 
     def check(self, place: str, info: Info, data: bytes | None = None) -> None:
-        """Raises `ConflictError` when the file is not as it was last seen; files that were never
-        seen pass. A file that was rewritten with the same content has not changed."""
+        """Raises `ConflictError` if the file has changed since it was last noted; unknown files
+        pass. A file that was rewritten with the same content has not changed."""
         version, content = self._files.get(place, (info.version, None))
         if version == info.version or (content is not None and content == _hash(data)):
             return
         raise ConflictError(
             f"{place!r} was changed since you read it; nothing was written. "
-            "Read it again, then repeat the change if it still fits"
+            "Read it again, then repeat the change if it still applies"
         )
 
 

@@ -1,4 +1,4 @@
-"""What may be reached: which root a path lies below, and handles for what is there."""
+"""The roots of a run: which root a path is below, and opening paths there."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ _F_GETPATH = 50
 _ATTEMPTS = 16
 _LOCAL = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "tmpfs", "overlay"))
 _MAX_NAMES = 10_000
-"""Names of a directory that are looked through for ones like a missing one."""
+"""Names of a directory that are compared with a missing one."""
 
 
 class Target(NamedTuple):
-    """Where a change goes: below a root, no link on the way. Nothing may be there yet."""
+    """The place of a change: below a root, without links. It need not exist."""
 
     root: str
     folder: str
-    """From the root; `.` is the root itself."""
+    """Relative to the root; `.` is the root itself."""
     name: str
     place: str
     info: os.stat_result | None
 
 
 class _RootHandle:
-    """An open root, closed with the last reference to it: others may still be using it when the
-    root has to be opened anew."""
+    """An open root. Closed with its last reference: another thread may still use it when the root
+    has to be reopened."""
 
     __slots__ = ("_identity", "fd")
 
@@ -63,7 +63,7 @@ class _RootHandle:
         self._identity = info.st_dev, info.st_ino
 
     def is_at(self, root: str) -> bool:
-        """Whether the path still is that of the open directory."""
+        """Whether the path still leads to the open directory."""
         try:
             info = os.stat(root, follow_symlinks=False)
         except OSError:
@@ -78,8 +78,8 @@ class _RootHandle:
 class Roots:
     """The roots of one run. A relative path starts at the workspace, which is the first of them.
 
-    Where the roots are is settled here, once: a link that is put in the place of one, or of a
-    directory above it, leads nowhere.
+    Roots are resolved once, here: a link that replaces one, or a directory above it, is not
+    followed.
     """
 
     def __init__(
@@ -102,40 +102,40 @@ class Roots:
 
     @property
     def readable(self) -> tuple[str, ...] | None:
-        """Every directory that may be read, links resolved; None for the whole machine."""
+        """All readable directories, with links resolved; None for the whole machine."""
         return self._read_roots if self.held else None
 
     def open(self, path: str, flags: int) -> int:
-        """A handle for reading what a path leads to."""
+        """Open a path for reading. Raises `ToolInputError` and its subclasses."""
         try:
             return self._open_to_read(path, flags)
         except OSError as error:
             raise self._explain(error, path) from None
 
     def open_near(self, path: str, flags: int) -> int:
-        """A handle for a file of the workspace that is on the same file system, by a path that is
-        plain to see. Raises OSError or ToolInputError for all others: they may be there or not."""
+        """The fast way to open a file of the workspace, on its file system and by a simple path.
+        Raises OSError or ToolInputError for all others, whether they exist or not."""
         root = self._write_roots[0]
         is_plain = path.startswith(f"{root}/") or path[:1] not in ("", "/", "~")
         if not self.held or not is_plain or path[:5].lower() == "file:":
             raise OSError(errno.EINVAL, "has to be looked up", path)
-        handle = self._handle(root)  # held until the end: its number must not mean another file
+        handle = self._handle(root)  # keep a reference: the descriptor must not be reused
         return open_near(handle.fd, relative_path(path, root), flags)
 
     def _handle(self, root: str) -> _RootHandle:
-        """The handle of a root, kept open; another one when the root was replaced."""
+        """The open root, reopened if it was replaced."""
         handle = self._handles.get(root)
         if handle is None or not handle.is_at(root):
             handle = self._handles[root] = _RootHandle(root)
         return handle
 
     def can_read(self, place: str) -> bool:
-        """Whether a resolved path lies below a root."""
+        """Whether a resolved path is below a readable root."""
         return any(is_below(place, root) for root in self._read_roots)
 
     @property
     def is_local(self) -> bool:
-        """Whether the workspace is on a disk of this machine, where nothing keeps one waiting."""
+        """Whether the workspace is on a local file system, where opening does not block."""
         device = os.stat(self._write_roots[0]).st_dev
         name = f"{os.major(device)}:{os.minor(device)}"
         with suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8") as mounts:
@@ -153,7 +153,7 @@ class Roots:
         return os.path.join(self.workspace, os.path.expanduser(_plain(path)))
 
     def look_at(self, place: str) -> os.stat_result | None:
-        """What is at a resolved path below a root, no link followed; None when nothing is there."""
+        """Stat a resolved path below a root, without following links; None if it does not exist."""
         for root in self._read_roots:
             if is_below(place, root) and place != root:
                 folder, name = os.path.split(os.path.relpath(place, root))
@@ -162,12 +162,12 @@ class Roots:
         return None
 
     def ways(self, path: str) -> tuple[str, ...]:
-        """Every name that a path goes by on its way to where it leads. What goes up does so from
-        where a link leads, as for the kernel."""
+        """All paths that a path goes through while its links are resolved. As in the kernel, `..`
+        applies to the target of a link."""
         return ways_of(self._anywhere(path))
 
     def _open(self, path: str, flags: int, roots: Sequence[str]) -> tuple[str, int]:
-        """The root, and a handle for a path below it. Raises OSError."""
+        """Open a path below one of the roots; returns the root too. Raises OSError."""
         for root, relative in self._find(path, flags, roots):
             try:
                 handle = self._handle(root)
@@ -178,13 +178,11 @@ class Roots:
         raise self._refusal(path, roots)
 
     def _find(self, path: str, flags: int, roots: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """The roots that a path may lie below: as it is written, then as its links say.
-
-        Only hints: every opening is held to its root.
-        """
+        """Candidates for the root of a path, with the path relative to it: as written, then with
+        links resolved. Only hints: opening is confined to the root."""
         root, relative = self._find_root(path, roots)
         yield root, relative
-        # It may be a link that is written as an absolute path, or leads to another root.
+        # It may be a link with an absolute target, or one that leads to another root.
         real = os.path.join(root, relative)
         if flags & os.O_NOFOLLOW:
             folder, name = os.path.split(real)
@@ -222,12 +220,12 @@ class Roots:
         names = self._names_in(folder or ".")
         alike = alike_names(name, names)
         close = alike or nearest(name, names, 3)
-        hint = "; near names: " + ", ".join(map(repr, close)) if close else ""
+        hint = "; similar names: " + ", ".join(map(repr, close)) if close else ""
         found = [os.path.join(folder, each) for each in alike]
         return NotFoundError(f"{path!r} {what}{hint}", alike=found)
 
     def _names_in(self, folder: str) -> list[str]:
-        """Some names in a directory; none when it cannot be listed."""
+        """Names in a directory, up to a limit; empty if it cannot be listed."""
         try:
             fd = self._open_to_read(folder, os.O_RDONLY | os.O_DIRECTORY)
         except (OSError, ToolInputError):
@@ -239,8 +237,8 @@ class Roots:
             os.close(fd)
 
     def locate(self, path: str, *, follow: bool = True) -> Target:
-        """Where a change of a path goes. Links are followed as long as they stay inside; without
-        `follow`, a link at the end is what is changed itself."""
+        """The target of a change. Links are followed if they stay inside; without `follow`, a link
+        at the end is the target itself. Raises `ToolInputError` and its subclasses."""
         written = _plain(path) if self.held else self._anywhere(path)
         if os.path.basename(written) in ("", ".", ".."):
             raise ToolInputError(f"{path!r} names a directory, not a file")
@@ -288,7 +286,7 @@ def _plain(path: str) -> str:
 
 
 def _target_below(root: str, fd: int, missing: Sequence[str], path: str) -> Target:
-    """A target in directories that are still to be made below an open one."""
+    """A target in directories that do not exist yet, below an open one."""
     if ".." in missing:
         raise NotFoundError(f"{path!r} does not exist: it goes up from a missing directory")
     found = look(missing[0], fd)
@@ -313,7 +311,7 @@ def _target(root: str, place: str, info: os.stat_result | None, path: str) -> Ta
 
 @contextmanager
 def opened(root: str, path: str, flags: int) -> Iterator[int]:
-    """What is at a path from a resolved root, as long as no link is on the way. Raises OSError and
+    """Open a path relative to a resolved root, without following links. Raises OSError and
     `ToolInputError`."""
     root_fd = fd = -1
     try:
@@ -331,7 +329,7 @@ def opened(root: str, path: str, flags: int) -> Iterator[int]:
 
 @contextmanager
 def open_folder(target: Target) -> Iterator[int]:
-    """A mark of the directory of a target, which is still where it was. Raises OSError."""
+    """Open the directory of a target with O_PATH. Raises OSError if it was moved."""
     with opened(target.root, target.folder, _FOLDER) as fd:
         if place_of(fd) != os.path.dirname(target.place):
             raise OSError(errno.ESTALE, "was moved in the meantime", target.place)
@@ -339,16 +337,16 @@ def open_folder(target: Target) -> Iterator[int]:
 
 
 def check_folder(folder: int) -> None:
-    """A directory that is marked as read-only is left alone, also by those who could change it."""
+    """Raises PermissionError for a read-only directory, even if we could change it, as root can."""
     if not os.fstat(folder).st_mode & 0o222:
         raise PermissionError(errno.EACCES, "is in a read-only directory")
 
 
 def make_folders(target: Target, note: Callable[[str], None] = lambda _: None) -> list[str]:
-    """Make the missing directories above a target; those made, outermost first.
+    """Create the missing directories above a target; returns those created, outermost first.
 
-    `note` is called with each, from the root, before it is made. Raises OSError, and then leaves
-    none.
+    `note` is called with each, relative to the root, before it is created. On OSError, all are
+    removed again.
     """
     made: list[str] = []
     parts = target.folder.split("/")
@@ -371,7 +369,7 @@ def make_folders(target: Target, note: Callable[[str], None] = lambda _: None) -
 
 
 def remove_folders(root: str, made: Sequence[str]) -> None:
-    """Take back what `make_folders` made, as far as it is still empty."""
+    """Remove what `make_folders` created, unless it is not empty any more."""
     for folder in reversed(made):
         above, name = os.path.split(folder)
         with suppress(OSError, ToolInputError), opened(root, above or ".", _FOLDER) as fd:
@@ -379,7 +377,8 @@ def remove_folders(root: str, made: Sequence[str]) -> None:
 
 
 def look(name: str, folder: int) -> os.stat_result | None:
-    """What a name in a directory is, links not followed; None for nothing. Raises OSError."""
+    """Stat a name in a directory, without following links; None if it does not exist. Raises
+    OSError."""
     try:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -387,30 +386,29 @@ def look(name: str, folder: int) -> os.stat_result | None:
 
 
 def version_of(info: os.stat_result) -> str:
-    """Another text whenever the file was replaced or written to, also when its time was set back
-    afterwards."""
+    """Differs after the file was replaced or written to, even if its mtime was reset afterwards."""
     return f"{mark_of(info)}-{info.st_ctime_ns}"
 
 
 def mark_of(info: os.stat_result) -> str:
-    """Another text for another file or content; the same one wherever the file is moved to."""
+    """Differs for another file or content, but not after the file was moved."""
     return f"{info.st_dev}-{info.st_ino}-{info.st_size}-{info.st_mtime_ns}"
 
 
 def reopen(fd: int, flags: int) -> int:
-    """A handle for the use of what another one only marks. Raises OSError."""
+    """Open an O_PATH descriptor with other flags. Raises OSError."""
     if _has_proc():
         return os.open(f"/proc/self/fd/{fd}", flags | os.O_CLOEXEC)
     return os.dup(fd)
 
 
 def is_below(place: str, base: str) -> bool:
-    """Whether a resolved path is a resolved directory or lies in it."""
+    """Whether a resolved path is `base` or below it."""
     return place == base or place.startswith(base.rstrip("/") + "/")
 
 
 def place_of(fd: int) -> str:
-    """The path that an open file has now. Raises OSError where the system does not tell."""
+    """The current path of an open file. Raises OSError if the system cannot tell."""
     if _has_proc():
         return os.readlink(f"/proc/self/fd/{fd}")
     import fcntl
@@ -427,7 +425,7 @@ _TYPOGRAPHIC = str.maketrans("‘’‚‛“”„‟′″‐‑‒–—―�
 
 
 def fold_name(name: str) -> str:
-    """What is left of a name when spaces, quotes, dashes and accents are written in one way."""
+    """A name with spaces, quotes, dashes and accents normalized."""
     if name.isascii():
         return name
     import unicodedata
@@ -437,6 +435,6 @@ def fold_name(name: str) -> str:
 
 
 def alike_names(name: str, names: Iterable[str]) -> list[str]:
-    """The names that read the same as one that is missing."""
+    """The names that look the same as a missing one."""
     wanted = fold_name(name)
     return sorted(each for each in names if each != name and fold_name(each) == wanted)

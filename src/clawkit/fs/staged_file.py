@@ -1,4 +1,4 @@
-"""New content beside the file that it will replace: written whole, then put in place in one act."""
+"""New content of a file: written completely, then moved into place atomically."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _TMPFILE: int = getattr(os, "O_TMPFILE", 0)
 _NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_MODE = 0o666
-"""For new files; what the user's mask takes away is the kernel's business."""
+"""For new files; the kernel applies the umask."""
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-"""File systems without hard links; there, a name is checked before it is taken."""
+"""Errors of file systems without hard links; there, a name is checked before it is used."""
 _NOREPLACE, _EXCHANGE = 1, 2
 _NO_FLAGS = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
 _NO_OWNER = (errno.EPERM, errno.EINVAL)
-"""Not permitted, or an owner that is unknown in this container."""
+"""Not permitted, or the owner is unknown in this container."""
 _XATTR_LIMIT = 64
 _OF_CONTENT = frozenset(("security.capability", "security.ima", "security.evm"))
-"""Rights and seals that were given to the old content, not to the file."""
+"""Privileges and signatures of the old content: not copied."""
 _ACCESS = frozenset(("system.posix_acl_access", "system.nfs4_acl"))
-"""Without its list, a file may be open to more people than it was."""
+"""Must be copied: without its access list, a file may be open to more users than before."""
 
 
 class StagedFile:
-    """New content in a directory, to be put in its place there. Raises OSError."""
+    """New content in the directory of its target. All methods raise OSError."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class StagedFile:
         old: int = -1,
         named: bool = False,
     ) -> None:
-        """`temp` is the name that the content has until it is in place: at once if it is to be
-        `named`, otherwise only where it needs one, so that nothing is left behind when the program
-        is killed. `like` lends its mode and owner; `old` is a handle of the file it is of."""
+        """`temp` is its name until it is in place: from the start if `named`, otherwise only if it
+        needs one, so that a killed process leaves nothing behind. `like` is the file whose mode and
+        owner it gets; `old` is a descriptor of that file."""
         self._folder = folder_fd
         self._temp = temp
         self._data = data
@@ -62,7 +62,7 @@ class StagedFile:
             raise
 
     def _create_nameless(self, mode: int) -> bool:
-        """Whether the system could do that."""
+        """Returns False if the file system does not support O_TMPFILE."""
         if not _TMPFILE:
             return False
         try:
@@ -83,7 +83,7 @@ class StagedFile:
             _keep(self.fd, like, old)
 
     def _name_it(self) -> None:
-        """Give the content its own name, unless it has it."""
+        """Give the content the name `temp`, unless it has it."""
         if not self._is_named and not self._link(self._temp):
             nameless, self.fd = self.fd, -1
             try:
@@ -94,7 +94,7 @@ class StagedFile:
         self._is_named = True
 
     def _link(self, name: str) -> bool:
-        """Whether content without a name could be given one."""
+        """Link the unnamed content to a name; returns False if that is not supported."""
         try:
             source = f"/proc/self/fd/{self.fd}"
             os.link(source, name, dst_dir_fd=self._folder, follow_symlinks=True)
@@ -105,27 +105,27 @@ class StagedFile:
         return True
 
     def create(self, name: str) -> None:
-        """Put the content in a place that is free; FileExistsError when it is not."""
+        """Move the content into place; raises FileExistsError if the name exists."""
         if self._is_named or not self._link(name):
             self._name_it()
             put_new(self._temp, name, self._folder)
             self._is_named = False
 
     def replace(self, name: str) -> None:
-        """Put the content in the place of a file."""
+        """Move the content into place, replacing a file."""
         self._name_it()
         os.replace(self._temp, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
         self._is_named = False
 
     def discard(self) -> None:
-        """Close it; what was not put in place goes away."""
+        """Close it, and remove the content unless it is in place."""
         if self._is_named:
             with suppress(OSError):
                 os.unlink(self._temp, dir_fd=self._folder)
         self.close()
 
     def close(self) -> None:
-        """Close it and leave its name alone."""
+        """Close it, and keep it under its temporary name."""
         self._is_named = False
         if self.fd >= 0:
             os.close(self.fd)
@@ -137,7 +137,7 @@ def temp_name() -> str:
 
 
 def put_new(temp: str, name: str, folder: int) -> None:
-    """Rename within a directory, but never over a file: FileExistsError. Raises OSError."""
+    """Rename within a directory without replacing a file. Raises FileExistsError and OSError."""
     if _rename(temp, name, folder, _NOREPLACE):
         return
     try:
@@ -153,7 +153,7 @@ def put_new(temp: str, name: str, folder: int) -> None:
 
 
 def _rename(name: str, other: str, folder: int, flag: int) -> bool:
-    """Whether the system knows this kind of renaming."""
+    """Rename with a flag of renameat2; returns False if that is not supported."""
     try:
         rename = libc().renameat2
     except AttributeError:
@@ -173,8 +173,8 @@ def _write(fd: int, data: bytes) -> None:
 
 
 def _keep(fd: int, like: os.stat_result, old: int) -> None:
-    """The mode, owner and attributes of the file that is replaced. Special bits go, as they do when
-    a file is written to."""
+    """Copy mode, owner and attributes of the replaced file. Setuid and setgid bits are cleared, as
+    when a file is written to."""
     mine = os.fstat(fd)
     if (mine.st_uid, mine.st_gid) != (like.st_uid, like.st_gid):
         try:
@@ -191,7 +191,7 @@ def _keep(fd: int, like: os.stat_result, old: int) -> None:
 
 
 def _copy_attributes(old: int, new: int) -> None:
-    """Access lists, and the other attributes as far as the system takes them."""
+    """Copy access lists, and other attributes if the system permits."""
     source = f"/proc/self/fd/{old}"
     try:
         names = os.listxattr(source)
@@ -209,17 +209,17 @@ def _copy_attributes(old: int, new: int) -> None:
 
 @dataclass
 class Step:
-    """One file. Its new content waits at `temp`, and trades places with the old one; where that
-    cannot be done, and for a deletion, the old one is moved to `backup`."""
+    """The change of one file in a journal. The new content is staged at `temp` and exchanged with
+    the old one; if that is not supported, and for a deletion, the old one is moved to `backup`."""
 
     journal: str
     number: int
     target: Target
     version: str
-    """Of the old file; empty when there is none."""
+    """Of the old file; empty if there is none."""
     delete: bool
     mark: str = ""
-    """Of the new file."""
+    """`mark_of` the new file."""
 
     @property
     def temp(self) -> str:
@@ -230,12 +230,12 @@ class Step:
         return f".clawkit-{self.journal}-{self.number}.old"
 
     def do(self, folder: int) -> None:
-        """Put the content in its place. Can be repeated."""
+        """Move the content into place. Idempotent."""
         now, moved = look(self.target.name, folder), look(self.backup, folder)
         if self._is_new(now) or (self.delete and moved and now is None):
             return
         is_as_expected = now is None if moved else (version_of(now) if now else "") == self.version
-        # When it was in place already, and another process has been there since, none is waiting.
+        # If it was in place, and another process has changed the file since, none is waiting.
         is_waiting = self.delete or self._is_new(look(self.temp, folder))
         if not is_as_expected or not is_waiting:
             raise conflict(self.target.place, "was changed")
@@ -248,7 +248,7 @@ class Step:
             _move(self.temp, self.target.name, folder)
 
     def undo(self, folder: int) -> None:
-        """Take it back, unless another process has changed the file since. Can be repeated."""
+        """Roll back, unless another process has changed the file since. Idempotent."""
         now, moved = look(self.target.name, folder), look(self.backup, folder)
         waiting = look(self.temp, folder)
         is_missing = now is None and (self.delete or self._is_new(waiting))
@@ -261,7 +261,7 @@ class Step:
         self.clean_up(folder)
 
     def clean_up(self, folder: int) -> None:
-        """Remove what is not in place."""
+        """Remove temporary files."""
         _remove(self.backup, folder)
         _remove(self.temp, folder)
 
@@ -272,7 +272,7 @@ class Step:
         return is_swapped or is_placed or look(self.backup, folder) is not None
 
     def _is_new(self, now: os.stat_result | None) -> bool:
-        """Whether a file is the one that this step puts in place."""
+        """Whether a file is the new content."""
         return now is not None and mark_of(now) == self.mark
 
 
@@ -292,13 +292,12 @@ def _remove(name: str, folder: int) -> None:
 
 
 def dump_step(step: Step) -> list[object]:
-    """A step as JSON takes it."""
     where = (step.target.root, step.target.folder, step.target.name, step.target.place)
     return [step.number, *where, step.version, step.delete, step.mark]
 
 
 def parse_step(journal: str, entry: list[object]) -> Step:
-    """The step of a journal that was written so. Raises ValueError for what is none."""
+    """The inverse of `dump_step`. Raises ValueError for an invalid entry."""
     number, root, folder, name, place, version, delete, mark = entry
     if not isinstance(number, int) or not isinstance(delete, bool) or "/" in to_text(name):
         raise ValueError("not a step")

@@ -1,4 +1,4 @@
-"""Changing files: one by one act of the kernel, several as if by one."""
+"""Commit changes of files: one file with an atomic rename, several with a journal."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ def info_of(found: os.stat_result) -> Info:
 
 @dataclass(frozen=True)
 class Committer:
-    """Carries out changes for one run. Everything here blocks."""
+    """Commits changes for one run. All methods block."""
 
     roots: Roots
     _: KW_ONLY
     protection: Protection
     ask: bool
-    """A person decides about protected files, which are refused otherwise."""
+    """Whether a person decides about protected files; otherwise they are refused."""
     hard_links: bool
     journals: str
 
     def commit(self, changes: Sequence[Change], allowed: frozenset[str]) -> tuple[Changed, ...]:
-        """All the changes or none."""
+        """Make all changes or none; see `FileSystem.change`."""
         targets = [self._check(change) for change in changes]
         above = _folders_above(targets)
         _refuse_twice(targets, above)
@@ -66,8 +66,8 @@ class Committer:
         return self._several(changes, targets)
 
     def _check(self, change: Change) -> Target:
-        """Where a change goes, and that it can go there. A link is deleted itself; what is written
-        goes to where it leads."""
+        """The target of a change; raises if the change is not possible. Deleting a link deletes the
+        link itself; writing follows it."""
         target = self.roots.locate(change.path, follow=change.data is not None)
         info = target.info
         if info is None:
@@ -85,7 +85,7 @@ class Committer:
         if stat.S_ISDIR(info.st_mode):
             raise ToolInputError(f"{change.path!r} is a directory, not a file")
         if not stat.S_ISREG(info.st_mode):
-            raise ToolInputError(f"{change.path!r} is not a regular file; it was left as it is")
+            raise ToolInputError(f"{change.path!r} is not a regular file; nothing was changed")
         _check_version(change, info)
         self._check_writable(change, info)
         return target
@@ -111,8 +111,8 @@ class Committer:
         above: Set[str],
         allowed: frozenset[str],
     ) -> None:
-        """Refuse protected files, by whichever of their names they are reached."""
-        # What one change makes decides about another: a repository can be made of several files.
+        """Refuse protected files, whatever path leads to them."""
+        # One change can make another one protected: several files can form a repository.
         made = {fold_path(place) for place in (*above, *(target.place for target in targets))}
 
         def exists(path: str) -> bool:
@@ -122,15 +122,13 @@ class Committer:
         for change, target in zip(changes, targets, strict=True):
             if target.place in allowed:
                 continue
-            # By where it goes, or by any name on the way.
+            # Both the target and every path on the way to it count.
             names = (target.place, *self.roots.ways(change.path))
             reasons = (self.protection.explain(name, exists) for name in names)
             if why := next(filter(None, reasons), ""):
                 found[target.place] = why
         if not found and not allowed <= {target.place for target in targets}:
-            raise ConflictError(
-                "what would be changed is not what was approved; nothing was changed"
-            )
+            raise ConflictError("the call would not change what was approved; nothing was changed")
         if not found:
             return
         place, why = next(iter(found.items()))
@@ -175,7 +173,7 @@ class Committer:
             staged.discard()
 
     def _stage(self, change: Change, target: Target, folder: int, temp: str = "") -> StagedFile:
-        """The new content, under a name that is given or without one."""
+        """Stage the new content, under the name `temp` or without a name."""
         data, like, old = change.data or b"", target.info, -1
         try:
             if like is not None:
@@ -210,7 +208,7 @@ class Committer:
         )
 
     def _prepare(self, journal: Journal, change: Change, target: Target) -> None:
-        """Write the new content beside its place, under a name that the journal knows."""
+        """Write the new content next to its target, under a name that is in the journal."""
         if target.info is None:
             make_folders(target, lambda folder: journal.plan_folder(target.root, folder))
         step = journal.plan(target, delete=change.data is None)
@@ -219,7 +217,7 @@ class Committer:
             if change.data is None:
                 return
             self._stage(change, target, folder, step.temp).close()
-            # Only now: a file system of another machine may set the time when a file is closed.
+            # After closing: a network file system may set the mtime when a file is closed.
             step.mark = mark_of(os.stat(step.temp, dir_fd=folder, follow_symlinks=False))
 
 
@@ -230,7 +228,6 @@ def _look(target: Target) -> Info | None:
 
 
 def _folders_above(targets: Sequence[Target]) -> set[str]:
-    """Every directory that a target lies in."""
     above: set[str] = set()
     for target in targets:
         folder = os.path.dirname(target.place)
@@ -256,7 +253,7 @@ def _check_version(change: Change, info: os.stat_result | None) -> None:
 
 
 def _check_same(path: str, target: Target, folder: int) -> None:
-    """The last look before a file is replaced: it is still the one that was judged."""
+    """The last check before a file is replaced: it must still be the one that was checked."""
     now = look(target.name, folder)
     if now is None:
         raise conflict(path, "was deleted")

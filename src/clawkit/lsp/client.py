@@ -53,10 +53,9 @@ class _Status(msgspec.Struct):
 
 
 class ServerSession:
-    """A server that is started on first use.
+    """A server, started on first use.
 
-    It is given up when it does not answer for `patience_s`. `on_end` is called once, when it is
-    gone.
+    It is stopped if it does not answer for `patience_s`. `on_end` is called once, when it is gone.
     """
 
     def __init__(
@@ -81,8 +80,8 @@ class ServerSession:
         self._lock = asyncio.Lock()
         self._turn = 0
         self._waiting: dict[str, tuple[int, str | None]] = {}
-        """The last turn that a file is to be looked at in, and its text before the first."""
-        self._untold: dict[str, State] = {}
+        """By file, the last turn that checks it, and its text before the first turn."""
+        self._unreported: dict[str, State] = {}
         self._noted: dict[str, int] = {}
 
     @property
@@ -90,18 +89,19 @@ class ServerSession:
         return self._lock.locked()
 
     def note(self, changes: Mapping[str, int]) -> None:
-        """Files that were changed, to be told to the server before it is asked again."""
+        """Record changed files; the server is notified before the next check."""
         if self._wire is None:
-            return  # it will see them as they are
+            return  # not started yet: it will read the current files
         self._noted |= changes
         if len(self._noted) > MAX_NOTED:
             self._wire.end("too much has changed")
 
     async def compare(self, edits: Sequence[Edited]) -> list[Problem] | None:
-        """The problems that edits brought; None when later edits of the same files overtook them.
+        """The problems that edits introduced; None if later edits of the same files superseded
+        them.
 
-        Until `deliver` says that they were reported, they count as new the next time too.
-        Raises `ServerError` or OSError when the server cannot be asked.
+        Until `deliver` confirms that they were reported, they count as new in the next call too.
+        Raises `ServerError` or OSError.
         """
         self._turn += 1
         turn = self._turn
@@ -124,21 +124,21 @@ class ServerSession:
                 raise ServerError("it does not answer") from None
 
     def deliver(self, edits: Sequence[Edited]) -> None:
-        """The problems that these edits brought were reported."""
+        """The problems of these edits were reported."""
         for each in edits:
-            self._untold.pop(each.place, None)
+            self._unreported.pop(each.place, None)
 
     async def _compare(self, edits: Sequence[Edited]) -> list[Problem]:
-        """All files are shown as they were, then all as they are: a change over several files is
-        judged as one."""
+        """Show all files as before, then all as after the edits, so that a change of several files
+        is checked as a whole."""
         documents = self._documents or await self._open()
         edited = {each.place for each in edits}
-        # Texts of files that others changed are read anew from the disk.
+        # The server must read files that others changed from the disk again.
         others = {place: kind for place, kind in self._noted.items() if place not in edited}
         self._noted = {}
         for place in others:
             documents.forget(place)
-        documents.tell(others)
+        documents.notify_changes(others)
         for each in edits:
             if each.before is not None:
                 documents.show(each.place, each.before)
@@ -150,13 +150,13 @@ class ServerSession:
             else:
                 documents.show(each.place, each.after)
                 documents.save(each.place)
-        documents.tell({each.place: CREATED for each in edits if each.before is None})
-        documents.tell({each.place: DELETED for each in edits if each.after is None})
+        documents.notify_changes({each.place: CREATED for each in edits if each.before is None})
+        documents.notify_changes({each.place: DELETED for each in edits if each.after is None})
         new = await documents.look([each.place for each in edits if each.after is not None])
         documents.forget_oldest(keep=len(new))
         found: list[Problem] = []
         for place, state in new.items():
-            before = self._untold.setdefault(place, old.get(place, State("", ())))
+            before = self._unreported.setdefault(place, old.get(place, State("", ())))
             found += new_problems(place, self.server.name, before, state, utf16=documents.utf16)
         return found
 
@@ -178,7 +178,7 @@ class ServerSession:
         try:
             capabilities = msgspec.json.decode(answer, type=_Initialized).capabilities
         except UNREADABLE:
-            wire.end("it did not say what it offers")
+            wire.end("its capabilities are invalid")
             raise ServerError(wire.ended) from None
         wire.notify("initialized", {})
         if self.server.tells_ready:
@@ -213,7 +213,7 @@ class ServerSession:
         return [{"uri": to_uri(self._root), "name": os.path.basename(self._root) or "/"}]
 
     def _answer(self, method: str, params: msgspec.Raw) -> object:
-        """What a server may ask of us. Everything else is not offered, edits above all."""
+        """Answer requests of the server. All others are refused, above all edits."""
         match method:
             case "workspace/configuration":
                 items = msgspec.json.decode(params, type=_Asked).items
@@ -233,7 +233,7 @@ class ServerSession:
                 if status.quiescent:
                     self._ready.set()
         except UNREADABLE:
-            log.debug("%s: %s cannot be read", self.server.name, method)
+            log.debug("%s: invalid %s", self.server.name, method)
 
     def _take_end(self) -> None:
         self._ready.set()
@@ -242,17 +242,17 @@ class ServerSession:
         self._on_end(self)
 
     async def close(self) -> None:
-        """End the server and every program that it started. Returns when it is gone."""
+        """Kill the server and everything that it started, and wait for its end."""
         self._kill()
         for _ in range(round(GONE_S / _POLL_S)):
             if self._process is None or self._process.poll() is not None:
                 break
             await asyncio.sleep(_POLL_S)
         with suppress(OSError):
-            os.rmdir(self._launch.cache)  # unless something is kept there
+            os.rmdir(self._launch.cache)  # fails unless it is empty
 
     def abandon(self) -> None:
-        """The same without an event loop. Blocks until the server is gone."""
+        """Like `close`, without an event loop. Blocks."""
         self._kill()
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
@@ -261,7 +261,7 @@ class ServerSession:
     def _kill(self) -> None:
         if self._wire is not None:
             self._wire.end("closed")
-        # Its number is that of the group until it is waited for, and may be another's afterwards.
+        # Until it is reaped, its pid is that of its process group; afterwards it may be reused.
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -1,5 +1,4 @@
-"""The texts that a language server has been shown, what it finds wrong with them, and which of that
-a change brought."""
+"""The documents of a language server, its diagnostics, and which of them a change introduced."""
 
 from __future__ import annotations
 
@@ -20,15 +19,15 @@ from clawkit.text import one_line
 
 _PREFIX = "file://"
 CREATED, CHANGED, DELETED = 1, 2, 3
-"""Kinds of changes of files, as servers number them."""
+"""Kinds of file changes, as numbered by the protocol."""
 MAX_MESSAGE = 500
 MAX_CODE = 100
 _SEVERITIES: dict[int, Severity] = {1: "error", 2: "warning"}
 _LINE_END = re.compile(r"\r\n|\r|\n")
 MAX_OPEN = 50
-"""Texts that a server keeps in mind; the oldest goes for the next one."""
+"""Documents that are kept open; the oldest is closed for the next one."""
 SETTLE_S = 0.1
-"""Silence after which a server that gives no versions is taken to have said everything."""
+"""Silence after which the diagnostics of a server without versions count as complete."""
 _TRIES = 5
 _RETRY_S = 0.05
 _CONTENT_MODIFIED, _SERVER_CANCELLED = -32801, -32802
@@ -41,9 +40,9 @@ def to_uri(path: str) -> str:
 
 
 def to_path(uri: str) -> str:
-    """The path that a URI names; empty when it does not name a file of this machine.
+    """The path of a URI; empty if it is not a file of this machine.
 
-    Servers spell one path in several ways, so that paths are compared and not URIs.
+    Compare paths, not URIs: servers write one path in several ways.
     """
     from urllib.parse import unquote_to_bytes
 
@@ -63,7 +62,7 @@ class _Range(msgspec.Struct):
 
 
 class Diagnostic(msgspec.Struct):
-    """What a server says about one place of a document."""
+    """A problem that a server reports for one place of a document."""
 
     range: _Range
     message: str
@@ -72,7 +71,7 @@ class Diagnostic(msgspec.Struct):
 
 
 class State(NamedTuple):
-    """A text and what a server finds wrong with it."""
+    """A text and its diagnostics."""
 
     text: str
     found: Sequence[Diagnostic]
@@ -83,8 +82,8 @@ def new_problems(
 ) -> Iterator[Problem]:
     """The problems of a text that its earlier state did not have.
 
-    A problem is the same when it is worded the same and its line is, wherever that line is now.
-    `utf16` says how the server counts columns.
+    A problem is the same if its message and the text of its line are, wherever that line is now.
+    With `utf16`, the server counts columns in UTF-16 units.
     """
     old = Counter(key for key, _, _ in _keyed(before))
     for key, each, line in _keyed(after):
@@ -92,13 +91,16 @@ def new_problems(
             old[key] -= 1
             continue
         start = each.range.start
-        column = _characters(line, start.character) if utf16 else start.character
+        column = start.character
+        if utf16:  # convert UTF-16 units to characters
+            prefix = line.encode("utf-16-le")[: 2 * max(column, 0)]
+            column = len(prefix.decode("utf-16-le", "ignore"))
         yield Problem(
             place=place,
             line=max(start.line, 0) + 1,
             column=min(max(column, 0), len(line)) + 1,
             severity=_SEVERITIES[each.severity],
-            # What follows a blank line is help for people who look at a screen.
+            # The text after a blank line is help for people.
             message=one_line(each.message.partition("\n\n")[0], MAX_MESSAGE),
             code=one_line("" if each.code is None else str(each.code), MAX_CODE),
             server=server,
@@ -106,7 +108,7 @@ def new_problems(
 
 
 def _keyed(state: State) -> Iterator[tuple[tuple[object, ...], Diagnostic, str]]:
-    """Errors and warnings, each with what it is known by and the line it is about."""
+    """Errors and warnings, each with its key and the text of its line."""
     lines = _LINE_END.split(state.text) if state.found else []
     for each in state.found:
         if each.severity not in _SEVERITIES:
@@ -116,13 +118,8 @@ def _keyed(state: State) -> Iterator[tuple[tuple[object, ...], Diagnostic, str]]
         yield (each.severity, each.code, each.message, line.strip()), each, line
 
 
-def _characters(line: str, units: int) -> int:
-    """How many characters of a line make that many UTF-16 units."""
-    return len(line.encode("utf-16-le")[: 2 * max(units, 0)].decode("utf-16-le", "ignore"))
-
-
 class Capabilities(msgspec.Struct, rename="camel"):
-    """What a server offers, as far as it matters here."""
+    """The capabilities of a server that matter here."""
 
     diagnostic_provider: Any = None
     position_encoding: str | None = None
@@ -130,7 +127,7 @@ class Capabilities(msgspec.Struct, rename="camel"):
 
     @property
     def pulls(self) -> bool:
-        """Whether it can be asked for what it found, instead of telling by itself."""
+        """Whether diagnostics are requested, not published by the server."""
         return self.diagnostic_provider not in (None, False)
 
     @property
@@ -144,7 +141,7 @@ class Capabilities(msgspec.Struct, rename="camel"):
 
 
 class Published(msgspec.Struct):
-    """What a server tells by itself about one document."""
+    """Diagnostics that a server publishes for one document."""
 
     uri: str
     diagnostics: list[Diagnostic]
@@ -161,23 +158,23 @@ class _Document:
     text: str
     version: int = 1
     found: Sequence[Diagnostic] | None = None
-    """None while that is not known."""
+    """None while unknown."""
     has_version: bool = False
     published: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Documents:
-    """The documents of one server, least recently shown first."""
+    """The open documents of one server, least recently shown first."""
 
     def __init__(self, wire: Connection, capabilities: Capabilities) -> None:
         self.utf16 = capabilities.utf16
-        """How the server counts columns."""
+        """Whether the server counts columns in UTF-16 units."""
         self._wire = wire
         self._capabilities = capabilities
         self._open: dict[str, _Document] = {}
 
     def show(self, place: str, text: str) -> None:
-        """Have the server take this text for what is in the file."""
+        """Let the server use this text as the content of the file."""
         document = self._open.pop(place, None)
         if document is None:
             document = _Document(to_uri(place), text)
@@ -194,13 +191,13 @@ class Documents:
         self._open[place] = document
 
     def save(self, place: str) -> None:
-        """Tell that the file has the text that was shown last."""
+        """Notify that the text that was shown last was saved."""
         if self._capabilities.saves:
             saved = {"textDocument": {"uri": self._open[place].uri}}
             self._wire.notify("textDocument/didSave", saved)
 
     def forget(self, place: str) -> None:
-        """Have the server look at the file itself again."""
+        """Close a document: the server then uses the file on disk."""
         document = self._open.pop(place, None)
         if document is not None:
             closed = {"textDocument": {"uri": document.uri}}
@@ -211,11 +208,11 @@ class Documents:
         for place in list(self._open)[: max(surplus, 0)]:
             self.forget(place)
 
-    def tell(self, changes: Mapping[str, int]) -> None:
-        """Tell of files that were changed; by their kinds of changes."""
+    def notify_changes(self, changes: Mapping[str, int]) -> None:
+        """Notify of changed files, given with their kinds of changes."""
         if changes:
-            told = [{"uri": to_uri(place), "type": kind} for place, kind in changes.items()]
-            self._wire.notify("workspace/didChangeWatchedFiles", {"changes": told})
+            events = [{"uri": to_uri(place), "type": kind} for place, kind in changes.items()]
+            self._wire.notify("workspace/didChangeWatchedFiles", {"changes": events})
 
     def take(self, published: Published) -> None:
         document = self._open.get(to_path(published.uri))
@@ -232,7 +229,7 @@ class Documents:
             document.published.set()
 
     async def look(self, places: Iterable[str]) -> dict[str, State]:
-        """What the server finds wrong now. Raises `ServerError` when it cannot be had."""
+        """The current diagnostics of documents. Raises `ServerError`."""
         documents = {place: self._open[place] for place in places}
         found = await asyncio.gather(*(self._found(each) for each in documents.values()))
         return {
@@ -258,9 +255,9 @@ class Documents:
                 )
                 return msgspec.json.decode(answer, type=_Report).items
             except UNREADABLE:
-                raise ServerError("its report cannot be read") from None
+                raise ServerError("its report is invalid") from None
             except ServerError as error:
-                # It was busy with something newer, such as a project that it still loads.
+                # It was busy with something newer, such as loading the project.
                 if tries == _TRIES or error.code not in (_CONTENT_MODIFIED, _SERVER_CANCELLED):
                     raise
             await asyncio.sleep(_RETRY_S)
@@ -268,7 +265,7 @@ class Documents:
     async def _receive(self, document: _Document) -> Sequence[Diagnostic]:
         await document.published.wait()
         while not document.has_version and not self._wire.ended:
-            # Without versions the first word may be about the text before; the last one counts.
+            # Without versions the first report may be about the previous text; the last one counts.
             document.published.clear()
             try:
                 async with asyncio.timeout(SETTLE_S):

@@ -1,4 +1,4 @@
-"""JSON-RPC with a program over its pipes, as language servers speak it."""
+"""JSON-RPC over the pipes of a language server."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from clawkit.text import one_line
 MAX_HEADER = 4 * 1024
 MAX_BODY = 16 * 1024 * 1024
 MAX_UNSENT = 64 * 1024 * 1024
-"""Bytes that wait for the server to read them."""
+"""Bytes in the queue to the server."""
 MAX_UNASKED = 64 * 1024 * 1024
-"""Bytes that a server may send between two requests."""
+"""Bytes that a server may send between two of our requests."""
 _CHUNK = 256 * 1024
 _REFUSAL = {"error": {"code": -32601, "message": "not offered"}}
 _NULL = msgspec.Raw(b"null")
 _LENGTH = re.compile(rb"(?:\A|\r\n)\s*content-length\s*:\s*(\d{1,9})\s*(?:\r\n|\Z)", re.IGNORECASE)
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What reading JSON of unknown origin may raise."""
+"""Exceptions of decoding untrusted JSON."""
 NOT_OFFERED = object()
-"""The answer to a request that we do not serve."""
+"""The result for a request that we do not support."""
 
 
 class ServerError(ToolError):
-    """A language server ended, refused or misbehaved. Never leaves this package."""
+    """A language server exited, refused or misbehaved. Never leaves this package."""
 
     def __init__(self, message: str, code: int = 0) -> None:
         self.code = code
-        """What the server gave as the kind of error; 0 when it gave none."""
+        """The error code of the server; 0 for none."""
         super().__init__(message)
 
 
@@ -46,7 +46,7 @@ class _Failure(msgspec.Struct):
 
 
 class _Message(msgspec.Struct):
-    """A request has an id and a method, a notice only a method, an answer only an id."""
+    """A request has an id and a method, a notification only a method, an answer only an id."""
 
     id: int | str | None = None
     method: str | None = None
@@ -59,13 +59,13 @@ _decode = msgspec.json.Decoder(_Message).decode
 
 
 class Frames:
-    """Cuts what a server sends into the bodies of its messages."""
+    """Splits the output of a server into the bodies of its messages."""
 
     def __init__(self) -> None:
         self._data = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The bodies that are complete now. Raises `ServerError` for what cannot be one."""
+        """The bodies that are complete now. Raises `ServerError` for an invalid header."""
         self._data += data
         while (header := self._data.find(b"\r\n\r\n", 0, MAX_HEADER)) >= 0:
             length = _LENGTH.search(bytes(self._data[:header]))
@@ -82,7 +82,7 @@ class Frames:
 
 
 class Connection:
-    """One conversation. Ends by itself when the program does, or when it breaks the rules."""
+    """A connection to a server. Ends when the server exits or violates the protocol."""
 
     def __init__(
         self,
@@ -92,9 +92,9 @@ class Connection:
         on_end: Callable[[], None],
     ) -> None:
         if process.stdin is None or process.stdout is None:
-            raise ValueError("a program without pipes cannot be talked to")
+            raise ValueError("the process has no pipes")
         self.ended = ""
-        """Why the conversation is over; empty while it is not."""
+        """Why the connection has ended; empty while it is open."""
         self._files = (process.stdin, process.stdout)
         self._in, self._out = process.stdin.fileno(), process.stdout.fileno()
         self._on_request, self._on_notice, self._on_end = on_request, on_notice, on_end
@@ -109,7 +109,7 @@ class Connection:
         self._loop.add_reader(self._out, self._read)
 
     async def request(self, method: str, params: Mapping[str, object]) -> msgspec.Raw:
-        """The server's answer. Raises `ServerError` when there is none or it is an error."""
+        """Send a request and return the result. Raises `ServerError`."""
         self._last_id = number = self._last_id + 1
         self._unasked = 0
         future: asyncio.Future[msgspec.Raw] = self._loop.create_future()
@@ -124,7 +124,7 @@ class Connection:
         self._send({"method": method, "params": params})
 
     def end(self, reason: str) -> None:
-        """Close the pipes; requests that wait for an answer fail with a `ServerError`."""
+        """Close the pipes; pending requests fail with a `ServerError`."""
         if self.ended:
             return
         self.ended = reason
@@ -156,7 +156,7 @@ class Connection:
         except BlockingIOError:
             sent = 0
         except OSError:
-            self.end("it stopped listening")
+            self.end("it closed its input")
             return
         del self._unsent[:sent]
         if self._unsent:
@@ -172,11 +172,11 @@ class Connection:
         except OSError:
             data = b""
         if not data:
-            self.end("it ended")
+            self.end("it exited")
             return
         self._unasked += len(data)
         if self._unasked > MAX_UNASKED:
-            self.end("it sends without end")
+            self.end("it sends too much")
             return
         try:
             for body in self._frames.feed(data):

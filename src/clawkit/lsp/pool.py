@@ -1,5 +1,5 @@
-"""Language servers that are kept warm, one for each project. Files that others changed are noticed,
-so that servers do not rely on outdated ones."""
+"""A pool of warm language servers, one per project. Detects files that others changed, so that
+servers do not rely on outdated content."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAX_RESTARTS = 3
 RESTARTS_WITHIN_S = 300.0
 MAX_TEXT = 2 * 1024 * 1024
 MAX_TEXTS = 24 * 1024 * 1024
-"""Bytes of one check; files beyond that are not looked at."""
+"""Bytes of all texts in one check; further files are not checked."""
 MAX_PROBLEMS = 200
 
 T = TypeVar("T")
@@ -41,10 +41,10 @@ log = logging.getLogger(__name__)
 
 
 class Tree:
-    """The files of a directory as they were when last looked at.
+    """Detects changed files below a directory.
 
-    Looks at a bounded number of files, those near the top first; in a larger tree changes to the
-    others go unnoticed.
+    Covers a bounded number of files, those near the top first; in a larger tree changes of others
+    are not detected.
     """
 
     def __init__(self, root: str, matters: Callable[[str], bool]) -> None:
@@ -53,12 +53,12 @@ class Tree:
         self._seen: dict[str, tuple[int, int]] | None = None
 
     def changes(self) -> dict[str, int]:
-        """The files, by place, that were changed since the last look; none at the first one."""
+        """The files that changed since the last call, with the kind of change; empty at first."""
         old, new = self._seen, self._scan()
         self._seen = new
         if old is None:
             return {}
-        # A file may also be missing because the look ended before it.
+        # A file may also be missing because the scan stopped before it.
         gone = old.keys() - new.keys()
         found = {place: DELETED for place in gone if not os.path.lexists(place)}
         for place, stamp in new.items():
@@ -71,7 +71,7 @@ class Tree:
         found: dict[str, tuple[int, int]] = {}
         folders = [self._root]
         entries = 0
-        # Grows while it is gone through: nearer directories come first.
+        # The list grows during the loop: breadth first.
         for folder in folders:
             try:
                 with os.scandir(folder) as scan:
@@ -86,19 +86,19 @@ class Tree:
                             info = entry.stat(follow_symlinks=False)
                             found[entry.path] = (info.st_mtime_ns, info.st_size)
             except OSError:
-                continue  # it has gone meanwhile, or is not for us to read
+                continue  # removed in the meantime, or not readable
         return found
 
 
 _Key = tuple[str, str]
-"""The name of a server, and the project that it looks at."""
+"""The name of a server, and its project."""
 
 
 class Pool:
-    """The servers for some directories. Belongs to one event loop.
+    """The servers for some directories. Bound to one event loop.
 
-    A check returns after `check_s` with what was found. A server that does not answer for
-    `patience_s`, or was not used for `idle_s`, is ended.
+    A check returns after `check_s` at the latest. A server that does not answer for `patience_s`,
+    or is idle for `idle_s`, is stopped.
     """
 
     def __init__(
@@ -124,9 +124,9 @@ class Pool:
         self._timer: asyncio.TimerHandle | None = None
 
     async def check(self, edits: Sequence[Edited]) -> Problems:
-        """The new problems, as far as they are found in time. Must not raise.
+        """The new problems that are found in time. Must not raise.
 
-        What comes too late goes on, so that the next check is quicker.
+        Late servers continue, so that the next check is faster.
         """
         edits = _merge(edits)
         by_server = self._sort(edits)
@@ -154,7 +154,7 @@ class Pool:
         )
 
     async def close(self) -> None:
-        """End all servers. Nothing of them is left afterwards."""
+        """Stop all servers and wait for their end."""
         if self.loop is not asyncio.get_running_loop():
             self.abandon()
             return
@@ -168,13 +168,13 @@ class Pool:
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     def abandon(self) -> None:
-        """End all servers at once: their event loop has ended, so that it cannot wait."""
+        """Kill all servers, if their event loop is closed. Blocks."""
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             session.abandon()
 
     def _sort(self, edits: Sequence[Edited]) -> dict[tuple[Server, str], list[Edited]]:
-        """The edits by who is to look at them: a server, and the project that it looks at."""
+        """The edits by server and project."""
         work: dict[tuple[Server, str], list[Edited]] = {}
         room = MAX_TEXTS
         for edit in edits:
@@ -189,7 +189,7 @@ class Pool:
         return work
 
     async def _notice(self, edits: Sequence[Edited]) -> None:
-        """Note for every server what has changed, by these edits or by others."""
+        """Record changed files for every server, by these edits or by others."""
         async with self._noticing:
             for tree in self._trees:
                 changes: dict[str, int] = await in_thread(tree.changes)
@@ -202,7 +202,7 @@ class Pool:
     async def _compare(
         self, noticed: asyncio.Task[None], server: Server, root: str, edits: Sequence[Edited]
     ) -> tuple[ServerSession, list[Problem]] | None:
-        """The problems that one server finds; None when it could not be asked."""
+        """The problems that one server finds; None if it is not available."""
         await asyncio.wait({noticed}, timeout=self._patience_s)
         session: ServerSession | None = None
         try:
@@ -247,7 +247,7 @@ class Pool:
         return bool(idle)
 
     def _note_end(self, session: ServerSession) -> None:
-        """A server ended by itself, or had to be given up."""
+        """Called when a server exited or was given up."""
         for key, each in self._sessions.items():
             if each is session:
                 ends = self._ends.setdefault(key, deque(maxlen=MAX_RESTARTS + 1))
@@ -270,19 +270,19 @@ class Pool:
     def _spawn(
         self, work: Coroutine[Any, Any, T], among: set[asyncio.Task[Any]]
     ) -> asyncio.Task[T]:
-        def take_leave(task: asyncio.Task[T]) -> None:
+        def on_done(task: asyncio.Task[T]) -> None:
             among.discard(task)
             if not task.cancelled() and (error := task.exception()):
                 log.warning("could not check for problems", exc_info=error)
 
         task = self.loop.create_task(work)
         among.add(task)
-        task.add_done_callback(take_leave)
+        task.add_done_callback(on_done)
         return task
 
 
 def _merge(edits: Sequence[Edited]) -> Sequence[Edited]:
-    """The edits with one for each file."""
+    """Merge edits of the same file."""
     merged: dict[str, Edited] = {}
     for edit in edits:
         first = merged.get(edit.place, edit)
@@ -291,7 +291,7 @@ def _merge(edits: Sequence[Edited]) -> Sequence[Edited]:
 
 
 def _size(edit: Edited) -> int | None:
-    """Bytes of the texts of an edit; None when a server cannot be shown them."""
+    """Bytes of the texts of an edit; None if they are too large or not valid Unicode."""
     texts = [text for text in (edit.place, edit.before, edit.after) if text is not None]
     if any(len(text) > MAX_TEXT for text in texts):
         return None
@@ -317,7 +317,7 @@ def _find_root(place: str, folder: str, markers: Sequence[str]) -> str:
 
 
 def _stamp(server: Server, root: str) -> tuple[object, ...]:
-    """Changes when packages are installed or removed."""
+    """Differs after packages were installed or removed."""
     stamps: list[object] = []
     for pattern in server.environment:
         for path in sorted(glob.glob(os.path.join(glob.escape(root), pattern))):
@@ -331,7 +331,7 @@ def _place(each: Problem) -> tuple[object, ...]:
 
 
 def _in_order(found: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Errors first, then by place; what two servers word alike appears once."""
+    """Errors first, then by place; a problem that two servers report alike appears once."""
     unique: dict[tuple[object, ...], Problem] = {}
     for each in sorted(found, key=lambda each: (each.severity, *_place(each), each.server)):
         unique.setdefault(_place(each), each)

@@ -1,4 +1,4 @@
-"""What tools need to know of the problems in a file that they changed."""
+"""The interface for tools: problems in files that they changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Severity = Literal["error", "warning"]
 
 
 class Edited(Struct, frozen=True):
-    """A file that was changed, with its texts; None where there is no file."""
+    """A changed file, with its text before and after; None if it did or does not exist."""
 
     place: str
     """The absolute path of the file."""
@@ -32,7 +32,7 @@ class Problem(Struct, frozen=True):
 
 
 class Problems(Struct, frozen=True):
-    """The problems that a change brought; not those that were there before."""
+    """The problems that a change introduced, without those that existed before."""
 
     found: tuple[Problem, ...] = ()
     servers: tuple[str, ...] = ()
@@ -42,6 +42,6 @@ class Problems(Struct, frozen=True):
 
 
 class Diagnostics(Protocol):
-    """Must not raise, and must not take longer than the operator's setting."""
+    """Must not raise, and must not take longer than `tools.lsp.timeoutMs`."""
 
     async def check(self, edits: Sequence[Edited]) -> Problems: ...

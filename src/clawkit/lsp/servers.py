@@ -1,6 +1,6 @@
-"""The language servers that can be used here, and how each is started.
+"""The available language servers, and how each is started.
 
-Programs are only taken from directories that an agent cannot write to.
+Programs are used only from directories that an agent cannot write to.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from clawkit.store import private_dir
 _MAX_LINKS = 40
 _PREFIX_PARTS = ("bin", "lib", "lib64", "libexec", "pyvenv.cfg")
 FIRST_TYPESCRIPT = 7
-"""The first version of the compiler that is a language server as well."""
+"""The first version of the compiler that is also a language server."""
 _ARCHITECTURES = {"x86_64": "x64", "aarch64": "arm64", "armv7l": "arm"}
 _PYTHON = ("*.py", "*.pyi")
 _SITE_PACKAGES = (".venv/lib/python*/site-packages", "venv/lib/python*/site-packages")
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class Programs:
-    """The programs of this machine, without those in directories that an agent may write to."""
+    """Finds programs on this machine, except in directories that an agent may write to."""
 
     def __init__(self, writable: Sequence[str], env: Mapping[str, str]) -> None:
         self.env = env
@@ -44,8 +44,8 @@ class Programs:
         self._found: dict[str, str | None] = {}
         given = env.get("PATH", os.defpath).split(os.pathsep)
         folders = (*given, os.path.dirname(sys.executable))
-        # A relative entry is looked up wherever a program happens to run, and what is in a
-        # directory of shims starts whichever program a file in the project asks for.
+        # A relative entry depends on the working directory, and a shim starts whichever program a
+        # file in the project selects.
         self.path = tuple(
             dict.fromkeys(
                 each
@@ -57,7 +57,7 @@ class Programs:
         )
 
     def is_safe(self, path: str) -> bool:
-        """Whether neither a path nor a link that it leads through is in a writable directory."""
+        """Whether neither the path nor any link on the way is in a writable directory."""
         try:
             return not any(
                 is_within(step, each) for step in _steps(path) for each in self._writable
@@ -66,7 +66,7 @@ class Programs:
             return False
 
     def find(self, name: str) -> str | None:
-        """The absolute path of a program; None when there is none that may be run."""
+        """The absolute path of a program; None if there is none that may be used."""
         if name not in self._found:
             places = [name] if os.path.isabs(name) else []
             if name and os.sep not in name:
@@ -80,13 +80,13 @@ class Programs:
         return self._found[name]
 
     def installation(self, program: str) -> tuple[str, ...]:
-        """Files and directories that a program, or a script, needs of its own to run."""
+        """Files and directories of its own that a program or script needs to run."""
         found: dict[str, None] = {}
         todo = [program]
         for each in todo:
             folder, name = os.path.split(each)
             real = os.path.realpath(each)
-            # A link in a virtual environment makes the program one of that environment.
+            # A link in a virtual environment belongs to that environment.
             for place in (os.path.join(os.path.realpath(folder), name), real):
                 found |= dict.fromkeys(self._surroundings(place))
             interpreter = self._interpreter(real)
@@ -111,7 +111,7 @@ class Programs:
             yield "/nix/store"
 
     def _is_broad(self, folder: str) -> bool:
-        """Whether a directory holds more than programs: a home, or what is hidden in one."""
+        """Whether a directory contains more than programs: a home, or a hidden directory in one."""
         home = os.path.realpath(self.home)
         parent, name = os.path.split(folder)
         if folder.count(os.sep) < 2 or os.path.dirname(folder) == "/home":
@@ -138,7 +138,7 @@ def is_within(path: str, folder: str) -> bool:
 
 
 def _steps(path: str) -> Iterator[str]:
-    """Every place that following a path touches. Raises OSError when links go in circles."""
+    """Every path that is visited while a path is resolved. Raises OSError for a cycle of links."""
     done, todo, links = os.sep, path.split(os.sep)[::-1], 0
     while todo:
         part = todo.pop()
@@ -162,7 +162,7 @@ def _steps(path: str) -> Iterator[str]:
 
 
 class Needs(NamedTuple):
-    """What a server is given in addition to what all get."""
+    """What a server needs in addition to what all servers get."""
 
     env: Mapping[str, str] = {}
     read: tuple[str, ...] = ()
@@ -174,7 +174,7 @@ class _Package(msgspec.Struct):
 
 
 def python_needs(programs: Programs, _cache: str) -> Needs:
-    """The modules of the environment in use and of the interpreter, to resolve imports."""
+    """The modules of the active environment and of the interpreter, to resolve imports."""
     names = ("VIRTUAL_ENV", "CONDA_PREFIX")
     env = {name: programs.env[name] for name in names if os.path.isabs(programs.env.get(name, ""))}
     read = tuple(
@@ -185,7 +185,7 @@ def python_needs(programs: Programs, _cache: str) -> Needs:
 
 
 def rust_needs(programs: Programs, cache: str) -> Needs:
-    """The toolchain that is the default, whichever the project asks for, and no downloads."""
+    """The default toolchain, whichever the project selects, and no downloads."""
     rustup, cargo = _home_of("rustup", programs), _home_of("cargo", programs)
     env = {
         "RUSTUP_HOME": rustup,
@@ -196,16 +196,16 @@ def rust_needs(programs: Programs, cache: str) -> Needs:
     }
     if toolchain := _default_toolchain(programs):
         env["RUSTUP_TOOLCHAIN"] = toolchain
-        # What the project's configuration of cargo asks for instead is not started.
+        # Overrides programs that the project's cargo configuration selects.
         env["RUSTC"] = os.path.join(rustup, "toolchains", toolchain, "bin", "rustc")
         env |= dict.fromkeys(("RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "RUSTFLAGS"), "")
-    # Not all of it: credentials are kept beside these.
+    # Not the whole directory: it also contains credentials.
     read = (*(os.path.join(cargo, part) for part in ("registry", "git")), f"{rustup}/settings.toml")
     return Needs(env, read, (os.path.join(cargo, "bin"), os.path.join(rustup, "toolchains")))
 
 
 def go_needs(programs: Programs, cache: str) -> Needs:
-    """The modules that were downloaded before, and no toolchain but the one that is installed."""
+    """Modules that are already downloaded, and only the installed toolchain."""
     path = programs.env.get("GOPATH") or os.path.join(programs.home, "go")
     modules = programs.env.get("GOMODCACHE") or os.path.join(path.split(":")[0], "pkg", "mod")
     env = {
@@ -222,7 +222,7 @@ def go_needs(programs: Programs, cache: str) -> Needs:
 
 
 def resolve_typescript(program: str, programs: Programs) -> str | None:
-    """The compiler itself, which a script in its package would start with Node."""
+    """The native compiler, instead of the script that starts it with Node."""
     package = os.path.dirname(os.path.dirname(os.path.realpath(program)))
     try:
         with open(os.path.join(package, "package.json"), "rb") as file:
@@ -240,7 +240,7 @@ def resolve_typescript(program: str, programs: Programs) -> str | None:
 
 
 def resolve_rust(program: str, programs: Programs) -> str | None:
-    """The program of the default toolchain: a file in the project could choose another one."""
+    """The program of the default toolchain: a file in the project could select another one."""
     if os.path.basename(os.path.realpath(program)) != "rustup":
         return program
     toolchain = _default_toolchain(programs)
@@ -267,7 +267,7 @@ def _default_toolchain(programs: Programs) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Server:
-    """A language server: how it is started and what it is for."""
+    """A language server: how it is started, and for which files."""
 
     name: str
     command: tuple[str, ...]
@@ -276,23 +276,23 @@ class Server:
     root_markers: tuple[str, ...] = ()
     """Names of files that mark a project; without one, the whole workspace is the project."""
     environment: tuple[str, ...] = ()
-    """Patterns, from the project, of what changes when packages are installed."""
+    """Patterns, relative to the project, of paths that change when packages are installed."""
     options: Mapping[str, Any] | None = None
-    """Sent along when the server is started."""
+    """`initializationOptions`."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Answers to what it asks about configuration, by section."""
+    """Answers to `workspace/configuration`, by section."""
     runs_nothing: bool = False
-    """Never runs code of the project, so that it may work where the kernel cannot hold it."""
+    """Whether it never runs code of the project, so that it may run unconfined."""
     tells_ready: bool = False
-    """Says when it has loaded the project; what it finds before that is incomplete."""
+    """Whether it reports when the project is loaded; earlier diagnostics are incomplete."""
     unless: str = ""
-    """The server that makes this one needless."""
+    """A server that makes this one unnecessary."""
     needs: Callable[[Programs, str], Needs] = lambda _programs, _cache: Needs()
     resolve: Callable[[str, Programs], str | None] | None = None
-    """Gives the program to start instead of the one that was found; None for neither."""
+    """Returns the program to start instead of the one that was found; None for none."""
 
 
-# Otherwise it would have npm download types of packages that a project names.
+# Otherwise it would let npm download types of packages that a project names.
 _NO_DOWNLOADS = {"disableAutomaticTypeAcquisition": True}
 
 SERVERS = (
@@ -373,26 +373,26 @@ _LANGUAGES = {
 
 
 def language_of(place: str) -> str:
-    """The name that servers have for the language of a file."""
+    """The LSP language id of a file."""
     ending = os.path.splitext(place)[1].removeprefix(".")
     return _LANGUAGES.get(ending, ending or "plaintext")
 
 
 class Launch(NamedTuple):
-    """Everything it takes to start a server."""
+    """Everything that is needed to start a server."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     hold: Hold | None
     cache: str
-    """The one directory that it may write to."""
+    """The only directory that it may write to."""
 
 
 class ServerCatalog:
-    """The servers of one workspace: those clawkit knows and those the operator added.
+    """The servers of one workspace: the built-in ones and those in the settings.
 
-    `can_hold` says whether the kernel can keep a server to what it needs. If not, only those are
-    used that run nothing of the project.
+    `can_hold` says whether the kernel can confine a server. If not, only servers that run no code
+    of the project are used.
     """
 
     def __init__(
@@ -412,11 +412,11 @@ class ServerCatalog:
             for each in self._servers.values()
             for pattern in (*each.files, *each.root_markers)
         }
-        # One for all of them: it is matched with every name in a tree.
+        # One expression for all: it is matched against every name in a tree.
         self._watched = re.compile("|".join(map(fnmatch.translate, sorted(patterns))))
 
     def is_watched(self, name: str) -> bool:
-        """Whether what a server says may depend on a file of that name."""
+        """Whether diagnostics may depend on a file of this name."""
         return self._watched.match(name) is not None
 
     def available(self) -> tuple[str, ...]:
@@ -446,7 +446,7 @@ class ServerCatalog:
         return self._found[server.name]
 
     def launch(self, server: Server, root: str, readable: Sequence[str]) -> Launch:
-        """How to start a server for a project. Raises OSError when its cache cannot be made."""
+        """How to start a server for a project. Raises OSError if its cache cannot be created."""
         program = self._program(server)
         if program is None:
             raise FileNotFoundError(f"{server.name} is not installed")
@@ -471,7 +471,7 @@ class ServerCatalog:
         return Launch((program, *arguments), env, hold if self._can_hold else None, cache)
 
     def _make_cache(self, server: Server, root: str) -> str:
-        """A directory for this project alone: what one leaves behind must not mislead another."""
+        """A directory for this project only: one project must not influence another."""
         import hashlib
 
         digest = hashlib.sha256(f"{server.name}\0{root}".encode("utf-8", "surrogateescape"))

@@ -1,4 +1,4 @@
-"""Problems that language servers see in files after they were changed."""
+"""Diagnostics of language servers for changed files."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ PATIENCE_S = 30.0
 
 
 class LanguageServers:
-    """Implements `Diagnostics`: servers are found on this machine and kept warm.
+    """Implements `Diagnostics` with servers on this machine, which are kept warm.
 
-    `workspace` and `roots` are the directories that an agent works in: servers look at files in
-    them, named without links, may read all of them, and are never taken from them. `cache_dir` is
-    for what servers keep. Servers that were not used for `idle_s`, or that do not answer for
-    `patience_s`, are ended.
+    `workspace` and `roots` are the directories that an agent works in: servers check files in them,
+    may read all of them, and are never started from them. `cache_dir` is for files of servers.
+    Servers that are idle for `idle_s`, or do not answer for `patience_s`, are stopped.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class LanguageServers:
         pool = self._pool
         if pool is not None and pool.loop is not asyncio.get_running_loop():
             if pool.loop.is_running():
-                return Problems()  # the servers are in use there
+                return Problems()  # the servers belong to that loop
             pool.abandon()
             pool = None
         if pool is None:
@@ -59,14 +58,14 @@ class LanguageServers:
         return await pool.check(edits)
 
     async def close(self) -> None:
-        """End all servers; later checks find nothing."""
+        """Stop all servers; later checks return nothing."""
         self._closed = True
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.close()
 
     def _make_pool(self) -> Pool:
-        # Most runs change no file; only those that do pay for these.
+        # Imported here, because most runs change no file.
         from clawkit.lsp.pool import Pool
         from clawkit.lsp.servers import Programs, ServerCatalog
         from clawkit.process.landlock import available

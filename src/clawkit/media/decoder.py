@@ -1,12 +1,11 @@
-"""The program that decodes one picture, or some pages of a document, and ends.
+"""A program that decodes one image, or some pages of a document, and exits.
 
-It runs by itself, with none of clawkit in reach. What it decodes may be made to take it over, so it
-gives up memory, time and files before it looks at the first byte.
+It is standalone, without access to clawkit. The data may exploit a bug in a library, so the program
+limits its memory, time and files before it reads the first byte.
 
-Standard input brings a line of JSON, `op` and its parameters with the `size` of the data, then the
-data. Standard output gets a line of JSON, then the texts and pictures that the line gives the
-`sizes` of, one after the other. A line with `reason` says why there are none, one with `missing`
-which library is not installed.
+Standard input is a line of JSON, with `op`, its parameters and the `size` of the data, then the
+data. Standard output is a line of JSON, then the texts and images, with their `sizes` in that line.
+A line with `reason` says why there are none, one with `missing` which library is not installed.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ PAGE_SIDE = 1_200
 PAGE_BYTES = 4 * 1024 * 1024
 
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "ICO")
-# A multi-picture JPEG is its first picture to most programs.
+# Most programs show only the first image of a multi-picture JPEG.
 _MIME_TYPES = {"ICO": "image/x-icon", "MPO": "image/jpeg"} | {
     name: f"image/{name.lower()}" for name in FORMATS if name != "ICO"
 }
-# Types that model APIs take as they are.
+# Types that model APIs accept.
 _TAKEN = ("image/png", "image/jpeg", "image/gif", "image/webp")
-# The plugins of the formats, and what these import only for some files.
+# The plugins of the formats, and modules that they import only for some files.
 _PILLOW = (
     *(f"PIL.{name}ImagePlugin" for name in ("Png", "Jpeg", "Gif", "WebP", "Bmp", "Tiff", "Ico")),
     *("PIL.MpoImagePlugin", "PIL.PpmImagePlugin", "PIL.ImageCms", "PIL.ImageColor", "PIL.ImageOps"),
@@ -56,7 +55,7 @@ _QUALITIES = (85, 75, 65, 55, 45, 35)
 _FEW_COLOURS = 1_024
 _SAMPLE_SIDE = 512
 _ORIENTATION = 0x0112
-# What turns a picture upright, as Pillow numbers it: mirrored, upside down, on either side.
+# Pillow's transpositions that turn an image upright, by EXIF orientation.
 _TURNS: dict[int, Any] = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 _WRONG_PASSWORD = 4
 
@@ -64,7 +63,7 @@ Answer = tuple[dict[str, Any], list[bytes]]
 
 
 class RefusedError(Exception):
-    """The data will not be decoded. The message is for the caller of the tool."""
+    """The data is refused. The message is for the caller of the tool."""
 
 
 def main() -> None:
@@ -82,19 +81,19 @@ def main() -> None:
         head = {"missing": error.name or str(error)}
     except MemoryError:
         head = {"reason": f"{what} cannot be decoded: it takes too much memory"}
-    except Exception as error:  # noqa: BLE001  # the root of the process, and any error means this
+    except Exception as error:  # noqa: BLE001  # the root of the process; libraries raise anything
         head = {"reason": f"{what} cannot be decoded: {error or type(error).__name__}"}
     line = json.dumps({"sizes": [*map(len, parts)], **head}).encode()
     sys.stdout.buffer.write(b"".join((line, b"\n", *parts)))
     sys.stdout.buffer.flush()
-    # Nothing is left to be done, and the libraries could still fail at tidying up.
+    # Skip the cleanup of the libraries, which could still fail.
     os._exit(0)
 
 
 def limit_self() -> None:
-    """Bounds memory and time; rules out files that grow, core dumps and further processes."""
+    """Limit memory and CPU time; deny writing files, core dumps and further processes."""
     _limit(resource.RLIMIT_AS, MAX_MEMORY)
-    # The first is a signal that tells why, the second the end.
+    # The soft limit sends SIGXCPU, which tells the reason, the hard limit SIGKILL.
     _limit(resource.RLIMIT_CPU, MAX_CPU_S, MAX_CPU_S + 1)
     _limit(resource.RLIMIT_FSIZE, 0)
     _limit(resource.RLIMIT_CORE, 0)
@@ -102,7 +101,7 @@ def limit_self() -> None:
 
 
 def shut(*modules: str) -> None:
-    """Imports what decoding takes. From then on no file and no socket can be opened."""
+    """Import modules, then deny opening files and sockets."""
     for module in modules:
         import_module(module)
     _limit(resource.RLIMIT_NOFILE, 3)
@@ -115,19 +114,19 @@ def _limit(what: int, soft: int, hard: int | None = None) -> None:
 
 
 def fit_picture(data: bytes, max_side: int, max_bytes: int) -> Answer:
-    """The picture made to fit; without bytes when the data is as good as it is."""
+    """Scale and convert an image; empty data if the original is fine."""
     shut(*_PILLOW)
     image = _open(data)
     width, height = image.size
     mime_type = _MIME_TYPES[image.format or ""]
     fits = max(width, height) <= max_side and len(data) <= max_bytes and mime_type in _TAKEN
     if not fits:
-        # A JPEG can be decoded at a half, a quarter or an eighth of its size right away.
+        # A JPEG can be decoded directly at a half, a quarter or an eighth of its size.
         image.draft(None, _scaled(image.size, max_side))
     image.load()
     turn = image.getexif().get(_ORIENTATION, 1)
     original = (height, width) if turn in (5, 6, 7, 8) else (width, height)
-    # Few programs agree on how the four inks of a CMYK picture look.
+    # Programs render CMYK differently, so it is converted.
     if fits and turn not in _TURNS and image.mode != "CMYK":
         return {"picture": _describe(original, mime_type, original, mime_type)}, [b""]
     plain = _plain(image)
@@ -140,7 +139,7 @@ def fit_picture(data: bytes, max_side: int, max_bytes: int) -> Answer:
 
 
 def _open(data: bytes) -> ImageFile:
-    """The picture by its header; not decoded yet, except for an ICO."""
+    """Read the header of an image; only an ICO is decoded here."""
     from PIL import Image, UnidentifiedImageError
 
     Image.MAX_IMAGE_PIXELS = MAX_PIXELS
@@ -149,25 +148,25 @@ def _open(data: bytes) -> ImageFile:
         return Image.open(io.BytesIO(data), formats=FORMATS)
     except UnidentifiedImageError:
         known = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
-        raise RefusedError(f"the picture cannot be decoded: it is broken, or not {known}") from None
+        raise RefusedError(f"the image cannot be decoded: it is broken, or not {known}") from None
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
         found = re.search(r"(\d+) pixels", str(error))
         count = f"{int(found[1]):,}" if found else "too many"
         raise RefusedError(
-            f"the picture has {count} pixels, more than the limit of {MAX_PIXELS:,}; make it "
+            f"the image has {count} pixels, more than the limit of {MAX_PIXELS:,}; make it "
             "smaller first"
         ) from None
 
 
 def read_pages(data: bytes, first: int, last: int) -> Answer:
-    """The text of pages, counted from 1, and pictures of those that have none."""
+    """The text of pages, counted from 1, or images of pages without text."""
     shut(*_PDFIUM)
     pdfium: Any = import_module("pypdfium2")
     try:
         document = pdfium.PdfDocument(data)
     except pdfium.PdfiumError as error:
         if error.err_code == _WRONG_PASSWORD:
-            raise RefusedError("the PDF is encrypted: it opens with a password only") from None
+            raise RefusedError("the PDF is encrypted: opening it needs a password") from None
         raise RefusedError("the PDF cannot be decoded: it is broken, or not a PDF") from None
     total = len(document)
     if first > total:
@@ -202,7 +201,7 @@ def _read_page(pdfium: Any, document: Any, number: int, may_draw: bool) -> tuple
 
 
 def _tidy(text: str) -> str:
-    # A word that a hyphen breaks at the end of a line comes with \x02 for both.
+    # pdfium returns \x02 for a hyphen at the end of a line.
     text = text.replace("\r\n", "\n").replace("\x02", "-\n").replace("\0", "")
     if len(text) <= MAX_PAGE_CHARS:
         return text
@@ -213,7 +212,7 @@ def _tidy(text: str) -> str:
 def _describe(
     size: tuple[int, int], mime_type: str, original: tuple[int, int], original_type: str
 ) -> dict[str, Any]:
-    """A picture as `clawkit.media.protocols.Picture` has it; its data is sent apart."""
+    """The fields of `clawkit.media.protocols.Picture`; the data is sent separately."""
     return {
         "data": "",
         "mime_type": mime_type,
@@ -225,7 +224,7 @@ def _describe(
 
 
 def _has_few_colours(image: Image) -> bool:
-    """Whether it looks like a screenshot or a drawing, which JPEG would smear."""
+    """Whether it looks like a screenshot or a drawing, for which JPEG is unsuitable."""
     from PIL.Image import Resampling
 
     width, height = image.size
@@ -234,9 +233,9 @@ def _has_few_colours(image: Image) -> bool:
 
 
 def _plain(image: Image) -> Image:
-    """8 bits of grey or RGB, with alpha only when something shows through."""
+    """Convert to 8 bits of gray or RGB, with alpha only if something is transparent."""
     if image.mode.startswith(("I", "F")):
-        # What is white in 16 bits or more is unknown, so the brightest is.
+        # The white point of 16 bits or more is unknown, so use the brightest value.
         image = image.convert("F")
         low, high = cast("tuple[float, float]", image.getextrema())
         scale = 255 / (high - low) if high > low else 0.0
@@ -249,7 +248,7 @@ def _plain(image: Image) -> Image:
 
 
 def _scaled(size: tuple[int, int], side: int) -> tuple[int, int]:
-    """The size whose longer side is `side`."""
+    """A size in proportion, with `side` as the longer side."""
     longer = max(size)
     return max(1, round(size[0] * side / longer)), max(1, round(size[1] * side / longer))
 
@@ -263,8 +262,8 @@ def _shrunk(image: Image, side: int) -> Image:
 
 
 def _encode(image: Image, max_bytes: int, lossless: bool) -> tuple[bytes, str, tuple[int, int]]:
-    """The best that has at most `max_bytes`, with its type and size."""
-    # Comments, colour profiles and places are not for the model.
+    """The best encoding with at most `max_bytes`, with its type and size."""
+    # Metadata such as comments and locations are not for the model.
     image.info.clear()
     longest = max(image.size)
     for side in (longest, *(side for side in _SIDES if side < longest)):
@@ -278,7 +277,7 @@ def _encode(image: Image, max_bytes: int, lossless: bool) -> tuple[bytes, str, t
             data = _save(opaque, "JPEG", quality=quality)
             if len(data) <= max_bytes:
                 return data, "image/jpeg", image.size
-    raise RefusedError(f"the picture cannot be made to fit {max_bytes:,} bytes")
+    raise RefusedError(f"the image cannot be reduced to {max_bytes:,} bytes")
 
 
 def _on_white(image: Image) -> Image:
@@ -297,7 +296,7 @@ def _save(image: Image, name: str, **options: int) -> bytes:
 
 
 _OPS: dict[str, tuple[str, Callable[..., Answer]]] = {
-    "picture": ("the picture", fit_picture),
+    "picture": ("the image", fit_picture),
     "pages": ("the PDF", read_pages),
 }
 

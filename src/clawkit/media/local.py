@@ -1,7 +1,7 @@
-"""Pictures and documents, decoded by a program that can reach nothing else.
+"""Decode images and documents in a confined process.
 
-Each call starts a process of its own (`decoder.py`). The kernel keeps it from the files of the
-machine and from TCP where it has Landlock; memory, time and open files are limited everywhere.
+Each call starts a process (`decoder.py`). With Landlock, the kernel denies it files and TCP;
+memory, time and open files are always limited.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _INSTALL = {"pypdfium2": "clawkit[pdf]", "PIL": "pillow"}
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """The first line of an answer. The decoder that wrote it may be under an attacker's control."""
+    """The first line of an answer. It is untrusted: an attacker may control the decoder."""
 
     sizes: tuple[Annotated[int, Meta(ge=0, le=_MAX_PARTS)], ...] = ()
-    """Of the texts and the data of pictures, which follow in order and are empty in here."""
+    """Of the texts and image data, which follow in order and are empty in the head."""
     reason: str = ""
     missing: str = ""
     picture: Picture | None = None
@@ -58,21 +58,21 @@ _Answer = tuple[_Head, list[bytes]]
 
 
 class LocalMedia:
-    """Decodes on this machine, at most two files at once."""
+    """Decodes on this machine, at most two files at a time."""
 
     def __init__(self, *, timeout_s: float = TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
-        # One cannot be waited for in two event loops.
+        # A semaphore belongs to one event loop.
         self._slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]
         self._slots = WeakKeyDictionary()
 
     async def picture(self, data: bytes, *, max_side: int, max_bytes: int) -> Picture:
-        """The picture with no side longer than `max_side`, in at most `max_bytes`.
+        """The image with sides of at most `max_side` pixels, in at most `max_bytes`.
 
-        The data stays as it is when it fits, is of a type that models take, and is upright.
-        Otherwise it becomes a PNG or a JPEG; of several pictures the first.
+        The data is returned unchanged if it fits, has a type that models accept, and is upright.
+        Otherwise it is converted to PNG or JPEG; of several frames, the first is used.
         """
-        _check_size("picture", data, MAX_PICTURE_BYTES)
+        _check_size("image", data, MAX_PICTURE_BYTES)
         head, parts = await self._ask(data, op="picture", max_side=max_side, max_bytes=max_bytes)
         if head.picture is None or len(parts) != 1 or len(parts[0]) > max_bytes:
             raise _broken()
@@ -81,8 +81,8 @@ class LocalMedia:
     async def pages(self, data: bytes, first: int, last: int) -> Document:
         """The pages from `first` to `last`, counted from 1; at most 50, and none past the end.
 
-        Pages without text come as pictures, the first five of them; after those, and for pages
-        on which there is nothing, text and picture are both empty.
+        The first five pages without text are rendered as images; of further ones, and of empty
+        pages, text and image are both empty.
         """
         _check_size("document", data, MAX_DOCUMENT_BYTES)
         first = max(1, first)
@@ -124,12 +124,12 @@ class LocalMedia:
 
 
 class _Decoder:
-    """One child process. A thread sees it through; any other may stop it."""
+    """One decoder process. `run` blocks; any other thread may `stop` it."""
 
     def __init__(self) -> None:
         self._process: Popen[bytes] | None = None
         self._stopped = False
-        # A process may only be signalled while its number is certainly its own.
+        # A process may be signalled only before it is reaped, when its pid may be reused.
         self._lock = threading.Lock()
 
     def run(self, line: bytes, data: bytes) -> _Answer:
@@ -142,11 +142,11 @@ class _Decoder:
             self._process = process
         if self._stopped:
             self.stop()
-        # Both are pipes, which the type of a process does not tell.
+        # Both are pipes, which the type of Popen does not express.
         requests, answers = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
         with answers:
             try:
-                # It reads everything before it answers; if it dies, the answer tells.
+                # It reads everything before it answers; if it dies, there is no answer.
                 with contextlib.suppress(BrokenPipeError), requests:
                     requests.write(line)
                     requests.write(data)
@@ -158,7 +158,7 @@ class _Decoder:
         return answer
 
     def stop(self) -> None:
-        """Ends the process, if it is still there, or as soon as it is."""
+        """Kill the process if it runs, or as soon as it is started."""
         with self._lock:
             self._stopped = True
             if self._process is not None and self._process.returncode is None:
@@ -166,33 +166,33 @@ class _Decoder:
 
     def _reap(self, process: Popen[bytes]) -> None:
         self.stop()
-        # Waiting is done without the lock: the event loop may want to stop it, too.
+        # Wait without the lock: the event loop may call `stop` in the meantime.
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         with self._lock:
             process.wait()
 
 
 def make_argv() -> list[str]:
-    """How the decoder is started: without `site`, and with what is installed beside clawkit."""
+    """The command line of the decoder: without `site`, with the libraries next to clawkit."""
     return [sys.executable, "-I", "-S", decoder.__file__, *_libraries()]
 
 
 def make_hold() -> Hold:
-    """What the decoder may reach: Python, the libraries, and nothing of the user's."""
+    """What the decoder may access: Python and its libraries, no files of the user."""
     base = sys.base_prefix
     python = (f"{base}/lib", f"{base}/lib64", f"{sys.prefix}/pyvenv.cfg", decoder.__file__)
     return Hold(read=(*python, *_libraries()), run=(sys.executable, *SYSTEM))
 
 
 def _libraries() -> list[str]:
-    """Where libraries are installed, never the current directory."""
+    """Directories of installed libraries, never the current directory."""
     ours = os.path.dirname(os.path.dirname(msgspec.__file__))
     places = (path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
     return list(dict.fromkeys((ours, *places)))
 
 
 def _read_answer(answers: IO[bytes]) -> _Answer | None:
-    """What it answered; None when it did not get that far."""
+    """The answer; None if it is incomplete."""
     line = answers.readline(_MAX_HEAD)
     if not line.endswith(b"\n") and len(line) < _MAX_HEAD:
         return None
@@ -207,7 +207,7 @@ def _read_answer(answers: IO[bytes]) -> _Answer | None:
 
 
 def explain_end(code: int) -> ToolError:
-    """Why a decoder that ended with this code gave no answer."""
+    """Why a decoder with this exit code gave no answer."""
     if code == -signal.SIGXCPU:
         return ToolInputError(f"the file takes more than {decoder.MAX_CPU_S} s to decode")
     if code >= 0:

@@ -1,4 +1,4 @@
-"""What tools need to look at pictures and documents."""
+"""The interface for tools: images and documents."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Original = Literal[Shown, "image/bmp", "image/tiff", "image/x-icon", "applicatio
 
 
 class Picture(Struct, frozen=True):
-    """A picture made to fit."""
+    """An image, scaled and converted if necessary."""
 
     data: bytes
     mime_type: Shown
     width: Side
     height: Side
     original: tuple[Side, Side]
-    """Width and height before it was made to fit."""
+    """Width and height before scaling."""
     original_type: Original
 
 
 class DocumentPage(Struct, frozen=True):
-    """One page of a document: its text, or a picture of it when it has none."""
+    """One page of a document: its text, or an image of it if it has none."""
 
     number: Side
     text: str
@@ -43,10 +43,10 @@ class Document(Struct, frozen=True):
 
 
 class Media(Protocol):
-    """Decodes what may be hostile, away from this process.
+    """Decodes untrusted files, outside of this process.
 
-    Raises `ToolInputError` for what cannot be decoded or is too large, and `ToolError` when what
-    it takes is not installed or failed.
+    Raises `ToolInputError` for files that are broken or too large, and `ToolError` if a library is
+    missing or the decoder fails.
     """
 
     async def picture(self, data: bytes, *, max_side: int, max_bytes: int) -> Picture: ...

@@ -1,4 +1,4 @@
-"""Which URLs, addresses and proxies are used: pure decisions, by address alone."""
+"""Which URLs, addresses and proxies are allowed: pure decisions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 
 from clawkit.net.route import NetError, Proxy
 
-# `ipaddress` is slow to import: only when there is an address to look at.
+# `ipaddress` is slow to import, so only if there is an address to check.
 if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
@@ -23,7 +23,7 @@ Kind = Literal[
     "loopback",
     "private",
     "link-local",
-    "metadata",  # hands out the credentials of a cloud machine to anyone who asks
+    "metadata",  # gives the credentials of a cloud machine to any process on it
     "unspecified",
     "multicast",
     "documentation",
@@ -36,17 +36,17 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 
 _URL = r"(?ai)(https?)://([^/?#]*)([^?#]*)(\?[^#]*)?(?:#.*)?"
 _AUTHORITY = r"(\[[^\[\]]*\]|[^:\[\]]+)(?::([0-9]{0,5}))?"
-# Others drop blanks and control characters or end the URL there, or take a backslash for a slash.
+# Other parsers drop blanks and control characters, end the URL there, or treat `\` as `/`.
 _TROUBLE = r"[\x00-\x20\x7f\\]"
 _BEYOND_ASCII = r"[^\x00-\x7f]+"
 _NAME = r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*"
 _NUMBER = r"0x[0-9a-f]*|0[0-7]*|[1-9][0-9]*"
 _LIKE_NUMBER = r"0x[0-9a-f]*|[0-9]+"
 _EXEMPT = r"(?:\[(.*)\]|([^:]*))(?::([0-9]{1,5}))?"
-# Two standards disagree on the names that these stand for, so they could lead to a stranger.
+# IDNA 2003 and 2008 map these to different names, so they could lead to another host.
 _AMBIGUOUS = "[ßẞς\u200c\u200d]"
 
-# First match wins. Not `is_private` and its like: what they mean differs between Python releases.
+# First match wins. Not `is_private` etc.: their meaning differs between Python releases.
 _KINDS: tuple[tuple[Kind, str], ...] = (
     ("metadata", "100.100.100.200 168.63.129.16 169.254.169.254 192.0.0.192"),
     ("metadata", "fd00:ec2::254 fd20:ce::254"),
@@ -60,55 +60,55 @@ _KINDS: tuple[tuple[Kind, str], ...] = (
     ("public", "0.0.0.0/0 2000::/3"),
 )
 _NAT64 = bytes.fromhex("0064ff9b") + bytes(8)
-"""How addresses of 64:ff9b::/96 begin."""
+"""The prefix 64:ff9b::/96."""
 _METADATA_NAMES = frozenset({"metadata.google.internal", "metadata.goog", "instance-data"})
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A URL that may be used, in its one spelling."""
+    """A valid URL in normalized form."""
 
     scheme: str
     host: str
-    """Lower case, ASCII, without brackets and without a dot at the end."""
+    """Lower case, ASCII, without brackets and trailing dot."""
     port: int
     path: str
     """With the query."""
     address: Address | None
-    """When the host is one."""
+    """If the host is one."""
 
     @property
     def authority(self) -> str:
-        """Host and port as the `Host` header has them."""
+        """Host and port for the `Host` header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def place(self) -> str:
-        """Host and port, always both: for messages and for CONNECT."""
+        """Host and port, always both; for messages and for CONNECT."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def origin(self) -> tuple[str, str, int]:
-        """What credentials are meant for."""
         return self.scheme, self.host, self.port
 
 
 @lru_cache(maxsize=256)
 def parse_url(url: str) -> Target:
-    """Read an http or https URL. Raises `NetError` for what two programs could read differently."""
+    """Parse an http or https URL. Raises `NetError` if it is invalid, or if other parsers could
+    read it differently."""
     if len(url) > MAX_URL:
         raise _bad(f"it is longer than {MAX_URL} characters")
     if re.search(_TROUBLE, url):
         raise _bad("it contains a space, a backslash or a control character")
     match = re.fullmatch(_URL, url)
     if match is None:
-        raise _bad("it does not begin with http:// or https://")
+        raise _bad("it does not start with http:// or https://")
     scheme, authority = match[1].lower(), match[2]
     if "@" in authority:
         raise _bad("it contains a user name or password; send these in a header")
     parts = re.fullmatch(_AUTHORITY, authority)
     if parts is None:
-        raise _bad("its host or port cannot be read")
+        raise _bad("its host or port is invalid")
     host, address = parse_host(parts[1])
     port = int(parts[2] or DEFAULT_PORTS[scheme])
     if not 0 < port < 65536:
@@ -118,7 +118,7 @@ def parse_url(url: str) -> Target:
 
 
 def parse_host(text: str) -> tuple[str, Address | None]:
-    """A host in its one spelling, and the address when it is one, however that is written."""
+    """A normalized host and, if it is one in any notation, its address. Raises `NetError`."""
     if text.startswith("["):
         from ipaddress import IPv6Address
 
@@ -140,14 +140,14 @@ def parse_host(text: str) -> tuple[str, Address | None]:
 
 
 def kind_of(address: Address) -> Kind:
-    """What sort of address this is, seen through the ways to write IPv4 as IPv6."""
+    """The kind of an address, also of an IPv4 address inside an IPv6 address."""
     from ipaddress import IPv6Address
 
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
             return kind_of(address.ipv4_mapped)
         if inside := _tunnelled(address):
-            # Traffic to these leaves the machine: what they carry must be fit for the open network.
+            # Traffic to these leaves the machine, so the embedded addresses must be public.
             return "public" if all(kind_of(each) == "public" for each in inside) else "reserved"
     return next((kind for network, kind in _networks() if address in network), "reserved")
 
@@ -160,7 +160,7 @@ def _networks() -> list[tuple[IPv4Network | IPv6Network, Kind]]:
 
 
 def _tunnelled(address: IPv6Address) -> tuple[IPv4Address, ...]:
-    """The IPv4 addresses that 6to4, Teredo and NAT64 would send to."""
+    """The IPv4 addresses embedded in 6to4, Teredo and NAT64 addresses."""
     from ipaddress import IPv4Address
 
     if address.sixtofour is not None:
@@ -173,16 +173,16 @@ def _tunnelled(address: IPv6Address) -> tuple[IPv4Address, ...]:
 
 
 def kind_of_name(host: str) -> Kind | None:
-    """What a host name stands for where that does not depend on who is asked."""
+    """The kind of a host name whose meaning does not depend on DNS; otherwise None."""
     if host == "localhost" or host.endswith(".localhost"):
         return "loopback"
     return "metadata" if host in _METADATA_NAMES else None
 
 
 def refusal(kind: Kind, *, encrypted: bool, loopback: bool, private: bool) -> str:
-    """Why an address of that kind is not connected to; empty when it may be."""
+    """Why connecting to an address of this kind is refused; empty if it is allowed."""
     if kind == "public":
-        return "" if encrypted else "plain http could be read on the way there, use https"
+        return "" if encrypted else "plain http can be intercepted, use https"
     if kind == "loopback":
         return "" if loopback else f"this machine is not allowed by {SETTING}: false"
     if kind == "private":
@@ -193,7 +193,7 @@ def refusal(kind: Kind, *, encrypted: bool, loopback: bool, private: bool) -> st
 _NEVER: dict[Kind, str] = {
     "link-local": "a link-local address",
     "metadata": "the metadata service of a cloud",
-    "unspecified": "an address that means no machine",
+    "unspecified": "an unspecified address",
     "multicast": "a multicast address",
     "documentation": "an address from the documentation ranges",
     "reserved": "a reserved address",
@@ -201,7 +201,7 @@ _NEVER: dict[Kind, str] = {
 
 
 def is_exempt(target: Target, no_proxy: str) -> bool:
-    """Whether NO_PROXY says that a target is connected to without the proxy."""
+    """Whether NO_PROXY exempts a target from the proxy."""
     return any(_exempts(entry, target) for entry in re.split(r"[\s,]+", no_proxy.lower()) if entry)
 
 
@@ -211,7 +211,7 @@ def _exempts(entry: str, target: Target) -> bool:
     if "/" in entry:
         return _is_in(target.address, entry)
     match = re.fullmatch(_EXEMPT, entry)
-    # What does not match is an IPv6 address without brackets.
+    # Anything else is an IPv6 address without brackets.
     host, port = (match[1] or match[2], match[3]) if match else (entry, None)
     if port is not None and int(port) != target.port:
         return False
@@ -234,16 +234,16 @@ def _ascii(name: str) -> str:
     if name.isascii():
         return name
     try:
-        # The length first: the codec is slow on long names.
+        # Check the length first: the codec is slow on long names.
         if len(name) <= 253 and not re.search(_AMBIGUOUS, name):
             return name.encode("idna").decode("ascii")
     except UnicodeError:
         pass
-    raise _bad("its host cannot be looked up as written; use its xn-- form")
+    raise _bad("its host is not a valid or unambiguous name; use its xn-- form")
 
 
 def _ipv4(name: str) -> IPv4Address:
-    """An IPv4 address as the system's resolver would read it: short, octal and hex forms too."""
+    """Parse an IPv4 address like the system's resolver, including short, octal and hex forms."""
     from ipaddress import IPv4Address
 
     *heads, last = [_ipv4_part(part) for part in name.split(".")]
@@ -269,11 +269,11 @@ def _percent(text: str) -> str:
             _BEYOND_ASCII, lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), text
         )
     except UnicodeEncodeError:
-        raise _bad("it contains half of a surrogate pair") from None
+        raise _bad("it contains a lone surrogate") from None
 
 
 def _bad(problem: str) -> NetError:
-    # The URL itself is not repeated: keys are passed in it.
+    # Without the URL itself, which may contain a key.
     return NetError("refused", f"clawkit does not use this URL: {problem}")
 
 
@@ -281,7 +281,7 @@ _PROXY_URL = r"(?ai)(https?://)(?:([^/?#]*)@)?([^/?#@]*)/?"
 
 
 def env_proxy(url: str, env: Mapping[str, str]) -> Proxy | None:
-    """The proxy that the environment names for a URL. This machine is reached without one."""
+    """The proxy for a URL according to the environment; never one for this machine itself."""
     target = parse_url(url)
     kind = kind_of(target.address) if target.address is not None else kind_of_name(target.host)
     if kind == "loopback" or is_exempt(target, _variable("no_proxy", env)):
@@ -295,7 +295,7 @@ def env_proxy(url: str, env: Mapping[str, str]) -> Proxy | None:
 def _variable(name: str, env: Mapping[str, str]) -> str:
     if value := env.get(name, "").strip():
         return value
-    # A web server hands the request header `Proxy` to its scripts under this name.
+    # In a CGI script, HTTP_PROXY is the client's request header `Proxy` (httpoxy).
     if name == "http_proxy" and "REQUEST_METHOD" in env:
         return ""
     return env.get(name.upper(), "").strip()
@@ -303,7 +303,8 @@ def _variable(name: str, env: Mapping[str, str]) -> str:
 
 @lru_cache(maxsize=16)
 def parse_proxy(url: str) -> tuple[Target, str]:
-    """Where a proxy is, and the value of its `Proxy-Authorization` header, empty for none."""
+    """The address of a proxy, and the value of `Proxy-Authorization`, empty for none. Raises
+    `NetError`."""
     match = re.fullmatch(_PROXY_URL, url)
     if match is None:
         raise NetError(

@@ -1,4 +1,4 @@
-"""The one HTTP client: requests, answers in pieces, and connections that are used again."""
+"""The HTTP client: requests, streamed responses, and connection reuse."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["Client", "NetError", "Proxy", "Resolve", "Response", "Route", "Tls", "env_proxy"]
 
 _CLOSE_S = 5
-"""Longest wait for the sockets of a closed client; they close at once unless the loop is stuck."""
+"""Maximum wait for the sockets of a closed client; normally they close immediately."""
 _METHOD = r"[A-Z]{3,20}"
 _HEADER_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _CONTROL = r"[\x00-\x08\x0a-\x1f\x7f]"
-# They say how a message is carried, which is not for the caller to decide.
+# Headers about the transport, which callers must not set.
 _OURS = frozenset(
     (
         *("connection", "content-length", "expect", "host", "keep-alive", "proxy-authorization"),
@@ -39,14 +39,14 @@ class Client:
     def __init__(
         self, *, max_idle: int = 8, idle_s: float = 30, resolve: Resolve | None = None
     ) -> None:
-        """At most `max_idle` unused connections are kept, each for `idle_s`."""
+        """Keeps at most `max_idle` unused connections, each for `idle_s`."""
         self._max_idle = max_idle
         self._idle_s = idle_s
         self._resolve = resolve
         self.on_sent: Callable[[], None] = lambda: None
-        """Called when a request was sent, and its answer is waited for."""
+        """Called when a request was sent, before its answer arrives."""
         self._idle: list[HttpConnection] = []
-        """The one that was used last comes last."""
+        """Most recently used last."""
         self._busy: set[HttpConnection] = set()
         self._is_closed = False
 
@@ -63,12 +63,11 @@ class Client:
         connect_s: float = 15,
         idle_s: float | None = None,
     ) -> AsyncIterator[Response]:
-        """Send a request; the body of the answer is read inside the `async with`.
+        """Send a request; read the body of the response inside the `async with`.
 
-        `timeout_s` is for the whole request including the body, `idle_s` the longest silence
-        before the answer and between two pieces of its body. Leaving before the body has come
-        closes the connection. A redirect is an answer like others: it is not followed. Entering
-        and reading raise `NetError`.
+        `timeout_s` is for the whole request including the body, `idle_s` the maximum silence before
+        the answer and between two pieces of its body. Leaving before the body is complete closes
+        the connection. Redirects are not followed. Entering and reading raise `NetError`.
         """
         if not re.fullmatch(_METHOD, method) or method in ("CONNECT", "TRACE"):
             raise NetError("refused", "clawkit does not send requests with this method")
@@ -78,7 +77,7 @@ class Client:
         lines = _lines(method, target, headers, body)
         path = target.path
         if route.proxy is not None and target.scheme == "http":
-            # Without a tunnel, the proxy is asked for the whole URL.
+            # Without a tunnel, the proxy gets the whole URL.
             path = f"http://{target.authority}{path}"
             if credentials := parse_proxy(route.proxy.url)[1]:
                 lines.append((b"Proxy-Authorization", credentials.encode("ascii")))
@@ -95,7 +94,7 @@ class Client:
             except BaseException as error:
                 is_stale = connection.is_stale
                 self._release(connection, keep=False)
-                # Servers close what was not used for a while, perhaps just now: ask once more.
+                # The server may have closed an idle connection at this moment: retry once.
                 if not (is_reused and is_stale and isinstance(error, NetError)):
                     raise
                 connection, is_reused = None, False
@@ -108,7 +107,7 @@ class Client:
         response.leave(keep=True)
 
     async def close(self) -> None:
-        """Close all connections, also those in use."""
+        """Close all connections, including those in use."""
         self._is_closed = True
         connections = [*self._idle, *self._busy]
         self._idle.clear()
@@ -119,7 +118,7 @@ class Client:
             await asyncio.wait([connection.gone for connection in connections], timeout=_CLOSE_S)
 
     def _reuse(self, target: Target, route: Route) -> HttpConnection | None:
-        """An open connection that is free."""
+        """An idle connection to the target."""
         key = (*target.origin, route)
         for connection in [each for each in reversed(self._idle) if each.key == key]:
             self._idle.remove(connection)
@@ -131,7 +130,7 @@ class Client:
         return None
 
     async def _open(self, target: Target, route: Route, limits: Timeouts) -> HttpConnection:
-        # Only here, as it loads all of HTTP.
+        # Imported here, because it loads the HTTP parsers.
         from clawkit.net.connect import open_connection
 
         connected_until = asyncio.get_running_loop().time() + limits.connect_s
@@ -141,7 +140,7 @@ class Client:
         connection.key = (*target.origin, route)
         try:
             self._check_open()
-        except NetError:  # it was closed meanwhile
+        except NetError:  # the client was closed in the meantime
             connection.close()
             raise
         self._busy.add(connection)
@@ -152,7 +151,7 @@ class Client:
             raise NetError("closed", "the client is closed")
 
     def _release(self, connection: HttpConnection, keep: bool) -> None:
-        """Take a connection back, for the next request if it can be used for that."""
+        """Take a connection back, and keep it for the next request if possible."""
         self._busy.discard(connection)
         if not keep or self._is_closed or self._max_idle < 1 or not connection.can_be_kept:
             connection.close()
@@ -166,7 +165,7 @@ class Client:
 
 
 def _lines(method: str, target: Target, headers: Mapping[str, str], body: bytes) -> list[Line]:
-    """All headers, as they are sent. Raises `NetError` for those that must not be."""
+    """All headers as bytes. Raises `NetError` for invalid and forbidden ones."""
     lines = [(b"Host", target.authority.encode("ascii"))]
     seen = set()
     for name, value in headers.items():
@@ -184,9 +183,9 @@ def _lines(method: str, target: Target, headers: Mapping[str, str], body: bytes)
 
 @lru_cache(maxsize=256)
 def _name(name: str) -> tuple[str, bytes]:
-    """A header's name to compare by, and as it is sent."""
+    """The name of a header in lower case, and as bytes."""
     if not re.fullmatch(_HEADER_NAME, name):
-        raise NetError("refused", "a header has a name that cannot be sent")
+        raise NetError("refused", "a header has an invalid name")
     if name.lower() in _OURS:
         raise _bad(name, "is set by clawkit itself")
     return name.lower(), name.encode("ascii")
@@ -197,7 +196,7 @@ def _value(name: str, value: str) -> bytes:
         if re.search(_CONTROL, value):
             raise _bad(name, "has a line break or another control character in its value")
         if max(value) > "\xff":
-            raise _bad(name, "has characters in its value that HTTP cannot carry")
+            raise _bad(name, "has characters in its value that HTTP does not allow")
     return value.strip(" \t").encode("latin-1")
 
 

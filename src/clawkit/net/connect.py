@@ -1,4 +1,4 @@
-"""Opens connections: the address that was checked is the address that is connected to."""
+"""Open connections. The address that was checked is the one that is used."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ from clawkit.net.route import NetError, NetErrorKind, Resolve, Route, Timeouts, 
 
 _MAX_ADDRESSES = 16
 _THIS_MACHINE: tuple[Address, ...] = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
-# The address of a proxy is configured: only what is never allowed is refused.
+# The address of a proxy is configured: only addresses that no setting allows are refused.
 _TO_PROXY = Route(loopback=True, private=True)
 _LATER = (socket.EAI_AGAIN, socket.EAI_SYSTEM)
-"""What a resolver says when it could not ask, as opposed to when there is no such name."""
+"""Errors of a resolver that got no answer, as opposed to an unknown name."""
 _NOT_LISTENING = (errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.ENETUNREACH, errno.EAFNOSUPPORT)
-"""What the system says when nothing listens, or there is no such kind of address."""
+"""Errors if nothing listens, or the address family is not available."""
 
 
 async def system_resolve(host: str, port: int) -> Sequence[str]:
-    """Ask the system's resolver."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(address[0]) for *_, address in found]
 
@@ -35,9 +34,9 @@ async def system_resolve(host: str, port: int) -> Sequence[str]:
 async def open_connection(
     target: Target, route: Route, resolve: Resolve | None, until: float, limit_s: float
 ) -> HttpConnection:
-    """A connection on which requests to the target can be sent. Raises `NetError`.
+    """Open a connection for requests to the target. Raises `NetError`.
 
-    It has time `until` then, in the loop's time; `limit_s` is where that comes from, for messages.
+    `until` is the deadline in the loop's time; `limit_s` is the same as a duration, for messages.
     """
     opening = _Opening(ByteStream(), target, resolve or system_resolve, until, limit_s)
     try:
@@ -54,7 +53,7 @@ async def open_connection(
 
 
 class _Opening(msgspec.Struct, frozen=True):
-    """One connection on its way to being open."""
+    """A connection that is being opened."""
 
     stream: ByteStream
     target: Target
@@ -70,18 +69,17 @@ class _Opening(msgspec.Struct, frozen=True):
         else:
             _check_unresolved(target, route)
             place, credentials = parse_proxy(proxy.url)
-            # Inside a tunnel everything is encrypted; without one, the way to the proxy counts.
+            # A tunnel is encrypted end to end; without one, the connection to the proxy matters.
             is_safe = encrypted or place.scheme == "https"
             await self._connect(place, _TO_PROXY, encrypted=is_safe)
             if place.scheme == "https":
                 await _encrypt(self.stream, place, proxy.tls)
             if encrypted:
-                await self._ask_through(place, credentials)
+                await self._open_tunnel(place, credentials)
         if encrypted:
             await _encrypt(self.stream, target, route.tls)
 
-    async def _ask_through(self, proxy: Target, credentials: str) -> None:
-        """Have the proxy connect to the target."""
+    async def _open_tunnel(self, proxy: Target, credentials: str) -> None:
         target = self.target.place
         lines = [(b"Host", target.encode("ascii"))]
         if credentials:
@@ -101,7 +99,7 @@ class _Opening(msgspec.Struct, frozen=True):
         raise NetError("connect", f"the proxy {proxy.place} {problem}")
 
     async def _connect(self, place: Target, route: Route, *, encrypted: bool) -> None:
-        """Try the allowed addresses in turn, each with its share of the time that is left."""
+        """Try the allowed addresses in turn, each with its share of the remaining time."""
         is_metadata = kind_of_name(place.host) == "metadata"
         if is_metadata and (error := _refused(place.host, "metadata", route, encrypted)):
             raise error
@@ -117,7 +115,7 @@ class _Opening(msgspec.Struct, frozen=True):
         problem, is_absent = "", True
         for left, address in zip(range(len(allowed), 0, -1), allowed, strict=True):
             now = asyncio.get_running_loop().time()
-            # The last one has all of it, which the caller limits.
+            # The last one gets all of it; the caller enforces the deadline.
             share = None if left == 1 else now + (self.until - now) / left
             try:
                 async with asyncio.timeout_at(share):
@@ -143,7 +141,7 @@ class _Opening(msgspec.Struct, frozen=True):
         found: dict[Address, None] = {}
         for text in texts:
             with suppress(ValueError):
-                # Without the zone, as no address that has one is used.
+                # Without the zone: link-local addresses are refused anyway.
                 found[ip_address(text.partition("%")[0])] = None
         if not found:
             raise NetError("dns", f"{place.host} has no address")
@@ -163,22 +161,22 @@ class _Opening(msgspec.Struct, frozen=True):
 
 
 def _check_unresolved(target: Target, route: Route) -> None:
-    """Check what is known about a target whose address only the proxy looks up."""
+    """Check what is known about a target whose address is resolved by the proxy."""
     kind = kind_of_name(target.host) if target.address is None else kind_of(target.address)
-    # A name may stand for any address that the route allows.
+    # A name may resolve to any address that the route allows.
     kind = kind or ("private" if route.private else "public")
     if error := _refused(target.host, kind, route, target.scheme == "https"):
         raise error
 
 
 def _refused(shown: str, kind: Kind, route: Route, encrypted: bool) -> NetError | None:
-    """The error for an address of that kind; None when it may be connected to."""
+    """The error for an address of this kind; None if it is allowed."""
     why = refusal(kind, encrypted=encrypted, loopback=route.loopback, private=route.private)
     return NetError("refused", f"clawkit does not connect to {shown}: {why}") if why else None
 
 
 async def _encrypt(stream: ByteStream, place: Target, tls: Tls) -> None:
-    # Only here: a program that talks to its own machine does not need TLS.
+    # Imported here: connections to this machine usually need no TLS.
     from clawkit.net.tls import describe, make_context
 
     context = make_context(tls)

@@ -1,8 +1,8 @@
 """The filtering proxy of the network policy `allowlist`: the only way out of a sandbox.
 
-Its listeners are made inside the sandbox and handed over; names are looked up and connections made
-here. It connects to the very address that it checked, and checks every address that a name has.
-A client speaks HTTP CONNECT, plain HTTP or SOCKS5.
+Its listening sockets are created inside the sandbox and passed to it; names are resolved and
+connections opened here. It checks every address of a name, and connects to the address that it
+checked. Clients use HTTP CONNECT, plain HTTP or SOCKS5.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OnDenied = Callable[[str, int, str], None]
 MAX_HEAD = 32 * 1024
 _CHUNK = 64 * 1024
 _LINGER_S = 2
-# What two programs could read differently: line ends, continued lines, control characters.
+# What other parsers could read differently: line endings, continued lines, control characters.
 _AMBIGUOUS = re.compile(rb"(?<!\r)\n|\r(?=[^\n])|\n[ \t]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _AUTHORITY = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]+):([0-9]{1,5})", re.ASCII)
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
@@ -43,7 +43,7 @@ _HOP_BY_HOP = frozenset(
     b"upgrade host".split()
 )
 _UNKNOWN_NAME = b"\x15\x03\x01\x00\x02\x02\x70"
-"""The TLS alert for a server name that is not known."""
+"""The TLS alert unrecognized_name."""
 _SOCKS4_REFUSED = b"\0\x5b\0\0\0\0\0\0"
 _SOCKS_REST = b"\0\x01\0\0\0\0\0\0"
 _SOCKS_CODES = {403: 2, 502: 4}
@@ -51,20 +51,20 @@ _SOCKS_CODES = {403: 2, 502: 4}
 
 class ProxyLimits(NamedTuple):
     connections: int = 256
-    """At once, for each listener; others wait."""
+    """Concurrent ones per listener; others wait."""
     head_s: float = 30
-    """Until the head of a request is complete, from when the one before was done."""
+    """For the head of a request, from the end of the previous one."""
     connect_s: float = 30
     idle_s: float = 300
     """Without a byte in either direction."""
     denied_s: float = 30
-    """For so long a no to a question holds."""
+    """How long a denial by a person is remembered."""
     questions: int = 16
-    """At once; with more, the answer is no."""
+    """Concurrent ones; more are denied."""
 
 
 class RefusedError(Exception):
-    """What is not done. `status` is HTTP's: 403 when it is not allowed."""
+    """A refused request. `status` is an HTTP status: 403 if it is not allowed."""
 
     def __init__(self, status: int, host: str, port: int, reason: str) -> None:
         super().__init__(reason)
@@ -72,7 +72,7 @@ class RefusedError(Exception):
 
 
 class _Peer:
-    """A connected socket, and what came from it but was not used yet."""
+    """A connected socket, and received data that was not used yet."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock, self.data = sock, bytearray()
@@ -86,7 +86,7 @@ class _Peer:
         self.data += more
 
     async def receive(self) -> bytes:
-        """What came; empty at the end."""
+        """Buffered or new data; empty at the end."""
         return self.take(len(self.data)) or await self._loop.sock_recv(self.sock, _CHUNK)
 
     async def exactly(self, size: int) -> bytes:
@@ -103,15 +103,14 @@ class _Peer:
         await self._loop.sock_sendall(self.sock, data or b"")
 
     def end(self) -> None:
-        """Say that nothing more is sent."""
-        with suppress(OSError):  # it is gone
+        with suppress(OSError):  # the peer is gone
             self.sock.shutdown(socket.SHUT_WR)
 
 
 class ProxyConnection:
-    """From its first byte, which tells the protocol, to its end.
+    """Serves one client connection. Its first byte determines the protocol.
 
-    `connect` gives a host's one spelling and a connection to it, or raises `RefusedError`.
+    `connect` returns the normalized host and a connection to it, or raises `RefusedError`.
     """
 
     def __init__(
@@ -122,7 +121,7 @@ class ProxyConnection:
         self._limit = asyncio.timeout(limits.head_s)
 
     async def run(self) -> None:
-        # Slow, broken and ambiguous connections just end.
+        # Slow, broken and ambiguous connections are just closed.
         with suppress(OSError, EOFError, h11.ProtocolError):
             async with self._limit:
                 await self._client.fill()
@@ -137,7 +136,7 @@ class ProxyConnection:
         try:
             while await self._serve_request():
                 self._set_limit(self._limits.head_s)
-            # The client may still be reading, or sending what is not needed any more.
+            # The client may still be reading, or sending data that is no longer needed.
             await self._finish(b"")
         except RefusedError as refused:
             what = "is not allowed in the sandbox" if self._report(refused) else "failed"
@@ -150,7 +149,7 @@ class ProxyConnection:
             await self._finish(answer.encode("ascii", "replace"))
 
     async def _serve_request(self) -> bool:
-        """Read a request and do it; whether another may follow."""
+        """Serve one request; returns whether another may follow."""
         http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
         http.receive_data(await self._read_head())
         try:
@@ -159,7 +158,7 @@ class ProxyConnection:
             raise _malformed("it is not valid HTTP") from None
         assert isinstance(request, h11.Request)  # noqa: S101  # the head is complete
         framing = _FRAMING.intersection(name for name, _ in request.headers)
-        # HTTP/1.0 does not have chunks.
+        # HTTP/1.0 has no chunked encoding.
         versions = (b"1.1",) if b"transfer-encoding" in framing else (b"1.0", b"1.1")
         if request.http_version not in versions or len(framing) > 1:
             raise _malformed("its version is not supported, or its length is ambiguous")
@@ -186,7 +185,7 @@ class ProxyConnection:
             await self._client.fill()
 
     async def _forward(self, http: h11.Connection, request: h11.Request) -> None:
-        """Pass on one request, written anew, on a connection of its own."""
+        """Forward one request, rewritten, on a separate connection."""
         try:
             target = parse_url(request.target.decode("ascii"))
         except NetError as error:
@@ -202,12 +201,12 @@ class ProxyConnection:
             await server.send(up.send(head))
             body = asyncio.ensure_future(self._copy(self._client, http, server, up))
             answer = asyncio.ensure_future(self._copy(server, up, self._client, http))
-            # What is left of the request is of no use then.
+            # After the answer, the rest of the request is not needed.
             answer.add_done_callback(lambda _: body.cancel())
             try:
                 await _together(body, answer)
             except (h11.RemoteProtocolError, OSError):
-                # Once an answer has begun, another one cannot be given.
+                # Once an answer has started, no other one can be sent.
                 if http.our_state is not h11.SEND_RESPONSE:
                     raise
                 if http.their_state is h11.ERROR:
@@ -217,7 +216,7 @@ class ProxyConnection:
     async def _copy(
         self, source: _Peer, reading: h11.Connection, sink: _Peer, writing: h11.Connection
     ) -> None:
-        """Pass on the rest of a message, without the trailers."""
+        """Forward the rest of a message, without trailers."""
         event: Any = None
         while not isinstance(event, h11.EndOfMessage):
             event = reading.next_event()
@@ -242,7 +241,7 @@ class ProxyConnection:
             return await self._finish(b"\x05\x07" + _SOCKS_REST)
         if kind == 3:
             (size,) = await self._client.exactly(1)
-            # What is not text is denied as a name.
+            # Invalid UTF-8 becomes an invalid name, which is denied.
             host = (await self._client.exactly(size)).decode("utf-8", "backslashreplace")
         else:
             host = str(ip_address(await self._client.exactly(4 * kind)))
@@ -262,13 +261,13 @@ class ProxyConnection:
             await _together(out, asyncio.ensure_future(self._pump(server, self._client)))
 
     async def _open(self, host: str, port: int) -> tuple[str, socket.socket]:
-        self._set_limit(None)  # questions take long, and all else has a limit there
+        self._set_limit(None)  # a question to a person takes long; the rest has its own limit
         opened = await self._connect(host, port)
         self._set_limit(self._limits.idle_s)
         return opened
 
     async def _pump_checked(self, server: _Peer, name: str, port: int) -> None:
-        """Let nothing out before it is clear that it is not meant for another host."""
+        """Forward nothing before it is clear that TLS is not for another host."""
         if reason := await self._find_mismatch(name, port):
             self._on_denied(name, port, reason)
             await self._client.send(_UNKNOWN_NAME)
@@ -277,8 +276,8 @@ class ProxyConnection:
         await self._pump(self._client, server)
 
     async def _find_mismatch(self, name: str, port: int) -> str:
-        """Why what the client sends first must not go out; `host_rules` says what this is worth.
-        Empty when it may, and when the client has ended without a byte."""
+        """Why the client's first bytes must not be forwarded; empty if they may, or if there are
+        none. For the limits of this check, see `host_rules`."""
         try:
             while (hello := read_hello(bytes(self._client.data))).state == "incomplete":
                 await self._client.fill()
@@ -299,8 +298,8 @@ class ProxyConnection:
         sink.end()
 
     async def _finish(self, data: bytes) -> None:
-        """Send the last bytes, and leave the client time to read them: closing with unread data
-        would take them back."""
+        """Send the last bytes, and give the client time to read them: closing a socket with unread
+        data resets the connection."""
         self._set_limit(_LINGER_S)
         await self._client.send(data)
         self._client.end()
@@ -319,7 +318,7 @@ class ProxyConnection:
 
 
 async def _together(*tasks: asyncio.Task[None]) -> None:
-    """Wait for all, or for the first that fails. Leaves none behind."""
+    """Wait for all, or for the first that fails; cancels the rest."""
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     finally:
@@ -332,8 +331,8 @@ async def _together(*tasks: asyncio.Task[None]) -> None:
 
 
 def _pass_on(message: h11.Request | h11.Response) -> list[tuple[bytes, bytes]]:
-    """The headers that are not for this connection alone. Which ones those are, the sender says,
-    except for those that say where the message ends."""
+    """The headers without hop-by-hop ones. The sender may name more of these in `Connection`, but
+    not those that determine where the message ends."""
     headers = message.headers.raw_items()
     lines = [value for name, value in message.headers if name == b"connection"]
     dropped = {name.strip().lower() for name in b",".join(lines).split(b",")} - _FRAMING
@@ -347,21 +346,22 @@ def _malformed(reason: str) -> RefusedError:
 
 
 Ask = Callable[[str, int], Awaitable[bool]]
-"""Whether a host may be connected to on a port, though no rule allows it."""
+"""Asks a person about a host and port that no rule allows."""
 
 _MAX_ADDRESSES = 6
 _MAX_LOOKUPS = 4
-"""At once: each takes one of the few threads that the whole process has for such work."""
+"""Concurrent ones: each takes one of the few threads of the default executor."""
 _NOT_LISTENING = (errno.EINVAL, errno.EBADF, errno.ENOTSOCK, errno.EOPNOTSUPP)
 _OPTIONS = (socket.SO_DOMAIN, socket.SO_TYPE, socket.SO_PROTOCOL, socket.SO_ACCEPTCONN)
 _NO_LINGER = struct.pack("ii", 0, 0)
 
 
 class FilterProxy:
-    """Serves any number of listeners by one set of rules. Used from one event loop.
+    """Serves any number of listeners with one set of rules, in one event loop.
 
-    `ask` is put once for all who wait; a yes holds as long as the proxy, a no for a short time.
-    `on_denied(host, port, reason)` is called for every refusal, with a host that is safe to show.
+    Concurrent requests share one call of `ask`; an approval holds for the lifetime of the proxy, a
+    denial for a short time. `on_denied(host, port, reason)` is called for every refusal, with a
+    host that is safe to show.
     """
 
     def __init__(
@@ -383,13 +383,13 @@ class FilterProxy:
         self._is_closed = False
 
     def serve(self, listener: socket.socket) -> None:
-        """Accept connections on a socket that listens; from now on it is the proxy's to close.
-        Raises `ToolError` when it cannot be used."""
+        """Accept connections on a listening socket; takes ownership of it. Raises `ToolError` if it
+        cannot be used."""
         if problem := "the proxy is closed" if self._is_closed else _find_fault(listener):
             listener.close()
             raise ToolError(f"the sandbox's proxy cannot be served: {problem}")
-        # The sandbox may hold this socket too, and whether accepting blocks is a property that both
-        # share: in the event loop, it could be made to block everything. A thread may block.
+        # The sandbox may share this socket, including its O_NONBLOCK flag, and could make `accept`
+        # block at any time. That would block the event loop, so a thread accepts.
         listener.setblocking(True)
         slots = threading.Semaphore(self._limits.connections)
         work = (listener, slots, asyncio.get_running_loop())
@@ -398,7 +398,7 @@ class FilterProxy:
         thread.start()
 
     async def close(self) -> None:
-        """End every connection, question and listener."""
+        """Close all connections and listeners, and cancel pending questions."""
         self._is_closed = True
         tasks = {*self._connections, *self._questions.values()}
         for task in tasks:
@@ -408,14 +408,14 @@ class FilterProxy:
         await asyncio.gather(*tasks, *ends, return_exceptions=True)
 
     async def _connect(self, host: str, port: int) -> tuple[str, socket.socket]:
-        """The host in its one spelling, and a connection to it. Raises `RefusedError`."""
+        """The normalized host, and a connection to it. Raises `RefusedError`."""
         action, (name, address), reason = judge(host, port, self._rules)
         if action != "allow" and not (action == "ask" and await self._is_approved(name, port)):
             raise RefusedError(403, name, port, reason)
         try:
             async with asyncio.timeout(self._limits.connect_s):
                 found = [address] if address else await self._look_up(name, port)
-        except OSError:  # also when the time is over
+        except OSError:  # including TimeoutError
             raise RefusedError(502, name, port, "its address was not found") from None
         for each in found:
             with suppress(OSError):
@@ -454,7 +454,7 @@ class FilterProxy:
     def _accept(
         self, listener: socket.socket, slots: threading.Semaphore, loop: asyncio.AbstractEventLoop
     ) -> None:
-        """Runs in a thread of its own. At the limit, connections wait in the listener's queue."""
+        """Runs in a thread. At the limit, connections wait in the listener's queue."""
         while slots.acquire() and not self._is_closed:
             try:
                 client, _ = listener.accept()
@@ -476,7 +476,7 @@ class FilterProxy:
         if self._is_closed:
             return client.close()
         client.setblocking(False)
-        # Options are the listener's at first, which the sandbox sets: closing could block.
+        # Options are inherited from the listener, which the sandbox controls: closing could block.
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = ProxyConnection(client, self._connect, self._on_denied, self._limits)
@@ -486,17 +486,17 @@ class FilterProxy:
 
 
 def proxy_env(port: int) -> Mapping[str, str]:
-    """The environment that has programs use a proxy at this port of the loopback address."""
+    """Environment variables that make programs use a proxy at this port of 127.0.0.1."""
     http = f"http://127.0.0.1:{port}"
     env = {"http_proxy": http, "https_proxy": http, "all_proxy": f"socks5h://127.0.0.1:{port}"}
     env["no_proxy"] = "localhost,127.0.0.1,::1"
     env |= {name.upper(): value for name, value in env.items()}
-    # Yarn from version 2 on, and Node's own HTTP client, do not look at the others by default.
+    # Yarn from version 2 on, and Node's own HTTP client, ignore the others by default.
     return env | {"YARN_HTTP_PROXY": http, "YARN_HTTPS_PROXY": http, "NODE_USE_ENV_PROXY": "1"}
 
 
 def _find_fault(listener: socket.socket) -> str:
-    """Why a socket from an untrusted process cannot be accepted on; empty when it can."""
+    """Why a socket from an untrusted process cannot be used as a listener; empty if it can."""
     try:
         domain, *rest = (listener.getsockopt(socket.SOL_SOCKET, option) for option in _OPTIONS)
     except OSError as error:
@@ -508,7 +508,7 @@ def _find_fault(listener: socket.socket) -> str:
 
 def _end(thread: threading.Thread, listener: socket.socket, slots: threading.Semaphore) -> None:
     slots.release()
-    for _ in range(50):  # the sandbox could have it listen anew
+    for _ in range(50):  # the sandbox could make it listen again
         with suppress(OSError):
             listener.shutdown(socket.SHUT_RDWR)
         thread.join(0.1)

@@ -1,18 +1,18 @@
-"""Which hosts a sandbox with the network policy `allowlist` reaches: pure decisions.
+"""Which hosts a sandbox with the network policy `allowlist` may reach: pure decisions.
 
-An entry is a host name, `*.` and a domain, or an address, each with an optional `:port`; without
-one it covers ports 80 and 443 and no other. `*.example.org` covers every name below example.org,
-however deep, but not example.org itself. IPv6 addresses are written in brackets.
+An entry is a host name, `*.` and a domain, or an address, each with an optional `:port`; without it
+the entry matches the ports 80 and 443. `*.example.org` matches every name below example.org at any
+depth, but not example.org itself. IPv6 addresses are written in brackets.
 
-A wildcard entry also lets data out through name lookups: the domain's name server sees every name
-that is looked up. Names that are not allowed are never looked up.
+A wildcard entry also lets data out through DNS: the domain's name server sees every name that is
+looked up. Names that are not allowed are never looked up.
 
-`read_hello` finds the server name in the first bytes of a TLS connection. What checking that name
-against the allowed host does not promise: the client may leave it out; with encrypted hellos it is
-the outer name, and the true one is hidden; the `Host` header inside is never seen, so servers that
-answer for many sites can still be asked for another one of theirs; and a connection that turns to
-TLS after other bytes (STARTTLS) is not inspected. It makes sure that honest clients and the
-allowlist mean the same host, and that fronting needs the server's help.
+`read_hello` finds the server name in the first bytes of a TLS connection. Checking it against the
+allowed host has limits: the client may omit it; with an encrypted hello it is the outer name, and
+the real one is hidden; the `Host` header inside is not visible, so a server of many sites can still
+be asked for another one; and a connection that switches to TLS later (STARTTLS) is not inspected.
+It ensures that honest clients and the allowlist mean the same host, and that domain fronting needs
+the server's cooperation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from clawkit.net.addresses import Address, Kind, kind_of, kind_of_name, parse_ho
 from clawkit.net.route import NetError
 
 Rules: TypeAlias = "frozenset[tuple[str | Address, int]]"
-"""A name, `*.` and a domain, or an address; and a port. Made by `make_rules`."""
+"""Pairs of a name, `*.` and a domain, or an address, and a port. Made by `make_rules`."""
 
 DEFAULT_PORTS = (80, 443)
 _PACKAGES = {
@@ -40,9 +40,9 @@ _PACKAGES = {
     "apt, mirrors of Ubuntu": ("*.archive.ubuntu.com",),
 }
 PRESET = "packages"
-"""Stands for them in lists of hosts."""
+"""The name of `PACKAGES` in lists of hosts."""
 PACKAGES = tuple(host for hosts in _PACKAGES.values() for host in hosts)
-"""What package managers download from. Some of these take uploads too, given a credential."""
+"""Hosts that package managers download from. Some also accept uploads, with credentials."""
 
 _LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _NAME = rf"{_LABEL}(?:\.{_LABEL})*"
@@ -50,26 +50,26 @@ _ENTRY = r"(\*\.)?(\[[^\[\]]*\]|[^:\[\]]*)(?::([0-9]{1,5}))?"
 
 
 class Host(NamedTuple):
-    """A host in its one spelling."""
+    """A normalized host."""
 
     name: str
-    """Lower case, ASCII, no dot at the end; an address without brackets."""
+    """Lower case, ASCII, without trailing dot; an address without brackets."""
     address: Address | None
-    """When the host is one, however it was written."""
+    """If the host is one, in any notation."""
 
 
 class Verdict(NamedTuple):
     action: Literal["allow", "ask", "deny"]
     host: Host
     reason: str = ""
-    """Why it is not allowed, or would not be without a yes."""
+    """Why it is denied, or needs approval."""
 
 
 def make_rules(allow: Iterable[str], allow_private: Iterable[str] = ()) -> Rules:
-    """Parse entries. Raises `ToolError` for one that could have no effect.
+    """Parse entries. Raises `ToolError` for an invalid one, or one without effect.
 
-    `allow_private` holds addresses of private networks, of this machine and other special ones,
-    each with an optional port. It allows such an address itself, and allowed names that have it.
+    `allow_private` are addresses that are not public (private networks, this machine and the like),
+    each with an optional port. It allows these addresses, and allowed names that resolve to them.
     """
     rules: set[tuple[str | Address, int]] = set()
     for entry in allow:
@@ -80,7 +80,7 @@ def make_rules(allow: Iterable[str], allow_private: Iterable[str] = ()) -> Rules
 
 
 def check_host(entry: str, *, is_private: bool = False) -> str:
-    """What is wrong with an entry; empty when it could have an effect. `packages` is one, too."""
+    """What is wrong with an entry; empty if it is valid, as is `packages`."""
     try:
         if entry != PRESET or is_private:
             _parse_entry(entry, is_private=is_private)
@@ -90,11 +90,11 @@ def check_host(entry: str, *, is_private: bool = False) -> str:
 
 
 def judge(host: str, port: int, rules: Rules) -> Verdict:
-    """Whether a host, as a client wrote it, may be connected to. What cannot be read is denied."""
+    """Whether a client may connect to a host, as it wrote it. An invalid host is denied."""
     try:
         found = read_host(host)
     except ValueError as error:
-        # As a literal: this is shown to people and to models.
+        # Escaped, because it is shown to people and models.
         return Verdict("deny", Host(ascii(host[:100]), None), str(error))
     if not 0 < port < 65536:
         return Verdict("deny", found, "ports are 1 to 65535")
@@ -111,8 +111,8 @@ def judge(host: str, port: int, rules: Rules) -> Verdict:
 
 
 def judge_addresses(found: Iterable[str], port: int, rules: Rules) -> tuple[list[Address], str]:
-    """The addresses of an allowed name, or why they are not used: a single one that is not public
-    is enough, as the name may be a trap, and the next lookup may have that one first."""
+    """The addresses of an allowed name, or why it is refused. One address that is not public is
+    enough: it may be an attack (DNS rebinding), and the next lookup may return that one first."""
     addresses: dict[Address, None] = {}
     for text in found:
         try:
@@ -120,7 +120,7 @@ def judge_addresses(found: Iterable[str], port: int, rules: Rules) -> tuple[list
         except NetError:
             address = None
         if address is None:
-            return [], "the answer of its name server cannot be read"
+            return [], "the answer of its name server is invalid"
         kind = kind_of(address)
         if kind != "public" and (address, port) not in rules:
             return [], f"it has the address {address}, {_special(kind)}"
@@ -129,7 +129,7 @@ def judge_addresses(found: Iterable[str], port: int, rules: Rules) -> tuple[list
 
 
 def read_host(text: str) -> Host:
-    """A host in its one spelling. Raises `ValueError` for what is neither a name nor an address."""
+    """Normalize a host. Raises `ValueError` if it is neither a name nor an address."""
     if text.startswith("[") != text.endswith("]"):
         raise ValueError("the brackets of its address do not match")
     try:
@@ -145,12 +145,12 @@ def _parse_entry(entry: str, *, is_private: bool) -> set[tuple[str | Address, in
     try:
         match = re.fullmatch(_ENTRY, entry)
         if match is None:
-            raise ValueError("it cannot be read")
+            raise ValueError("invalid syntax")
         name, address = read_host(match[2])
         is_public = address is None or kind_of(address) == "public"
         if is_public == is_private:
             raise ValueError(
-                "sandbox.allowPrivate takes addresses that are not public, and no others do"
+                "addresses that are not public, and only those, belong in sandbox.allowPrivate"
             )
         if match[1] and (address is not None or "." not in name):
             raise ValueError("a wildcard needs a domain of at least two parts")
@@ -170,19 +170,19 @@ def _special(kind: Kind) -> str:
 
 
 MAX_HELLO = 16 * 1024
-"""Bytes within which a hello must be complete; those of browsers have about 2 KiB."""
+"""Maximum size of a hello in bytes; those of browsers have about 2 KiB."""
 _MAX_RECORDS = 64
 
 
 class Hello(NamedTuple):
     state: Literal["incomplete", "other", "tls"]
-    """`other` is what does not begin as TLS."""
+    """`other` is anything but TLS."""
     name: str = ""
-    """As the client wrote it; empty when there is none."""
+    """The server name as the client wrote it; empty if there is none."""
 
 
 def read_hello(data: bytes) -> Hello:
-    """What a client's first bytes are. Raises `ValueError` for TLS without a proper hello."""
+    """Parse the first bytes of a client. Raises `ValueError` for TLS without a valid hello."""
     message, start = b"", 0
     for count in range(_MAX_RECORDS):
         kind, version, length = (data[start + at : start + at + size] for at, size in _RECORD)
@@ -193,7 +193,7 @@ def read_hello(data: bytes) -> Hello:
         end = start + 5 + int.from_bytes(length, "big")
         message += data[start + 5 : end]
         if message[:1] not in (b"", b"\x01") or (len(length) == 2 and end == start + 5):
-            raise ValueError("TLS that does not begin with a hello")
+            raise ValueError("TLS that does not start with a hello")
         size = 4 + int.from_bytes(message[1:4], "big")
         if len(message) >= max(4, size):
             return Hello("tls", _server_name(message[4:size]))
@@ -206,7 +206,7 @@ def read_hello(data: bytes) -> Hello:
 
 
 _RECORD = ((0, 1), (1, 1), (3, 2))
-"""Where the type, the major version and the length of a record are."""
+"""Offset and size of the type, the major version and the length of a record."""
 
 
 def _server_name(hello: bytes) -> str:
@@ -230,8 +230,8 @@ def _server_name(hello: bytes) -> str:
 
 
 def _take(data: bytes, width: int) -> tuple[bytes, bytes]:
-    """What has its length in front of it, and the rest."""
+    """A length-prefixed value, and the rest."""
     end = width + int.from_bytes(data[:width], "big")
     if len(data) < max(width, end):
-        raise ValueError("a TLS hello that is cut short")
+        raise ValueError("a truncated TLS hello")
     return data[width:end], data[end:]

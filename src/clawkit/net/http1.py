@@ -1,4 +1,4 @@
-"""HTTP/1.1 on one connection: its bytes, with and without TLS, and one request after the other."""
+"""HTTP/1.1 on one connection: its byte stream, and one request after another."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from clawkit.net.route import NetError, Route, Timeouts
 
 _ENOUGH = 256 * 1024
-"""Bytes that wait for the reader before no more are taken from the socket."""
+"""Bytes in the buffer after which reading from the socket is paused."""
 
 
 class ByteStream(asyncio.Protocol):
-    """Bytes of one connection. Readers wait for more without a task or a timer of their own."""
+    """The bytes of one connection, with or without TLS. Waiting for more needs no task."""
 
     transport: asyncio.Transport
-    """Set once it is connected."""
+    """Set when it is connected."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -28,9 +28,9 @@ class ByteStream(asyncio.Protocol):
         self._is_paused = False
         self._waiter: asyncio.Future[bool] | None = None
         self.is_over = False
-        """Nothing more will come."""
+        """Whether no more data will arrive."""
         self.is_whole = False
-        """The other side said that this was all; otherwise the connection broke."""
+        """Whether the other side announced the end; otherwise the connection broke."""
         self.error: Exception | None = None
         self.gone: asyncio.Future[None] = self._loop.create_future()
         """Done when the socket is closed."""
@@ -59,7 +59,7 @@ class ByteStream(asyncio.Protocol):
         self._wake()
 
     def take(self) -> bytes:
-        """What has come since the last time; empty when nothing has."""
+        """The data since the last call; empty if there is none."""
         if not self._pieces:
             return b""
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
@@ -76,7 +76,7 @@ class ByteStream(asyncio.Protocol):
         return bool(self._pieces)
 
     async def wait(self, until: float) -> bool:
-        """Wait for data or the end; false when neither came until then, in the loop's time."""
+        """Wait for data or the end; False on a timeout at `until`, in the loop's time."""
         if self._pieces or self.is_over:
             return True
         self._waiter = self._loop.create_future()
@@ -88,12 +88,12 @@ class ByteStream(asyncio.Protocol):
             self._waiter = None
 
     def write(self, data: bytes) -> None:
-        """Send without waiting: reading goes on meanwhile, so an early answer is not missed."""
+        """Send without waiting: reading continues, so that an early answer is not missed."""
         if not self.is_over:
             self.transport.write(data)
 
     def close(self) -> None:
-        """Close at once; what was not sent is dropped. May be called twice."""
+        """Close immediately and drop unsent data. Idempotent."""
         self.is_over = True
         if hasattr(self, "transport"):
             self.transport.abort()
@@ -103,13 +103,13 @@ class ByteStream(asyncio.Protocol):
             self._waiter.set_result(has_news)
 
     def _was_meant(self) -> bool:
-        """Whether an end was announced: without it, an attacker on the way can end the stream."""
+        """Whether the end was announced: otherwise an attacker may have cut the stream."""
         tls = self.transport.get_extra_info("ssl_object")
         if tls is None:
             return True
         try:
             rest: bytes = tls.read(1)
-        except OSError:  # an end without notice reads as "wait for more"
+        except OSError:  # without a close_notify, OpenSSL would wait for more data
             return False
         return not rest
 
@@ -125,12 +125,12 @@ _REQUEST_HEAD = (
 )
 
 Key = tuple[str, str, int, Route]
-"""What requests must have in common to use the same connection."""
+"""Requests with the same key may share a connection."""
 Line = tuple[bytes, bytes]
 
 
 class _Answer:
-    """One answer as its bytes come in. The parser calls the `on_` methods."""
+    """Parses one answer as its bytes arrive. The parser calls the `on_` methods."""
 
     def __init__(self, method: str) -> None:
         self._parser = HttpResponseParser(self)
@@ -138,26 +138,26 @@ class _Answer:
         self._head_size = 0
         self._has_no_body = method in ("HEAD", "CONNECT")
         self._lasts_to_the_end = False
-        """Neither its length nor its last piece says when the body is over."""
+        """Whether the body ends only with the connection."""
         self._interim = 0
         self._unused = 0
-        """Bytes that came since something of the answer was complete."""
+        """Bytes since the last complete part of the answer."""
         self.status = 0
         self.headers: dict[str, str] = {}
         self.has_head = False
         self.pieces: list[bytes] = []
-        """What of the body has come and was not taken yet."""
+        """Pieces of the body that were not taken yet."""
         self.is_complete = False
         self.can_be_followed = False
-        """Another request may use the connection."""
+        """Whether another request may use the connection."""
         self.has_leftover = False
-        """More came than the answer."""
+        """Whether there was data after the answer."""
         self.problem = ""
 
     def feed(self, data: bytes) -> None:
         self._unused += len(data)
         if len(self._start) < len(_START):
-            # The parser takes relatives of HTTP, too.
+            # The parser also accepts other protocols, such as RTSP.
             self._start += data[: len(_START) - len(self._start)]
             if not _START.startswith(self._start):
                 self.problem = _NOT_HTTP
@@ -173,7 +173,7 @@ class _Answer:
             self._refuse_head()
 
     def end(self) -> None:
-        """The other side said that nothing more comes."""
+        """The other side has announced the end."""
         if self.has_head and self._lasts_to_the_end:
             self.is_complete = True
 
@@ -185,7 +185,7 @@ class _Answer:
         if self._head_size > MAX_HEAD:
             self._refuse_head()
         if self.has_head or self.problem:
-            return  # what follows the body, or was refused
+            return  # a trailer, or already refused
         key, text = name.decode("ascii").lower(), value.strip(b" \t").decode("latin-1")
         self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
 
@@ -230,7 +230,7 @@ class _Answer:
 
 
 class HttpConnection:
-    """A connection on which requests are sent. `place` is who is at the other end."""
+    """A connection for requests. `place` is host and port of the other end, for messages."""
 
     def __init__(self, stream: ByteStream, place: str) -> None:
         self._stream = stream
@@ -244,7 +244,7 @@ class HttpConnection:
 
     @property
     def is_stale(self) -> bool:
-        """It is over and not a byte of the answer has come: the request may not have arrived."""
+        """Whether it was closed without a byte of the answer: the request may not have arrived."""
         return self._was_silent and self._stream.is_over and not self._stream.has_data
 
     @property
@@ -256,33 +256,32 @@ class HttpConnection:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the answer has come to its end."""
         return self._answer.is_complete
 
     @property
     def is_quiet(self) -> bool:
-        """Whether it is open, and nothing came unasked."""
+        """Whether it is open, without unsolicited data."""
         stream = self._stream
         is_idle = not stream.is_over and not stream.has_data
         return is_idle and stream.transport.get_write_buffer_size() == 0
 
     @property
     def has_leftover(self) -> bool:
-        """Whether more came than the answer."""
+        """Whether there was data after the answer."""
         return self._answer.has_leftover or self._stream.has_data
 
     def send(self, method: str, path: str, lines: Iterable[Line], body: bytes) -> None:
-        """Send a request whole. It goes out while the answer is read."""
+        """Send a whole request, without waiting. Raises `NetError` if it is invalid."""
         head = f"{method} {path} HTTP/1.1\r\n".encode()
         head += b"".join([b"%s: %s\r\n" % line for line in lines])
         if not re.fullmatch(_REQUEST_HEAD, head):
-            # The message must not show the header.
+            # Without the headers, which may contain credentials.
             raise NetError("refused", f"the request to {self.place} is not valid HTTP")
         self._answer, self._was_silent = _Answer(method), True
         self._stream.write(head + b"\r\n" + body)
 
     async def head(self, limits: Timeouts) -> tuple[int, dict[str, str]]:
-        """The status and headers of the answer."""
+        """Wait for the status and headers of the answer."""
         answer = self._answer
         until, limit_s = limits.until, limits.timeout_s
         if limits.idle_s is not None and limits.idle_s < limit_s:
@@ -295,7 +294,7 @@ class HttpConnection:
         return answer.status, answer.headers
 
     async def piece(self, limits: Timeouts) -> bytes:
-        """More of the body; empty at its end."""
+        """Wait for the next piece of the body; empty at the end."""
         until, idle_s = limits.until, limits.idle_s
         while not (ready := self.ready()):
             if ready is None:
@@ -311,7 +310,7 @@ class HttpConnection:
         return ready
 
     def ready(self) -> bytes | None:
-        """What of the body is here already; None when it is complete."""
+        """The part of the body that has arrived; None if all of it was returned."""
         answer = self._answer
         if not answer.pieces and not answer.is_complete:
             self._check()
@@ -322,7 +321,7 @@ class HttpConnection:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def close_after(self, idle_s: float) -> None:
-        """Close when it was not used for so long."""
+        """Close it after `idle_s`, unless it is used before."""
         self._expiry = asyncio.get_running_loop().call_later(idle_s, self.close)
 
     def keep_open(self) -> None:
@@ -332,7 +331,7 @@ class HttpConnection:
             self._expiry = None
 
     def close(self) -> None:
-        """Close at once. May be called twice."""
+        """Close immediately. Idempotent."""
         self.keep_open()
         self._stream.close()
 
@@ -341,11 +340,11 @@ class HttpConnection:
             raise NetError("protocol", f"{self.place} sent {self._answer.problem}")
 
     async def _more(self, until: float) -> bool:
-        """Take in what comes next; false when nothing came in time."""
+        """Wait for data and parse it; False on a timeout."""
         return await self._stream.wait(until) and self._feed()
 
     def _feed(self) -> bool:
-        """Hand on what has come; false when nothing has."""
+        """Parse the data that has arrived; False if there is none."""
         if data := self._stream.take():
             self._was_silent = False
             self._answer.feed(data)

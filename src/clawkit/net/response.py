@@ -1,4 +1,4 @@
-"""An answer whose body is read, and decompressed, a bounded piece at a time."""
+"""A response whose body is read and decompressed in bounded pieces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from clawkit.net.http1 import HttpConnection
 
 _MAX_SKIPPED = 64 * 1024
-"""Bytes at the end of a body that are passed over so that the connection can be used again."""
+"""Bytes at the end of a body that are skipped so that the connection can be reused."""
 
 
 class Response:
@@ -26,10 +26,10 @@ class Response:
         limits: Timeouts,
         done: Callable[[HttpConnection, bool], None],
     ) -> None:
-        """`done` is called once when the connection is free, with whether it may be used again."""
+        """`done` is called once when the connection is free, with whether it may be reused."""
         self.status = status
         self.headers = headers
-        """Names in lower case; the values of one that came twice are joined by a comma."""
+        """Names in lower case; values of repeated headers are joined by a comma."""
         self._connection = connection
         self._limits = limits
         self._done = done
@@ -39,9 +39,9 @@ class Response:
         self._inflater: Inflater | None = None
 
     def __aiter__(self) -> Response:
-        """The body, unpacked, in the pieces in which it comes.
+        """The decompressed body, in pieces as they arrive.
 
-        Not a generator: one that is left early is only cleaned up later, by a task of its own.
+        Not a generator: one that is not exhausted is cleaned up only later, by another task.
         """
         return self
 
@@ -51,7 +51,7 @@ class Response:
         raise StopAsyncIteration
 
     async def read(self, max_bytes: int) -> bytes:
-        """The body, or as much of it."""
+        """The body, truncated to `max_bytes`."""
         pieces = []
         left = max_bytes
         while left > 0 and (piece := await self._next()):
@@ -61,11 +61,11 @@ class Response:
 
     @property
     def has_come(self) -> bool:
-        """Whether all of the body is here, read or not."""
+        """Whether the whole body has arrived, read or not."""
         return self._is_over or self._connection.is_complete
 
     def leave(self, *, keep: bool) -> None:
-        """Give the connection back; it is kept when the rest of the body is here already."""
+        """Release the connection; with `keep`, it is reused if the rest of the body is here."""
         if self._is_over:
             return
         self._is_over = True
@@ -106,33 +106,33 @@ class Response:
 
 
 STEP = 64 * 1024
-"""Most that one step gives out, however little went in."""
-_BY_ITS_HEAD = 47
-"""Gzip or zlib, as the data begins."""
+"""Maximum output of one step, however small the input."""
+_AUTODETECT = 47
+"""Gzip or zlib, by the header of the data."""
 
 
 class Inflater:
-    """One compressed stream. Nothing is unpacked before it is asked for."""
+    """Decompresses one stream, on demand."""
 
     def __init__(self, coding: str, place: str) -> None:
-        """`coding` is what the `Content-Encoding` header says, in lower case."""
+        """`coding` is the value of `Content-Encoding`, in lower case."""
         if coding not in ("gzip", "x-gzip", "deflate"):
             what = coding if coding.isascii() and coding.isalnum() and len(coding) < 20 else "other"
             raise NetError(
                 "protocol", f"{place} used a content encoding that was not requested ({what})"
             )
         self._place = place
-        self._stream = zlib.decompressobj(_BY_ITS_HEAD)
+        self._stream = zlib.decompressobj(_AUTODETECT)
         self._packed = b""
         self._has_begun = self._may_hold_more = False
 
     def feed(self, data: bytes) -> None:
         self._has_begun = True
-        if not self._stream.eof:  # what comes after the end has none itself, perhaps
+        if not self._stream.eof:  # data after the end is ignored, it may be endless
             self._packed += data
 
     def take(self) -> bytes:
-        """The next piece; empty when more has to be fed first."""
+        """The next piece; empty if more input is needed."""
         if self._stream.eof or not (self._packed or self._may_hold_more):
             return b""
         try:
@@ -144,6 +144,6 @@ class Inflater:
         return piece
 
     def finish(self) -> None:
-        """Raises `NetError` when the stream is not whole; for after the last piece."""
+        """Call after the last piece; raises `NetError` if the stream is incomplete."""
         if self._has_begun and not self._stream.eof:
             raise NetError("closed", f"{self._place} sent compressed data that ends too early")

@@ -1,4 +1,4 @@
-"""What a connection may be, and what can go wrong with it."""
+"""Settings of a connection, and its errors."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import msgspec
 from clawkit.errors import ClawkitError
 
 NetErrorKind = Literal[
-    "refused",  # clawkit does not connect there, or does not send that
+    "refused",  # clawkit refuses to connect there, or to send that
     "dns",  # the name has no address
     "connect",  # no answer from the address or the resolver, or the proxy refuses
     "absent",  # nothing listens at an address of this machine
-    "tls",  # no encrypted connection, or not with whom it should be
-    "timeout",  # too slow
-    "protocol",  # what came is not HTTP
-    "closed",  # the connection broke before the answer was complete
+    "tls",  # the TLS handshake or the certificate check failed
+    "timeout",
+    "protocol",  # the answer is not valid HTTP
+    "closed",  # the connection was closed before the answer was complete
 ]
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The IP addresses of a host name and port, best first. Raises `OSError` when there are none."""
+"""The IP addresses of a host name and port, best first. Raises `OSError` if there are none."""
 
 
 class NetError(ClawkitError):
@@ -40,22 +40,22 @@ class Timeouts(msgspec.Struct, frozen=True):
     """The whole request, including the body of the answer."""
     connect_s: float
     idle_s: float | None
-    """The longest silence, before the answer and between two pieces of its body."""
+    """Maximum silence, before the answer and between two pieces of its body."""
     until: float
-    """When the whole request must be done, in the loop's time."""
+    """Deadline of the whole request, in the loop's time."""
 
 
 class Tls(msgspec.Struct, frozen=True):
-    """Who is trusted, and who we are. Certificates and keys are PEM text."""
+    """Trusted certificates, and our own. Certificates and keys are PEM text."""
 
     ca: str = ""
     """Certificates to trust instead of the system's."""
     cert: str = ""
     key: str = ""
-    """Key of `cert`; empty when `cert` holds it too."""
+    """Key of `cert`; empty if `cert` contains it."""
     passphrase: str = ""
     server_name: str = ""
-    """Name to ask for and to expect, when it is not the host's."""
+    """Name to request and to verify, if it is not the host."""
     insecure: bool = False
     """Accept any certificate."""
 
@@ -77,7 +77,7 @@ class Proxy(msgspec.Struct, frozen=True):
 
 
 class Route(msgspec.Struct, frozen=True):
-    """How a service is reached: who may be connected to, and by what way."""
+    """How to reach a service: allowed addresses, TLS and proxy."""
 
     loopback: bool = True
     """Whether this machine may be connected to."""

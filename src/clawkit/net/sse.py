@@ -1,41 +1,39 @@
-"""Reads a `text/event-stream`, in whatever pieces it comes."""
+"""Parse a `text/event-stream`, in pieces of any size."""
 
 from __future__ import annotations
 
 import msgspec
 
 MAX_EVENT = 8 * 1024 * 1024
-"""Bytes of one event: there are several copies of it while it is read."""
+"""Maximum size of an event in bytes: while it is parsed, there are several copies."""
 
 
 class ServerEvent(msgspec.Struct, frozen=True):
-    """One event of a `text/event-stream`."""
-
     name: str
-    """Empty when the stream gives none."""
+    """Empty if the stream gives none."""
     data: str
 
 
 class EventStream:
-    """Cuts a stream into its events.
+    """Splits a stream into events.
 
-    Lines may end in CR, LF or both; what is not UTF-8 becomes U+FFFD. Comments, ids and events
-    without data are left out.
+    Lines may end in CR, LF or both; invalid UTF-8 becomes U+FFFD. Comments, ids and events without
+    data are skipped.
     """
 
     def __init__(self, max_bytes: int = MAX_EVENT) -> None:
         self._max_bytes = max_bytes
         self._data = bytearray()
-        """What is not yet a whole event, with LF as the only line end."""
+        """An incomplete event, with LF line endings."""
         self._after_cr = False
         self._is_start = True
 
     def feed(self, data: bytes) -> list[ServerEvent]:
-        """The events that are complete now. Raises `ValueError` when one grows too large."""
+        """The events that are complete now. Raises `ValueError` if one is too large."""
         if self._after_cr or b"\r" in data:
             data = self._with_lf(data)
         buffer = self._data
-        # A blank line may begin with what came last.
+        # A blank line may start in the previous piece.
         start = max(len(buffer) - 1, 0)
         buffer += data
         end = buffer.rfind(b"\n\n", start)
@@ -50,7 +48,7 @@ class EventStream:
         return self._read(whole)
 
     def end(self) -> list[ServerEvent]:
-        """What an event that was not ended by a blank line holds, once the stream is over."""
+        """The last event, if no blank line follows it; call at the end of the stream."""
         rest = bytes(self._data)
         self._data.clear()
         return self._read(rest) if rest else []

@@ -1,4 +1,4 @@
-"""TLS: who is trusted, who we are, and what is wrong with a certificate in plain words."""
+"""TLS contexts, and readable messages for TLS errors."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from clawkit.net.route import NetError, Tls
 _PROBLEMS = {
     9: "its certificate is not valid yet",
     10: "its certificate has expired",
-    18: "its certificate is signed by itself and not trusted",
-    19: "its certificate comes from an authority that is not trusted",
-    20: "its certificate comes from an authority that is not trusted",
-    21: "its certificate comes from an authority that is not trusted",
+    18: "its certificate is self-signed and not trusted",
+    19: "its certificate was issued by an authority that is not trusted",
+    20: "its certificate was issued by an authority that is not trusted",
+    21: "its certificate was issued by an authority that is not trusted",
     23: "its certificate was revoked",
     62: "its certificate is for another name",
     64: "its certificate is for another address",
@@ -24,25 +24,25 @@ _PROBLEMS = {
 _REASONS = {
     "WRONG_VERSION_NUMBER": "it does not speak TLS on this port",
     "HTTP_REQUEST": "it does not speak TLS on this port",
-    "UNSUPPORTED_PROTOCOL": "it speaks no TLS newer than 1.1",
-    "TLSV1_ALERT_PROTOCOL_VERSION": "it speaks no TLS newer than 1.1",
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it wants a client certificate (request.tls.cert)",
+    "UNSUPPORTED_PROTOCOL": "it supports no TLS newer than 1.1",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "it supports no TLS newer than 1.1",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it requires a client certificate (request.tls.cert)",
     "TLSV1_ALERT_UNKNOWN_CA": "it does not trust our certificate",
     "SSLV3_ALERT_BAD_CERTIFICATE": "it does not accept our certificate",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "our certificate has expired",
-    "SSLV3_ALERT_HANDSHAKE_FAILURE": "it found nothing both sides can use, or wants a certificate",
-    "TLSV1_UNRECOGNIZED_NAME": "it does not know the name it was asked for",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": "no common TLS settings, or it requires a certificate",
+    "TLSV1_UNRECOGNIZED_NAME": "it does not know the requested name",
 }
 
 
 @lru_cache(maxsize=16)
 def make_context(tls: Tls) -> ssl.SSLContext:
-    """The settings of a connection, made once for each `Tls`: the trust store is slow to read."""
+    """Raises `NetError` for invalid settings. Cached: reading the trust store is slow."""
     try:
         context = ssl.create_default_context(cadata=tls.ca or None)
     except (ssl.SSLError, ValueError, TypeError):
-        # The message of a wrong PEM text may show parts of it.
-        raise NetError("tls", "request.tls.ca is not a certificate in PEM form") from None
+        # Without the message of the exception, which may contain parts of the PEM text.
+        raise NetError("tls", "request.tls.ca is not a certificate in PEM format") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     if tls.insecure:
@@ -56,14 +56,14 @@ def make_context(tls: Tls) -> ssl.SSLContext:
 
 
 def _load_identity(context: ssl.SSLContext, tls: Tls) -> None:
-    # Slow to import, and few have a certificate of their own.
+    # Imported here: slow, and client certificates are rare.
     from tempfile import TemporaryDirectory
 
     with TemporaryDirectory(prefix="clawkit-tls-") as folder:
         cert = _write_private(Path(folder) / "cert.pem", tls.cert)
         key = _write_private(Path(folder) / "key.pem", tls.key) if tls.key else None
         try:
-            # A function, because without a passphrase OpenSSL would ask at the terminal.
+            # A function, because otherwise OpenSSL would prompt for a missing passphrase.
             context.load_cert_chain(cert, key, password=lambda: tls.passphrase)
         except (ssl.SSLError, ValueError) as error:
             reason = getattr(error, "reason", None)
@@ -81,9 +81,10 @@ def _write_private(path: Path, text: str) -> Path:
 
 
 def describe(error: OSError) -> str:
-    """What went wrong between two sides that tried to speak TLS, in plain words."""
+    """Why a TLS handshake failed, for people."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return _PROBLEMS.get(error.verify_code) or f"its certificate is bad: {error.verify_message}"
+        default = f"its certificate is invalid: {error.verify_message}"
+        return _PROBLEMS.get(error.verify_code, default)
     if isinstance(error, ssl.SSLError):
         reason: str = getattr(error, "reason", None) or "no reason given"
         return _REASONS.get(reason) or f"TLS failed: {reason.replace('_', ' ').lower()}"

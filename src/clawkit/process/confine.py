@@ -1,8 +1,8 @@
-"""Starting a command that the kernel confines: to a hold, to named programs, or to both.
+"""Start commands that the kernel confines: to a hold, to named programs, or to both.
 
-Named programs are the second barrier behind the analysis of a command: where the analysis has
-overlooked a program, the kernel does not start it. It does not stop a named program that is up to
-no good: that one can have the loader start any file, load one itself, or change what was named.
+Named programs are a second barrier behind the analysis of a command: a program that the analysis
+overlooked is not executed by the kernel. They do not stop a malicious named program: that can use
+the loader to execute any file, load code itself, or change a named file.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ from clawkit.process.spawn_server import pack
 
 _HEADER = 4096
 _LONGEST = 65_536
-"""Of the table in a program, and so it is for the kernel."""
+"""Maximum size of the program header table, as in the kernel."""
 _LOADER = 3
 _CAP_VERSION = 0x20080522
 _CAPABILITIES = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 4
-"""What is left to root: chown, dac_override, fowner and fsetid, so that files of others in the
-workspace stay within reach."""
+"""Capabilities that root keeps: chown, dac_override, fowner and fsetid, so that files of other
+users in the workspace stay accessible."""
 _PR_CAPBSET_DROP, _PR_CAP_AMBIENT, _AMBIENT_CLEAR = 24, 47, 4
 _MAX_RULES = 32
 T = TypeVar("T")
 
 
 class NotConfinedError(RuntimeError):
-    """The kernel can confine commands and would not do it."""
+    """The kernel refused to confine a command."""
 
 
 class Started(NamedTuple):
-    """A command that runs confined."""
+    """A confined command."""
 
     pid: int
     listener: int = -1
-    """Reports the attempts to make a socket, when none may be made; -1 for none."""
+    """Reports attempts to create a forbidden socket; -1 for none."""
 
 
 class Confinement:
-    """Starts commands confined. Remembers the rules: most commands have the same.
+    """Starts confined commands. Caches rulesets, because most commands have the same.
 
-    A rule refers to the file that a path led to when it was made. So the rules are remembered
-    together with what the paths led to: they are made anew when a path leads to another file, when
-    a program was changed (it may need another loader), and when a directory that holds something
-    hidden has other entries.
+    A rule refers to the file that a path led to when it was created. So the cache key includes
+    what the paths led to: a ruleset is rebuilt if a path leads to another file, if a program was
+    changed (it may need another loader), and if a directory with something hidden has other
+    entries.
     """
 
     def __init__(self) -> None:
@@ -70,11 +70,11 @@ class Confinement:
         shell: str = "",
         tty: str = "",
     ) -> Started:
-        """What `spawn`, which starts the shell, returns. With `programs`, nothing can be started
-        from then on but these, what is in those that are directories, the shell, and the loaders of
-        all of them; where the kernel has no Landlock, anything can. A hold is kept in any case.
+        """Call `spawn`, which starts the shell, confined. With `programs`, only these, files in
+        those that are directories, the shell, and the loaders of all of them can be executed;
+        without Landlock in the kernel, anything can. A hold is always enforced.
 
-        Raises `NotConfinedError` when the kernel cannot.
+        Raises `NotConfinedError` if the kernel cannot confine it.
         """
         rules: list[int] = []
         own = -1
@@ -96,7 +96,7 @@ class Confinement:
                 if programs is not None and landlock.available():
                     rules.append(self._start_rules((shell, *programs)))
                 if hold is not None and tty:
-                    # A rule about one terminal is of no use for the next command.
+                    # A rule about one terminal is useless for the next command, so do not cache it.
                     own = landlock.make_rules(hold, tty=tty)
                     rules.append(own)
                 elif hold is not None:
@@ -121,8 +121,8 @@ class Confinement:
         return self._recall((hold, seen), lambda: landlock.make_rules(hold))
 
     def _recall(self, key: object, make: Callable[[], int]) -> int:
-        """The rules under a key, which has what their paths led to before they are made: what
-        changes meanwhile has them made once more."""
+        """The ruleset for a key, made if needed. The key says what the paths led to before that: if
+        they change in the meantime, the next command has another key."""
         known = self._known.pop(key, None)
         self._known[key] = known = make() if known is None else known
         while len(self._known) > _MAX_RULES:
@@ -131,7 +131,7 @@ class Confinement:
 
 
 def _stamp(path: str, time: str = "st_ctime_ns") -> tuple[int, ...] | None:
-    """Differs when a path leads to another file, or when the given time of the file has changed."""
+    """Differs if the path leads to another file, or if the given time of the file has changed."""
     try:
         info = os.stat(path)
     except (OSError, ValueError):
@@ -145,8 +145,8 @@ def _recall_loader(path: str, stamp: tuple[int, ...] | None) -> str:
 
 
 def _enter(rules: Iterable[int], hold: Hold | None, *, named: bool) -> int:
-    """Hold the calling thread; the listener for refused sockets, or -1. What may start `named`
-    programs only must not start files without a name."""
+    """Confine the calling thread; returns the listener for refused sockets, or -1. With `named`,
+    files in memory are forbidden: they have no path that a rule could refer to."""
     for each in rules:
         landlock.enter(each)
     if hold is None:
@@ -159,30 +159,28 @@ def _enter(rules: Iterable[int], hold: Hold | None, *, named: bool) -> int:
     sockets = seccomp.Sockets(internet=hold.network, unix=hold.sockets)
     if not hold.network and not hold.sockets:
         reporting = seccomp.make_filter(sockets, notify=True, named=named)
-        with suppress(OSError):  # there can be one listener only, and an outer sandbox may have it
+        with suppress(OSError):  # only one listener is possible, and an outer sandbox may have it
             return seccomp.enter(reporting, listen=True)
     seccomp.enter(seccomp.make_filter(sockets, named=named))
     return -1
 
 
 def drop_capabilities() -> None:
-    """Let the calling thread, and what it starts, be root in name only. Without root, nothing
-    happens. Raises OSError when the kernel refuses."""
+    """Drop almost all capabilities of the calling thread if it is root. Raises OSError."""
     if os.geteuid() != 0:
         return
     libc().prctl(_PR_CAP_AMBIENT, _AMBIENT_CLEAR, 0, 0, 0)
     for number in range(64):
         is_kept = _CAPABILITIES >> number & 1
         if not is_kept and libc().prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) < 0:
-            break  # the kernel knows no more of them
+            break  # the kernel has no more capabilities
     kept = struct.pack("3I", _CAPABILITIES, _CAPABILITIES, 0) + bytes(12)
     check(libc().capset(struct.pack("Ii", _CAP_VERSION, 0), kept), "capabilities")
 
 
 def _in_thread(work: Callable[[], T]) -> T:
-    """What work returns. Its thread ends with it, and with that what restricts the thread; a child
-    passes to the first thread then, which takes in orphans even before. The low-level way is much
-    the quicker one."""
+    """Run `work` in a thread that ends afterwards, and with it the restrictions of that thread. Its
+    children then belong to the first thread. `_thread` is much faster than `threading`."""
     results: list[T] = []
     failed: list[BaseException] = []
     done = _thread.allocate_lock()
@@ -207,8 +205,7 @@ def _in_thread(work: Callable[[], T]) -> T:
 
 
 def add_loaders(paths: Iterable[str]) -> set[str]:
-    """Those of the absolute paths that lead to a file or directory, and the loaders the kernel
-    needs to start the files."""
+    """The absolute paths that lead to a file or directory, and the loaders of the files."""
     kinds = {path: _kind(path) for path in paths if path.startswith("/")}
     loaders = {loader_of(path) for path, kind in kinds.items() if kind == stat.S_IFREG}
     found = {path for path, kind in kinds.items() if kind}
@@ -216,7 +213,7 @@ def add_loaders(paths: Iterable[str]) -> set[str]:
 
 
 def _kind(path: str) -> int:
-    """Whether it is a file or a directory; 0 for anything else."""
+    """S_IFREG, S_IFDIR, or 0 for anything else."""
     try:
         kind = stat.S_IFMT(os.stat(path).st_mode)
     except (OSError, ValueError):
@@ -225,9 +222,9 @@ def _kind(path: str) -> int:
 
 
 def loader_of(path: str) -> str:
-    """The program that the kernel starts a program with; empty when there is none."""
+    """The ELF interpreter of a program; empty if it has none."""
     try:
-        # Whatever the name leads to by now, opening it must not block.
+        # Opening must not block, whatever the path leads to by now.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (OSError, ValueError):
         return ""
@@ -270,10 +267,10 @@ def start_helper(
     stdout: Stream = subprocess.PIPE,
     stderr: Stream = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
-    """Starts a program, by its absolute path, in a session of its own; blocks until it runs.
+    """Start a program, given as an absolute path, in its own session; blocks until it runs.
 
-    `cwd` is a directory or an open handle for one. With a `hold`, the kernel keeps the program to
-    it; where the kernel cannot, and when there is no such program, raises OSError.
+    `cwd` is a directory or an open descriptor of one. `hold` confines the program. Raises OSError
+    if the kernel cannot confine it, or the program does not exist.
     """
 
     def start() -> subprocess.Popen[bytes]:
@@ -293,9 +290,9 @@ def start_helper(
 
 
 def _restrict_helper(hold: Hold) -> None:
-    """Hold the calling thread. What may change nothing is kept from truncating files by seccomp:
-    Landlock would do it too, but at a cost for every file that is only read, and it does not know
-    modes and owners."""
+    """Confine the calling thread. For a read-only helper, seccomp prevents changes: Landlock could
+    prevent truncation too, but at a cost for every file that is read, and it does not cover modes
+    and owners."""
     filtered = seccomp.available() and not hold.network
     quick = filtered and not hold.write
     restrict_thread(hold, truncate=not quick)
@@ -304,10 +301,10 @@ def _restrict_helper(hold: Hold) -> None:
 
 
 def confine_server(control: socket.socket, options: dict[str, Any]) -> None:
-    """Hold the spawn server inside a sandbox, and so every command, to the options: `unix` sockets,
-    `max_memory`, `max_file`; with `proxy`, send clawkit a socket on which it can serve one, and
-    with `mounts`, what is mounted here. Raises OSError when the kernel cannot."""
-    # Its commands could end it: it is their equal here.
+    """Confine the spawn server inside a sandbox, and so every command: `unix` sockets,
+    `max_memory`, `max_file`. With `proxy`, send clawkit a listening socket for its proxy; with
+    `mounts`, the list of mounts. Raises OSError if the kernel cannot."""
+    # Its commands run as the same user and could terminate it.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if options.get("mounts"):
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
@@ -323,6 +320,6 @@ def confine_server(control: socket.socket, options: dict[str, Any]) -> None:
         if most := options.get(name):
             resource.setrlimit(kind, (most, most))
     if seccomp.available():
-        # A network of its own leads nowhere but to its own programs.
+        # The sandbox has its own network namespace, which leads only to its own programs.
         sockets = seccomp.Sockets(internet=True, unix=bool(options.get("unix")))
         seccomp.enter(seccomp.make_filter(sockets))

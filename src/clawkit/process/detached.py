@@ -1,4 +1,4 @@
-"""Commands of another clawkit: stopping them, and looking after detached ones."""
+"""Commands that another clawkit process started: stopping them, and following detached ones."""
 
 from __future__ import annotations
 
@@ -18,39 +18,37 @@ from clawkit.process.spool import Spool
 from clawkit.text import printable
 
 ASK_S = 5.0
-"""Between asking a command to end and making it."""
+"""Between SIGTERM and SIGKILL."""
 _STEP_S, _STEP_MAX_S = 0.03, 0.2
 _LOOK_S = 0.25
 _NOT_PERMITTED = "not permitted to signal them: they run as another user"
 _HANGS = "they are stuck in the kernel"
 
-Tell = Callable[[Sequence[Left], bool], None]
-"""Called with what is still running, and whether it was only asked to end so far."""
+Progress = Callable[[Sequence[Left], bool], None]
+"""Called with what is still running, and whether it is still within the grace period."""
 
 
 class Outcome(NamedTuple):
-    """What became of a command that was to end, or to get a signal."""
+    """The result of stopping or signalling a command."""
 
     record: Record
     reached: tuple[Left, ...]
-    """Those of its processes that are gone, or got the signal."""
+    """Its processes that are gone, or got the signal."""
     left: tuple[Left, ...] = ()
     problem: str = ""
     """Why some are left."""
 
 
 def living(record: Record, processes: process_table.Table) -> dict[int, process_table.Process]:
-    """The processes of a command, whether or not the first of them still runs."""
+    """The living processes of a command, even if its first process has ended."""
     return _Ending(record).look(processes)
 
 
 def end(
-    records_: Iterable[Record], *, grace_s: float = ASK_S, tell: Tell | None = None
+    records_: Iterable[Record], *, grace_s: float = ASK_S, progress: Progress | None = None
 ) -> list[Outcome]:
-    """End commands and all they started, all at once: they are asked, and after the grace made to.
-
-    Blocks until nothing is left of them, or what is left cannot be killed.
-    """
+    """Terminate commands and everything they started concurrently, and kill what remains after
+    `grace_s`. Blocks until nothing is left, or what is left cannot be killed."""
     begun = time.monotonic()
     endings = [_Ending(record) for record in records_]
     for each in endings:
@@ -63,13 +61,13 @@ def end(
         missing = [each for each in endings if each.outcome is None]
         if not missing:
             return [each.outcome for each in endings if each.outcome is not None]
-        if tell is not None:
-            tell([left for each in missing for left in each.left], waited < grace_s)
+        if progress is not None:
+            progress([left for each in missing for left in each.left], waited < grace_s)
         time.sleep(min(_STEP_S + waited / 20, _STEP_MAX_S))
 
 
 def send(record: Record, number: int) -> Outcome:
-    """A signal to a command and all it started."""
+    """Signal a command and everything it started."""
     processes = process_table.table()
     found = living(record, processes)
     if problem := _check_outside(found):
@@ -81,7 +79,7 @@ def send(record: Record, number: int) -> Outcome:
 
 
 class _Ending(process_table.Escalation):
-    """One command on its way to the end."""
+    """One command that is being stopped."""
 
     def __init__(self, record: Record) -> None:
         super().__init__()
@@ -99,9 +97,9 @@ class _Ending(process_table.Escalation):
     def look(self, processes: process_table.Table) -> dict[int, process_table.Process]:
         """Its living processes.
 
-        While the first one is there, or was at an earlier look, its session is the command's. If
-        it never was, the number of the session may have passed to strangers: then only what bears
-        the tag counts.
+        If its first process exists, or did at an earlier look, its session belongs to the command.
+        If it never did, the session id may have been reused by unrelated processes: then only
+        tagged processes count.
         """
         record = self.record
         if record.pid <= 1 or record.since <= 0 or not record.is_here:
@@ -132,7 +130,7 @@ class _Ending(process_table.Escalation):
             return
         found = self.look(processes)
         if not found:
-            # One that began while the others were counted is seen at the second look.
+            # A process that started while the table was read is seen at the second look.
             self._empty_looks += 1
             if self._empty_looks > 1:
                 self._finish("")
@@ -155,7 +153,8 @@ def _is_same(known: process_table.Process, now: process_table.Process | None) ->
 
 
 def _check_outside(found: Iterable[int]) -> str:
-    """What is wrong when we are one of them: we would end before the others have."""
+    """Refuse to stop the command that this process belongs to: we would be killed before the
+    others are."""
     return "it runs this program; stop it from outside" if os.getpid() in found else ""
 
 
@@ -173,7 +172,7 @@ def _names(found: dict[int, process_table.Process]) -> tuple[Left, ...]:
 
 
 class Detached:
-    """A command that lives on without the clawkit that started it."""
+    """A detached command; the clawkit that started it may be gone."""
 
     background = True
     can_write = False
@@ -186,7 +185,7 @@ class Detached:
         self._spool: Spool | None = None
         self._exit: Exit | None = None
         self._reason: Reason | None = None
-        """Why we ended it, if we did."""
+        """Why we stopped it, if we did."""
         self._left: dict[int, process_table.Process] | None = None
         self.id = record.id
         self.key = record.key
@@ -195,7 +194,7 @@ class Detached:
         self.started = record.started
         self.launch = Launch(text=record.text, cwd=record.cwd, env={}, detach=True)
         self.name = name_of(record.text)
-        self.told = 0
+        self.polled = 0
         self.empty_polls = 0
         self.counted: tuple[int, int] | None = None
         self.announce = False
@@ -203,7 +202,7 @@ class Detached:
     @property
     def exit(self) -> Exit | None:
         if self._exit is None or self._exit.reason == "lost":
-            # The end is written down a moment after the process is gone.
+            # The exit file is written a moment after the process is gone.
             self._exit = records.exit_of(self._folder, self._record)
         if self._exit is not None and self._reason is not None:
             return self._exit._replace(reason=self._reason)
@@ -270,24 +269,23 @@ class Detached:
         _check(await in_thread(send, self._record, number), "reached by the signal")
 
     async def end(self, reason: Reason = "manual-cancel") -> None:
-        """End it and all it started. Raises `ToolError` when some of it cannot be ended."""
+        """Stop it and everything it started. Raises `ToolError` if something cannot be stopped."""
         if self.exit is None and self._reason is None:
             self._reason = reason
         (outcome,) = await in_thread(end, [self._record], grace_s=grace_of(reason))
-        _check(outcome, "ended")
+        _check(outcome, "stopped")
         await self.wait(process_table.STUCK_S)
 
     def to_background(self) -> None:
-        """It always is there."""
+        """A detached command always is in the background."""
 
     def close(self) -> None:
-        """Let go of its file."""
         if self._spool is not None:
             self._spool.close()
             self._spool = None
 
     def forget(self) -> None:
-        """Remove all that is kept of it. End it before."""
+        """Remove its record and output; call `end` first."""
         self.close()
         records.remove(self._folder, self.key, "json", "log", "exit")
 
@@ -307,8 +305,8 @@ def _check(outcome: Outcome, what: str) -> None:
 
 
 def detached(folder: str, owner: str) -> list[Detached]:
-    """The commands of an owner that were to live on, the oldest first: those that run, and those
-    that have ended and are still remembered. Close each of them, or forget it."""
+    """The detached commands of an owner, oldest first: running ones, and ended ones that still
+    have a record. The caller must `close` or `forget` each."""
     return [
         Detached(folder, record)
         for record in records.read_all(folder)

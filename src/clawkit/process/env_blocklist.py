@@ -1,8 +1,5 @@
-"""Variables that commands get of clawkit's own, and those that a call must not set, because they
-decide what a harmless command does.
-
-The latter are compared without regard to case.
-"""
+"""Variables that commands inherit from clawkit, and variables that a call must not set, because
+they change what a harmless command does. The latter are compared case-insensitively."""
 
 from __future__ import annotations
 
@@ -138,7 +135,7 @@ _GROUPS = {
     "lets TeX run programs or write anywhere": "OPENIN_ANY OPENOUT_ANY SHELL_ESCAPE TEXMFCNF",
 }
 REFUSED = {name: what for what, names in _GROUPS.items() for name in names.split()}
-"""Not accepted from a call, with what each of them does."""
+"""Not accepted from a call, with the reason."""
 
 REFUSED_PREFIXES = {
     "ANSIBLE_": "changes what a deployment uses",
@@ -183,7 +180,7 @@ REFUSED_PATTERNS = {
     r"ERL_OTP[0-9]+_FLAGS": "loads code into an interpreter",
     r"GST_PLUGIN_\w+": "loads libraries, or says where they are",
 }
-"""These match whole names."""
+"""Matched against whole names."""
 
 PROXIES = _names(_PROXIES)
 
@@ -227,15 +224,15 @@ HARMLESS = _names(
     GNUPGHOME GOOGLE_APPLICATION_CREDENTIALS KRB5CCNAME KRB5_CONFIG KUBECONFIG SSH_AUTH_SOCK
     """
 )
-"""Passed on to commands, as are `PROXIES` in either case: names, places and preferences of the
-person or the machine. Some say where credentials are; none holds one."""
+"""Passed on to commands, as are `PROXIES` in either case: names, paths and preferences of the
+person or the machine. Some say where credentials are; none contains one."""
 
 PAGERS = _names("AWS_PAGER BAT_PAGER DELTA_PAGER GH_PAGER GIT_PAGER MANPAGER PAGER SYSTEMD_PAGER")
-"""May be turned off."""
+"""A call may set these to disable the pager."""
 
 
 def why_refused(name: str) -> str:
-    """What a variable does that a call must not set; empty if there is nothing against it."""
+    """Why a call must not set a variable; empty if it may."""
     name = name.upper()
     return (
         REFUSED.get(name)

@@ -1,4 +1,4 @@
-"""The environment of commands: what they get of clawkit's own, and what a call may add."""
+"""The environment of commands: what they inherit from clawkit, and what a call may set."""
 
 from __future__ import annotations
 
@@ -26,25 +26,23 @@ DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 MAX_VARIABLES = 256
 MAX_BYTES = 128 * 1024
-"""Of one variable, with its name: the kernel starts no program with a longer one."""
+"""Maximum size of one variable with its name, a limit of the kernel."""
 MAX_TOTAL_BYTES = 512 * 1024
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _MAX_SHOWN = 64
 _PROTOCOLS = ("git", "http", "https", "ssh")
 
-# What everyone on the machine can know; a secret that happens to be part of it is not worth losing
-# the home directory for.
+# Public knowledge: a secret that happens to be a part of it is no reason to drop HOME.
 _PUBLIC = ("HOME", "LOGNAME", "USER")
 
 
 def inherited(
     environ: Mapping[str, str], *, keep: Iterable[str] = (), secrets: Iterable[str] = ()
 ) -> dict[str, str]:
-    """What commands get of an environment: known harmless variables without a credential in them.
+    """The part of an environment for commands: known harmless variables without credentials.
 
-    `keep` are names that are passed on whatever they are and hold; `secrets` are values that are
-    not passed on in any other.
+    Variables in `keep` are always passed on; variables that contain a value of `secrets` are not.
     """
     kept = frozenset(keep)
     redactor = Redactor(secrets)
@@ -56,25 +54,25 @@ def inherited(
 
 
 def _is_harmless(name: str, value: str, redactor: Redactor) -> bool:
-    # Without a proxy's password there would be no network.
+    # Proxies may contain a password, without which there would be no network.
     if name in _PUBLIC or name.upper() in PROXIES:
         return True
     return name in HARMLESS and redactor.text(value) == value
 
 
 def _tame(name: str, value: str) -> str:
-    """The value as it is passed on: git fetches over the usual protocols only."""
+    """Restrict git to the usual protocols."""
     if name.upper() == "GIT_ALLOW_PROTOCOL":
-        # May become empty, which allows none: only other protocols were allowed.
+        # May become empty, which allows none, if only other protocols were allowed.
         return ":".join(word for word in value.split(":") if word in _PROTOCOLS)
     return "0" if name.upper() == "GIT_PROTOCOL_FROM_USER" else value
 
 
 def check_overrides(given: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a call as they may be set.
+    """The variables that a call sets.
 
-    Raises `ToolAuthorizationError` for those that steer programs, `ToolInputError` for what cannot
-    be a variable.
+    Raises `ToolAuthorizationError` for variables that control programs, `ToolInputError` for
+    invalid names and values.
     """
     if len(given) > MAX_VARIABLES:
         raise ToolInputError(f"env has {len(given)} variables; at most {MAX_VARIABLES} are allowed")
@@ -102,12 +100,12 @@ def check_overrides(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _size(name: str, value: str) -> int:
-    """The bytes a variable takes."""
+    """The size of a variable in bytes. Raises `ToolInputError` if it is invalid."""
     shown = one_line(name, _MAX_SHOWN)
     if not re.fullmatch(_NAME, name):
         raise ToolInputError(
             f"env: invalid variable name {json.dumps(name[:_MAX_SHOWN])}; use letters from A to Z, "
-            "digits and _, and do not begin with a digit"
+            "digits and _, and do not start with a digit"
         )
     if "\0" in value:
         raise ToolInputError(f"the value of {shown} in env has a NUL character; remove it")
@@ -129,9 +127,9 @@ def _check_size(what: str, size: int, most: int) -> None:
 
 
 def join_path(own: str, login: str, prepend: Sequence[str]) -> str:
-    """One PATH: the directories put in front, what only clawkit's own has, the login shell's.
+    """The PATH of commands: `prepend`, directories of `own` that `login` lacks, then `login`.
 
-    Only absolute ones: others, and empty ones, would find programs wherever a command runs.
+    Only absolute directories: relative and empty ones depend on where a command runs.
     """
     from_login = list(absolute_dirs(login))
     known = {_bare(folder) for folder in from_login}
@@ -144,7 +142,6 @@ def join_path(own: str, login: str, prepend: Sequence[str]) -> str:
 
 
 def absolute_dirs(path: str) -> Iterator[str]:
-    """The directories of a PATH that are absolute."""
     for folder in path.split(":"):
         if folder.startswith("/") and "\0" not in folder and "\n" not in folder:
             yield folder
@@ -157,28 +154,28 @@ def _bare(folder: str) -> str:
 def build(
     base: Mapping[str, str], given: Mapping[str, str], *, path: str, extra: Mapping[str, str]
 ) -> dict[str, str]:
-    """All variables of one command; `extra` are clawkit's own, which nothing replaces."""
+    """The whole environment of one command; `extra` are clawkit's variables, which always win."""
     return {**base, **given, "PATH": path, **extra}
 
 
 LIMIT_S = 5.0
 _END_S = 0.5
 MAX_PROFILE_BYTES = 64 * 1024
-"""Of what profiles print before the answer."""
+"""Maximum output of profiles before the answer."""
 
 _NO_SHELLS = ("false", "nologin", "sync", "true")
 _ENV_PROGRAMS = ("/usr/bin/env", "/bin/env")
 
 
 async def login_path(environ: Mapping[str, str], *, limit_s: float = LIMIT_S) -> str:
-    """PATH after a login, absolute directories only; empty when it is unknown."""
+    """PATH after a login, absolute directories only; empty if unknown."""
     user = _user()
     shell = usable_shell(user.pw_shell if user else "", environ.get("SHELL", ""))
     return await path_from(shell, environ, limit_s=limit_s) if shell else ""
 
 
 def usable_shell(*candidates: str) -> str:
-    """The first that is a shell to log in with; empty if there is none."""
+    """The first candidate that is a login shell; empty if there is none."""
     for shell in candidates:
         is_program = os.path.isfile(shell) and os.access(shell, os.X_OK)
         if is_program and os.path.isabs(shell) and os.path.basename(shell) not in _NO_SHELLS:
@@ -187,15 +184,15 @@ def usable_shell(*candidates: str) -> str:
 
 
 async def path_from(shell: str, environ: Mapping[str, str], *, limit_s: float = LIMIT_S) -> str:
-    """PATH as one shell sets it at a login; empty when it does not say in time.
+    """PATH as a shell sets it at a login; empty if it does not answer in time.
 
-    What the profile starts in the background goes on, as after any login. A shell that takes too
-    long is asked to end before it is made to: profiles hold locks, which must not stay behind.
+    What the profile starts in the background keeps running, as after any login. A shell that takes
+    too long is terminated before it is killed: profiles may hold locks, which must be released.
     """
     mark = f"CLAWKIT_{secrets.token_hex(16)}"
     end = f"\n{mark}_END="
     program = next((path for path in _ENV_PROGRAMS if os.access(path, os.X_OK)), "env")
-    # What every shell understands alike; `exec` keeps it from running what a logout runs.
+    # Syntax that all shells share; `exec` prevents logout scripts from running.
     question = f'exec {program} -i "{mark}=$PATH" "{mark}_END="'
     try:
         process = _start(shell, question, environ)
@@ -213,12 +210,12 @@ async def path_from(shell: str, environ: Mapping[str, str], *, limit_s: float = 
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the shell, which is now the program that has answered; if it has not, stop it."""
+    """Wait for the shell, which has replaced itself by `env`; if it has not, stop it."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(subprocess.TimeoutExpired):
             process.wait(_END_S)
             return
-        # Not waited for yet, so its number is still that of its group.
+        # Not reaped yet, so its pid is still that of its process group.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
     process.wait()
@@ -226,7 +223,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _start(shell: str, question: str, environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
     name = os.path.basename(shell)
-    # The C shell takes no `-l` beside other options; it goes by the name it is called with.
+    # The C shell does not accept `-l` with other options; a leading `-` in its name has the effect.
     argv = [f"-{name}", "-c"] if name in ("csh", "tcsh") else [shell, "-l", "-c"]
     user = _user()
     home = environ.get("HOME") or (user.pw_dir if user else "/")
@@ -246,7 +243,7 @@ def _start(shell: str, question: str, environ: Mapping[str, str]) -> subprocess.
 
 
 async def _read(pipe: IO[bytes], until: bytes) -> bytes:
-    """All up to a mark and with it; nothing if too much comes before it."""
+    """Read up to and including `until`; empty if there is too much before it."""
     reader = asyncio.StreamReader(limit=MAX_PROFILE_BYTES)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), pipe
@@ -260,7 +257,6 @@ async def _read(pipe: IO[bytes], until: bytes) -> bytes:
 
 
 def _user() -> pwd.struct_passwd | None:
-    """Who the system says this is; None for a number without a name."""
     try:
         return pwd.getpwuid(os.getuid())
     except KeyError:
@@ -268,11 +264,11 @@ def _user() -> pwd.struct_passwd | None:
 
 
 KEEP_S = 600.0
-"""For so long a login shell is not asked again, by any clawkit: some take seconds."""
+"""How long the PATH of the login shell is cached, for all runs: some shells take seconds."""
 
 
 class LocalEnvironment:
-    """Clawkit's own environment, without what is not for commands, and the login's PATH."""
+    """The environment of commands on this machine, see `inherited`, with the login shell's PATH."""
 
     def __init__(
         self,
@@ -284,7 +280,7 @@ class LocalEnvironment:
         login: bool = True,
         cache: str = "",
     ) -> None:
-        """`cache` is the file that remembers the login's PATH."""
+        """`cache` is the file that caches the login shell's PATH."""
         self._environ = environ
         self._prepend = [os.path.expanduser(each) for each in prepend]
         self._keep = tuple(keep)

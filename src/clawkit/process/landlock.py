@@ -1,4 +1,4 @@
-"""Landlock: the kernel keeps a thread, and every program it starts, to a list of paths."""
+"""Landlock: restrict a thread, and every program that it starts, to a list of paths."""
 
 from __future__ import annotations
 
@@ -22,46 +22,47 @@ _ALL_ACCESS = (1 << 13) - 1
 _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 _FILE_ACCESS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _SPECIAL = 1 << 6 | 1 << 11
-"""Making device nodes."""
+"""Creating device nodes."""
 _READ = _READ_FILE | _READ_DIR
 _TCP = 0b11
 _SCOPES = 0b11
-"""Abstract sockets of, and signals to, programs outside."""
+"""Abstract sockets of programs outside, and signals to them."""
 
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache")
-"""What a program from the system needs to start: itself, its libraries, other programs."""
+"""What programs of the system need: themselves, their libraries, other programs."""
 HARMLESS = ("/dev/tty", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
 class Hold(NamedTuple):
-    """What a program may reach. Whatever is not named is out of reach; missing paths are skipped.
+    """What a confined program may access; everything else is denied. Missing paths are skipped.
 
-    A name covers the file or the whole directory that it leads to at the start. Landlock does not
-    know about modes, owners and times of files, and before Linux 6.2 not about cutting them.
+    A path covers the file, or the whole directory, that it leads to at the start. Landlock does not
+    cover modes, owners and times of files, and before Linux 6.2 not truncation.
     """
 
     read: tuple[str, ...] = ()
-    """May be read, not started as a program."""
+    """Read only; not executable."""
     run: tuple[str, ...] = ()
-    """May be read and started."""
+    """Read and execute."""
     write: tuple[str, ...] = ()
-    """May be read and changed, not started."""
+    """Read and write; not executable."""
     network: bool = False
-    """Internet sockets; hosts cannot be distinguished here."""
+    """Internet sockets, to any host."""
     sockets: bool = False
     """Unix sockets of programs outside."""
     hide: tuple[str, ...] = ()
-    """Out of reach, although they are below something that is not."""
+    """Denied, although they are below an accessible path."""
     keep: tuple[str, ...] = ()
-    """Not to be changed, although they are below something that may be. Landlock cannot."""
+    """Read only, although they are below a writable path. Not enforced by Landlock."""
     hosts: tuple[str, ...] | None = None
-    """The only hosts within reach, through a proxy; None for no proxy. Landlock cannot."""
+    """The only hosts that can be reached, through a proxy; None for no proxy. Not enforced by
+    Landlock."""
     private: tuple[str, ...] = ()
-    """With `hosts`: addresses that are not public and still within reach."""
+    """With `hosts`: private addresses that can be reached."""
     max_memory: int = 0
-    """Bytes of memory that one process may have of its own; 0 for no limit."""
+    """Bytes of private memory per process; 0 for no limit."""
     max_file: int = 0
-    """Bytes that a file may grow to; 0 for no limit."""
+    """Maximum size of a file, in bytes; 0 for no limit."""
 
 
 class _Ruleset(ctypes.Structure):
@@ -80,7 +81,7 @@ def libc() -> ctypes.CDLL:
 
 
 def check(code: int, what: str) -> int:
-    """The result of a system call; OSError when it failed."""
+    """Return the result of a system call; raises OSError if it failed."""
     if code < 0:
         error = ctypes.get_errno()
         raise OSError(error, f"{what}: {os.strerror(error)}")
@@ -88,14 +89,13 @@ def check(code: int, what: str) -> int:
 
 
 def no_new_privileges() -> None:
-    """Let the calling thread, and what it starts, never become another user by starting a
-    program."""
+    """Keep the calling thread, and what it starts, from gaining privileges by setuid programs."""
     check(libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
 
 
 @functools.cache
 def abi() -> int:
-    """Which version of Landlock the kernel has; 0 for none."""
+    """The kernel's Landlock ABI version; 0 for none."""
     if sys.platform != "linux":
         return 0
     return max(0, int(libc().syscall(_CREATE_RULESET, None, 0, _VERSION)))
@@ -106,10 +106,10 @@ def available() -> bool:
 
 
 def make_rules(hold: Hold, *, truncate: bool = True, tty: str = "") -> int:
-    """Rules that hold a thread, as a handle for `enter`, which the caller closes.
+    """A ruleset for a hold: a descriptor for `enter`, which the caller closes.
 
-    Without `truncate`, truncating files by name and device ioctls must be prevented elsewhere.
-    `tty` is the terminal of the command. Raises OSError when the kernel cannot.
+    Without `truncate`, truncation by path and device ioctls must be prevented elsewhere. `tty` is
+    the terminal of the command. Raises OSError if the kernel cannot enforce it.
     """
     version = abi()
     if not version:
@@ -130,8 +130,8 @@ def make_rules(hold: Hold, *, truncate: bool = True, tty: str = "") -> int:
 
 
 def restrict_thread(hold: Hold, *, truncate: bool = True) -> None:
-    """Hold the calling thread, permanently, and every program that it starts from now on. Raises
-    OSError when the kernel cannot."""
+    """Restrict the calling thread permanently, and every program that it starts from now on. Raises
+    OSError if the kernel cannot."""
     ruleset = make_rules(hold, truncate=truncate)
     try:
         enter(ruleset)
@@ -140,10 +140,10 @@ def restrict_thread(hold: Hold, *, truncate: bool = True) -> None:
 
 
 def split(paths: Iterable[str], hide: Iterable[str]) -> Iterator[str]:
-    """The paths; those that hold something hidden as their entries without it.
+    """The paths, with directories that contain something hidden replaced by their other entries.
 
-    Rules of Landlock cannot take away from each other, so what surrounds a hidden path is allowed
-    piece by piece. A directory that was split can therefore not be listed or added to.
+    Landlock rules can only add access, so everything around a hidden path is allowed piece by
+    piece. A directory that was split can therefore not be listed or added to.
     """
     hidden = frozenset(map(os.path.realpath, hide))
     for path in paths:
@@ -157,29 +157,29 @@ def _split(path: str, real: str, hidden: frozenset[str]) -> Iterator[str]:
         return
     with suppress(OSError), os.scandir(real) as entries:
         for entry in entries:
-            # What a link leads to has a rule of its own, or is hidden.
+            # The target of a link has its own rule, or is hidden.
             if not entry.is_symlink() and entry.path not in hidden:
                 yield from _split(entry.path, entry.path, hidden)
 
 
 def make_start_rules(paths: Iterable[str]) -> int:
-    """Rules by which only these files, and all in these directories, can be started as programs; a
-    handle for `enter`, which the caller closes. Missing paths are skipped.
+    """A ruleset that lets only these files, and files in these directories, be executed: a
+    descriptor for `enter`, which the caller closes. Missing paths are skipped.
 
-    Reading and writing go on as before, but mounting and tracing what is held otherwise do not. A
-    rule is about the file that a name leads to now: another one that takes its name has no part in
-    it, and nothing can be linked or moved to where it could be started. Before Linux 5.19 nothing
-    can be linked or moved to another directory at all. Files without a name, such as those of
-    memfd_create, are beyond Landlock. Raises OSError when the kernel cannot.
+    Reading and writing are not restricted; mounting, and tracing processes with other restrictions,
+    are denied. A rule is about the file that a path leads to now, not about one that replaces it,
+    and no file can be linked or moved to where it could be executed. Before Linux 5.19 no file can
+    be linked or moved to another directory at all. Landlock does not cover files without a path,
+    such as those of memfd_create. Raises OSError if the kernel cannot enforce it.
     """
-    # A ruleset that does not mention moving forbids it.
+    # A ruleset that does not handle REFER denies it.
     handled = _EXECUTE | (_REFER if abi() >= 2 else 0)
     return _make(_Ruleset(handled, 0, 0), 8, [(paths, _EXECUTE), (("/",), handled & _REFER)])
 
 
 def enter(ruleset: int) -> None:
-    """Hold the calling thread, permanently, and every program that it starts from now on. None of
-    them can become another user by starting a program."""
+    """Restrict the calling thread permanently, and every program that it starts from now on. None
+    of them can gain privileges by setuid programs."""
     no_new_privileges()
     check(libc().syscall(_RESTRICT_SELF, ruleset, 0), "Landlock")
 

@@ -1,4 +1,4 @@
-"""Commands on this machine: the `gateway` host, and each of its commands until nothing is left."""
+"""The `gateway` host: commands on this machine, their input and output."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ MAX_PROCESSES = 1_000
 _CHUNK = 64 * 1024
 _MAX_SIDE = 65_535
 _DRAIN_S, _DRAIN_MAX_S = 0.2, 2.0
-"""How long, after a command's end, its output may still be held by what it left running: while
-nothing comes, and in any case."""
+"""How long to read after a command's end, while processes that it left running hold the pipe:
+without new output, and in any case."""
 _WRITE_S = 5.0
 _MUCH = 256 * 1024
-"""Bytes of output after which a thread of its own moves the rest."""
+"""Bytes of output after which a thread moves the rest."""
 
 
 class LocalRunning(Child):
-    """A command on this machine, from its start until nothing of it is left."""
+    """A command on this machine, until none of its processes is left."""
 
     output: Spool
     terminal: TerminalState | None = None
@@ -53,17 +53,17 @@ class LocalRunning(Child):
         self._source = self._sink = -1
         self._writing = asyncio.Lock()
         self._mover: threading.Event | None = None
-        """Set to stop the thread that moves the output, once there is one."""
+        """Stops the thread that moves the output, once there is one."""
         self._done: asyncio.Future[Exit] = client.loop.create_future()
         self._notes: asyncio.Future[tuple[str, ...]] | None = None
         self.after: Callable[[], tuple[str, ...]] | None = None
-        """Blocks, and tells what else there is to say about the command once it has ended."""
+        """Called in a thread after the end; returns the `notes` of the exit."""
 
     def attach(
         self, output: Spool, source: int, sink: int, terminal: TerminalState | None = None
     ) -> None:
-        """To be called once, when it was started. `source` gives the output and `sink` takes input;
-        -1 for none. Both are its own from now on."""
+        """Call once, after the start. `source` is for reading output and `sink` for writing input,
+        -1 for none; takes ownership of both."""
         self.output, self.terminal = output, terminal
         self._begun = time.monotonic()
         self._source, self._sink = source, sink
@@ -76,12 +76,12 @@ class LocalRunning(Child):
 
     @property
     def is_lost(self) -> bool:
-        """Whether its end was not seen."""
+        """Whether its end was not observed."""
         return self.ended.done() and self.ended.result().reason == "lost"
 
     @property
     def may_go_on(self) -> bool:
-        """Whether something of it may still run although the server no longer knows it."""
+        """Whether some of its processes may still run although the server no longer knows it."""
         if not self.gone.done() or self.gone.result():
             return True
         return self.server_lost and bool(self.detached)
@@ -96,9 +96,9 @@ class LocalRunning(Child):
             return ()
         is_stuck = self.gone.done()
         if not self.client.is_local:
-            # Only its server can tell, and does when they are gone.
+            # Only its server can see them, and reports when they are gone.
             return () if is_stuck else self.behind
-        # It may have become another program since, or have ended.
+        # A process may have executed another program since, or have ended.
         pids = self.gone.result() if is_stuck else [each.pid for each in self.behind]
         return tuple(
             Left(each.pid, printable(each.name, ""), is_stuck)
@@ -119,7 +119,7 @@ class LocalRunning(Child):
         if not self.can_write:
             raise ToolInputError("its input is closed; start it with pty or background to write")
         if eof and self.terminal is not None:
-            # The first one only ends a line that has begun.
+            # In the middle of a line, the first C-d only flushes it.
             data += b"\x04" if data.endswith((b"\r", b"\n")) or not data else b"\x04\x04"
         try:
             async with asyncio.timeout(_WRITE_S), self._writing:
@@ -173,7 +173,7 @@ class LocalRunning(Child):
         except BlockingIOError:
             return
         except OSError:
-            data = b""  # a terminal that no process has open any more
+            data = b""  # no process has the terminal open any more
         if not data:
             self._close_source()
             return
@@ -187,24 +187,24 @@ class LocalRunning(Child):
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """Much output: a thread moves it, and the event loop is free."""
+        """Let a thread move the rest of the output, so that it does not block the event loop."""
         loop, source, stop = self.client.loop, self._source, threading.Event()
         loop.remove_reader(source)
         self._mover = stop
         with suppress(OSError):
             fcntl.fcntl(source, fcntl.F_SETPIPE_SZ, 1 << 20)
 
-        def tell() -> None:
-            with suppress(RuntimeError):  # the loop may have ended before us
+        def notify() -> None:
+            with suppress(RuntimeError):  # the loop may already be closed
                 loop.call_soon_threadsafe(self.output.note)
 
-        work = self.output.mover(source, stop, tell)
+        work = self.output.mover(source, stop, notify)
 
         async def move() -> None:
             try:
                 await in_thread(work)
             except RuntimeError:
-                # No thread is to be had: the event loop goes on by itself, as long as that is so.
+                # No thread can be started: the event loop continues to read.
                 stop.set()
                 work()
                 self._mover = None
@@ -225,7 +225,7 @@ class LocalRunning(Child):
             self.client.loop.call_later(_DRAIN_S / 8, self._drain)
 
     def _drain(self) -> None:
-        """Wait for the end of the output, but not for what the command left running."""
+        """Read the rest of the output, without waiting for what the command left running."""
         if self._done.done():
             return
         now = time.monotonic()
@@ -239,7 +239,7 @@ class LocalRunning(Child):
         if not self._done.done():
             self._ended = self._ended or time.monotonic()
             exit_ = self.ended.result()._replace(seconds=self._ended - self._begun)
-            # What a command left running may have multiplied after it ended itself.
+            # Processes that a command left running may exceed the limit after its own end.
             if self.crowd and exit_.reason != "lost":
                 note = f"it had {self.crowd} processes at once"
                 exit_ = exit_._replace(reason="process-limit", note=note)
@@ -266,7 +266,6 @@ class LocalRunning(Child):
         self._sink = -1
 
     def close(self) -> None:
-        """Let go of everything, when nothing more is to be read."""
         if self._mover is not None:
             self._mover.set()
         self._close_sink()
@@ -274,8 +273,8 @@ class LocalRunning(Child):
 
 
 def _reads_keys(terminal: int) -> bool:
-    """Whether a program reads every key by itself. One that asks the terminal does; one
-    that reads lines would take the answer for something that was typed."""
+    """Whether the terminal is not in canonical mode. Programs that query the terminal switch that
+    off; one that reads lines would take the answer for typed text."""
     with suppress(OSError, termios.error):
         flags: int = termios.tcgetattr(terminal)[3]
         return not flags & termios.ICANON
@@ -298,30 +297,30 @@ def set_size(fd: int, columns: int, rows: int) -> None:
 
 
 class ProtectionGuard(Protocol):
-    """Looks at what commands did. Both calls block."""
+    """Checks what commands did to protected files. Both methods block."""
 
     def before(self) -> None:
-        """A command is about to start. It counts as running until `after` says that it is gone."""
+        """A command is about to start. It counts as running until `after` is called with `gone`."""
         ...
 
     def after(self, *, gone: bool) -> tuple[str, ...]:
-        """What commands that count as running did, in lines; may be called at any time. `gone`
-        says that nothing of one of them was left when the call began; once for each `before`."""
+        """Lines about what the running commands did; may be called at any time. `gone`: no process
+        of one of them was left when the call began; pass it once for each `before`."""
         ...
 
 
 class _Watch:
-    """A guard around one command, from its end until nothing of it is left."""
+    """Runs the guard for one command: at its end, and when none of its processes is left."""
 
     def __init__(self, guard: ProtectionGuard, running: LocalRunning) -> None:
         self._guard = guard
         self._running = running
         self._is_over = False
         self.is_late = False
-        """Whether the result of the command may never be seen, because its host is closed."""
+        """Whether the host is closed, so that no one may see the result of the command."""
 
     def check(self) -> tuple[str, ...]:
-        """Blocks. To be called once, when the command has ended."""
+        """Call once, in a thread, when the command has ended."""
         running = self._running
         self._is_over = (
             running.gone.done() and not running.gone.result() and not running.server_lost
@@ -332,8 +331,8 @@ class _Watch:
         return lines
 
     async def finish(self, settle: Callable[[], Awaitable[None]]) -> None:
-        """Until nothing of the command is left, and what that did was looked at. `settle` waits for
-        the end of what the spawn server, if it was lost, may have left."""
+        """Wait until no process of the command is left, then run the guard again if needed.
+        `settle` waits for the end of processes that a lost spawn server may have left."""
         await asyncio.shield(self._running.gone)
         await self._running.wait()
         if not self._is_over:
@@ -342,7 +341,7 @@ class _Watch:
 
 
 class LocalHost:
-    """Runs commands with bash, without profile and rc files, in sessions of their own."""
+    """Runs commands with bash, without profile and rc files, each in its own session."""
 
     name = "gateway"
 
@@ -353,8 +352,7 @@ class LocalHost:
         max_processes: int = MAX_PROCESSES,
         guard: ProtectionGuard | None = None,
     ) -> None:
-        """`spool_dir` takes up the output of commands when it is much; a `guard` looks at what
-        confined commands did."""
+        """`spool_dir` is for long output; `guard` checks what confined commands did."""
         self.guard = guard
         self._watching: dict[asyncio.Task[None], _Watch] = {}
         self._spool_dir = spool_dir
@@ -363,14 +361,14 @@ class LocalHost:
         self._shell = _find_shell()
 
     def prepare(self) -> None:
-        """Start the spawn server, if there is none. Errors are raised when a command is started."""
+        """Start the spawn server if needed. Errors are raised when a command is started."""
         with suppress(OSError):
             self._own_client()
 
     async def start(self, launch: Launch, id_: str) -> LocalRunning:
         for path in launch.programs or ():
             if not os.path.isabs(path):
-                raise ToolInputError(f"the program {path!r} must be named by its absolute path")
+                raise ToolInputError(f"the program {path!r} must be an absolute path")
         guard = self.guard
         if guard is None or not self._is_guarded(launch):
             return await self._try_start(launch, id_)
@@ -389,10 +387,10 @@ class LocalHost:
         return running
 
     async def _settle(self) -> None:
-        """Until nothing runs any more of what a lost spawn server had started."""
+        """Wait until no process is left that a lost spawn server had started."""
 
     def _is_guarded(self, launch: Launch) -> bool:
-        """What is not confined was approved by a person, who may change what is protected."""
+        # A person approved what is not confined, and may change protected files.
         return launch.hold is not None
 
     async def _try_start(self, launch: Launch, id_: str) -> LocalRunning:
@@ -440,7 +438,7 @@ class LocalHost:
         if watching:
             await asyncio.wait(watching)
         if self.guard is not None:
-            # What lives on, or could not be ended, counts as running still.
+            # Detached commands, and what could not be killed, still count as running.
             _warn(await in_thread(self.guard.after, gone=False))
 
     async def _close_clients(self) -> None:
@@ -464,12 +462,7 @@ class LocalHost:
         return client
 
     async def _client_for(self, launch: Launch) -> SpawnClient:
-        """The server that is to start a command."""
         return self._own_client()
-
-    def _argv(self, launch: Launch) -> tuple[str, ...]:
-        """The program, by its absolute path, and its arguments that a command is."""
-        return (*self._shell, "-c", launch.text)
 
     async def _run(
         self,
@@ -481,12 +474,12 @@ class LocalHost:
         tty: str = "",
         detached: str = "",
     ) -> LocalRunning:
-        """`streams` are its standard input and output, or a handle of its terminal."""
+        """`streams` are standard input and output, or a file descriptor of the terminal."""
         folder = _open_directory(launch.cwd) if client.is_local else -1
         try:
             return await client.run(
                 LocalRunning(client, id_, detached),
-                self._argv(launch),
+                (*self._shell, "-c", launch.text),
                 launch.env,
                 streams if folder < 0 else (folder, *streams),
                 limit=self._max_processes,
@@ -504,8 +497,7 @@ class LocalHost:
 
 
 def _open_streams(launch: Launch, spool: str, ours: list[int], theirs: list[int]) -> str:
-    """Open the ends of what a command reads and writes: its standard input and output, or a
-    terminal, whose name is returned."""
+    """Open both ends of standard input and output, or a terminal, whose name is returned."""
     if launch.size is not None and not launch.detach:
         try:
             opened = os.openpty()
@@ -533,7 +525,7 @@ def _open_streams(launch: Launch, spool: str, ours: list[int], theirs: list[int]
 
 
 def _warn(lines: Sequence[str]) -> None:
-    """Log what no result of a command can say any more."""
+    # Too late for the result of a command.
     import logging
 
     for line in lines:
@@ -553,7 +545,7 @@ def _cannot_use(folder: str, words: str) -> ToolInputError:
 
 
 def _find_shell() -> tuple[str, ...]:
-    """bash by its own path, never one from a directory that a command could write to."""
+    """bash at a fixed path: never one from PATH, in a directory that a command could write to."""
     for place in ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"):
         if os.access(place, os.X_OK):
             return (place, "--noprofile", "--norc")

@@ -1,4 +1,4 @@
-"""Bytes that a command wrote, as text that shows all of them that mean something and obeys none."""
+"""Output of commands as clean text: no terminal sequences, no hidden characters; parts of it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple, Protocol
 from clawkit.text import human_size
 
 STRING_MAX = 4_096
-"""Characters of a terminal string, such as a window title, before it counts as text."""
+"""Maximum length of a terminal string, such as a window title; a longer one is text."""
 LOOK = STRING_MAX + 128
-"""Bytes at the end of a piece in which an unfinished sequence can begin."""
+"""Bytes at the end in which an incomplete sequence can start."""
 _PLAIN = bytes((0x09, 0x0A, *range(0x20, 0x7F)))
 
-# Patterns are compiled when they are needed first: for most output none is.
-# Nothing in a sequence matches a newline, and no string holds another one: lines can be cleaned one
-# by one, and what is not ended costs one look. Possessive, so that there is nothing to try again.
+# Patterns are compiled on first use: most output needs none.
+# No sequence contains a newline, so that lines can be cleaned one by one, and no string contains
+# another one. Quantifiers are possessive, so that an incomplete sequence causes no backtracking.
 _PARAMETERS = r"[0-?]{0,64}+[ -/]{0,8}+"
 _BODY = rf"[^\x07\x18\x1a\x1b\n\x80-\x9f]{{0,{STRING_MAX}}}+"
 _SEQUENCE = (
@@ -30,12 +30,12 @@ _OPEN = (
     r"|\x1b[ -/]{0,8}+\Z"
 )
 _OPEN_CHARACTER = rb"(?:[\xc2-\xdf]|[\xe0-\xef][\x80-\xbf]?|[\xf0-\xf4][\x80-\xbf]{0,2})\Z"
-# What a sequence that began earlier may end with: a guess, as `5m` can also be text.
+# The possible rest of a sequence that started earlier: a guess, because `5m` can also be text.
 _REST = (
     rb"[\x80-\xbf]{0,3}+(?:\[[0-9;:?]{1,64}+[A-Za-z]|[0-9;:]{1,64}+m"
     rb"|[^\x00-\x1f\x7f]{0,%d}+(?:\x07|\x1b\\))?" % STRING_MAX
 )
-# The one-character forms of what else begins with an escape.
+# C1 control characters, and the same as escape sequences.
 _LONG_FORMS = {
     "\x90": "\x1bP",
     "\x98": "\x1bX",
@@ -46,9 +46,9 @@ _LONG_FORMS = {
     "\x9f": "\x1b_",
 }
 _TO_LINE_START = ("\x1b[G", "\x1b[0G", "\x1b[1G")
-"""What some programs write instead of a carriage return."""
+"""Used by some programs instead of a carriage return."""
 
-# Format characters, variation selectors, tags, noncharacters, and Unicode's own line ends. Two
+# Format characters, variation selectors, tags, noncharacters, and Unicode line separators. Two
 # patterns, because one with characters beyond the basic plane is ten times slower.
 _HIDDEN = (
     "[\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180b-\u180f\u200b\u200c\u200e\u200f"
@@ -64,12 +64,12 @@ _HIDDEN_BEYOND = (
     + "]"
 )
 _PICTURE = "\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u3299\U0001f000-\U0001faff"
-# What makes one picture of two, or colours one, may stay where pictures are.
+# Joiners and variation selectors are kept between emoji only.
 _STRAY_JOINER = (
     rf"(?<![{_PICTURE}])[\ufe0e\ufe0f]|(?<![{_PICTURE}\ufe0f])\u200d|\u200d(?![{_PICTURE}])"
 )
 
-# Bold and underlined as printers once did it.
+# Bold and underlined by overstriking.
 _UNDERLINED = r"_\x08(?=[^\x08\r\n])"
 _BOLD = r"([^\x08\r\n])\x08(?=\1)"
 _CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
@@ -80,12 +80,12 @@ _UPDATES = "[… {:,} updates of this line left out …]"
 
 
 def clean(data: bytes, *, cut_start: bool = False, cut_end: bool = False) -> str:
-    """The text without what is meant for a terminal or for no eye.
+    """The text without terminal sequences and hidden characters.
 
-    What is not UTF-8 becomes U+FFFD, control characters `\\xNN`; a line that was written over is
-    shown once for every time, or the first and the last times. Every line is cleaned on its own.
-    `cut_start` and `cut_end` say that more came before, or comes after: then a character or
-    sequence that was cut there is left out.
+    Invalid UTF-8 becomes U+FFFD, control characters `\\xNN`. A line that was overwritten by
+    carriage returns is shown as several lines, the first and the last versions. Every line is
+    cleaned independently. `cut_start` and `cut_end` say that there is more before or after: then
+    an incomplete character or sequence there is left out.
     """
     if cut_end:
         data = data[: whole_end(data)]
@@ -103,26 +103,26 @@ def clean(data: bytes, *, cut_start: bool = False, cut_end: bool = False) -> str
     if "\x08" in text:
         text = re.sub(_BOLD, "", re.sub(_UNDERLINED, "", text))
     if "\r" in text:
-        text = _show_updates(text)
+        lines = text.replace("\r\n", "\n").removesuffix("\r").split("\n")
+        text = "\n".join(_split_updates(line) if "\r" in line else line for line in lines)
     return text.translate(_SPELLED) if re.search(_CONTROL, text) else text
 
 
 def whole_end(data: bytes) -> int:
-    """Where a character or a sequence begins that is not finished at the end; else the end."""
+    """The start of an incomplete character or sequence at the end; otherwise the end."""
     end = len(data)
     if character := re.search(_OPEN_CHARACTER, data[-3:]):
         end -= len(character[0])
     look = data[max(0, end - LOOK) : end]
     if b"\x1b" not in look and b"\xc2" not in look:
         return end
-    # Every byte that is not UTF-8 stays one, so that they can be counted.
+    # Invalid bytes stay single bytes, so that they can be counted.
     text = look.decode("utf-8", "surrogateescape")
     unfinished = re.search(_OPEN, text)
     return end - len(unfinished[0].encode("utf-8", "surrogateescape")) if unfinished else end
 
 
 def _drop_hidden(text: str) -> str:
-    """The text without characters that are not seen, and with the long forms of controls."""
     for short, long in _LONG_FORMS.items():
         text = text.replace(short, long)
     text = re.sub(_HIDDEN, "", text)
@@ -133,13 +133,8 @@ def _drop_hidden(text: str) -> str:
     return text
 
 
-def _show_updates(text: str) -> str:
-    """Every line that was written over as lines of what stood there."""
-    lines = text.replace("\r\n", "\n").removesuffix("\r").split("\n")
-    return "\n".join(_split_updates(line) if "\r" in line else line for line in lines)
-
-
 def _split_updates(line: str) -> str:
+    """Show the versions of a line that was overwritten by carriage returns as lines."""
     updates = [update for update in line.split("\r") if update.strip(" \t")]
     if len(updates) > UPDATES_SHOWN:
         updates[1:-2] = [_UPDATES.format(len(updates) - 3)]
@@ -147,35 +142,35 @@ def _split_updates(line: str) -> str:
 
 
 LAST_LINES = 200
-"""Lines of a page unless the caller says which."""
+"""Default number of lines of a page."""
 CHUNK = 1024 * 1024
-"""Bytes that are counted at once."""
+"""Bytes that are read at once to count lines."""
 SIDE = 512 * 1024
-"""Bytes that are read for one text, or for its head or tail, when most of them are not shown."""
+"""Maximum bytes that are read for the head or the tail, if most of them are not shown."""
 HELD_MAX = 64
-"""Bytes of an unfinished sequence that wait for the rest of it."""
+"""Maximum length of an incomplete sequence that is kept for the next call."""
 _PER_CHARACTER = 4
-"""Bytes that are read for one character at first: the longest in UTF-8, or some colours."""
+"""Bytes that are read per character at first: the longest in UTF-8, or room for colors."""
 _GAPS = (b" ", b"\t", b'"', b"'", b"\n", b"\r")
 _WORD = 512
-"""Bytes of a word that is not cut; what is longer is none."""
+"""Maximum length of a word that is not cut, in bytes."""
 _LEFT_OUT = "[… {} left out here …]"
 _NOTE_ROOM = len(_LEFT_OUT.format("1023.9 KB")) + 2
 
 
 class Bytes(Protocol):
-    """What a command has written so far: standard output and errors as they came."""
+    """The output of a command so far, stdout and stderr together."""
 
     @property
     def size(self) -> int: ...
 
     async def read(self, start: int, size: int) -> bytes:
-        """At most `size` bytes from a place; fewer only at the end."""
+        """At most `size` bytes from `start`; fewer only at the end."""
         ...
 
 
 class Shown(NamedTuple):
-    """The text of a finished command, or what fits of it."""
+    """The output of a finished command, truncated in the middle."""
 
     text: str
     truncated: bool
@@ -184,19 +179,19 @@ class Shown(NamedTuple):
 
 
 class News(NamedTuple):
-    """What a command wrote since the last time."""
+    """Output since the last poll."""
 
     text: str
     end: int
-    """The place up to which it is shown."""
+    """The offset where it ends."""
     skipped: int
-    """Bytes before the text that are not told, because there were too many."""
+    """Bytes before the text that are left out, because there are too many."""
 
 
 class Page(NamedTuple):
-    """Some lines of the output, without the newline at their end.
+    """Some lines of the output, without the last newline.
 
-    A line that was written over, or is cut, may be shown as several; it counts once.
+    An overwritten or cut line may be shown as several lines; it counts once.
     """
 
     text: str
@@ -205,27 +200,27 @@ class Page(NamedTuple):
     lines: int
     total_lines: int
     truncated: bool
-    """Whether there was no room for all that was asked for."""
+    """Whether not all requested lines fit."""
     next_offset: int | None
-    """Where to go on: the first line that is asked for or follows, and is not shown."""
+    """Where to continue: the first line that is not shown."""
     counted: tuple[int, int]
-    """Bytes, and newlines in them, for `known` of the next call."""
+    """Bytes, and newlines in them, to pass as `known` to the next call."""
 
 
 async def shown(output: Bytes, cap: int) -> Shown:
-    """All of the output when it has at most `cap` characters; else its head and more of its tail,
-    with a line in between that says how much is left out."""
+    """All of the output if it has at most `cap` characters; otherwise its head and tail, with a
+    line in between that says how much is left out."""
     return await _show(output, 0, output.size, cap)
 
 
 async def news(output: Bytes, start: int, cap: int, *, final: bool = False) -> News:
-    """What came after `start`, or the last `cap` characters of it.
+    """The output after `start`, or its last `cap` characters.
 
-    Unless it is `final`, a character or short sequence that is not finished is left for next time.
+    Unless `final`, an incomplete character or short sequence at the end is left for the next call.
     """
     size = output.size
     start = min(start, size)
-    # A long sequence that was not finished last time was neither shown nor left for later.
+    # The last call dropped a long incomplete sequence: its rest must not be shown either.
     low = await _whole_place(output, 0, start)
     end = size
     if not final:
@@ -243,10 +238,10 @@ async def page(
     *,
     known: tuple[int, int] | None = None,
 ) -> Page:
-    """`limit` lines from `offset` on, or to the end; without `offset` the last ones.
+    """`limit` lines from `offset` on, or to the end; without `offset` the last lines.
 
-    Of lines that do not fit into `cap` characters, those nearest to the given end are shown; a line
-    that does not fit alone is cut. `known` is what an earlier page of the output counted.
+    If they do not fit into `cap` characters, the lines nearest to the requested end are shown; a
+    single line that does not fit is cut. `known` is the `counted` of an earlier page.
     """
     counted = await _count(output, known)
     end, newlines = counted
@@ -266,10 +261,10 @@ async def page(
 
 
 def tail_text(data: bytes, cap: int, *, cut_start: bool = False) -> str:
-    """The last characters without the newline at their end.
+    """The last `cap` characters, without the last newline.
 
-    The more bytes there are beyond `cap`, the better it begins; `cut_start` says that even more
-    came before.
+    Pass more bytes than `cap`, so that the start falls on a line; `cut_start` says that there is
+    even more before `data`.
     """
     start = _last(data, cap + data.endswith(b"\n"))
     text = clean(data[start:], cut_start=cut_start and start == 0, cut_end=True)
@@ -301,9 +296,9 @@ async def _show(output: Bytes, low: int, high: int, cap: int) -> Shown:
 async def _tail(
     output: Bytes, low: int, high: int, room: int, *, cut_end: bool = False
 ) -> tuple[int, str]:
-    """The last characters of the bytes between two places, and where they begin."""
+    """The last `room` characters between two offsets, and the offset where they start."""
     size = high - low
-    # Enough to see a sequence that the text would begin in.
+    # Enough to recognize a sequence at the start of the text.
     wanted = room * _PER_CHARACTER + LOOK
     for limit in (wanted, max(wanted, SIDE)):
         begin = high - min(size, limit)
@@ -320,37 +315,37 @@ def _end_of(text: str, room: int) -> str:
 
 
 async def _whole_place(output: Bytes, low: int, at: int) -> int:
-    """Where what is not finished at a place begins; the place itself when nothing is."""
+    """The start of an incomplete character or sequence that ends at `at`; otherwise `at`."""
     begin = max(low, at - LOOK)
     return begin + whole_end(await output.read(begin, at - begin))
 
 
 def _first(data: bytes, room: int) -> int:
-    """How many bytes, from the first on, have at most so many characters: whole lines when that
-    uses most of the room."""
+    """How many bytes from the start have at most `room` characters; whole lines if those use most
+    of the room."""
     at, left = _first_lines(data, room)
     if at == len(data) or left <= room // 5:
         return at
     line_end = data.find(b"\n", at) + 1 or len(data)
     stride = LOOK
     while stride:
-        # Before a sequence rather than in it.
+        # Cut before a sequence, not inside it.
         end = at + whole_end(data[at : min(line_end, at + stride)])
         length = len(clean(data[at:end]))
         if at < end and length <= left:
             at, left = end, left - length
         else:
             stride //= 2
-    # Half a word might be half a secret, which nothing would recognise.
+    # Cut between words: redaction would not recognize half of a secret.
     gap = max(data.rfind(gap, max(0, at - _WORD), at) for gap in _GAPS)
-    # Unless the first word has no end at all, and so is none.
+    # A first "word" without any end is cut anyway.
     has_gap = any(each in data[: 2 * _WORD] for each in _GAPS)
     return gap + 1 if gap >= 0 or (at < _WORD and has_gap) else at
 
 
 def _last(data: bytes, room: int) -> int:
-    """Where the last bytes begin that have at most so many characters: at a line when that uses
-    most of the room."""
+    """The start of the last bytes with at most `room` characters; at a line if whole lines use most
+    of the room."""
     at, left = _last_lines(data, room)
     if at == 0 or left <= room // 5:
         return at
@@ -370,7 +365,7 @@ def _last(data: bytes, room: int) -> int:
 
 
 def _first_lines(data: bytes, room: int) -> tuple[int, int]:
-    """Bytes of the first lines that have at most so many characters; the characters left."""
+    """The end of the first lines with at most `room` characters, and the remaining room."""
     at = 0
     while at < len(data):
         end = data.find(b"\n", at) + 1 or len(data)
@@ -382,7 +377,7 @@ def _first_lines(data: bytes, room: int) -> tuple[int, int]:
 
 
 def _last_lines(data: bytes, room: int) -> tuple[int, int]:
-    """Where the last lines begin that have at most so many characters; the characters left."""
+    """The start of the last lines with at most `room` characters, and the remaining room."""
     at = len(data)
     while at > 0:
         start = data.rfind(b"\n", 0, at - 1) + 1
@@ -396,7 +391,7 @@ def _last_lines(data: bytes, room: int) -> tuple[int, int]:
 async def _lines_after(
     output: Bytes, at: int, end: int, want: int, cap: int
 ) -> tuple[str, int, bool]:
-    """Lines from a place on, how many they are, and whether one is cut."""
+    """Lines from `at` on, their number, and whether one is cut."""
     if not want:
         return "", 0, False
     data = await output.read(at, min(end - at, max(SIDE, cap * _PER_CHARACTER)))
@@ -420,7 +415,7 @@ async def _lines_after(
 async def _lines_before(
     output: Bytes, counted: tuple[int, int], want: int, cap: int
 ) -> tuple[str, int, bool]:
-    """The last lines, how many they are, and whether one is cut."""
+    """The last lines, their number, and whether one is cut."""
     if not want:
         return "", 0, False
     end, newlines = counted
@@ -451,7 +446,7 @@ async def _count(output: Bytes, known: tuple[int, int] | None) -> tuple[int, int
 
 
 async def _skip_lines(output: Bytes, at: int, end: int, lines: int) -> int:
-    """The place so many lines after another one, or the end."""
+    """The offset `lines` lines after `at`, or the end."""
     while lines > 0 and (chunk := await _chunk(output, at, end)):
         found = chunk.count(b"\n")
         if found >= lines:
@@ -463,11 +458,11 @@ async def _skip_lines(output: Bytes, at: int, end: int, lines: int) -> int:
 async def _chunk(output: Bytes, at: int, end: int) -> bytes:
     import asyncio
 
-    # Others may run, and a cancellation come through, while gigabytes are counted.
+    # Let other tasks run, and a cancellation through, while gigabytes are counted.
     await asyncio.sleep(0)
     return await output.read(at, min(CHUNK, end - at))
 
 
 def _nth_newline(data: bytes, n: int) -> int:
-    """The position of the n-th newline; there must be as many."""
+    """The position of the n-th newline, which must exist."""
     return len(data) - len(data.split(b"\n", n)[-1]) - 1

@@ -1,6 +1,6 @@
-"""A look at the scripts a command is about to run, for shell syntax that their language lacks.
+"""Check scripts before a command runs them, for shell syntax in another language.
 
-It is a help, not a barrier: what cannot be read for certain is let through.
+A convenience, not a security measure: anything unclear passes.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class Finding(NamedTuple):
-    """A piece of a script that its language does not have."""
+    """A piece of a script that is not valid in its language."""
 
     line: int
     text: str
-    """The piece, cut short."""
+    """The piece, truncated."""
     what: str
     """What it is, such as `a shell variable`."""
     fix: str
-    """What to write instead: a sentence."""
+    """What to write instead, as a sentence."""
 
 
 async def check(
     scripts: Iterable[tuple[str, str]], read: Callable[[str], Awaitable[bytes | None]]
 ) -> str:
-    """What is wrong with scripts, and what to do about it; empty when nothing is.
+    """What is wrong with scripts, and how to fix it; empty if nothing is.
 
-    Each is a language, `python` or `javascript`, and an absolute path. `read` gives a file where
-    the command is to run; None when it is missing, too large, binary, or not a regular file.
+    Each script is a language, `python` or `javascript`, and an absolute path. `read` reads a file
+    where the command will run; None if it is missing, too large, binary, or not a regular file.
     """
     checks = {"python": ("Python", check_python), "javascript": ("JavaScript", check_javascript)}
     for name, path in scripts:
@@ -62,8 +62,8 @@ async def check(
 async def read_script(
     path: str, *, workspace: str, may_read: Callable[[str], bool]
 ) -> bytes | None:
-    """A script of this machine that is in the workspace and may be read, judged by its real path;
-    None for any other, and when it is missing, too large, binary, or not a regular file."""
+    """Read a script on this machine whose real path is in the workspace and may be read; None for
+    any other, and if it is missing, too large, binary, or not a regular file."""
     data: bytes | None = await in_thread(_read, path, workspace, may_read)
     return data
 
@@ -77,7 +77,7 @@ def _read(path: str, workspace: str, may_read: Callable[[str], bool]) -> bytes |
         info = os.fstat(fd)
         if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_BYTES:
             return None
-        # What is quoted from it reaches the model: it must be nothing that commands cannot read.
+        # A finding quotes the script to the model, so commands must be able to read it too.
         place = _locate(fd, info)
         start = f"{os.path.realpath(workspace).rstrip('/')}/"
         if not place.startswith(start) or not may_read(place) or _locate(fd, info) != place:
@@ -92,7 +92,7 @@ def _read(path: str, workspace: str, may_read: Callable[[str], bool]) -> bytes |
 
 
 def _locate(fd: int, info: os.stat_result) -> str:
-    """The path of an open file; empty, or OSError, when the file is no longer there."""
+    """The path of an open file; empty, or OSError, if the file is no longer there."""
     place = os.readlink(f"/proc/self/fd/{fd}")
     found = os.lstat(place)
     return place if (found.st_dev, found.st_ino) == (info.st_dev, info.st_ino) else ""
@@ -102,11 +102,11 @@ _SHEBANG = re.compile(
     r"\ufeff?#![ \t]*+(?:/\S{0,80}/)?(?:env[ \t]+(?:-\S{1,10}[ \t]+)?)?(?:ba|da|z|k|a)?sh(?=\s|$)"
 )
 _NAMED = re.compile(r"(?:export[ \t]+|\$\{?[#!]?)([A-Za-z_]\w*)")
-"""The variable that a piece is about."""
+"""The variable in a piece."""
 
 
 def _report(text: str, found: re.Match[str], start: int, what: str, fix: str) -> Finding:
-    """The finding for a match that begins, without its indentation, at a place of the text."""
+    """The finding for a match; `start` is its position without indentation."""
     named = _NAMED.match(text, start)
     name = one_line(named[1], _PIECE_CHARS) if named else ""
     if found.lastgroup == "export":
@@ -133,7 +133,7 @@ def _end_of_line(text: str, at: int) -> int:
     return end if end >= 0 else len(text)
 
 
-# Words after which a name is not yet another one: `echo if x else y` is an expression.
+# Not one of these keywords: `echo if x else y` is a Python expression.
 _PYTHON_NAME = r"(?!(?:and|or|in|is|if|not|else|for|async)\b)[A-Za-z_]\w*+"
 _PYTHON_STATEMENT = rf"""(?x)[ \t\f]*+(?:
       (?P<export>export)[ \t]++[A-Za-z_]\w*+(?:=|[ \t]*+$)
@@ -154,7 +154,7 @@ _PYTHON_DOLLAR = r"""(?x)
     | (?P<arguments>\$[@*])
     | (?P<code>\$\?)"""
 _FIELDS = r"(?i)(?<!\w)(?:r?[ft]|[ft]r)[\"']"
-"""The start of a string that may hold others with the same quotes, which not every Python reads."""
+"""The start of an f-string, which may contain the same quotes; older Pythons cannot parse that."""
 _PYTHON_FIXES = {
     "export": ("a shell export", 'Write os.environ["NAME"] = "…" (after import os).'),
     "echo": ("a shell command", "Write print(…)."),
@@ -165,7 +165,7 @@ _PYTHON_FIXES = {
     "test": ("a shell test", "Write a Python condition, such as if os.path.isfile(…):"),
     "block": ("a shell block", "Write the Python statement, which ends in a colon."),
     "bang": ("an IPython command", "Write subprocess.run([…], check=True)."),
-    "magic": ("an IPython command", "Remove it: only IPython and notebooks know it."),
+    "magic": ("an IPython command", "Remove it: it works only in IPython and notebooks."),
     "variable": (
         "a shell variable",
         'Write os.environ["NAME"] (after import os), or NAME if it is a variable of the script.',
@@ -185,13 +185,12 @@ _ASCII_BASED = rb"(?i)utf[-_]?8|(?:us-)?ascii|latin|iso[-_]?8859|cp125|koi8"
 
 
 def check_python(data: bytes) -> Finding | None:
-    """Shell where Python itself finds that a file is not Python; None where that has no part in
-    it."""
+    """Shell syntax at the place of a Python syntax error; None if there is no such thing."""
     declared = re.match(_CODING, data)
     if declared and not re.match(_ASCII_BASED, declared[1]):
-        return None  # quotes may be elsewhere, and some encodings take minutes to decode
+        return None  # quotes may have other codes, and some encodings take minutes to decode
     text = _unix_lines(data.decode("utf-8-sig", "replace"))
-    # Once as Python reads it, in the encoding that it declares.
+    # Also as bytes, as Python reads it, in the declared encoding.
     error = _find_error(data) and _find_error(text)
     if error is None:
         return None
@@ -216,7 +215,7 @@ def check_python(data: bytes) -> Finding | None:
 
 def _find_error(source: bytes | str) -> SyntaxError | None:
     name = "<script before it is run>"
-    # Unlike `catch_warnings` this is safe in a thread, and no other module has that name.
+    # Unlike `catch_warnings` this is thread-safe, and no real module has that name.
     warnings.filterwarnings("ignore", module=name)
     try:
         compile(source, name, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
@@ -239,8 +238,8 @@ _TOKEN = re.compile(
     | (?P<code>[^"'`/<\#\n]++|(?s:.))""",
     re.VERBOSE | re.MULTILINE,
 )
-"""JavaScript as far as it takes to tell code from everything else. Only a template can go on for
-lines: a slash before one may begin a regular expression that has its quote, and is unclear."""
+"""Enough of JavaScript to tell code from strings and comments. Only a template can span lines. A
+slash before a backtick is unclear: it may start a regular expression that contains the backtick."""
 
 _SCRIPT_NAME = r"(?!(?:in|instanceof|of|as|satisfies)\b)[A-Za-z_$][\w$]*+"
 _NO_CALL = r"(?!(?:async|await|case|class|delete|function|new|of|return|throw|typeof|void|yield)\b)"
@@ -265,14 +264,14 @@ _JAVASCRIPT_FIXES = {
     ),
     "test": ("a shell test", "Write a JavaScript condition, such as if (fs.existsSync(…)) {."),
     "block": ("a shell block", "Write the JavaScript statement: (…) for the condition, {…} after."),
-    "comment": ("a shell comment", "Begin comments with //."),
+    "comment": ("a shell comment", "Start comments with //."),
     "variable": ("a shell variable", "Write process.env.NAME."),
     "command": ("a shell command", "Write execFileSync(…) from node:child_process."),
 }
 
 
 def check_javascript(data: bytes) -> Finding | None:
-    """The first piece of shell in a JavaScript file; None when it may well be JavaScript."""
+    """The first piece of shell syntax in a JavaScript file; None if it may be JavaScript."""
     text = _unix_lines(data.decode("utf-8-sig", "replace"))
     if finding := _check_shebang(text, "JavaScript"):
         return finding
@@ -284,16 +283,16 @@ def check_javascript(data: bytes) -> Finding | None:
 
 
 def _mask_javascript(text: str) -> str:
-    """The text with strings as quotes, templates as backticks, regular expressions as zeros and
-    comments as spaces; each character stays where it is. It ends with the line on which the text
-    stops being clear, of which the variables are masked."""
+    """The text with strings replaced by quotes, templates by backticks, regular expressions by
+    zeros and comments by spaces, all of the same length. Ends with the first unclear line, in which
+    variables are masked."""
     fillers = {"space": " ", "string": '"', "template": "`", "regex": "0"}
     parts: list[str] = []
     at = 0
     while found := _TOKEN.match(text, at):
         kind, at = found.lastgroup, found.end()
         if found[0] == "`":
-            return ""  # what seems to be code may be what a template says, such as a shell script
+            return ""  # what looks like code may be inside a template, such as a shell script
         if kind == "unclear":
             end = _end_of_line(text, found.start())
             parts.append(text[found.start() : end].replace("$", "_"))

@@ -1,4 +1,4 @@
-"""Which processes there are, and who started whom."""
+"""Processes according to /proc: parents, sessions, marks; signals and resource limits."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 TAG = "CLAWKIT_COMMAND"
-"""The variable that names the command a process belongs to. It is easily lost."""
+"""The environment variable with the id of the command. A process can easily remove it."""
 MARK = resource.RLIMIT_MSGQUEUE
-"""The limit whose value marks a command. Every process inherits it, whatever it does to its
-session, parent and environment; only root can raise it, and hardly any program wants to."""
+"""The resource limit whose value marks a command. Every process inherits it, whatever it does to
+its session, parent and environment; only root can raise it, and hardly any program does."""
 SERVER_NAME = "clawkit-spawn"
-"""What the spawn server is called in a list of processes."""
+"""Process name of the spawn server."""
 STUCK_S = 5.0
-"""What is not gone so long after it was killed hangs in the kernel."""
+"""A process that is not gone this long after SIGKILL hangs in the kernel."""
 _DEEPEST = 10_000
 _USUAL = 819_200
 _SMALL = 64 * 1024
@@ -27,17 +27,17 @@ _PR_SET_DUMPABLE = 4
 
 
 class Process(NamedTuple):
-    """One process as the system tells it."""
+    """One process, from /proc/…/stat."""
 
     pid: int
     parent: int
     group: int
     session: int
     started: int
-    """When, in a unit of the system; a number that was given to another process differs here."""
+    """Start time in the kernel's unit; distinguishes processes that had the same pid."""
     name: str
     gone: bool
-    """Whether it has ended and only waits for its parent to notice."""
+    """Whether it is a zombie."""
     stopped: bool = False
 
 
@@ -45,7 +45,7 @@ Table = Mapping[int, Process]
 
 
 def read_small(path: str) -> bytes:
-    """A file of the system, with as few calls as can be: this is done for every command."""
+    """Read a file of /proc with as few system calls as possible: done for every command."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = os.read(fd, _SMALL)
@@ -57,30 +57,29 @@ def read_small(path: str) -> bytes:
 
 
 def look(pid: int) -> Process | None:
-    """One process; None when there is none, or the system does not tell."""
+    """One process; None if it does not exist or cannot be read."""
     try:
         stat = read_small(f"/proc/{pid}/stat")
     except OSError:
         return None
-    # The name is in brackets and may hold brackets itself.
+    # The name is in parentheses and may contain parentheses itself.
     before, _, after = stat.rpartition(b")")
     name = before.partition(b"(")[2].decode("utf-8", "replace")
     state, parent, group, session, *rest = after.split()
     threads, started = int(rest[13]), int(rest[15])
-    # One whose first thread has ended goes on with the others.
+    # If only the first thread has ended, the process continues with the others.
     gone = state in b"ZX" and threads <= 1
     ids = int(parent), int(group), int(session)
     return Process(pid, *ids, started, name, gone, state in b"Tt")
 
 
 def table() -> dict[int, Process]:
-    """All processes."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     return {pid: found for pid in pids if (found := look(pid)) is not None}
 
 
 def children_of(pid: int) -> list[int]:
-    """The direct children of a process with one thread, without looking at all others."""
+    """The direct children of a single-threaded process, without reading the whole table."""
     try:
         return [int(each) for each in read_small(f"/proc/{pid}/task/{pid}/children").split()]
     except OSError:
@@ -88,7 +87,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def family(roots: Iterable[int], processes: Table) -> set[int]:
-    """The roots and everything they started, as far as it has not lost its parent."""
+    """The roots and their descendants, except orphans."""
     below: dict[int, list[int]] = {}
     for each in processes.values():
         below.setdefault(each.parent, []).append(each.pid)
@@ -103,7 +102,7 @@ def family(roots: Iterable[int], processes: Table) -> set[int]:
 
 
 def new_mark(taken: Container[int]) -> int:
-    """A mark for a command that cannot be guessed; 0 where there are none."""
+    """An unpredictable mark for a command; 0 if none is available."""
     base = resource.getrlimit(MARK)[0]
     base = _USUAL if base == resource.RLIM_INFINITY else min(base, _USUAL)
     while base > _COUNT:
@@ -115,7 +114,7 @@ def new_mark(taken: Container[int]) -> int:
 
 @contextmanager
 def limiting(limits: Mapping[int, int]) -> Iterator[None]:
-    """What is started here has these limits from its first moment; 0 for none."""
+    """Processes that are started in this block have these limits from the start; 0 for none."""
     before = {kind: resource.getrlimit(kind) for kind, most in limits.items() if most}
     for kind, (_, hard) in before.items():
         resource.setrlimit(kind, (limits[kind], hard))
@@ -127,7 +126,7 @@ def limiting(limits: Mapping[int, int]) -> Iterator[None]:
 
 
 def fix_limits(pid: int, limits: Mapping[int, int]) -> None:
-    """Let a process, and all that it will start, never get rid of limits by asking for more."""
+    """Set hard limits, so that a process and its future children cannot raise them."""
     for kind, most in limits.items():
         if most:
             with suppress(OSError):  # it has ended
@@ -135,7 +134,7 @@ def fix_limits(pid: int, limits: Mapping[int, int]) -> None:
 
 
 def is_ours(pid: int, tag: str, mark: int) -> bool:
-    """Whether a process bears the mark of a command, or its tag. What everybody has is no mark."""
+    """Whether a process has the mark or the tag of a command. The default limit is no mark."""
     if mark and mark != resource.getrlimit(MARK)[0]:
         with suppress(OSError):
             if resource.prlimit(pid, MARK)[0] == mark:
@@ -152,9 +151,9 @@ def members(
     *,
     started: int = 0,
 ) -> set[int]:
-    """The living processes of a command: its session, what is marked as its own among the
-    `orphans`, and all that they started. `leader` is the pid that leads its session and group; with
-    `started`, a leader that began at another time is another process."""
+    """The living processes of a command: its session and group, those of the `orphans` that have
+    its mark or tag, and all their descendants. `leader` is its session leader; with `started`, a
+    leader with another start time is another process."""
     leads = processes.get(leader)
     if started and leads is not None and leads.started != started:
         return set()
@@ -166,7 +165,7 @@ def members(
 
 
 def is_tagged(pid: int, tag: str) -> bool:
-    """Whether a process was started by the command with this tag, as its environment says."""
+    """Whether the environment of a process has the tag of a command."""
     try:
         return f"{TAG}={tag}".encode() in read_small(f"/proc/{pid}/environ").split(b"\0")
     except OSError:
@@ -174,7 +173,7 @@ def is_tagged(pid: int, tag: str) -> bool:
 
 
 def send(number: int, pids: Iterable[int], processes: Table) -> None:
-    """A signal to processes, unless their numbers have passed to others meanwhile."""
+    """Signal processes, unless their pids have been reused in the meantime."""
     for pid in pids:
         with suppress(OSError):
             handle = os.pidfd_open(pid)
@@ -187,10 +186,10 @@ def send(number: int, pids: Iterable[int], processes: Table) -> None:
 
 
 def stop(leader: int, pids: Collection[int], processes: Table, *, force: bool) -> None:
-    """Ask processes to end, or kill them. A group is signalled at once, so that none of it can
-    start another one in between; what was stopped is woken up, or it would not hear."""
+    """Terminate processes, or kill them with `force`. A group is signalled atomically, so that no
+    member can fork in between; stopped processes are continued, or they would not react."""
     if force:
-        # None of them goes on starting others while it waits for its turn.
+        # Freeze them all first, so that none can fork while it waits for its turn.
         others = [pid for pid in pids if processes[pid].group != leader]
         send(signal.SIGSTOP, others, processes)
     send_all(signal.SIGKILL if force else signal.SIGTERM, leader, pids, processes)
@@ -198,7 +197,7 @@ def stop(leader: int, pids: Collection[int], processes: Table, *, force: bool) -
 
 
 def send_all(number: int, leader: int, pids: Collection[int], processes: Table) -> None:
-    """A signal to all processes of a command, to those in its group at the same moment."""
+    """Signal all processes of a command, those in its group atomically."""
     if leader > 1 and any(processes[pid].group == leader for pid in pids):
         with suppress(OSError):
             os.killpg(leader, number)
@@ -206,20 +205,20 @@ def send_all(number: int, leader: int, pids: Collection[int], processes: Table) 
 
 
 class Escalation:
-    """Something on its way to its end: asked by SIGTERM, killed after the grace, then given up."""
+    """Stops processes in steps: SIGTERM, SIGKILL after the grace period, then giving up."""
 
     def __init__(self) -> None:
         self.kill_at: float | None = None
-        """When it is killed, on the monotonic clock; None while it is not to end."""
+        """Time of SIGKILL on the monotonic clock; None while it is not being stopped."""
         self._was_asked = False
 
     def end(self, grace_s: float) -> None:
-        """Have it ended; the shortest grace counts."""
+        """Start stopping; of several calls, the shortest grace period counts."""
         kill_at = time.monotonic() + grace_s
         self.kill_at = kill_at if self.kill_at is None else min(self.kill_at, kill_at)
 
     def escalate(self, leader: int, pids: Collection[int], processes: Table, now: float) -> bool:
-        """One step for its living processes; False when they cannot be ended."""
+        """Take the next step for its living processes; False if they cannot be killed."""
         kill_at = self.kill_at or 0.0
         if now > kill_at + STUCK_S:
             return False
@@ -232,12 +231,12 @@ class Escalation:
 
 
 def is_inside_command() -> bool:
-    """Whether this process was started by a command of clawkit, however many lie between."""
+    """Whether this process is a descendant of a command of clawkit."""
     pid = os.getpid()
     for _ in range(_DEEPEST):
         found = look(pid)
         if found is None:
-            return pid == os.getpid()  # without a look at itself, nothing is certain
+            return pid == os.getpid()  # /proc cannot be read: assume the worst
         if found.name == SERVER_NAME:
             return True
         if pid <= 1:
@@ -247,16 +246,15 @@ def is_inside_command() -> bool:
 
 
 def count_tasks() -> int:
-    """Processes and threads on the machine, in one go."""
+    """The number of processes and threads on the machine."""
     try:
         return int(read_small("/proc/loadavg").split()[3].partition(b"/")[2])
     except OSError:
         return len(table())
 
 
-def open_score() -> int:
-    """A handle of how soon this process goes when memory runs out, taken before it hides from its
-    user; -1 for none."""
+def open_oom_score() -> int:
+    """A descriptor of this process's OOM score, to be opened before `hide_memory`; -1 for none."""
     try:
         return os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -264,9 +262,9 @@ def open_score() -> int:
 
 
 @contextmanager
-def first_to_go(score: int) -> Iterator[None]:
-    """What is started here, and all that it starts, goes first when memory runs out. Set for the
-    child later, what it had started by then would be spared instead of it."""
+def oom_first(score: int) -> Iterator[None]:
+    """Processes that are started in this block, and their descendants, are the first to be killed
+    when memory runs out. Set before the start: children that exist already would be spared."""
     if score < 0:
         yield
         return
@@ -281,7 +279,7 @@ def first_to_go(score: int) -> Iterator[None]:
 
 
 def count_oom() -> int:
-    """How often the system ended a process for want of memory."""
+    """The kernel's count of OOM kills."""
     try:
         return int(read_small("/proc/vmstat").partition(b"oom_kill ")[2].split()[0])
     except (OSError, IndexError, ValueError):
@@ -289,15 +287,15 @@ def count_oom() -> int:
 
 
 def hide_memory() -> None:
-    """Let no program of the user, such as a command we start, read our memory and environment, or
-    trace us. Root still can."""
+    """Prevent other programs of the user, such as commands, from reading our memory and
+    environment, or tracing us. Root still can."""
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def count_unreachable() -> int:
-    """How often this network namespace had no route for a packet, as the kernel counts."""
+    """The kernel's count of packets without a route in this network namespace."""
     try:
         names, values = read_small("/proc/net/snmp").split(b"\n")[:2]
         found = dict(zip(names.split(), values.split(), strict=False)).get(b"OutNoRoutes", b"0")

@@ -1,4 +1,4 @@
-"""Commands as tools see them: what is to run, how it goes, and how it ended."""
+"""Protocols and values for commands: what to run, running commands, and how they ended."""
 
 from __future__ import annotations
 
@@ -26,37 +26,36 @@ Reason = Literal[
     "spawn-error",
     "lost",
 ]
-"""How a command came to its end; `lost` when its end was not seen."""
+"""Why a command ended; `lost` if its end was not observed."""
 
 
 GRACE_S: dict[Reason, float] = {"manual-cancel": 2.0, "process-limit": 0.0}
 
 
 def grace_of(reason: Reason) -> float:
-    """Seconds between asking a command to end (SIGTERM) and killing it."""
+    """Seconds between SIGTERM and SIGKILL."""
     return GRACE_S.get(reason, 5.0)
 
 
 class NoTerminalError(ToolError):
-    """The machine has no terminal to give."""
+    """No pseudo-terminal is available."""
 
 
 class Grants(NamedTuple):
-    """What a command gets beyond the sandbox, because an allowlist entry or a person granted it."""
+    """Access beyond the sandbox that an allowlist entry or a person granted to a command."""
 
     network: bool = False
     """The whole network."""
     sockets: bool = False
     """Unix sockets, such as the ssh agent's."""
     hosts: tuple[str, ...] = ()
-    """Host names it may reach through the filtering proxy."""
+    """Host names that it may reach through the filtering proxy."""
     read: tuple[str, ...] = ()
-    """Absolute paths it may read although they are secret."""
+    """Absolute paths of secrets that it may read."""
     write: tuple[str, ...] = ()
-    """Absolute paths it may change although they are outside the workspace."""
+    """Absolute paths outside the workspace that it may change."""
 
     def __or__(self, other: Grants) -> Grants:
-        """Both together."""
         return Grants(
             self.network or other.network,
             self.sockets or other.sockets,
@@ -66,7 +65,7 @@ class Grants(NamedTuple):
         )
 
     def without(self, other: Grants) -> Grants:
-        """What the other does not grant."""
+        """What `other` does not grant."""
         return Grants(
             self.network and not other.network,
             self.sockets and not other.sockets,
@@ -84,36 +83,36 @@ def _is_below(path: str, folders: tuple[str, ...]) -> bool:
 
 
 class Launch(NamedTuple):
-    """What is to run."""
+    """A command to start."""
 
     text: str
-    """What the shell is given."""
+    """What the shell runs."""
     cwd: str
-    """Absolute path of the directory it runs in."""
+    """Absolute path of the working directory."""
     env: Mapping[str, str]
-    """All of its environment."""
+    """The whole environment."""
     size: tuple[int, int] | None = None
     """Columns and rows of its terminal; None for pipes."""
     open_input: bool = False
-    """Whether it can be written to; if not, it finds its input empty. A terminal always can."""
+    """Whether its input is a pipe that stays open, not empty. That of a terminal always is open."""
     timeout_s: float | None = None
     quiet_s: float | None = None
     """Seconds without output after which it is killed."""
     detach: bool = False
-    """Whether it lives on when clawkit ends."""
+    """Whether it keeps running when clawkit exits."""
     memory: int = 100_000
-    """Bytes of its output that are kept in memory; when there are more, a file has them all."""
+    """Bytes of output that are kept in memory; longer output is kept in a file."""
     programs: tuple[str, ...] | None = None
-    """Absolute paths of the only files, or directories with all in them, that may be started as
-    programs; None for any. The shell and the loader are added."""
+    """Absolute paths of the only programs, or directories of programs, that it may execute; None
+    for any. The shell and the loader are added."""
     hold: Hold | None = None
-    """What the kernel confines it to; None for nothing but resource limits."""
+    """What the kernel confines it to; None for resource limits only."""
     typed: str = ""
-    """The command as it was sent, when the shell is given something else that means the same."""
+    """The command as it was sent, if the shell runs an equivalent text instead."""
 
     @property
     def shown(self) -> str:
-        """What people and the model know it by."""
+        """The command as people and the model see it."""
         return self.typed or self.text
 
 
@@ -123,22 +122,22 @@ class Exit(NamedTuple):
     reason: Reason
     code: int | None = None
     signal: str = ""
-    """Such as `SIGKILL`; empty unless a signal ended it."""
+    """Such as `SIGKILL`; empty unless a signal killed it."""
     seconds: float = 0.0
     """How long it ran."""
     cpu_s: float = 0.0
     memory: int = 0
-    """The most bytes it, or one of its children, had in memory at once; 0 when it was little."""
+    """Peak memory of the largest process, in bytes; 0 if it was small."""
     note: str = ""
-    """What else there is to say, in words."""
+    """A remark for the model."""
     notes: tuple[str, ...] = ()
-    """What was found and done about protected files, in lines."""
+    """Lines about protected files: what was found and done."""
     wanted_network: bool = False
-    """Whether the kernel refused it the network."""
+    """Whether the kernel denied it network access."""
 
     @classmethod
     def of(cls, code: int, seconds: float) -> Exit:
-        """What the code of a shell means; a negative one is a signal."""
+        """From the exit code of the shell; a negative one is a signal."""
         if code < 0:
             return cls("signal", None, name_signal(-code), seconds)
         reasons: dict[int, Reason] = {126: "not-executable", 127: "not-found"}
@@ -146,7 +145,7 @@ class Exit(NamedTuple):
 
     @property
     def status(self) -> Literal["completed", "failed"]:
-        """A non-zero code is an answer; what kept the command from giving one is a failure."""
+        """`completed` for any exit code: only a command that gave none has failed."""
         return "completed" if self.reason in ("exit", "manual-cancel") else "failed"
 
 
@@ -154,7 +153,6 @@ LOST = Exit("lost", note="the end of the command was not seen")
 
 
 def name_signal(number: int) -> str:
-    """Such as `SIGKILL`."""
     try:
         return Signals(number).name
     except ValueError:
@@ -167,14 +165,14 @@ class Left(NamedTuple):
     pid: int
     name: str
     is_stuck: bool = False
-    """Whether it was to be ended and could not: it runs as another user, or hangs."""
+    """Whether it could not be killed: it runs as another user, or hangs."""
 
 
-class Steered(Protocol):
-    """What can be seen of a command, and done to it, wherever it runs."""
+class Controllable(Protocol):
+    """Shared by `Running` and `Command`: output, input, terminal and signals."""
 
     pid: int
-    """Its process on this machine; 0 when it runs elsewhere."""
+    """Its process on this machine; 0 if it runs elsewhere."""
 
     @property
     def output(self) -> Spool: ...
@@ -184,31 +182,32 @@ class Steered(Protocol):
     def can_write(self) -> bool: ...
     @property
     def left(self) -> Sequence[Left]:
-        """What it left running; only once it has ended."""
+        """Processes that it left running; empty before it has ended."""
 
     async def write(self, data: bytes, *, eof: bool = False) -> None:
-        """Raises `ToolInputError` when it cannot be written to, or does not take it in time."""
+        """Raises `ToolInputError` if its input is closed, or it does not read in time."""
 
     def resize(self, columns: int, rows: int) -> None: ...
 
     async def signal(self, number: int) -> None:
-        """To the command and what it started."""
+        """Signal the command and everything it started."""
 
 
-class Running(Steered, Protocol):
-    """A command on its host, from its start until nothing of it is left."""
+class Running(Controllable, Protocol):
+    """A command on its host, until none of its processes is left."""
 
     since: int
-    """When its process began, as the system counts."""
+    """Start time of its process, in the kernel's unit."""
 
     async def wait(self) -> Exit:
-        """Until it has ended and all it wrote has been read."""
+        """Wait until it has ended and all its output has been read."""
 
     async def end(self, grace_s: float) -> None:
-        """Ask it and all it started to end, and after the grace make them; until all are gone."""
+        """Terminate it and everything it started, kill what remains after `grace_s`, and wait
+        until all are gone."""
 
     def close(self) -> None:
-        """Let go of everything, when nothing more is to be read."""
+        """Release all resources; nothing can be read afterwards."""
 
 
 class ExecHost(Protocol):
@@ -218,40 +217,40 @@ class ExecHost(Protocol):
     def name(self) -> str: ...
 
     def prepare(self) -> None:
-        """Get ready to start commands, in the background; none is started by it."""
+        """Get ready to start commands, without blocking."""
 
     async def start(self, launch: Launch, id_: str) -> Running:
-        """Raises `ToolError` when the command cannot be started. The id is the only one of its
-        kind on this machine, and fit for the name of a file."""
+        """Raises `ToolError` if the command cannot be started. `id_` is unique on this machine and
+        can be used as a file name."""
 
     async def close(self) -> None:
-        """End everything that was not to live on."""
+        """Stop all commands that are not detached."""
 
 
-class Command(Steered, Protocol):
-    """One command, for as long as it can be asked about."""
+class Command(Controllable, Protocol):
+    """One command, for as long as it is remembered."""
 
     id: str
-    """Two words, such as `calm-otter`, under which it is asked for."""
+    """Two words, such as `calm-otter`."""
     owner: str
-    """Whose it is: others do not see it."""
+    """Other owners do not see it."""
     launch: Launch
     started: float
     """Seconds since 1970."""
     background: bool
-    """Whether it goes on without the call that started it."""
-    told: int
-    """How much of the output a poll has already given."""
+    """Whether it continues without the call that started it."""
+    polled: int
+    """Bytes of output that polls have already returned."""
     counted: tuple[int, int] | None
-    """How many bytes of the output were looked at for lines, and the newlines in them."""
+    """Bytes of output in which lines were counted, and the newlines in them."""
     empty_polls: int
-    """Polls in a row that gave nothing."""
+    """Polls in a row that returned nothing."""
     announce: bool
-    """Whether its end is still to be reported: not when a poll has reported it."""
+    """Whether its end is still to be reported: false once a poll has reported it."""
 
     @property
     def name(self) -> str:
-        """A few words of the command, for a list."""
+        """A few words of the command, for lists."""
 
     @property
     def exit(self) -> Exit | None:
@@ -261,23 +260,23 @@ class Command(Steered, Protocol):
     def runtime_s(self) -> float: ...
     @property
     def idle_s(self) -> float:
-        """Seconds since it last wrote something."""
+        """Seconds since its last output."""
 
     @property
     def waits_for_input(self) -> bool:
-        """A guess: it can be written to and has been silent for long."""
+        """A guess: its input is open and it has been silent for a while."""
 
     async def wait(self, seconds: float | None = None) -> Exit | None:
-        """Until it has ended; None when the time was over first."""
+        """Wait until it has ended; None after `seconds`."""
 
     async def wait_for_news(self, seen: int, seconds: float) -> None:
-        """Until it wrote more than `seen` bytes, or ended, or the time is over."""
+        """Wait until it has written more than `seen` bytes or ended, at most `seconds`."""
 
     async def end(self, reason: Reason = "manual-cancel") -> None:
-        """End it and all it started; until all are gone."""
+        """Stop it and everything it started, and wait until all are gone."""
 
     def to_background(self) -> None:
-        """The call that started it goes on without it."""
+        """Let it continue without the call that started it."""
 
 
 @runtime_checkable
@@ -286,10 +285,10 @@ class Commands(Protocol):
 
     @property
     def hosts(self) -> Sequence[str]:
-        """Where commands can run."""
+        """Names of the hosts where commands can run."""
 
     def prepare(self, host: str) -> None:
-        """Get ready to start commands there, while it is still found out whether one may run."""
+        """Get ready to start commands there, while it is being decided whether one may run."""
 
     async def start(
         self,
@@ -300,24 +299,23 @@ class Commands(Protocol):
         background: bool,
         on_end: Callable[[Command], None] | None = None,
     ) -> Command:
-        """Raises `ToolError` when too many run already or it cannot be started. `on_end` is called
-        a moment after a command in the background ended, unless that was reported or it was
-        stopped."""
+        """Raises `ToolError` if too many are running or it cannot be started. `on_end` is called
+        shortly after a command in the background has ended, unless a poll has reported the end or
+        the command was stopped."""
 
     def all(self, owner: str) -> Sequence[Command]:
-        """Those in the background, running ones first, then the newest."""
+        """Commands in the background: running ones first, then the newest."""
 
     def get(self, owner: str, id_: str) -> Command:
         """Raises `NotFoundError`."""
 
     async def forget(self, command: Command) -> None:
-        """Leave it out of the list and remove what is kept of it; if it runs, it is ended."""
+        """Stop it if it runs, and remove it with its output and records."""
 
 
 @runtime_checkable
 class BaseEnvironment(Protocol):
-    """What commands find around them."""
+    """The environment that every command starts with."""
 
     async def variables(self) -> Mapping[str, str]:
-        """The environment that every command starts with: clawkit's own without what is not for
-        commands, and the PATH of the user's login."""
+        """The harmless part of clawkit's own environment, with the PATH of the login shell."""

@@ -1,7 +1,7 @@
-"""Records on disk of running commands, so that other programs can see and stop them.
+"""Records of running commands on disk, so that other processes can see and stop them.
 
-Nothing is believed of a folder that others can enter, nor of a file that is not our own, not whole
-or not plausible: the reader of a record may kill what it names.
+A directory that others can enter is not trusted, nor a file that belongs to another user, is
+incomplete or implausible: the reader of a record may kill the processes that it names.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from clawkit.text import printable
 
 KEEP_S = 30 * 60.0
 KEEP_ELSEWHERE_S = 7 * 24 * 3600.0
-"""Whether a command of another container or machine still runs cannot be known from here."""
+"""For commands of another container or machine: whether they still run is unknown here."""
 MAX_BYTES = 2 * 1024**2
 _WORD = "[a-z0-9-]{1,80}"
 _OURS = re.compile(r"([a-z]+-[a-z]+(?:-[0-9a-f]+)+)\.(?:json|json\.new|log|exit|exit\.new)")
-"""What is removed when it is old: names that no other program would use."""
+"""Files that are removed when they are old: names that no other program would use."""
 MAX_RECORDS = 200
 _FILE = re.compile(rf"({_WORD})\.(?:json|json\.new|log|exit)")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -43,7 +43,7 @@ _Side = Annotated[int, Meta(gt=0, le=10_000)]
 
 @cache
 def here() -> str:
-    """This run of this machine, or container: process numbers mean nothing in another one."""
+    """Identifies this boot and pid namespace: pids are meaningless in another one."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
@@ -52,22 +52,22 @@ def here() -> str:
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One command, as it is written down."""
+    """One command, as stored on disk."""
 
     key: _Name
-    """The only one of its kind: the name of its files."""
+    """Unique; the base name of its files."""
     id: _Name
     owner: str
     text: str
     cwd: str
     pid: Annotated[int, Meta(gt=1, lt=2**31)]
     since: Annotated[int, Meta(gt=0)]
-    """When its process began, as the system counts: a number may have passed to another one."""
+    """Start time of its process in the kernel's unit: the pid may have been reused."""
     started: Annotated[float, Meta(ge=0, le=1e11)]
     detached: bool
     terminal: tuple[_Side, _Side] | None
     keeper: Annotated[int, Meta(gt=0, lt=2**31)]
-    """The process that would notice its end: clawkit's own."""
+    """The clawkit process that observes its end."""
     place: str = msgspec.field(default_factory=here)
 
     @property
@@ -81,12 +81,12 @@ class Record(msgspec.Struct, frozen=True):
 
 
 def place_of(folder: str, key: str, kind: str) -> str:
-    """A file of a command: `json` what is written down, `log` its output, `exit` its end."""
+    """Path of a file of a command: `json` its record, `log` its output, `exit` its exit code."""
     return os.path.join(folder, f"{key}.{kind}")
 
 
 def distrust(folder: str) -> str:
-    """Why nothing in a folder is believed; empty when it is, or there is none."""
+    """Why a directory is not trusted; empty if it is, or does not exist."""
     try:
         info = os.lstat(folder)
     except FileNotFoundError:
@@ -103,7 +103,7 @@ def distrust(folder: str) -> str:
 
 
 def write(folder: str, record: Record) -> None:
-    """Write down a command. Readers see it whole or not at all."""
+    """Write a record, atomically. Raises OSError."""
     private_dir(folder)
     if problem := distrust(folder):
         raise PermissionError(errno.EPERM, problem, folder)
@@ -126,7 +126,7 @@ def remove(folder: str, key: str, *kinds: str) -> None:
 
 
 def open_file(folder: str, key: str, kind: str) -> int:
-    """A handle to read a file of a command with; raises OSError unless it is a file of our own."""
+    """Open a file of a command for reading; raises OSError unless it is a file of this user."""
     if problem := distrust(folder):
         raise PermissionError(errno.EPERM, problem, folder)
     path = place_of(folder, key, kind)
@@ -135,18 +135,18 @@ def open_file(folder: str, key: str, kind: str) -> int:
     if stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid():
         return fd
     os.close(fd)
-    raise PermissionError(errno.EPERM, "is not a file of your own", path)
+    raise PermissionError(errno.EPERM, "is not a file that belongs to you", path)
 
 
 def read_all(folder: str) -> Iterator[Record]:
-    """Every command that is written down, the oldest first; what cannot be read is left out."""
+    """All valid records, oldest first."""
     known = keys(folder, "json")[:MAX_RECORDS]
     found = [record for key in known if (record := _read(folder, key)) is not None]
     yield from sorted(found, key=lambda record: (record.started, record.key))
 
 
 def keys(folder: str, kind: str) -> list[str]:
-    """The commands that have a file of a kind."""
+    """The keys of commands that have a file of a kind."""
     if distrust(folder):
         return []
     try:
@@ -178,7 +178,7 @@ def _load(folder: str, key: str, kind: str, most: int) -> bytes:
 
 
 def exit_of(folder: str, record: Record) -> Exit | None:
-    """How a command ended; None while it runs, `lost` when that is not written down."""
+    """How a command ended; None while it runs, `lost` if there is no valid exit file."""
     if record.runs:
         return None
     try:
@@ -193,8 +193,8 @@ def exit_of(folder: str, record: Record) -> Exit | None:
 
 
 def sweep(folder: str, keep_s: float = KEEP_S) -> None:
-    """Remove what clawkits that are gone left behind: notes on commands that no longer run, and
-    output that is older than it is kept. Files that are none of a command's stay."""
+    """Remove what earlier runs left behind: records of commands that no longer run, and output
+    older than `keep_s`. Other files are not touched."""
     if distrust(folder):
         return
     records = {record.key: record for record in read_all(folder)}
@@ -207,7 +207,7 @@ def sweep(folder: str, keep_s: float = KEEP_S) -> None:
         is_ours = record is None or record.is_here
         kept_s = keep_s if is_ours else max(keep_s, KEEP_ELSEWHERE_S)
         is_old = max(files.values()) < now - kept_s
-        # What it left running is seen through it as long as its clawkit is there.
+        # The record is needed for what the command left running, as long as its clawkit runs.
         is_over = is_ours and record is not None and not record.detached
         is_over = is_over and record is not None and process_table.look(record.keeper) is None
         for name in files:
@@ -217,7 +217,7 @@ def sweep(folder: str, keep_s: float = KEEP_S) -> None:
 
 
 def _files(folder: str) -> dict[str, dict[str, float]]:
-    """The files of every command, and when each was written to."""
+    """The files of every command, with their modification times."""
     found: dict[str, dict[str, float]] = {}
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -245,7 +245,7 @@ _SECOND = (
 
 
 def new_slug(taken: Container[str]) -> str:
-    """A name that is free."""
+    """An unused id of two words, such as `calm-otter`."""
     first, second = (
         words[int.from_bytes(os.urandom(4), "big") % len(words)]
         for words in (_FIRST.split(), _SECOND.split())
@@ -257,7 +257,7 @@ def new_slug(taken: Container[str]) -> str:
 
 
 def name_of(command: str) -> str:
-    """A few words of a command, for a list: what is called, and the first word for it."""
+    """A short name of a command, for lists: the program and its first argument."""
     words = command.split(None, 16)
     verb = next((word for word in words if "=" not in word), "")
     rest = words[words.index(verb) + 1 :] if verb else []
@@ -266,7 +266,7 @@ def name_of(command: str) -> str:
 
 
 def shorten(text: str, size: int) -> str:
-    """Text cut in the middle."""
+    """Truncate a text in the middle."""
     if len(text) <= size:
         return text
     head = (size - 1) // 2

@@ -1,8 +1,8 @@
-"""Seccomp: system calls that a thread, and every program it starts, can no longer make.
+"""Seccomp: deny system calls to a thread and every program that it starts.
 
-Landlock knows TCP and files; without this, a held program could still talk to a daemon of the user
-over a socket file, send UDP, or reach into the kernel by calls that few programs need. Pairs of
-connected sockets, which programs use to talk to themselves, are another system call and stay.
+Landlock covers TCP and files. Without this, a confined program could still connect to a daemon of
+the user over a Unix socket, send UDP, or attack the kernel with rarely used calls. socketpair,
+which programs use internally, stays allowed.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ _ALLOW, _FAIL, _NOTIFY = 0x7FFF0000, 0x00050000, 0x7FC00000
 _RECEIVE, _ANSWER = 0xC0502100, 0xC0182101
 _NUMBER_AT, _ARCH_AT, _ARGUMENTS_AT = 0, 4, 16
 _OTHER_ABI = 0x40000000
-"""From here on the numbers of x86's third calling convention, which no ordinary program uses."""
+"""First system call number of the x32 ABI, which no ordinary program uses."""
 _OPENAT2 = 437
-"""Its flags lie where a filter cannot look; programs do without it where it is missing."""
+"""Its flags are in memory, which a filter cannot read; programs fall back to openat."""
 _CLONE3 = 435
 """The same; the C library falls back to clone."""
 _NAMESPACES = 0x7E020080
-"""The flags of clone that make namespaces."""
-_STEERING = (0x5412, 0x541C)
-"""The ioctls by which a program types into its terminal: TIOCSTI and TIOCLINUX."""
+"""The flags of clone that create namespaces."""
+_TYPING = (0x5412, 0x541C)
+"""The ioctls that put input into a terminal: TIOCSTI and TIOCLINUX."""
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
 _STREAM, _DATAGRAM = 1, 2
 
 
 class Sockets(NamedTuple):
-    """Which sockets may be made."""
+    """Which sockets may be created."""
 
     internet: bool = False
     unix: bool = False
 
 
 class _Arch(NamedTuple):
-    """What the kernel calls an architecture, and the numbers of its system calls."""
+    """The audit name of an architecture, and the numbers of its system calls."""
 
     name: int
     seccomp: int
@@ -56,20 +56,20 @@ class _Arch(NamedTuple):
     ioctl: int
     memfd: int
     changes: tuple[int, ...]
-    """Those that truncate a file by its name, or change its mode, owner, times or attributes."""
+    """Calls that truncate a file by its path, or change its mode, owner, times or attributes."""
     opens: tuple[tuple[int, int], ...]
-    """Those that open a file, and which argument has the flags."""
+    """Calls that open a file, and the index of the argument with the flags."""
     privileged: tuple[int, ...]
-    """Those that debug other programs, make namespaces and mounts, or administer the machine:
+    """Calls that debug other programs, create namespaces and mounts, or administer the machine:
     ptrace, process_vm_*, kcmp, unshare, setns, mount, umount2, pivot_root, chroot, bpf,
     perf_event_open, userfaultfd, the keyring, modules, kexec, reboot, swap, acct, syslog, quotactl,
     clocks, host names, vhangup, open_by_handle_at."""
 
 
 _NEW = (452, 463, 466)
-"""fchmodat2, setxattrat and removexattrat have the same numbers everywhere."""
+"""fchmodat2, setxattrat and removexattrat, with the same numbers on all architectures."""
 _PRIVILEGED = (*range(425, 434), 438, 442)
-"""The same everywhere: io_uring, the new mount calls, pidfd_getfd."""
+"""io_uring, the new mount calls and pidfd_getfd, with the same numbers on all architectures."""
 _ARCHES = {
     "x86_64": _Arch(
         0xC000003E,
@@ -106,14 +106,14 @@ class _Program(ctypes.Structure):
 
 
 def available() -> bool:
-    """Whether the numbers of this machine's system calls are known."""
+    """Whether the system call numbers of this machine are known."""
     return platform.system() == "Linux" and platform.machine() in _ARCHES
 
 
 def forbid_sockets(*, changes: bool = False) -> None:
-    """Let the calling thread, permanently, and every program that it starts from now on, make no
-    sockets; with `changes`, neither truncate files nor change their modes, owners, times or
-    attributes. Raises OSError when the kernel cannot."""
+    """Deny sockets permanently to the calling thread and every program that it starts from now on;
+    with `changes`, also truncating files and changing their modes, owners, times or attributes.
+    Raises OSError if the kernel cannot."""
     enter(make_filter(Sockets(), changes=changes))
 
 
@@ -121,9 +121,9 @@ def forbid_sockets(*, changes: bool = False) -> None:
 def make_filter(
     sockets: Sockets, *, changes: bool = False, notify: bool = False, named: bool = False
 ) -> bytes:
-    """A filter for `enter`. With `changes`, files can also not be truncated or their modes, owners,
-    times and attributes be changed; with `notify`, attempts to use the network are reported; with
-    `named`, no files can be made in memory, which could be started without a name."""
+    """A filter for `enter`. `changes` also denies truncating files and changing their modes,
+    owners, times and attributes; `notify` reports attempts to use the network; `named` denies files
+    in memory, which could be executed without a path."""
     arch = _ARCHES[platform.machine()]
     steps: list[_Step] = [
         (_LOAD, 0, 0, _ARCH_AT),
@@ -133,12 +133,12 @@ def make_filter(
         (_JUMP_GREATER_EQUAL, 0, 1, _OTHER_ABI),
         _fail(errno.EPERM),
     ]
-    # What is called most often is asked about first.
+    # The most frequent calls come first.
     for number, argument in arch.opens if changes else ():
         truncates = [(_JUMP_SET, 0, 1, os.O_TRUNC), _fail(errno.EACCES)]
         steps += _on(number, [_argument(argument), *truncates, _ALLOWED])
-    steers = [step for each in _STEERING for step in _on(each, [_fail(errno.EPERM)])]
-    steps += _on(arch.ioctl, [_argument(1), *steers, _ALLOWED])
+    typing = [step for each in _TYPING for step in _on(each, [_fail(errno.EPERM)])]
+    steps += _on(arch.ioctl, [_argument(1), *typing, _ALLOWED])
     namespaces = [(_JUMP_SET, 0, 1, _NAMESPACES), _fail(errno.EPERM)]
     steps += _on(arch.clone, [_argument(0), *namespaces, _ALLOWED])
     steps += _on(arch.socket, _judge_socket(sockets, notify))
@@ -152,9 +152,8 @@ def make_filter(
 
 
 def enter(filter_: bytes, *, listen: bool = False) -> int:
-    """Hold the calling thread, permanently, and every program that it starts from now on. With
-    `listen`, a handle on which reported calls can be taken with `answer`. Raises OSError when the
-    kernel cannot."""
+    """Install the filter permanently, for the calling thread and every program that it starts from
+    now on. With `listen`, returns a descriptor for `answer`. Raises OSError."""
     program = _Program(len(filter_) // 8, filter_)
     no_new_privileges()
     if listen:
@@ -166,14 +165,14 @@ def enter(filter_: bytes, *, listen: bool = False) -> int:
 
 
 def answer(listener: int) -> bool:
-    """Take a call that waits and refuse it; whether there was one. Raises OSError when no program
-    is left that could make one."""
+    """Deny a reported call that is pending; returns whether there was one. Raises OSError if no
+    process with the filter is left."""
     try:
         call = fcntl.ioctl(listener, _RECEIVE, bytes(80))
         [id_] = struct.unpack_from("Q", call)
         fcntl.ioctl(listener, _ANSWER, struct.pack("QqiI", id_, 0, -errno.EACCES, 0))
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.EINTR):  # it ended before it was answered
+        if error.errno in (errno.ENOENT, errno.EINTR):  # the caller ended in the meantime
             return False
         raise
     return True
@@ -190,13 +189,13 @@ def _argument(index: int) -> _Step:
 def _judge_socket(sockets: Sockets, notify: bool) -> list[_Step]:
     denied = _fail(errno.EACCES)
     steps: list[_Step] = [_argument(0)]
-    if notify:  # not about Unix sockets: most programs look for a name service by one
+    if notify:  # not for Unix sockets: most programs try one for name lookups
         for family in (_INET, _INET6):
             steps += _on(family, [(_RETURN, 0, 0, _NOTIFY)])
     if sockets.unix:
         steps += _on(_UNIX, [_ALLOWED])
     if sockets.internet:
-        # Of the netlink sockets, only the one by which programs list addresses.
+        # Of the netlink sockets, only NETLINK_ROUTE, with which programs list addresses.
         steps += _on(_NETLINK, [_argument(2), *_on(0, [_ALLOWED]), denied])
         kinds = [_argument(1), (_AND, 0, 0, 0xF)]
         kinds += [*_on(_STREAM, [_ALLOWED]), *_on(_DATAGRAM, [_ALLOWED]), denied]
@@ -206,5 +205,5 @@ def _judge_socket(sockets: Sockets, notify: bool) -> list[_Step]:
 
 
 def _on(value: int, body: list[_Step]) -> list[_Step]:
-    """What is done when the value that was loaded last is this one; it must return."""
+    """Run `body`, which must return, if the loaded value equals `value`."""
     return [(_JUMP_EQUAL, 0, len(body), value), *body]

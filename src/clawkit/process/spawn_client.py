@@ -1,4 +1,4 @@
-"""The client of the spawn server: starts it, sends it commands, and learns of their ends."""
+"""The client of the spawn server: starts it, sends it commands, and receives their ends."""
 
 from __future__ import annotations
 
@@ -30,40 +30,41 @@ SERVER = (
     f"import sys; sys.path.insert(0, {_ROOT!r})\n"
     "from clawkit.process.spawn_server import main; main()",
 )
-"""Arguments with which Python becomes the server. A module has bytecode; a program that is started
-by its path is compiled each time."""
+"""Arguments of Python that run the server. An imported module has cached bytecode; a script that is
+started by its path would be compiled each time."""
 _ROUNDS = 10
 _PATIENCE_S = 10.0
-"""For the server to end everything and itself."""
+"""For the server to stop everything and exit."""
 _MAX_MESSAGE, _MAX_LEFT, _MAX_NAME = 1 << 20, 1_000, 64
-"""Of what an untrusted server may say."""
+"""Limits for messages of an untrusted server."""
 _MAX_WORDS = 200
 _INVALID = (ValueError, TypeError, LookupError, OSError, ArithmeticError, RecursionError)
-"""What reading an invalid message may raise, or a handle that is not a socket."""
+"""What an invalid message may raise, or a file descriptor that is not a socket."""
 
 
 class ServerLostError(ToolError):
-    """The server ended before it was asked to start a command."""
+    """The server exited before it received the command."""
 
     def __init__(self) -> None:
         super().__init__("the program that starts commands has stopped; try again")
 
 
 class NoDirectoryError(ToolInputError):
-    """A command cannot run in its directory. The message is the system's."""
+    """The working directory of a command cannot be used. The message is the system's."""
 
 
 class Server(NamedTuple):
-    """A spawn server that runs, and how to stop it."""
+    """A running spawn server, and how to stop it."""
 
     socket: socket.socket
     kill: Callable[[], object]
-    """Stops it and everything below it, whatever it does."""
+    """Kills it and everything it started."""
     wait: Callable[[float], object]
-    """Blocks until it is gone, or so many seconds; then raises `TimeoutExpired`."""
+    """Blocks until it is gone; raises `TimeoutExpired` after that many seconds."""
     pid: int = 0
-    """Its process, when it runs unconfined on this machine. One in a sandbox is the equal of its
-    commands: what it says is checked, and it gets nothing that leads outside."""
+    """Its process if it runs unconfined on this machine, and so is trusted. One in a sandbox could
+    be controlled by its commands: its messages are checked, and it gets no file descriptor that
+    leads outside."""
 
     @property
     def is_trusted(self) -> bool:
@@ -71,26 +72,26 @@ class Server(NamedTuple):
 
 
 class Child:
-    """A command as its spawn server sees it; `SpawnClient.run` starts it."""
+    """A command as its spawn server reports it; `SpawnClient.run` starts it."""
 
     def __init__(self, client: SpawnClient, id_: str, detached: str = "") -> None:
-        """`detached` is the file to write its end to, when it is to outlive clawkit."""
+        """`detached` is the file for its exit code, if it is to outlive clawkit."""
         self.client = client
         self.id = id_
         self.detached = detached
         self.mark = 0
-        # 0 in a sandbox, whose processes cannot be looked at from here.
+        # 0 in a sandbox, whose processes cannot be seen from here.
         self.pid = self.since = 0
         self.started: asyncio.Future[int] = client.loop.create_future()
         self.ended: asyncio.Future[Exit] = client.loop.create_future()
         self.behind: tuple[Left, ...] = ()
         """What it left running when it ended."""
         self.gone: asyncio.Future[tuple[int, ...]] = client.loop.create_future()
-        """Set when nothing of the command is left, with what could not be killed."""
+        """Done when no process of the command is left; the result is what could not be killed."""
         self.server_lost = False
-        """Whether the server was lost before it said that nothing is left."""
+        """Whether the server was lost before it reported that nothing is left."""
         self.crowd = 0
-        """How many processes it had when it was killed for having too many."""
+        """Number of processes when it was killed for having too many."""
 
     def members(self, processes: process_table.Table, orphans: Collection[int]) -> set[int]:
         return process_table.members(self.pid or -1, self.id, self.mark, processes, orphans)
@@ -100,15 +101,15 @@ C = TypeVar("C", bound=Child)
 
 
 class SpawnClient:
-    """One spawn server and its commands. Belongs to the event loop it was made in."""
+    """One spawn server and its commands. Bound to the event loop that it was created in."""
 
     def __init__(self, server: Server | None = None) -> None:
-        """Left out, the server is a new one, unconfined on this machine."""
+        """Starts a server without a sandbox on this machine unless one is given."""
         self.loop = asyncio.get_running_loop()
         self._children: dict[str, Child] = {}
         self._backlog: deque[tuple[bytes, tuple[int, ...]]] = deque()
         self._env: Mapping[str, str] | None = None
-        """The variables that the server was sent last; mostly the next command has the same."""
+        """The environment that was sent last; most commands have the same."""
         self._is_closing = self._refuses = False
         self._server = server or start_server((sys.executable, *SERVER), trusted=True)
         self._socket = self._server.socket
@@ -117,19 +118,18 @@ class SpawnClient:
         self.closed: asyncio.Future[None] = self.loop.create_future()
         """Done when the server is gone."""
         self.proxy: asyncio.Future[tuple[socket.socket, int]] = self.loop.create_future()
-        """A listening socket inside the sandbox, and its port, if the server was to send one."""
+        """A listening socket inside the sandbox, and its port, if the server sends one."""
         self.mounts: asyncio.Future[str] = self.loop.create_future()
-        """What is mounted in the sandbox, if the server was to tell, before any command runs."""
+        """The mounts in the sandbox, if the server sends them, before any command runs."""
         self.loop.add_reader(self._socket, self._read)
 
     @property
     def is_local(self) -> bool:
-        """Whether its commands run outside of any sandbox, as processes of this machine."""
+        """Whether its commands are processes of this machine, outside of any sandbox."""
         return self._server.is_trusted
 
     @property
     def is_busy(self) -> bool:
-        """Whether it still has commands."""
         return bool(self._children)
 
     @property
@@ -150,12 +150,12 @@ class SpawnClient:
         hold: Hold | None = None,
         cwd: str = "",
     ) -> C:
-        """Start a program, by its absolute path. `fds` are its directory, unless that is named by
-        `cwd`, and either its standard input and output or a handle of its terminal, named `tty`;
-        they stay the caller's. The server adds the id to its variables. With `programs`, by
-        absolute paths, it can start no others but itself; a `hold` confines it."""
+        """Start a program, given as an absolute path. `fds` are its directory, unless `cwd` names
+        it, and either standard input and output or its terminal, named `tty`; the caller keeps
+        ownership. The server adds the id to the environment. `programs` are absolute paths: it can
+        execute only these and itself. `hold` confines it."""
         if not (cwd or self.is_local):
-            raise ValueError("a handle of a directory would lead out of the sandbox")
+            raise ValueError("a descriptor of a directory would lead out of the sandbox")
         child.mark = process_table.new_mark({other.mark for other in self._children.values()})
         options = {
             "cwd": cwd,
@@ -187,9 +187,9 @@ class SpawnClient:
             self._post(pack("signal", child.id, number))
 
     async def end(self, child: Child, grace_s: float) -> tuple[int, ...]:
-        """Until nothing of it is left; what could not be ended."""
+        """Stop it and wait until nothing is left; returns what could not be killed."""
         if not child.gone.done():
-            with suppress(ServerLostError):  # which has ended it
+            with suppress(ServerLostError):  # then it is gone
                 self._post(pack("end", child.id, grace_s))
             await asyncio.wait({child.gone}, timeout=grace_s + _PATIENCE_S)
             if not child.gone.done():
@@ -197,7 +197,7 @@ class SpawnClient:
         return child.gone.result()
 
     def drop(self) -> None:
-        """Close the connection from another event loop: the server then ends everything."""
+        """Close the connection from another event loop: the server then stops everything."""
         self._socket.close()
         self._reap_later()
 
@@ -209,27 +209,27 @@ class SpawnClient:
         threading.Thread(target=self._wait, args=(seconds,), name="clawkit", daemon=True).start()
 
     async def close(self) -> None:
-        """End everything that was not to live on, and the server."""
+        """Stop all commands that are not detached, and the server."""
         if self.closed.done():
             return
         self._is_closing = True
-        lives_on = any(child.detached for child in self._children.values())
+        has_detached = any(child.detached for child in self._children.values())
         with suppress(ServerLostError):
             self._post(pack("close"))
         await asyncio.wait({self.closed}, timeout=_PATIENCE_S)
         if not self.closed.done():
             self._give_up()
-        if lives_on:
-            # It lives as long as what it keeps, and only has to be taken note of.
+        if has_detached:
+            # It runs as long as its detached commands, and only has to be reaped.
             self._reap_later()
             return
         await in_thread(self._wait, _PATIENCE_S)
         if not self._server.is_trusted:
-            # It may say that it has ended everything and go on.
+            # It may claim to have stopped everything and continue.
             self._server.kill()
 
     def _post(self, data: bytes, fds: Sequence[int] = ()) -> None:
-        """Send, or keep until there is room; the handles may be closed afterwards."""
+        """Send, or queue until the socket is writable; `fds` may be closed afterwards."""
         if self.closed.done():
             raise ServerLostError
         if not self._backlog:
@@ -243,7 +243,7 @@ class SpawnClient:
         self._backlog.append((data, tuple(map(os.dup, fds))))
 
     def _send(self, data: bytes, fds: Sequence[int]) -> bytes:
-        """What there was no room for."""
+        """Send what the socket accepts; returns the rest."""
         beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         self._took_some = False
         try:
@@ -290,7 +290,7 @@ class SpawnClient:
                 elif kind == "mounts" and not id_ and not self.mounts.done():
                     self.mounts.set_result(str(rest[0]))
                 elif (child := self._children.get(id_)) is not None:
-                    self._hear(child, kind, rest)
+                    self._handle(child, kind, rest)
         except _INVALID:
             if self._server.is_trusted:
                 raise
@@ -301,7 +301,7 @@ class SpawnClient:
         if not data:
             self._lose()
 
-    def _hear(self, child: Child, kind: str, rest: list[Any]) -> None:
+    def _handle(self, child: Child, kind: str, rest: list[Any]) -> None:
         if kind == "pid":
             child.since = rest[1] if self.is_local else 0
             _settle(child.started, rest[0] if self.is_local else 0)
@@ -328,8 +328,8 @@ class SpawnClient:
         _settle(child.gone, stuck)
 
     def _give_up(self) -> None:
-        """It does not answer: a command of ours may have stopped it. As long as it is there, it is
-        known what is below it."""
+        """The server does not answer; a command may have stopped it. Kill everything below it
+        first: once it is gone, its descendants can no longer be determined."""
         if not self._server.is_trusted:
             self._lose()
             return
@@ -343,7 +343,7 @@ class SpawnClient:
         self._lose()
 
     def _lose(self) -> None:
-        """The server is gone. What it left behind, if it was killed, is killed."""
+        """The server is gone. If it was killed, kill what it left behind."""
         if self.closed.done():
             return
         self.closed.set_result(None)
@@ -380,8 +380,8 @@ class SpawnClient:
 def start_server(
     argv: Sequence[str], *, trusted: bool = False, pass_fds: Sequence[int] = ()
 ) -> Server:
-    """A server that a program becomes, with its socket as standard input. When it is killed, so
-    must be all that it started. Raises OSError when it cannot be started."""
+    """Start a server, with its socket as standard input. Killing it must also kill everything it
+    started. Raises OSError."""
     ours, theirs = socket.socketpair()
     try:
         with theirs:
@@ -390,7 +390,7 @@ def start_server(
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                # The commands inherit none of it, and a look into it finds no secret.
+                # Commands inherit nothing from it, and its /proc/…/environ has no secrets.
                 env={},
                 start_new_session=True,
                 pass_fds=pass_fds,
@@ -401,18 +401,18 @@ def start_server(
     return Server(ours, process.kill, process.wait, process.pid if trusted else 0)
 
 
-def _read_exit(told: dict[str, Any]) -> tuple[Exit, tuple[Left, ...]]:
-    """The end of a command as the server reports it, and what it left running."""
+def _read_exit(facts: dict[str, Any]) -> tuple[Exit, tuple[Left, ...]]:
+    """The exit that the server reported, and what the command left running."""
     left = tuple(
         Left(int(pid), printable(str(name), keep="")[:_MAX_NAME])
-        for pid, name in told["left"][:_MAX_LEFT]
+        for pid, name in facts["left"][:_MAX_LEFT]
     )
-    exit_ = Exit.of(min(max(int(told["code"]), -255), 255), 0.0)._replace(
-        cpu_s=round(int(told["cpu_s"] * 1_000_000) / 1_000_000, 6),
-        memory=int(told["memory"]),
-        wanted_network=bool(told["wanted_network"]),
+    exit_ = Exit.of(min(max(int(facts["code"]), -255), 255), 0.0)._replace(
+        cpu_s=round(int(facts["cpu_s"] * 1_000_000) / 1_000_000, 6),
+        memory=int(facts["memory"]),
+        wanted_network=bool(facts["wanted_network"]),
     )
-    if told["oom"]:
+    if facts["oom"]:
         exit_ = exit_._replace(reason="out-of-memory")
     return exit_, left
 
@@ -429,5 +429,5 @@ def _why_not_started(kind: str, rest: list[Any]) -> ToolError:
     if kind == "nowhere":
         return NoDirectoryError(words)
     if rest[0] is None:
-        return ToolError(f"the kernel would not confine the command: {words}")
+        return ToolError(f"the kernel could not confine the command: {words}")
     return ToolError(f"the shell could not be started: {words.lower()} (error {rest[0]})")

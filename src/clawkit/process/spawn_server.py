@@ -1,9 +1,9 @@
-"""The spawn server: a small program that starts all commands and ends them when clawkit is gone.
+"""The spawn server: a small program that starts all commands and stops them when clawkit is gone.
 
-It is the parent of every command, and of whatever loses its parent below one: nothing that a
-command starts can escape it. It talks over the socket on its standard input, or one that it
-connects to; when that closes, or clawkit is gone, it ends everything that is not
-detached. Imports are few and plain: the first command waits for them.
+It is the parent of every command and, as a subreaper, of every orphan below one: nothing that a
+command starts can escape it. It communicates over the socket on its standard input, or one that it
+connects to; when that closes, or clawkit is gone, it stops everything that is not detached. Imports
+are few and cheap: the first command waits for them.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ if TYPE_CHECKING:
 
 ENDING_MS, WATCH_MS, HUNT_S = 20, 100, 0.05
 GRACE_S = 1.0
-"""Between asking and killing, when clawkit ends."""
+"""Between SIGTERM and SIGKILL when clawkit exits."""
 LITTLE = 32 * 1024**2
 _SET_NAME, _SET_SUBREAPER = 15, 36
 _FIXED = (signal.SIGKILL, signal.SIGSTOP)
 _SIGNALS = [each for each in signal.Signals if each < 32 and each not in _FIXED]
-"""Those that may have been set to be ignored."""
+"""Signals that may be ignored here and are reset to their default for commands."""
 _LENGTH = struct.Struct("<I")
 
 
 def pack(*message: Any) -> bytes:
-    """A message between clawkit and the server: a length, then JSON."""
+    """Encode a message between clawkit and the server: a length, then JSON."""
     body = json.dumps(message).encode()
     return _LENGTH.pack(len(body)) + body
 
 
 class Unpacker:
-    """Messages out of a stream of bytes, however it was cut."""
+    """Decodes messages from a stream of bytes."""
 
     def __init__(self, most: int = 0) -> None:
-        """`most` is the size of a message that is still taken; 0 for any."""
+        """`most` is the maximum size of a message in bytes; 0 for no limit."""
         self._most = most
         self._buffer = b""
 
     def feed(self, data: bytes) -> Iterator[list[Any]]:
-        """Raises ValueError for what is no message, or too large."""
+        """Raises ValueError for an invalid or too large message."""
         self._buffer += data
         while len(self._buffer) >= _LENGTH.size:
             end = _LENGTH.size + _LENGTH.unpack_from(self._buffer)[0]
@@ -70,7 +70,7 @@ class Unpacker:
 
 
 class Spawned(Escalation):
-    """One command that the server started."""
+    """A command that the server started."""
 
     def __init__(
         self, id_: str, pid: int, options: dict[str, Any], oom: int, unreachable: int
@@ -79,28 +79,28 @@ class Spawned(Escalation):
         self.id = id_
         self.pid = pid
         self.oom = oom
-        """How often the system had run out of memory before."""
+        """The kernel's count of OOM kills at its start."""
         self.mark: int = options["mark"]
         self.limit: int = options["limit"]
         self.detached: str = options["detached"]
-        """The file to write its end to, when it is to live on."""
+        """The file for its exit code; empty unless it is detached."""
         self.wanted_network = False
         self.unreachable = unreachable
-        """How often there had been no route before."""
+        """The kernel's count of packets without a route at its start."""
         self.runs = True
         self.timed_out = False
         timeout_s = options["timeout_s"]
         self.deadline = time.monotonic() + timeout_s if timeout_s else None
 
     def owns(self, pid: int) -> bool:
-        """Whether a child of the server that leads no command belongs to this one."""
+        """Whether a child of the server, other than a main process, belongs to this command."""
         with suppress(OSError):
             if os.getsid(pid) == self.pid:
                 return True
         return process_table.is_ours(pid, self.id, self.mark)
 
     def freeze(self) -> bool:
-        """Have all of its group hold still; not one that was stopped already."""
+        """Stop its process group, unless it was stopped already."""
         found = process_table.look(self.pid) if self.runs and self.kill_at is None else None
         if found is None or found.stopped:
             return False
@@ -110,14 +110,14 @@ class Spawned(Escalation):
         return False
 
     def thaw(self) -> None:
-        """Have it go on, unless it is to be killed, which needs no waking up."""
+        """Continue it, unless it is being killed, which needs no SIGCONT."""
         if self.kill_at is None:
             with suppress(OSError):
                 os.killpg(self.pid, signal.SIGCONT)
 
     def write_end(self, code: int) -> None:
-        """Write down how it ended, for those that come later. Nothing that lies in the way, such as
-        a pipe without a reader, can hold the server up."""
+        """Write the exit file of a detached command. Nothing at that path, such as a pipe without
+        a reader, can block the server."""
         if not self.detached:
             return
         word = " timeout" if self.timed_out else ""
@@ -132,12 +132,12 @@ class Spawned(Escalation):
 
 
 def prepare(argv: list[str], env: dict[str, str], fds: list[int], tty: str) -> Callable[[], int]:
-    """What starts a program by its path, and returns its pid. `fds` are either its standard input
-    and output or a handle of its terminal."""
+    """A function that starts a program by its path and returns its pid. `fds` are standard input
+    and output, or the terminal."""
     actions: list[tuple[Any, ...]]
     if tty:
-        # The first terminal that the leader of a session opens becomes its own. In a sandbox its
-        # name leads to another one, or nowhere.
+        # The first terminal that a session leader opens becomes its controlling terminal. It is not
+        # opened by its name, which in a sandbox may be another terminal or none.
         name = f"/proc/self/fd/{fds[0]}"
         actions = [(os.POSIX_SPAWN_OPEN, 0, name, os.O_RDWR, 0)]
         actions += [(os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
@@ -149,7 +149,7 @@ def prepare(argv: list[str], env: dict[str, str], fds: list[int], tty: str) -> C
 
 
 class SpawnServer:
-    """Starts, watches, ends, and tells."""
+    """Starts, watches and stops commands, and reports their ends."""
 
     def __init__(self, control: socket.socket, score: int, *, has_network: bool) -> None:
         self._has_network = has_network
@@ -161,15 +161,15 @@ class SpawnServer:
         self._commands: dict[str, Spawned] = {}
         self._confinement: Confinement | None = None
         self._listeners: dict[int, Spawned] = {}
-        """Handles that report a command's attempts to use the network."""
+        """Seccomp listeners that report a command's attempts to use the network."""
         self._close_until: float | None = None
-        """Set while everything is being ended; afterwards nothing is left to do."""
+        """Set while everything is being stopped: when to give up."""
         self._tasks = 0
         self._watched = 0.0
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
-        # A copy of the socket may live on in some other child of clawkit: look at clawkit as well.
-        # Inside a sandbox clawkit cannot be seen, and the kernel ends all when it is gone.
+        # Another child of clawkit may hold a copy of the socket, so watch clawkit itself as well.
+        # Inside a sandbox clawkit cannot be seen, and the kernel kills everything when it is gone.
         self._parent = os.pidfd_open(os.getppid()) if os.getppid() > 0 else -1
         if self._parent >= 0:
             self._poll.register(self._parent, select.POLLIN)
@@ -179,52 +179,51 @@ class SpawnServer:
         self._poll.register(self._wake, select.POLLIN)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        self._is_told_to_end = False
-        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "_is_told_to_end", True))
+        self._got_sigterm = False
+        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "_got_sigterm", True))
         for each in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(each, signal.SIG_IGN)
 
     def run(self) -> None:
-        """Until clawkit is gone and everything has ended."""
+        """Serve until clawkit is gone and everything has ended."""
         while self._control is not None or self._close_until is not None or self._commands:
-            for fd, _ in self._poll.poll(self._patience()):
+            for fd, _ in self._poll.poll(self._poll_timeout_ms()):
                 if fd == self._wake:
                     with suppress(BlockingIOError):
                         os.read(self._wake, 4096)
                 elif fd in self._listeners:
                     self._refuse_network(fd)
                 elif self._control is not None and fd == self._control.fileno():
-                    self._listen(self._control)
+                    self._receive(self._control)
                 else:
-                    self._part()
-            if self._is_told_to_end:
-                self._is_told_to_end = False
+                    self._disconnect()
+            if self._got_sigterm:
+                self._got_sigterm = False
                 self._on_close()
             self._reap()
             self._end_some()
-            self._watch()
+            self._enforce_limits()
 
     def abandon(self) -> None:
-        """Kill what is left of everything that was not to live on, as far as it is known."""
+        """Kill all known commands that are not detached."""
         for each in self._commands.values():
             if not each.detached:
                 with suppress(OSError):
                     os.killpg(each.pid, signal.SIGKILL)
 
-    def _patience(self) -> int | None:
-        """Milliseconds after which things are looked at, whatever happens."""
+    def _poll_timeout_ms(self) -> int | None:
         if self._close_until or any(each.kill_at for each in self._commands.values()):
             return ENDING_MS
         return WATCH_MS if self._commands else None
 
-    def _tell(self, *message: Any) -> None:
+    def _send(self, *message: Any) -> None:
         if self._control is not None:
             try:
                 self._control.sendall(pack(*message))
             except OSError:
-                self._part()
+                self._disconnect()
 
-    def _listen(self, control: socket.socket) -> None:
+    def _receive(self, control: socket.socket) -> None:
         room = socket.CMSG_SPACE(64 * array.array("i").itemsize)
         try:
             data, beside, _, _ = control.recvmsg(1 << 16, room, socket.MSG_CMSG_CLOEXEC)
@@ -237,10 +236,10 @@ class SpawnServer:
         for kind, *rest in self._unpacker.feed(data):
             getattr(self, f"_on_{kind}")(*rest)
         if not data:
-            self._part()
+            self._disconnect()
 
-    def _part(self) -> None:
-        """clawkit is gone."""
+    def _disconnect(self) -> None:
+        """clawkit is gone: stop everything."""
         if self._control is not None:
             self._hang_up()
             self._on_close()
@@ -256,24 +255,24 @@ class SpawnServer:
             self._parent = -1
 
     def _on_close(self) -> None:
-        """Everything ends but what was to live on."""
+        """Stop everything that is not detached."""
         for each in self._commands.values():
             if not each.detached:
                 each.end(GRACE_S)
         self._close_until = time.monotonic() + GRACE_S + STUCK_S
 
     def _on_run(self, id_: str, argv: list[str], env: dict[str, str] | None, options: Any) -> None:
-        """Without `env` it has the variables of the command before."""
+        """Without `env` it gets the environment of the previous command."""
         if env is not None:
             self._env = env
-        # With a terminal comes a handle of it, so that its name cannot pass to another one. The
-        # directory is a handle as well, but in a sandbox a path: a handle would lead outside.
+        # A terminal comes as a descriptor, because its name could be reused. So does the directory,
+        # but in a sandbox it comes as a path: a descriptor would lead outside.
         count = (0 if options["cwd"] else 1) + (1 if options["tty"] else 2)
         fds, self._fds = self._fds[:count], self._fds[count:]
         if self._close_until is not None:
             for fd in fds:
                 os.close(fd)
-            self._tell(id_, "refused")
+            self._send(id_, "refused")
             return
         streams = fds if options["cwd"] else fds[1:]
         spawn = prepare(argv, {**self._env, process_table.TAG: id_}, streams, options["tty"])
@@ -282,20 +281,20 @@ class SpawnServer:
             try:
                 os.chdir(options["cwd"] or fds[0])
             except (OSError, ValueError) as error:
-                self._tell(id_, "nowhere", getattr(error, "strerror", "") or str(error))
+                self._send(id_, "nowhere", getattr(error, "strerror", "") or str(error))
                 return
             mark = {process_table.MARK: options["mark"]}
-            with process_table.limiting(mark), process_table.first_to_go(self._score):
+            with process_table.limiting(mark), process_table.oom_first(self._score):
                 if options["programs"] is None and options["hold"] is None:
                     pid = spawn()
                 else:
                     pid, listener = self._confined(argv[0], spawn, options)
         except (RuntimeError, ImportError) as error:
-            self._tell(id_, "error", None, str(error))
+            self._send(id_, "error", None, str(error))
             return
         except (OSError, ValueError) as error:
             number = getattr(error, "errno", None) or 0
-            self._tell(id_, "error", number, os.strerror(number) if number else str(error))
+            self._send(id_, "error", number, os.strerror(number) if number else str(error))
             return
         finally:
             os.chdir("/")
@@ -309,12 +308,12 @@ class SpawnServer:
         if listener >= 0:
             self._listeners[listener] = command
             self._poll.register(listener, select.POLLIN)
-        self._tell(id_, "pid", pid, found.started if found is not None else 0)
+        self._send(id_, "pid", pid, found.started if found is not None else 0)
         if is_first:
             self._tasks = process_table.count_tasks()
 
     def _confined(self, shell: str, spawn: Callable[[], int], options: Any) -> Started:
-        from clawkit.process.confine import Confinement  # takes a while, and few servers need it
+        from clawkit.process.confine import Confinement  # slow to import, and not always needed
         from clawkit.process.landlock import Hold
 
         if self._confinement is None:
@@ -344,7 +343,7 @@ class SpawnServer:
 
         try:
             self._listeners[listener].wanted_network |= answer(listener)
-        except OSError:  # none is left that could want it
+        except OSError:  # no process is left that could use it
             self._poll.unregister(listener)
             os.close(listener)
             del self._listeners[listener]
@@ -356,7 +355,7 @@ class SpawnServer:
             process_table.send_all(number, command.pid, members, processes)
 
     def _on_drop(self, id_: str) -> None:
-        """Its start was given up."""
+        """The start of the command was cancelled."""
         if (command := self._commands.get(id_)) is not None:
             command.detached = ""
             command.end(0)
@@ -365,10 +364,10 @@ class SpawnServer:
         if (command := self._commands.get(id_)) is not None:
             command.end(grace_s)
         else:
-            self._tell(id_, "gone", [])
+            self._send(id_, "gone", [])
 
     def _reap(self) -> None:
-        """Take note of everything that has ended."""
+        """Reap all children that have ended, and report commands."""
         by_pid = {each.pid: each for each in self._commands.values() if each.runs}
         others = False
         while True:
@@ -392,7 +391,7 @@ class SpawnServer:
         code = os.waitstatus_to_exitcode(status)
         left = self._left(command)
         was_killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL) and not command.kill_at
-        # Every child begins in the memory of the server, which is counted as its own.
+        # Every child starts as a copy of the server, whose memory counts as its own.
         memory = usage.ru_maxrss * 1024
         had_no_route = self._count_unreachable() > command.unreachable
         facts = {
@@ -404,12 +403,12 @@ class SpawnServer:
             "wanted_network": command.wanted_network or had_no_route,
         }
         command.write_end(code)
-        self._tell(command.id, "exit", facts)
+        self._send(command.id, "exit", facts)
         if not left and not command.kill_at:
             del self._commands[command.id]
 
     def _left(self, command: Spawned) -> list[tuple[int, str]]:
-        """What a command that has ended left running."""
+        """Processes that a command left running when it ended."""
         mains = {each.pid for each in self._commands.values() if each.runs}
         orphans = [pid for pid in process_table.children_of(os.getpid()) if pid not in mains]
         found = {pid: each for pid in orphans if (each := process_table.look(pid)) is not None}
@@ -419,8 +418,8 @@ class SpawnServer:
         return [(pid, found[pid].name) for pid in sorted(ours)]
 
     def _members(self, command: Spawned, processes: process_table.Table) -> set[int]:
-        """The living processes of a command. Nothing that is not below the server is one, even if
-        it has got the number of one that ended."""
+        """The living processes of a command. Only descendants of the server count: other processes
+        may have reused the pid of one that ended."""
         leaders = {each.pid for each in self._commands.values()}
         below = process_table.family([os.getpid()], processes)
         orphans = {
@@ -434,10 +433,10 @@ class SpawnServer:
 
     def _forget(self, command: Spawned, stuck: tuple[int, ...] = ()) -> None:
         del self._commands[command.id]
-        self._tell(command.id, "gone", stuck)
+        self._send(command.id, "gone", stuck)
 
     def _end_some(self) -> None:
-        """One step for all that is to end."""
+        """One step of stopping commands: timeouts, escalation, strays."""
         now = time.monotonic()
         for command in self._commands.values():
             if command.deadline is not None and now > command.deadline:
@@ -456,51 +455,53 @@ class SpawnServer:
     def _end_one(self, command: Spawned, processes: process_table.Table, now: float) -> None:
         members = self._members(command, processes)
         if not members and not command.runs:
-            if self._hunt(command.owns):
+            if self._kill_orphans(command.owns):
                 command.kill_at = now
             else:
                 self._forget(command)
         elif not command.escalate(command.pid, members, processes, now):
             self._forget(command, tuple(sorted(members)))
         elif now >= (command.kill_at or 0.0):
-            self._hunt(command.owns)
+            self._kill_orphans(command.owns)
 
-    def _hunt(self, is_prey: Callable[[int], bool]) -> bool:
-        """Kill what is no longer where a look at all processes saw it, because it goes on in a new
-        process all the time. Whatever loses its parent is a child of the server, and the number of
-        a child is its own until it has been reaped. Whether there was any."""
+    def _kill_orphans(self, is_target: Callable[[int], bool]) -> bool:
+        """Kill processes that evade the process table by forking all the time; returns whether
+        there were any. Every orphan becomes a child of the server, and the pid of a child is not
+        reused before it is reaped."""
         until, empty, found = time.monotonic() + HUNT_S, 0, False
         while empty < 3 and time.monotonic() < until:
             mains = {each.pid for each in self._commands.values()}
-            prey = [pid for pid in process_table.children_of(os.getpid()) if pid not in mains]
-            prey = [pid for pid in prey if is_prey(pid)]
-            for pid in prey:
+            orphans = [pid for pid in process_table.children_of(os.getpid()) if pid not in mains]
+            targets = [pid for pid in orphans if is_target(pid)]
+            for pid in targets:
                 with suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
             self._reap()
-            empty = 0 if prey else empty + 1
-            found = found or bool(prey)
+            empty = 0 if targets else empty + 1
+            found = found or bool(targets)
         return found
 
     def _end_strays(self, processes: process_table.Table, now: float) -> None:
-        """End what belongs to no command any more, and say goodbye when nothing is left."""
+        """Kill processes that belong to no command, and hang up when nothing is left."""
         strays = self._strays(processes)
         process_table.stop(-1, strays, processes, force=True)
-        hunted = self._hunt(lambda pid: not any(each.owns(pid) for each in self._commands.values()))
+        killed = self._kill_orphans(
+            lambda pid: not any(each.owns(pid) for each in self._commands.values())
+        )
         is_open = any(not each.detached or each.kill_at for each in self._commands.values())
-        gone = not hunted and all(processes[pid].gone for pid in strays)
+        gone = not killed and all(processes[pid].gone for pid in strays)
         if (gone and not is_open) or now > (self._close_until or 0):
             self._close_until = None
             self._hang_up()
 
     def _strays(self, processes: process_table.Table) -> set[int]:
-        """What was started by a command and hides whose it is."""
+        """Descendants that cannot be attributed to a command."""
         known = [self._members(command, processes) for command in self._commands.values()]
         return process_table.family([os.getpid()], processes).difference({os.getpid()}, *known)
 
-    def _watch(self) -> None:
-        """A command that starts processes without end is ended. All tasks of the machine are
-        counted in one go; only when there are many more than before, those of each command."""
+    def _enforce_limits(self) -> None:
+        """Stop commands that have too many processes. Counting the tasks of the whole machine is
+        cheap; those of each command are counted only if there are many more than before."""
         now = time.monotonic()
         if not self._commands or now - self._watched < WATCH_MS / 2000:
             return
@@ -510,13 +511,13 @@ class SpawnServer:
         if tasks - self._tasks < min(100, min(each.limit for each in self._commands.values()) // 2):
             return
         self._tasks = tasks
-        # What multiplies faster than it can be counted has to hold still for that.
+        # A fork bomb multiplies faster than it can be counted, so freeze it first.
         frozen = [each for each in self._commands.values() if each.freeze()]
         processes = process_table.table()
         for command in self._commands.values():
             count = len(self._members(command, processes))
             if count > command.limit and command.kill_at is None:
-                self._tell(command.id, "crowd", count)
+                self._send(command.id, "crowd", count)
                 command.end(0)
         for command in frozen:
             command.thaw()
@@ -526,8 +527,8 @@ class SpawnServer:
 
 
 def _connect() -> socket.socket:
-    """A connection to where clawkit listens, which it says on the standard input: no other program
-    here is to know. First, report what commands find here."""
+    """Report the environment of commands, and connect to clawkit's socket. Its path comes on
+    standard input, so that no other program here learns it."""
     path = sys.stdin.readline().rstrip("\n")
     found = {"env": dict(os.environ), "bash": os.access("/bin/bash", os.X_OK)}
     print(json.dumps(found), flush=True)
@@ -543,11 +544,11 @@ def main() -> None:
     for fd in range(3):
         os.dup2(null, fd)
     os.chdir("/")
-    score = process_table.open_score()
+    score = process_table.open_oom_score()
     libc = ctypes.CDLL(None)
     libc.prctl(_SET_SUBREAPER, 1, 0, 0, 0)
     libc.prctl(_SET_NAME, process_table.SERVER_NAME.encode(), 0, 0, 0)
-    # No other process may look into it or steer it, not even its own commands.
+    # No other process may inspect or trace it, not even its own commands.
     hide_memory()
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     server = SpawnServer(control, score, has_network=options.get("internet", True))
@@ -558,5 +559,5 @@ def main() -> None:
     try:
         server.run()
     finally:
-        # Whatever has gone wrong, such as no handles being left: nothing lives on by accident.
+        # Whatever went wrong, such as no free file descriptors: nothing keeps running by accident.
         server.abandon()

@@ -1,4 +1,4 @@
-"""What a command writes: in memory while it is little, in a file once it is much."""
+"""The output of a command: short output in memory, long output in a file."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from clawkit.store import private_dir
 
 MAX_FILE = 2 * 1024**3
 MIN_FREE = 256 * 1024**2
-"""Room that is left on the disk; whatever comes later is only counted."""
+"""Disk space that stays free; further output is only counted."""
 _CHUNK = 1 << 20
 _NEWS_S = 0.05
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
-"""No more can be written; whatever else goes wrong with a splice, a plain write may do."""
+"""Errors after which nothing can be written. After other errors of splice, a write may work."""
 
 
 class Spool:
-    """The output of one command. Grows by `add`, or by a thread that moves it from a pipe to the
-    file inside the kernel."""
+    """The output of one command. Grows by `add`, or by a thread that splices it from a pipe to the
+    file."""
 
     def __init__(self, path: str, memory: int = 0) -> None:
-        """`path` is where the file will be, if there are more bytes than `memory` is to hold."""
+        """`path` is for the file, created if there are more than `memory` bytes."""
         self._place = path
         self._room = memory
         self._fd = -1
@@ -38,7 +38,7 @@ class Spool:
         self._has_no_file = False
         self._can_splice = hasattr(os, "splice")
         self._follows = False
-        """Whether the command writes the file itself."""
+        """Whether the command writes to the file itself."""
         self._size = 0
         self.dropped = 0
         self.path = ""
@@ -46,7 +46,7 @@ class Spool:
 
     @classmethod
     def of_file(cls, path: str) -> Spool:
-        """Of a command that writes its file itself."""
+        """For a command that writes to its file itself."""
         spool = cls(path)
         spool._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         spool.path = path
@@ -75,19 +75,18 @@ class Spool:
         self.note()
 
     def note(self) -> None:
-        """There is more."""
+        """Record that output has arrived, and wake all waiters."""
         self.last_at = time.monotonic()
         self.wake()
 
     def wake(self) -> None:
-        """Wake up those that wait."""
         waiting, self._waiting = self._waiting, set()
         for future in waiting:
             if not future.done():
                 future.set_result(None)
 
     async def changed(self, seconds: float | None) -> None:
-        """Until something comes, or the time is over."""
+        """Wait for new output, at most `seconds`."""
         future = asyncio.get_running_loop().create_future()
         self._waiting.add(future)
         try:
@@ -96,7 +95,7 @@ class Spool:
             self._waiting.discard(future)
 
     def to_file(self) -> None:
-        """Keep it in the file from now on. Where none can be made, memory keeps the beginning."""
+        """Continue in the file. If it cannot be created, memory keeps the beginning."""
         if self._fd >= 0 or self._has_no_file:
             return
         fd = -1
@@ -117,14 +116,13 @@ class Spool:
         self._memory = bytearray()
 
     def settle(self) -> None:
-        """No more comes. Little output goes back to memory, and its file away."""
+        """After the end: move short output back to memory and remove the file."""
         if self._fd < 0 or self.size > self._room:
             return
         self._memory = bytearray(os.pread(self._fd, self.size, 0))
         self.remove()
 
     def remove(self) -> None:
-        """Close the file and take it away."""
         self.close()
         if self.path:
             with suppress(OSError):
@@ -146,7 +144,7 @@ class Spool:
         size = max(0, min(size, self.size - start))
         if self._fd < 0:
             return bytes(self._memory[start : start + size])
-        # The file may be closed in the meantime, and its number given to another one.
+        # The descriptor may be closed in the meantime and reused for another file.
         fd = os.dup(self._fd)
         try:
             data: bytes = await unbroken(in_thread(os.pread, fd, size, start))
@@ -168,40 +166,40 @@ class Spool:
         self.dropped += len(rest)
 
     def mover(
-        self, pipe: int, stop: threading.Event, tell: Callable[[], None]
+        self, pipe: int, stop: threading.Event, notify: Callable[[], None]
     ) -> Callable[[], None]:
-        """For a thread: moves everything from a pipe to the file, until its end or `stop`. `tell`
-        is called now and then."""
+        """For a thread: a function that moves everything from a pipe to the file, until the end or
+        `stop`, and calls `notify` at intervals."""
         self.to_file()
         # The file may be closed before the thread has ended.
         fd = os.dup(self._fd) if self._fd >= 0 else -1
 
         def move() -> None:
             try:
-                self._move(pipe, fd, stop, tell)
+                self._move(pipe, fd, stop, notify)
             finally:
                 if fd >= 0:
                     os.close(fd)
 
         return move
 
-    def _move(self, pipe: int, fd: int, stop: threading.Event, tell: Callable[[], None]) -> None:
+    def _move(self, pipe: int, fd: int, stop: threading.Event, notify: Callable[[], None]) -> None:
         waiting = select.poll()
         waiting.register(pipe, select.POLLIN)
-        told, is_told = 0.0, True
+        notified_at, is_notified = 0.0, True
         while not stop.is_set():
             if waiting.poll(_NEWS_S * 1000):
                 if self._move_some(pipe, fd) == 0:
                     break
-                is_told = False
+                is_notified = False
             now = time.monotonic()
-            if not is_told and now - told > _NEWS_S:
-                told, is_told = now, True
-                tell()
-        tell()
+            if not is_notified and now - notified_at > _NEWS_S:
+                notified_at, is_notified = now, True
+                notify()
+        notify()
 
     def _move_some(self, pipe: int, fd: int) -> int:
-        """How many bytes came; 0 at the end, -1 when there were none yet."""
+        """The number of bytes moved; 0 at the end, -1 if none are available yet."""
         room = 0 if fd < 0 or self._full else min(_CHUNK, MAX_FILE - self._size)
         try:
             if room and self._can_splice:

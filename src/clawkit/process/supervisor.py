@@ -1,4 +1,4 @@
-"""All commands of a run: their ids, limits, time limits, list and ends."""
+"""All commands of a run: ids, limits, timeouts, the list, and notification of ends."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from clawkit.process.terminal import TerminalState
 
 INPUT_WAIT_S = 15.0
-"""A command that can be written to and is silent for so long may be waiting for it."""
+"""A command with open input that is silent for this long may be waiting for input."""
 _LOOK_S = 0.25
 NOTICE_S = 0.25
-"""A poll that runs when a command ends tells it first."""
+"""Delay of the notification, so that a concurrent poll can report the end first."""
 
 
 class Session:
-    """A command and what is known about it."""
+    """A command, its timeouts and its state."""
 
     def __init__(
         self,
@@ -52,8 +52,8 @@ class Session:
         on_done: Callable[[Session], None],
         on_end: Callable[[Session], None] | None,
     ) -> None:
-        """`key` is unique on this machine. `on_done` is called at its end in any case, `on_end`
-        when its end is news."""
+        """`key` is unique on this machine. `on_done` is always called at the end, `on_end` only if
+        nothing else has reported the end."""
         self.id = id_
         self.key = key
         self.owner = owner
@@ -62,14 +62,14 @@ class Session:
         self.pid = running.pid
         self.started = time.time()
         self.background = background
-        self.told = 0
+        self.polled = 0
         self.empty_polls = 0
         self.counted: tuple[int, int] | None = None
         self.announce = True
         self.exit: Exit | None = None
         self.ended_at = 0.0
         self.is_published = False
-        """Whether others can see it by its record."""
+        """Whether it has a record on disk, for other processes."""
         self._begun = time.monotonic()
         self._reason: Reason | None = None
         """Why clawkit stopped it, if it did."""
@@ -127,7 +127,7 @@ class Session:
         while (
             self.exit is None and self.output.size <= seen and (left := end - time.monotonic()) > 0
         ):
-            # A detached command writes its file itself.
+            # A detached command writes to its file itself, so there are no events.
             await self.output.changed(min(left, _LOOK_S) if self.launch.detach else left)
 
     async def write(self, data: bytes, *, eof: bool = False) -> None:
@@ -149,7 +149,6 @@ class Session:
         self.background = True
 
     def close(self) -> None:
-        """Let go of its files and timers."""
         self._stop_timers()
         if self._over is not asyncio.current_task():
             self._over.cancel()
@@ -159,7 +158,7 @@ class Session:
     async def _watch(self) -> None:
         exit_ = await self.running.wait()
         if self._reason is not None or exit_.reason == "process-limit":
-            # Once its end is reported, nothing of it is left.
+            # None of its processes may be left when its end is reported.
             await self.running.end(grace_of(self._reason or exit_.reason))
         if self._reason is not None and exit_.reason not in ("process-limit", "out-of-memory"):
             exit_ = exit_._replace(reason=self._reason)
@@ -171,16 +170,16 @@ class Session:
         self._on_done(self)
         if is_news:
             self._is_news = True
-            self.after(NOTICE_S, self.tell)
+            self.after(NOTICE_S, self.report_end)
 
-    def tell(self) -> None:
-        """Report its end, if it is news and has not been reported."""
+    def report_end(self) -> None:
+        """Call `on_end`, unless the end was reported already."""
         if self._is_news and self.announce and self._on_end is not None:
             self.announce = False
             self._on_end(self)
 
     def after(self, seconds: float, call: Callable[[], None]) -> None:
-        """Call something later, unless the command ends or is closed first."""
+        """Call `call` later, unless the command ends or is closed first."""
         self._timers.append(self.loop.call_later(seconds, call))
 
     def _stop_timers(self) -> None:
@@ -204,12 +203,12 @@ class Session:
 MAX_FINISHED = 50
 _MIN_KEEP_S, _MAX_KEEP_S = 60.0, 10_800.0
 _PUBLISH_S = 1.0
-"""A command that runs longer is recorded, so that others can see it."""
+"""A command that runs longer gets a record on disk, so that other processes can see it."""
 _ROOM_S = 0.25
 
 
 class Supervisor:
-    """Owns every command, whatever becomes of the call that started it."""
+    """Owns every command, independent of the call that started it."""
 
     def __init__(
         self,
@@ -219,7 +218,7 @@ class Supervisor:
         max_running: int = 64,
         keep_s: float = 1_800.0,
     ) -> None:
-        """`folder` has the records of commands, and their output when it is much."""
+        """`folder` is for the records of commands, and for long output."""
         self._make_host = hosts
         self._hosts: dict[str, ExecHost] = {}
         self._folder = folder
@@ -302,11 +301,11 @@ class Supervisor:
             if each.id == wanted:
                 return each
         names = [each.id for each in known]
-        hint = f"; there are {', '.join(names[:10])}" if names else "; there are none"
-        raise NotFoundError(f"there is no command {id_[:80]!r}{hint}", alike=names)
+        hint = f"; known: {', '.join(names[:10])}" if names else "; there are none"
+        raise NotFoundError(f"unknown command {id_[:80]!r}{hint}", alike=names)
 
     def _adopt(self, owner: str) -> list[Detached]:
-        """Detached commands of earlier clawkits."""
+        """Detached commands of earlier runs."""
         ours = {each.key for each in self._sessions.values()}
         found = {each.key: each for each in detached(self._folder, owner) if each.key not in ours}
         for key in [key for key in self._adopted if key not in found]:
@@ -363,7 +362,7 @@ class Supervisor:
             running = [each for each in self._sessions.values() if each.exit is None or each.left]
             if len(running) + self._starting < self._max_running:
                 return
-            # Those in the background may never end.
+            # Commands in the background may never end.
             if self._starting == 0 and all(each.background for each in running):
                 names = ", ".join(each.id for each in running[:5])
                 raise ToolError(
@@ -373,7 +372,7 @@ class Supervisor:
             turn = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
             try:
-                # That one goes to the background is not signalled.
+                # The timeout, because a move to the background sends no event.
                 await asyncio.wait({turn}, timeout=_ROOM_S)
             finally:
                 self._waiting.remove(turn)
@@ -383,7 +382,7 @@ class Supervisor:
             turn.set_result(None)
         output = session.output
         if session.launch.detach and session.exit is not None and session.exit.reason == "lost":
-            # The spawn server is gone, not the command: from now on it is known by its record.
+            # The spawn server is gone, but not the command: its record takes over.
             self._sessions.pop(session.id, None)
             session.close()
             return
@@ -393,7 +392,7 @@ class Supervisor:
         else:
             self._unpublish(session)
         if output.path or session.left:
-            # This can be asked for later on; otherwise the call's result is all.
+            # `process` can still show this; otherwise the result of the call was everything.
             session.background = True
         elif not session.background:
             if self._sessions.get(session.id) is session:
@@ -402,7 +401,7 @@ class Supervisor:
         self._prune()
 
     def _prune(self) -> None:
-        """Forget commands that ended long ago, and the oldest when there are many."""
+        """Forget commands that ended long ago, and the oldest if there are many."""
         done = [each for each in self._sessions.values() if each.exit is not None and not each.left]
         for session in done:
             self._unpublish(session)
@@ -415,14 +414,13 @@ class Supervisor:
                 self._drop(session)
 
     def _drop(self, session: Session) -> None:
-        """Remove everything about a command."""
-        session.tell()
+        session.report_end()
         session.close()
         session.output.remove()
         records.remove(self._folder, session.key, "json", "exit")
 
     def _publish(self, session: Session) -> None:
-        """Record a command that runs; others can then see it, and its output."""
+        """Write the record of a running command, and its output to a file, for other processes."""
         record = records.Record(
             key=session.key,
             id=session.id,
@@ -443,7 +441,7 @@ class Supervisor:
             session.output.to_file()
 
     def _unpublish(self, session: Session) -> None:
-        """Nothing of it runs any more: it needs no record, and a file only for much output."""
+        """Remove the record of a command that has ended, and the file unless the output is long."""
         if session.launch.detach:
             return
         if session.is_published:

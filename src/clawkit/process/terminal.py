@@ -1,4 +1,4 @@
-"""A terminal for a program: the answers it waits for, its screen, and keys as they are sent."""
+"""Terminal emulation: answers to queries, the screen (pyte), and the encoding of keys."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 MAX_TAIL = 256
-"""Bytes of a sequence whose end has not come yet."""
+"""Maximum bytes of an incomplete sequence that are kept."""
 MAX_ANSWERS = 4 * 1024
-"""Bytes of answers to one piece of output; a program that asks for more does not listen."""
+"""Maximum bytes of answers to one piece of output; a program that asks for more does not read."""
 MAX_UNREAD = 4 * 1024
-"""Bytes of output that wait until the program asks where the cursor is, and that are drawn at most
-to answer: programs that ask have said where they are shortly before."""
+"""Bytes of output that are kept, and drawn when the program queries the cursor position: programs
+that do have moved the cursor shortly before."""
 MAX_NUMBER = 9_999
 
 CONTROL, COMMAND, STRING, OTHER = 4, 6, 8, 10
@@ -32,11 +32,11 @@ SEQUENCE = (
     r"|([ -/]*)([0-~]?)"
     r")"
 )
-"""A sequence; the number of the last group, one of the four above, says of which kind.
+"""An escape sequence; the number of the last group, one of the four above, is its kind.
 
-Control sequences have a prefix, numbers, a middle and an end, commands to the system and other
-strings a text and an end, all others a middle and an end. An end that is empty has not come yet,
-or something came that cannot be in such a sequence. Strings end before the next escape.
+Control sequences (CSI) have a prefix, parameters, intermediates and a final byte; commands (OSC)
+and other strings a text and a terminator; all others intermediates and a final byte. An empty end
+means that the sequence is incomplete or invalid. Strings end before the next escape.
 """
 _SEQUENCE = re.compile(SEQUENCE.encode())
 
@@ -55,22 +55,21 @@ _COLOURS = {b"10;?": b"e5e5/e5e5/e5e5", b"11;?": b"0000/0000/0000", b"12;?": b"e
 
 
 def numbers(text: str) -> list[int]:
-    """The numbers of a control sequence, at least one; those left out are 0."""
+    """The parameters of a control sequence, at least one; omitted ones are 0."""
     parts = [part.partition(":")[0].lstrip("0")[:5] for part in text.split(";", 32)[:32]]
     return [min(int(digits), MAX_NUMBER) if digits.isdigit() else 0 for digits in parts]
 
 
 class TerminalState:
-    """The terminal that a program believes to be in.
+    """State of a program's terminal: answers queries, and tracks the modes that keys depend on.
 
-    It is fed everything the program writes, from the start on, and so always knows which keys the
-    program expects.
+    Feed it everything that the program writes, from the start on.
     """
 
     def __init__(self, columns: int, rows: int) -> None:
         self.size = columns, rows
         self.application_keypad = False
-        """Whether the keys of the keypad are sent as such, not as the characters on them."""
+        """Whether keypad keys send escape sequences instead of their characters."""
         self._unread = bytearray()
         self._drawing: Drawing | None = None
         self._modes: set[int] = set()
@@ -91,9 +90,9 @@ class TerminalState:
             self._drawing.page.resize(rows, columns)
 
     def feed(self, data: bytes) -> bytes:
-        """Take in what the program wrote; what the terminal answers to it."""
+        """Process output of the program; returns the terminal's answer."""
         if self._string_end is not None:
-            # What comes after a string that was too long to keep.
+            # Skip the rest of a string that was too long to keep.
             found = re.search(self._string_end, data)
             if found is None:
                 return b""
@@ -131,7 +130,7 @@ class TerminalState:
             del self._unread[: safe.start() if safe else 0]
 
     def _place(self, *, draw: bool) -> tuple[int, int]:
-        """Column and row of the cursor, the first being 1; the first of all without pyte."""
+        """Column and row of the cursor, from 1; (1, 1) without pyte."""
         text = self._unread.decode("utf-8", "replace") if draw else ""
         self._unread.clear()
         try:
@@ -151,7 +150,7 @@ class TerminalState:
             self._string_end = rb"[\x18\x1a\x1b]"
 
     def _take(self, found: re.Match[bytes]) -> bytes:
-        """Do what a sequence says; the answer to it, if it has one of its own."""
+        """Apply a sequence; returns the answer to it, if any."""
         if found.lastindex == CONTROL:
             return self._control(found)
         if found.lastindex == COMMAND and found[5] in _COLOURS and found[6] in b"\x07":
@@ -165,7 +164,7 @@ class TerminalState:
         return _SIMPLE_ANSWERS.get(found[0], b"")
 
     def _control(self, found: re.Match[bytes]) -> bytes:
-        if found[4] not in _ENDS:  # colours, for the most part
+        if found[4] not in _ENDS:  # mostly colors
             return b""
         text = found[2].decode()
         match found.group(1, 3, 4):
@@ -188,20 +187,19 @@ class TerminalState:
 
 
 def _modes(text: str) -> set[int]:
-    """The modes of a sequence that matter."""
     given = {ALTERNATE if number in (47, 1047) else number for number in numbers(text)}
     return given & {CURSOR_KEYS, PASTE, ALTERNATE}
 
 
 SCREEN_BYTES = 64 * 1024
-"""Only so much is drawn, from the end: it takes about 50 ms."""
+"""Bytes at the end that are drawn, which takes about 50 ms."""
 MAX_SIDE = 500
 MAX_TITLE = 200
 MAX_MARKS = 8
-"""Characters in one cell: a letter and its accents."""
+"""Maximum characters of one cell: a letter and its combining marks."""
 _SAFE_LOOK = 4 * 1024
 
-# What pyte raises for output that it did not expect.
+# Exceptions that pyte raises for unexpected output.
 _PYTE_ERRORS = (AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError)
 _SEQUENCE_TEXT = re.compile(SEQUENCE)
 _HIDDEN_TEXT = re.compile(r"[^\x07-\x0f\x1b-\x7e]+")
@@ -209,28 +207,28 @@ _REPEATED = re.compile(r"([^\x00-\x1f\x7f])\x1b\[(\d{1,3})b")
 _MAX_REPEATS = 2_000
 _SWITCH = re.compile(r"\x1b\[\?(?:\d{1,4};)*(?:47|1047|1049)(?:;\d{1,4})*([hl])")
 _ARITY = dict.fromkeys("@ABCDEFGJKLMPXade`g", 1) | dict.fromkeys("Hfr", 2)
-"""Control sequences that pyte draws, and how many numbers each takes."""
+"""Control sequences that pyte draws, and the number of parameters of each."""
 _MODES = {("", 4), ("?", 6), ("?", 7)}
-"""Those that change what is drawn: insert, origin, wrap."""
+"""Modes that change what is drawn: insert, origin, wrap."""
 
 
 class Screen(NamedTuple):
-    """A screen as it was when the program had written all of it."""
+    """The content of a terminal's screen."""
 
     lines: tuple[str, ...]
-    """As many as the terminal has rows, without the blanks at their ends."""
+    """One per row of the terminal, without trailing blanks."""
     cursor: tuple[int, int]
-    """Column and row, the first being 1."""
+    """Column and row, from 1."""
     title: str
     alternate: bool
-    """Whether a full-screen program has taken the screen and will give it back."""
+    """Whether a full-screen program uses the alternate screen."""
 
 
 class Drawing:
-    """One pyte screen. Colours and what pyte does not know are left out before it sees them."""
+    """A pyte screen. Colors and sequences that pyte does not support are removed first."""
 
     def __init__(self, columns: int, rows: int) -> None:
-        """Raises ImportError when pyte is not installed."""
+        """Raises ImportError if pyte is not installed."""
         import pyte
 
         self.page: pyte.Screen = pyte.Screen(columns, rows)
@@ -243,7 +241,7 @@ class Drawing:
         return min(self.page.cursor.x + 1, self.page.columns), self.page.cursor.y + 1
 
     def feed(self, text: str) -> None:
-        """Raises one of `_PYTE_ERRORS` when pyte does."""
+        """May raise any of `_PYTE_ERRORS`."""
         most = self.page.columns
         text = _REPEATED.sub(lambda it: it[1] * (1 + min(int(it[2]), most)), text, _MAX_REPEATS)
         self._stream.feed(_HIDDEN_TEXT.sub(_visible, _SEQUENCE_TEXT.sub(_known, text)))
@@ -259,7 +257,7 @@ class Drawing:
 
 
 def _known(found: re.Match[str]) -> str:
-    """A sequence as pyte takes it; empty for one that draws nothing, or that it does not know."""
+    """The sequence in a form that pyte supports; empty if it draws nothing or is unsupported."""
     if found.lastindex == COMMAND:
         is_ended = found[6] == "\x07" or (not found[6] and found.end() < len(found.string))
         is_title = is_ended and found[5][:2] in ("0;", "2;")
@@ -289,7 +287,7 @@ def _known(found: re.Match[str]) -> str:
 
 
 def _visible(found: re.Match[str]) -> str:
-    """Without characters of no width: pyte leaves out all text that follows one."""
+    """Remove characters of zero width: pyte drops all text after one."""
     from wcwidth import wcwidth
 
     return "".join(
@@ -298,9 +296,10 @@ def _visible(found: re.Match[str]) -> str:
 
 
 def render(data: bytes, columns: int, rows: int, *, cut: bool = False) -> Screen:
-    """Draw the end of what a program wrote; `cut` says that its beginning is missing already.
+    """Draw the screen from the end of a program's output; `cut` says that the start is missing.
 
-    Without it, what the program wrote but once is not on the screen.
+    What was drawn once, before that end, is then not on the screen. Raises `ToolInputError` for an
+    invalid size, `ToolError` if pyte is missing or fails.
     """
     if not (1 <= columns <= MAX_SIDE and 1 <= rows <= MAX_SIDE):
         raise ToolInputError(
@@ -326,7 +325,7 @@ def render(data: bytes, columns: int, rows: int, *, cut: bool = False) -> Screen
 
 
 def _end_of(data: bytes, cut: bool) -> tuple[str, bool]:
-    """The text to draw, from outside of a sequence; and whether it begins in the middle."""
+    """The text to draw, not starting inside a sequence, and whether the start is missing."""
     reset = data.rfind(b"\x1bc", -SCREEN_BYTES)
     if reset >= 0:
         return data[reset:].decode("utf-8", "replace"), False
@@ -339,8 +338,8 @@ def _end_of(data: bytes, cut: bool) -> tuple[str, bool]:
 
 
 def _shown_page(text: str, cut: bool) -> tuple[str, bool]:
-    """What was drawn on the page that is seen now, and whether that is the alternate one, which
-    pyte does not have. Where the beginning is missing, it may have been drawn there."""
+    """What was drawn on the visible screen, and whether that is the alternate one, which pyte does
+    not support. If the start is missing, it may have been drawn on either."""
     main: list[str] = []
     at, alternate = 0, False
     for found in _SWITCH.finditer(text):
@@ -356,23 +355,23 @@ MAX_KEYS = 1_000
 MAX_SENT_BYTES = 64 * 1024
 MAX_WARNINGS = 10
 MAX_NAME = 64
-"""What is longer is text."""
+"""Maximum length of the name of a key; anything longer is text."""
 
 PASTE_START, PASTE_END = "\x1b[200~", "\x1b[201~"
 
 _SHIFT, _ALT, _CTRL = 1, 2, 4
 
-# Keys that are characters.
+# Keys that send characters.
 _CHARS = {"enter": "\r", "return": "\r", "tab": "\t", "escape": "\x1b", "esc": "\x1b"}
 _CHARS |= {"space": " ", "bspace": "\x7f", "backspace": "\x7f"}
-# Keys whose form depends on the mode of the terminal, by the letter that ends their sequence.
+# Keys whose sequence depends on the terminal mode, with its final letter.
 _CURSOR = {"up": "A", "down": "B", "right": "C", "left": "D", "home": "H", "end": "F"}
-# Keys by the number in their sequence.
+# Keys with the number in their sequence.
 _EDIT = {"insert": 2, "ic": 2, "delete": 3, "del": 3, "dc": 3}
 _EDIT |= {"pageup": 5, "pgup": 5, "ppage": 5, "pagedown": 6, "pgdn": 6, "npage": 6}
 _EDIT |= {"f5": 15, "f6": 17, "f7": 18, "f8": 19, "f9": 20, "f10": 21, "f11": 23, "f12": 24}
 _FUNCTION = {"f1": "P", "f2": "Q", "f3": "R", "f4": "S"}
-# The letters of the keypad as a keypad, and the characters on its keys.
+# Final letters in application mode, and the characters on the keys.
 _KEYPAD = {f"kp{digit}": (chr(ord("p") + digit), str(digit)) for digit in range(10)}
 _KEYPAD |= {"kp/": ("o", "/"), "kp*": ("j", "*"), "kp-": ("m", "-"), "kp+": ("k", "+")}
 _KEYPAD |= {"kp.": ("n", "."), "kpenter": ("M", "\r")}
@@ -385,7 +384,7 @@ KEYS = frozenset(_CHARS | _CURSOR | _EDIT | _FUNCTION | _KEYPAD | _OTHER_NAMES |
 _PREFIX = r"(?ais)(?:(c|ctrl|control)|(m|alt|meta|option)|(s|shift))[-+](?=.)"
 _HINTS = {
     r"(?ai)f\d{1,2}": "the function keys are f1 to f12",
-    r"(?s)\^.*": "^ goes with one character",
+    r"(?s)\^.*": "^ takes one character",
     r"(?ai)(?:\\(?:[nrte]|x[0-9a-f]{2}|0?33|u001b))+": "write enter, tab or escape, or send bytes"
     " as hex",
 }
@@ -393,19 +392,17 @@ _HEX = r"(?ai)(?:0x|\\x)?([0-9a-f]{1,2})"
 
 
 class Encoded(NamedTuple):
-    """What goes to the program."""
+    """Input for a program, and warnings about what may not be as intended."""
 
     data: bytes
     warnings: tuple[str, ...] = ()
-    """What may not be as it was meant."""
 
 
 def encode_keys(keys: Sequence[str], *, application: bool, keypad: bool | None = None) -> Encoded:
-    """What a terminal sends for some keys; text that names no key is sent as it is.
+    """The bytes that a terminal sends for keys; text that is not the name of a key is sent as is.
 
-    `application` is the form of arrows, Home and End that full-screen programs ask for. `keypad`
-    says the same of the keypad; programs that ask for one ask for the other, so it follows if it
-    is left out.
+    `application` is the mode for arrows, Home and End that full-screen programs enable, `keypad`
+    the one for the keypad. Programs usually enable both, so `keypad` defaults to `application`.
     """
     if len(keys) > MAX_KEYS:
         raise ToolInputError(f"{len(keys):,} keys are too many at once; send {MAX_KEYS:,} at most")
@@ -421,14 +418,14 @@ def encode_keys(keys: Sequence[str], *, application: bool, keypad: bool | None =
             parts.append(_encode(name, modifiers, application, keypad, where))
             continue
         parts.append(key)
-        # Looking for what was meant takes a while, and ten times are enough.
+        # Looking for similar names is slow, and ten warnings are enough.
         if len(warnings) <= MAX_WARNINGS and (doubt := _doubt(key, name, bool(modifiers))):
             warnings.append(f"{where} is not a key and was sent as text; {doubt}")
     return Encoded(_to_bytes("".join(parts), "the keys"), _few(warnings))
 
 
 def _split_key(key: str) -> tuple[int, str]:
-    """The modifiers, and the name of the key: one that is known, a character, or neither."""
+    """The modifiers, and the rest: the name of a key, a character, or neither."""
     if len(key) > MAX_NAME:
         return 0, key
     # A space may be the key itself.
@@ -447,7 +444,7 @@ def _split_key(key: str) -> tuple[int, str]:
 
 
 def _key_name(text: str) -> str:
-    """The key that is meant, as it is called here, or the text."""
+    """The canonical name of a key, or the text unchanged."""
     folded = text.lower()
     for name in (folded, re.sub(r"[-_ ]", "", folded)):
         if name in KEYS:
@@ -483,13 +480,13 @@ def _encode(name: str, modifiers: int, application: bool, keypad: bool, where: s
         return meta + _CONTROLS[char]
     if not modifiers & _SHIFT and 0x40 <= code < 0x60:
         return meta + chr(code & 0x1F)
-    hints = {"\r": "send enter, or C-j for a new line without it", "/": "send C-_"}
-    hint = hints.get(char, "C- goes with a to z, space and @ [ \\ ] ^ _ ?, S- with letters and tab")
+    hints = {"\r": "send enter, or C-j for a line feed", "/": "send C-_"}
+    hint = hints.get(char, "C- takes a to z, space and @ [ \\ ] ^ _ ?, S- takes letters and tab")
     raise ToolInputError(f"{where}: terminals have no code for this; {hint}")
 
 
 def _doubt(key: str, name: str, modified: bool) -> str:
-    """Why a text may have been meant as a key; empty if it does not look like one."""
+    """Why a text may have been intended as a key; empty if it does not look like one."""
     if len(key) > MAX_NAME:
         return ""
     word = re.sub(r"[-_ ]", "", name.lower())
@@ -497,12 +494,12 @@ def _doubt(key: str, name: str, modified: bool) -> str:
     if close and word.isascii() and word.isalnum():
         return f"did you mean {close[0]}?"
     if modified:
-        return "after C-, M- and S- comes one character or the name of a key"
+        return "C-, M- and S- take one character or the name of a key"
     return next((hint for form, hint in _HINTS.items() if re.fullmatch(form, key)), "")
 
 
 def encode_hex(pieces: Sequence[str]) -> Encoded:
-    """The bytes that are written as one or two hexadecimal digits each; others are left out."""
+    """Decode bytes of one or two hexadecimal digits each; others are skipped with a warning."""
     data = bytearray()
     warnings: list[str] = []
     for index, piece in enumerate(pieces):
@@ -518,16 +515,17 @@ def encode_hex(pieces: Sequence[str]) -> Encoded:
 
 
 def encode_paste(text: str, *, bracketed: bool) -> bytes:
-    """What a terminal sends when a text is pasted, marked as such if the program asked for it."""
+    """The bytes that a terminal sends for pasted text, with the marks of bracketed paste or
+    without."""
     if len(text) > MAX_SENT_BYTES:
         raise _too_much("text")
-    # Programs take the end mark for the end of the text, and what follows for keys.
+    # An end mark inside the text would make programs take the rest for typed keys.
     for _ in range(4):
         text = text.replace(PASTE_END, "").replace("\x9b201~", "")
     if PASTE_END in text or "\x9b201~" in text:
         text = text.replace("\x1b", "").replace("\x9b", "")
     if not text:
-        raise ToolInputError("text is empty; there is nothing to paste")
+        raise ToolInputError("text: empty; there is nothing to paste")
     text = text.replace("\r\n", "\r").replace("\n", "\r")
     data = _to_bytes(text, "text")
     return PASTE_START.encode() + data + PASTE_END.encode() if bracketed else data

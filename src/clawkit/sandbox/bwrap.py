@@ -1,4 +1,4 @@
-"""bubblewrap: namespaces of its own, with the machine's files mounted as a hold says."""
+"""bubblewrap: separate namespaces, with the files of the machine mounted according to a hold."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ _PROBE_S = 10.0
 _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts")
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 _KERNEL_SETTINGS = ("/proc/sys", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/sysrq-trigger")
-"""What root could change there, for the whole machine."""
+"""Kernel settings that root could change for the whole machine."""
 _SHARED_TMP = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108  # replaced by private ones
 
 
 def find_bwrap() -> str:
-    """Its absolute path; empty when there is none. Never one that a command could have made."""
+    """The absolute path of bwrap; empty if there is none. Never one that a command could have
+    installed."""
     folders = "/usr/bin:/bin:/usr/local/bin:/run/current-system/sw/bin"
     return shutil.which("bwrap", path=folders) or ""
 
 
 def why_not() -> str:
-    """Why bubblewrap cannot be used here; empty when it can. Starts it once; blocks."""
+    """Why bubblewrap cannot be used here; empty if it can. Blocks: runs it once."""
     if not seccomp.available():
         return "the system calls of this architecture are unknown"
     program = find_bwrap()
@@ -43,11 +44,11 @@ def why_not() -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"bwrap does not start: {error}"
     said = done.stderr.decode("utf-8", "replace").strip()
-    return f"bwrap cannot make namespaces here: {said[:200]}" if done.returncode else ""
+    return f"bwrap cannot create namespaces here: {said[:200]}" if done.returncode else ""
 
 
 class Mounted(NamedTuple):
-    """Sorted, parents come before what is in them; at one place the later one wins."""
+    """A mount. When sorted, parents come before children; for one target, the last one wins."""
 
     target: str
     order: int
@@ -55,9 +56,9 @@ class Mounted(NamedTuple):
 
 
 def plan_mounts(hold: Hold, *, tmp: str, empty: str, pins: Sequence[str] = ()) -> list[Mounted]:
-    """What is mounted to confine a program to a hold. `tmp` is the directory that becomes its
-    temporary one, `empty` a file that is shown for hidden ones, and `pins` are directories that it
-    cannot rename. What does not exist is left out."""
+    """The mounts that confine a program to a hold. `tmp` is mounted as the temporary directory,
+    `empty` in place of hidden files, and `pins` are directories that it cannot rename. Missing
+    paths are skipped."""
     mounts = [
         Mounted("/proc", 0, ("--proc", "/proc")),
         Mounted("/dev", 0, ("--dev", "/dev")),
@@ -81,16 +82,16 @@ def plan_mounts(hold: Hold, *, tmp: str, empty: str, pins: Sequence[str] = ()) -
 
 
 def _covered(hold: Hold) -> list[str]:
-    """What is hidden and not granted itself, links resolved."""
+    """Hidden paths that are not granted themselves, with links resolved."""
     granted = {os.path.realpath(path) for path in (*hold.read, *hold.run, *hold.write)}
     hidden = dict.fromkeys(map(os.path.realpath, hold.hide))
     return [path for path in hidden if path not in granted and path not in ("/dev", "/run")]
 
 
 def _pin(hold: Hold, pins: Sequence[str]) -> Iterator[Mounted]:
-    """What is hidden stays hidden, and what cannot be changed anyway needs nothing. A directory
-    above something hidden or kept could be renamed, and that with it: so it is pinned as well. What
-    is reached by a link was replaced, and is no longer what it was."""
+    """Mounts of pinned and kept paths that are writable and not hidden. Renaming a directory above
+    a hidden or kept path would move that away, so such directories are pinned too. A path that
+    contains a link was replaced since it was found, and is skipped."""
     open_ = [os.path.realpath(path) for path in hold.write]
     hidden = _covered(hold)
     kept = [path for path in hold.keep if os.path.realpath(path) == path]
@@ -103,7 +104,7 @@ def _pin(hold: Hold, pins: Sequence[str]) -> Iterator[Mounted]:
 
 
 def _between(path: str, folders: Sequence[str]) -> Iterator[str]:
-    """The directories above a path that are in one of the folders, without that one."""
+    """The directories between a path and the folder that contains it."""
     up = os.path.dirname(path)
     while _depth(up, folders) >= 0 and up not in folders:
         yield up
@@ -111,7 +112,7 @@ def _between(path: str, folders: Sequence[str]) -> Iterator[str]:
 
 
 def make_options(hold: Hold, mounts: Iterable[Mounted]) -> list[str]:
-    """The command line, but for the program that is confined."""
+    """The options of bwrap, without the program to run."""
     options = [*_NAMESPACES, *(() if hold.network else ("--unshare-net",))]
     options += ["--cap-drop", "ALL", "--hostname", "sandbox", "--ro-bind", "/", "/"]
     for mount in mounts:
@@ -122,10 +123,10 @@ def make_options(hold: Hold, mounts: Iterable[Mounted]) -> list[str]:
 
 
 def find_misplaced(mounts: Iterable[Mounted], inside: str, here: str) -> str:
-    """A mount that is not where it was to be, or not of what it was to be; empty when there is
-    none. While mounts are made, a command that runs elsewhere can make links of directories of the
-    workspace, and mounting follows them. `inside` and `here` are what is mounted in the sandbox and
-    on this machine, as the kernel says it in mountinfo."""
+    """A mount with the wrong target or source; empty if all are correct. While bwrap mounts, a
+    command in another sandbox can replace directories of the workspace by links, and mounting
+    follows links. `inside` and `here` are the kernel's mountinfo of the sandbox and of this
+    machine."""
     found = {(point, root) for point, root, _ in _read_mounts(inside)}
     empty = {point for point, _, kind in _read_mounts(inside) if kind == "tmpfs"}
     places = sorted((point, root) for point, root, _ in _read_mounts(here))
@@ -148,7 +149,7 @@ def read_mountinfo() -> str:
 
 
 def _read_mounts(text: str) -> Iterator[tuple[str, str, str]]:
-    """Mount point, root in its file system, and kind of each mount."""
+    """Mount point, root in the file system, and file system type of each mount."""
     for line in text.splitlines():
         fields = line.split(" ")
         root, point = (_ESCAPE.sub(lambda code: chr(int(code[1], 8)), each) for each in fields[3:5])
@@ -156,5 +157,5 @@ def _read_mounts(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _depth(path: str, folders: Sequence[str]) -> int:
-    """How long the longest of the folders is that a path lies in; -1 for none."""
+    """The length of the deepest folder that contains a path; -1 for none."""
     return max((len(each) for each in folders if is_below(path, each)), default=-1)

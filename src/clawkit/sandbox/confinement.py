@@ -1,4 +1,4 @@
-"""How the commands of one run are confined: which sandbox there is, and what each place allows."""
+"""How the commands of one run are confined: the choice of a backend, and the hold of a command."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from clawkit.sandbox.protocols import Sandbox, SandboxUnavailableError, prune
 from clawkit.store import private_dir, write_atomic
 
 EVERY_S = 300.0  # seconds between two rounds of pruning on a machine
-_PRUNING_S = 5.0  # seconds that the end of a run waits for a round
+_PRUNING_S = 5.0  # seconds that the end of a run waits for pruning
 _NAMED = "sandbox.backend names it"
 _TEMPORARY = ("TMPDIR", "TMP", "TEMP")
 _SSH_AGENT = "SSH_AUTH_SOCK"
 _SYSTEM_DIRS = re.compile("/(bin|boot|dev|etc|home|lib|lib64|opt|proc|run|sbin|sys|usr|var)?")
-_ELSEWHERE = ("openshell", "crabbox")  # backends of other programs, whose settings load
+_ELSEWHERE = ("openshell", "crabbox")  # backends of other programs; their settings are accepted
 _NAMESPACE_SETTINGS = """user/max_user_namespaces kernel/unprivileged_userns_clone
     kernel/apparmor_restrict_unprivileged_userns"""
-"""What administrators switch namespaces off with."""
+"""Kernel settings that disable user namespaces."""
 Confined = tuple[Literal["sandbox", "gateway"], Hold | None, Mapping[str, str]]
-"""Where a command runs that no person approved, what confines it, and variables that it gets."""
+"""The host of a command that no person approved, its hold, and extra variables."""
 log = logging.getLogger(__name__)
 
 
@@ -50,11 +50,11 @@ class Choice(NamedTuple):
     """A backend, or why there is none."""
 
     backend: Backend | None
-    reason: str  # why this one, or none; in words
+    reason: str  # why this one, or why none
 
 
 class Confinement:
-    """Where the commands of a run can run. Nothing is looked at before it is needed."""
+    """How and where the commands of a run are confined. Everything is determined on first use."""
 
     def __init__(self, settings: Settings, context: SandboxContext) -> None:
         self.settings = settings
@@ -93,7 +93,7 @@ class Confinement:
 
     @functools.cached_property
     def sandbox(self) -> Sandbox:
-        """The sandbox itself. Raises `SandboxUnavailableError` when there is none."""
+        """The sandbox. Raises `SandboxUnavailableError` if there is none."""
         backend, reason = self.choice
         if backend == "bwrap" or backend == "landlock":
             return LocalSandbox(backend, self.paths, reason)
@@ -115,27 +115,26 @@ class Confinement:
 
     @property
     def project(self) -> str:
-        """Where commands and file tools find the workspace when they may only read it; else
-        empty."""
+        """The path of the workspace inside if it is read-only; otherwise empty."""
         if self.choice.backend is None or self.paths.access != "ro":
             return ""
         return next(mount.target for mount in self.sandbox.mounts if not mount.writable)
 
     def locate(self, path: str) -> str:
-        """Where a path of the sandbox is on this machine; any other stays as it is."""
+        """Translate a path inside the sandbox to this machine; others are returned unchanged."""
         if self.choice.backend in (None, "bwrap", "landlock"):
             return path
         return to_here(path, self.sandbox.mounts) or path
 
     def why_not_granted(self, grants: Grants) -> str:
-        """Why the sandbox cannot give that; empty when it can."""
+        """Why the sandbox cannot apply these grants; empty if it can."""
         backend, own = self.choice.backend, self.paths.state
         if any(is_below(path, own) for path in (*grants.read, *grants.write)):
             return "commands may not access clawkit's own files"
         if backend == "landlock" and grants.hosts:
             return "this sandbox (landlock) cannot filter by host"
         if backend not in ("bwrap", "landlock") and grants != NO_GRANTS:
-            return f"the sandbox {backend} cannot grant single commands more"
+            return f"this sandbox ({backend}) cannot grant access to a single command"
         return ""
 
     def in_sandbox(self, grants: Grants) -> Confined:
@@ -147,14 +146,14 @@ class Confinement:
         return "sandbox", None, {}
 
     def by_entry(self, grants: Grants) -> Confined:
-        """The same for a command that an allowlist entry allows: as in the sandbox of this machine,
-        widened by the grants. Where that sandbox is elsewhere or off, Landlock confines it."""
+        """For a command that an allowlist entry allows: the sandbox of this machine, widened by the
+        grants. If that sandbox is elsewhere or off, Landlock confines the command on the host."""
         sandbox = self.sandbox if self.choice.backend in ("bwrap", "landlock") else None
         if sandbox is None and not can_confine():
             return "gateway", None, {}
         variables = self.paths.variables
         if grants.write:
-            # It keeps its caches where it always does.
+            # It uses its usual caches.
             variables = {name: variables[name] for name in _TEMPORARY}
         if grants.sockets and (agent := os.environ.get(_SSH_AGENT)):
             variables[_SSH_AGENT] = agent
@@ -165,7 +164,6 @@ class Confinement:
 
     @property
     def guard(self) -> ProtectedFiles:
-        """Restores protected files that confined commands change."""
         return self.paths.guard
 
     async def _prune(self) -> None:
@@ -175,7 +173,7 @@ class Confinement:
             if (idle_s or age_s) and await in_thread(self._is_pruning_due):
                 await prune(self.sandbox, idle_s=idle_s, age_s=age_s)
         except (ToolError, OSError) as error:
-            # Commands are not to fail for it, and the next round tries again.
+            # Commands must not fail because of it, and the next round tries again.
             log.debug("unused sandboxes were not removed: %s", error)
 
     def _is_pruning_due(self) -> bool:
@@ -205,8 +203,8 @@ def can_confine() -> bool:
 
 
 def why_unusable(settings: Settings, choice: Choice) -> str:
-    """What to say where commands cannot run at all, because the configured sandbox is not
-    available; empty when it is, or none is required."""
+    """Why commands cannot run at all, because the configured sandbox is not available; empty if it
+    is, or none is required."""
     if choice.backend or (settings.mode == "auto" and settings.backend == "auto"):
         return ""
     key = "mode" if settings.backend == "auto" else "backend"
@@ -215,7 +213,7 @@ def why_unusable(settings: Settings, choice: Choice) -> str:
 
 
 def choose(settings: Settings, *, workspace: str, state: str) -> Choice:
-    """The backend for commands. Blocks: the first time on a machine, bwrap is tried."""
+    """Choose the backend. Blocks: the first time on a machine, bwrap is probed."""
     named = settings.backend
     if named in _ELSEWHERE:
         return Choice(None, f"the backend {named!r} is not supported; use auto")
@@ -225,7 +223,7 @@ def choose(settings: Settings, *, workspace: str, state: str) -> Choice:
         if why := why_not(named):
             return Choice(None, why)
     if settings.access() == "rw" and _SYSTEM_DIRS.fullmatch(os.path.realpath(workspace)):
-        why = f"the workspace is {workspace!r}, and commands could change the system in it"
+        why = f"the workspace is {workspace!r}, where commands could change the system"
         return Choice(None, why)
     problems: list[str] = []
     if named in ("auto", "bwrap"):
@@ -241,7 +239,7 @@ def choose(settings: Settings, *, workspace: str, state: str) -> Choice:
 
 
 def why_no_landlock(settings: Settings, workspace: str) -> str:
-    """Why Landlock cannot be used; empty when it can."""
+    """Why Landlock cannot be used; empty if it can."""
     if not landlock.available():
         return "this kernel has no Landlock"
     if not seccomp.available():
@@ -255,13 +253,13 @@ def why_no_landlock(settings: Settings, workspace: str) -> str:
 
 
 def why_no_bwrap(state: str, workspace: str = "") -> str:
-    """Why bwrap cannot be used, for a workspace if one is given; empty when it can. Remembered
-    until bwrap or the kernel change, unless `state` is empty."""
+    """Why bwrap cannot be used, for a workspace if one is given; empty if it can. Cached in
+    `state`, unless that is empty, until bwrap or the kernel change."""
     if why := _probe_bwrap(state):
         return why
     with suppress(OSError):
         if workspace and os.geteuid() == 0 and os.stat(workspace).st_uid != 0:
-            # Root in a user namespace has no power over files of others.
+            # Root in a user namespace cannot access files of other users.
             return "clawkit runs as root, and the workspace belongs to another user"
     return ""
 

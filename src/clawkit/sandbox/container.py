@@ -1,7 +1,7 @@
 """Containers of docker and podman, and commands in them.
 
-A program of clawkit's own in a container starts its commands. What that says is not trusted: the
-commands run beside it as its equals.
+A spawn server in the container starts the commands. It is not trusted: the commands run as the same
+user and could control it.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ from clawkit.store import private_dir, write_atomic
 _RECENT_S = 300.0
 _SETUP_S, _START_S = 900.0, 120.0
 _LOCK_POLL_S, _END_POLL_S = 0.02, 0.005
-_OWN_PROCESSES = 2  # in a container where nothing runs: its first process and what keeps it there
-_NEEDS = "it needs python3 3.10 or newer; `clawkit sandbox build` makes the standard image"
+_OWN_PROCESSES = 2  # in an idle container: init, and the `sleep` that keeps it running
+_NEEDS = "it needs python3 3.10 or newer; `clawkit sandbox build` builds the standard image"
 _RECREATE = "run `clawkit sandbox recreate`"
-# A module has bytecode; a program that is started by its path is compiled each time.
+# An imported module has cached bytecode; a script would be compiled each time.
 _BOOT = f"""import sys; sys.path.insert(0, {os.path.dirname(CODE)!r})
 from clawkit.process.spawn_server import main; main()"""
 
 
-# podman knows an id by this name in this very form only.
+# podman accepts the field Id only in exactly this form.
 _FIELDS = '["{{.Id}}", {{json .Name}}, {{json .State.Running}}, {{json .Config.Labels}}]'
 _INSPECT = ("inspect", "--type=container", f"--format={_FIELDS}")
 
 
 class ContainerInfo(msgspec.Struct, array_like=True):
-    """A container that exists, as the engine describes it."""
+    """An existing container, from the engine's `inspect`."""
 
     id: str
     name: str
@@ -77,13 +77,13 @@ class ContainerInfo(msgspec.Struct, array_like=True):
 
 
 class ContainerSandbox:
-    """One container, which is made when it is first needed and kept until it is pruned."""
+    """One container, created on first use and kept until it is pruned."""
 
     def __init__(
         self, backend: EngineName, paths: SandboxPaths, reason: str = "", program: str = ""
     ) -> None:
-        """`reason` says why this backend was chosen, and `program` is the engine's. Raises
-        `SandboxUnavailableError`."""
+        """`reason` says why this backend was chosen; `program` overrides the path of the engine.
+        Raises `SandboxUnavailableError`."""
         self.backend: EngineName = backend
         self._paths, self._reason = paths, reason
         self.settings = paths.settings.docker
@@ -94,13 +94,13 @@ class ContainerSandbox:
         self._state = os.path.join(paths.state, "containers")
         self._root = os.path.join(self._state, self.name)
         self._mark = process_dir(self._root)
-        self.link_dir = os.path.join(self._root, "link")  # where servers find a socket of ours
+        self.link_dir = os.path.join(self._root, "link")  # for the sockets that servers connect to
         self._hint = ""
         self._host = ContainerHost(self, paths)
 
     @functools.cached_property
     def plan(self) -> Plan:
-        """The container as it is to be. Makes private directories; blocks."""
+        """How the container must be configured. Creates private directories; blocks."""
         paths = self._paths
         if paths.settings.network == "allowlist":
             why = f"{self.backend} cannot filter by host; set agents.defaults.sandbox.network to"
@@ -115,7 +115,7 @@ class ContainerSandbox:
                     os.chown(each, owner.st_uid, owner.st_gid, follow_symlinks=False)
             private_dir(self._root)
             os.makedirs(self.link_dir, exist_ok=True)
-            # Programs inside can connect to what they know the name of, and see no name.
+            # Programs inside can connect to a socket if they know its name, but cannot list names.
             os.chmod(self.link_dir, 0o311)  # noqa: S103
             owner = os.stat(folder)
         except OSError as error:
@@ -162,7 +162,8 @@ class ContainerSandbox:
         }
 
     async def ensure(self) -> None:
-        """Have the container run as the settings want it. Raises `SandboxUnavailableError`."""
+        """Create or start the container with the current settings. Raises
+        `SandboxUnavailableError`."""
         await in_thread(lambda: self.plan)
         async with self._locked():
             was_made = _read(self._path("made"))
@@ -187,8 +188,8 @@ class ContainerSandbox:
 
     @asynccontextmanager
     async def _locked(self) -> AsyncIterator[None]:
-        """One process at a time makes or removes the container."""
-        # The file outlives the container, so that all wait for the same one.
+        """Only one process at a time may create or remove the container."""
+        # The lock file outlives the container, so that all processes wait for the same one.
         lock = os.open(f"{self._root}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             while True:
@@ -202,10 +203,11 @@ class ContainerSandbox:
             os.close(lock)
 
     def _is_kept(self, found: ContainerInfo) -> bool:
-        """Whether a container can be used. Raises when it must not be replaced just now."""
+        """Whether a container can be used. Raises `SandboxUnavailableError` if it cannot, but must
+        not be replaced now."""
         self._hint = ""
         if found.id != _read(self._path("made")):
-            return False  # it was never finished
+            return False  # its setup was not completed
         if found.label("configHash") == self.plan.config_hash:
             return True
         if time.time() - _time_of(self._path("used")) > _RECENT_S and not self._others(self.name):
@@ -213,7 +215,7 @@ class ContainerSandbox:
         if found.label("mountHash") != self.plan.mount_hash:
             what = f"the mounts of the container {self.name!r} have changed in the settings"
             raise SandboxUnavailableError(f"{what}, and it was used recently; {_RECREATE}")
-        self._hint = f"the container was made with other settings; to use them, {_RECREATE}"
+        self._hint = f"the container was created with other settings; to update it, {_RECREATE}"
         return True
 
     async def _make(self) -> None:
@@ -237,7 +239,7 @@ class ContainerSandbox:
             ]
             done = await self.engine.call(*command)
             if done.code and "already in use" in done.said:
-                # It was left behind by a process that was killed.
+                # A killed process left it behind.
                 await self._discard(self.name)
                 done = await self.engine.call(*command)
         try:
@@ -258,12 +260,12 @@ class ContainerSandbox:
         write_atomic(self._path("made"), done.out.split()[-1].encode())
 
     def _others(self, name: str) -> list[str]:
-        """Other processes of clawkit that use a container."""
+        """Other clawkit processes that use a container."""
         running = sweep(os.path.join(self._state, name))
         return [each for each in running if each != os.path.basename(self._mark)]
 
     async def stop(self) -> None:
-        """End everything in it. The next command starts it again."""
+        """Kill everything in it. The next command starts it again."""
         with suppress(SandboxUnavailableError):
             await self.engine.call("kill", self.name)
 
@@ -277,7 +279,7 @@ class ContainerSandbox:
         ids = await self.engine.demand("ps", "-aq", ours)
         if not ids.split():
             return []
-        # One may be removed meanwhile, which is no reason to leave out the others.
+        # Ignore a failure: one container may have been removed in the meantime.
         done = await self.engine.call(*_INSPECT, *ids.split())
         found = []
         for each in _read_found(done.out):
@@ -307,7 +309,7 @@ class ContainerSandbox:
         await in_thread(self._paths.remove)
         try:
             os.rmdir(self._mark)
-        except FileNotFoundError:  # it was not used
+        except FileNotFoundError:  # the container was not used
             return
         with suppress(ToolError):
             async with self._locked():
@@ -321,7 +323,7 @@ def _read_found(text: str) -> list[ContainerInfo]:
     try:
         found = [msgspec.json.decode(line, type=ContainerInfo) for line in text.splitlines()]
     except msgspec.MsgspecError:
-        raise SandboxUnavailableError("the engine describes containers in an unknown way") from None
+        raise SandboxUnavailableError("the engine's description of containers is invalid") from None
     return [structs.replace(each, name=each.name.lstrip("/")) for each in found]
 
 
@@ -338,14 +340,14 @@ def _time_of(path: str) -> float:
 
 
 class _Hello(msgspec.Struct):
-    """What commands find inside."""
+    """The environment inside, and whether there is a bash."""
 
     env: dict[str, str]
     bash: bool
 
 
 class ContainerHost(SandboxHost):
-    """Runs commands in a container, by a server in it that belongs to this process."""
+    """Runs commands in a container, through a spawn server in it that this process started."""
 
     def __init__(self, sandbox: ContainerSandbox, paths: SandboxPaths) -> None:
         super().__init__(paths)
@@ -363,12 +365,12 @@ class ContainerHost(SandboxHost):
         return True
 
     def prepare(self) -> None:
-        """Nothing: a command that is then refused must not start a container."""
+        """Nothing: a command that may still be refused must not start a container."""
 
     async def start(self, launch: Launch, id_: str) -> LocalRunning:
         check_elsewhere(launch, "a container")
         sandbox = self._sandbox
-        if launch.typed:  # what clawkit made of it may name a program of its own
+        if launch.typed:  # clawkit's version of it may use a program of clawkit
             launch = launch._replace(text=launch.text.replace(f"{PACKAGE}/", f"{CODE}/"))
         cwd = to_inside(launch.cwd, sandbox.mounts)
         running = await super().start(launch._replace(cwd=cwd), id_)
@@ -392,7 +394,7 @@ class ContainerHost(SandboxHost):
         return await super()._run(client, launch._replace(env=env), id_, streams, **how)
 
     async def connect(self) -> SpawnClient:
-        """The server, which is started when there is none. Raises `SandboxUnavailableError`."""
+        """The server, started if needed. Raises `SandboxUnavailableError`."""
         client = self._client
         if client is not None and client.loop is not asyncio.get_running_loop():
             client.drop()
@@ -431,7 +433,7 @@ class ContainerHost(SandboxHost):
                 except (ValueError, OSError):
                     problem = f"commands cannot run in the image {sandbox.image!r}: {_NEEDS}"
                 finally:
-                    await end(process)  # what it started inside goes on
+                    await end(process)  # the server inside keeps running
                     said = (await finish(process)).said
         finally:
             with suppress(OSError):
@@ -446,7 +448,7 @@ class ContainerHost(SandboxHost):
 
     def _on_lost(self) -> None:
         if not self._is_closing and self._ending is None:
-            # What it started may go on, and only the end of the container is the end of all.
+            # Its commands may still run; only stopping the container stops them all.
             self._ending = asyncio.get_running_loop().create_task(self._sandbox.stop())
 
     async def _settle(self) -> None:
@@ -464,8 +466,8 @@ class ContainerHost(SandboxHost):
 async def _meet(
     process: Process, listener: socket.socket, path: str
 ) -> tuple[_Hello, socket.socket]:
-    """Tell a server where to connect to; what it says, and the connection. Raises ValueError or
-    OSError when there is none."""
+    """Send a server the path of its socket; returns its hello and the connection. Raises ValueError
+    or OSError."""
     if process.stdin is None or process.stdout is None:
         raise ValueError
     process.stdin.write(f"{path}\n".encode())
@@ -475,7 +477,7 @@ async def _meet(
 
 
 def _make_wait(connection: socket.socket) -> Callable[[float], None]:
-    """What waits for the end of the process at the other side, where it can be seen."""
+    """A function that waits for the end of the peer process, if it can be seen from here."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid: int = struct.unpack("3i", raw)[0]
     first = look(pid)

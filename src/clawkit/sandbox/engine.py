@@ -1,5 +1,5 @@
-"""docker and podman: checks of the settings, what a container is made with, the engine's program,
-and building an image with it."""
+"""docker and podman: checks of the settings, the arguments of a container, calls of the CLI, and
+building the image."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from clawkit.text import printable
 
 EngineName = Literal["docker", "podman"]
 PACKAGE = PROGRAM[0]
-AGENT = "/agent"  # where a workspace is that commands may only read
-OWN = "/.clawkit"  # where clawkit's own things are in a container
+AGENT = "/agent"  # mount point of a read-only workspace
+OWN = "/.clawkit"  # directory of clawkit's own files in a container
 CODE, LINK = f"{OWN}/code/clawkit", f"{OWN}/link"
 KEY = "agents.defaults.sandbox.docker"
-PIDS = 1_024  # most processes unless the settings say otherwise, so that a fork bomb stays inside
+PIDS = 1_024  # default limit of processes, against fork bombs
 _BLOCKED = """/etc /private/etc /proc /sys /dev /root /boot /run /var/run /var/lib/docker
     /var/lib/containers /var/lib/containerd /var/lib/kubelet"""
 _BLOCKED_AT_HOME = ".aws .cargo .config .docker .gnupg .netrc .npm .ssh"
@@ -43,8 +43,8 @@ STANDARD_IMAGE = "clawkit-sandbox:bookworm-slim"
 SUITE = "bookworm"
 PACKAGES = """bash ca-certificates coreutils curl file findutils git grep jq less make procps
     python3 ripgrep sed tar tree unzip xz-utils zip"""
-"""Of the standard image; the same as in the Dockerfile beside this file."""
-_MAX_OUT, _MAX_SAID = 16 << 20, 64 << 10  # of what it writes, and of its errors
+"""Packages of the standard image; the same as in `image/Dockerfile`."""
+_MAX_OUT, _MAX_SAID = 16 << 20, 64 << 10  # bytes of stdout and stderr that are kept
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin:/snap/bin:/run/current-system/sw/bin"
 _OWN_NAMES = ("HOME", "USER", "LOGNAME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
 _OWN_STARTS = ("DOCKER_", "CONTAINER_", "CONTAINERS_", "PODMAN_")
@@ -57,33 +57,33 @@ _FAULTS = {
     "container-init binary not found": "podman needs catatonit; install it (Debian: apt-get "
     "install catatonit)",
 }
-"""What the words of an engine mean, and what to do."""
+"""Error messages of engines, and what to tell the user."""
 _CHANGES = ("ENV LANG=C.UTF-8", "WORKDIR /workspace", 'CMD ["sleep", "infinity"]')
 _UNUSED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man")
 _BUILD_S, _STEP = 1_800.0, "I: "
 
 
 class Plan(NamedTuple):
-    """A container, as the settings want it."""
+    """The configuration of a container."""
 
     workdir: str
     user: str
     network: str
-    mounts: tuple[Mount, ...]  # those that commands use, deepest target last
-    arguments: tuple[str, ...]  # of `run`, but for names, labels, variables, image and command
+    mounts: tuple[Mount, ...]  # for commands, deepest target last
+    arguments: tuple[str, ...]  # of `run`, without name, labels, variables, image and command
     warnings: tuple[str, ...]
     config_hash: str
     mount_hash: str
 
 
 def make_plan(engine: EngineName, paths: SandboxPaths, *, link: str, user: str) -> Plan:
-    """`link` is the directory where servers in the container find a socket of ours, and `user` runs
-    commands unless the settings name one. Raises `SandboxUnavailableError` for settings that would
-    open the sandbox."""
+    """`link` is the directory of the sockets that servers in the container connect to; `user` is
+    the default user of commands. Raises `SandboxUnavailableError` for settings that would open the
+    sandbox."""
     settings, folder = paths.settings.docker, os.path.realpath(paths.workdir)
     secrets = secret_paths(paths.context.homes, paths.state, paths.settings)
     for each in (*_KERNEL, *secrets):
-        # What the workspace lies in was chosen along with it.
+        # Only paths below the workspace matter: those above were chosen along with it.
         if paths.access != "none" and is_below(each, paths.workspace):
             raise SandboxUnavailableError(
                 f"the workspace {paths.workspace!r} contains {each!r}, which commands must not "
@@ -118,12 +118,12 @@ def make_plan(engine: EngineName, paths: SandboxPaths, *, link: str, user: str) 
 
 
 def make_name(prefix: str, slug: str) -> str:
-    """Raises `SandboxUnavailableError` when it cannot be the name of a container."""
+    """Raises `SandboxUnavailableError` if the result is not a valid container name."""
     return _fit("containerPrefix", f"{prefix}{slug}", rf"(?=.{{1,{_MAX_NAME}}}$){_WORD}")
 
 
 def check_image(image: str) -> str:
-    """Raises `SandboxUnavailableError` when it cannot be the name of an image."""
+    """Raises `SandboxUnavailableError` if it is not a valid image name."""
     return _fit("image", image, r"[A-Za-z0-9][A-Za-z0-9_./:@-]*")
 
 
@@ -132,7 +132,7 @@ def _hash(value: object) -> str:
 
 
 def _identify(path: str) -> tuple[int, int]:
-    """A directory that was replaced is another one, which a container does not see."""
+    # By identity: an existing container does not see a directory that replaced its mount.
     try:
         info = os.stat(path)
     except OSError as error:
@@ -142,7 +142,7 @@ def _identify(path: str) -> tuple[int, int]:
 
 def _spell_mount(mount: Mount) -> str:
     if ":" in mount.source or "\n" in mount.source:
-        why = "cannot be mounted into a container: its name has a colon or a line break"
+        why = "cannot be mounted into a container: its path has a colon or a line break"
         raise SandboxUnavailableError(f"{mount.source!r} {why}; use another directory")
     return f"{mount.source}:{mount.target}:{'z' if mount.writable else 'ro,z'}"
 
@@ -209,7 +209,6 @@ def _check_address(key: str, text: str) -> str:
 
 
 def _check_target(key: str, path: str, example: str, *taken: str) -> str:
-    """A directory of the container that something can be put at."""
     plain = _plain(path)
     if plain in ("", "/") or any(is_below(plain, each) for each in (*_KERNEL, OWN, *taken)):
         raise _refuse(key, f"{path!r} cannot be used; use an absolute path like {example}")
@@ -223,7 +222,7 @@ def _check_tmpfs(given: str, mounts: Sequence[Mount]) -> str:
 
 
 def _check_network(settings: Docker) -> str:
-    """Empty for none."""
+    """The name of the network; empty for none."""
     named = settings.network.strip()
     if named == "none":
         return ""
@@ -235,7 +234,7 @@ def _check_network(settings: Docker) -> str:
 
 
 def _check_env(env: Mapping[str, str]) -> Iterator[str]:
-    """What is odd about the variables."""
+    """Warnings about variables; raises for invalid ones."""
     for name, value in env.items():
         _fit("env", name, r"[A-Za-z_][A-Za-z0-9_]*")
         if re.search(r"[\0\r\n]", value):
@@ -265,22 +264,24 @@ def _check_bind(
     is_reserved = any(is_below(inside, each) for each in (workdir, "/workspace", AGENT))
     if is_reserved and not settings.dangerously_allow_reserved_container_targets:
         flag = f"{KEY}.dangerouslyAllowReservedContainerTargets"
-        raise _refuse("binds", f"{inside!r} is kept for the workspace; change it, or set {flag}")
+        raise _refuse(
+            "binds", f"{inside!r} is reserved for the workspace; change it, or set {flag}"
+        )
     if not os.path.exists(real):
         raise _refuse("binds", f"{source!r} does not exist")
     if "ro" not in words and own_code((real,)):
-        raise _refuse("binds", f"{source!r} holds clawkit itself; add :ro")
+        raise _refuse("binds", f"{source!r} contains clawkit itself; add :ro")
     return Mount(real, inside, "ro" not in words)
 
 
 def _find_blocked(
     path: str, roots: Sequence[str], homes: Sequence[str], secrets: Sequence[str]
 ) -> str:
-    """What a mount must not show that is above, at or below a path."""
+    """A blocked path that is above, at or below `path`; empty if there is none."""
     at_home = [f"{home}/{name}" for home in homes for name in _BLOCKED_AT_HOME.split()]
     every = (*_BLOCKED.split(), *at_home, *secrets)
     for each in sorted({*every, *map(os.path.realpath, every)}):
-        # Of what the workspace itself lies in, the workspace may be seen.
+        # The workspace itself may be below a blocked path.
         is_given = any(is_below(path, root) and is_below(root, each) for root in roots)
         if is_below(each, path) or (is_below(path, each) and not is_given):
             return each
@@ -288,7 +289,7 @@ def _find_blocked(
 
 
 def _plain(path: str) -> str:
-    """An absolute path without detours; empty when it is none."""
+    """A normalized absolute path; empty if it is not absolute or contains `..`."""
     if not path.startswith("/") or "\0" in path or ".." in path.split("/"):
         return ""
     return "/" + os.path.normpath(path).lstrip("/")
@@ -305,7 +306,7 @@ def _refuse(key: str, words: str) -> SandboxUnavailableError:
 
 
 def why_not(name: str) -> str:
-    """Why an engine cannot be used; empty when it is installed."""
+    """Why an engine cannot be used; empty if it is installed."""
     if shutil.which(name, path=_PATH):
         return ""
     package = "docker.io" if name == "docker" else "podman catatonit"
@@ -313,23 +314,24 @@ def why_not(name: str) -> str:
 
 
 class Done(NamedTuple):
-    """How a call of the program went."""
+    """The result of a call of the CLI."""
 
     code: int
     out: str
-    said: str  # the end of its errors
+    said: str  # the end of stderr
 
 
 class Engine:
-    """Starts the program, with nothing of clawkit's environment but what it needs."""
+    """Runs the CLI of docker or podman, with a minimal environment."""
 
     def __init__(self, name: EngineName, program: str = "") -> None:
-        """Left out, the program is looked for, though never where a command could have made it."""
+        """`program` defaults to one in a system directory, never one that a command could have
+        installed."""
         self.name: EngineName = name
         self._program = program
 
     async def start(self, *arguments: str) -> Process:
-        """The program, with pipes. Raises `SandboxUnavailableError`."""
+        """Start the CLI, with pipes. Raises `SandboxUnavailableError`."""
         program = self._program or shutil.which(self.name, path=_PATH)
         if program is None:
             raise SandboxUnavailableError(why_not(self.name))
@@ -345,7 +347,7 @@ class Engine:
             raise SandboxUnavailableError(why) from None
 
     async def call(self, *arguments: str, timeout_s: float = CALL_S) -> Done:
-        """Run it to its end. Raises `SandboxUnavailableError` when that takes too long."""
+        """Run the CLI to its end. Raises `SandboxUnavailableError` on a timeout."""
         process = await self.start(*arguments)
         try:
             async with asyncio.timeout(timeout_s):
@@ -358,21 +360,22 @@ class Engine:
             await end(process)
 
     async def demand(self, *arguments: str, image: str = "", timeout_s: float = CALL_S) -> str:
-        """What it writes. Raises `SandboxUnavailableError` when it fails."""
+        """Run the CLI; returns its output. Raises `SandboxUnavailableError` if it fails."""
         done = await self.call(*arguments, timeout_s=timeout_s)
         if done.code:
             raise self.explain(done.said or done.out, image)
         return done.out
 
     async def try_on(self, container: str, *arguments: str) -> str:
-        """What it writes about a container; empty when there is none of that name."""
+        """Run the CLI for a container; returns its output, or empty if there is no such
+        container."""
         done = await self.call(*arguments, container)
         if done.code and "no such" not in done.said.lower():
             raise self.explain(done.said)
         return "" if done.code else done.out
 
     def explain(self, said: str, image: str = "") -> SandboxUnavailableError:
-        """What its words mean, and what to do."""
+        """The error for a message of the engine, with what to do."""
         last = printable(said.strip().removesuffix("Run 'docker run --help' for more information"))
         last = last.strip()[-400:]
         for words, meaning in _FAULTS.items():
@@ -387,14 +390,14 @@ class Engine:
 
 
 async def start_program(argv: Sequence[str], env: Mapping[str, str]) -> Process:
-    """Start a program with pipes. It speaks plain English: its words say what went wrong."""
+    """Start a program with pipes, and in the C locale: its error messages are parsed."""
     how: Any = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE, "limit": 1 << 20}
     env = {**env, "LC_ALL": "C"}
     return await asyncio.create_subprocess_exec(*argv, **how, env=env, start_new_session=True)
 
 
 async def finish(process: Process) -> Done:
-    """Until it has ended; the end of what it wrote, however much that was."""
+    """Wait for the end; returns the exit code and the end of its output."""
     if process.stdin is not None:
         process.stdin.close()
     tails = read_tail(process.stdout, _MAX_OUT), read_tail(process.stderr, _MAX_SAID)
@@ -403,7 +406,7 @@ async def finish(process: Process) -> Done:
 
 
 async def read_tail(stream: asyncio.StreamReader | None, limit: int) -> str:
-    """The last bytes of all that is written, as text."""
+    """Read to the end; returns the last `limit` bytes as text."""
     kept = b""
     while stream is not None and (data := await stream.read(1 << 16)):
         kept = (kept + data)[-limit:]
@@ -411,7 +414,7 @@ async def read_tail(stream: asyncio.StreamReader | None, limit: int) -> str:
 
 
 async def end(process: Process) -> None:
-    """Kill it unless it has ended, and wait for that."""
+    """Kill it unless it has ended, and wait for the end."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             process.kill()
@@ -419,14 +422,14 @@ async def end(process: Process) -> None:
 
 
 async def build_image(engine: EngineName, image: str, say: Callable[[str], None]) -> None:
-    """Make a Debian system with debootstrap, and an image of it; `say` hears how it goes. Raises
+    """Build an image of a Debian system with debootstrap; `say` gets progress messages. Raises
     `SandboxUnavailableError`."""
     runs = Engine(engine)
     program = shutil.which("debootstrap", path="/usr/sbin:/usr/bin:/sbin:/bin")
     if os.geteuid() != 0 or program is None:
         raise SandboxUnavailableError(
-            "the image is made with debootstrap, as root: install it (Debian: apt-get install "
-            "debootstrap) and run this command with sudo; or, where images can be pulled, run "
+            "building the image needs debootstrap and root: install it (Debian: apt-get install "
+            "debootstrap) and run this command with sudo; or, if images can be pulled, run "
             f"`{engine} build -t {image} {os.path.join(os.path.dirname(__file__), 'image')}`"
         )
     check_image(image)
@@ -436,13 +439,13 @@ async def build_image(engine: EngineName, image: str, say: Callable[[str], None]
         say(f"installing {len(PACKAGES.split())} packages of Debian {SUITE}")
         packages = f"--include={','.join(PACKAGES.split())}"
         await _run((program, "--variant=minbase", packages, SUITE, root), say)
-        say("packing it")
+        say("packing the image")
         without = [f"--exclude=./{each}/*" for each in _UNUSED]
         pack = ("tar", "--create", f"--file={archive}", f"--directory={root}", *without, ".")
         await _run(pack, say)
         changes = [f"--change={each}" for each in _CHANGES]
         await runs.demand("import", *changes, archive, image, timeout_s=_BUILD_S)
-        say(f"made {image}")
+        say(f"built {image}")
 
 
 async def _run(argv: Sequence[str], say: Callable[[str], None]) -> None:

@@ -1,8 +1,7 @@
-"""Two copies of a directory on two machines: what has to be copied where, and how one is changed.
+"""Synchronize two copies of a directory on two machines: the plan, and the changes of one copy.
 
-The local side wins a conflict; the other version is kept beside it, and the conflict is reported.
-In both copies no link is ever followed, and a file that changed since it was looked at is left
-alone.
+The local side wins a conflict; the other version is kept next to it, and the conflict is reported.
+Links are never followed, and a file that changed since it was scanned is not touched.
 """
 
 from __future__ import annotations
@@ -25,45 +24,45 @@ from clawkit.text import human_size
 
 MAX_ENTRIES = 200_000
 MAX_BYTES = 1024**3
-MAX_FILE = 256 * 1024**2  # a larger file stays where it is, and is reported
+MAX_FILE = 256 * 1024**2  # a larger file is not copied, and reported
 _MAX_PATH, _MAX_NAME = 4_096, 255
 _SHA = re.compile(r"[0-9a-f]{64}")
 _CLASH = "a directory on one side and a file on the other; both were left as they are"
 _FRESH_NS = 50_000_000
-"""A file that was changed so shortly before it was read may change again at the same time stamp."""
+"""A file that changed this recently may change again with the same timestamp."""
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_TEMPORARY = re.compile(r"\.clawkit-.*\.(tmp|old)")  # what a change leaves for a moment
+_TEMPORARY = re.compile(r"\.clawkit-.*\.(tmp|old)")  # temporary files of a change in progress
 Signature = tuple[int, ...]
 Hashes = Mapping[str, tuple[Signature, str]]
 
 
 class Entry(NamedTuple):
-    """One file, as far as it is compared."""
+    """What is compared of a file, directory or link."""
 
     kind: Literal["file", "directory", "link"]
-    mode: int = 0  # 0o644 or 0o755 for a file: the other bits belong to one machine
+    mode: int = 0  # 0o644 or 0o755 for a file: other bits are not synchronized
     size: int = 0
     sha256: str = ""  # of a file's content
     target: str = ""  # where a link points
 
 
-Manifest = Mapping[str, Entry]  # by path from the directory, with `/` between names
-Step = tuple[str, Entry | None]  # a path, and what it is to be; None deletes it
+Manifest = Mapping[str, Entry]  # by relative path, with `/` between names
+Step = tuple[str, Entry | None]  # a path and its new state; None deletes it
 DIRECTORY = Entry("directory")
 
 
 class Plan:
-    """What makes two copies the same."""
+    """The steps that make two copies equal."""
 
     def __init__(
         self, base: Manifest, local: Manifest, remote: Manifest, skipped: Collection[str] = ()
     ) -> None:
-        """`base` is what both sides held when they were last the same. With the remote side as
-        `base`, that side becomes what the local one is. What is, or is in, `skipped` stays."""
-        self.conflicts: dict[str, str] = {}  # paths that differed on both sides, and what was done
+        """`base` is the last common state. With the remote side as `base`, that side becomes equal
+        to the local one. Paths in `skipped`, and everything below them, are not touched."""
+        self.conflicts: dict[str, str] = {}  # paths that both sides changed, and what was done
         self.source: dict[str, str] = {}
-        """Where the remote side has the content of a path, if it has it under another one."""
+        """The remote path of the content of a local path, if it is another one."""
         self._last, self._left = base, set[str]()
         base, local, remote = (_without(each, skipped) for each in (base, local, remote))
         final: dict[str, Entry] = {}
@@ -87,7 +86,7 @@ class Plan:
                 how = "deleted here and changed" if ours is None else "changed here and"
                 what = f"{how} on the remote side, whose version is now {aside!r}"
                 self.conflicts[path] = what
-        # A directory that one side deleted comes back when the other has something new in it.
+        # A directory that one side deleted is kept if the other has something new in it.
         for path in list(final):
             for above in _above(path):
                 if final.setdefault(above, DIRECTORY) != DIRECTORY:
@@ -99,7 +98,7 @@ class Plan:
 
     @property
     def to_local(self) -> list[Step]:
-        """What is to be done to the local side, in order."""
+        """The steps for the local side, in order."""
         return list(self._steps(self._local))
 
     @property
@@ -107,7 +106,7 @@ class Plan:
         return list(self._steps(self._remote))
 
     def _steps(self, have: Manifest) -> Iterator[Step]:
-        """Deletions come first, the deepest first; then directories before what is in them."""
+        """First deletions, deepest first; then the rest, directories before their content."""
         final = self._final
         for path in sorted(have.keys() - self._left, reverse=True):
             new, old = final.get(path), have[path]
@@ -118,7 +117,7 @@ class Plan:
                 yield path, final[path]
 
     def refuse(self, explain: Callable[[str, Entry | None], str]) -> None:
-        """Leave out the steps to the local side that must not be taken, by a reason for each."""
+        """Leave out steps for the local side for which `explain` returns a reason."""
         refused: dict[str, str] = {}
         for path, entry in self.to_local:
             above = (refused[each] for each in _above(path) if each in refused)
@@ -128,26 +127,26 @@ class Plan:
         self.leave(refused)
 
     def leave(self, paths: Collection[str]) -> None:
-        """Take no step to some paths. The remote version of a conflict is not overwritten when it
-        could not be kept beside the local one."""
+        """Leave out all steps for these paths. If the remote version of a conflict could not be
+        kept next to the local one, it is not overwritten either."""
         self._left |= {*paths, *(self.source[path] for path in paths if path in self.source)}
 
     def next_base(self) -> dict[str, Entry]:
-        """What both sides hold after these steps; where they differ, what they held last."""
+        """The common state after these steps; where both sides still differ, the last one."""
         final = {path: entry for path, entry in self._final.items() if path not in self._left}
         is_open = (self._last.keys() - self._base.keys()) | self._left
         return final | {path: self._last[path] for path in is_open & self._last.keys()}
 
 
 def _without(have: Manifest, skipped: Collection[str]) -> Manifest:
-    """What is not, and not in, some paths."""
+    """The manifest without the skipped paths and everything below them."""
     if not (left := set(skipped)):
         return have
     return {path: entry for path, entry in have.items() if left.isdisjoint((path, *_above(path)))}
 
 
 def explain_link(path: str, entry: Entry | None) -> str:
-    """Why a link is not made on this machine; empty when it may be."""
+    """Why a link is not created on this machine; empty if it may be."""
     if entry is None or entry.kind != "link":
         return ""
     leads = posixpath.normpath(posixpath.join(posixpath.dirname(path), entry.target))
@@ -157,7 +156,7 @@ def explain_link(path: str, entry: Entry | None) -> str:
 
 
 def check_manifest(found: Manifest) -> None:
-    """Raises `ToolError` for what a machine cannot hold."""
+    """Raises `ToolError` for an invalid or too large manifest."""
     if len(found) > MAX_ENTRIES or sum(entry.size for entry in found.values()) > MAX_BYTES:
         raise ToolError(f"the remote side sent more than {MAX_ENTRIES:,} files or 1 GiB")
     for path, entry in found.items():
@@ -208,18 +207,18 @@ def _encode(text: str) -> bytes:
 
 
 class Mirror:
-    """The files below a directory. Everything here blocks."""
+    """One copy of a directory. All methods block."""
 
     def __init__(self, root: str, hidden: Collection[str] = ()) -> None:
-        """What is `hidden`, by absolute path, stays out with all that is in it."""
+        """`hidden` are absolute paths that are left out, with everything below them."""
         self._root = os.path.realpath(root)
         self._hidden = frozenset(hidden)
         self._hashes: dict[str, tuple[Signature, str]] = {}
         self._seen: dict[str, Signature] = {}
-        self.skipped: dict[str, str] = {}  # what the last scan left out, with all in it; why
+        self.skipped: dict[str, str] = {}  # paths that the last scan left out, with the reason
 
     def scan(self) -> dict[str, Entry]:
-        """Everything that is there. Raises `ToolError` when it is too much."""
+        """The manifest of the directory. Raises `ToolError` if it is too large."""
         found: dict[str, Entry] = {}
         self._seen, self.skipped = {}, {}
         old, self._hashes = self._hashes, {}
@@ -234,7 +233,7 @@ class Mirror:
             if len(found) > MAX_ENTRIES or total > MAX_BYTES:
                 most = f"at most {MAX_ENTRIES:,} files of {human_size(MAX_BYTES)} in all"
                 raise ToolError(
-                    f"{self._root!r} is too large to be copied: the ssh sandbox takes {most}. Use "
+                    f"{self._root!r} is too large to be copied: the ssh sandbox allows {most}. Use "
                     "a smaller workspace, or set sandbox.workspaceAccess to 'none'"
                 )
         return found
@@ -253,7 +252,7 @@ class Mirror:
                         yield path, entry
         except (OSError, ToolInputError) as error:
             if folder == ".":
-                # It must not look as if everything in it had been deleted.
+                # An empty manifest would mean that everything was deleted.
                 raise ToolError(f"{self._root!r} cannot be read: {error}") from None
             if not isinstance(error, FileNotFoundError):
                 self.skipped[folder] = "it cannot be read, or was replaced in the meantime"
@@ -282,7 +281,7 @@ class Mirror:
         return Entry("file", 0o755 if info.st_mode & 0o100 else 0o644, info.st_size, sha256)
 
     def read(self, paths: Iterable[str]) -> dict[str, bytes]:
-        """The content of files, of those that can be read."""
+        """The content of the files that can be read."""
         found = {}
         for path in paths:
             with suppress(OSError, ToolInputError), self._open_parent(path) as folder:
@@ -294,7 +293,7 @@ class Mirror:
         return found
 
     def apply(self, steps: Iterable[Step], contents: Mapping[str, bytes]) -> dict[str, str]:
-        """Take steps, in order; what could not be done, with the reason."""
+        """Carry out steps in order; returns those that failed, with the reason."""
         failed: dict[str, str] = {}
         for path, entry in steps:
             try:
@@ -336,14 +335,14 @@ class Mirror:
 
 
 def _sign(info: os.stat_result) -> Signature:
-    """Another one whenever something was changed or replaced; of a directory, only replaced."""
+    """Differs if a file was changed or replaced, and if a directory was replaced."""
     if stat.S_ISDIR(info.st_mode):
         return (info.st_ino,)
     return info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_mode
 
 
 def _read(folder: int, name: str, info: os.stat_result) -> bytes | None:
-    """The content of the file that was looked at; None when it is another one by now."""
+    """The content of a file; None if it was changed or replaced since `info`."""
     try:
         fd = os.open(name, _READ, dir_fd=folder)
     except OSError:
@@ -356,13 +355,13 @@ def _read(folder: int, name: str, info: os.stat_result) -> bytes | None:
 def _write(
     folder: int, temp: str, entry: Entry, data: bytes | None, now: os.stat_result | None
 ) -> None:
-    """A new file, with the mode of the one that it replaces as far as the entry says nothing."""
+    """Write a new file, with the mode of the file that it replaces except for the execute bits."""
     if data is None or hashlib.sha256(data).hexdigest() != entry.sha256:
         raise OSError(0, "its content was changed in the meantime")
     with open(os.open(temp, _WRITE, 0o666, dir_fd=folder), "wb") as file:
         file.write(data)
         like = now if now and stat.S_ISREG(now.st_mode) else os.fstat(file.fileno())
         mode = like.st_mode & 0o777
-        # Those who may read it may run it.
+        # Everyone who may read it may execute it.
         runs = (mode & 0o444) >> 2
         os.fchmod(file.fileno(), mode | runs if entry.mode & 0o100 else mode & ~0o111)

@@ -1,4 +1,4 @@
-"""What is hidden from commands: secret paths, and files that rules deny to the file tools."""
+"""Paths that are hidden from commands: secrets, and files that rules deny to the file tools."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from clawkit.fs.roots import is_below
 
 _PARTS = (os.path.dirname(os.path.dirname(__file__)), sys.prefix, sys.base_prefix)
 PROGRAM = tuple(dict.fromkeys(map(os.path.realpath, _PARTS)))
-"""What clawkit itself is made of: a command that could change it would run unconfined next time."""
+"""clawkit's own code: a command that could change it would run unconfined the next time."""
 _TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "secret_paths.txt")
 
 
 def _read_table() -> dict[str, str]:
-    """The groups of the table beside this file, and the paths in each."""
+    """The groups in `secret_paths.txt`, with the paths of each."""
     with open(_TABLE, encoding="utf-8") as file:
         lines = [line.strip() for line in file if not line.startswith("#")]
     groups = "\n".join(lines).strip().split("\n\n")
@@ -29,24 +29,24 @@ def _read_table() -> dict[str, str]:
 
 
 SECRETS = _read_table()  # secret paths below the home directory, by group
-_SYSTEM = SECRETS.pop("system")  # what only root could read; `*` stands for any characters
+_SYSTEM = SECRETS.pop("system")  # readable only by root; `*` matches any characters
 _HOMES = "/home"
-MAX_ENTRIES = 200_000  # names that one look takes
+MAX_ENTRIES = 200_000  # maximum entries of a workspace
 _LONG_S = 0.1
 _REST = 100
-"""A look that takes longer than that judges all names; for this many times its duration, later ones
-judge only new names."""
+"""After a search that takes longer than `_LONG_S`, only new names are checked, for this many times
+its duration."""
 
 
 def own_code(writable: Iterable[str]) -> tuple[str, ...]:
-    """What clawkit is made of, as far as it lies below a writable directory."""
+    """The parts of clawkit's own code that are below a writable directory."""
     folders = [os.path.realpath(path) for path in writable]
     return tuple(path for path in PROGRAM if any(is_below(path, each) for each in folders))
 
 
 def secret_paths(own_homes: Iterable[str], state: str, settings: Settings) -> tuple[str, ...]:
-    """The secret paths that exist: of the user, by absolute paths of the home directories, of
-    clawkit, of other users and of the system. Of links, where they lead is meant."""
+    """The existing secret paths, with links resolved: of the user, by absolute paths of the home
+    directories, of clawkit, of other users and of the system."""
     own = {os.path.realpath(each) for each in own_homes}
     names = [name for group in SECRETS.values() for name in group.split()]
     found = [f"{home}/{name}" for home in own for name in names]
@@ -61,20 +61,20 @@ def secret_paths(own_homes: Iterable[str], state: str, settings: Settings) -> tu
 
 
 class DeniedFiles:
-    """Looks for them before every command."""
+    """Finds files that rules deny, before every command."""
 
     def __init__(
         self, is_denied: Callable[[str], bool], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`is_denied` judges an absolute path without links."""
+        """`is_denied` gets an absolute path without links."""
         self._is_denied, self._clock = is_denied, clock
         self._known: dict[str, bool] = {}
         self._until = 0.0
 
     def find(self, workspace: str) -> list[str]:
-        """The files and directories that are denied, nearest first; links are not followed. A
-        directory that cannot be listed is one of them: a command could open it up. Blocks. Raises
-        `ToolError` when the workspace has more entries than can be looked at."""
+        """The denied files and directories, nearest first; links are not followed. A directory that
+        cannot be listed counts as denied: a command could change its mode. Blocks. Raises
+        `ToolError` if the workspace has too many entries."""
         start = self._clock()
         is_full = start >= self._until
         if is_full:

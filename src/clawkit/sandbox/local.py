@@ -1,4 +1,4 @@
-"""Sandboxes of this machine's kernel, Landlock and bubblewrap, and how their commands run."""
+"""Sandboxes of this machine's kernel: Landlock and bubblewrap, and the hosts of their commands."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from clawkit.net.filter_proxy import FilterProxy
 
 Backend = Literal["bwrap", "landlock"]
-_START_S = 60.0  # seconds for a start on a machine that is busy
+_START_S = 60.0  # seconds for a start on a busy machine
 _ATTEMPTS = 3
-_MAX_SERVERS = 4  # sandboxes at once; mostly there is one, and one more for each kind of grant
+_MAX_SERVERS = 4  # concurrent sandboxes; usually one, and one more for each kind of grant
 WHILE_RUNNING = "protected files can be changed while a command runs; that is reverted at its end"
 DENIED_READABLE = "files that tools.rules denies to the file tools can be read by commands"
-Stamp = tuple[tuple[int, int] | None, ...]  # the files that a hold hides or keeps
+Stamp = tuple[tuple[int, int] | None, ...]  # identities of the files that a hold hides or keeps
 
 
 class LocalSandbox:
-    """One sandbox of this machine's kernel. Its commands find the machine's own paths."""
+    """One sandbox of this machine's kernel. Paths inside are those of the machine."""
 
     def __init__(self, backend: Backend, paths: SandboxPaths, reason: str = "") -> None:
         self.backend: Backend = backend
@@ -53,8 +53,8 @@ class LocalSandbox:
 
     @functools.cached_property
     def _protected(self) -> ProtectedPaths:
-        """The protected files that there are at the beginning. Repositories that commands make
-        are theirs; their results name them."""
+        """The protected files at the start. Repositories that commands create later are not
+        protected; the results report them."""
         return self.paths.guard.find(prevented=self.backend == "bwrap")
 
     def confine(self, grants: Grants = NO_GRANTS) -> Hold:
@@ -116,7 +116,7 @@ class LocalSandbox:
 
 
 def list_local(state: str) -> Sequence[Instance]:
-    """The sandboxes that local backends keep caches and private workspaces for. Blocks."""
+    """The sandboxes of local backends, by their caches and private workspaces. Blocks."""
     found = []
     with suppress(OSError), os.scandir(os.path.join(state, "sandboxes")) as entries:
         for entry in entries:
@@ -133,7 +133,8 @@ def list_local(state: str) -> Sequence[Instance]:
 
 
 def remove_local(state: str, name: str) -> None:
-    """Remove one of them. Blocks. Raises `ToolError` when it is unknown or in use."""
+    """Remove a sandbox of a local backend. Blocks. Raises `ToolError` if it is unknown or in
+    use."""
     root = os.path.join(state, "sandboxes", os.path.basename(name))
     if os.path.basename(name) in ("", ".", "..", REVERTED) or not os.path.isdir(root):
         raise ToolError(f"unknown sandbox {name!r}; see `clawkit sandbox list`")
@@ -143,8 +144,8 @@ def remove_local(state: str, name: str) -> None:
 
 
 class SandboxHost(LocalHost):
-    """Runs the commands of one sandbox: under Landlock, each started by the spawn server outside,
-    unless a backend does it in its own way."""
+    """Runs the commands of one sandbox: with Landlock, started by the spawn server on the host.
+    Other backends override that."""
 
     name = "sandbox"
 
@@ -163,7 +164,7 @@ class SandboxHost(LocalHost):
 
 
 class BwrapHost(SandboxHost):
-    """Runs commands in bubblewrap: one sandbox for each hold, each with a spawn server."""
+    """Runs commands in bubblewrap: one sandbox per hold, each with its own spawn server."""
 
     def __init__(self, paths: SandboxPaths, pins: Sequence[str]) -> None:
         """`pins` are directories that commands cannot rename."""
@@ -171,13 +172,13 @@ class BwrapHost(SandboxHost):
         self._pins = pins
         self._servers: dict[tuple[Hold, Stamp], SpawnClient] = {}
         self._proxies: dict[SpawnClient, tuple[FilterProxy, int]] = {}
-        self._denied: list[str] = []  # what the proxies refused, in words
+        self._denied: list[str] = []  # messages about hosts that the proxies refused
         self._loop: asyncio.AbstractEventLoop | None = None
         self._starting = asyncio.Lock()
 
     def prepare(self) -> None:
         """Nothing: the server of a hold is started with its first command, and the one on the host
-        only for commands that live on."""
+        only for detached commands."""
 
     async def start(self, launch: Launch, id_: str) -> LocalRunning:
         running = await super().start(launch, id_)
@@ -194,7 +195,7 @@ class BwrapHost(SandboxHost):
             return await super()._client_for(launch)
         if not launch.detach:
             return await self.start_server(launch.hold)
-        # What lives on needs a parent that does: the server on the host, and Landlock.
+        # A detached command needs a parent that survives: the server on the host, with Landlock.
         if not landlock.available():
             raise ToolError("detach needs Landlock, which this kernel does not have")
         return self._own_client()
@@ -209,8 +210,8 @@ class BwrapHost(SandboxHost):
         return await super()._run(client, launch, id_, streams, **how)
 
     async def start_server(self, hold: Hold) -> SpawnClient:
-        """The spawn server of a hold, which is started when there is none."""
-        # A file that was replaced since is no longer covered.
+        """The spawn server of a hold, started if needed."""
+        # The mounts of an existing server do not cover a file that was replaced since.
         stamp = tuple(map(_identify, (*hold.hide, *hold.keep)))
         here, key = asyncio.get_running_loop(), (hold, stamp)
         if self._loop is not here:
@@ -220,14 +221,14 @@ class BwrapHost(SandboxHost):
                 await self._end(other)
         client = self._servers.get(key)
         if client is None or not client.is_open:
-            async with self._starting:  # others may want the same one
+            async with self._starting:  # other calls may want the same one
                 client = self._servers.get(key)
                 if client is not None and not client.is_open:
                     await self._end(self._servers.pop(key))
                     client = None
                 client = client or await self._start_confined(hold)
                 self._servers[key] = client
-        # The one that was not used for longest comes first.
+        # Least recently used first.
         self._servers[key] = self._servers.pop(key, client)
         for unused in list(self._servers)[:-_MAX_SERVERS]:
             if not self._servers[unused].is_busy:
@@ -235,7 +236,7 @@ class BwrapHost(SandboxHost):
         return client
 
     async def _start_confined(self, hold: Hold) -> SpawnClient:
-        """A new server. No command runs before everything is mounted where it was to be."""
+        """Start a server. No command runs before all mounts are verified."""
         paths = self._paths
         for _ in range(_ATTEMPTS):
             mounts = bwrap.plan_mounts(hold, tmp=paths.tmp, empty=paths.empty, pins=self._pins)
@@ -256,11 +257,11 @@ class BwrapHost(SandboxHost):
             except BaseException:
                 await client.close()
                 raise
-            # Something that was to be mounted may have been removed meanwhile.
+            # bwrap failed: a source of a mount may have been removed in the meantime.
         raise ToolError("the sandbox could not be started: bwrap failed; try again")
 
     async def _serve(self, client: SpawnClient, rules: Rules) -> None:
-        """Be the only way out of a sandbox."""
+        """Serve the filtering proxy, the only way out of the sandbox."""
         from clawkit.net.filter_proxy import FilterProxy
 
         def note_denied(host: str, port: int, reason: str) -> None:
@@ -287,7 +288,7 @@ class BwrapHost(SandboxHost):
 
     async def _close_clients(self) -> None:
         if self._loop is asyncio.get_running_loop():
-            async with self._starting:  # one that is being started would be left behind
+            async with self._starting:  # a server that is being started would be left behind
                 pass
         servers, self._servers = self._servers, {}
         for client in servers.values():
@@ -312,7 +313,7 @@ def _launch(hold: Hold, mounts: Sequence[bwrap.Mounted]) -> Server:
         "proxy": hold.hosts is not None,
         "mounts": True,
     }
-    # There may be many, and their length is limited on a command line.
+    # There may be many mounts, and the length of a command line is limited.
     handle = os.memfd_create("bwrap", os.MFD_CLOEXEC)
     try:
         arguments = map(os.fsencode, bwrap.make_options(hold, mounts))

@@ -1,4 +1,4 @@
-"""The paths of one sandbox: its names, private directories and mounts, and what commands reach."""
+"""The paths of one sandbox: names, private directories, mounts, and what commands can access."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 AskHost = Callable[[str, int], Awaitable[bool]]
 Scope = Literal["session", "agent", "shared"]
-REVERTED = "reverted"  # beside the directories of sandboxes: what was reverted or removed
+REVERTED = "reverted"  # next to the directories of sandboxes: files that were reverted or removed
 CREATED = "created"
-"""A file with the name of the backend, as old as the sandbox: directories only tell their last
-change."""
+"""A file with the name of the backend. Its time is that of the creation of the sandbox: directories
+only have the time of their last change."""
 _MAX_SLUG = 32
 _PROCESS = re.compile(r"run-(\d+)-(\d+)-[0-9a-f]+")
-_LOOK_S = 1.0  # seconds for which the list of existing secret paths is taken to be true
+_LOOK_S = 1.0  # seconds for which the list of existing secret paths is cached
 _RESOLVER = """/run/systemd/resolve/stub-resolv.conf /run/systemd/resolve/resolv.conf
     /run/resolvconf/resolv.conf /run/NetworkManager/resolv.conf"""
 _LOCAL_NAMES = re.compile(
@@ -52,7 +52,8 @@ _LOCAL_NAMES = re.compile(
 
 
 def scope_key(scope: Scope, *, agent: str, session: str, workspace: str) -> str:
-    """What shares one sandbox: everything, an agent's sessions in a workspace, or a session."""
+    """The key of what shares a sandbox: everything, an agent's sessions in a workspace, or one
+    session."""
     if scope == "shared":
         return "shared"
     place = hashlib.sha256(os.path.realpath(workspace).encode("utf-8", "surrogateescape"))
@@ -61,21 +62,21 @@ def scope_key(scope: Scope, *, agent: str, session: str, workspace: str) -> str:
 
 
 def slug_of(key: str) -> str:
-    """A name for files and containers, the same for the same key."""
+    """A stable name for files and containers, derived from a key."""
     plain = re.sub(r"[^a-z0-9]+", "-", key.lower()).strip("-")[:_MAX_SLUG].strip("-")
     digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:8]
     return f"{plain or 'sandbox'}-{digest}"
 
 
 def process_dir(root: str) -> str:
-    """A directory for this process alone. Its name tells whether the process still runs."""
+    """A directory for this process only. From its name, `sweep` knows whether the process runs."""
     found = look(os.getpid())
     started = found.started if found is not None else 0
     return os.path.join(root, f"run-{os.getpid()}-{started}-{os.urandom(3).hex()}")
 
 
 def sweep(root: str) -> list[str]:
-    """The directories of processes that still run; those of others are removed."""
+    """The directories of processes that still run; removes the others."""
     running: list[str] = []
     for name in glob("run-*", root_dir=root):
         own = _PROCESS.fullmatch(name)
@@ -88,18 +89,18 @@ def sweep(root: str) -> list[str]:
 
 
 class SandboxContext(NamedTuple):
-    """What a sandbox is made from, beside its settings."""
+    """What a sandbox needs besides its settings."""
 
     workspace: str
     state: str  # clawkit's home
     homes: Sequence[str]
     spool_dir: str
-    files: Callable[[Sequence[Mount]], SearchableFiles]  # makes what the file tools work on
+    files: Callable[[Sequence[Mount]], SearchableFiles]  # makes the file system of the file tools
     agent: str = ""
     session: str = ""
     max_processes: int = 1_000
     denied: Callable[[], Sequence[str]] = tuple  # finds files that rules deny to the file tools
-    own: Sequence[str] = ()  # files and directories of clawkit's that are not in its home
+    own: Sequence[str] = ()  # clawkit's files and directories outside its home
     ask_host: AskHost | None = None  # asks a person about a host that is not allowed
     reveal: Callable[[SecretInput], str] = str  # the value of a secret in the settings
     protection: Protection = Protection()
@@ -109,12 +110,12 @@ class SandboxContext(NamedTuple):
 
 
 class SandboxPaths:
-    """What of this machine the commands of one scope can see and change."""
+    """What the commands of one scope can see and change on this machine."""
 
     def __init__(
         self, settings: Settings, context: SandboxContext, scope: str, backend: str = "host"
     ) -> None:
-        """`scope` is the key of what shares private directories."""
+        """`scope` is a `scope_key`; commands with the same one share private directories."""
         self.settings, self.context, self.backend = settings, context, backend
         self.scope, self.name = scope, slug_of(scope)
         self.workspace = os.path.realpath(context.workspace)
@@ -133,14 +134,14 @@ class SandboxPaths:
         self._private = process_dir(self._root)
         self.cache = os.path.join(self._root, "cache")
         self.tmp = os.path.join(self._private, "tmp")
-        self.empty = os.path.join(self._private, "empty")  # a file that stands for hidden ones
+        self.empty = os.path.join(self._private, "empty")  # mounted in place of hidden files
         self._secrets: tuple[str, ...] = ()
         self._looked = -_LOOK_S
         self._is_ready = False
 
     @functools.cached_property
     def guard(self) -> ProtectedFiles:
-        """Restores the protected files of the workspace that commands change, wherever they run."""
+        """Restores protected files of the workspace that commands change, in any backend."""
         home = self.context.homes[0] if self.context.homes else ""
         aside = os.path.join(self.state, "sandboxes", REVERTED)
         return ProtectedFiles(self.workspace, home=home, aside=aside, own=self._own_files)
@@ -157,7 +158,7 @@ class SandboxPaths:
 
     @property
     def variables(self) -> dict[str, str]:
-        """Where programs are to keep temporary files and caches."""
+        """Environment variables for the directories of temporary files and caches."""
         cache = self.cache
         return {
             **dict.fromkeys(("TMPDIR", "TMP", "TEMP"), self.tmp),
@@ -173,7 +174,7 @@ class SandboxPaths:
         }
 
     def get_ready(self) -> None:
-        """Make the private directories. Raises `SandboxUnavailableError`."""
+        """Create the private directories. Raises `SandboxUnavailableError`."""
         if self._is_ready:
             return
         own = [mount.source for mount in self.mounts if mount.source != self.workspace]
@@ -191,8 +192,8 @@ class SandboxPaths:
         self._is_ready = True
 
     def confine(self, grants: Grants, *, protected: tuple[str, ...] | None = None) -> Hold:
-        """What a command is confined to; `protected` are files that are mounted read-only, by a
-        backend that can. Raises `ToolError` when not all files are found that it has to hide."""
+        """What a command is confined to. `protected` are files to be mounted read-only; None if the
+        backend cannot. Raises `ToolError` if there are too many files to find all hidden ones."""
         self.get_ready()
         settings, now = self.settings, time.monotonic()
         if now - self._looked > _LOOK_S:
@@ -204,19 +205,19 @@ class SandboxPaths:
         hidden = (*self._secrets, *((self.workspace,) if self.access == "none" else ()))
         keep: tuple[str, ...] = ()
         if protected is not None:
-            # Landlock would have to split the directories around them, so that nothing could be
-            # added there any more.
+            # Not for Landlock: it would have to split the directories around them, and then
+            # nothing could be created there any more.
             hidden += (*self.context.denied(), *self._own_files)
             keep = (*protected, *own_code(writable))
         extra = (os.path.realpath(os.path.expanduser(path)) for path in settings.write_paths)
         return Hold(
-            # What is named outright is within reach even when it is below a secret path.
+            # A path that is named explicitly is accessible even below a secret path.
             read=tuple(dict.fromkeys(readable)),
             run=("/", *PROGRAM),
             write=tuple(dict.fromkeys((*writable, self.tmp, self.cache, *extra, *grants.write))),
             network=grants.network or settings.network == "full",
             sockets=grants.sockets,
-            # Devices, sockets and run-time secrets; a backend adds what programs need of them.
+            # Devices, sockets and run-time secrets; backends add those that programs need.
             hide=(*hidden, "/dev", "/run"),
             keep=keep,
             hosts=self._hosts(grants),
@@ -226,7 +227,7 @@ class SandboxPaths:
         )
 
     def _hosts(self, grants: Grants) -> tuple[str, ...] | None:
-        """The hosts that a filter lets through; None without a filter."""
+        """The hosts that the proxy allows; None without a proxy."""
         is_filtered = self.settings.network == "allowlist"
         if grants.network or not (is_filtered or grants.hosts):
             return None
@@ -236,7 +237,7 @@ class SandboxPaths:
         return (*named, *preset)
 
     def describe(self, sandbox: Sandbox, reason: str) -> Mapping[str, Any]:
-        """JSON for `clawkit sandbox explain`: what all backends say."""
+        """JSON for `clawkit sandbox explain`: the part that all backends have."""
         return {
             "backend": self.backend,
             "reason": reason,
@@ -248,19 +249,19 @@ class SandboxPaths:
         }
 
     def remove(self) -> None:
-        """Remove what only this process used."""
+        """Remove the directories of this process."""
         self._is_ready = False
         shutil.rmtree(self._private, ignore_errors=True)
 
 
 def to_inside(path: str, mounts: Iterable[Mount]) -> str:
-    """The path inside of a path of this machine; any other is taken for one inside."""
+    """Translate a path of this machine into a path inside; others are assumed to be inside."""
     return _translate(path, ((mount.source, mount.target) for mount in mounts)) or path
 
 
 def to_here(path: str, mounts: Iterable[Mount]) -> str | None:
-    """The path on this machine of a path inside, by the deepest mount; None when none has it. A
-    relative path, and one of this machine that is mounted, stay as they are."""
+    """Translate a path inside into a path of this machine, by the deepest mount; None if it is in
+    none. Relative paths, and mounted paths of this machine, are returned unchanged."""
     every = tuple(mounts)
     if not path.startswith("/") or any(is_below(path, mount.source) for mount in every):
         return path
@@ -273,7 +274,7 @@ def _translate(path: str, pairs: Iterable[tuple[str, str]]) -> str | None:
 
 
 def portable(env: Mapping[str, str]) -> dict[str, str]:
-    """The variables that mean the same in a container and on another machine."""
+    """The variables that are valid in a container and on another machine."""
     return {name: value for name, value in env.items() if not _LOCAL_NAMES.fullmatch(name)}
 
 
@@ -287,11 +288,10 @@ class SearchableFiles(FileSystem, Protocol):
 
 
 class MountedFiles:
-    """The files of a sandbox, by their paths here and inside. What is in no mount is out of
-    reach."""
+    """The files of a sandbox, by their paths here or inside. Only mounted files are accessible."""
 
     def __init__(self, files: SearchableFiles, mounts: Sequence[Mount]) -> None:
-        """`files` keeps every path within the mounts, wherever its links lead."""
+        """`files` must confine every path to the mounts, after resolving links."""
         self._files, self._mounts = files, tuple(mounts)
 
     def open(self, path: str) -> AbstractAsyncContextManager[File]:
@@ -311,11 +311,9 @@ class MountedFiles:
 
     @property
     def readable(self) -> tuple[str, ...] | None:
-        """The directories that may be read, links resolved."""
         return self._files.readable
 
     def start(self, path: str) -> Start:
-        """Where a search begins. Blocks."""
         return self._files.start(self._here(path))
 
     def _here(self, path: str) -> str:

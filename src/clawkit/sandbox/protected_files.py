@@ -1,8 +1,8 @@
-"""Protected files stay as they are while commands run that no person approved.
+"""Protected files stay unchanged by commands that no person approved.
 
-Where the backend mounts them read-only, that is prevented; everywhere else a change is found when a
-command ends, and reverted. What a command puts where nothing was is moved aside, or named. Files
-are copied and put back by handles below the root of the workspace, and no link is followed.
+If the backend mounts them read-only, changes are prevented; otherwise they are detected when a
+command ends, and reverted. New files in protected places are moved aside, or reported. Files are
+copied and restored through descriptors below the root of the workspace, without following links.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ MAX_LINES = 10
 _MAX_GONE = 1_000
 _MAX_SHOWN = 200
 _ASK = "ask the person to change it, or retry with elevated: true"
-MAX_COPIES = 64 << 20  # bytes of all copies; what is beyond is only moved out of the way
+MAX_COPIES = 64 << 20  # bytes of all copies; files beyond that cannot be restored, only moved aside
 _FOLDER = O_PATH | os.O_DIRECTORY
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Saved(NamedTuple):
-    """Something protected, as it has to be."""
+    """The saved state of something protected."""
 
     node: Node
-    content: bytes | None  # of a file, or where a link leads; None for all else
-    version: str  # empty when it could change without another version
+    content: bytes | None  # of a file, or the target of a link; None for anything else
+    version: str  # empty if it could change without getting another version
 
     @property
     def is_folder(self) -> bool:
@@ -50,21 +50,21 @@ class Saved(NamedTuple):
 
 
 class ProtectedPaths(NamedTuple):
-    """What a backend mounts; absolute paths without links, sorted."""
+    """What a backend mounts: absolute paths without links, sorted."""
 
-    files: tuple[str, ...]  # files and directories to be read-only
+    files: tuple[str, ...]  # files and directories to mount read-only
     pins: tuple[str, ...]
-    """Directories to be mounts of their own, so that they cannot be renamed: git directories, and
-    those on the way to a file."""
-    complete: bool  # false when the workspace was too large to look at all of it
+    """Directories to mount separately, so that they cannot be renamed: git directories, and the
+    parents of protected files."""
+    complete: bool  # false if the workspace was too large to walk completely
 
 
 class ProtectedFiles:
-    """Of one workspace. Everything that runs commands in it in this process shares one object."""
+    """The protected files of one workspace. All hosts of this process must share one object."""
 
     def __init__(self, workspace: str, *, home: str, aside: str, own: Sequence[str] = ()) -> None:
-        """`aside` is a private directory, out of reach for commands, where what is replaced or
-        removed goes; `own` are files and directories of clawkit in the workspace."""
+        """`aside` is a private directory that commands cannot access, for files that are replaced
+        or removed; `own` are files and directories of clawkit in the workspace."""
         self._root = os.path.realpath(workspace)
         user = os.path.realpath(home) if home else ""
         self._walk = Walk(self._root, user, skip=os.path.realpath(aside), own=own)
@@ -73,15 +73,15 @@ class ProtectedFiles:
         self._saved: dict[str, Saved] = {}
         self._held: dict[str, tuple[int, int]] = {}
         self._gone: dict[str, None] = {}
-        """What went away during a command together with the directory that it is about. It is not
-        restored, but has to be as it was when a command makes it again."""
-        self._owed: set[str] = set()  # what could not be restored yet
+        """Paths that were removed during a command together with their repository or directory.
+        They are not restored, but must have the saved state if a command creates them again."""
+        self._owed: set[str] = set()  # paths that could not be restored yet
         self._named: set[tuple[str, tuple[int, int]]] = set()
         self._is_complete, self._started = True, 0
 
     def find(self, *, prevented: bool = False) -> ProtectedPaths:
-        """What is to be mounted. With `prevented`, a command is taken to be unable to change it
-        until the next call; all else is restored as without."""
+        """What to mount. With `prevented`, commands are assumed to be unable to change it until the
+        next call; everything else is restored as usual."""
         with self._lock:
             seen = self._look()
             files: dict[str, tuple[int, int]] = {}
@@ -101,17 +101,17 @@ class ProtectedFiles:
         return ProtectedPaths(tuple(sorted(files)), tuple(sorted(pins)), seen.is_complete)
 
     def before(self) -> None:
-        """Blocks. To be called right before a command starts; remembers how everything is."""
+        """Save the state right before a command starts. Blocks."""
         with self._lock:
-            # A snapshot would take over what a running command has changed.
+            # A new snapshot would include changes of a running command.
             if not self._running:
                 self._save()
             self._running += 1
 
     def after(self, *, gone: bool) -> tuple[str, ...]:
-        """Blocks. Restores what commands that count as running have changed; lines for a result.
-        `gone`, once for each `before`, says that nothing of a command is left: what runs on could
-        otherwise change what the next snapshot takes over."""
+        """Restore what running commands have changed; returns lines for a result. Blocks. Pass
+        `gone` once for each `before`, when no process of that command is left: until then no new
+        snapshot is taken, because it would include changes of that command."""
         with self._lock:
             if not self._running:
                 return ()
@@ -138,7 +138,7 @@ class ProtectedFiles:
                 fresh.append((path, node))
             else:
                 kept[path] = saved._replace(node=node)
-        # What is known keeps its copy: many new files must not use up the room.
+        # Known files keep their copies: many new files must not use up the space.
         room = MAX_COPIES - sum(len(saved.content or b"") for saved in kept.values())
         for path, node in fresh:
             kept[path] = saved = self._copy(path, node, room)
@@ -181,7 +181,7 @@ class ProtectedFiles:
         return lines
 
     def _open_up(self, seen: Look, lines: list[str]) -> bool:
-        """Whether directories had to be given modes that let one look into them."""
+        """Make directories accessible again whose modes were changed; returns whether any was."""
         is_changed = False
         for path, saved in self._saved.items():
             node, mode = seen.nodes.get(path), saved.node.info.st_mode
@@ -214,12 +214,12 @@ class ProtectedFiles:
         return True
 
     def _is_held(self, path: str, node: Node | None) -> bool:
-        """Whether commands cannot have changed what is at a path, so that a person has."""
+        """Whether commands cannot have changed a path, so that a person must have."""
         if not self._held:
             return False
         saved = self._saved.get(path)
         if saved is not None:
-            # It may be changed by its other name, or a directory above it may be another one.
+            # It may be changed through another hard link, or a directory above it replaced.
             if saved.node.info.st_nlink > 1 and not saved.is_folder:
                 return False
             if saved.node.around != (node.around if node else parent_of(path)):
@@ -232,7 +232,7 @@ class ProtectedFiles:
         return False
 
     def _put_back(self, path: str, saved: Saved) -> str:
-        """Restore what is at a path, whatever is there by now; what to say."""
+        """Restore a path, whatever is there now; returns a line for the result."""
         shown, name, temp = self._show(path), os.path.basename(path), temp_name()
         self._owed.add(path)
         kept = why = ""
@@ -266,7 +266,7 @@ class ProtectedFiles:
         return f"Reverted {shown}: it is protected. {kept}; {_ASK}"
 
     def _check_new(self, seen: Look, covered: tuple[str, ...]) -> list[str]:
-        """Move aside or name what was not there before, but for what went with other things."""
+        """Move aside or report new paths, except those below one that was handled already."""
         moved, named = [], []
         fresh: set[str] = set()
         for path in sorted(seen.nodes, key=_parts):
@@ -291,7 +291,7 @@ class ProtectedFiles:
             if not is_repository and (is_in_git or node.role.is_home):
                 moved += [] if self._is_held(path, node) else self._take_away(path, node)
             elif mark not in self._named and (
-                # It may have been there before, where the walk did not come to it.
+                # It may have existed before, where an incomplete walk did not reach it.
                 self._is_complete or node.info.st_ctime_ns >= self._started
             ):
                 self._named.add(mark)
@@ -299,7 +299,8 @@ class ProtectedFiles:
         return moved + named
 
     def _take_away(self, path: str, node: Node) -> list[str]:
-        """Move aside what is at a path, unless something else is there by now; what to say."""
+        """Move a path aside, unless it was replaced in the meantime; returns lines for the
+        result."""
         shown = self._show(path)
         try:
             with self._open(os.path.dirname(path), _FOLDER) as folder:
@@ -312,7 +313,7 @@ class ProtectedFiles:
         return [f"Removed {shown}: it is protected. {kept}; {_ASK}"]
 
     def _copy(self, path: str, node: Node, room: int = MAX_COPIES) -> Saved:
-        """What is at a path, to be put back later; at most so many bytes of it."""
+        """Save the state of a path; the content only if it has at most `room` bytes."""
         info = node.info
         content = None
         with suppress(OSError, ToolInputError):
@@ -327,7 +328,7 @@ class ProtectedFiles:
         return Saved(node._replace(info=info), content, version)
 
     def _change_mode(self, path: str, mode: int, *, add: int = 0) -> bool:
-        """Whether a directory had to be given another mode."""
+        """Change the mode of a directory; returns whether that was necessary."""
         with suppress(OSError, ToolInputError), self._open(path, _FOLDER) as fd:
             now = stat.S_IMODE(os.fstat(fd).st_mode)
             if now != (wanted := (mode or now) | add):
@@ -336,7 +337,8 @@ class ProtectedFiles:
         return False
 
     def _set_aside(self, folder: int, path: str) -> str:
-        """Move what is at a path to the private directory; what to say. Raises OSError."""
+        """Move a path to the private directory; returns a sentence for the result. Raises
+        OSError."""
         name, temp = os.path.basename(path), temp_name()
         os.rename(name, temp, src_dir_fd=folder, dst_dir_fd=folder)
         plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)[:60]
@@ -354,7 +356,7 @@ class ProtectedFiles:
             if not stat.S_ISDIR(info.st_mode):
                 os.unlink(temp, dir_fd=folder)
                 return f"The changed version could not be kept: {error.strerror}"
-            # Of no effect under this name; it may be too large to be copied or removed.
+            # It has no effect under this name, and may be too large to copy or remove.
             place = os.path.join(os.path.dirname(path), temp)
         return f"The changed version is kept in {printable(place, keep='')}"
 
@@ -374,12 +376,12 @@ class ProtectedFiles:
 
 
 def _is_folder(path: str) -> bool:
-    """Whether a directory is at a path that goes through no link."""
+    """Whether a path is a directory and contains no link."""
     return os.path.isdir(path) and os.path.realpath(path) == path
 
 
 def _above(path: str) -> Iterator[str]:
-    """The directories that a path is in, nearest first."""
+    """The parents of a path, nearest first."""
     while (up := os.path.dirname(path)) != path:
         yield (path := up)
 
@@ -389,7 +391,7 @@ def _parts(path: str) -> list[str]:
 
 
 def _make(folder: int, name: str, saved: Saved) -> None:
-    """Make what was saved, under a name that is free. Raises OSError."""
+    """Create the saved file, directory or link under a new name. Raises OSError."""
     info, content = saved.node.info, saved.content
     if saved.is_folder and not saved.node.role.is_git:
         os.mkdir(name, 0o700, dir_fd=folder)

@@ -1,4 +1,4 @@
-"""Finding the protected files of a workspace, fast enough for before and after every command."""
+"""Find the protected files of a workspace, fast enough to run before and after every command."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from clawkit.fs.protected_files import ANYWHERE, GIT, GIT_DIRS, HOME, SHAPES, Group, Part, fold
 
-MAX_FOLDERS = 30_000  # that one walk looks at; names of files do not count: anybody can make many
+MAX_FOLDERS = 30_000  # directories per walk; files do not count, because anyone can create many
 MAX_NAMES = 100_000  # names in one directory of a tree
 MAX_LISTED = 5_000  # names in one directory that is protected as a whole
-_UNSETTLED_NS = 50_000_000  # what changed later could change again with the same time stamp
-# Large, and rarely with repositories in them: looked at when all else has been.
+_UNSETTLED_NS = 50_000_000  # after a more recent change, another one may get the same timestamp
+# Large, and rarely containing repositories: walked last.
 _LATER = frozenset(
     ("node_modules", ".venv", "venv", "site-packages", "__pycache__", "target", ".tox", ".cache")
 )
@@ -25,29 +25,30 @@ _SHAPE = frozenset().union(*SHAPES)
 
 Identity = tuple[int, int]
 Step = tuple[str, "Role", str, Identity]
-"""What is to be looked at: path, role, the directory that the table is about, the one it is in."""
+"""A path to visit, its role, the directory that the table refers to, and its parent directory."""
 
 
 class Role(Part):
-    """What something is by its place, and what is looked for in it. What is listed is protected
-    itself, everything else because of what is in it."""
+    """What a path is according to the tables, and what to look for below it. A listed one is
+    protected itself, any other because of what is in it."""
 
     __slots__ = ("has_shape", "is_git", "is_home", "is_tree", "rest")
 
     def __init__(self, why: str = "", groups: Iterable[Group] = ()) -> None:
-        self.rest: Role | None = None  # what every other name is; in a tree, every other directory
+        self.rest: Role | None = None  # role of all other names; in a tree, of other directories
         self.is_tree = self.is_git = self.is_home = False
-        self.has_shape = False  # whether it is a git directory when it looks like one
+        self.has_shape = False  # whether it is a git directory if it looks like one
         super().__init__(why, groups)
 
     @property
     def is_passage(self) -> bool:
-        """Whether only directories of certain names matter in it, so that it need not be listed."""
+        """Whether only certain names matter below it, so that it need not be listed."""
         has_more = self.rest or self.globs or self.is_tree or self.is_git
         return not has_more and not any(below.is_listed for below in self.names.values())
 
     def finish(self, *, is_home: bool = False) -> Role:
-        """Settle, for all below, whether everything in it belongs to it."""
+        """Complete it and all roles below: what is listed without further names is protected with
+        everything in it."""
         self.is_home = is_home
         if self.is_listed and not self.names:
             self.rest = self
@@ -76,7 +77,7 @@ def _make_tree(git: Role, more: Role | None = None) -> Role:
 
 
 _GIT = _make_git()
-BARE = _make_git()  # like it, under a name of its own: it can be renamed like any other directory
+BARE = _make_git()  # a bare repository: unlike .git, it may be renamed like any other directory
 _TREE = _make_tree(_GIT)
 _TREE.rest = _TREE
 _OWN = Role("clawkit reads it").finish(is_home=True)
@@ -86,18 +87,18 @@ _HOME.rest = _TREE
 
 
 class Node(NamedTuple):
-    """Something that is protected, or on the way to it."""
+    """A protected path, or a directory above one."""
 
     info: os.stat_result
     role: Role
-    top: str  # what the table is about: a git directory, a home, the one it is found in
-    around: Identity  # the directory that it is in
+    top: str  # what the table refers to: a git directory, a home, or the directory it is in
+    around: Identity  # its parent directory
     is_cut: bool = False  # a directory with too many names to list
 
 
 class _Listing(NamedTuple):
     here: Identity
-    changed_ns: int  # -1 when it may have changed since
+    changed_ns: int  # -1 if it may have changed since
     role: Role
     steps: Sequence[Step]
     later: Sequence[Step]
@@ -106,27 +107,27 @@ class _Listing(NamedTuple):
 
 
 class Look:
-    """What one walk found."""
+    """The result of one walk."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
-        self.shut: list[str] = []  # what may not be looked at
+        self.shut: list[str] = []  # paths that cannot be accessed
         self.left = MAX_FOLDERS
         self.is_complete = True
 
 
 class Walk:
-    """Walks a workspace; directories that did not change since are not listed again."""
+    """Walks a workspace; unchanged directories are not listed again."""
 
     def __init__(self, root: str, home: str, *, skip: str, own: Sequence[str] = ()) -> None:
-        """All resolved; `home` only matters when it is the root or below it, and what is in `skip`
-        does not. `own` are files and directories of clawkit, which need not exist."""
+        """All paths are resolved. `home` only matters if it is the root or below it; `skip` is not
+        walked. `own` are files and directories of clawkit, which need not exist."""
         self._root, self._home, self._skip, self._own = root, home, skip, own
         self._known: dict[str, _Listing] = {}
 
     def look(self, also: Iterable[tuple[str, Node]] = ()) -> Look:
-        """Everything protected, nearest first. `also` was found before, and is looked at again
-        whatever now hides it."""
+        """Everything protected, nearest first. `also` was found earlier, and is visited again even
+        if the walk does not reach it any more."""
         look, seen = Look(), dict[str, _Listing]()
         role = _HOME if self._root == self._home else _TREE
         steps: list[Step] = [(self._root, role, "", (0, 0))]
@@ -143,7 +144,7 @@ class Walk:
     def _visit(self, steps: list[Step], look: Look, seen: dict[str, _Listing]) -> list[Step]:
         later: list[Step] = []
         nodes, known = look.nodes, self._known
-        # Grows while it is walked through: breadth first.
+        # The list grows during the loop: breadth first.
         for path, role, top, around in steps:
             if role.is_tree and look.left <= 0:
                 look.is_complete = False
@@ -210,7 +211,7 @@ class Walk:
         git = None
         if any(shape.keys() >= each for each in SHAPES):
             git = BARE if role.is_tree else _GIT
-            # A tree is looked through as before: a few names must not hide what is in it.
+            # Still walk a tree that looks like a repository: a few names must not hide its content.
             own = _NOT_IN_BARE | git.names.keys()
             steps = [
                 each for each in steps if role.is_tree and fold(each[0][len(start) :]) not in own
@@ -224,8 +225,8 @@ class Walk:
 
 
 def _is_ignored(role: Role, entry: os.DirEntry[str]) -> bool:
-    """Whether a name that no table has does not matter: files of a tree, what git never runs, and
-    what was replaced and could not be moved elsewhere."""
+    """Whether a name that is in no table can be ignored: files of a tree, samples that git never
+    runs, and replaced files that could not be moved elsewhere."""
     if role.is_tree:
         return not entry.is_dir(follow_symlinks=False)
     name = entry.name
@@ -237,12 +238,12 @@ def identify(info: os.stat_result) -> Identity:
 
 
 def is_settled(info: os.stat_result) -> bool:
-    """Whether every further change will have another time."""
+    """Whether any further change will get another timestamp."""
     return time.time_ns() - info.st_ctime_ns > _UNSETTLED_NS
 
 
 def parent_of(path: str) -> Identity | None:
-    """The directory that a path is in; None when it is reached by a link, or not at all."""
+    """The parent directory of a path; None if it does not exist or contains a link."""
     folder = os.path.dirname(path)
     with suppress(OSError):
         info = os.lstat(folder)

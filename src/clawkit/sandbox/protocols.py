@@ -1,4 +1,4 @@
-"""What every sandbox backend offers. One contract suite runs on all of them."""
+"""The interface of sandbox backends. One contract suite runs on all of them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from clawkit.process.protocols import ExecHost, Launch
 
 
 class SandboxUnavailableError(ToolError):
-    """The sandbox that is configured cannot be used. The message says why and what to do."""
+    """The configured sandbox cannot be used. The message says why and what to do."""
 
 
 class Mount(NamedTuple):
-    """A directory of this machine, and where commands find it; absolute paths."""
+    """A directory of this machine, and its path inside the sandbox; both absolute."""
 
     source: str
     target: str
@@ -24,70 +24,71 @@ class Mount(NamedTuple):
 
 
 class Instance(NamedTuple):
-    """A sandbox that exists, for `clawkit sandbox list` and pruning."""
+    """An existing sandbox, for `clawkit sandbox list` and pruning."""
 
     name: str
     backend: str
     scope: str  # the scope key: `shared`, `agent:<id>:workspace:<hex>`, `<session>:workspace:<hex>`
-    created: float  # seconds since 1970; 0 when unknown
+    created: float  # seconds since 1970; 0 if unknown
     used: float
-    running: bool  # whether a process of clawkit uses it
-    outdated: bool = False  # whether it was made with settings other than those in force
+    running: bool  # whether a clawkit process uses it
+    outdated: bool = False  # whether it was created with other settings than the current ones
 
 
 @runtime_checkable
 class Sandbox(Protocol):
-    """One place where commands run confined, and how the file tools see it."""
+    """One place where commands run confined, and its files as the file tools see them."""
 
     @property
     def backend(self) -> str: ...
 
     @property
     def name(self) -> str:
-        """Its own name among those that `list` finds."""
+        """Its name in `list`."""
 
     @property
     def workdir(self) -> str:
-        """The directory that commands start in, as they see it."""
+        """The directory that commands start in, as a path inside."""
 
     @property
     def mounts(self) -> Sequence[Mount]:
-        """What of this machine can be reached inside, deepest target last."""
+        """Directories of this machine that are accessible inside, deepest target last."""
 
     async def prepare(self) -> None:
         """Make sure it can be used. Raises `SandboxUnavailableError`."""
 
     def host(self) -> ExecHost:
-        """Where its commands run. `Launch.cwd` is a path inside; `Launch.hold` widens it where the
-        backend can, and is refused with `ToolError` where it cannot."""
+        """Where its commands run. `Launch.cwd` is a path inside. A backend that cannot apply
+        `Launch.hold` to one command refuses it with `ToolError`."""
 
     def files(self) -> FileSystem:
-        """What the file tools work on; takes paths of this machine and paths inside."""
+        """The file system for the file tools; accepts paths of this machine and paths inside."""
 
     def describe(self) -> Mapping[str, Any]:
-        """JSON for `clawkit sandbox explain`: how it confines, and what it cannot do."""
+        """JSON for `clawkit sandbox explain`: how it confines commands, and its gaps."""
 
     async def list(self) -> Sequence[Instance]:
-        """What of this kind exists on the machine."""
+        """All existing sandboxes of this backend."""
 
     async def remove(self, name: str) -> None:
-        """Remove one, with everything in it."""
+        """Remove a sandbox with everything in it."""
 
     async def close(self) -> None:
-        """End its commands, and remove what is not to be kept."""
+        """Stop its commands, and remove its temporary files."""
 
 
 def check_elsewhere(launch: Launch, what: str) -> None:
-    """Raises `ToolError` for what only a sandbox of this machine's kernel can do."""
+    """Raises `ToolError` if a launch needs a sandbox of this machine's kernel."""
     if launch.detach:
         raise ToolError(f"{what} cannot keep commands running when clawkit exits")
     if launch.hold is not None or launch.programs is not None:
-        raise ToolError(f"{what} cannot widen or narrow what one command may do")
+        raise ToolError(f"{what} cannot change the permissions of a single command")
 
 
 async def prune(sandbox: Sandbox, *, idle_s: float, age_s: float) -> list[str]:
-    """Remove sandboxes that are unused for so long, or older; 0 means never. Their names. Those in
-    use stay, and so does the given one: a command may be about to start in it."""
+    """Remove sandboxes that were not used for `idle_s` or are older than `age_s`, 0 for no limit;
+    returns their names. Those in use are kept, and so is the given one: a command may be about to
+    start in it."""
     now, removed = time.time(), []
     for each in await sandbox.list():
         is_idle = idle_s and now - each.used > idle_s

@@ -1,8 +1,8 @@
 """clawkit's program on the other machine of the ssh sandbox: commands, and copies of files.
 
-It runs the same code as clawkit does on its own machine, and is asked over its standard input, in
-messages of JSON with bytes beside it. When that closes, or is silent for long, the program ends
-every command and itself.
+It runs the same code as clawkit on its own machine, and gets requests on standard input: messages
+of JSON and attached bytes. When that closes or is silent for too long, the program stops all
+commands and exits.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from clawkit.store import private_dir
 
 _HEAD = struct.Struct("<II")
 MAX_JSON = 64 * 1024**2
-MAX_DATA = 257 * 1024**2  # neither side takes more at once; a larger file goes in several messages
-PIECE = 4 * 1024**2  # bytes that are sent in one message where there is a choice
-SILENCE_S = 90.0  # clawkit is heard from more often than that; otherwise the connection is lost
-FAILED = 96  # its exit code when it could not begin; the reason is on its standard error
+MAX_DATA = 257 * 1024**2  # both sides refuse more in one message
+PIECE = 4 * 1024**2  # preferred size of a message, in bytes
+SILENCE_S = 90.0  # without a message for this long, the connection is lost
+FAILED = 96  # exit code if it could not start; the reason is on stderr
 _LOOK_S, _NEWS_S = 0.2, 20.0
 _MEMORY = 1 << 20
 _OWN = ("HOME", "PATH", "TMPDIR", "USER", "LOGNAME", "SHELL")
 _STATE = ".clawkit"
-AGENT = "-agent"  # after the name of a sandbox: the copy of a workspace that is read-only
+AGENT = "-agent"  # suffix of a sandbox's name for the copy of a read-only workspace
 
 
 def pack(message: object, data: bytes = b"") -> bytes:
@@ -46,12 +46,12 @@ def pack(message: object, data: bytes = b"") -> bytes:
 
 
 def join(contents: Mapping[str, bytes]) -> tuple[dict[str, int], bytes]:
-    """Contents as sizes by name, and bytes beside them."""
+    """Sizes by name, and the concatenated contents."""
     return {name: len(data) for name, data in contents.items()}, b"".join(contents.values())
 
 
 def split(sizes: Mapping[str, int], data: bytes) -> dict[str, bytes]:
-    """The contents again; the caller checks them."""
+    """The inverse of `join`; the caller must validate the result."""
     found, at = {}, 0
     for name, size in sizes.items():
         found[name] = data[at : at + size]
@@ -60,7 +60,7 @@ def split(sizes: Mapping[str, int], data: bytes) -> dict[str, bytes]:
 
 
 async def receive(reader: asyncio.StreamReader) -> tuple[list[Any], bytes]:
-    """The next message. Raises `EOFError` at the end, `ValueError` for what is not a message."""
+    """The next message. Raises `EOFError` at the end, `ValueError` for an invalid message."""
     try:
         size, beside = _HEAD.unpack(await reader.readexactly(_HEAD.size))
         if size > MAX_JSON or beside > MAX_DATA:
@@ -77,7 +77,7 @@ async def receive(reader: asyncio.StreamReader) -> tuple[list[Any], bytes]:
 
 
 class Helper:
-    """Answers requests, each in a task of its own."""
+    """Answers requests, each in its own task."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -97,7 +97,8 @@ class Helper:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def _make(self, scope: str, access: str) -> None:
-        # What was removed and made again must not look as if everything in it had been deleted.
+        # If the directory was removed and created again, its new creation time tells clawkit that
+        # the files in it were not deleted one by one.
         is_new = not os.path.lexists(self._place)
         places = (self._place + tree for tree in self._mirrors)
         for path in (self._root, self._state, *places):
@@ -114,7 +115,7 @@ class Helper:
             json.dump(now, file)
 
     async def run(self) -> None:
-        """Until clawkit is gone."""
+        """Serve until clawkit is gone."""
         await self._send(["ready", self._created])
         with contextlib.suppress(EOFError, TimeoutError, ConnectionError):
             while True:
@@ -146,7 +147,7 @@ class Helper:
                 await self._send(reply, beside)
 
     async def do_ping(self, _: bytes) -> None:
-        """clawkit is still there."""
+        """Keeps the connection alive."""
 
     # Commands
 
@@ -163,14 +164,14 @@ class Helper:
         self._running[id_] = running
 
     async def do_drop(self, id_: str, _: bytes) -> None:
-        """clawkit does not want to know of it, whether it was started or is going to be."""
+        """Cancel the start of a command, whether it has started already or not."""
         self._dropped.add(id_)
         if (running := self._running.get(id_)) is not None:
             await running.end(0)
 
     async def do_follow(self, id_: str, at: int, left: list[Any] | None, _: bytes) -> object:
-        """What it wrote from a place on; when that is all, how it ended and what it left running,
-        if that is news. Nothing after a while."""
+        """Long poll: output from `at` on; without more output, the exit and what the command left
+        running if that differs from `left`; nothing on a timeout."""
         running, exiting, end = self._running[id_], self._exits[id_], time.monotonic() + _NEWS_S
         while time.monotonic() < end:
             is_over = exiting.done()
@@ -197,7 +198,7 @@ class Helper:
         await self._find(id_).signal(number)
 
     async def do_end(self, id_: str, grace_s: float, _: bytes) -> object:
-        """What could not be ended."""
+        """Stop a command; returns what could not be stopped."""
         running = self._running.get(id_)
         if running is None:
             return ()
@@ -213,7 +214,8 @@ class Helper:
     # Copies
 
     async def do_scan(self, tree: str, known: str, _: bytes) -> object:
-        """The manifest and what was left out; None for the manifest that clawkit has already."""
+        """A digest of the manifest, the manifest (None if clawkit has it already), and skipped
+        paths."""
         mirror = self._mirrors[tree]
         found: dict[str, Entry] = await in_thread(mirror.scan)
         digest = str(hash(tuple(found.items())))
@@ -249,7 +251,7 @@ class Helper:
             raise ToolInputError(f"unknown sandbox {name!r}; see `clawkit sandbox list`")
         places = (os.path.join(self._root, name + tree) for tree in ("", AGENT))
         for place in filter(os.path.lexists, places):
-            # A directory that its owner may not write to would keep what is in it.
+            # The content of a directory without write permission could not be removed.
             for _, folders, _, fd in os.fwalk(place):
                 for each in folders:
                     if stat.S_ISDIR(os.stat(each, dir_fd=fd, follow_symlinks=False).st_mode):
@@ -266,7 +268,7 @@ def _load(path: str) -> Any:
 async def _serve() -> None:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=PIECE)
-    # Commands must not inherit them, nor must a stray print get in between.
+    # Commands must not inherit the connection, and a stray print must not corrupt it.
     given, taken = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     for fd in range(2):
@@ -281,7 +283,7 @@ async def _serve() -> None:
 
 
 def main() -> None:
-    """Started with a token to say first, and its options."""
+    """The arguments are a token to print first, and the options as JSON."""
     os.write(1, f"{sys.argv[1]}\n".encode())
     try:
         asyncio.run(_serve())

@@ -1,6 +1,6 @@
-"""The ssh sandbox: commands on another machine, and a directory that is kept in step with it.
+"""The ssh sandbox: commands on another machine, and a directory that is synchronized with it.
 
-Everything goes over one connection to a program there that runs clawkit's own code. What it says is
+Everything goes over one connection to a program there that runs clawkit's code. Its messages are
 not trusted: it may be as hostile as the commands that it runs. The file tools work on the local
 copy.
 """
@@ -37,16 +37,16 @@ from clawkit.text import printable
 if TYPE_CHECKING:
     from clawkit.fs.protocols import Start
 
-_GAP = "commands can do all that the account on the other machine can: network, files, processes"
+_GAP = "commands can do everything that the remote account can: network, files, processes"
 _CLOSE_S = 10.0
 _MAX_SIDE = 65_535
 _MAX_LEFT, _MAX_REPORTED = 1_000, 5
 _MAX_STEPS = 2_000
-_Instance = tuple[str, str, float, float, str]  # name, scope, made, last used, access
+_Instance = tuple[str, str, float, float, str]  # name, scope, created, last used, access
 
 
 class SshRunning:
-    """A command on the other machine."""
+    """A command on the other machine; see `Running`."""
 
     pid = since = 0
 
@@ -59,7 +59,7 @@ class SshRunning:
         self.output = output
         self.left: tuple[Left, ...] = ()
         self.terminal = None if launch.size is None else TerminalState(*launch.size)
-        self.is_over = self._is_deaf = False
+        self.is_over = self._is_closed = False
         self.following: asyncio.Task[None] | None = None
 
     @property
@@ -94,23 +94,23 @@ class SshRunning:
 
     async def end(self, grace_s: float) -> None:
         if self._link.is_open:
-            with suppress(ToolError):  # the connection was lost, and with it the command
+            with suppress(ToolError):  # if the connection was lost, so was the command
                 answer, _ = await self._link.call("end", self._id, grace_s)
                 await asyncio.wait({self.done})
                 self.left = _clean(convert(answer, list[Left]))
         await asyncio.wait({self.done})
 
     def close(self) -> None:
-        self._is_deaf = True
+        self._is_closed = True
 
-    def hear(self, data: bytes) -> None:
-        if not self._is_deaf:
+    def add_output(self, data: bytes) -> None:
+        if not self._is_closed:
             self.output.add(data)
             if self.terminal is not None:
                 self.terminal.feed(data)
 
     def finish(self, exit_: Exit) -> None:
-        """Only the first end counts."""
+        """Set the exit; only the first call counts."""
         self.is_over = True
         if not self.done.done():
             self.left = () if exit_.reason == "lost" else self.left
@@ -119,7 +119,7 @@ class SshRunning:
 
 
 class SshHost:
-    """Commands on the other machine."""
+    """Runs commands on the other machine."""
 
     name = "sandbox"
 
@@ -132,12 +132,12 @@ class SshHost:
         return bool(self._running)
 
     def prepare(self) -> None:
-        """Nothing: a command that is then refused must not connect."""
+        """Nothing: a command that may still be refused must not connect."""
 
     async def start(self, launch: Launch, id_: str) -> SshRunning:
         check_elsewhere(launch, "the ssh sandbox")
         if any("\0" in text for each in launch.env.items() for text in each):
-            raise ToolInputError("a variable with a NUL character cannot be given to a command")
+            raise ToolInputError("env: a variable has a NUL character; remove it")
         link = await self._sandbox.sync()
         spool = Spool(os.path.join(self._spool_dir, f"{id_}.log"), launch.memory)
         running = self._running[id_] = SshRunning(link, id_, launch, spool)
@@ -154,25 +154,25 @@ class SshHost:
         return running
 
     async def close(self) -> None:
-        # What does not answer ends with the connection.
+        # Commands that do not end in time are stopped when the connection closes.
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
                 await asyncio.gather(*(each.end(0) for each in self._running.values()))
 
     async def _follow(self, link: Link, id_: str, running: SshRunning) -> None:
-        """Hear all it writes and how it ends; after that, what it left running."""
-        at, note = 0, "the other side did not say how the command ended"
+        """Receive its output and its exit; after that, what it left running."""
+        at, note = 0, "the other side did not report how the command ended"
         left: list[Left] | None = None
         try:
             while left != []:
                 answer, data = await link.call("follow", id_, at, left)
                 exit_, left = convert(answer, tuple[Exit | None, list[Left] | None])
                 at += len(data)
-                running.hear(data)
+                running.add_output(data)
                 running.left = _clean(left or ())
                 if exit_ is not None and not running.is_over:
                     running.is_over = True
-                    # It has ended once its files are here.
+                    # Its end is reported after its files were copied back.
                     notes = (printable(exit_.note, "")[:1_000], await self._sandbox.sync_back())
                     said = "; ".join(filter(None, notes))
                     running.finish(exit_._replace(note=said, signal=exit_.signal[:20]))
@@ -189,7 +189,7 @@ def _clean(left: Iterable[Left]) -> tuple[Left, ...]:
 
 
 class SyncedFiles(MountedFiles):
-    """The local copy, kept in step while commands run."""
+    """The local copy, synchronized while commands run."""
 
     def __init__(self, files: SearchableFiles, sandbox: SshSandbox) -> None:
         super().__init__(files, sandbox.mounts)
@@ -207,26 +207,25 @@ class SyncedFiles(MountedFiles):
 
     async def change(self, *args: Any, **options: Any) -> tuple[Changed, ...]:
         done = await super().change(*args, **options)
-        with suppress(ToolError):  # the next command says what is wrong
+        with suppress(ToolError):  # the next command reports what is wrong
             await self._sandbox.refresh()
         return done
 
     def start(self, path: str) -> Start:
         link = self._sandbox.link
         if link is not None and link.is_open:
-            # A search begins in a thread of its own.
+            # Searches start in a thread, outside the event loop.
             asyncio.run_coroutine_threadsafe(self._sandbox.refresh(), link.loop).result()
         return super().start(path)
 
 
 class SshSandbox:
-    """One directory on another machine, and the one here that it is a copy of."""
+    """One directory on another machine, a copy of one here, and commands in it."""
 
     backend = "ssh"
 
     def __init__(self, paths: SandboxPaths, reason: str = "") -> None:
-        """`paths` says which directories of this machine are copied, and `reason` why this backend
-        was chosen."""
+        """The mounts of `paths` are copied; `reason` says why this backend was chosen."""
         self._settings = settings = paths.settings.ssh
         self._paths, self._reason = paths, reason
         self.name = paths.name
@@ -258,7 +257,7 @@ class SshSandbox:
         await self.sync()
 
     async def sync(self) -> Link:
-        """Make both copies the same. The connection. Raises `ToolError`."""
+        """Synchronize all copies; returns the connection. Raises `ToolError`."""
         link = await self.connect()
         async with self._syncing:
             self._uncopied = set()
@@ -272,12 +271,13 @@ class SshSandbox:
         return link
 
     async def refresh(self) -> None:
-        """The same, if commands run; when none does, nothing can have changed there."""
+        """Synchronize if commands run; otherwise nothing can have changed there."""
         if self._host.is_busy:
             await self.sync()
 
     async def sync_back(self) -> str:
-        """The same after a command; what was not simply copied since the last one, in words."""
+        """Synchronize after a command; returns a note about new conflicts and files that could not
+        be copied."""
         try:
             await self.sync()
         except (ToolError, OSError) as error:
@@ -335,7 +335,7 @@ class SshSandbox:
         await in_thread(self._paths.remove)
 
     async def connect(self) -> Link:
-        """The connection, made anew when it was lost. Raises `SandboxUnavailableError`."""
+        """The connection, reopened if it was lost. Raises `SandboxUnavailableError`."""
         loop = asyncio.get_running_loop()
         if self.link is not None and self.link.loop is not loop:
             self.link.drop()
@@ -351,13 +351,13 @@ class SshSandbox:
 
 
 class SyncedDirectory:
-    """A directory here, and its copy at the other end of a connection."""
+    """A directory here, and its copy on the other machine."""
 
     def __init__(self, root: str, tree: str, state: str, protection: Protection) -> None:
-        """`tree` is what the other side calls its copy; `state` is the file that remembers what
-        both held last. Without one, changes are only copied there, and those made there undone."""
+        """`tree` is the other side's name of its copy; `state` is the file with the last common
+        state. Without one, changes are only copied there, and changes made there are undone."""
         self._root, self._tree, self._state = root, tree, state
-        # The directory may itself lie in clawkit's own, but nothing else of that gets there.
+        # The directory itself may be inside clawkit's home; nothing else in there is copied.
         self._protection = replace(protection, open=(*protection.open, root))
         self._mirror = Mirror(root, protection.own)
         self._link: Link | None = None
@@ -365,8 +365,8 @@ class SyncedDirectory:
         self._known: tuple[str, dict[str, Entry]] = ("", {})
 
     async def sync(self, link: Link) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        """Make both the same. The paths that were in conflict, and what was done; those that could
-        not be copied this time, and why. Raises `ToolError` and `OSError`."""
+        """Synchronize both. Returns the paths that were in conflict, with what was done, and the
+        paths that could not be copied, with the reason. Raises `ToolError` and `OSError`."""
         if link is not self._link:
             self._link, self._known, self._base = link, ("", {}), self._load(link)
         remote, skipped = await self._scan(link)
@@ -392,7 +392,7 @@ class SyncedDirectory:
         return self._known[1], dict.fromkeys(skipped, words)
 
     async def _carry_out(self, link: Link, todo: Plan) -> dict[str, str]:
-        """Take the steps; what failed, and why it did, is left out of the plan."""
+        """Carry out the plan; what failed is left out of it and returned with the reason."""
         failed: dict[str, str] = {}
         for steps in _batches(todo.to_local):
             wanted = {todo.source.get(path, path): path for path in _files(steps)}
@@ -418,7 +418,7 @@ class SyncedDirectory:
         return why or explain_link(path, entry)
 
     def _load(self, link: Link) -> dict[str, Entry]:
-        """What both held last, if the copy there is still the same one."""
+        """The last common state, if the copy there is still the same one."""
         with suppress(OSError, ValueError, LookupError, ToolError):
             with open(self._state, encoding="utf-8") as file:
                 kept = json.load(file)
@@ -432,7 +432,7 @@ class SyncedDirectory:
         write_atomic(self._state, json.dumps(kept).encode())
 
     def forget(self) -> None:
-        """The copy there was removed."""
+        """Drop the state after the copy there was removed."""
         self._link = None
         with suppress(FileNotFoundError):
             os.unlink(self._state)
@@ -443,7 +443,7 @@ def _files(steps: Sequence[Step]) -> list[str]:
 
 
 def _batches(steps: Sequence[Step]) -> Iterator[list[Step]]:
-    """Steps in order, as many at once as fit into a message."""
+    """The steps in order, in batches that fit into a message."""
     batch: list[Step] = []
     size = 0
     for path, entry in steps:

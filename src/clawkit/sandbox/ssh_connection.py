@@ -1,4 +1,4 @@
-"""The one connection to the other machine: ssh's settings, its errors, and requests over it."""
+"""The connection to the other machine: the configuration of ssh, its errors, and requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from clawkit.store import write_atomic
 from clawkit.text import printable
 
 ALIAS = "clawkit-sandbox"
-OLD_PYTHON = 95  # exit code of the program when the other machine's Python is too old
+OLD_PYTHON = 95  # exit code of the program if the other machine's Python is too old
 _TARGET = re.compile(
     r"(?:(?P<user>[A-Za-z0-9_][A-Za-z0-9._-]*)@)?"
     r"(?P<host>[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])"
@@ -49,7 +49,7 @@ _SOURCES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__fil
 T = TypeVar("T")
 _PROGRAMS = ("clawkit.sandbox.remote_helper", "clawkit.process.spawn_server")
 _CONNECT_S, _CALL_S, _CLOSE_S = 30.0, 120.0, 10.0
-_NOISE = 64 * 1024  # bytes that start-up files there may print before the program speaks
+_NOISE = 64 * 1024  # bytes that startup files there may print before the program answers
 _ENV = ("PATH", "HOME", "USER", "LOGNAME", "SSH_AUTH_SOCK")
 _BOOT = "import sys,zlib;exec(zlib.decompress(sys.stdin.buffer.read(int(sys.argv[3]))))"
 _INSTALL = """
@@ -70,7 +70,7 @@ try:
         path = os.path.join(lib, path)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         if os.path.exists(path) and open(path, "rb").read() == text.encode():
-            continue  # it keeps its bytecode
+            continue  # keep its bytecode
         new = "%s.%d" % (path, os.getpid())
         with open(new, "w", encoding="utf-8") as file:
             file.write(text)
@@ -90,7 +90,7 @@ Target = tuple[str, str, int]  # host, user and port
 
 
 def parse_target(text: str | None) -> Target:
-    """Raises `SandboxUnavailableError` for what is not user@host or user@host:port."""
+    """Raises `SandboxUnavailableError` unless it is user@host or user@host:port."""
     found = _TARGET.fullmatch(text or "")
     port = int(found["port"] or 22) if found else 0
     if found is None or not 1 <= port <= 65_535:
@@ -100,7 +100,7 @@ def parse_target(text: str | None) -> Target:
 
 
 def write_config(folder: str, target: Target, settings: Ssh, reveal: Reveal) -> str:
-    """The ssh configuration for a connection, in a private directory; its path."""
+    """Write the ssh configuration for a connection into a private directory; returns its path."""
     host, user, port = target
     lines = [
         *(f"Host {ALIAS}", f"HostName {host}", f"Port {port}"),
@@ -126,14 +126,14 @@ def write_config(folder: str, target: Target, settings: Ssh, reveal: Reveal) -> 
 
 
 def _quote(option: str, path: str) -> str:
-    """A path as ssh reads it literally: no tokens, no variables, one word."""
+    """Quote a path so that ssh reads it literally: no tokens, no variables, one word."""
     if not path.isprintable() or '"' in path or "\\" in path or "${" in path:
-        raise SandboxUnavailableError(f"ssh cannot take {path!r} as {option}; use a plain path")
+        raise SandboxUnavailableError(f"ssh cannot use {path!r} as {option}; use a plain path")
     return f'"{path}"'.replace("%", "%%")
 
 
 def explain(where: str | None, code: int, said: str) -> str:
-    """What went wrong when ssh ended before the program answered, and what to do."""
+    """Why ssh exited before the program answered, and what to do."""
     if code == 127:
         return f"python3 was not found on {where}; install Python 3.11 or newer there"
     if code == OLD_PYTHON:
@@ -149,7 +149,7 @@ def explain(where: str | None, code: int, said: str) -> str:
 
 @functools.cache
 def _bundle() -> bytes:
-    """clawkit's own modules that the program on the other machine consists of."""
+    """The program for the other machine: all modules of clawkit that it needs, compressed."""
     files: dict[str, str] = {"clawkit/__init__.py": ""}
     waiting = list(_PROGRAMS)
     while waiting:
@@ -166,7 +166,7 @@ def _bundle() -> bytes:
 
 
 def _imports(text: str) -> list[str]:
-    """The modules of clawkit that a module needs when it runs."""
+    """The modules of clawkit that a module imports at run time."""
     found: list[str] = []
     waiting: list[ast.AST] = [ast.parse(text)]
     while waiting:
@@ -179,11 +179,11 @@ def _imports(text: str) -> list[str]:
 
 
 class Link:
-    """A connection, and the program at its other end, which may say anything."""
+    """A connection to the program on the other machine, whose messages are not trusted."""
 
     def __init__(self, process: asyncio.subprocess.Process, shown: str) -> None:
         self.loop = asyncio.get_running_loop()
-        self.created = 0.0  # when the sandbox there was made
+        self.created = 0.0  # when the sandbox there was created
         self._process = process
         if process.stdout is None or process.stdin is None:
             raise ValueError("the process has no pipes")
@@ -213,8 +213,8 @@ class Link:
         self._tasks = [self.loop.create_task(each()) for each in (self._listen, self._keep_alive)]
 
     async def call(self, method: str, *params: Any, data: bytes = b"") -> tuple[Any, bytes]:
-        """A request and its answer. Raises what the other side raised, and `ToolError` when the
-        connection is lost or the answer does not come."""
+        """Send a request and return its answer. Raises what the other side raised, and `ToolError`
+        if the connection is lost or there is no answer."""
         self._number += 1
         number = self._number
         future: asyncio.Future[tuple[Any, bytes]] = self.loop.create_future()
@@ -232,7 +232,7 @@ class Link:
             self._waiting.pop(number, None)
 
     def post(self, method: str, *params: Any, data: bytes = b"", number: int = 0) -> None:
-        """A request; 0 is the number of those without an answer."""
+        """Send a request; with the number 0, without an answer."""
         if not self.is_open:
             raise self.error()
         self._writer.write(pack([number, method, *params], data))
@@ -241,7 +241,7 @@ class Link:
         return ToolError(f"the connection to {self._shown} was lost{self._why}; try again")
 
     async def close(self) -> None:
-        """End the program there and the connection."""
+        """Stop the program there and close the connection."""
         self._closed = True
         self._writer.close()
         try:
@@ -253,7 +253,7 @@ class Link:
         self._lose("it was closed")
 
     def drop(self) -> None:
-        """Let go of it from another event loop."""
+        """Close the connection from another event loop."""
         self._closed = True
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
@@ -304,7 +304,7 @@ class Link:
 
 
 async def connect(settings: Ssh, options: Mapping[str, str], reveal: Reveal) -> Link:
-    """Raises `SandboxUnavailableError`, which says what to do."""
+    """Open a connection. Raises `SandboxUnavailableError`."""
     target = parse_target(settings.target)
     program = shutil.which(settings.command)
     if program is None:
@@ -337,7 +337,7 @@ async def connect(settings: Ssh, options: Mapping[str, str], reveal: Reveal) -> 
 
 
 def convert(value: object, kind: type[T]) -> T:
-    """A part of an answer, if it is what it has to be. Raises `ToolError`."""
+    """Validate a part of an answer. Raises `ToolError`."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""Whether spans are made of a conversation, and what they may hold."""
+"""Whether a conversation is traced, and which content its spans may have."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from clawkit.redact import Redactor
 if TYPE_CHECKING:
     from clawkit.telemetry.spans import Export
 
-FLUSH_S = 2.0  # how long the end of a conversation waits for its last spans to be sent
+FLUSH_S = 2.0  # how long the end of a conversation waits until its last spans are sent
 _ADDRESSES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _EVERYTHING = CaptureContent(
@@ -29,14 +29,14 @@ log = logging.getLogger(__name__)
 
 
 class Telemetry:
-    """What a collector learns about one conversation: nothing, unless it is turned on."""
+    """The export of one conversation; does nothing unless it is enabled."""
 
     def __init__(self, export: Export | None = None, warning: str = "") -> None:
         self._export = export
         self.warnings = (warning,) if warning else ()
 
     def beside(self, tell: Tell) -> Tell:
-        """A listener that hears the same as `tell`, after it; `tell` itself when this is off."""
+        """A listener that calls `tell`, then records the event; `tell` itself if disabled."""
         if self._export is None:
             return tell
         spans = self._export.spans
@@ -50,7 +50,7 @@ class Telemetry:
         return both
 
     async def close(self) -> None:
-        """Send what was not sent yet, as far as that is soon done. Never fails."""
+        """Send the remaining spans, for at most `FLUSH_S`. Never fails."""
         export, self._export = self._export, None
         if export is None:
             return
@@ -63,14 +63,14 @@ class Telemetry:
 
 
 def open_telemetry(loaded: Loaded, agent: str, redactor: Redactor) -> Telemetry:
-    """Telemetry as it is configured. What stands in its way is a warning, never an error."""
+    """Telemetry according to the configuration. Problems are warnings, never errors."""
     settings = loaded.config.diagnostics.otel
     if not (loaded.config.diagnostics.enabled and is_on(settings, os.environ)):
         return Telemetry()
     if settings.protocol != "http/protobuf":
         return Telemetry(
-            warning="diagnostics.otel.protocol: no spans are sent, because clawkit does not speak "
-            'gRPC. Use "http/protobuf", and the collector\'s port for it, usually 4318'
+            warning="diagnostics.otel.protocol: no spans are sent, because gRPC is not supported. "
+            'Use "http/protobuf", and the collector\'s port for it, usually 4318'
         )
     try:
         from clawkit.telemetry.spans import Export
@@ -96,7 +96,7 @@ def open_telemetry(loaded: Loaded, agent: str, redactor: Redactor) -> Telemetry:
 
 
 def is_on(settings: Otel, env: Mapping[str, str]) -> bool:
-    """Whether spans are wanted: the configuration says so, or, where it is silent, `env` does."""
+    """Whether tracing is enabled by the configuration or, if that does not say, by `env`."""
     if not settings.traces or env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
     if settings.enabled is not None:
@@ -105,7 +105,7 @@ def is_on(settings: Otel, env: Mapping[str, str]) -> bool:
 
 
 def captured(settings: Otel, env: Mapping[str, str]) -> CaptureContent:
-    """Which content is put into spans: none, unless it was asked for."""
+    """Which content is put into spans; none by default."""
     wanted = settings.capture_content
     if wanted is None:
         wanted = env.get(_CAPTURE, "").strip().lower() in ("true", "span_only", "span_and_event")

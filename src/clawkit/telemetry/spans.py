@@ -1,7 +1,7 @@
-"""Events of a conversation made into spans, and where these go.
+"""Convert events of a conversation to spans, and export them.
 
-A turn is a span; the requests to models and the calls in it are spans below it. Their names and
-attributes follow the OpenTelemetry conventions for generative AI; content is masked and bounded.
+A turn is a span; its requests to models and tool calls are child spans. Names and attributes follow
+the OpenTelemetry conventions for generative AI; content is masked and truncated.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from clawkit.version import __version__
 MAX_TEXT = 4_000  # characters of one text
 MAX_PARTS = 64  # texts, calls and results of one attribute; the last ones are kept
 MAX_NAME = 200
-OTHER = "_OTHER"  # the type of an error that has no other
+OTHER = "_OTHER"  # error.type of errors without a known type
 DEFAULT = "http://localhost:4318"
 PATH = "/v1/traces"
 _MAX_INT = (1 << 63) - 1
@@ -65,15 +65,15 @@ _PROVIDERS = {
     "moonshot-cn": "moonshot_ai",
     "xai": "x_ai",
 }
-"""Providers that the conventions have another name for."""
-# Its troubles are for programs that keep a log; on a terminal they would show between the answers.
+"""Providers with another name in the conventions."""
+# Its messages are for programs with a log; on a terminal they would appear between the answers.
 logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
 
 Attributes = dict[str, Any]
 
 
 class Spans:
-    """Listens to a conversation and makes spans of it. One turn at a time."""
+    """A listener that converts events to spans, for one turn at a time."""
 
     def __init__(
         self,
@@ -83,20 +83,20 @@ class Spans:
         redactor: Redactor,
         env: Mapping[str, str],
     ) -> None:
-        """`env` may say in `TRACEPARENT` which trace this is part of."""
+        """`TRACEPARENT` in `env` may name the parent trace."""
         self._tracer, self._agent = tracer, name(agent)
         self._capture, self._redactor = capture, redactor
         self._carrier = {key: env.get(key.upper(), "") for key in ("traceparent", "tracestate")}
         self._turn: Span | None = None
-        self._inside = Context()  # what is made in here is below the turn
+        self._inside = Context()  # the parent of child spans
         self._session = ""
-        self._asked = ""  # the model that has not answered yet
-        self._asked_ns = self._first_ns = 0  # when it was asked, or will be; when its answer began
-        self._calls: dict[str, list[Span]] = {}  # by id; a model may give two calls the same one
-        self._told: deque[User | ToolResult] = deque(maxlen=MAX_PARTS)
-        """What the next request says that the last one did not."""
-        self._said: deque[User] = deque(maxlen=MAX_PARTS)  # what the person said in this turn
-        self._failure = ""  # why the last request has no answer
+        self._asked = ""  # the model of the pending request
+        self._asked_ns = self._first_ns = 0  # start of the request, and of its answer
+        self._calls: dict[str, list[Span]] = {}  # by id, which a model may use twice
+        self._new: deque[User | ToolResult] = deque(maxlen=MAX_PARTS)
+        """Messages that are new in the next request."""
+        self._said: deque[User] = deque(maxlen=MAX_PARTS)  # messages of the user in this turn
+        self._failure = ""  # why the last request failed
 
     def __call__(self, event: events.Event) -> None:
         if isinstance(event, events.TurnStarted):
@@ -108,11 +108,11 @@ class Spans:
         match event:
             case events.Said(message=said):
                 self._said.append(said)
-                self._told.append(said)
+                self._new.append(said)
             case events.ResultStored(message=result):
-                self._told.append(result)
+                self._new.append(result)
             case events.Requested(model=model):
-                # An answer that says nothing is asked for once more, without an event.
+                # After an empty answer the request is repeated without an event.
                 self._fail("empty")
                 self._ask(model)
             case events.TextPiece() | events.ThinkingPiece() | events.CallBegun():
@@ -140,7 +140,7 @@ class Spans:
         if not get_current_span(context).get_span_context().is_valid:
             context = TraceContextTextMapPropagator().extract(self._carrier, context)
         self._session, self._failure = name(event.session), ""
-        self._told.clear()
+        self._new.clear()
         self._said.clear()
         attributes = self._about_model("invoke_agent", event.model)
         self._turn = self._tracer.start_span(
@@ -181,28 +181,28 @@ class Spans:
         if self._capture.output_messages:
             attributes["gen_ai.output.messages"] = self._output(answer)
         self._request(attributes).end()
-        self._told.clear()
+        self._new.clear()
 
     def _fail(self, kind: str, error: str = "") -> None:
-        """The request that is open, if one is, has no answer."""
-        # The one that was to follow a wait was never sent.
+        """End the pending request, if there is one, as failed."""
+        # A retry that was still waiting was never sent.
         if self._asked and self._asked_ns <= time.time_ns():
             self._finish(self._request({}), kind, error, self._capture.output_messages)
         self._asked = ""
 
-    def _request(self, came_of_it: Attributes) -> Span:
+    def _request(self, outcome: Attributes) -> Span:
         model, self._asked = self._asked, ""
         attributes = self._about_model("chat", model) | {"gen_ai.request.stream": True}
         if self._first_ns:
             waited = max(self._first_ns - self._asked_ns, 0) / 1e9
             attributes["gen_ai.response.time_to_first_chunk"] = waited
         if self._capture.input_messages:
-            attributes["gen_ai.input.messages"] = self._input(self._told)
+            attributes["gen_ai.input.messages"] = self._input(self._new)
         return self._tracer.start_span(
             f"chat {_names(model)[1]}",
             self._inside,
             SpanKind.CLIENT,
-            attributes | came_of_it,
+            attributes | outcome,
             start_time=min(self._asked_ns, time.time_ns()),
         )
 
@@ -212,7 +212,7 @@ class Spans:
             self._calls.setdefault(id_, []).append(self._call(event))
         elif event["type"] == "end":
             begun = self._calls.get(id_)
-            # What was refused never began.
+            # A refused call never started.
             span = begun.pop(0) if begun else self._call(event)
             is_shown = self._capture.tool_outputs
             if is_shown:
@@ -245,7 +245,7 @@ class Spans:
         }
 
     def _finish(self, span: Span, problem: str, error: str = "", is_shown: bool = False) -> None:
-        """End a span. The words of an error often repeat what was said, so they are content."""
+        """End a span. Error messages often repeat content, so they are treated as such."""
         if problem:
             span.set_attribute("error.type", problem)
             words = self._text(error) if is_shown and error else None
@@ -283,7 +283,7 @@ class Spans:
                 return said
 
     def _text(self, text: str) -> str:
-        # Masked before it is cut: half a secret has no shape.
+        # Mask before truncating: half of a secret is not recognized.
         return encodable(cut(self._redactor.strict(text), MAX_TEXT))
 
     def _value(self, value: Any) -> str:
@@ -291,12 +291,12 @@ class Spans:
 
 
 def name(text: str) -> str:
-    """A name from outside, as an attribute can have it."""
+    """An untrusted name as the value of an attribute."""
     return encodable(one_line(text, MAX_NAME))
 
 
 def encodable(text: str) -> str:
-    """Text without the half characters that no collector could read."""
+    """Replace lone surrogates, which cannot be encoded."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
@@ -305,14 +305,14 @@ def _json(value: Any) -> str:
 
 
 def _names(ref: str) -> tuple[str, str]:
-    """Provider and model as the conventions name them."""
+    """Provider and model, by their names in the conventions."""
     provider, slash, model = ref.partition("/")
     provider = normalize_provider(provider) if slash else ""
     return name(_PROVIDERS.get(provider, provider) or "unknown"), name(model if slash else ref)
 
 
 def _usage(usage: Usage) -> Attributes:
-    """Tokens as the conventions count them: what came from a cache is input, too."""
+    """Tokens as the conventions count them: input includes tokens from a cache."""
     counts = {
         "input_tokens": usage.input + usage.cache_read + usage.cache_write,
         "output_tokens": usage.output,
@@ -324,12 +324,12 @@ def _usage(usage: Usage) -> Attributes:
 
 
 def _countable(counts: Mapping[str, int]) -> Attributes:
-    """Counts as a collector can hold them; a provider may count anything."""
+    """Clamp counts to what a collector accepts; a provider may report anything."""
     return {key: min(max(count, 0), _MAX_INT) for key, count in counts.items()}
 
 
 def _problem(event: Mapping[str, Any]) -> str:
-    """What kind of failure a call ended in; empty when it did not."""
+    """`error.type` of a call; empty if it succeeded."""
     if not event.get("isError"):
         return ""
     details = event.get("details") or {}
@@ -338,7 +338,7 @@ def _problem(event: Mapping[str, Any]) -> str:
 
 
 class Export(OTLPSpanExporter):
-    """The spans of one conversation, and their way to a collector, from a thread of their own."""
+    """Sends the spans of one conversation to a collector, in a thread."""
 
     def __init__(
         self,
@@ -349,11 +349,11 @@ class Export(OTLPSpanExporter):
         redactor: Redactor,
         env: Mapping[str, str],
     ) -> None:
-        """Raises ValueError for what OpenTelemetry's own variables may say and it cannot use."""
+        """Raises ValueError for invalid values of OpenTelemetry's own variables."""
         address = address_of(settings, env)
         super().__init__(endpoint=address, headers=dict(headers))
-        self.address = redactor.strict(address)  # as it may be shown
-        self.lost = 0  # spans that did not arrive
+        self.address = redactor.strict(address)  # for messages
+        self.lost = 0  # spans that were not accepted
         rate = settings.sample_rate
         self._provider = TracerProvider(
             sampler=None if rate is None else ParentBased(TraceIdRatioBased(rate)),
@@ -374,12 +374,12 @@ class Export(OTLPSpanExporter):
         return result
 
     def finish(self) -> None:
-        """Send what is left; takes as long as the collector lets it. `shutdown` ends that."""
+        """Send the remaining spans; blocks until that is done, or `shutdown` is called."""
         self._provider.shutdown()
 
 
 def address_of(settings: Otel, env: Mapping[str, str]) -> str:
-    """Where spans are sent: what is configured, else what the environment says, else here."""
+    """The URL for spans: from the configuration, the environment, or the default."""
     whole, base = settings.traces_endpoint, settings.endpoint
     if not whole and not base:
         whole = env.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")

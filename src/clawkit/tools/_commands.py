@@ -1,4 +1,4 @@
-"""Shared by exec, process and code_execution: what is said about commands."""
+"""Shared by exec, process and code_execution: results that describe commands."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from clawkit.config.sections.tools import Exec
 
 FINISHED = 100_000
-"""Characters of a finished command's output; all of it is in a file when it is more."""
+"""Characters of a finished command's output in a result; longer output is kept in a file."""
 PENDING = 10_000
 TAIL = 2_000
 """Characters of the end of the output, in lists and while a command runs."""
 _NOTE, _NOTICE = 1_500, 400
-"""Room for what is said beside the output, and characters of output in a notice."""
+"""Characters reserved for text beside the output, and of output in a notification."""
 _BIG = 64 * 1024**2
 
 _REASONS: dict[Reason, str] = {
@@ -49,7 +49,7 @@ _FAILURES: dict[Reason, str] = {
     "spawn-error": "runtime-error",
     "lost": "runtime-error",
 }
-"""The kinds of failures that are not named like their reason."""
+"""`failureKind` where it differs from the reason."""
 
 
 class _Part(Protocol):
@@ -62,18 +62,18 @@ T = TypeVar("T", bound=_Part)
 
 
 def owner_of(scope: Scope) -> str:
-    """Whose commands these are: an agent's, and those of a sub-agent its own."""
+    """Owner of the commands: the agent, or for a sub-agent its session."""
     return scope.agent if not scope.depth else f"{scope.agent}/{scope.session}"
 
 
 def cap_of(ctx: Context, most: int) -> int:
-    """Characters of output that a result has room for."""
+    """Characters of output that fit into a result, at most `most`."""
     return min(most, max(1_000, result_cap(ctx.scope.context_window) - _NOTE))
 
 
 async def fitted(ctx: Context, most: int, make: Callable[[int], Awaitable[T]]) -> T:
-    """A part of the output of at most so many characters, made again with fewer while the model
-    would have no room for it: some alphabets take more of it than others."""
+    """Call `make` with a maximum of characters, and again with fewer while the text weighs too
+    much: some scripts take more tokens per character than others."""
     cap = cap_of(ctx, most)
     room = max(_NOTE // 2, weight_cap(ctx.scope.context_window) - _NOTE)
     part = await make(cap)
@@ -114,7 +114,7 @@ def describe_left(left: Left) -> dict[str, Any]:
 
 
 def describe_output(command: Command) -> dict[str, Any]:
-    """How much a command wrote and where all of it is, for programs."""
+    """Size of the output and where all of it is saved, for programs."""
     output = command.output
     details: dict[str, Any] = {"outputBytes": output.size + output.dropped}
     if output.path:
@@ -126,8 +126,8 @@ def describe_output(command: Command) -> dict[str, Any]:
 
 
 def say_exit(command: Command, exit_: Exit, *, names_hosts: bool = True) -> str:
-    """How a command ended, for the model; empty when there is nothing to say. `names_hosts` says
-    whether the sandbox can grant single hosts."""
+    """How a command ended, for the model; empty on success without remarks. `names_hosts`: whether
+    the sandbox can grant access to single hosts."""
     said, launch = [], command.launch
     if exit_.reason != "exit" or exit_.code:
         text = _REASONS[exit_.reason].format(
@@ -194,21 +194,21 @@ async def say_done(command: Command, exit_: Exit, ctx: Context, warnings: list[s
     details = describe_exit(command, exit_)
     details["aggregated"] = whole.text.rstrip()
     details |= describe_output(command)
-    if command.background:  # it can still be asked about
+    if command.background:  # `process` can still show it
         details["sessionId"] = command.id
     details["truncated"] = whole.truncated
     output, spill = command.output, []
     if part.omitted and output.path:
-        how = f"`process log` with sessionId {command.id} pages through them"
+        how = f"`process log` with sessionId {command.id} pages through it"
         spill.append(f"[All {human_size(output.size)} are in {output.path}; {how}.]")
     if output.dropped:
-        spill.append(f"[Another {human_size(output.dropped)} came later and was not saved.]")
+        spill.append(f"[Another {human_size(output.dropped)} of output was not saved.]")
     parts = (*warnings, text, "\n".join(spill), said)
     return Result.text("\n\n".join(filter(None, parts)), **details)
 
 
 def announce(command: Command, *, ctx: Context, settings: Exec) -> None:
-    """Tell the session that a command in the background has ended."""
+    """Notify the session that a command in the background has ended."""
     from clawkit.process.output_text import tail_text
 
     exit_ = command.exit
@@ -226,12 +226,12 @@ def announce(command: Command, *, ctx: Context, settings: Exec) -> None:
 
 
 def say_waiting(waiting: Waiting, request: Request, what: str) -> Result:
-    """That something has not run yet; `what` is what it is called, such as `The command`."""
+    """The result while an approval is pending. `what` is waiting for it, such as `The command`."""
     pending = waiting.pending
     always = ["allow-always"] if pending.question.stored else []
     text = (
         f"Approval required (id {pending.slug}): {waiting.reason}. {what} has not run. It runs "
-        "by itself as soon as a person allows it, and you will be notified; do not send it again."
+        "as soon as a person approves it, and you will be notified; do not send it again."
     )
     return Result.text(
         text,
@@ -255,8 +255,8 @@ async def run_when_allowed(
     ctx: Context,
     words: tuple[str, str],
 ) -> R | None:
-    """Run something once a person has allowed it; if that does not come about, say so. `words` are
-    the tool, and what it runs."""
+    """Run something once a person has approved it; if it is not run, notify the session and return
+    None. `words` are the name of the tool, and what it runs."""
     from clawkit.approvals.protocols import Gate
 
     tool, what = words
@@ -266,14 +266,14 @@ async def run_when_allowed(
         said = f"{what} {waiting.pending.slug} was not run: {error}"
         notice = Result.text(said, status="blocked", deniedReason=error.reason)
     except ToolError as error:
-        said = f"{what} {waiting.pending.slug} was allowed but could not be run: {error}"
+        said = f"{what} {waiting.pending.slug} was approved but could not be run: {error}"
         notice = Result.error(tool, said)
     notify_later(waiting, ctx, notice)
     return None
 
 
 def notify_later(waiting: Waiting, ctx: Context, notice: Result) -> None:
-    """Tell the session what became of something that a person was asked about."""
+    """Notify the session of the outcome of a request that needed approval."""
     about = {"approvalId": waiting.pending.id, "approvalSlug": waiting.pending.slug}
     ctx.notify(Result(notice.content, {**notice.details, **about}))
 
@@ -283,16 +283,16 @@ def exec_settings(config: Config, scope: Scope) -> Exec:
 
 
 def encode(name: str, text: str, hint: str = "", errors: str = "strict") -> bytes:
-    """A parameter for a program. Raises `ToolInputError` unless it consists of characters."""
+    """Encode a parameter as UTF-8. Raises `ToolInputError` if that is not possible."""
     try:
         return text.encode("utf-8", errors)
     except UnicodeEncodeError as error:
-        why = f"{name}: has half a character (a lone surrogate) at position {error.start}{hint}"
+        why = f"{name}: has a lone surrogate (half a character) at position {error.start}{hint}"
         raise ToolInputError(why) from None
 
 
 def read_signal(given: str | int) -> tuple[int, str]:
-    """The number and the name of a signal: TERM, SIGTERM or 15."""
+    """Number and name of a signal given as TERM, SIGTERM or 15. Raises `ToolInputError`."""
     import signal
 
     known = {each.name.removeprefix("SIG"): each.value for each in signal.Signals}

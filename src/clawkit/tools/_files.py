@@ -1,4 +1,4 @@
-"""What the file tools have in common: changes, problems found afterwards, lines of results."""
+"""Shared by the file tools: committing changes, diagnostics, quoting and fitting of results."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from clawkit.text import result_cap, weigh, weight_cap
 
 MAX_PROBLEMS = 20
 MAX_PROTECTED = 10
-"""Files that one question may be about; a longer list would not be read."""
+"""Files in one approval prompt; no one would read a longer list."""
 MAX_BYTES = 50 * 1024
 NOTICE_ROOM = 1_000
 
-# What could be taken for a notice, a quoted path, or the number of a line and its text.
-_ODD = re.compile(r"[\[\"\s]|.*[:-]\d+[:-] |.*\s\Z|--\Z", re.DOTALL)
+# Could be mistaken for a notice, a quoted path, or a line number with its text.
+_AMBIGUOUS = re.compile(r"[\[\"\s]|.*[:-]\d+[:-] |.*\s\Z|--\Z", re.DOTALL)
 
 
 class Update(NamedTuple):
-    """A change together with the texts that it is about; None where there is no text."""
+    """A change, and the text before and after it; None if there is no file, or no text in it."""
 
     change: Change
     before: str | None = None
@@ -38,9 +38,9 @@ class Update(NamedTuple):
 async def commit(
     ctx: Context, files: FileSystem, updates: Sequence[Update]
 ) -> tuple[tuple[Changed, ...], Problems]:
-    """Make all the changes or none; a person is asked about protected files.
+    """Make all changes or none; asks a person about protected files.
 
-    Gives back what became of each, and the problems that language servers now see.
+    Returns the result of each change, and the problems that language servers now report.
     """
     changes = [each.change for each in updates]
     try:
@@ -48,7 +48,7 @@ async def commit(
     except ProtectedError as error:
         await ctx.ask(_question(error))
         if not all(ctx.permits(each.path) for each in changes):
-            why = "what the call would change is not what was approved any more; send it again"
+            why = "the call would no longer change what was approved; send it again"
             raise ToolAuthorizationError(why, reason="rule") from None
         done = await files.change(changes, allowed=error.places)
     seen = ctx.use(ReadVersions)
@@ -64,13 +64,13 @@ async def commit(
 
 
 def _question(error: ProtectedError) -> Ask:
-    """A yes is for what was shown, so every file is named."""
+    # An approval covers what was shown, so every file must be named.
     places = sorted(error.places)
     if len(places) > MAX_PROTECTED:
         why = f"{error}; at most {MAX_PROTECTED} such files can be approved at once"
         raise ToolAuthorizationError(why, reason="protected")
     return Ask(
-        title=f"a change of {', '.join(map(repr, places))}",
+        title=f"change {', '.join(map(repr, places))}",
         description=str(error),
         asked_by="tools.fs.protected",
         to_allow="change the file yourself, or call the tool where a person can answer",
@@ -80,7 +80,7 @@ def _question(error: ProtectedError) -> Ask:
 def report(
     ctx: Context, problems: Problems, said: list[str], details: dict[str, Any], gap: str = "\n"
 ) -> Result:
-    """The result of a change: what is said about it, and the problems after it."""
+    """The result of a change: the texts in `said`, then new problems."""
     start = ctx.base.rstrip("/") + "/"
     shown = [(each.place.removeprefix(start), each) for each in problems.found[:MAX_PROBLEMS]]
     if count := len(problems.found):
@@ -107,34 +107,34 @@ def report(
 
 
 def check_characters(text: str, name: str) -> None:
-    """Raises `ToolInputError` for a text that no file can hold."""
+    """Raises `ToolInputError` for a text that cannot be encoded."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        what = f"half a character ({text[error.start]!r}) at position {error.start}"
-        raise ToolInputError(f"{name} has {what}; send whole characters") from None
+        what = f"a lone surrogate ({text[error.start]!r}) at position {error.start}"
+        raise ToolInputError(f"{name} has {what}; send valid Unicode") from None
 
 
 def check_text(name: str, *texts: str) -> None:
-    """Refuse what cannot be handed to a program, or be part of a name."""
+    """Raises `ToolInputError` for texts that cannot be a program's argument or part of a name."""
     for text in texts:
         try:
             if b"\0" not in os.fsencode(text):
                 continue
         except UnicodeEncodeError:
             pass
-        raise ToolInputError(f"{name}={text[:80]!r} has NUL or an invalid character")
+        raise ToolInputError(f"{name}={text[:80]!r} contains NUL or an invalid character")
 
 
 def quote(path: str) -> str:
-    """The path as it is; as a JSON string where it could pose as something else."""
-    if path.isprintable() and not _ODD.match(path):
+    """The path, as a JSON string if it could be mistaken for something else."""
+    if path.isprintable() and not _AMBIGUOUS.match(path):
         return path
     return json.dumps(path, ensure_ascii=not path.isprintable())
 
 
 def fit(lines: Iterable[str], ctx: Context, notice_room: int = NOTICE_ROOM) -> list[str]:
-    """As many whole lines as a result can hold together with a notice; always the first."""
+    """As many whole lines as fit into a result together with a notice, and at least one."""
     window = ctx.scope.context_window
     budget = min(MAX_BYTES, min(result_cap(window), weight_cap(window)) - notice_room)
     shown: list[str] = []
@@ -151,18 +151,19 @@ def facts_of(found: Found | Names, shown: int) -> dict[str, object]:
     if not found.stopped:
         facts["total"] = found.total
     facts["limitReached"] = shown < found.total or found.stopped == "enough"
-    troubles = {"stopped": found.stopped, "unread": found.unread}
-    facts |= {name: trouble for name, trouble in troubles.items() if trouble}
+    problems = {"stopped": found.stopped, "unread": found.unread}
+    facts |= {name: value for name, value in problems.items() if value}
     if found.engine != "ripgrep":
         facts["note"] = "searched without ripgrep"
     return facts
 
 
-def tell_trouble(stopped: Stopped, unread: int) -> Iterable[str]:
+def incomplete_notes(stopped: Stopped, unread: int) -> Iterable[str]:
+    """Why the results of a search may be incomplete."""
     if stopped == "time":
         yield "the search timed out; narrow it with path or glob"
     elif stopped == "failed":
-        yield "the search program failed, so there may be more"
+        yield "the search program failed, so results may be missing"
     if unread:
         yield "1 file could not be read" if unread == 1 else f"{unread:,} files could not be read"
 

@@ -1,4 +1,4 @@
-"""What the parameters of tools have in common."""
+"""Shared by the parameters of tools: descriptions, aliases, effects on files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from clawkit.core.context import Context
 from clawkit.core.tool import Effect, file_resource
 
 FILE_ALIASES = dict.fromkeys(("file_path", "file", "filename", "filepath"), "path")
-"""Other names that models use for the path of a file."""
+"""Other names that models use for `path`."""
 
 
 class WithPath(Protocol):
@@ -19,7 +19,7 @@ class WithPath(Protocol):
 
 
 def doc(description: str, **limits: Any) -> Meta:
-    """The description of a parameter, and the limits of its values."""
+    """The description of a parameter, and constraints on its value."""
     return Meta(description=description, **limits)
 
 

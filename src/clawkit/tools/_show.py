@@ -1,4 +1,4 @@
-"""How read shows a file: text and bytes a page at a time, pictures, documents, notebooks."""
+"""How `read` renders a file: pages of text or bytes, images, PDFs, notebooks."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 PAGE_LINES = 2_000
 PAGE_BYTES = 50 * 1024
 MAX_JOINED = 8
-"""Pages that are joined when no limit is given."""
+"""Pages that are joined if no limit is given."""
 MAX_PAGE_BYTES = 512 * 1024
 CONTEXT_SHARE = 0.2
 CHARS_PER_TOKEN = 4
 MIN_PAGE_BYTES = 200
-"""Even for the smallest of models: a page must hold something."""
+"""Even for the smallest model, a page must have some content."""
 NOTICE_ROOM = 400
 DOCUMENT_PAGES = 10
-"""Pages of a document that are shown unless a range is given."""
+"""Pages of a document that are shown by default."""
 MAX_DOCUMENT_PAGES = 20
 KEY = "PRIVATE KEY-----"
 MAX_MASKED_BYTES = 1024 * 1024
-"""Files whose values are masked are masked as a whole, or a page could begin behind a name."""
+"""Files with secrets are masked as a whole: a page could start between a name and its value."""
 
 
-class Wish(NamedTuple):
-    """What to show of a file, and to whom."""
+class View(NamedTuple):
+    """Which part of a file to show, and the context window of the model it is for."""
 
     path: str
     offset: int = 1
@@ -57,49 +57,49 @@ class Wish(NamedTuple):
 
     @property
     def max_weight(self) -> int:
-        """What the answer may weigh: one page, or several joined without a limit."""
+        """Maximum weight of the result: of one page, or of several joined without a limit."""
         room = page_bytes(self.context_window, joined=self.limit is UNSET)
         return max(MIN_PAGE_BYTES, room - sum(map(weigh, self.notes)))
 
 
 async def show_file(path: str, params: Params, ctx: Context, *notes: str) -> Result:
-    """What a file holds, as the parameters of `read` ask for it. Raises like `FileSystem`."""
+    """Render a file as the parameters of `read` say. Raises like `FileSystem`."""
     async with ctx.use(FileSystem).open(path) as file:
         head = await file.read(CHUNK, 0)
         ctx.use(ReadVersions).note(file.place, file.info, head if len(head) < CHUNK else None)
         window = ctx.scope.context_window
-        wish = Wish(path, params.offset, params.limit, params.cursor, window, notes)
+        view = View(path, params.offset, params.limit, params.cursor, window, notes)
         if is_env_file(path) or is_env_file(file.place):
-            return await _show_settings(file, wish, params, ctx)
+            return await _show_env_file(file, view, params, ctx)
         if params.format == "hex" and KEY.encode() in head:
-            raise ToolInputError(f"{path!r} holds a private key, so its bytes are not shown")
+            raise ToolInputError(f"{path!r} contains a private key, so its bytes are not shown")
         if params.format == "hex":
-            return await show_hex(file, head, wish)
-        return await _show(file, head, wish, params, ctx)
+            return await show_hex(file, head, view)
+        return await _show(file, head, view, params, ctx)
 
 
-async def _show(file: File, head: bytes, wish: Wish, params: Params, ctx: Context) -> Result:
+async def _show(file: File, head: bytes, view: View, params: Params, ctx: Context) -> Result:
     is_auto = params.format == "auto" and not params.encoding
     kind = identify(head) if is_auto else None
     if params.pages and (kind is None or kind.family != "document"):
-        raise ToolInputError(f"{wish.path!r} has no pages: 'pages' is for PDFs; use 'offset'")
+        raise ToolInputError(f"{view.path!r} has no pages: 'pages' is for PDFs; use 'offset'")
     if kind is not None and kind.family == "image":
-        return await show_picture(file, wish, ctx)
+        return await show_picture(file, view, ctx)
     if kind is not None and kind.family == "document":
-        return await show_document(file, wish, params.pages, ctx)
+        return await show_document(file, view, params.pages, ctx)
     encoding = settle(find_codec(params.encoding), head) if params.encoding else detect(head)
     if kind is not None or (encoding is None and is_auto):
-        return _refuse(wish.path, max(file.info.size, len(head)), kind)
-    if is_auto and (wish.path.endswith(".ipynb") or file.place.endswith(".ipynb")):
+        return _refuse(view.path, max(file.info.size, len(head)), kind)
+    if is_auto and (view.path.endswith(".ipynb") or file.place.endswith(".ipynb")):
         from clawkit.fs.notebook import MAX_BYTES, notebook_text
 
         if file.info.size <= MAX_BYTES and (text := notebook_text(await read_all(file, MAX_BYTES))):
-            return await _show_made(text, wish, ctx, kind="notebook")
+            return await _show_rendered(text, view, ctx, kind="notebook")
     encoding = encoding or UTF8
     if KEY.encode(encoding.name, "ignore") in head and len(head) < CHUNK:
         text = head[len(encoding.mark) :].decode(encoding.name, "replace")
-        return await _show_made(text, wish, ctx)
-    return await show_text(file, head, encoding, wish, tell=not params.encoding)
+        return await _show_rendered(text, view, ctx)
+    return await show_text(file, head, encoding, view, detected=not params.encoding)
 
 
 def _refuse(path: str, size: int, kind: FileKind | None) -> Result:
@@ -108,86 +108,85 @@ def _refuse(path: str, size: int, kind: FileKind | None) -> Result:
     return Result.error("read", message, code=400, kind="binary")
 
 
-async def _show_settings(file: File, wish: Wish, params: Params, ctx: Context) -> Result:
-    """A file full of secrets: there is no way to see it but masked."""
+async def _show_env_file(file: File, view: View, params: Params, ctx: Context) -> Result:
+    """Shown only with masked secrets, in whatever format."""
     if params.format == "hex" or params.encoding:
-        why = f"secrets in {wish.path!r} are masked, so it is only shown as plain text"
+        why = f"secrets in {view.path!r} are masked, so it is only shown as plain text"
         raise ToolInputError(f"{why}: leave out 'format' and 'encoding'")
     data = await read_all(file, MAX_MASKED_BYTES)
     encoding = detect(data)
     if encoding is None:
-        return _refuse(wish.path, len(data), identify(data))
+        return _refuse(view.path, len(data), identify(data))
     text = data[len(encoding.mark) :].decode(encoding.name, "replace")
-    return await _show_masked(text, mask_env(text, ctx.use(Redactor)), wish)
+    return await _show_masked(text, mask_env(text, ctx.use(Redactor)), view)
 
 
-async def _show_made(text: str, wish: Wish, ctx: Context, kind: str = "text") -> Result:
-    """Pages of a text. One that begins inside a key would not be known for what it is."""
+async def _show_rendered(text: str, view: View, ctx: Context, kind: str = "text") -> Result:
+    # Masked as a whole: a page that starts inside a key would not be recognized.
     masked = ctx.use(Redactor).text(text) if KEY in text else text
-    return await _show_masked(text, masked, wish, kind)
+    return await _show_masked(text, masked, view, kind)
 
 
-async def _show_masked(text: str, masked: str, wish: Wish, kind: str = "text") -> Result:
-    """Pages of a text that was masked as a whole before any of it is shown."""
+async def _show_masked(text: str, masked: str, view: View, kind: str = "text") -> Result:
     if masked == text:
-        return await show_made(text, wish, kind=kind)
+        return await show_string(text, view, kind=kind)
     note = "secrets are masked; do not write the masks back"
-    wish = wish._replace(notes=(*wish.notes, note))
-    return await show_made(masked, wish, kind=kind, redacted=True)
+    view = view._replace(notes=(*view.notes, note))
+    return await show_string(masked, view, kind=kind, redacted=True)
 
 
 async def show_text(
-    file: File, head: bytes, encoding: Encoding, wish: Wish, *, tell: bool = True, **more: Any
+    file: File, head: bytes, encoding: Encoding, view: View, *, detected: bool = True, **more: Any
 ) -> Result:
-    """A page of a file whose first `CHUNK` bytes are `head`. `tell` says whether its encoding is
-    news; `more` goes into the details."""
-    notes = [*wish.notes]
-    if encoding.name != "utf-8" and tell:
+    """A page of a file whose first `CHUNK` bytes are `head`. `detected` says whether the encoding
+    was detected, so that a notice has to name it; `more` goes into the details."""
+    notes = [*view.notes]
+    if encoding.name != "utf-8" and detected:
         notes.append(f"decoded from {encoding.name}")
-    lines = PAGE_LINES * MAX_JOINED if isinstance(wish.limit, UnsetType) else wish.limit
-    want = Want(wish.offset, wish.cursor, lines, wish.max_weight)
+    lines = PAGE_LINES * MAX_JOINED if isinstance(view.limit, UnsetType) else view.limit
+    want = Want(view.offset, view.cursor, lines, view.max_weight)
     page = await take_page(file, encoding, head, want)
     size = max(file.info.size, len(head))
     if page.damaged:
-        notes.append(f"bytes that are not {encoding.name} are shown as \ufffd")
+        notes.append(f"bytes that are not valid {encoding.name} are shown as \ufffd")
     if page.shrank:
         notes.append("the file was truncated while it was being read")
     notes += _position(page, want, size)
-    # Nothing but newlines would only blur where the notice stands.
+    # Nothing but newlines would only make the notice harder to find.
     text = page.text if page.text.strip("\n") else ""
-    details = {"path": wish.path, "kind": "text", **_facts(page, size), **more}
+    details = {"path": view.path, "kind": "text", **_facts(page, size), **more}
     if encoding.name != "utf-8" or encoding.mark:
         details["encoding"] = "utf-8-sig" if encoding.name == "utf-8" else encoding.name
     return Result.text(with_notes(text, notes), **details)
 
 
-async def show_made(text: str, wish: Wish, **more: Any) -> Result:
-    """A page of a text that was made of a file."""
+async def show_string(text: str, view: View, **more: Any) -> Result:
+    """A page of a text that was rendered from a file."""
     data = text.encode("utf-8", "replace")
-    return await show_text(HeldFile(data), data[:CHUNK], UTF8, wish, **more)
+    return await show_text(HeldFile(data), data[:CHUNK], UTF8, view, **more)
 
 
-async def show_hex(file: File, head: bytes, wish: Wish) -> Result:
+async def show_hex(file: File, head: bytes, view: View) -> Result:
     size = max(file.info.size, len(head))
-    at = (wish.offset - 1) * ROW
-    # Places in large files have more than eight digits.
-    count = wish.max_weight // (ROW_CHARS - 8 + max(8, len(f"{size:x}")))
-    if not isinstance(wish.limit, UnsetType):
-        count = min(count, wish.limit)
+    at = (view.offset - 1) * ROW
+    # Offsets in large files have more than eight digits.
+    count = view.max_weight // (ROW_CHARS - 8 + max(8, len(f"{size:x}")))
+    if not isinstance(view.limit, UnsetType):
+        count = min(count, view.limit)
     lines = hex_dump(await file.read(count * ROW, at), at) if at < size else []
     total = -(-size // ROW)
-    following = wish.offset + len(lines)
+    following = view.offset + len(lines)
     goes_on = bool(lines) and following <= total
     page = Page("\n".join(lines), len(lines), (following, 0) if goes_on else None, total)
-    notes = [*wish.notes, *(["16 bytes per line"] if goes_on else [])]
-    notes += _position(page, Want(wish.offset, 0, count, 0), size)
+    notes = [*view.notes, *(["16 bytes per line"] if goes_on else [])]
+    notes += _position(page, Want(view.offset, 0, count, 0), size)
     text = with_notes(page.text, notes)
-    return Result.text(text, path=wish.path, kind="hex", **_facts(page, size))
+    return Result.text(text, path=view.path, kind="hex", **_facts(page, size))
 
 
 def page_bytes(context_window: int | None, *, joined: bool = True) -> int:
-    """What one answer may weigh: one page, or several if they are joined. A fifth of the model's
-    window, within bounds, and never more than a result holds."""
+    """Maximum weight of one result: one page or, if joined, a fifth of the model's context window
+    within bounds; never more than a result may have."""
     share = int((context_window or 0) * CHARS_PER_TOKEN * CONTEXT_SHARE) if joined else 0
     page = max(PAGE_BYTES, min(share, MAX_PAGE_BYTES, MAX_JOINED * PAGE_BYTES))
     room = min(result_cap(context_window), weight_cap(context_window)) - NOTICE_ROOM
@@ -195,7 +194,7 @@ def page_bytes(context_window: int | None, *, joined: bool = True) -> int:
 
 
 def _position(page: Page, want: Want, size: int) -> list[str]:
-    """Where in the file the page is, and how to go on; nothing when it is the end of the file."""
+    """Position of the page in the file, and how to continue; empty at the end of the file."""
     line, cursor = page.next or (0, 0)
     total = page.total_lines
     of = f"of {total}" if total is not None else f"of a file of {human_size(size)}"
@@ -214,7 +213,7 @@ def _position(page: Page, want: Want, size: int) -> list[str]:
     else:
         said = f"the file is empty ({size} bytes)"
     if page.next:
-        said += f"; go on with offset={line}" + (f" cursor={cursor}" if cursor else "")
+        said += f"; continue with offset={line}" + (f" cursor={cursor}" if cursor else "")
     return [said] if said else []
 
 
@@ -240,7 +239,7 @@ def _facts(page: Page, size: int) -> dict[str, Any]:
     return facts
 
 
-async def show_picture(file: File, wish: Wish, ctx: Context) -> Result:
+async def show_picture(file: File, view: View, ctx: Context) -> Result:
     data = await read_all(file, MAX_PICTURE_BYTES)
     given = ctx.services.get(ImageLimits)
     limits = given if isinstance(given, ImageLimits) else ImageLimits()
@@ -248,7 +247,7 @@ async def show_picture(file: File, wish: Wish, ctx: Context) -> Result:
     picture = await media.picture(data, max_side=limits.max_side, max_bytes=limits.max_bytes)
     width, height = picture.original
     details = {
-        "path": wish.path,
+        "path": view.path,
         "kind": "image",
         "mimeType": picture.mime_type,
         "width": picture.width,
@@ -256,7 +255,7 @@ async def show_picture(file: File, wish: Wish, ctx: Context) -> Result:
         "original": {"width": width, "height": height, "mimeType": picture.original_type},
         "totalBytes": len(data),
     }
-    notice = with_notes("", (*wish.notes, _sizes(picture, len(data))))
+    notice = with_notes("", (*view.notes, _sizes(picture, len(data))))
     return Result((image_block(picture), Text(notice)), details)
 
 
@@ -266,7 +265,7 @@ def _sizes(picture: Picture, size: int) -> str:
     if (picture.width, picture.height) != picture.original:
         factor = f"{width / picture.width:.3g}"
         shown = f"{picture.width}x{picture.height}"
-        return f"{text}; shown at {shown}: coordinates in it times {factor} are the original's"
+        return f"{text}; shown at {shown}: multiply coordinates by {factor} for the original"
     changed = picture.mime_type != picture.original_type
     return f"{text}; shown as {picture.mime_type}" if changed else text
 
@@ -276,8 +275,8 @@ def image_block(picture: Picture) -> Image:
 
 
 def read_range(text: str) -> tuple[int, int]:
-    """The first and the last page of `3`, `1-5` or `7-`; empty for the first ones. Raises
-    `ToolInputError` for other texts."""
+    """Parse `3`, `1-5` or `7-` into the first and the last page; an empty text is the first pages.
+    Raises `ToolInputError`."""
     if not text.strip():
         return 1, DOCUMENT_PAGES
     found = re.fullmatch(r"\s*([0-9]{1,6})\s*(?:(-)\s*([0-9]{1,6})?)?\s*", text)
@@ -285,33 +284,32 @@ def read_range(text: str) -> tuple[int, int]:
     if found and found[2]:
         last = int(found[3]) if found[3] else first + DOCUMENT_PAGES - 1
     if first < 1 or last < first:
-        raise ToolInputError(f"pages={text[:40]!r} is not a range of pages; try '3' or '1-5'")
+        raise ToolInputError(f"pages={text[:40]!r} is not a page range; try '3' or '1-5'")
     return first, min(last, first + MAX_DOCUMENT_PAGES - 1)
 
 
-async def show_document(file: File, wish: Wish, pages: str, ctx: Context) -> Result:
-    """Some pages of a document: their text, and pictures of those that have none.
+async def show_document(file: File, view: View, pages: str, ctx: Context) -> Result:
+    """Pages of a document: their text, or images of pages without text.
 
-    The cursor of the wish leaves out that many characters of the first page.
+    `cursor` skips that many characters of the first page.
     """
     first, last = read_range(pages)
     data = await read_all(file, MAX_DOCUMENT_BYTES)
     document = await ctx.use(Media).pages(data, first, last)
     blocks: list[Block] = []
-    room, shown, cut, part_of = wish.max_weight, 0, 0, ""
+    room, shown, cut, part_of = view.max_weight, 0, 0, ""
     for page in document.pages:
-        cursor = wish.cursor if page.number == first else 0
+        cursor = view.cursor if page.number == first else 0
         text = page.text[cursor:].rstrip()
         if not text and page.picture is None:
-            # Only so many pictures are made at once.
+            # The number of images in one result is limited.
             is_drawn = any(isinstance(block, Image) for block in blocks)
-            drawn = f'; pages="{page.number}" may show it as a picture' if is_drawn else ""
+            drawn = f'; pages="{page.number}" may show it as an image' if is_drawn else ""
             text = f"(no text on this page{drawn})"
         part = f"[page {page.number}]" + (text and f"\n{text}")
         if weigh(part) + 2 > room:
             if shown:
                 break
-            # As much of the first page as fits.
             size = fitting(part, room)
             cut = cursor + size - len(part) + len(text)
             part, part_of = part[:size], f"characters {cursor}-{cut} of {len(page.text)}"
@@ -324,7 +322,7 @@ async def show_document(file: File, wish: Wish, pages: str, ctx: Context) -> Res
             break
     total, following = document.total, shown + (not cut)
     details: dict[str, Any] = {"pages": f"{first}-{shown}", "totalPages": total}
-    notes = wish.notes
+    notes = view.notes
     if following <= total:
         end = min(following + last - first, total)
         again: dict[str, Any] = {"pages": f"{following}-{end}" if end > following else f"{end}"}
@@ -334,16 +332,15 @@ async def show_document(file: File, wish: Wish, pages: str, ctx: Context) -> Res
             said = f"page {shown} is shown in part ({part_of})"
         details["continuation"] = {"kind": "pages", **again}
         how = " ".join(f"{key}={json.dumps(value)}" for key, value in again.items())
-        notes = (*notes, f"{said}; go on with {how}")
+        notes = (*notes, f"{said}; continue with {how}")
     if notes:
         _add_text(blocks, with_notes("", notes))
     truncation = {"truncated": following <= total, "totalBytes": len(data)}
-    facts = {"path": wish.path, "kind": "document", "truncation": truncation, **details}
+    facts = {"path": view.path, "kind": "document", "truncation": truncation, **details}
     return Result(tuple(blocks), facts)
 
 
 def _add_text(blocks: list[Block], text: str) -> None:
-    """Texts that follow each other become one."""
     last = blocks[-1] if blocks else None
     if isinstance(last, Text):
         blocks[-1] = Text(f"{last.text}\n\n{text}")

@@ -1,4 +1,4 @@
-"""apply_patch: changes to any number of files, all of them or none."""
+"""apply_patch: change any number of files, all or none."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MAX_SHOWN = 100
 MAX_NOTES = 5
 _KEY = "tools.exec.applyPatch"
-# Models that were taught this format. Relays put the maker in front: `openai/gpt-5.2`.
+# Models trained on this format. Routers prefix the vendor: `openai/gpt-5.2`.
 _OPENAI = re.compile(r"(?:^|[/._:-])(?:(?:chat)?gpt-|codex|o[134](?:-|$))", re.IGNORECASE)
 
 
@@ -46,24 +46,24 @@ async def execute(params: Params, ctx: Context, reach: type[FileSystem] = Worksp
     check_characters(params.input, "input")
     sections = parse(params.input)
     files = ctx.use(reach)
-    making = Drafts(files, ctx.use(ReadVersions), ctx.use(Redactor), ctx.workspace)
-    drafts = await making.run(sections)
+    drafting = Drafts(files, ctx.use(ReadVersions), ctx.use(Redactor), ctx.workspace)
+    drafts = await drafting.run(sections)
     summary = {
         name: [each.path for each in drafts if mark in each.marks]
         for name, mark in (("added", "A"), ("modified", "M"), ("deleted", "D"))
     }
     if not drafts:
-        said = "Nothing to change: the files are as the patch would leave them."
+        said = "Nothing to change: the patch is already applied."
         return Result.text(said, summary=summary, changed=False)
     updates = [Update(each.change(), *each.texts()) for each in drafts]
     _, problems = await commit(ctx, files, updates)
     details = {"summary": summary, "changed": True}
-    return report(ctx, problems, [_tell(drafts)], details, gap="\n\n")
+    return report(ctx, problems, [_summarize(drafts)], details, gap="\n\n")
 
 
-def _tell(drafts: "Sequence[Draft]") -> str:
+def _summarize(drafts: "Sequence[Draft]") -> str:
     lines = [
-        f"{mark} {printable(each.path)}{_tell_more(each) if mark != 'D' else ''}"
+        f"{mark} {printable(each.path)}{_counts(each) if mark != 'D' else ''}"
         for each in drafts
         for mark in each.marks
     ]
@@ -75,13 +75,13 @@ def _tell(drafts: "Sequence[Draft]") -> str:
         chunks += ", …" if len(each.inexact) > MAX_NOTES else ""
         shown.append(
             f"[{printable(each.path)}: chunk {chunks} differs from the file in indentation or in "
-            "characters that look alike; what was added is indented as the file is]"
+            "similar characters; added lines were indented to match the file]"
         )
     return "\n".join(shown)
 
 
-def _tell_more(draft: "Draft") -> str:
-    """How many lines came and went, and from where the file did."""
+def _counts(draft: "Draft") -> str:
+    """Added and removed lines, and the old name of a moved file."""
     counts = [f"+{draft.added}"] if draft.added else []
     counts += [f"-{draft.removed}"] if draft.removed else []
     parts = [" ".join(counts)] if counts else []
@@ -90,7 +90,7 @@ def _tell_more(draft: "Draft") -> str:
 
 
 def touches(params: Mapping[str, Any]) -> tuple[str, ...]:
-    """Every path in the patch. Raises `ToolInputError` when it cannot be read."""
+    """Every path in the patch. Raises `ToolInputError` if it cannot be parsed."""
     from clawkit.fs.edit.patch_format import parse, paths_of
 
     text = params.get("input")
@@ -103,7 +103,7 @@ def effects(params: Params, ctx: Context) -> tuple[Effect, ...]:
     try:
         paths = touches({"input": params.input})
     except ToolInputError:
-        return ()  # it will be refused for the same reason
+        return ()  # `execute` will refuse it for the same reason
     return tuple(Effect("write", file_resource(ctx.workspace, path)) for path in paths)
 
 
@@ -111,14 +111,14 @@ TOOL = Tool(
     name="apply_patch",
     label="Patch",
     description=(
-        "Apply a patch to one or more files: all of it or, if any part does not fit, nothing. "
+        "Apply a patch to one or more files: all of it or, if any part does not match, nothing. "
         "Between '*** Begin Patch' and '*** End Patch' come sections: '*** Add File: path' with "
-        "every line after '+'; '*** Delete File: path'; '*** Update File: path', optionally "
-        "'*** Move to: path', then chunks. A chunk is '@@' (or '@@ ' and a line above the place, "
-        "such as a class or function; several in a row lead inward), then its lines after ' ' "
-        "(stays), '-' (goes) or '+' (comes). Give about 3 lines that stay around each change, so "
-        "that the place is the only one, and the chunks in the order of the file. "
-        "'*** End of File' after a chunk ties it to the end."
+        "every line prefixed by '+'; '*** Delete File: path'; '*** Update File: path', optionally "
+        "'*** Move to: path', then chunks. A chunk is '@@' (or '@@ ' and a line above the change, "
+        "such as a class or function; several in a row go inward), then lines prefixed by ' ' "
+        "(context), '-' (removed) or '+' (added). Give about 3 lines of context around each "
+        "change, so that it matches only one place, and order the chunks as in the file. "
+        "'*** End of File' after a chunk anchors it to the end."
     ),
     parameters=Params,
     execute=execute,
@@ -140,7 +140,7 @@ def make_tool(config: Config, scope: Scope) -> Tool | str:
 
 
 def _withhold(settings: ApplyPatch, model: ModelRef | None) -> str:
-    """Why a model is not offered the tool; empty when it is."""
+    """Why the tool is not offered to a model; empty if it is."""
     if settings.enabled is False:
         return f"{_KEY}.enabled is false"
     names = {name.strip().casefold() for name in settings.allow_models}

@@ -1,4 +1,4 @@
-"""code_execution: Python or JavaScript in an interpreter that keeps its variables."""
+"""code_execution: run Python or JavaScript in a persistent interpreter."""
 
 import os
 from collections.abc import Sequence
@@ -29,26 +29,26 @@ MAX_CODE = 128 * 1024
 """Bytes of code in one call; more belongs in a file."""
 TIMEOUT_S, MAX_TIMEOUT_S = 30.0, 600.0
 _PROGRAMS: dict[Language, str] = {"python": "python3 -I -u -", "javascript": "node -"}
-"""How code on standard input would be run by hand."""
+"""Commands that would run code from standard input."""
 _DESCRIPTION = (
-    "Run Python (or JavaScript with node) in an interpreter that stays: variables, imports and "
-    "functions are there in the next call. Returns what was printed, the value of the last "
-    "expression, or the traceback; an exception loses no state. The working directory is the "
-    "workspace. New images and open matplotlib figures are shown, other new files are named. "
-    "await works at top level; input() finds nothing to read."
+    "Run Python (or JavaScript with node) in a persistent interpreter: variables, imports and "
+    "functions are available in the next call. Returns what was printed, the value of the last "
+    "expression, or the traceback; an exception does not lose state. The working directory is the "
+    "workspace. New images and open matplotlib figures are shown, other new files are listed. "
+    "await works at top level; input() reads end of file."
 )
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     code: Annotated[str, doc("The code to run")] = ""
-    language: Annotated[Language, doc("What the code is written in")] = "python"
+    language: Annotated[Language, doc("Language of the code")] = "python"
     reset: Annotated[
         bool, doc("Start with a fresh interpreter; without code, only stop the old one")
     ] = False
     timeout_seconds: Annotated[
         float, doc(f"Seconds until it is interrupted, at most {MAX_TIMEOUT_S:g}", gt=0)
     ] = TIMEOUT_S
-    task: Annotated[str, doc("Work for a remote provider: there is none here")] = ""
+    task: Annotated[str, doc("Task for a remote provider; not available here")] = ""
 
 
 async def execute(params: Params, ctx: Context, settings: Exec) -> Result:
@@ -56,12 +56,12 @@ async def execute(params: Params, ctx: Context, settings: Exec) -> Result:
     interpreters, owner = ctx.use(Interpreters), _c.owner_of(ctx.scope)
     if params.reset and not params.code.strip():
         language, was_there = params.language, await interpreters.reset(owner, params.language)
-        said = "its variables are gone" if was_there else "nothing was kept"
+        said = "its variables are gone" if was_there else "there was none"
         said = f"Interpreter reset ({language}): {said}. The next call starts a fresh one."
         return Result.text(said, status="completed", language=language, reset=was_there)
     request = await _request(params, ctx, settings)
-    # Every call is asked for anew, because every call is another program: the interpreter's own
-    # command line says nothing about it.
+    # Every call needs its own decision, because every call is another program: the command line
+    # of the interpreter says nothing about it.
     admitted = await ctx.use(Gate).admit(request, _no_preflight)
     if isinstance(admitted, Waiting):
         ctx.use(Gate).later(_follow(admitted, request, params, ctx))
@@ -85,7 +85,7 @@ def _check(params: Params) -> None:
 
 
 async def _request(params: Params, ctx: Context, settings: Exec) -> Request:
-    """What is asked for, in the terms of exec: people and rules see the code itself."""
+    """The request as `exec` would make it, so that people and rules see the code itself."""
     from clawkit.approvals.effective_policy import resolve_host
     from clawkit.process.environ import build
 
@@ -115,7 +115,7 @@ async def _request(params: Params, ctx: Context, settings: Exec) -> Request:
 
 
 def as_command(language: Language, code: str) -> str:
-    """The command that would run the code without state."""
+    """A command that would run the code in a fresh interpreter."""
     lines, end = frozenset(code.split("\n")), "EOF"
     while end in lines:
         end += "_"
@@ -142,7 +142,7 @@ async def _run(params: Params, request: Request, ctx: Context, admitted: Admitte
 
 
 async def _no_preflight(_scripts: Sequence[Script]) -> None:
-    """Nothing is known beforehand about whether code works."""
+    """There are no script files to check."""
 
 
 async def _follow(waiting: Waiting, request: Request, params: Params, ctx: Context) -> None:
@@ -152,7 +152,7 @@ async def _follow(waiting: Waiting, request: Request, params: Params, ctx: Conte
         _c.notify_later(waiting, ctx, result)
 
 
-class _Held:
+class _HeldOutput:
     def __init__(self, text: str) -> None:
         self._data = text.encode("utf-8", "replace")
         self.size = len(self._data)
@@ -164,19 +164,19 @@ class _Held:
 async def _show(
     ran: Ran, language: Language, timeout_s: float, notes: list[str], ctx: Context
 ) -> Result:
-    """The result of a call; what the child said is cleaned, cut, and looked at only here."""
+    """The result of a call. What the child sent is untrusted: it is cleaned and cut here."""
     from clawkit.process.output_text import shown
 
     stdout, stderr, value, traceback = [
-        (await shown(_Held(each or ""), _c.FINISHED)).text.rstrip()
+        (await shown(_HeldOutput(each or ""), _c.FINISHED)).text.rstrip()
         for each in (ran.stdout, ran.stderr, ran.value, ran.traceback)
     ]
     files = [name for name in map(_name, ran.files) if name]
     images, shown_files, missing = await _images(ran, ctx)
-    # What a notebook would show, the last thing last.
+    # In the order of a notebook.
     labelled = f"stderr:\n{stderr}" if stderr else ""
     text = "\n\n".join(filter(None, (stdout, labelled, value and f"=> {value}", traceback)))
-    cut = await _c.fitted(ctx, _c.FINISHED, lambda cap: shown(_Held(text), cap))
+    cut = await _c.fitted(ctx, _c.FINISHED, lambda cap: shown(_HeldOutput(text), cap))
     ends = list(notes)
     if ran.fresh:
         ends.append(f"[A fresh interpreter: {ran.fresh}. Variables of earlier calls are gone.]")
@@ -193,7 +193,7 @@ async def _show(
         ends.append(f"[New files: {', '.join(files)}{more}]")
     ends += [f"[Not shown: {each}]" for each in missing]
     if ran.more_images:
-        ends.append(f"[{ran.more_images} more images are not shown; read shows them.]")
+        ends.append(f"[{ran.more_images} more images are not shown; use read to see them.]")
     has_failed = bool(ran.lost or ran.timed_out)
     body = cut.text.rstrip("\n") or ("" if has_failed else "(no output)")
     blocks: tuple[Block, ...] = (Text("\n\n".join(filter(None, (body, *ends)))), *images)
@@ -213,7 +213,7 @@ async def _show(
 
 
 def _name(path: str) -> str:
-    """A path that the child named, fit to be shown; empty for one that is not below here."""
+    """A path from the child, escaped for display; empty if it is not below the workspace."""
     parts = path.split("/")
     if not path or len(path) > _MAX_NAME or os.path.isabs(path) or ".." in parts:
         return ""
@@ -221,7 +221,7 @@ def _name(path: str) -> str:
 
 
 async def _images(ran: Ran, ctx: Context) -> tuple[list[Image], list[str], list[str]]:
-    """Pictures for the model, the paths of those that are files, and what cannot be shown."""
+    """Images for the model, the paths of those that are files, and what cannot be shown."""
     from clawkit.fs.magic import ImageLimits
     from clawkit.tools._show import image_block
 
@@ -250,10 +250,10 @@ async def _images(ran: Ran, ctx: Context) -> tuple[list[Image], list[str], list[
 
 
 async def _read(path: str, ctx: Context) -> bytes:
-    """A file that the child named, if it is in the workspace and rules do not keep it away."""
+    """Read a file that the child named, if it is in the workspace and rules permit it."""
     path = os.path.join(ctx.base, path)
     if not ctx.permits(path):
-        raise ToolError("rules do not allow it")
+        raise ToolError("denied by rules")
     async with ctx.use(WorkspaceFiles).open(path) as file:
         return await read_all(file, MAX_PICTURE_BYTES)
 

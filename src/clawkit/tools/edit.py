@@ -1,4 +1,4 @@
-"""edit: replace texts in a file."""
+"""edit: replace parts of a file."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 MAX_BYTES = 32 * 1024 * 1024
 MAX_EDITS = 1_000
 QUICK_CHARS, QUICK_PLACES = 4 * 1024 * 1024, 10_000
-"""Work on more must not hold up everything else."""
+"""Above these, the work is done in a thread, so that it does not block the event loop."""
 MAX_DIFF = 4_000
 
 Old = Annotated[str, doc("Text to replace, exactly as it is in the file")]
 New = Annotated[str, doc("Text to put in its place; empty to delete")]
-Every = Annotated[bool, doc("Replace all places, not the only one")]
+Every = Annotated[bool, doc("Replace all occurrences instead of exactly one")]
 
 
 class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -48,12 +48,12 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     ] = ()
     old_text: Annotated[str | UnsetType, doc("For a single replacement, instead of edits")] = UNSET
     new_text: Annotated[str | UnsetType, doc("Goes with oldText")] = UNSET
-    replace_all: Annotated[bool, doc("Goes with oldText: replace all places")] = False
+    replace_all: Annotated[bool, doc("Goes with oldText: replace all occurrences")] = False
 
 
 async def execute(params: Params, ctx: Context) -> Result:
     from clawkit.fs.edit.diff import diff_texts
-    from clawkit.fs.edit.replace import apply, tell_lines
+    from clawkit.fs.edit.replace import apply, changed_lines
     from clawkit.fs.encoding import decode_whole, encode
     from clawkit.fs.masks import is_env_file, mask_settings, may_have_masks, refuse_masks
     from clawkit.redact import Redactor
@@ -74,19 +74,19 @@ async def execute(params: Params, ctx: Context) -> Result:
 
         outcome = await in_thread(replace)
     if not outcome.found:
-        said = f"the edit would not change {params.path!r}; nothing was written"
-        return Result.text(said, changed=False, path=params.path, edits=len(edits))
+        unchanged = f"the edit would not change {params.path!r}; nothing was written"
+        return Result.text(unchanged, changed=False, path=params.path, edits=len(edits))
     if any(may_have_masks(edit.new) for edit in edits):
         await refuse_masks(text, outcome.text, redactor, path=params.path, env=env)
     diff = diff_texts(text, outcome.text, show)
     if env:
-        # A secret is known by its name, which the edit may have taken away.
+        # A secret is recognized by its name, which the edit may have removed.
         diff = diff._replace(text="", left_out="the file holds secrets")
     change = Change(params.path, encode(outcome.text, encoding), expect=info.version)
     _, problems = await commit(ctx, files, [Update(change, text, outcome.text)])
     count = len(outcome.found)
     places = f"{count} place{'s' if count > 1 else ''}"
-    told = [f"replaced {places} in {params.path!r} ({tell_lines(outcome)})"]
+    said = [f"replaced {places} in {params.path!r} ({changed_lines(outcome)})"]
     details: dict[str, Any] = {
         "changed": True,
         "path": params.path,
@@ -96,24 +96,23 @@ async def execute(params: Params, ctx: Context) -> Result:
     overlooked = {each.edit: each.overlooked for each in outcome.found if each.overlooked}
     if overlooked:
         details["overlooked"] = [{"edit": n, "what": what} for n, what in overlooked.items()]
-        told += (
+        said += (
             f"{'oldText' if len(edits) == 1 else f'edits[{number}].oldText'} is not in the file as "
-            f"given; it was found apart from {what}"
+            f"given; a text that differs only in {what} was replaced"
             for number, what in overlooked.items()
         )
-        told.append(f"Changed:\n{cut(diff.text, MAX_DIFF)}" if diff.text else "")
-    return report(ctx, problems, told, details | diff.to_details())
+        said.append(f"Changed:\n{cut(diff.text, MAX_DIFF)}" if diff.text else "")
+    return report(ctx, problems, said, details | diff.to_details())
 
 
 def _is_quick(text: str, edits: "Sequence[Replacement]") -> bool:
-    """Whether all texts are there as given, and not very often."""
+    """Whether every old text is found exactly, in few places."""
     return len(text) <= QUICK_CHARS and all(
         edit.old and 0 < text.count(edit.old) <= QUICK_PLACES for edit in edits
     )
 
 
 def _read_edits(params: Params) -> "list[Replacement]":
-    """The replacements, in whichever of the two forms they came."""
     from clawkit.fs.edit.replace import Replacement
 
     old, new = params.old_text, params.new_text
@@ -147,13 +146,13 @@ async def _read(
         async with files.open(path) as file:
             if file.info.size > MAX_BYTES:
                 size, most = human_size(file.info.size), human_size(MAX_BYTES)
-                why = f"{path!r} has {size}, too much for edit (at most {most})"
+                why = f"{path!r} is too large for edit ({size}; the limit is {most})"
                 raise ToolInputError(f"{why}; change it with a program")
             return file.place, file.info, await read_all(file, MAX_BYTES)
     except NotFoundError as error:
         if any(edit.old for edit in edits):
             raise
-        missing = f"{path!r} does not exist; use write to make a new file"
+        missing = f"{path!r} does not exist; use write to create a file"
         raise NotFoundError(missing, alike=error.alike) from None
 
 
@@ -161,9 +160,9 @@ TOOL = Tool(
     name="edit",
     label="Edit",
     description=(
-        "Replace texts in a file. Each oldText must be in the file exactly once, unless replaceAll "
-        "is set; take it from what read shows, with enough lines around it to be unique. Several "
-        "edits of a file belong in one call. Nothing is written unless all of them fit."
+        "Replace parts of a file. Each oldText must occur exactly once, unless replaceAll is set; "
+        "copy it from the output of read, with enough lines around it to be unique. Make several "
+        "edits of a file in one call. Nothing is written unless all of them match."
     ),
     parameters=Params,
     execute=execute,

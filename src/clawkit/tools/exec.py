@@ -1,4 +1,4 @@
-"""exec: a shell command, to its end or into the background."""
+"""exec: run a shell command, in the foreground or the background."""
 
 import os
 import re
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 _ABOUT = (
     " Commands run in a sandbox: they can change only the workspace and temporary files, cannot "
-    "read credentials such as ~/.ssh, and have {network}. If a command fails because of that, "
-    "send it again with access (hosts, files, directories) or elevated: a person is asked."
+    "read credentials such as ~/.ssh, and have {network}. If a command fails because of that, send "
+    "it again with access (hosts, files, directories) or elevated; a person is asked to approve."
 )
 _NETWORKS: dict[Network, str] = {
-    "none": "no network",
-    "allowlist": "a network of listed hosts",
-    "full": "a network",
+    "none": "no network access",
+    "allowlist": "network access to listed hosts only",
+    "full": "network access",
 }
 
 
@@ -54,8 +54,8 @@ class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_access(access: Access, ctx: Context) -> Grants:
-    """What a call asks for. Raises `ToolInputError` for what does not exist, is too much, or cannot
-    be granted here."""
+    """The requested grants. Raises `ToolInputError` for paths that do not exist, for too broad
+    requests, and for what the sandbox cannot grant."""
     if access == Access():
         return NO_GRANTS
     read, write = _real_paths("read", access.read, ctx), _real_paths("write", access.write, ctx)
@@ -63,7 +63,7 @@ def read_access(access: Access, ctx: Context) -> Grants:
     for path in write:
         if f"{home}/".startswith(f"{path.rstrip('/')}/"):
             raise ToolInputError(
-                f"access.write: {path!r} holds the whole home directory; name what you need"
+                f"access.write: {path!r} contains the home directory; name only what you need"
             )
     if access.hosts:
         from clawkit.net.host_rules import check_host
@@ -88,8 +88,8 @@ def _real_paths(name: str, given: Sequence[str], ctx: Context) -> tuple[str, ...
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:=@%+,\-~ ]+")
-"""Words without quotes, variables, globs, redirections or anything else with a meaning."""
-_BETWEEN = re.compile(r"&&|\|\|?|;")
+"""Plain words: no quotes, variables, globs, redirections or other shell syntax."""
+_OPERATOR = re.compile(r"&&|\|\|?|;")
 _READERS = frozenset(
     (
         *("sleep", "true", "false", "echo", "pwd", "test", "seq", "whoami", "id", "uname"),
@@ -98,12 +98,12 @@ _READERS = frozenset(
         *("nproc", "uptime", "ps", "free", "grep", "egrep", "fgrep", "cut", "tr"),
     )
 )
-"""Programs that change nothing, whatever their options are."""
+"""Programs that change nothing, whatever their options."""
 
 
 def only_reads(command: str) -> bool:
-    """Whether a command is a chain of plain words, each one of a program that only looks."""
-    steps = _BETWEEN.split(command.strip())
+    """Whether a command is a chain of simple commands whose programs only read."""
+    steps = _OPERATOR.split(command.strip())
     return all(
         (words := step.split()) and words[0] in _READERS and _PLAIN.fullmatch(step)
         for step in steps
@@ -111,16 +111,16 @@ def only_reads(command: str) -> bool:
 
 
 MAX_COMMAND = 128 * 1024
-"""Bytes of a command that the system could still take; more belongs in a file."""
+"""Bytes of a command: the kernel's limit for one argument. More belongs in a file."""
 MIN_YIELD_MS, MAX_YIELD_MS = 10, 120_000
 UPDATE_S = 0.5
 _DESCRIPTION = (
-    "Run a command with bash and return what it wrote (standard output and errors together) "
-    "and how it ended. A command that takes longer than yieldMs goes on in the background and "
-    "its sessionId is returned: watch it with the process tool. Use background for servers and "
-    "other long work, pty for programs that need a terminal. Nothing can be typed into a "
-    "command in the foreground: its input is empty. Each call is a new shell: directory and "
-    "variables are not kept. Long output is cut in the middle and kept whole in a file."
+    "Run a command with bash and return its output (stdout and stderr together) and exit status. "
+    "A command that takes longer than yieldMs continues in the background and its sessionId is "
+    "returned: follow it with the process tool. Use background for servers and other long work, "
+    "pty for programs that need a terminal. A command in the foreground has no input. Each call "
+    "starts a new shell: directory and variables are not kept. Long output is cut in the middle "
+    "and saved to a file."
 )
 _Seconds = Annotated[float, Meta(ge=0, le=10**9)]
 
@@ -131,10 +131,10 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     env: Annotated[dict[str, str], doc("Environment variables to set for the command")] = {}
     yield_ms: Annotated[
         Annotated[float, Meta(ge=0)] | None,
-        doc("Milliseconds after which a running command goes to the background"),
+        doc("Milliseconds after which a running command continues in the background"),
     ] = None
     background: Annotated[
-        bool, doc("Go to the background at once; its input stays open for process")
+        bool, doc("Run in the background; its input stays open for the process tool")
     ] = False
     detach: Annotated[bool, doc("With background: keep it running when clawkit exits")] = False
     timeout: Annotated[_Seconds | None, doc("Seconds after which it is killed; 0 for no limit")] = (
@@ -168,7 +168,7 @@ async def execute(params: Params, ctx: Context, config: Config, settings: Exec) 
     target = _find_target(params, ctx, config, settings)
     ctx.use(Commands).prepare(target.host)
     launch = await _prepare(params, ctx, settings, background=background)
-    if problem := _look_at(launch.cwd):
+    if problem := _cwd_problem(launch.cwd):
         said = f"workdir {launch.cwd!r} {problem}; the command was not run"
         failed = {"exitCode": None, "exitReason": "spawn-error", "failureKind": "runtime-error"}
         return Result.text(said, status="failed", **failed, error=said, cwd=launch.cwd)
@@ -176,7 +176,7 @@ async def execute(params: Params, ctx: Context, config: Config, settings: Exec) 
     on_end = partial(_c.announce, ctx=ctx, settings=settings) if settings.notify_on_exit else None
     admitted = await ctx.use(Gate).admit(request, partial(_preflight, ctx))
     if isinstance(admitted, Waiting):
-        # Who was asked to wait hears of every end, and not from the command itself.
+        # `_follow` notifies of every outcome, so the command itself must not.
         run = partial(_start, launch, warnings, ctx, background=True, on_end=None)
         ctx.use(Gate).later(_follow(admitted, request, run, ctx, settings))
         return _c.say_waiting(admitted, request, "The command")
@@ -217,7 +217,7 @@ def _warn_ignored(params: Params) -> list[str]:
 
 
 def _find_target(params: Params, ctx: Context, config: Config, settings: Exec) -> "Target":
-    """Where the command is to run; raises unless it may run there."""
+    """Where the command runs. Raises if it may not run there."""
     from clawkit.approvals.effective_policy import check_elevated, resolve_host
 
     if problem := ctx.use(Confines).problem:
@@ -237,7 +237,7 @@ def _find_target(params: Params, ctx: Context, config: Config, settings: Exec) -
 
 
 async def _preflight(ctx: Context, scripts: Sequence[Script]) -> None:
-    """Raises for a script that cannot work, before anybody is asked about it."""
+    """Raises `ToolInputError` for a script that cannot work, before anyone is asked about it."""
     if not scripts:
         return
     from clawkit.process.preflight import check, read_script
@@ -256,7 +256,7 @@ async def _prepare(params: Params, ctx: Context, settings: Exec, *, background: 
         del extra["TERM"]
     base = dict(await ctx.use(BaseEnvironment).variables())
     if params.pty:
-        # Its terminal has a size of its own.
+        # The terminal of the command has its own size.
         base = {name: base[name] for name in base if name not in ("COLUMNS", "LINES")}
     timeout_s = settings.timeout_sec if params.timeout is None else params.timeout
     quiet = settings.no_output_timeout_sec
@@ -275,8 +275,7 @@ async def _prepare(params: Params, ctx: Context, settings: Exec, *, background: 
     )
 
 
-def _look_at(cwd: str) -> str:
-    """What is wrong with a directory; empty when nothing is."""
+def _cwd_problem(cwd: str) -> str:
     if os.path.isdir(cwd):
         return ""
     if os.path.basename(cwd) == "~" or "/~/" in cwd:
@@ -285,7 +284,7 @@ def _look_at(cwd: str) -> str:
 
 
 def _request(params: Params, ctx: Context, launch: Launch, target: "Target") -> Request:
-    # What a person should know, and approves with the command.
+    # Shown in the prompt, and approved together with the command.
     has_terminal = launch.size is not None
     modes = {
         "background": launch.open_input,
@@ -334,13 +333,14 @@ async def _start(
     try:
         return await start(admitted.host, launch)
     except NoTerminalError as error:
-        warnings.append(f"Warning: run without a terminal: {error}")
+        warnings.append(f"Warning: running without a terminal: {error}")
         plain = launch._replace(size=None, env={**launch.env, "TERM": "dumb"})
         return await start(admitted.host, plain)
 
 
 async def _watch(command: Command, ctx: Context, seconds: float | None) -> Exit | None:
-    """Its end, or None when the time was over first; ends it when the call is cancelled."""
+    """Wait for the end; None if it is still running after `seconds`. Cancelling the call stops
+    the command."""
     import asyncio
 
     from clawkit.core.tasks import unbroken
@@ -378,7 +378,7 @@ async def _follow(
     command = await _c.run_when_allowed(run, waiting, request, ctx, ("exec", "Command"))
     if command is None:
         return
-    said = f"Command {waiting.pending.slug} was allowed."
+    said = f"Command {waiting.pending.slug} was approved."
     notice_s = settings.approval_running_notice_ms / 1000
     if notice_s and await command.wait(notice_s) is None:
         _c.notify_later(waiting, ctx, _c.say_running(command, ctx, [said]))
@@ -389,7 +389,7 @@ async def _follow(
 
 
 def effects(params: Params, _ctx: Context) -> tuple[Effect, ...]:
-    # Commands that only look can run side by side; whether they may run is not decided here.
+    # Commands that only read can run concurrently. This has no influence on approvals.
     return (Effect("read" if only_reads(params.command) else "exec"),)
 
 
@@ -397,7 +397,7 @@ def make_tool(config: Config, scope: Scope) -> Tool:
     settings = _c.exec_settings(config, scope)
     sandbox = config.agents.sandbox_of(scope.agent)
     sandboxed = sandbox.is_on(scope.session) and settings.host in ("auto", "sandbox")
-    # The kernel does not report what it refused to read or write, so the model has to know.
+    # The kernel does not report which accesses it denied, so the model has to know the limits.
     about = _ABOUT.format(network=_NETWORKS[sandbox.network]) if sandboxed else ""
     return Tool(
         name="exec",
@@ -412,7 +412,7 @@ def make_tool(config: Config, scope: Scope) -> Tool:
             **dict.fromkeys(("timeoutSeconds", "timeout_seconds"), "timeout"),
         },
         paths=("workdir",),
-        # What only makes sense with another place to run is offered when there is one.
+        # Parameters for leaving the sandbox are offered only if there is one.
         hidden=frozenset(("host", "node") if sandboxed else ("host", "node", "elevated", "access")),
         needs={"background": "process", "yieldMs": "process", "detach": "process"},
     )

@@ -1,4 +1,4 @@
-"""find: files by the pattern of their names."""
+"""find: find files by a glob pattern."""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -14,8 +14,8 @@ from clawkit.tools._files import (
     check_text,
     facts_of,
     fit,
+    incomplete_notes,
     quote,
-    tell_trouble,
     with_notes,
 )
 from clawkit.tools._params import doc, reads_path
@@ -36,7 +36,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "file"
     )
     sort: Annotated[
-        Sort, doc("path: in order of the paths; time: last changed first; none: fastest")
+        Sort, doc("path: by path; time: most recently changed first; none: fastest")
     ] = "path"
     limit: Annotated[int, doc("How many paths to show at most", ge=1, le=100_000)] = 1_000
     ignored: Annotated[bool, doc("Also find files that .gitignore and the like exclude")] = False
@@ -62,27 +62,26 @@ async def execute(params: Params, ctx: Context) -> Result:
 
 def _notes(query: Find, found: Names, shown: int) -> Iterator[str]:
     what = "files" if query.kind == "file" else "directories"
-    some = f"the first {shown:,} that were found of more"
-    some = some if found.stopped else f"{shown:,} of {found.total:,}"
+    some = f"the first {shown:,}" if found.stopped else f"{shown:,} of {found.total:,}"
     if not found.paths and not found.stopped:
-        # What often keeps a pattern from fitting.
+        # Frequent reasons why nothing matches.
         hint = "" if query.ignored else "; ignored=true includes ignored ones"
         if "[" in query.pattern:
-            hint = "; [ begins a set of characters, \\[ is the character itself"
+            hint = "; [ starts a character set, \\[ matches a literal ["
         yield f"no {what} found{hint}"
     elif shown < min(query.limit, found.total):
-        yield f"{some} {what}, which is all that fits; narrow the pattern"
+        yield f"{some} {what}, as many as fit; narrow the pattern"
     elif shown < found.total or found.stopped == "enough":
         yield f"{some} {what}; raise limit, or narrow the pattern"
-    yield from tell_trouble(found.stopped, found.unread)
+    yield from incomplete_notes(found.stopped, found.unread)
 
 
 TOOL = Tool(
     name="find",
     label="Find",
     description=(
-        "Find files by a glob pattern, one path per line. Hidden files are found; .git and what "
-        "ignore files name are not, and links are not followed."
+        "Find files by a glob pattern, one path per line. Includes hidden files; skips .git and "
+        "ignored files. Links are not followed."
     ),
     parameters=Params,
     execute=execute,

@@ -1,4 +1,4 @@
-"""grep: lines of files that match a pattern."""
+"""grep: search the contents of files."""
 
 import os
 import re
@@ -13,21 +13,21 @@ from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.errors import ToolInputError
 from clawkit.fs.protocols import FileSystem, Found, Grep, Hits, Line, Output, Search, read_all
-from clawkit.tools._files import check_text, facts_of, fit, quote, tell_trouble, with_notes
+from clawkit.tools._files import check_text, facts_of, fit, incomplete_notes, quote, with_notes
 from clawkit.tools._params import doc, reads_path
 
 MAX_CHARS = 500
-"""Of one line."""
+"""Characters of one line."""
 CUT = "… [cut]"
 MAX_SUSPECT = 50
-"""Files that are looked into for secrets; the lines of others that may have some are masked."""
+"""Files that are read to find secrets; in further suspect files, every line is masked."""
 MAX_MASKED = 1024 * 1024
 GAP = "--"
-"""Between lines that do not follow each other."""
+"""Marks omitted lines between matches with context."""
 
-# Base64 and nothing else, as the lines of a key are.
+# Only base64, like the lines of a private key.
 _KEY_LINE = re.compile(rb"\s*[A-Za-z0-9+/]{24,}={0,2}\s*\Z")
-# What would break a line in two, or move the cursor. Tabs are part of code.
+# Characters that would break the line or move the cursor; tabs are kept.
 _CONTROL = re.compile("[\x00-\x08\n-\x1f\x7f\x85\u2028\u2029]")
 
 
@@ -107,8 +107,8 @@ async def execute(params: Params, ctx: Context) -> Result:
 
 
 async def _mask(hits: Sequence[Hits], ctx: Context) -> Mapping[str, Sequence[str]]:
-    """By path, the masked lines of files whose secrets no single line gives away: those of files
-    of settings, and the bodies of private keys. No lines where that could not be found out."""
+    """Masked lines, by path, of files whose secrets cannot be recognized line by line: `.env`
+    files and private keys. Empty if the file could not be read: then every line is masked."""
     from clawkit.fs.encoding import decode_whole
     from clawkit.fs.masks import hide_keys, is_env_file, mask_env
     from clawkit.redact import Redactor
@@ -134,8 +134,7 @@ async def _mask(hits: Sequence[Hits], ctx: Context) -> Mapping[str, Sequence[str
 
 
 class _Page:
-    """Hits as lines. Which of those are matches is noted in `matches`; `masked` are the lines of
-    files that may only be shown so."""
+    """Formats hits as lines; `matches` records which of these are matches, not context."""
 
     def __init__(self, ctx: Context, masked: Mapping[str, Sequence[str]]) -> None:
         self._ctx = ctx
@@ -146,7 +145,7 @@ class _Page:
     def lines(self, hits: Iterable[Hits], *, has_gaps: bool) -> Iterator[str]:
         for number, each in enumerate(hits):
             path, masked = quote(each.path), self._masked.get(each.path)
-            # Another file never goes on where the last one ended.
+            # The first line of another file never continues the previous one.
             last = -1 if number else each.lines[0].number - 1
             for line in each.lines:
                 if has_gaps and line.number != last + 1:
@@ -166,7 +165,7 @@ class _Page:
         text = text.removesuffix("\r")
         if len(text) > MAX_CHARS:
             self.cut += 1
-            # Before it is cut: half of a token may not look like one.
+            # Redact before cutting: half of a token may not be recognized.
             text = self._ctx.use(Redactor).text(text)[:MAX_CHARS] + CUT
         return _CONTROL.sub(lambda char: f"\\u{{{ord(char[0]):x}}}", text)
 
@@ -176,31 +175,32 @@ def _notes(query: Grep, found: Found, shown: int) -> Iterator[str]:
     some = f"{shown:,} of {found.total:,} {what}"
     if found.binary:
         left = "not all of its matches are" if found.hits else "its match is not"
-        yield f"the file is not text, so {left} shown"
+        yield f"the file is binary, so {left} shown"
     elif not found.hits and not found.stopped:
         yield f"no matches{_reason(query, found)}"
     elif found.stopped == "enough":
         yield (
-            f"{shown:,} of the first {found.total:,} {what} that were found; the search was "
-            "stopped there: narrow it with path, glob or type"
+            f"{shown:,} of the first {found.total:,} {what}; the search stopped there: narrow it "
+            "with path, glob or type"
         )
     elif shown < min(query.limit, found.total):
         other = ", or ask for output=files" if query.output == "content" else ""
-        yield f"{some}, which is all that fits; narrow the search{other}"
+        yield f"{some}, as many as fit; narrow the search{other}"
     elif shown < found.total:
         yield f"{some}; raise limit, or narrow the search with path, glob or type"
-    yield from tell_trouble(found.stopped, found.unread)
+    yield from incomplete_notes(found.stopped, found.unread)
     if found.engine == "python" and not query.literal:
-        yield "ripgrep is not available: the pattern was taken as a Python regular expression"
+        yield "ripgrep is not available: the pattern was used as a Python regular expression"
 
 
 def _reason(query: Grep, found: Found) -> str:
-    """Why there may be none, as far as names tell."""
+    """Why there may be no matches. Depends only on names, never on the content of files that were
+    not searched: otherwise that could be guessed pattern by pattern."""
     searched = found.searched
     if searched is None:
         return ""
     if not searched.files:
-        which = "no file here is of that type or glob" if query.globs or query.type else "no files"
+        which = "no file here has that type or glob" if query.globs or query.type else "no files"
         also = "" if query.ignored else " (ignored=true includes ignored ones)"
         return f": {which}{also}"
     some = "" if searched.whole else "at least "
@@ -216,9 +216,9 @@ TOOL = Tool(
     name="grep",
     label="Search",
     description=(
-        "Search the contents of files with ripgrep. Gives path:line: text for each matching line, "
-        "or only files or counts. Hidden files are searched; .git, binary files and what ignore "
-        "files name are not."
+        "Search the contents of files with ripgrep. Returns path:line: text for each matching "
+        "line, or only files or counts. Includes hidden files; skips .git, binary files and "
+        "ignored files."
     ),
     parameters=Params,
     execute=execute,

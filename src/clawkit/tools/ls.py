@@ -1,4 +1,4 @@
-"""ls: the names in a directory."""
+"""ls: list a directory."""
 
 import json
 import stat
@@ -17,7 +17,7 @@ from clawkit.tools._files import fit
 from clawkit.tools._params import doc, reads_path
 
 NOTICE_ROOM = 1_600
-"""The notice repeats a name: 255 bytes at most, each of which may have to be spelled out."""
+"""The notice repeats a name: at most 255 bytes, each of which may have to be escaped."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,7 +36,7 @@ async def execute(params: Params, ctx: Context) -> Result:
     try:
         after.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        raise ToolInputError(f"after={after!r} cannot be a name; send it as listed") from None
+        raise ToolInputError(f"after={after!r} is not a valid name; copy it as listed") from None
     listing = await ctx.use(FileSystem).list(
         params.path, after=after, limit=params.limit, details=params.details
     )
@@ -52,12 +52,12 @@ async def execute(params: Params, ctx: Context) -> Result:
     if left:
         last = listing.entries[len(shown) - 1].name
         details["nextAfter"] = last
-        text += f"\n\n[{left} more; go on with after={json.dumps(last)}]"
+        text += f"\n\n[{left} more; continue with after={json.dumps(last)}]"
     return Result.text(text, **details)
 
 
 def quote(entry: DirEntry) -> str:
-    """The name as a JSON string, so that none can pose as two; `/` marks directories."""
+    """The name as a JSON string, so that one with a line break cannot look like two."""
     return _quote(entry.name + ("/" if entry.kind == "directory" else ""))
 
 
@@ -66,14 +66,14 @@ def _quote(name: str) -> str:
 
 
 def show(entry: DirEntry) -> str:
-    """One line: mode, size, time, name; links with where they point."""
+    """One line: mode, size, time, name, and the target of a link."""
     facts, info = "?", entry.info
     if info is not None:
         size = human_size(info.size) if info.kind == "file" else "-"
         try:
             when = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.mtime_ns // 1_000_000_000))
         except (OSError, OverflowError, ValueError):
-            when = "?"  # a file can have any time, also one that no calendar has
+            when = "?"  # timestamps of files can be outside the range of the calendar
         facts = f"{stat.filemode(info.mode)} {size:>8} {when}"
     arrow = f" -> {_quote(entry.target)}" if entry.kind == "link" else ""
     return f"{facts} {quote(entry)}{arrow}"

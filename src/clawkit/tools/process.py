@@ -1,4 +1,4 @@
-"""process: what became of commands in the background, and how to steer them."""
+"""process: watch and control commands in the background."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 MAX_DATA = 1024 * 1024
 """Bytes of one write; more belongs in a file."""
-_SOON_S, _AT_ONCE_S = 2.0, 0.2
-"""How long after a signal a command may take to end: by one that ends programs, by another."""
+_FATAL_WAIT_S, _HARMLESS_WAIT_S = 2.0, 0.2
+"""How long to wait for the end after a signal that normally ends programs, and after others."""
 _HARMLESS = frozenset(["CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "WINCH"])
 _SEQUENCES = (b"\x1b[", b"\x1bO")
 _NO_TERMINAL = {
-    b"\x03": "C-c interrupts only in a terminal; here kill with signal INT does",
-    b"\x04": "C-d ends the input only in a terminal; here write with eof does",
-    b"\x1a": "C-z stops only in a terminal; here kill with signal STOP does",
+    b"\x03": "C-c interrupts only in a terminal; use kill with signal INT",
+    b"\x04": "C-d ends the input only in a terminal; use write with eof",
+    b"\x1a": "C-z stops only in a terminal; use kill with signal STOP",
 }
 GATHER_S = 0.2
-"""Output seldom comes alone: so long a poll that waits does so for what belongs to it."""
+"""Output comes in bursts: how long a waiting poll collects more of it after the first bytes."""
 RETRY_MS = (5_000, 10_000, 30_000, 60_000)
-"""When to ask again, by how often in a row there was nothing new."""
+"""Suggested delay of the next poll, by the number of polls in a row without output."""
 LABEL = 120
 MAX_WAIT_MS = 30_000
 USES: Mapping[str, tuple[str, ...]] = {
@@ -54,9 +54,9 @@ USES: Mapping[str, tuple[str, ...]] = {
     "resize": ("columns", "rows"),
     "status": (),
 }
-"""The actions, and the parameters each of them takes beside sessionId."""
+"""The actions, and the parameters of each besides sessionId."""
 SYNONYMS: Mapping[str, str] = {"input": "write", "signal": "kill", "status": "status"}
-"""Other names of actions that models use: understood, not offered."""
+"""Other actions that models send: accepted, not advertised."""
 ACTIONS = tuple(action for action in USES if action not in SYNONYMS)
 
 
@@ -73,7 +73,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
         UNSET
     )
     screen: Annotated[bool, doc("log: what the terminal shows now, instead of lines")] = False
-    data: Annotated[str, doc("write, submit: text to send as it is")] = ""
+    data: Annotated[str, doc("write, submit: text to send unchanged")] = ""
     eof: Annotated[bool, doc("write: close the input after data")] = False
     keys: Annotated[
         list[str], doc("send-keys: key names, such as Enter, Up, C-c, M-x, F1; or text")
@@ -81,7 +81,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     hex: Annotated[list[str], doc("send-keys: bytes as hexadecimal, sent before keys")] = []
     literal: Annotated[str, doc("send-keys: text, sent before hex and keys")] = ""
     text: Annotated[str, doc("paste: the text")] = ""
-    bracketed: Annotated[bool, doc("paste: mark it as pasted if the program asked for that")] = True
+    bracketed: Annotated[bool, doc("paste: use bracketed paste if the program enabled it")] = True
     signal: Annotated[
         str | int | None,
         doc("kill: signal to send, by name or number; without it, the command is stopped"),
@@ -95,28 +95,28 @@ async def execute(params: Params, ctx: Context, synonyms: Mapping[str, str] = SY
     if params.action not in ACTIONS and params.action not in synonyms:
         close = nearest(action, ACTIONS, 1)
         hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(ACTIONS)}"
-        raise ToolInputError(f"action: {action[:40]!r} is unknown; {hint}")
+        raise ToolInputError(f"action: unknown action {action[:40]!r}; {hint}")
     _check_unused(params, action)
     commands, owner = ctx.use(Commands), _c.owner_of(ctx.scope)
     if action == "list":
-        return _tell_all(commands.all(owner), ctx)
+        return _list(commands.all(owner), ctx)
     if not params.session_id.strip():
-        raise ToolInputError("sessionId: missing; action list shows the commands there are")
+        raise ToolInputError("sessionId: missing; use action list to see all commands")
     if params.action == "signal" and params.signal in (None, ""):
         raise ToolInputError("signal: missing; name the signal to send, or use kill")
     command = commands.get(owner, params.session_id)
     match action:
         case "poll" | "status":
             seconds = min(max(params.timeout, 0), MAX_WAIT_MS) / 1000
-            return await _tell_news(command, ctx, seconds, peek=action == "status")
+            return await _poll(command, ctx, seconds, peek=action == "status")
         case "log" if params.screen:
-            return await _tell_screen(command, params)
+            return await _show_screen(command, params)
         case "log":
-            return await _tell_lines(command, ctx, params)
+            return await _show_lines(command, ctx, params)
         case "kill":
             return await _kill(command, params)
         case "clear" | "remove":
-            return await _forget(commands, command, even_if_running=action == "remove")
+            return await _remove(commands, command, even_if_running=action == "remove")
         case "resize":
             return _resize(command, params)
         case _:
@@ -124,14 +124,14 @@ async def execute(params: Params, ctx: Context, synonyms: Mapping[str, str] = SY
 
 
 def _check_unused(params: Params, action: str) -> None:
-    """Refuse what would have no effect, but not the empty values that models send for nothing."""
+    """Refuse parameters that would have no effect, except empty values that models fill in."""
     used = ("action", *(() if action == "list" else ("session_id",)), *USES[action])
     for field, name in zip(params.__struct_fields__, params.__struct_encode_fields__, strict=True):
         value = getattr(params, field)
         if field in used or not value or value is UNSET or value == getattr(_EMPTY, field):
             continue
-        takers = [each for each in ACTIONS if field in USES[each]]
-        where = f"it is for {' and '.join(takers)}" if takers else "which is about all commands"
+        users = [each for each in ACTIONS if field in USES[each]]
+        where = f"it is for {' and '.join(users)}" if users else "which is about all commands"
         raise ToolInputError(f"{name}: has no effect on {action}, {where}; leave it out")
 
 
@@ -139,7 +139,7 @@ _EMPTY = Params("")
 
 
 async def _send(command: Command, params: Params, action: str) -> Result:
-    """Hand input over. It may be a password, so the result does not repeat it."""
+    """Send input. It may be a password, so the result does not repeat it."""
     from clawkit.process.terminal import encode_paste
 
     if not command.can_write:
@@ -149,31 +149,30 @@ async def _send(command: Command, params: Params, action: str) -> Result:
     if action == "send-keys":
         data, warnings = _make_keys(command, params)
     elif action == "paste" and terminal is not None:
-        # Marked as pasted for programs that asked for the marks.
         is_marked = params.bracketed and terminal.bracketed_paste
         data = encode_paste(params.text, bracketed=is_marked)
     elif action == "paste":
         if not params.text:
-            raise ToolInputError("text is empty; there is nothing to paste")
+            raise ToolInputError("text: empty; there is nothing to paste")
         data = _encode("text", params.text)
     else:
         if action == "write" and not params.data and not params.eof:
             raise ToolInputError("data: missing; give the text to write, or eof")
-        # What the Enter key sends, or the end of a line where there is no terminal.
+        # The Enter key sends CR in a terminal; without one, a line ends in LF.
         enter = b"\n" if terminal is None else b"\r"
         data = _encode("data", params.data) + (enter if action == "submit" else b"")
     size = len(data)
     await command.write(data, eof=params.eof)
     what = ["1 byte" if size == 1 else f"{size:,} bytes"] if size or not params.eof else []
     what += ["the end of input"] if params.eof else []
-    said = [f"Sent {' and '.join(what)} to {command.id}; poll shows what it answers."]
+    said = [f"Sent {' and '.join(what)} to {command.id}; use poll to see its output."]
     said += (f"Warning: {each}" for each in warnings)
     details: dict[str, Any] = {"warnings": list(warnings)} if warnings else {}
-    return _tell("\n".join(said), command, bytes=size, **details)
+    return _result("\n".join(said), command, bytes=size, **details)
 
 
-def _tell(text: str, command: Command, **details: Any) -> Result:
-    """What is said about a command, and how it is by now."""
+def _result(text: str, command: Command, **details: Any) -> Result:
+    """A result with the current status of the command."""
     exit_ = command.exit
     status = "running" if exit_ is None else "completed"
     end = {} if exit_ is None else _outcome(exit_)
@@ -189,36 +188,37 @@ async def _kill(command: Command, params: Params) -> Result:
     left = ", ".join(f"{each.name} (pid {each.pid})" for each in command.left[:5])
     had_ended = command.exit is not None
     if had_ended and not left:
-        said = f"{command.id} has already ended; nothing of it is left"
+        said = f"{command.id} has already ended; none of its processes is left"
     elif not number:
         await command.end()
-        said = f"Ended what {command.id} had left running: {left}" if had_ended else ""
+        said = f"Stopped what {command.id} had left running: {left}" if had_ended else ""
     else:
         await command.signal(number)
         to = f"what {command.id} left running: {left}" if had_ended else command.id
         said = f"Sent {name} to {to}"
-        wait_s = _AT_ONCE_S if name.removeprefix("SIG") in _HARMLESS else _SOON_S
+        is_harmless = name.removeprefix("SIG") in _HARMLESS
+        wait_s = _HARMLESS_WAIT_S if is_harmless else _FATAL_WAIT_S
         if await command.wait(wait_s) is None:
             said += "; it is still running"
     if command.exit is None:
-        return _tell(f"{said}.", command)
-    # The caller knows now that it ended.
+        return _result(f"{said}.", command)
+    # This result already reports the end.
     command.announce = False
     if not had_ended:
         said = ". ".join(filter(None, (said, _say_end(command, command.exit))))
-    return _tell(said, command)
+    return _result(said, command)
 
 
-async def _forget(commands: Commands, command: Command, *, even_if_running: bool) -> Result:
+async def _remove(commands: Commands, command: Command, *, even_if_running: bool) -> Result:
     from clawkit.core.tasks import unbroken
 
     is_running = command.exit is None
     if not even_if_running and (is_running or command.left):
         what = "is still running" if is_running else "left something running"
-        raise ToolInputError(f"{command.id} {what}; kill stops it, remove stops and forgets it")
+        raise ToolInputError(f"{command.id} {what}; kill stops it, remove stops and removes it")
     await unbroken(commands.forget(command))
     ended = " It was running and has been stopped." if is_running else ""
-    said = f"Forgot {command.id} and its output.{ended}"
+    said = f"Removed {command.id} and its output.{ended}"
     return Result.text(said, status="completed", sessionId=command.id)
 
 
@@ -226,15 +226,15 @@ def _resize(command: Command, params: Params) -> Result:
     if command.terminal is None:
         raise ToolInputError(f"{command.id} has no terminal; start it with pty to have one")
     if command.exit is not None:
-        raise ToolInputError(f"{command.id} has ended, and its terminal with it")
+        raise ToolInputError(f"{command.id} has ended, so it has no terminal any more")
     if params.columns is UNSET and params.rows is UNSET:
         raise ToolInputError("columns: missing; give columns, or rows, or both")
     columns, rows = command.terminal.size
     columns = columns if params.columns is UNSET else params.columns
     rows = rows if params.rows is UNSET else params.rows
     command.resize(columns, rows)
-    said = f"The terminal of {command.id} has {columns} columns and {rows} rows now."
-    return _tell(said, command, columns=columns, rows=rows)
+    said = f"The terminal of {command.id} now has {columns} columns and {rows} rows."
+    return _result(said, command, columns=columns, rows=rows)
 
 
 def _why_closed(command: Command) -> str:
@@ -251,7 +251,7 @@ def _why_closed(command: Command) -> str:
 
 
 def _make_keys(command: Command, params: Params) -> "Encoded":
-    """Text, bytes and keys, in this order."""
+    """`literal`, `hex` and `keys` as bytes, in this order."""
     from clawkit.process.terminal import Encoded, encode_hex, encode_keys
 
     if not (params.literal or params.hex or params.keys):
@@ -263,7 +263,7 @@ def _make_keys(command: Command, params: Params) -> "Encoded":
         pressed = encode_keys(params.keys, **modes)
         keys = pressed.data
     else:
-        # It reads lines, and no key has a meaning.
+        # Without a terminal, keys that send escape sequences have no meaning.
         pressed = encode_keys(params.keys, application=False)
         for index, key in enumerate(params.keys):
             if encode_keys([key], application=False).data.startswith(_SEQUENCES):
@@ -287,18 +287,18 @@ def _encode(name: str, text: str) -> bytes:
     return data
 
 
-def _tell_all(commands: Sequence[Command], ctx: Context) -> Result:
+def _list(commands: Sequence[Command], ctx: Context) -> Result:
     if not commands:
         return Result.text("No commands in the background.", status="completed", sessions=[])
-    rows = fit(map(_say_row, commands), ctx)
+    rows = fit(map(_format_row, commands), ctx)
     text = "\n".join(rows)
     if left := len(commands) - len(rows):
-        text += f"\n\n[{left} more do not fit here; clear or remove some of these]"
+        text += f"\n\n[{left} more do not fit; clear or remove some of these]"
     sessions = [_describe(command) for command in commands[: len(rows)]]
     return Result.text(text, status="completed", sessions=sessions)
 
 
-def _say_row(command: Command) -> str:
+def _format_row(command: Command) -> str:
     from clawkit.process.records import shorten
 
     exit_ = command.exit
@@ -341,7 +341,6 @@ def _describe(command: Command) -> dict[str, Any]:
 
 
 def _describe_running(command: Command) -> dict[str, Any]:
-    """What can be done with a command now and since when it is silent."""
     idle_s = command.idle_s
     return {
         "stdinWritable": command.can_write,
@@ -352,25 +351,24 @@ def _describe_running(command: Command) -> dict[str, Any]:
 
 
 def _say_end(command: Command, exit_: Exit) -> str:
-    """How a command ended, also when all went well."""
     said = _c.say_exit(command, exit_)
     if exit_.reason == "exit" and not exit_.code:
         said = f"Command exited with code 0\n{said}".rstrip()
     return said
 
 
-async def _tell_news(command: Command, ctx: Context, seconds: float, *, peek: bool) -> Result:
-    """What is new, at the latest after some time; a peek leaves it new."""
+async def _poll(command: Command, ctx: Context, seconds: float, *, peek: bool) -> Result:
+    """New output, after at most `seconds`; with `peek` it stays new for the next poll."""
     exit_, text, end, skipped = await _wait(command, ctx, seconds)
     if not peek:
-        command.told = end
+        command.polled = end
         command.empty_polls = 0 if text else command.empty_polls + 1
         command.announce = command.announce and exit_ is None
     said = [text.rstrip("\n") if text else "(no new output)"]
     details: dict[str, Any] = {"sessionId": command.id, "name": command.name, "aggregated": text}
     details |= _describe_running(command) | _c.describe_output(command)
     if skipped:
-        said.insert(0, f"[{human_size(skipped)} before this left out here; log shows all lines]")
+        said.insert(0, f"[{human_size(skipped)} before this left out; log shows all lines]")
         details["skippedBytes"] = skipped
     if exit_ is not None:
         said.append(_say_end(command, exit_))
@@ -379,7 +377,7 @@ async def _tell_news(command: Command, ctx: Context, seconds: float, *, peek: bo
     still = f"Command still running after {human_time(command.runtime_s)}"
     if command.waits_for_input:
         idle = human_time(command.idle_s)
-        still += f", silent for {idle}: it may wait for input; answer with submit or send-keys"
+        still += f", silent for {idle}: it may be waiting for input; use submit or send-keys"
     elif text:
         still += "; poll again for more output"
     else:
@@ -391,11 +389,11 @@ async def _tell_news(command: Command, ctx: Context, seconds: float, *, peek: bo
 async def _wait(
     command: Command, ctx: Context, seconds: float
 ) -> tuple[Exit | None, str, int, int]:
-    """How it ended, if it did; what is new; up to which place; and bytes that are left out."""
+    """The exit if it has ended, new text, the offset where that ends, and the bytes left out."""
     from clawkit.process.output_text import news
 
     until = time.monotonic() + seconds
-    seen = command.told
+    seen = command.polled
     while True:
         left = until - time.monotonic()
         if left > 0 and command.exit is None:
@@ -403,14 +401,14 @@ async def _wait(
             if command.output.size > seen:
                 await command.wait(min(GATHER_S, left))
         exit_, seen = command.exit, command.output.size
-        tell = partial(news, command.output, command.told, final=exit_ is not None)
-        part = await _c.fitted(ctx, _c.PENDING, tell)
-        # What is only half there, or only moves the cursor, is not news yet.
+        read = partial(news, command.output, command.polled, final=exit_ is not None)
+        part = await _c.fitted(ctx, _c.PENDING, read)
+        # Incomplete characters and mere cursor movements do not count as new output.
         if part.text or exit_ is not None or time.monotonic() >= until:
             return exit_, *part
 
 
-async def _tell_lines(command: Command, ctx: Context, params: Params) -> Result:
+async def _show_lines(command: Command, ctx: Context, params: Params) -> Result:
     from clawkit.process.output_text import page
 
     offset = None if params.offset is UNSET else params.offset
@@ -422,19 +420,19 @@ async def _tell_lines(command: Command, ctx: Context, params: Params) -> Result:
     if not total:
         note = "(no output yet)" if command.exit is None else "(no output)"
     elif not lines:
-        note = f"[nothing here: there are {total:,} lines, and the first has the offset 0]"
+        note = f"[nothing at this offset: there are {total:,} lines, counted from 0]"
     else:
         note = f"lines {first + 1:,} to {first + lines:,} of {total:,}"
-        note += ", as far as there was room" if part.truncated else ""
+        note += ", as many as fit" if part.truncated else ""
         if offset is not None and part.next_offset is not None:
-            note += f"; go on with offset={part.next_offset}"
+            note += f"; continue with offset={part.next_offset}"
         elif offset is None and first:
             before = min(first, lines)
-            note += f"; those before with offset={first - before} limit={before}"
+            note += f"; earlier lines: offset={first - before} limit={before}"
         note = f"[{note}]"
     if dropped := command.output.dropped:
-        note += f"\n[another {human_size(dropped)} came later and was not saved]"
-    return _tell(
+        note += f"\n[another {human_size(dropped)} of output was not saved]"
+    return _result(
         f"{part.text}\n\n{note}" if lines else note,
         command,
         output=part.text,
@@ -447,13 +445,12 @@ async def _tell_lines(command: Command, ctx: Context, params: Params) -> Result:
     )
 
 
-async def _tell_screen(command: Command, params: Params) -> Result:
-    """What a person at its terminal would see."""
+async def _show_screen(command: Command, params: Params) -> Result:
     from clawkit.core.tasks import in_thread
     from clawkit.process.terminal import SCREEN_BYTES, render
 
     if params.offset not in (UNSET, 0) or params.limit is not UNSET:
-        raise ToolInputError("screen: goes without offset and limit, which are about lines")
+        raise ToolInputError("screen: cannot be combined with offset or limit")
     if command.terminal is None:
         why = f"screen: {command.id} has no terminal"
         raise ToolInputError(f"{why}; leave screen out, or start it with pty")
@@ -465,7 +462,7 @@ async def _tell_screen(command: Command, params: Params) -> Result:
     title = f", title {drawn.title!r}" if drawn.title else ""
     text = "\n".join(drawn.lines).rstrip("\n") or "(the screen is empty)"
     note = f"[screen of {columns} x {rows}, cursor in column {column} of row {row}{title}]"
-    return _tell(
+    return _result(
         f"{text}\n\n{note}",
         command,
         screen=list(drawn.lines),
@@ -487,11 +484,12 @@ TOOL = Tool(
     name="process",
     label="Process",
     description=(
-        "Watch and steer commands that exec left in the background. list: all of them. poll: new "
-        "output and how it ended; timeout waits. log: lines of all output (the last 200 unless "
-        "offset or limit says otherwise), or the screen of a terminal. write: text to its input. "
-        "submit: text and Enter. send-keys: keys. paste: text as if pasted. kill: stop it, or send "
-        "a signal. clear: forget one that ended. remove: stop and forget. resize: its terminal."
+        "Watch and control commands that exec runs in the background. list: all of them. poll: new "
+        "output and how it ended; timeout waits for either. log: lines of all output (the last 200 "
+        "unless offset or limit is given), or the screen of a terminal. write: send text to its "
+        "input. submit: send text and Enter. send-keys: send keys. paste: send text as if pasted. "
+        "kill: stop it, or send a signal. clear: remove one that has ended. remove: stop and "
+        "remove it. resize: resize its terminal."
     ),
     parameters=Params,
     execute=execute,
@@ -506,5 +504,5 @@ TOOL = Tool(
 
 
 def make_tool(config: Config, _scope: Scope) -> Tool:
-    # A rule about one action must not be passed by another name of it.
+    # A synonym must not bypass a rule about an action.
     return replace(TOOL, execute=partial(execute, synonyms={})) if config.tools.rules else TOOL

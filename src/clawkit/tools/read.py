@@ -1,4 +1,4 @@
-"""read: what is in a file, page by page: text, pictures, documents, notebooks, or bare bytes."""
+"""read: the content of a file, page by page: text, images, PDFs, notebooks, or raw bytes."""
 
 import re
 from typing import Annotated, Literal
@@ -13,12 +13,10 @@ from clawkit.errors import NotFoundError
 from clawkit.tools._params import FILE_ALIASES, doc, reads_path
 
 MAX_ALIKE = 5
-"""Names that are told when nobody can say which one was meant."""
+"""Similar names that an error lists."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of read."""
-
     path: Annotated[str, doc("File to read, relative to the workspace or absolute", min_length=1)]
     offset: Annotated[int, doc("First line to show, counted from 1", ge=1)] = 1
     limit: (
@@ -41,16 +39,17 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def execute(params: Params, ctx: Context) -> Result:
-    from clawkit.tools._show import show_file  # with all that it takes to decode files
+    from clawkit.tools._show import show_file  # imports everything that decodes files
 
     try:
         return await show_file(params.path, params, ctx)
     except NotFoundError as missing:
-        return await _read_other(missing, params, ctx)
+        return await _read_similar(missing, params, ctx)
 
 
-async def _read_other(missing: NotFoundError, params: Params, ctx: Context) -> Result:
-    """The file that may have been meant. Rules are asked: they only know the path as written."""
+async def _read_similar(missing: NotFoundError, params: Params, ctx: Context) -> Result:
+    """Read the only file with a similar name, if rules permit: they were applied to the path as
+    written."""
     from clawkit.tools._show import show_file
 
     path = params.path
@@ -60,7 +59,7 @@ async def _read_other(missing: NotFoundError, params: Params, ctx: Context) -> R
     if len(missing.alike) > 1:
         names = ", ".join(map(repr, missing.alike[:MAX_ALIKE]))
         raise NotFoundError(f"{path!r} does not exist, but several similar names do: {names}")
-    # A day's notes are looked for before they are begun.
+    # Agents look for the notes of a day before they exist.
     is_diary = re.fullmatch(r"(?:\./)*memory/\d{4}-\d\d-\d\d\.md", path) is not None
     if params.optional or is_diary:
         details = {"kind": "not_found", "status": "not_found", "path": path, "optional": True}
@@ -72,8 +71,8 @@ TOOL = Tool(
     name="read",
     label="Read",
     description=(
-        "Read a file: text, pictures, PDFs, notebooks. Long files come in pages; a notice at the "
-        "end says how to go on. Other binary files can be shown with format=hex."
+        "Read a file: text, images, PDFs, notebooks. Long files come in pages; a notice at the "
+        "end says how to continue. Other binary files can be shown with format=hex."
     ),
     parameters=Params,
     execute=execute,

@@ -1,4 +1,4 @@
-"""write: make a file, or replace all of its content."""
+"""write: create a file, or replace all of its content."""
 
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from clawkit.fs.encoding import Encoding
 
 MAX_COMPARED = 32 * 1024 * 1024
-"""A larger file is replaced without looking at what is in it."""
+"""Larger files are replaced without comparing their content."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,7 +27,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Old(NamedTuple):
-    """The file that is there. What is too large has no data, and what is not text no text."""
+    """The existing file. `data` is None if it is too large, `text` if it is not text."""
 
     place: str
     info: Info
@@ -50,7 +50,7 @@ async def execute(params: Params, ctx: Context) -> Result:
     check_characters(params.content, "content")
     path, files, redactor = params.path, ctx.use(FileSystem), ctx.use(Redactor)
     old = await _read_old(files, path)
-    new = _fit(params.content, old)
+    new = _encode(params.content, old)
     if old is not None:
         ctx.use(ReadVersions).check(old.place, old.info, old.data)
         if old.data == new.data:
@@ -99,8 +99,8 @@ async def _read_old(files: FileSystem, path: str) -> _Old | None:
     return _Old(place, info, data, text, encoding)
 
 
-def _fit(content: str, old: _Old | None) -> _New:
-    """The content as the file will hold it: in its encoding, with its line ends."""
+def _encode(content: str, old: _Old | None) -> _New:
+    """The content in the encoding and with the line endings of the existing file."""
     from clawkit.fs.encoding import UTF8, encode
 
     if old is None:
@@ -112,29 +112,28 @@ def _fit(content: str, old: _Old | None) -> _New:
     has_only_crlf = 0 < before.count("\n") == before.count("\r\n")
     if "\n" in content and "\r" not in content and has_only_crlf:
         content = content.replace("\n", "\r\n")
-        notes.append("its lines end in CRLF, as they did before")
+        notes.append("its CRLF line endings were kept")
     try:
         data = encode(content, encoding)
     except ToolInputError:
-        # An old code page lacks most characters.
-        notes.append(f"it is UTF-8 now: {encoding.name} cannot hold all of the characters")
+        notes.append(f"it is now UTF-8: {encoding.name} cannot encode all of the characters")
         encoding = UTF8
         data = content.encode()
     if encoding != UTF8:
         kept = f"{encoding.name}{' with a byte order mark' if encoding.mark else ''}"
-        notes.append(f"its encoding is {kept}, as it was before")
+        notes.append(f"its encoding, {kept}, was kept")
     return _New(data, content, encoding, tuple(notes))
 
 
 async def _verify(files: FileSystem, path: str, done: Changed, data: bytes) -> str:
-    """Raises `ToolError` when the file does not hold what was written; what the model should know
-    when another process has already written to it again."""
+    """Raises `ToolError` if the file does not have the written content. Returns a note if another
+    process has already changed it again."""
     async with files.open(path) as file:
         if done.info is None or file.info.version != done.info.version:
-            return "another process changed it right afterwards; read it before you rely on it"
+            return "another process changed it right afterwards; read it again"
         if file.info.size == len(data) and await read_all(file, len(data)) == data:
             return ""
-    raise ToolError(f"{path!r} does not hold what was written to it; the disk may be damaged")
+    raise ToolError(f"{path!r} does not contain what was written to it; the disk may be damaged")
 
 
 def _facts(path: str, change: str, new: _New) -> dict[str, Any]:
@@ -156,8 +155,8 @@ TOOL = Tool(
     name="write",
     label="Write",
     description=(
-        "Make a file, or replace all of its content. To change a part of a file use edit. An "
-        "existing file keeps its encoding and, when all of its lines end in CRLF, its line ends."
+        "Create a file, or replace all of its content. To change part of a file use edit. An "
+        "existing file keeps its encoding and, if all of its lines end in CRLF, its line endings."
     ),
     parameters=Params,
     execute=execute,

@@ -84,7 +84,7 @@ def test_line_endings_stay_as_they_are_also_at_the_end(
 
 def test_a_chunk_that_fits_twice_is_refused_with_the_lines() -> None:
     words = refusal("x\na\nx\na\n", "@@\n-x\n+y")
-    assert "'f': chunk 1 (line 3 of the patch) fits 2 places, at lines 1, 3 of the file" in words
+    assert "'f': chunk 1 (line 3 of the patch) matches 2 places, at lines 1, 3 of the file" in words
 
 
 def test_many_places_are_counted_up_to_a_limit() -> None:
@@ -93,7 +93,7 @@ def test_many_places_are_counted_up_to_a_limit() -> None:
 
 
 def test_places_that_overlap_are_several() -> None:
-    assert "fits 2 places" in refusal("x\nx\nx\n", "@@\n-x\n x")
+    assert "matches 2 places" in refusal("x\nx\nx\n", "@@\n-x\n x")
 
 
 def test_context_moves_the_place_down() -> None:
@@ -109,16 +109,16 @@ def test_contexts_lead_inward_to_a_block() -> None:
 
 def test_a_context_that_occurs_again_does_not_choose_among_places() -> None:
     words = refusal(CLASSES, "@@ def run(self):\n-        x = 1\n+        x = 2")
-    assert "fits 3 places, at lines 3, 8, 13" in words
+    assert "matches 3 places, at lines 3, 8, 13" in words
     # Two of them are in the block.
-    assert "fits 2 places" in refusal("if x:\n  a\n  a\n", "@@ if x:\n-  a")
+    assert "matches 2 places" in refusal("if x:\n  a\n  a\n", "@@ if x:\n-  a")
 
 
 def test_below_a_line_that_opens_no_block_the_next_lines_are_meant() -> None:
     text = "[a]\non = 1\n[b]\non = 1\n[c]\non = 1\n"
     assert patched(text, "@@ [b]\n-on = 1\n+on = 0") == "[a]\non = 1\n[b]\non = 0\n[c]\non = 1\n"
     text = text.replace("]\n", "]\nx\n")
-    assert "fits 2 places" in refusal(text, "@@ [b]\n-on = 1\n+on = 0")
+    assert "matches 2 places" in refusal(text, "@@ [b]\n-on = 1\n+on = 0")
 
 
 def test_a_chunk_below_the_context_of_the_one_before_may_repeat_it() -> None:
@@ -140,14 +140,14 @@ def test_a_chunk_below_the_context_of_the_one_before_may_repeat_it() -> None:
 def test_a_repeated_context_does_not_lead_past_the_block_it_was_meant_for() -> None:
     """The next `def run` is that of B; both it and A have the lines."""
     patch = "@@ class A:\n-        x = 1\n+        x = 2\n@@ def run(self):\n-        return x"
-    assert "chunk 2 (line 6 of the patch) fits 3 places, at lines 4, 9, 14" in refusal(
+    assert "chunk 2 (line 6 of the patch) matches 3 places, at lines 4, 9, 14" in refusal(
         CLASSES, patch
     )
 
 
 def test_chunks_go_down_the_file() -> None:
     words = refusal("a\nb\nc\n", "@@\n-c\n+C\n@@\n-a\n+A")
-    assert "chunk 2 (line 6 of the patch) does not fit: its lines are at line 1" in words
+    assert "chunk 2 (line 6 of the patch) does not match: its lines are at line 1" in words
     assert "order of the file" in words
 
 
@@ -198,7 +198,7 @@ def test_where_lines_come_with_no_old_ones_the_context_must_be_one_line(patch: s
 
 
 def test_line_numbers_and_headings_of_diff_are_not_relied_on() -> None:
-    assert "fits 2 places" in refusal("x\nb\nx\nb\n", "@@ -4,1 +4,1 @@\n-b\n+B")
+    assert "matches 2 places" in refusal("x\nb\nx\nb\n", "@@ -4,1 +4,1 @@\n-b\n+B")
     assert patched("a\nb\n", "@@ -77,1 +77,1 @@\n-b\n+B") == "a\nB\n"
     assert patched("a\nb\n", "@@ -1 +1 @@ cut off headi\n-a\n+A") == "A\nb\n"
     assert patched("a\nb\n", "@@ -1 +1 @@ b\n-a\n+A") == "A\nb\n"
@@ -219,7 +219,7 @@ def test_spaces_at_line_ends_are_overlooked_and_kept() -> None:
 def test_an_exact_place_comes_before_those_that_are_almost_so() -> None:
     assert patched("x \nx\n", "@@\n-x\n+y") == "x \ny\n"
     assert patched("  x\nx\n", "@@\n-x\n+y") == "  x\ny\n"
-    assert "fits 2 places" in refusal("  x\n x\n", "@@\n-x\n+y")
+    assert "matches 2 places" in refusal("  x\n x\n", "@@\n-x\n+y")
 
 
 def test_typography_is_overlooked_and_kept() -> None:
@@ -260,7 +260,7 @@ def test_lines_that_lost_the_mark_of_context_move_no_others() -> None:
 def test_an_indentation_that_cannot_be_told_is_refused() -> None:
     words = refusal("  a\n      b\n", "@@\n a\n b\n+c")
     assert "only if indentation is ignored" in words
-    assert "how deep to indent 'c' is unclear" in words
+    assert "how to indent 'c' is unclear" in words
     assert patched("  a\n      b\n", "@@\n a\n-b") == "  a\n"
 
 
@@ -270,16 +270,16 @@ def test_an_indentation_that_cannot_be_told_is_refused() -> None:
 def test_a_chunk_without_a_place_is_told_with_the_nearest_one() -> None:
     text = "def foo():\n    return 1\n\ndef bar():\n    return 2\n"
     words = refusal(text, "@@ def bar():\n-    retrun 2\n+    return 3")
-    assert "'f': chunk 1 (line 3 of the patch) does not fit" in words
+    assert "'f': chunk 1 (line 3 of the patch) does not match" in words
     assert "not in the file below line 4:\n  '    retrun 2'\n" in words
-    assert "Nearest is line 5" in words
+    assert "The closest match is line 5" in words
     assert "'    return 2'" in words
 
 
 def test_missing_context_is_told_with_the_nearest_line() -> None:
     words = refusal("def foo():\n    pass\n", "@@ def fo():\n-    pass")
     assert "has the context 'def fo():', which is not a line of the file" in words
-    assert "Nearest is line 1" in words
+    assert "The closest match is line 1" in words
 
 
 def test_only_some_of_many_lines_are_told_and_long_ones_are_cut() -> None:
@@ -297,7 +297,7 @@ def test_what_is_told_of_the_file_goes_through_the_caller() -> None:
 
 
 def test_a_mask_in_an_old_line_is_explained() -> None:
-    assert "how secrets are shown" in refusal("key=abcdef\nx\n", "@@\n-key=***\n+key=1")
+    assert "is a masked secret" in refusal("key=abcdef\nx\n", "@@\n-key=***\n+key=1")
 
 
 @pytest.mark.untraced

@@ -129,7 +129,7 @@ def test_an_unmarked_empty_line_between_added_ones_is_refused() -> None:
     """It would be the only old line, and the next blank line of the file the place."""
     words = refusal(wrap("*** Update File: a", "@@ x", "+a", "", "+b"))
     assert "line 5 of the patch is ''" in words
-    assert "'+' at its beginning" in words
+    assert "'+' at the start" in words
 
 
 def test_a_line_of_context_that_lost_its_mark_before_a_tab_is_understood() -> None:

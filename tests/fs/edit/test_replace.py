@@ -6,7 +6,7 @@ import pytest
 
 from clawkit.errors import ToolInputError
 from clawkit.fs.edit.finder import find_shift
-from clawkit.fs.edit.replace import Outcome, Replacement, apply, tell_lines
+from clawkit.fs.edit.replace import Outcome, Replacement, apply, changed_lines
 
 
 def replace(text: str, *edits: tuple[str, str] | tuple[str, str, bool]) -> Outcome:
@@ -243,7 +243,7 @@ CODE = "import os\n\n\ndef area(width, height):\n    return width * height\n\n\n
 def test_the_nearest_place_is_told_with_the_kind_of_difference(old: str, kind: str) -> None:
     told = refuse(CODE, (old, "x"))
     assert kind in told
-    assert "Nearest is line 4" in told
+    assert "The closest match is line 4" in told
     assert "5:     return width * height" in told
 
 
@@ -256,7 +256,7 @@ def test_at_most_three_places_are_told_and_long_lines_cut() -> None:
     text = "".join(f"value_{n} = {'compute ' * 30}\n" for n in range(50))
     told = refuse(text, (f"value_x = {'compute ' * 29}", "x"))
     shown = [line for line in told.split("\n") if line[:1].isdigit()]
-    assert told.count("Also near") == 1
+    assert told.count("Also similar") == 1
     assert 3 <= len(shown) <= 5
     assert all(len(line) <= 130 for line in shown)
 
@@ -280,7 +280,7 @@ def test_what_is_told_of_the_file_goes_through_the_filter() -> None:
 def test_a_mask_in_the_old_text_is_explained() -> None:
     told = refuse("a\nkey = sk-abcdefghijklmnop\n", ("key = sk-abc…mnop", "x"))
     assert "'sk-abc…mnop'" in told
-    assert "how secrets are shown" in told
+    assert "is a masked secret" in told
     assert "leave that part out" in told
 
 
@@ -288,7 +288,7 @@ def test_lines_of_private_keys_are_not_told() -> None:
     body = "MIIEpAIBAAKCAQEA1234567890"
     text = f"-----BEGIN RSA PRIVATE KEY-----\n{body}\n-----END RSA PRIVATE KEY-----\n"
     told = refuse(text, (f"-----BEGIN RSA PRIVATE KEY-----\n{body[:-4]}x", "x"))
-    assert "Nearest is line 1" in told
+    assert "The closest match is line 1" in told
     assert f"found '{body}" not in told
     assert "2: ***" in told
 
@@ -299,10 +299,10 @@ def test_control_characters_of_the_file_are_spelled_out() -> None:
 
 def test_replaced_lines_are_numbered_as_they_are_afterwards() -> None:
     text = "".join(f"<{n}>\n" for n in range(1, 31))
-    assert tell_lines(replace(text, ("<3>", "a\nb"), ("<9>", "c"))) == "lines 3-4, 10"
-    assert tell_lines(replace(text, ("<3>\n", "c\n"))) == "line 3"
+    assert changed_lines(replace(text, ("<3>", "a\nb"), ("<9>", "c"))) == "lines 3-4, 10"
+    assert changed_lines(replace(text, ("<3>\n", "c\n"))) == "line 3"
     many = replace(text, (">", "]", True))
-    assert tell_lines(many) == "lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 20 more places"
+    assert changed_lines(many) == "lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 20 more places"
 
 
 M, K = 1_000_000, 100_000

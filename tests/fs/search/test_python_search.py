@@ -349,7 +349,7 @@ def test_an_ignore_file_that_is_too_large_is_noted_and_not_followed(tmp_path: Pa
     (tmp_path / "rules").write_text("*")
     status, output, notes = search(tmp_path, op="files")
     assert (status, b"./a\0" in output) == (0, True)
-    assert notes == "note: './.ignore' is not followed: it is larger than 256 KB\n"
+    assert notes == "note: './.ignore' is ignored: it is larger than 256 KB\n"
     (tmp_path / ".ignore").write_text("a\n" * 20_000)
     assert "./a" not in walk(tmp_path)[0]
 

@@ -127,7 +127,7 @@ def test_a_line_without_end_is_kept_in_part() -> None:
 
 
 def test_output_without_sense_is_not_kept() -> None:
-    with pytest.raises(ToolError, match="understood"):
+    with pytest.raises(ToolError, match="invalid output"):
         gather(b"x" * 100_000)
 
 

@@ -1,4 +1,4 @@
-"""The difference of two texts by lines, in the form of `diff -u` without its file names."""
+"""Unified diffs of two texts, without file names, in bounded time."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from clawkit.fs.masks import hide_keys
 
 CONTEXT = 3
 MAX_CHARS = 1024 * 1024
-"""Most characters that are compared, between the ends that both texts have."""
+"""Maximum of compared characters, between the common prefix and suffix."""
 MAX_LINES = 20_000
 MAX_CHANGED = 2_000
-"""Most changed lines that are worth showing."""
+"""Maximum of changed lines that are worth showing."""
 MAX_SHOWN = 100_000
 MAX_WORK = 8_000_000
 """Steps of comparing lines: about half a second."""
@@ -23,25 +23,25 @@ MAX_WORK = 8_000_000
 _BLOCK = 64 * 1024
 
 Show = Callable[[str], str]
-"""Makes some lines of text fit to be seen; the lines must stay lines."""
+"""Masks secrets in some lines of text; must keep the lines."""
 
 
 class Diff(NamedTuple):
-    """A difference, or why it is not shown."""
+    """A diff, or in `left_out` why it is not shown."""
 
     text: str = ""
     first_line: int = 0
-    """The first line of the new text that is not as it was, from 1; 0 when there is none."""
+    """The first changed line of the new text, from 1; 0 if there is none."""
     left_out: str = ""
 
     def to_details(self) -> dict[str, object]:
-        """The difference as programs get it."""
-        told = {"diffOmitted": self.left_out} if self.left_out else {"diff": self.text}
-        return {**told, "firstChangedLine": self.first_line} if self.first_line else {**told}
+        """For `details` of a result."""
+        shown = {"diffOmitted": self.left_out} if self.left_out else {"diff": self.text}
+        return {**shown, "firstChangedLine": self.first_line} if self.first_line else {**shown}
 
 
 def diff_texts(before: str, after: str, show: Show = str) -> Diff:
-    """How `after` differs from `before`. Private keys are not shown."""
+    """The diff of two texts, without private keys."""
     if before == after:
         return Diff()
     start = _common_start(before, after)
@@ -69,18 +69,18 @@ def diff_texts(before: str, after: str, show: Show = str) -> Diff:
     changed = sum(b - a + d - c for tag, a, b, c, d in opcodes if tag != "equal")
     if changed > MAX_CHANGED:
         return Diff(first_line=first, left_out="too much was changed")
-    told: list[str] = []
+    rows: list[str] = []
     for hunk in matcher.get_grouped_opcodes(CONTEXT) if changed else ():
         (_, a, _, b, _), (_, _, a_end, _, b_end) = hunk[0], hunk[-1]
         spans = f"-{_span(a + skipped, a_end - a)} +{_span(b + skipped, b_end - b)}"
-        told += (f"@@ {spans} @@", *_render(hunk, old[a:a_end], new[b:b_end], show))
-    if sum(map(len, told)) > MAX_SHOWN:
+        rows += (f"@@ {spans} @@", *_render(hunk, old[a:a_end], new[b:b_end], show))
+    if sum(map(len, rows)) > MAX_SHOWN:
         return Diff(first_line=first, left_out="the changed lines are too long")
-    return Diff("\n".join(told), first)
+    return Diff("\n".join(rows), first)
 
 
 def _common_start(a: str, b: str) -> int:
-    """How many characters both texts begin with."""
+    """The length of the common prefix."""
     found, step = 0, _BLOCK
     while step:
         if a[found : found + step] == b[found : found + step] and found + step <= len(a):
@@ -102,7 +102,7 @@ def _common_end(a: str, b: str, most: int) -> int:
 
 
 def split_lines(text: str) -> list[str]:
-    r"""The lines with their ends. Only `\n` ends a line."""
+    r"""The lines with their endings. Only `\n` ends a line."""
     lines = text.split("\n")
     last = lines.pop()
     ended = [f"{line}\n" for line in lines]
@@ -110,10 +110,9 @@ def split_lines(text: str) -> list[str]:
 
 
 def match_lines(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int, int]]:
-    """Runs of lines that both have, in order: where in `old`, where in `new`, how many.
+    """Runs of common lines, in order: index in `old`, index in `new`, length.
 
-    What lies between the common ends counts as changed altogether where a closer look would take
-    too long.
+    If comparing would take too long, everything between the common start and end counts as changed.
     """
     low, high = 0, min(len(old), len(new))
     while low < high and old[low] == new[low]:
@@ -132,8 +131,8 @@ def match_lines(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int, 
 
 
 def _estimate(old: Sequence[str], new: Sequence[str]) -> int:
-    """The steps that `SequenceMatcher` takes: the pairs of equal lines, those of lines that are all
-    over the place aside, once for each gap between runs."""
+    """Estimate the steps of `SequenceMatcher`: pairs of equal lines, except popular ones, once for
+    each gap between runs."""
     counts, popular = Counter(new), 1 + len(new) // 100
     gone = sum(line not in counts for line in old)
     come = len(new) - sum((counts & Counter(old)).values())
@@ -143,7 +142,7 @@ def _estimate(old: Sequence[str], new: Sequence[str]) -> int:
 
 
 class _Lines(SequenceMatcher[str]):
-    """Groups what `match_lines` finds into hunks. It compares nothing itself."""
+    """Groups the result of `match_lines` into hunks, without comparing anything itself."""
 
     def __init__(self, old: Sequence[str], new: Sequence[str]) -> None:
         super().__init__()
@@ -166,7 +165,7 @@ def _render(
 ) -> list[str]:
     ended = [line for line in (*ours, *theirs) if line.endswith("\n")]
     end = "\r\n" if all(line.endswith("\r\n") for line in ended) else "\n"
-    # Before the signs are put on: a sign can hide a secret from what masks it.
+    # Mask before adding the signs: a sign could prevent a secret from being recognized.
     old, new = iter(_shown(ours, end, show)), iter(_shown(theirs, end, show))
     lines: list[str] = []
     for tag, a, a_end, b, b_end in hunk:

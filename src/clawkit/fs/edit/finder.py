@@ -1,8 +1,8 @@
-"""Finding text that is in a file almost as it was given, for edits and for patches.
+"""Fuzzy search for the old text of edits and patches.
 
-A difference is only overlooked to find the place. Lines that the new text takes over from the old
-one stay as the file has them, to the byte; all others are put in as given, with the line ends and
-the indentation of the place. What cannot be found is explained with what comes nearest to it.
+Differences are ignored only to find the place. Lines that the new text shares with the old one stay
+byte for byte as in the file; all others are inserted as given, with the line endings and the
+indentation of the place. If nothing is found, the error shows the closest match.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from clawkit.fs.masks import first_mask, hide_keys
 from clawkit.text import printable
 
 MAX_CHARS = 32 * 1024 * 1024
-"""Most characters that are put in: a short text can be replaced by a long one very often."""
+"""Maximum of inserted characters: a short text can be replaced by a long one very often."""
 TOO_LARGE = "the file would become too large (32 MB at most), so nothing was changed"
 MAX_PLACES = 10
-"""Places that are looked for when there may be only one; more would not be shown."""
+"""Places that are searched if only one is allowed; more would not be shown."""
 MAX_COMPARED, COST_OF_MISS = 100_000, 100
-"""Lines whose indentation is compared, and what a place counts that turns out not to fit, before a
-text is given up as too alike everywhere."""
+"""Bounds the work: lines whose indentation is compared, and what a place that does not match
+counts. Beyond that, the text is too repetitive."""
 MAX_NEAR = 3
 MIN_LIKENESS = 0.45
 LINE_CHARS = 120
 SHOWN_LINES = 8
 SCAN_LINES, SCAN_CHARS = 1_000, 131_072
-"""How far a file is compared line by line, as the last resort."""
+"""How much of a file is compared line by line, as the last resort."""
 OLD_LINES = 32
-"""How much of the text that is looked for decides where it is nearest."""
+"""Lines of the old text that are compared to find the closest match."""
 _LOOK = 4_096
-"""Characters of a line that are looked at."""
+"""Characters of a line that are compared."""
 _RAREST, _HITS = 8, 12
 
 Shift = Callable[[str], str]
-"""Indents a line as the file does."""
+"""Indents a line like the file."""
 
 _MAX_SCALE = 8
 Fold = Literal["line ends", "trailing", "lookalike", "indentation"]
 
 _ODD = r"\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
-# Blanks are looked at from the first of a row only: else a long row would be looked at again and
-# again from each of its blanks.
+# A match can only start at the first blank of a run: otherwise a long run would be scanned again
+# from each of its blanks.
 _TRAILING = r"(?<![ \t])[ \t]*+\r(?=\n)|(?<![ \t])[ \t]++(?=\n|\Z)"
 _PATTERNS: dict[Fold, str] = {
     "line ends": r"\r(?=\n)",
@@ -70,7 +70,7 @@ _ALIKE = {
 
 
 class Folded:
-    """A text after folding, and where the pieces that are not as they were came from."""
+    """A folded text, and a mapping of positions back to the original."""
 
     def __init__(self, original: str, fold: Fold) -> None:
         self._starts: list[int] = []
@@ -99,15 +99,15 @@ class Folded:
         return "".join((*parts, original[done:])) if parts else original
 
     def start(self, at: int) -> int | None:
-        """Where in the original something begins; after what was left away there. None inside of a
-        character that was replaced by several."""
+        """The original position of a start, after characters that were removed there. None inside
+        of a character that was replaced by several."""
         piece = bisect_right(self._starts, at) - 1
         if piece >= 0 and self._starts[piece] == at < self._ends[piece]:
             return self._origins[piece]
         return self._plain(piece, at)
 
     def end(self, at: int) -> int | None:
-        """Where in the original something ends; before what was left away there."""
+        """The original position of an end, before characters that were removed there."""
         return self._plain(bisect_left(self._starts, at) - 1, at)
 
     def _plain(self, piece: int, at: int) -> int | None:
@@ -118,7 +118,6 @@ class Folded:
 
 
 def fold_text(text: str, fold: Fold) -> str:
-    """The text after folding, when the way back is of no interest."""
     return Folded(text, fold).text
 
 
@@ -127,12 +126,13 @@ def _plain_line(line: str) -> str:
 
 
 LINE_FOLDS: Sequence[Callable[[str], str]] = (str, str.rstrip, str.strip, _plain_line)
-"""The same differences for whole lines: none, trailing, indentation, look-alikes as well."""
+"""Ways to compare whole lines: exactly, without trailing whitespace, without indentation, and with
+look-alike characters folded."""
 
 
 @lru_cache(4096)
 def _alike(char: str) -> str:
-    """The plainest character, or characters, that look like this one."""
+    """The plain character, or characters, that look like this one."""
     import unicodedata  # a megabyte of tables that few edits need
 
     known = _ALIKE.get(char)
@@ -144,10 +144,10 @@ def indentation(line: str) -> str:
 
 
 def find_shift(pairs: Iterable[tuple[str, str]]) -> Shift | None:
-    """How indentations in a file follow from those that were given; None when they do not.
+    """A function that converts the given indentation to that of the file; None if there is none.
 
-    The pairs are lines as given and as they are in the file. Either all of them are moved by the
-    same blanks, or the widths grow alike: tabs for four spaces, two spaces for four.
+    The pairs are lines as given and as they are in the file. Either all are shifted by the same
+    blanks, or the widths are scaled: tabs for four spaces, two spaces for four.
     """
     known: dict[str, str] = {}
     for given, real in pairs:
@@ -177,7 +177,7 @@ def find_shift(pairs: Iterable[tuple[str, str]]) -> Shift | None:
             return real_first + (rest.replace(step, real_step) if step else rest)
         if not first.startswith(indent):
             return indent
-        # A line that is further out than all that is known goes out as far as it can.
+        # A line that is indented less than all known ones is moved out as far as possible.
         missing = first[len(indent) :]
         missing = missing.replace(step, real_step) if step else missing
         return real_first.removesuffix(missing) if real_first.endswith(missing) else ""
@@ -190,15 +190,15 @@ def find_shift(pairs: Iterable[tuple[str, str]]) -> Shift | None:
 
 
 class Found(NamedTuple):
-    """A part of a text and what is put in its place."""
+    """A place in a text, and its replacement."""
 
     start: int
     end: int
     new: str
     edit: int = 0
-    """Which of the replacements it belongs to, from 0."""
+    """The index of the edit."""
     overlooked: str = ""
-    """What was overlooked to find it; empty when it was there as given."""
+    """The difference that was ignored to find it; empty for an exact match."""
 
 
 _Place = tuple[int, int, Shift | None]
@@ -212,7 +212,7 @@ _WAYS: Sequence[tuple[str, Fold | None]] = (
 
 
 class Haystack:
-    """A text to look in. What it takes to overlook a difference is done once for all searches."""
+    """A text to search; its folded versions are cached for all searches."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -220,11 +220,10 @@ class Haystack:
         self._folded: dict[Fold, Folded] = {}
 
     def find_almost(self, old: str, new: str, *, every: bool, edit: int = 0) -> list[Found]:
-        """The places of a text that is not there as given, in the least tolerant way that finds
-        any.
+        """The places of a text without an exact match, by the strictest way that finds any.
 
-        When not `every` place is wanted, more than `MAX_PLACES` are not looked for. Raises
-        `ToolInputError` when the text would become too large.
+        Unless `every` place is wanted, the search stops after `MAX_PLACES`. Raises
+        `ToolInputError` if the text would become too large.
         """
         for overlooked, fold in _WAYS:
             places = self._by_fold(old, fold, every) if fold else self._at_end(old)
@@ -244,7 +243,7 @@ class Haystack:
         return self._folded[fold]
 
     def _at_end(self, old: str) -> list[_Place]:
-        """The last lines, when only the given text has a line end after them."""
+        """The last lines, if the given text differs only by a newline after them."""
         folded, wanted = self._fold("line ends"), fold_text(old, "line ends")
         is_there = wanted.strip() and wanted.endswith("\n") and folded.text.endswith(wanted[:-1])
         start = folded.start(len(folded.text) - len(wanted) + 1) if is_there else None
@@ -259,14 +258,14 @@ class Haystack:
         places: list[_Place] = []
         given, left = _lines(old), MAX_COMPARED
         is_ended = wanted.endswith("\n")
-        # Only whole lines have an indentation. A line end marks the beginning of one.
+        # Only whole lines have an indentation: the match must start after a newline.
         lead = "\n" if fold == "indentation" else ""
-        # Blanks at the end of the text are left away as those of a line are: a line must end there.
+        # Blanks at the end of the text are removed like those of a line: a line must end there.
         ends_line = not is_ended if lead else old[-1:].isspace() and not old.endswith("\n")
         shared = len(lead) if is_ended else 0
         for at in find_all(lead + folded.text, lead + wanted, every=every, shared=shared):
             stop = at + len(wanted)
-            # From before the blanks that were left away, if they are an indentation.
+            # Start before the removed blanks if they are an indentation.
             start, end = folded.end(at) if lead else folded.start(at), folded.end(stop)
             is_whole = not ends_line or folded.text[stop : stop + 1] in ("", "\n")
             shift = None
@@ -275,7 +274,7 @@ class Haystack:
                 shift = find_shift(zip(given, _lines(self.text[start:end]), strict=True))
                 is_whole = shift is not None
             if start is not None and end is not None and is_whole:
-                # Half a line end cannot be replaced.
+                # Do not split a CRLF.
                 places.append((start - (self.text[start - 1 : start + 1] == "\r\n"), end, shift))
             else:
                 left -= COST_OF_MISS
@@ -286,11 +285,11 @@ class Haystack:
         return places
 
     def _rewrite(self, old: str, new: str, place: _Place) -> str:
-        """What takes the place of that part of the text."""
+        """The new text for a place."""
         start, end, shift = place
         found = self.text[start:end].split("\n")
         given, lines = _lines(old), _lines(new)
-        if len(given) > len(found):  # the last of them has no end
+        if len(given) > len(found):  # only the given text has a newline at the end
             given.pop()
             lines = lines[:-1] if len(lines) > 1 and not lines[-1] else lines
         same = match_lines(given, lines)
@@ -309,9 +308,9 @@ class Haystack:
 
 
 def find_all(text: str, old: str, *, every: bool, shared: int = 0) -> Iterator[int]:
-    """Where a text occurs: those that do not overlap when all are to be replaced, else all.
+    """The positions of a text: non-overlapping ones if all are to be replaced (`every`), else all.
 
-    `shared` characters at its end may be the beginning of the next one.
+    The last `shared` characters of a match may be the start of the next one.
     """
     step = len(old) - shared if every else 1
     at = text.find(old)
@@ -321,7 +320,7 @@ def find_all(text: str, old: str, *, every: bool, shared: int = 0) -> Iterator[i
 
 
 def line_end_at(text: str, at: int) -> str:
-    """The line end in use where `at` is; empty when the text has none."""
+    """The line ending used around `at`; empty if the text has none."""
     found = text.find("\n", at)
     if found < 0:
         found = text.rfind("\n", 0, at)
@@ -331,17 +330,16 @@ def line_end_at(text: str, at: int) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    r"""The lines without their ends, be they `\n` or `\r\n`."""
     return text.replace("\r\n", "\n").split("\n")
 
 
 def explain_missing(text: str, old: str, show: Show = str) -> str:
-    """Where a text that was not found may be meant to be: the nearest places with their line
-    numbers, and how the best of them differs. `show` makes a line of the file fit to be seen."""
+    """A hint for a text that was not found: the closest matches with their line numbers, and how
+    the best one differs. `show` masks secrets in a line of the file."""
     hint = _describe_near(text, old, show) or "Nothing in it is similar; read it again"
     mask = first_mask(old)
     if mask and mask not in text:
-        hint += f"\n{mask!r} is how secrets are shown, not what the file holds; leave that part out"
+        hint += f"\n{mask!r} is a masked secret, not the content of the file; leave that part out"
     return hint
 
 
@@ -351,10 +349,10 @@ def _describe_near(text: str, old: str, show: Show) -> str:
     near = _find_near(text, lines, wanted[:OLD_LINES])
     if not near:
         return ""
-    # As many lines as before; none of them gives away a private key.
+    # The same number of lines, without private keys.
     visible = hide_keys(text).split("\n")
 
-    def tell(number: int) -> str:
+    def show_line(number: int) -> str:
         return f"{number + 1}: {_cut(show(visible[number][:_LOOK]))}"
 
     best = near[0]
@@ -371,15 +369,15 @@ def _describe_near(text: str, old: str, show: Show) -> str:
         if expected == found:
             how = f"line {best + at + 1} differs in a part that is not shown"
     last = min(len(lines), best + len(wanted) + 1, first + SHOWN_LINES)
-    told = [f"Nearest is line {best + 1}; {how}:", *map(tell, range(first, last))]
+    said = [f"The closest match is line {best + 1}; {how}:", *map(show_line, range(first, last))]
     if others := near[1:]:
-        told += ("Also near:", *map(tell, others))
-    return "\n".join(told)
+        said += ("Also similar:", *map(show_line, others))
+    return "\n".join(said)
 
 
 def _find_near(text: str, lines: Sequence[str], wanted: Sequence[str]) -> list[int]:
-    """The first lines, from 0, of at most `MAX_NEAR` places that may be meant, best first. The work
-    is bounded, whatever the texts are."""
+    """The first lines, from 0, of at most `MAX_NEAR` similar places, best first. The work is
+    bounded for any text."""
     wanted = [line.strip()[:_LOOK] for line in wanted]
     found: dict[int, float] = {}
     for leads in (_by_rarest(text, wanted), _by_scan(lines, wanted)):
@@ -397,7 +395,7 @@ def _find_near(text: str, lines: Sequence[str], wanted: Sequence[str]) -> list[i
 
 
 def _by_rarest(text: str, wanted: Sequence[str]) -> Iterator[int]:
-    """Where the first line would be, seen from the lines and words that are rarest in the file."""
+    """Candidates for the first line, by the lines and words that are rarest in the file."""
     words: dict[str, int] = {}
     for at, line in enumerate(wanted):
         for word in re.findall(r"\w{3,64}", line):
@@ -417,7 +415,7 @@ def _by_rarest(text: str, wanted: Sequence[str]) -> Iterator[int]:
 
 
 def _by_scan(lines: Sequence[str], wanted: Sequence[str]) -> Iterator[int]:
-    """The lines near the beginning of the file that are most like the first one."""
+    """Candidates for the first line, by similarity, near the start of the file."""
     first = next((at for at, line in enumerate(wanted) if line), 0)
     chars = 0
     likely: list[tuple[float, int]] = []
@@ -430,7 +428,7 @@ def _by_scan(lines: Sequence[str], wanted: Sequence[str]) -> Iterator[int]:
 
 
 def _likeness(wanted: Sequence[str], lines: Sequence[str]) -> float:
-    """How much of the wanted lines is there, from 0 to 1."""
+    """Similarity of the lines, from 0 to 1."""
     pairs = [(a, b) for a, b in zip_longest(wanted, lines, fillvalue="") if a]
     return sum(_likeness_of(a, b) for a, b in pairs) / max(1, len(pairs))
 
@@ -460,7 +458,7 @@ _KINDS: Sequence[tuple[str, Callable[[str], str]]] = (
 
 
 def _difference(wanted: Sequence[str], lines: Sequence[str]) -> tuple[str, int]:
-    """The kind of difference; or no kind, and which line is the first that differs."""
+    """The kind of difference; or an empty kind and the index of the first line that differs."""
     there = lines[: len(wanted)]
     for kind, same in _KINDS:
         if [*map(same, there)] == [*map(same, wanted)]:

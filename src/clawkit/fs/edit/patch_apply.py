@@ -1,10 +1,10 @@
-"""The chunks of an update applied to the text of a file.
+"""Apply the chunks of an update to the text of a file.
 
-A chunk belongs where its old lines are, if there is exactly one such place. When they are nowhere,
-they are looked for again without spaces at line ends, then without indentation, and at last with
-typographic characters as plain ones. A chunk that could belong in two places is refused.
+A chunk applies where its old lines are, if there is exactly one such place. If there is none, they
+are compared again without trailing whitespace, then without indentation, and finally with
+typographic characters folded. An ambiguous chunk is refused.
 
-What the patch does not change stays as the file has it: lines that were found in spite of small
+What the patch does not change stays as in the file: lines that were found despite small
 differences, line endings, and whether there is a newline at the end.
 """
 
@@ -23,32 +23,32 @@ from clawkit.text import printable
 
 MAX_LINES = 2_000_000
 _MAX_WORK = 5_000_000_000
-"""Lines of a file times chunks: a few seconds."""
+"""Maximum of lines times chunks: a few seconds."""
 _SHOWN_LINES = 8
 _SHOWN_CHARS = 160
 _SHOWN_PLACES = 10
 _COUNTED = 1_000
-"""Places that are counted where there is one too many."""
+"""Maximum of places that are counted for an ambiguous chunk."""
 _EXACT = 2
-"""So many of the folds take a line as it is, but for spaces at its end."""
+"""The first folds, which compare exactly except for trailing whitespace."""
 
 
 class Applied(NamedTuple):
-    """The new text, and what was done to the old one."""
+    """The new text, and statistics."""
 
     text: str
     added: int
     removed: int
     inexact: tuple[int, ...] = ()
-    """Numbers of the chunks whose old lines are in the file with another indentation, or with other
-    quotes and the like."""
+    """Numbers of the chunks whose old lines have another indentation or look-alike characters in
+    the file."""
 
 
 def apply_chunks(text: str, chunks: Sequence[Chunk], path: str, *, show: Show = str) -> Applied:
-    """Apply all the chunks, each below the one before.
+    """Apply all chunks, each below the previous one.
 
-    Raises `ToolInputError` when one of them has no place in the text, or several. What it tells of
-    the text goes through `show`, line by line.
+    Raises `ToolInputError` if a chunk does not match, or matches several places. Lines of the text
+    in its message are passed through `show`.
     """
     steps = sum(1 + len(chunk.context) for chunk in chunks)
     count = text.count("\n") + 1
@@ -73,24 +73,24 @@ def apply_chunks(text: str, chunks: Sequence[Chunk], path: str, *, show: Show = 
             if indent is None and (line := next(filter(str.strip, added), "")):
                 raise finder.misfit(
                     chunk,
-                    f"fits line {at + 1} of the file only if indentation is ignored, and how deep "
-                    f"to indent {quote(line)} is unclear; write the old lines as they are in the "
+                    f"matches line {at + 1} of the file only if indentation is ignored, and how to "
+                    f"indent {quote(line)} is unclear; write the old lines as they are in the "
                     "file",
                 )
             new += lines[done:start]
             ends += endings[done:start]
             for number, line in enumerate(added, start):
-                # It ends like the line that it replaces, else like the one before it.
+                # The line ending of the replaced line, otherwise of the previous one.
                 end = endings[number] if number < stop else ends[-1] if ends else ""
                 ends.append(end or usual)
                 new.append(indent(line) if indent else line)
             done = stop
-        # The next chunk may begin with the lines that this one ends with.
+        # The next chunk may start with the last lines of this one.
         position = max(stop, at + any(line[0] != "+" for line in body))
     new += lines[done:]
     ends += endings[done:]
     if new and endings and not endings[-1]:
-        # The file had no newline at its end, and still has none.
+        # The file had no newline at the end: keep it that way.
         ends = [each or usual for each in ends]
         ends[-1] = ""
     marks = [line[0] for chunk in chunks for line in chunk.body]
@@ -99,7 +99,7 @@ def apply_chunks(text: str, chunks: Sequence[Chunk], path: str, *, show: Show = 
 
 
 def _runs(at: int, body: Sequence[str]) -> Iterator[tuple[int, int, list[str]]]:
-    """The lines from one number to before another that make room for others, top to bottom."""
+    """Replaced ranges of lines, top to bottom: start, end (exclusive), new lines."""
     added: list[str] = []
     start = here = at
     for line in (*body, " "):
@@ -115,11 +115,11 @@ def _runs(at: int, body: Sequence[str]) -> Iterator[tuple[int, int, list[str]]]:
 
 
 class _Spot(NamedTuple):
-    """Where the context of a chunk leads."""
+    """The position after the context of a chunk."""
 
     start: int
     opened: int | None = None
-    """The last line of the context, where there is no doubt which one it is."""
+    """The last line of the context, if it is unambiguous."""
 
 
 def _split(text: str) -> tuple[list[str], list[str]]:
@@ -137,10 +137,10 @@ def _split(text: str) -> tuple[list[str], list[str]]:
 
 
 class _View:
-    """The file in one of the ways to compare lines: a text with one character for each line.
+    """The file under one way to compare lines, as a string with one character per line.
 
-    Lines that the patch does not speak of all have the same. To look for lines is then to look for
-    a text, which is quick however many lines and chunks there are.
+    All lines that do not occur in the patch have the same character. Searching for lines is then a
+    string search, which is fast for any number of lines and chunks.
     """
 
     def __init__(self, fold: Callable[[str], str], lines: Sequence[str], wanted: set[str]) -> None:
@@ -153,17 +153,17 @@ class _View:
         self._present = frozenset(self.text)
 
     def word(self, lines: Sequence[str]) -> str | None:
-        """The lines as they would be in the text; None when they are not in it."""
+        """The string for some lines; None if one of them is not in the file."""
         word = "".join([self._letters[self._fold(line)] for line in lines])
         return word if self._present.issuperset(word) else None
 
     def only(self, word: str, start: int, stop: int) -> int:
-        """Where the word is in a part of the text, if it is there once; else -1."""
+        """The position of the word in a range, if it occurs exactly once; otherwise -1."""
         at = self.text.find(word, start, stop)
         return at if at >= 0 and self.text.find(word, at + 1, stop) < 0 else -1
 
     def all(self, word: str, start: int = 0) -> list[int]:
-        """The places of the word, up to a limit."""
+        """The positions of the word, up to a limit."""
         found: list[int] = []
         while len(found) < _COUNTED and (start := self.text.find(word, start)) >= 0:
             found.append(start)
@@ -184,17 +184,17 @@ class Finder:
         self._built: list[_View] = []
 
     def find(self, chunk: Chunk, position: int) -> tuple[int, tuple[str, ...], bool]:
-        """The place of a chunk, at the position or below; its lines, without empty ones that only
-        part it from the next; and whether the file has the old ones as they are, but for spaces at
-        their ends.
+        """The place of a chunk, at `position` or below; its lines, without empty ones that only
+        separate it from the next chunk; and whether the old lines match exactly except for trailing
+        whitespace.
 
-        Raises `ToolInputError` when there is none, or more than one.
+        Raises `ToolInputError` if there is no place, or more than one.
         """
         spot = self._enter(chunk, position)
         if not (old := _old(chunk.body)):
             return self._insertion(chunk, spot), chunk.body, True
         for way, view in enumerate(self._views()):
-            # All of the empty lines at the end are meant, or all but the last, or none.
+            # The empty lines at the end may all belong to the chunk, all but one, or none.
             for loose in sorted({0, min(1, chunk.loose), chunk.loose}):
                 at = self._search(view, chunk, old[: len(old) - loose], spot)
                 if at >= 0:
@@ -202,26 +202,26 @@ class Finder:
         raise self._missing(chunk, old, spot.start)
 
     def indent(self, at: int, body: Sequence[str]) -> Shift | None:
-        """How lines that come are to be indented where the file indents the old ones in another way
-        than the patch does; None when that is unclear."""
+        """How to indent added lines if the file indents the old ones differently than the patch;
+        None if that is unclear."""
         old = [line for line in body if line[0] != "+"]
         real = self._lines[at : at + len(old)]
         pairs = [(line[0], line[1:], there) for line, there in zip(old, real, strict=True)]
-        going = [(line, there) for mark, line, there in pairs if mark == "-" and there.strip()]
-        staying = [(line, there) for mark, line, there in pairs if mark == " " and there.strip()]
-        # Lines that go are written like lines that come. A line that stays may have been written
-        # without its mark, which takes a space from it and none from the others.
+        removed = [(line, there) for mark, line, there in pairs if mark == "-" and there.strip()]
+        context = [(line, there) for mark, line, there in pairs if mark == " " and there.strip()]
+        # Removed lines are written like added ones. A context line may have been written without
+        # its mark, so that it lacks one space, unlike the others.
         unmarked = all(
             indentation(there) in (indentation(line), f" {indentation(line)}")
-            for line, there in staying
+            for line, there in context
         )
-        same = all(indentation(line) == indentation(there) for line, there in going)
-        if same and (going or unmarked):
+        same = all(indentation(line) == indentation(there) for line, there in removed)
+        if same and (removed or unmarked):
             return str
-        return find_shift(going if unmarked else going + staying)
+        return find_shift(removed if unmarked else removed + context)
 
     def _enter(self, chunk: Chunk, position: int) -> _Spot:
-        """Go past the lines of context."""
+        """The position after the context lines."""
         spot = _Spot(position)
         for line in chunk.context:
             past = self._past(line, spot)
@@ -242,7 +242,7 @@ class Finder:
             at = view.text.find(word, spot.start)
             before = view.text.rfind(word, 0, spot.start)
             if before >= 0 and (at < 0 or self._reaches(before, spot.start)):
-                # We may be below this line already: it led to the chunk before.
+                # We may already be below this line: it was the context of the previous chunk.
                 alone = at < 0 and view.text.find(word) == before
                 return _Spot(spot.start, before if alone else None)
             if at >= 0:
@@ -251,7 +251,7 @@ class Finder:
         return None
 
     def _insertion(self, chunk: Chunk, spot: _Spot) -> int:
-        """Where lines go that come with no old ones."""
+        """The place of a chunk without old lines."""
         if chunk.is_numbered and self._lines:
             what = "has line numbers but no old lines; add the lines around the place"
             raise self.misfit(chunk, what)
@@ -264,7 +264,7 @@ class Finder:
         return spot.start
 
     def _search(self, view: _View, chunk: Chunk, old: Sequence[str], spot: _Spot) -> int:
-        """The line where the old lines begin, or -1."""
+        """The line where the old lines start, or -1."""
         if (word := view.word(old)) is None:
             return -1
         if chunk.at_end:
@@ -272,7 +272,7 @@ class Finder:
             return at if at >= spot.start and view.text.startswith(word, at) else -1
         at = view.text.find(word, spot.start)
         if at >= 0 and view.text.find(word, at + 1) >= 0:
-            # The only one in the block that the context opens; where that opens none, the one
+            # Prefer the only one in the block that the context opens or, if it opens none, the one
             # right below it.
             if block := self._block(spot):
                 at = view.only(word, *block)
@@ -292,8 +292,8 @@ class Finder:
         more = ", …" if len(places) > _SHOWN_PLACES else ""
         return self.misfit(
             chunk,
-            f"fits {count} places, at lines {shown}{more} of the file; add old lines around it, or "
-            "'@@' and a line above it, until only one is left",
+            f"matches {count} places, at lines {shown}{more} of the file; add old lines around it, "
+            "or '@@' and a line above it, until it matches only one",
         )
 
     def _missing(self, chunk: Chunk, old: Sequence[str], start: int) -> ToolInputError:
@@ -301,7 +301,7 @@ class Finder:
             word = view.word(old)
             at = -1 if word is None else view.text.find(word)
             if at >= 0:
-                where = f"does not fit: its lines are at line {at + 1} of the file, "
+                where = f"does not match: its lines are at line {at + 1} of the file, "
                 return self.misfit(
                     chunk,
                     f"{where}which is not its end"
@@ -312,7 +312,7 @@ class Finder:
         place = " at its end" if chunk.at_end else f" below line {start}" if start else ""
         shown = "".join(f"\n  {quote(line)}" for line in old[:_SHOWN_LINES])
         more = f"\n  and {len(old) - _SHOWN_LINES} more" if len(old) > _SHOWN_LINES else ""
-        what = f"does not fit: these lines are not in the file{place}:{shown}{more}"
+        what = f"does not match: these lines are not in the file{place}:{shown}{more}"
         return self.misfit(chunk, f"{what}\n{self._hint(old)}")
 
     def _hint(self, old: Sequence[str]) -> str:
@@ -325,8 +325,8 @@ class Finder:
             yield self._built[number]
 
     def _block(self, spot: _Spot) -> tuple[int, int] | None:
-        """Of the lines below the context that are indented deeper, those that lie ahead; None when
-        there never were any, as in a list or in prose."""
+        """The remaining lines of the block that the context opens, by indentation; None if it opens
+        none, as in a list or in prose."""
         if spot.opened is None or not self._opens(spot.opened):
             return None
         return max(spot.opened + 1, spot.start), self._ends[spot.opened]
@@ -335,12 +335,12 @@ class Finder:
         return self._solid[self._ends[line]] > line + 1
 
     def _reaches(self, line: int, position: int) -> bool:
-        """Whether lines at the position or after it may belong below another line."""
+        """Whether the block below `line` may extend to `position` or beyond."""
         return not self._opens(line) or self._solid[self._ends[line]] > position
 
     @cached_property
     def _ends(self) -> list[int]:
-        """For each line, where the block below it ends: at a line that is not indented deeper."""
+        """For each line, the end of the block below it: a line that is not indented more."""
         ends = [len(self._lines)] * len(self._lines)
         unended: list[tuple[int, int]] = []
         for at, line in enumerate(self._lines):
@@ -354,7 +354,7 @@ class Finder:
 
     @cached_property
     def _solid(self) -> list[int]:
-        """For each line, where the last line before it ends that is not blank."""
+        """For each line, the end of the last non-blank line before it."""
         solid = [0]
         for at, line in enumerate(self._lines, 1):
             solid.append(at if line.strip() else solid[-1])
@@ -362,7 +362,6 @@ class Finder:
 
 
 def quote(line: str) -> str:
-    """A line on which every blank counts."""
     line = printable(line)
     return repr(line if len(line) <= _SHOWN_CHARS else f"{line[: _SHOWN_CHARS - 1]}…")
 

@@ -1,4 +1,4 @@
-"""A patch carried out in memory: section after section, each on what the ones before left."""
+"""Apply a patch in memory, section by section, each to the result of the previous ones."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ from clawkit.text import human_size
 
 MAX_FILE_BYTES = 32 * 1024 * 1024
 MAX_BYTES = 128 * 1024 * 1024
-"""Most that all the files of a patch may hold."""
-_MAX_TOLD = 5
+"""Maximum size of all files of a patch together."""
+_MAX_REPORTED = 5
 _LARGE = 256 * 1024
-"""From here on, applying chunks takes long enough to be worth a thread."""
+"""From this size on, applying chunks is slow enough to be worth a thread."""
 
 
 @dataclass(slots=True)
 class Draft:
-    """A file as the patch finds it, and as it would leave it."""
+    """A file before and after the patch."""
 
     path: str
-    """As the patch first calls it."""
+    """As first written in the patch."""
     place: str = ""
     info: Info | None = None
-    """As the file is; None when there is none."""
+    """The existing file; None if there is none."""
     before: bytes | None = None
-    """What the file holds; None also for large ones that are only deleted."""
+    """Its content; None also for large files that are only deleted."""
     missing: NotFoundError | None = None
     there: bool = False
     now: bytes | None = None
     gone: Literal["", "deleted", "moved"] = ""
     moved_from: str = ""
     source: bytes | None = None
-    """What the file that was moved here held."""
+    """The content of the file that was moved here."""
     added: int = 0
     removed: int = 0
     inexact: tuple[int, ...] = ()
     suspect: bool = False
-    """Something was added that may be a mask instead of a secret."""
+    """Whether something was added that may be a mask instead of a secret."""
 
     @property
     def is_env(self) -> bool:
@@ -63,20 +63,19 @@ class Draft:
 
     @property
     def marks(self) -> str:
-        """`A` for a file that was added, `M` modified, `D` deleted; `DA` for one that takes the
-        place of another, and nothing for one that was moved away."""
+        """`A` for added, `M` for modified, `D` for deleted; `DA` for a file that replaces another,
+        and empty for one that was moved away."""
         new = "" if not self.there else "M" if self.moved_from else "A"
         if self.info is None:
             return new
         return {"": "M", "moved": new, "deleted": f"D{new}"}[self.gone]
 
     def change(self) -> Change:
-        """What has to be done to the file."""
         expect = self.info.version if self.info else ABSENT
         return Change(self.path, self.now if self.there else None, expect, self.moved_from)
 
     def texts(self) -> tuple[str | None, str | None]:
-        """What the file holds, and what it would hold; None where there is no text."""
+        """The text before and after; None if there is none."""
         return _text(self.before), _text(self.now)
 
 
@@ -104,8 +103,8 @@ class Drafts:
     async def run(self, sections: Sequence[Section]) -> tuple[Draft, ...]:
         """The files that the sections would change.
 
-        Raises `ToolInputError` when a section cannot be carried out; when it is an update that does
-        not fit its file, then with other such updates.
+        Raises `ToolInputError` if a section cannot be applied; for an update that does not match
+        its file, together with other such updates.
         """
         problems: list[str] = []
         named: set[str] = set()
@@ -113,14 +112,14 @@ class Drafts:
             fresh = section.path not in named
             named.update(paths_of((section,)))
             if problems and not (fresh and section.kind == "Update"):
-                continue  # what it finds depends on what was not done
+                continue  # it depends on sections that were not applied
             try:
                 await self._carry_out(section)
             except ToolInputError as error:
                 if not problems and type(error) is not ToolInputError:
                     raise
                 problems.append(str(error))
-                if len(problems) == _MAX_TOLD:
+                if len(problems) == _MAX_REPORTED:
                     break
         if problems:
             raise ToolInputError("\n\n".join((*problems, "Nothing was changed.")))
@@ -154,8 +153,8 @@ class Drafts:
             target = await self._open(section.move_to, whole=False)
             if draft.is_env and not target.is_env:
                 raise ToolInputError(
-                    f"{section.path!r} (line {section.line} of the patch) is shown with its "
-                    f"secrets masked; as {section.move_to!r} it would not be. Keep a name like .env"
+                    f"{section.path!r} (line {section.line} of the patch) is shown with masked "
+                    f"secrets; as {section.move_to!r} it would not be. Keep a name like .env"
                 )
             if target is not draft:
                 if target.there:
@@ -163,7 +162,7 @@ class Drafts:
                 _move(draft, target)
 
     async def _open(self, path: str, *, whole: bool) -> Draft:
-        """The draft of a file, which may go by several names."""
+        """The draft of a file, which may have several names."""
         if path in self._by_name:
             return self._by_name[path]
         try:
@@ -176,7 +175,7 @@ class Drafts:
         return draft
 
     def _refuse_links(self, draft: Draft) -> None:
-        """A file and a link to it are one for what is in them, but two for what goes away."""
+        # A file and a link to it have the same content, but are removed separately.
         names = {
             os.path.normpath(os.path.join(self._workspace, name)): name
             for name, each in self._by_name.items()
@@ -196,7 +195,7 @@ class Drafts:
             self._bytes += len(data)
             if self._bytes > MAX_BYTES:
                 raise ToolInputError(
-                    f"the files of the patch hold more than {human_size(MAX_BYTES)}; "
+                    f"the files of the patch have more than {human_size(MAX_BYTES)} in total; "
                     "send it in parts"
                 )
         return Draft(path, file.place, file.info, data, there=True, now=data)
@@ -214,7 +213,7 @@ class Drafts:
         )
 
     async def _update(self, draft: Draft, section: Section) -> None:
-        from clawkit.core.tasks import in_thread  # asyncio is not needed to describe a tool
+        from clawkit.core.tasks import in_thread  # imports asyncio: not needed to describe a tool
 
         text, encoding = decode_whole(draft.now or b"", section.path)
         show = mask_settings if draft.is_env else self._redactor.text

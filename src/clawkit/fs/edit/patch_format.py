@@ -1,4 +1,4 @@
-"""The text of a patch, taken apart: which files it adds, deletes and updates, and how.
+"""Parse the text of a patch: which files it adds, deletes and updates, and how.
 
     *** Begin Patch
     *** Add File: new.txt
@@ -7,13 +7,13 @@
     *** Move to: better.py
     @@ class Shop:
     @@ def open(self):
-     a line that stays
-    -a line that goes
-    +a line that comes
+     a context line
+    -a removed line
+    +an added line
     *** Delete File: gone.txt
     *** End Patch
 
-Nothing here looks at a file.
+No file is accessed here.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ class Chunk(NamedTuple):
     number: int
     """Counted from 1 in its section."""
     line: int
-    """Where it begins in the text of the patch."""
+    """Its first line in the patch."""
     context: tuple[str, ...]
-    """Lines of the file that come before the place, from the outermost in."""
+    """Lines of the file above the place, from the outermost in."""
     body: tuple[str, ...]
-    """Lines that begin with their mark: ` ` stays, `-` goes, `+` comes."""
+    """Lines with their marks: ` ` for context, `-` for removed, `+` for added."""
     at_end: bool = False
-    """The place is the end of the file."""
+    """Whether the place is the end of the file."""
     is_numbered: bool = False
-    """The header is in the style of `diff -u`, whose numbers and heading are not relied on."""
+    """Whether the header is in the style of `diff -u`, whose numbers and heading are ignored."""
     loose: int = 0
-    """Empty lines at the end of the body that may be there to part the chunk from the next."""
+    """Empty lines at the end of the body that may only separate the chunk from the next."""
 
 
 class Section(NamedTuple):
-    """What becomes of one file."""
+    """The changes of one file."""
 
     kind: Literal["Add", "Delete", "Update"]
     path: str
     line: int
-    """Where it begins in the text of the patch."""
+    """Its first line in the patch."""
     content: str = ""
     """Of a new file."""
     chunks: tuple[Chunk, ...] = ()
@@ -72,7 +72,7 @@ class Section(NamedTuple):
 
 
 def parse(text: str) -> tuple[Section, ...]:
-    """The sections of a patch, in order. Raises `ToolInputError` for what is not one."""
+    """The sections of a patch, in order. Raises `ToolInputError` for an invalid patch."""
     if len(text) > MAX_CHARS:
         raise ToolInputError(f"the patch is larger than {human_size(MAX_CHARS)}; send it in parts")
     lines = text.split("\n")
@@ -106,14 +106,14 @@ def parse(text: str) -> tuple[Section, ...]:
 
 
 def paths_of(sections: Sequence[Section]) -> tuple[str, ...]:
-    """Every path that the sections name, each once."""
+    """All paths in the sections, without duplicates."""
     named = (path for each in sections for path in (each.path, each.move_to) if path)
     return tuple(dict.fromkeys(named))
 
 
 def _unwrap(lines: Sequence[str]) -> tuple[int, int]:
-    """Where the first and the last line of the envelope are. A code fence or the here-document of
-    a shell around it is looked past."""
+    """The first and the last line of the envelope, without a code fence or shell here-document
+    around it."""
     begin, end = _trim(lines, 0, len(lines) - 1)
     while begin < end:
         first, last = lines[begin].strip(), lines[end].strip()
@@ -122,11 +122,11 @@ def _unwrap(lines: Sequence[str]) -> tuple[int, int]:
             break
         begin, end = _trim(lines, begin + 1, end - 1)
     if begin > end:
-        raise ToolInputError(f"the patch is empty; send one that begins with {_BEGIN!r}")
+        raise ToolInputError(f"the patch is empty; send one that starts with {_BEGIN!r}")
     if lines[begin].startswith(("--- ", "diff --git ", "Index: ")):
         raise ToolInputError(
-            f"this is a unified diff; send it in the form that begins with {_BEGIN!r}, with a "
-            "section like '*** Update File: path' for each file. Nothing was changed"
+            f"this is a unified diff; use the format that starts with {_BEGIN!r}, with a section "
+            "like '*** Update File: path' for each file. Nothing was changed"
         )
     if lines[begin].strip() != _BEGIN:
         _refuse(begin, lines[begin], repr(_BEGIN))
@@ -162,17 +162,17 @@ def _section(lines: Sequence[str], at: int, stop: int, header: re.Match[str]) ->
 
 
 def _new_lines(lines: Sequence[str], start: int, stop: int) -> Iterator[str]:
-    """The content of a new file. A line without its mark is an empty one, if it is empty."""
+    """The content of a new file. An empty line may lack its mark."""
     first, last = _trim(lines, start, stop - 1)
     for at in range(first, last + 1):
         line = lines[at]
         if line.strip() and not line.startswith("+"):
-            _refuse(at, line, "'+' at the beginning of every line of a new file")
+            _refuse(at, line, "'+' at the start, like every line of a new file")
         yield f"{line[1:] if line.startswith('+') else ''}\n"
 
 
 def _chunks(lines: Sequence[str], start: int, stop: int) -> Iterator[Chunk]:
-    """The chunks of an update. Headers without lines between them belong together."""
+    """The chunks of an update. Consecutive headers belong to one chunk."""
     number, at = 0, start
     head: int | None = None
     context: list[str] = []
@@ -211,8 +211,8 @@ def _chunks(lines: Sequence[str], start: int, stop: int) -> Iterator[Chunk]:
 
 
 def _body(lines: Sequence[str], start: int, stop: int) -> tuple[tuple[str, ...], int]:
-    """Lines with their marks, and how many at the end may be there for the look of it; nothing when
-    there are only such."""
+    """Lines with their marks, and how many empty ones at the end may only be separators; no lines
+    if there are only such."""
     body: list[str] = []
     loose = 0
     for at in range(start, stop):
@@ -220,17 +220,17 @@ def _body(lines: Sequence[str], start: int, stop: int) -> tuple[tuple[str, ...],
         if line.startswith("\\ No newline"):
             continue
         if line[:1] not in ("", " ", "-", "+", "\t"):
-            _refuse(at, line, "' ', '-', '+' or '@@' at its beginning")
+            _refuse(at, line, "' ', '-', '+' or '@@' at the start")
         loose = 0 if line else loose + 1
-        # With a tab at its beginning, a line can only have lost its mark.
+        # A line that starts with a tab must have lost its mark.
         body.append(line if line[:1] in (" ", "-", "+") else f" {line}")
     solid = body[: len(body) - loose]
     marks = {line[0] for line in solid if line.strip()}
     if marks == {"+"} and solid[0][0] == solid[-1][0] == "+":
         if any(line[0] == " " for line in solid):
             blank = start + next(at for at, line in enumerate(solid) if line[0] == " ")
-            _refuse(blank, lines[blank], "'+' at its beginning, as the lines around it are added")
-        # An empty line behind lines that are only added is no place to add them at.
+            _refuse(blank, lines[blank], "'+' at the start, like the added lines around it")
+        # After lines that are only added, an empty line does not say where to add them.
         return tuple(solid), 0
     return tuple(body) if solid else (), loose
 

@@ -1,4 +1,4 @@
-"""Replacements in a text: all of them are found in the text as it is, then made at once."""
+"""Replacements in a text: all are located in the original text, then applied at once."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from clawkit.fs.edit.finder import (
     line_end_at,
 )
 
-_TOLD_LINES = 5
-_TOLD_MISSES, _TOLD_PROBLEMS = 3, 20
-_TOLD_RANGES = 10
+_MAX_LINES = 5
+_MAX_MISSES, _MAX_PROBLEMS = 3, 20
+_MAX_RANGES = 10
 
 
 class Replacement(NamedTuple):
-    """A text to be replaced. It must be there once, unless `every` place is meant."""
+    """A text to replace. It must occur exactly once, unless `every` is set."""
 
     old: str
     new: str
@@ -33,17 +33,17 @@ class Replacement(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The new text, and the places that are not as they were, in order."""
+    """The new text, and the places that changed, in order."""
 
     text: str
     found: tuple[Found, ...]
 
 
 def apply(text: str, edits: Sequence[Replacement], *, path: str, show: Show = str) -> Outcome:
-    """The outcome of all replacements; places are also found when they are almost as given.
+    """Apply all replacements; if there is no exact match, similar texts are found too.
 
-    Raises `ToolInputError` that tells all that keeps them from being made, within reason. What it
-    tells of the text goes through `show`, line by line.
+    Raises `ToolInputError` with all problems, up to a limit. Lines of the text in its message are
+    passed through `show`.
     """
     haystack = Haystack(text)
     found: list[Found] = []
@@ -52,11 +52,11 @@ def apply(text: str, edits: Sequence[Replacement], *, path: str, show: Show = st
         name = "oldText" if len(edits) == 1 else f"edits[{number}].oldText"
         places = _locate(haystack, edit, number)
         if not places:
-            near = show if len(problems) < _TOLD_MISSES else None
+            near = show if len(problems) < _MAX_MISSES else None
             problems.append(_explain_missing(text, edit.old, name, path, near))
         elif len(places) > 1 and not edit.every:
             problems.append(_explain_several(text, edit, places, name, path))
-        if len(problems) == _TOLD_PROBLEMS:
+        if len(problems) == _MAX_PROBLEMS:
             break
         found += places
     if problems:
@@ -64,20 +64,20 @@ def apply(text: str, edits: Sequence[Replacement], *, path: str, show: Show = st
     return _make(text, found)
 
 
-def tell_lines(outcome: Outcome) -> str:
-    """The lines that were replaced, as they are numbered now: `lines 3, 10-12`."""
+def changed_lines(outcome: Outcome) -> str:
+    """The changed lines, by their new numbers: `lines 3, 10-12`."""
     ranges: list[str] = []
     line, done, shift = 1, 0, 0
-    for start, end, new, *_ in outcome.found[:_TOLD_RANGES]:
+    for start, end, new, *_ in outcome.found[:_MAX_RANGES]:
         line += outcome.text.count("\n", done, start + shift)
         done = start + shift
         shift += len(new) - (end - start)
         last = line + new.count("\n", 0, max(0, len(new) - 1))
         ranges.append(str(line) if last == line else f"{line}-{last}")
     one = len(set(ranges)) == 1 and "-" not in ranges[0]
-    told = f"line{'' if one else 's'} {', '.join(dict.fromkeys(ranges))}"
+    said = f"line{'' if one else 's'} {', '.join(dict.fromkeys(ranges))}"
     more = len(outcome.found) - len(ranges)
-    return f"{told} and {more} more places" if more else told
+    return f"{said} and {more} more places" if more else said
 
 
 def _locate(haystack: Haystack, edit: Replacement, number: int) -> list[Found]:
@@ -92,15 +92,15 @@ def _locate(haystack: Haystack, edit: Replacement, number: int) -> list[Found]:
 
 
 def _fit(text: str, at: int, edit: Replacement, number: int) -> Found:
-    """The replacement at a place, with the line ends that are used there.
+    """The replacement at a place, with the line endings that are used there.
 
-    A `\\r` in the old text decides about line ends: the texts are then taken as they are.
+    If the old text contains `\\r`, the line endings are taken as given.
     """
     start, end, new = at, at + len(edit.old), edit.new
     if "\r" in edit.old:
         return Found(start, end, new, number)
     if edit.old[0] == "\n" and text[start - 1 : start] == "\r":
-        start -= 1  # half a line end cannot be replaced
+        start -= 1  # do not split a CRLF
     if "\n" in new and (usual := line_end_at(text, at)):
         new = _end_lines(new, usual)
     return Found(start, end, new, number)
@@ -145,12 +145,12 @@ def _explain_several(
         starts = [each.start for each in found]
         count, how = len(starts), f" apart from {overlooked}"
     else:
-        # Places that overlap are several, too.
-        starts = list(islice(find_all(text, edit.old, every=False), _TOLD_LINES + 1))
+        # Overlapping places count separately.
+        starts = list(islice(find_all(text, edit.old, every=False), _MAX_LINES + 1))
         count, how = max(text.count(edit.old), 2), ""
-    lines = dict.fromkeys(text.count("\n", 0, start) + 1 for start in starts[:_TOLD_LINES])
-    told = ", ".join(map(str, lines)) + (", …" if len(starts) > _TOLD_LINES else "")
+    lines = dict.fromkeys(text.count("\n", 0, start) + 1 for start in starts[:_MAX_LINES])
+    said = ", ".join(map(str, lines)) + (", …" if len(starts) > _MAX_LINES else "")
     return (
-        f"{name} occurs {count} times in {path!r}{how} (line{'s' if len(lines) > 1 else ''} {told})"
+        f"{name} occurs {count} times in {path!r}{how} (line{'s' if len(lines) > 1 else ''} {said})"
         ", so nothing was changed. Add more of the text around the right place, or set replaceAll"
     )

@@ -1,6 +1,6 @@
-"""The programs that search: ripgrep, or Python where there is none or it cannot be confined.
+"""The search programs: ripgrep, or Python if it is missing or cannot be confined.
 
-Their output is taken as it comes, and they never outlive the search.
+Their output is processed as it arrives, and they never outlive the search.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ CHUNK = 1024 * 1024
 MAX_ERRORS = 64 * 1024
 MAX_PAUSE_S = 0.005
 MAX_MEMORY = 1024 * 1024 * 1024
-"""What the program may use for itself: a line of gigabytes must not take the machine along."""
+"""Memory limit of the program: a line of gigabytes must not exhaust the machine."""
 
-# Settings of the user's are neither wanted nor within reach.
+# Keeps the program from reading settings of the user.
 _ENV = {"HOME": "/nonexistent"}
 
 Feed = Callable[[bytes], bool]
-"""Takes a piece of the output; False when that was enough."""
+"""Processes a piece of the output; returns False to stop the search."""
 
 OLDEST = 13
-"""Older versions have no way to honour ignore files outside of a repository."""
+"""Older versions cannot apply ignore files outside of a repository."""
 PROBE_S = 10.0
 MAX_ARGUMENT = 100_000
-"""Characters of one argument; the kernel takes 128 KB."""
+"""Characters of one argument; the kernel's limit is 128 KB."""
 MAX_MULTILINE = "256M"
-"""Files are read whole for patterns over several lines."""
+"""Multiline searches read whole files into memory."""
 
 _TYPE = "clawkitnames"
-# Two lines with a caret below the place, or no place at all.
+# The pattern, and a caret below the position of the error.
 _PLACE = re.compile(r"^ {4}(.*)\n {4}( *)\^+\n", re.M)
 
-# For searches without ripgrep, which knows many more.
+# For searches without ripgrep, which has many more.
 _TYPES = {
     "c": "*.c *.h *.H *.cats",
     "cpp": "*.C *.H *.cc *.cpp *.cxx *.h *.hh *.hpp *.hxx *.inl",
@@ -92,7 +92,7 @@ class Ended(NamedTuple):
     """How a program ended."""
 
     code: int
-    """Negative when a signal killed it."""
+    """Negative if a signal killed it."""
     errors: str
     stopped: Stopped
 
@@ -108,7 +108,7 @@ class Switch:
     def turn_off(self) -> None:
         with self._lock:
             self._is_off = True
-            # Not reaped yet, so its number cannot belong to another process.
+            # Not reaped yet, so its pid cannot have been reused.
             if self._process is not None:
                 with suppress(ProcessLookupError):
                     os.killpg(self._process.pid, signal.SIGKILL)
@@ -120,7 +120,7 @@ class Switch:
             self.turn_off()
 
     def reap(self, process: Popen[bytes]) -> int:
-        """Waits for the end; from then on nothing can be killed by mistake."""
+        """Wait for the end, without a moment in which `turn_off` could hit a reused pid."""
         with suppress(ChildProcessError):
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         with self._lock:
@@ -138,9 +138,9 @@ def run_program(
     switch: Switch,
     env: Mapping[str, str] = _ENV,
 ) -> Ended:
-    """Runs a program to its end, until enough was taken, or to a time of the monotonic clock.
+    """Run a program to its end, until `feed` returns False, or until a time of the monotonic clock.
 
-    Blocks. Raises OSError when it cannot be started.
+    Blocks. Raises OSError if it cannot be started.
     """
     process = start_helper(argv, cwd=cwd, env=env, hold=hold, stdin=DEVNULL, stderr=PIPE)
     with process:
@@ -157,7 +157,7 @@ def run_program(
                 switch.turn_off()
             code = switch.reap(process)
     if code not in (0, 1, 2):
-        stopped = stopped or "failed"  # it has not searched everything
+        stopped = stopped or "failed"  # it did not search everything
     return Ended(code, errors.decode("utf-8", "replace"), stopped)
 
 
@@ -188,23 +188,23 @@ def _pump(process: Popen[bytes], feed: Feed, until: float, errors: bytearray) ->
             elif not feed(data):
                 return "enough"
         if left == 2 and size < CHUNK // 8:
-            # Waking up for every line would take the processor from the program that searches.
+            # Waking up for every line would take CPU time from the search program.
             time.sleep(min(MAX_PAUSE_S, (now - begun) / 50))
     return ""
 
 
 class Ripgrep(NamedTuple):
-    """A ripgrep that works, and the files that it needs to start."""
+    """A working ripgrep, and the files that it needs to start."""
 
     program: str
     needs: tuple[str, ...]
 
 
 def find_ripgrep(configured: str | None, avoid: Sequence[str]) -> Ripgrep | None:
-    """The configured one, else one on PATH, else the one that was installed along with clawkit.
+    """The configured ripgrep, otherwise one on PATH, otherwise the one installed with clawkit.
 
-    No program on PATH that lies below one of `avoid` is taken: an agent that can write there could
-    have put it there. Raises `ToolError` when the configured one does not work.
+    A program on PATH below one of `avoid` is not used: an agent that can write there could have
+    installed it. Raises `ToolError` if the configured one does not work.
     """
     if configured:
         program = os.path.expanduser(configured)
@@ -218,7 +218,7 @@ def find_ripgrep(configured: str | None, avoid: Sequence[str]) -> Ripgrep | None
     folders = filter(os.path.isabs, os.environ.get("PATH", os.defpath).split(os.pathsep))
     on_path = (os.path.realpath(os.path.join(folder, "rg")) for folder in folders)
     safe = (each for each in on_path if not any(is_below(each, root) for root in avoid))
-    # What came with clawkit is trusted as clawkit itself is, wherever it lies.
+    # The one installed with clawkit is trusted like clawkit itself, wherever it is.
     return next(filter(None, map(_check, chain(safe, _packaged()))), None)
 
 
@@ -243,8 +243,8 @@ def _check(program: str) -> Ripgrep | None:
 
 @functools.lru_cache(16)
 def _probe(program: str, _inode: int, _mtime_ns: int) -> Ripgrep | None:
-    """What the program needs, and whether it works with nothing else; once for every version."""
-    # The loader tells and goes no further; a program without one says nothing of the kind.
+    """Find out which files the program needs, and whether it works confined to these; cached."""
+    # With this variable the loader lists the libraries and exits; a static program ignores it.
     listed = _output([program], (program, *SYSTEM), {"LD_TRACE_LOADED_OBJECTS": "1"})
     libraries = tuple(re.findall(r"(/\S+) \(0x", listed))
     loader = ("/etc/ld.so.cache",) if libraries else ()
@@ -254,7 +254,7 @@ def _probe(program: str, _inode: int, _mtime_ns: int) -> Ripgrep | None:
 
 
 def _output(argv: Sequence[str], needs: tuple[str, ...], env: Mapping[str, str] = _ENV) -> str:
-    """What a program prints; nothing when it cannot be started."""
+    """The output of a program; empty if it cannot be started."""
     printed = io.BytesIO()
     hold = Hold(run=needs) if landlock.available() else None
     with suppress(OSError):
@@ -273,13 +273,13 @@ def _output(argv: Sequence[str], needs: tuple[str, ...], env: Mapping[str, str] 
 def command(
     ripgrep: Ripgrep, selection: Selection, ignored: bool = False, file_type: str = ""
 ) -> list[str]:
-    """The program with what every search has in common. What is to be done, `--` and the target
-    come after it."""
+    """The program and the options of every search, to be followed by others, `--` and the
+    target."""
     argv = [
         ripgrep.program,
         *("--no-config", "--color=never", "--null", "--hidden", "--no-require-git"),
         *("--no-ignore-global", "--no-ignore-messages"),
-        # The last fitting glob wins, so that no glob can bring it back.
+        # The last matching glob wins, so no other glob can include it again.
         *(f"--glob={glob}" for glob in selection.excluded),
         "--glob=!.git",
     ]
@@ -294,7 +294,7 @@ def command(
 
 
 def grep_options(query: Grep, enough: int) -> Iterator[str]:
-    """How a pattern is searched for. At most `enough` matching lines of a file are wanted."""
+    """The options for a query, with at most `enough` matching lines per file."""
     match query.output:
         case "files":
             yield "--files-with-matches"
@@ -304,7 +304,7 @@ def grep_options(query: Grep, enough: int) -> Iterator[str]:
             yield from ("--no-heading", "--with-filename", "--line-number")
             yield from (f"--max-columns={MAX_LINE}", "--max-columns-preview")
             yield from (f"--context={query.context}", f"--max-count={enough}")
-    # A file that is cut short while it is mapped would end the program.
+    # Truncating a file while it is mapped would crash the program.
     yield "--no-mmap"
     yield "--ignore-case" if query.ignore_case else "--case-sensitive"
     if query.literal:
@@ -318,7 +318,7 @@ def grep_options(query: Grep, enough: int) -> Iterator[str]:
 
 
 def explain(errors: str, query: Grep | None, ripgrep: Ripgrep) -> ToolInputError:
-    """A complaint that ended a search before it began, for the caller."""
+    """The error for a search that ripgrep refused to start."""
     message = errors.removeprefix("rg: ").strip()
     if query is None or message.startswith("error parsing glob"):
         return ToolInputError(one_line(message, 400))
@@ -331,7 +331,7 @@ def explain(errors: str, query: Grep | None, ripgrep: Ripgrep) -> ToolInputError
     if message.startswith("regex parse error"):
         what = message.rpartition("error: ")[2]
         if place := _PLACE.search(message):
-            # What is shown has a group around it that is not the caller's.
+            # ripgrep shows the pattern in a group that it added itself.
             at = len(place[2]) - len("(?:" if place[1].startswith("(?:") else "")
             where = f" (character {at + 1})" if at >= 0 else ""
     what = one_line(what.partition("\n\n")[0], 400)
@@ -362,16 +362,16 @@ class Job(NamedTuple):
     until: float
     switch: Switch
     type: str = ""
-    """A file type by the program's own name."""
+    """A file type, as named by the program."""
 
     @property
     def target(self) -> str:
-        # With a dot in front no name can pose as an option.
+        # With the leading dot no name can be taken for an option.
         return f"./{self.start.name}" if self.start.name else "."
 
 
 class Outcome(NamedTuple):
-    """How a search went."""
+    """The result of a search, without its matches."""
 
     engine: EngineName
     stopped: Stopped
@@ -381,8 +381,8 @@ class Outcome(NamedTuple):
 def choose_engine(
     configured: str | None, workspace: str, readable: tuple[str, ...] | None, can_hold: bool
 ) -> WithRipgrep | WithPython:
-    """ripgrep, unless there is none, or it would have to be held and cannot be: the files that it
-    opens are named by paths, which can lead elsewhere from one moment to the next."""
+    """ripgrep, unless there is none, or it must be confined and cannot be: it opens files by paths,
+    which can be redirected by links at any moment."""
     can_hold = can_hold and landlock.available()
     if readable is None or can_hold:
         found = find_ripgrep(configured, (workspace, *(readable or ())))
@@ -399,13 +399,13 @@ class WithRipgrep:
         self._hold = None if readable is None else Hold(read=readable, run=program.needs)
 
     def run(self, job: Job, query: Grep | None = None, enough: int = 0) -> Outcome:
-        """Search for what a query says, or for all files. At most `enough` matching lines of a file
-        are wanted. Raises `ToolInputError` for a question that cannot be answered."""
+        """Run a query, with at most `enough` matching lines per file, or without one list all
+        files. Raises `ToolInputError` for an invalid query."""
         options = ("--files",) if query is None else grep_options(query, enough)
         argv = command(self._program, job.selection, job.ignored, job.type)
         ended = _start([*argv, *options, "--", job.target], job, self._hold)
-        # Trouble with single files, and with ignore files further up, begins with their path. What
-        # is wrong with the request comes first, and nothing after it.
+        # Messages about single files, and about ignore files in parent directories, start with
+        # their path. An error in the request comes first, and nothing follows it.
         about_files = ended.errors.startswith(("rg: ./", "rg: /"))
         if ended.errors.startswith(f"rg: {job.target}: "):
             place = os.path.join(job.start.place, job.start.name)
@@ -418,7 +418,7 @@ class WithRipgrep:
 
 
 class WithPython:
-    """Searches with Python, in a program of its own that can be ended at any time."""
+    """Searches with Python, in a separate process that can be killed at any time."""
 
     def __init__(self, readable: tuple[str, ...] | None) -> None:
         package = os.path.dirname(os.path.dirname(os.path.abspath(clawkit.__file__)))
@@ -426,7 +426,7 @@ class WithPython:
         self._hold = None if readable is None else Hold(read=readable, run=needs)
 
     def run(self, job: Job, query: Grep | None = None, _enough: int = 0) -> Outcome:
-        """As `WithRipgrep.run`, in the syntax of Python."""
+        """Like `WithRipgrep.run`, with Python's pattern syntax."""
         names = ("pattern", "literal", "ignore_case", "multiline", "context", "output")
         types = job.selection.names
         if job.type:
@@ -450,7 +450,7 @@ class WithPython:
         notes = [line for line in lines if line.startswith("note: ")]
         if ended.code == 2 and not ended.stopped:
             raise ToolInputError(one_line(" ".join(lines[len(notes) :]), 400))
-        # Whatever else it prints is how it broke down, with the status of a search without hits.
+        # Anything else it prints is a crash, which has the exit code of a search without matches.
         broken: Stopped = "failed" if len(notes) < len(lines) else ""
         return Outcome("python", ended.stopped or broken, len(notes))
 

@@ -1,15 +1,16 @@
-"""Globs as ripgrep and .gitignore read them, compiled to expressions that cannot run away.
+"""Globs in the syntax of ripgrep and .gitignore, compiled to expressions without catastrophic
+backtracking.
 
-`*` and `?` stop at a slash, `**` as a whole component matches any number of components, `[a-z]`
-and `[!a-z]` one character, `{a,b}` either, and a backslash takes the next character as it is. A
-pattern without a slash is about the base name, at any depth; any other about the whole path.
+`*` and `?` do not match a slash, `**` as a whole component matches any number of components,
+`[a-z]` and `[!a-z]` one character, `{a,b}` either, and a backslash escapes the next character. A
+pattern without a slash matches base names, at any depth; any other the whole path.
 
-Between two stars the first place that fits is as good as any later one, so it is final
-(an atomic group): the work grows with the length of the path, never with the ways to read it.
+Between two stars the first match is as good as any later one, so it is final (an atomic group): the
+work is linear in the length of the path.
 
-A selection says which files a search looks at: what the search program can decide, and what is
-decided on its output. A positive glob that is given to ripgrep as such would bring ignored files
-back. So names are made a file type, which does not, and what a type cannot tell is compared here.
+A selection says which files a search covers: partly decided by the search program, partly on its
+output. A positive glob passed to ripgrep would include ignored files again. So base names are
+passed as a file type, which does not, and the rest is compared here.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from clawkit.errors import ToolInputError
 MAX_LENGTH = 4_096
 MAX_ALTERNATIVES = 1_000
 MAX_EXPANDED = 32_768
-"""Characters of all alternatives together; that many compile in half a second."""
+"""Characters of all alternatives together; these compile in half a second."""
 
-# A pattern is read into tokens: expressions that match one character each, and these marks. A
-# character that stands for itself is escaped, so it is never taken for a mark.
+# A pattern is split into tokens: expressions that match one character each, and these marks.
+# Literal characters are escaped, so they are never taken for a mark.
 _STAR, _SLASH, _OPEN, _COMMA, _CLOSE = "*", "/", "{", ",", "}"
 _ANY = "[^/]"
 _CLASS = "(?!/)["
@@ -37,20 +38,20 @@ _ITEM = re.compile(r"(\\?.)(?:-(\\?.))?", re.DOTALL)
 
 Tokens = tuple[str, ...]
 Accepts = Callable[[str], object]
-"""Whether a path fits: anything that is true, or not."""
+"""Whether a path matches, as a truthy or falsy value."""
 
 _ALL = frozenset({"*", "**"})
-# What ripgrep reads in a type as it is read here. (Its `?` and classes are about bytes, and it
-# drops an empty alternative.)
+# Syntax with the same meaning in a type of ripgrep. (Its `?` and classes match bytes, and it drops
+# empty alternatives.)
 _CHARS = r"[\w.*@+=~%-]+"
 _BASE = re.compile(rf"(?:{_CHARS}|\{{{_CHARS}(?:,{_CHARS})*\}})+")
 
 
 def compile_glob(pattern: str) -> re.Pattern[str]:
-    """An expression whose `match` tells whether a relative path fits.
+    """An expression whose `match` tests a relative path.
 
-    A leading `./` or `/` only says that the whole path is meant; a slash at the end stands for
-    everything below. Raises `ToolInputError` for what cannot be read or stands for too much.
+    A leading `./` or `/` only anchors the pattern; a trailing slash matches everything below.
+    Raises `ToolInputError` for an invalid or too large pattern.
     """
     return re.compile(_expression(*_alternatives(pattern, braces=True)))
 
@@ -62,13 +63,13 @@ def _expression(alternatives: Sequence[Tokens], whole: bool) -> str:
 
 
 def base_glob(pattern: str) -> str:
-    """A glob without slashes for the base names of the paths that fit; it may fit others too."""
+    """A glob without slashes for the base names of matching paths; it may match others too."""
     base = re.sub(r"\?|\[[!^]?[^\]\\/]+\]", _STAR, pattern.rpartition("/")[2])
     return re.sub(r"\*+", _STAR, base) if _BASE.fullmatch(base) else _STAR
 
 
 def _alternatives(pattern: str, braces: bool) -> tuple[list[Tokens], bool]:
-    """What the braces stand for, and whether the pattern is about whole paths."""
+    """The alternatives of the braces, and whether the pattern matches whole paths."""
     if len(pattern) > MAX_LENGTH:
         raise ToolInputError(
             f"the glob is {len(pattern):,} characters long; at most {MAX_LENGTH:,} are allowed"
@@ -88,7 +89,7 @@ def _read(pattern: str, braces: bool) -> list[str]:
         if text == "\\":
             _refuse(pattern, at, "nothing follows the backslash")
         if text == "[":
-            _refuse(pattern, at, "'[' is never closed; write '\\[' for the character itself")
+            _refuse(pattern, at, "'[' is never closed; write '\\[' for a literal '['")
         if text[0] == "[":
             token = _read_class(pattern, at, text)
         elif text == "?":
@@ -101,16 +102,16 @@ def _read(pattern: str, braces: bool) -> list[str]:
             opened.append(at)
         elif token == _CLOSE:
             if not opened:
-                _refuse(pattern, at, "'}' closes nothing; write '\\}' for the character itself")
+                _refuse(pattern, at, "'}' closes nothing; write '\\}' for a literal '}'")
             opened.pop()
         tokens.append(token)
     if opened:
-        _refuse(pattern, opened[-1], "'{' is never closed; write '\\{' for the character itself")
+        _refuse(pattern, opened[-1], "'{' is never closed; write '\\{' for a literal '{'")
     return tokens
 
 
 def _read_class(pattern: str, at: int, text: str) -> str:
-    """One character of a class. A slash is in none."""
+    """An expression for a character class, which never matches a slash."""
     negated = text[1] in "!^"
     items: list[str] = []
     for item in _ITEM.finditer(text, 1 + negated, len(text) - 1):
@@ -123,11 +124,11 @@ def _read_class(pattern: str, at: int, text: str) -> str:
 
 def _refuse(pattern: str, at: int, why: str) -> NoReturn:
     near = pattern[max(0, at - 20) : at + 20]
-    raise ToolInputError(f"the glob is wrong at character {at + 1}, near {near!r}: {why}")
+    raise ToolInputError(f"invalid glob at character {at + 1}, near {near!r}: {why}")
 
 
 def _expand(tokens: Sequence[str]) -> list[Tokens]:
-    """Every way to choose between alternatives, without the marks for them."""
+    """All combinations of the alternatives, without their marks."""
     outer: list[tuple[list[Tokens], list[Tokens]]] = []
     done: list[Tokens] = []
     current: list[Tokens] = [()]
@@ -154,7 +155,7 @@ def _join(heads: Sequence[Tokens], tails: Sequence[Tokens]) -> list[Tokens]:
     if count > MAX_ALTERNATIVES or size > MAX_EXPANDED:
         raise ToolInputError(
             f"the braces of the glob expand to more than {MAX_ALTERNATIVES:,} patterns or "
-            f"{MAX_EXPANDED:,} characters; ask for less at a time"
+            f"{MAX_EXPANDED:,} characters; use fewer alternatives"
         )
     return [head + tail for head in heads for tail in tails]
 
@@ -167,7 +168,7 @@ def _split(tokens: Tokens, mark: str) -> list[Tokens]:
 
 
 def _path(tokens: Tokens) -> str:
-    """A whole path: runs of components, with any number of others where a `**` is."""
+    """An expression for a whole path: runs of components, with any number of others for `**`."""
     components = _split(tokens, _SLASH)
     while len(components) > 1 and components[0] in ((), ("\\.",)):
         del components[0]
@@ -197,26 +198,25 @@ def _component(tokens: Tokens) -> str:
     if not others:
         return head
     *middle, tail = others
-    # The last part has to be at the end, which is the last place where it can be.
+    # The last part must be at the end, so its star is greedy.
     return "".join((head, *(f"(?>[^/]*?{part})" for part in middle if part), f"(?>[^/]*{tail})"))
 
 
 class Selection(NamedTuple):
-    """Files whose name fits one of `names`, none of `excluded`, and whose path is accepted."""
+    """Files whose name matches one of `names`, none of `excluded`, and whose path is accepted."""
 
     names: tuple[str, ...] | None = None
-    """Globs over base names; None for all."""
+    """Globs for base names; None for all."""
     excluded: tuple[str, ...] = ()
-    """Globs with `!` in front, as in ignore files."""
+    """Globs with a leading `!`, in the syntax of ignore files."""
     accepts: Accepts | None = None
-    """Over the path from the directory that is searched."""
+    """Tests the path relative to the searched directory."""
 
 
 def select(globs: Sequence[str], bases: Sequence[str], *, typed: bool = False) -> Selection:
-    """What globs select below a directory that goes by the names `bases`.
+    """The selection of globs below a directory with the absolute paths `bases`.
 
-    With `typed`, the program's file types are taken already. Raises `ToolInputError` for a glob
-    that cannot be read.
+    With `typed`, the search already uses a file type. Raises `ToolInputError` for an invalid glob.
     """
     wanted = [tidy(glob, bases) for glob in globs if not glob.startswith("!")]
     excluded = tuple(_excluded(glob, bases) for glob in globs if glob.startswith("!"))
@@ -232,7 +232,7 @@ def select(globs: Sequence[str], bases: Sequence[str], *, typed: bool = False) -
 
 
 def tidy(glob: str, bases: Sequence[str]) -> str:
-    """A glob as one from the directory that is searched, or over base names if it has no slash."""
+    """Normalize a glob: relative to the searched directory, or for base names without a slash."""
     if glob.startswith("/"):
         glob = _below(glob, bases)
     while glob.startswith("**/") and ("/" not in glob[3:] or glob.startswith("**/**/")):
@@ -241,8 +241,8 @@ def tidy(glob: str, bases: Sequence[str]) -> str:
         raise ToolInputError("an empty glob matches nothing; '*' matches every name")
     if "\0" in glob or ".." in glob.split("/"):
         raise ToolInputError(
-            f"the glob {glob[:80]!r} contains '..' or NUL; globs start at the directory that is "
-            "searched: name another one as path"
+            f"the glob {glob[:80]!r} contains '..' or NUL; globs are relative to the searched "
+            "directory: pass another one as path"
         )
     return glob
 
@@ -250,11 +250,11 @@ def tidy(glob: str, bases: Sequence[str]) -> str:
 def _below(glob: str, bases: Sequence[str]) -> str:
     for base in bases:
         if glob.startswith(base.rstrip("/") + "/"):
-            # With the dot it stays a path, however short it is.
+            # With the leading dot it stays a path, even without another slash.
             return f"./{glob[len(base.rstrip('/')) :].lstrip('/') or '**'}"
     raise ToolInputError(
-        f"the glob {glob[:80]!r} is not below {bases[0]!r}, which is searched; remove the "
-        "leading slash, or name another directory as path"
+        f"the glob {glob[:80]!r} is not below the searched directory {bases[0]!r}; remove the "
+        "leading slash, or pass another directory as path"
     )
 
 
@@ -270,10 +270,10 @@ def _excluded(glob: str, bases: Sequence[str]) -> str:
 
 
 class Rules:
-    """Rules in their order, as in an ignore file. The last one that fits decides.
+    """Ordered rules, as in an ignore file. The last matching rule wins.
 
-    Rules from a file have no braces, and what cannot be read in them fits nothing, as with git;
-    elsewhere it raises `ToolInputError`, and no rule is a comment or keeps what it fits.
+    As with git, rules from a file have no braces, and invalid ones match nothing. Otherwise an
+    invalid rule raises `ToolInputError`, and there are no comments and no negated rules.
     """
 
     def __init__(self, lines: Sequence[str], *, from_file: bool) -> None:
@@ -285,16 +285,16 @@ class Rules:
                 if not line.startswith("#") and line.removeprefix("!").strip("/")
             ]
         self._runs: list[tuple[bool, bool, re.Pattern[str]]] = []
-        # Neighbours that say the same are compared at once, the last ones first.
+        # Consecutive rules of the same kind become one expression, the last ones first.
         for keep, group in groupby(
             reversed(lines), key=lambda line: from_file and line.startswith("!")
         ):
             alike: dict[tuple[bool, bool], dict[Tokens, None]] = {}
             for line in group:
-                # With a slash at the end, only directories are meant.
+                # With a trailing slash, it matches only directories.
                 glob = line[keep:].removesuffix("/")
                 if from_file and not {"", "."}.isdisjoint(glob.removeprefix("/").split("/")):
-                    continue  # to git, no path has such a component
+                    continue  # as in git, no path has such a component
                 try:
                     alternatives, whole = _alternatives(glob, braces=not from_file)
                 except ToolInputError:
@@ -307,7 +307,7 @@ class Rules:
                 self._runs.append((keep, directories, re.compile(_expression([*each], whole))))
 
     def keeps(self, path: str, start: int, *, directory: bool) -> bool | None:
-        """Whether the path from `start` on is kept or left out; None when no rule fits it."""
+        """Whether the path from `start` on is kept or excluded; None if no rule matches."""
         for keep, directories, pattern in self._runs:
             if (directory or not directories) and pattern.match(path, start):
                 return keep

@@ -1,4 +1,4 @@
-"""Searching this machine's files, with ripgrep where there is one."""
+"""Search files on this machine, with ripgrep if it is available."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ T = TypeVar("T")
 TIMEOUT_S = 30.0
 LOOK_S = 2.0
 LOOK_AT = 1_000
-"""Files that are looked at to tell why nothing was found."""
+"""Files that are counted to explain why nothing was found."""
 MIN_GATHERED = 1_000
-"""Matches that are gathered at least before a search is stopped, so that the first ones in order
-are among them more often than not."""
+"""Minimum of matches before a search is stopped, so that the first ones in order are usually among
+them."""
 SPARE = 1_000
-"""Names kept beyond those wanted, in case some may not be shown."""
+"""Names kept beyond the limit, in case some may not be shown."""
 
 
 class LocalSearch:
-    """Searches files on this machine. The program that searches is held to the directories that
-    may be read, and ends with the search."""
+    """Searches files on this machine. The search program is confined to the readable directories,
+    and ends with the search."""
 
     def __init__(
         self,
@@ -54,9 +54,9 @@ class LocalSearch:
         absolute: bool = False,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        """`ripgrep` is the program to use, looked for if left out. Without `use_landlock`, as
-        without Landlock, ripgrep is used only where everything may be read. `hard_links` lets
-        files with several names be searched. With `absolute`, found paths are."""
+        """`ripgrep` is the path of the program; None to find it. Without `use_landlock`, as without
+        Landlock, ripgrep is used only if everything may be read. `hard_links` permits files with
+        several hard links. With `absolute`, results have absolute paths."""
         self._places = places
         self._workspace = os.path.abspath(workspace)
         self._real = os.path.realpath(workspace)
@@ -98,10 +98,10 @@ class LocalSearch:
         start = self._places.start(query.path)
         try:
             if start.name:
-                raise ToolInputError(f"{query.path!r} is a file; find looks into directories")
+                raise ToolInputError(f"{query.path!r} is a file; find searches directories")
             of_folders = query.kind == "directory"
             pattern = (query.pattern.rstrip("/") or "/") if of_folders else query.pattern
-            # Directories are known by the files in them, whatever those are called.
+            # Directories are derived from the paths of files, so the pattern is not for files.
             selection = select([pattern], self._bases(start), typed=of_folders)
             names = Collector(query, selection.accepts, start.fd, spare=SPARE)
             until = time.monotonic() + self._timeout_s
@@ -125,13 +125,13 @@ class LocalSearch:
         )
 
     def _bases(self, start: Start) -> Sequence[str]:
-        """What the directory that is searched may be called in an absolute pattern."""
+        """Possible names of the searched directory in an absolute pattern."""
         way = os.path.relpath(start.place, self._real)
         return start.place, os.path.normpath(os.path.join(self._workspace, way))
 
 
 async def _in_thread(work: Callable[[Switch], T]) -> T:
-    """The result of blocking work, whose program ends with the caller's wait."""
+    """Run blocking work in a thread; if the caller is cancelled, its search program is killed."""
     switch = Switch()
     try:
         result: T = await in_thread(work, switch)
@@ -151,8 +151,8 @@ def _check_pattern(pattern: str) -> None:
 
 
 def _look(engine: WithRipgrep | WithPython, job: Job, gate: ResultFilter, admit: Admit) -> Searched:
-    """Which files a search looked at. Only their names decide about it: a hint that came from what
-    is in a file would tell of files that may not be read."""
+    """Count the files that a search covered, by their names only: a hint that depends on content
+    would reveal something about files that may not be read."""
     names = Collector(Find("*", sort="none", limit=LOOK_AT), job.selection.accepts)
     outcome = engine.run(job._replace(feed=names.feed, until=time.monotonic() + LOOK_S))
     kept = names.names()

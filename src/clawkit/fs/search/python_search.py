@@ -1,13 +1,13 @@
 """A program that searches the working directory, for hosts without ripgrep or without Landlock.
 
-Its arguments, joined, are a JSON object that says what to look for. What comes out is what
-`rg --no-heading --with-filename --line-number --null --color never` prints. It exits with 0 if
-something was found, 1 if not, and 2 after a line that says why it cannot search. Lines that begin
-with `note: ` say what was left out. Patterns are those of `re`, so one can run forever: the caller
-must be ready to kill this program.
+Its arguments, joined, are the request as JSON. The output is that of
+`rg --no-heading --with-filename --line-number --null --color never`. The exit code is 0 if
+something was found, 1 if not, and 2 after a line that says why it cannot search. Lines on stderr
+that start with `note: ` say what was skipped. Patterns are those of `re`, so one can run forever:
+the caller must be able to kill this program.
 
-No link is followed and no path is resolved twice: every directory is opened by its name from the
-handle of its parent, so nothing outside the first one is ever read, whatever is moved meanwhile.
+Links are not followed, and no path is resolved twice: every directory is opened by its name from
+the descriptor of its parent, so nothing outside the first one is ever read, whatever is moved.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from clawkit.fs.search.globs import Rules, compile_glob
 from clawkit.text import human_size, one_line
 
 BLOCK = 64 * 1024
-"""Bytes at the beginning of a file that decide whether it is text."""
+"""Bytes at the start of a file that determine whether it is text."""
 MAX_READ = 1024 * 1024
-"""Bytes of a line that are searched; the rest of it is skipped."""
+"""Bytes of a line that are searched; the rest is skipped."""
 MAX_WHOLE = 64 * 1024 * 1024
-"""Bytes of a file that can be searched across lines."""
+"""Maximum size of a file for a search across lines."""
 BUFFERED = 4 * 1024
-"""Bytes of output that may wait, and that are lost when the program is killed."""
+"""Bytes of output that are buffered, and lost if the program is killed."""
 MAX_RULES_BYTES = 256 * 1024
 MAX_DEPTH = 3_000
-"""Directories that can be in each other; a path can have two thousand."""
+"""Recursion limit for nested directories; a path can have two thousand."""
 
 IGNORE_FILES = (".gitignore", ".ignore", ".rgignore")
-"""The last that has something to say decides, of the innermost directory that has one."""
+"""The last matching rule wins, in the innermost directory that has one."""
 
-# A line break in an expression, outside of a class: `[^\n]` is what every character of a line is.
+# A line break in an expression, outside of a character class: `[^\n]` matches within a line.
 _LINE_BREAK = re.compile(r"(?:\\[^n]|\[(?:\\.|[^\\\]])*+\]|[^\\\n])*+(?:\\n|\n)", re.DOTALL)
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _SWAPPED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
@@ -56,7 +56,7 @@ Note = Callable[[str], None]
 
 
 class Request(NamedTuple):
-    """What is asked for."""
+    """The request; see `clawkit.fs.protocols.Grep`."""
 
     op: Literal["grep", "files"]
     pattern: str = ""
@@ -64,23 +64,23 @@ class Request(NamedTuple):
     ignore_case: bool = False
     multiline: bool = False
     context: int = 0
-    """Lines before and after each hit."""
+    """Lines before and after each match."""
     output: Output = "content"
     types: list[str] | None = None
-    """Globs for base names, of which one has to fit."""
+    """Globs for base names, one of which must match."""
     globs: list[str] | None = None
-    """Files and directories to leave out; each begins with `!`."""
+    """Files and directories to exclude; each starts with `!`."""
     ignored: bool = False
     target: str = "."
-    """`.`, or `./name` for one file in it, which is then wanted in any case."""
+    """`.`, or `./name` for one file in it, which is then always searched."""
 
 
 _Scope = tuple[Rules, int]
-"""The ignore files of a directory, and where paths relative to it begin."""
+"""The ignore rules of a directory, and where paths relative to it start."""
 
 
 class Walk:
-    """The wanted files of the working directory. Git's own directory is never entered."""
+    """The selected files below the working directory, except `.git`."""
 
     def __init__(self, request: Request, note: Note) -> None:
         self._ignored = request.ignored
@@ -90,12 +90,12 @@ class Walk:
         self._excluded: _Scope = Rules(excluded, from_file=False), len("./")
 
     def files(self) -> Iterator[tuple[str, int, str]]:
-        """Each file by its path, the handle of its directory, and its name there."""
+        """The path of each file, the descriptor of its directory, and its name there."""
         scopes: dict[str, tuple[_Scope, ...]] = {}
-        for folder, folders, files, fd in os.fwalk(".", onerror=self.tell):
+        for folder, folders, files, fd in os.fwalk(".", onerror=self.report):
             above = scopes.get(os.path.dirname(folder), ())
             here = scopes[folder] = (*self._read_scope(fd, f"{folder}/"), *above)
-            # Links to directories are among them, and would be opened to be compared.
+            # `folders` includes links to directories, which fwalk would open to compare them.
             folders[:] = [
                 name
                 for name in sorted(folders)
@@ -126,19 +126,19 @@ class Walk:
                 with open_file(fd, name) as file:
                     data = file.read(MAX_RULES_BYTES + 1)
             except OSError as error:
-                self.tell(error)
+                self.report(error)
                 continue
             if len(data) > MAX_RULES_BYTES:
                 most = human_size(MAX_RULES_BYTES)
-                self._note(f"{folder + name!r} is not followed: it is larger than {most}")
+                self._note(f"{folder + name!r} is ignored: it is larger than {most}")
                 continue
             text = data.decode("utf-8", "surrogateescape")
             lines += text.removeprefix("\ufeff").split("\n")
         if lines:
             yield Rules(lines, from_file=True), len(folder)
 
-    def tell(self, error: OSError) -> None:
-        """Notes that something could not be read, unless it just went away."""
+    def report(self, error: OSError) -> None:
+        """Note that something could not be read, unless it was just removed or replaced."""
         if error.errno not in _SWAPPED:
             self._note(f"{error.filename!r} cannot be read: {os.strerror(error.errno or 0)}")
 
@@ -150,7 +150,7 @@ def _has_type(kind: int, name: str, folder: int | None) -> bool:
 
 
 def open_file(directory: int | None, name: str) -> io.BufferedReader:
-    """A regular file. Raises `OSError` for a link and for anything else; never blocks."""
+    """Open a regular file. Raises `OSError` for a link and anything else; never blocks."""
     fd = os.open(name, _FILE, dir_fd=directory)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
@@ -159,18 +159,18 @@ def open_file(directory: int | None, name: str) -> io.BufferedReader:
 
 
 class Grep:
-    """Looks for an expression in one file after the other, and prints the lines."""
+    """Searches one file after another, and prints the matching lines."""
 
     def __init__(self, request: Request, out: BinaryIO) -> None:
         self._request = request
         self._out = out
         self._pattern = compile_pattern(request)
-        # `$` also matches before a CRLF, unless the pattern is about line ends itself.
+        # `$` also matches before a CRLF, unless the pattern itself contains line endings.
         self._crlf = not re.search(r"[\r\n]|\\[rn]", request.pattern)
         self.found = False
 
     def search(self, path: bytes, file: io.BufferedReader) -> None:
-        """Prints what is found in a file. Raises `ToolInputError` if it is too large for that."""
+        """Print the matches in a file. Raises `ToolInputError` if it is too large."""
         output, context = self._request.output, self._request.context
         earlier: deque[tuple[int, bytes]] = deque(maxlen=context)
         count = last = until = 0
@@ -197,7 +197,7 @@ class Grep:
             self._out.write(path + (b"\0%d\n" % count if output == "count" else b"\0"))
 
     def _judge(self, file: io.BufferedReader) -> Iterator[tuple[bytes, bool]]:
-        """The lines of a file that is text, and whether each is on a match."""
+        """The lines of a text file, and whether each is part of a match."""
         head = file.peek()
         if b"\0" in head:
             return
@@ -207,7 +207,7 @@ class Grep:
             data = file.read(MAX_WHOLE + 1)
             if len(data) > MAX_WHOLE:
                 most = human_size(MAX_WHOLE)
-                raise ToolInputError(f"is larger than {most}, the most that is searched at once")
+                raise ToolInputError(f"is larger than {most}, the limit for multiline searches")
             hits = set(self._find_across(data.decode("utf-8", "surrogateescape")))
             lines = data.removesuffix(b"\n").split(b"\n")
             yield from ((line, at in hits) for at, line in enumerate(lines))
@@ -218,7 +218,7 @@ class Grep:
             yield line, bool(search(decoded.removesuffix("\r") if self._crlf else decoded))
 
     def _find_across(self, text: str) -> Iterator[int]:
-        """The lines that matches are on, from 0 on."""
+        """The numbers of matching lines, from 0."""
         if self._crlf:
             text = text.replace("\r\n", "\n")
         at = line = 0
@@ -232,7 +232,7 @@ class Grep:
 
 
 def compile_pattern(request: Request) -> re.Pattern[str]:
-    """What to look for, in the syntax of `re`. Raises `ToolInputError` when it has another."""
+    """Compile the pattern with `re`. Raises `ToolInputError` if it is invalid."""
     pattern = request.pattern
     breaks = "\n" in pattern if request.literal else _LINE_BREAK.match(pattern)
     if breaks and not request.multiline:
@@ -256,7 +256,7 @@ def compile_pattern(request: Request) -> re.Pattern[str]:
 
 
 def _read_lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines without their ends, as far as the file is text; of a long one the beginning."""
+    """The lines without their endings, up to the first NUL; of a long line only the start."""
     is_start = True
     while (part := file.readline(MAX_READ)) and b"\0" not in part:
         if is_start:
@@ -265,7 +265,7 @@ def _read_lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def run(request: Request, out: BinaryIO, note: Note) -> bool:
-    """Searches, and prints what is found; whether that is anything."""
+    """Search and print; returns whether anything was found."""
     walk = Walk(request, note)
     grep = Grep(request, out) if request.op == "grep" else None
     found = False
@@ -283,7 +283,7 @@ def run(request: Request, out: BinaryIO, note: Note) -> bool:
         except BrokenPipeError:
             raise
         except OSError as error:
-            walk.tell(error)
+            walk.report(error)
         except ToolInputError as error:
             note(f"{path!r} {error}")
         out.flush()
@@ -291,9 +291,9 @@ def run(request: Request, out: BinaryIO, note: Note) -> bool:
 
 
 def main() -> int:
-    """Does what the arguments say; the exit status."""
-    warnings.simplefilter("ignore")  # those of `re` would pass for a breakdown
-    # Every directory on the way down is open; where there can be no more, that is noted.
+    """Returns the exit code."""
+    warnings.simplefilter("ignore")  # warnings of `re` on stderr would be taken for a failure
+    # Every directory on the way down stays open; if that fails, it is noted.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,12 +1,11 @@
-"""What a search program finds: read as it comes, filtered, and kept in bounded memory.
+"""Parse the output of search programs as it arrives, filter it, and keep it in bounded memory.
 
-    content   path NUL number ':' text LF, '-' for the lines around matches, '--' LF between groups
+    content   path NUL number ':' text LF, '-' for context lines, '--' LF between groups
     count     path NUL number LF
     files     path NUL
 
-There may be a CR before each LF that the program prints itself. Every path begins with `./`. Only
-the program's own words, never a name or a line of a file, decide where a record ends: names cannot
-hold NUL, and lines cannot hold LF.
+There may be a CR before each LF that the program prints itself. Every path starts with `./`. No
+name and no line can forge the end of a record: names cannot contain NUL, and lines no LF.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from clawkit.fs.roots import is_below
 from clawkit.fs.search.globs import Accepts
 
 MAX_HELD = 32 * 1024 * 1024
-"""Bytes of lines that are kept before a search is said to have found enough."""
+"""Bytes of lines after which a search is stopped."""
 MAX_RECORD = 64 * 1024
-"""Longer than any path and number, and what is kept of a line."""
+"""Longer than any path and number; also the maximum that is kept of a line."""
 
 _LINE = re.compile(rb"(?:--\r?\n)?([^\0]*+)\0(\d++)([:-])([^\n]*+)\n")
 _COUNT = re.compile(rb"([^\0]*+)\0(\d++)\r?\n")
 _NAME = re.compile(rb"([^\0]*+)\0")
-# Told after the lines of a file that turned out not to be text; nothing is between it and the next
-# path but perhaps the mark between groups.
+# Follows the lines of a file that turned out to be binary, directly before the next path or a group
+# separator.
 _WARNING = re.compile(
     rb": WARNING: stopped searching binary file after match \([^\n)]*+\)\r?\n(?:--\r?\n)?(?=\./)"
 )
@@ -41,7 +40,7 @@ BATCH = 4_096
 
 
 class ResultFilter:
-    """Judges paths from the start of a search."""
+    """Decides which paths, relative to the start of a search, may be shown, and how."""
 
     def __init__(
         self,
@@ -52,9 +51,9 @@ class ResultFilter:
         admit: Admit,
         one_name: bool,
     ) -> None:
-        """What is in the `workspace`, which has its links resolved, is shown from there. With
-        `one_name`, files with several are left out, and those that were renamed or changed since:
-        they may have had several when they were read."""
+        """Files in the resolved `workspace` are shown relative to it. With `one_name`, files with
+        several hard links are left out, and files that were renamed or changed since the start:
+        they may have had several before."""
         self._since = time.time_ns()
         self._fd = start.fd
         self._accepts = None if start.name else accepts
@@ -68,15 +67,15 @@ class ResultFilter:
             self._prefix = start.place.rstrip("/") + "/"
 
     def admits(self, path: str) -> bool:
-        """Whether hits in a file may be shown."""
+        """Whether matches in a file may be shown."""
         return self.accepts(path) and not self.leaves_out(path) and self._admit(self.shown(path))
 
     def accepts(self, path: str) -> bool:
-        """Whether a file is one of those that were asked for."""
+        """Whether the selection of the search includes a file."""
         return self._accepts is None or bool(self._accepts(path))
 
     def leaves_out(self, path: str) -> bool:
-        """Whether a file has, or may have had, several names where that is not allowed."""
+        """Whether a file has, or may have had, several hard links although that is not allowed."""
         if not self._one_name:
             return False
         try:
@@ -94,14 +93,14 @@ class ResultFilter:
         return True
 
     def shown(self, path: str) -> str:
-        """The path as the file tools take it."""
+        """The path as the file tools accept it."""
         shown = self._prefix + path
-        # What would be read as the home directory, or as a URL.
+        # Otherwise it would be taken for the home directory or a URL.
         return f"./{shown}" if shown.startswith("~") or shown[:5].lower() == "file:" else shown
 
 
 class Gathering:
-    """The hits of one search, of files that are admitted. What is not admitted leaves no trace."""
+    """The matches of one search, in admitted files only. Others leave no trace."""
 
     def __init__(self, output: Output, gate: ResultFilter, enough: int) -> None:
         self._gate = gate
@@ -117,10 +116,10 @@ class Gathering:
         self._files: dict[str, list[Line]] = {}
         self._counts: dict[str, int] = {}
         self.total = 0
-        """Matching lines; files when only those are wanted."""
+        """Matching lines, or files for other outputs."""
 
     def feed(self, data: bytes) -> bool:
-        """Takes a piece of output, cut anywhere; False when enough was found."""
+        """Process a piece of output, cut anywhere; returns False to stop the search."""
         if self._skipping:
             end = data.find(b"\n")
             if end < 0:
@@ -137,14 +136,14 @@ class Gathering:
         self._rest = data[done:]
         if len(self._rest) > MAX_RECORD:
             if b"\0" not in self._rest[:MAX_RECORD]:
-                raise ToolError("the search program printed something that cannot be understood")
+                raise ToolError("the search program printed invalid output")
             # The rest of this line is not needed.
             self._rest, self._skipping = self._rest[:MAX_RECORD], True
         return True
 
     @property
     def is_binary(self) -> bool:
-        """Whether the program said that the one file it searched has a match but is not text."""
+        """Whether the program reported that the only searched file has a match but is binary."""
         return _BINARY.search(self._rest) is not None
 
     def _take_line(self, record: re.Match[bytes]) -> None:
@@ -163,7 +162,7 @@ class Gathering:
     def _turn_to(self, raw: bytes) -> None:
         if self._raw and raw.startswith(self._raw):
             warning = _WARNING.match(raw, len(self._raw))
-            # A directory may bear the very words of the warning.
+            # The name of a directory may contain the very text of the warning.
             if warning is not None and not self._gate.is_there(_decode(raw)):
                 raw = raw[warning.end() :]
         self._raw, self._path = raw, _decode(raw)
@@ -181,7 +180,7 @@ class Gathering:
             self.total += 1
 
     def first(self, limit: int) -> Iterator[Hits]:
-        """The hits in order of path and line, up to a number of matching lines or files."""
+        """The first matches in order of path and line, up to `limit` matching lines or files."""
         left = limit
         for path in sorted(self._counts):
             if left <= 0:
@@ -201,7 +200,7 @@ def _decode(raw: bytes) -> str:
 
 
 def _head(lines: Iterable[Line], matches: int) -> Iterator[Line]:
-    """The lines up to the last wanted match, and those around it."""
+    """The lines up to the last of `matches` matches, with its context."""
     last = 0
     for line in lines:
         if line.is_match:
@@ -215,31 +214,31 @@ def _head(lines: Iterable[Line], matches: int) -> Iterator[Line]:
 
 
 class Collector:
-    """Takes the output of a search program, NUL after each path, and keeps the wanted names: the
-    first ones by path, the last ones changed, or those that come first, which ends the search."""
+    """Processes a list of paths, each followed by NUL, and keeps the requested ones: the first by
+    path, the most recently changed, or the first to arrive, which then stops the search."""
 
     def __init__(
         self, query: Find, accepts: Accepts | None = None, fd: int = -1, *, spare: int = 0
     ) -> None:
-        """`fd` is the directory that is searched. `spare` names more than wanted are kept, in case
-        some may not be shown."""
+        """`fd` is the searched directory. `spare` more names than the limit are kept, in case some
+        may not be shown."""
         self._query = query
         self._accepts = accepts
         self._fd = fd
         self._keep = query.limit + spare
         self._room = 2 * query.max_chars
         self._rest = b""
-        # Directories are known by the files in them.
+        # Directories are derived from the paths of files.
         self._folders: set[str] | None = {""} if query.kind == "directory" else None
         self._kept: list[tuple[int, str]] = []
         self.total = 0
 
     def feed(self, data: bytes) -> bool:
-        """Takes a piece of output, cut anywhere; False when enough was found."""
+        """Process a piece of output, cut anywhere; returns False to stop the search."""
         whole, nul, self._rest = (self._rest + data).rpartition(b"\0")
         if not nul:
             return True
-        # All of it at once: this is done for every file of a tree.
+        # All names at once, for speed: there is one for every file of a tree.
         plain = whole.removeprefix(b"./").replace(b"\0./", b"\0")
         names: Sequence[str] = os.fsdecode(plain).split("\0")
         if self._folders is not None:
@@ -265,14 +264,13 @@ class Collector:
             return 0
 
     def names(self) -> Sequence[str]:
-        """What was kept, in order."""
+        """The kept names, in order."""
         if self._query.sort != "none":
             self._kept.sort()
         return [name for _, name in self._kept[: self._keep]]
 
     def first(self, admit: Callable[[str], bool]) -> tuple[list[str], int]:
-        """The names that are to be given back, as far as they are admitted, and how many there are
-        in all as far as that is known."""
+        """The admitted names up to the limits, and the total as far as it is known."""
         shown: list[str] = []
         refused, room = 0, self._query.max_chars
         for name in self.names():
@@ -287,7 +285,7 @@ class Collector:
 
 
 def _new_folders(names: Iterable[str], seen: set[str]) -> list[str]:
-    """The directories on the way to files that were not among those seen, which they then are."""
+    """The directories above files that are not in `seen` yet; adds them to it."""
     new: list[str] = []
     for folder in {name.rpartition("/")[0] for name in names}:
         while folder not in seen:
