@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -34,12 +35,17 @@ _MARGIN = 8_192  # characters looked at beyond a cut: longer than a secret acros
 _MAX_KEYS, _MAX_KEY = 50, 40
 _TOO_DEEP, _TOO_MANY = "[left out: nested too deeply]", "[left out: too many values]"
 _encode = msgspec.json.Encoder().encode
-_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 
 def decode(body: bytes) -> Message:
     """A stored message. Raises ValueError when it is none."""
-    return _decoder.decode(body)
+    return _decoder().decode(body)
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[Message]:
+    """Made when a conversation is resumed: it takes as long as a few dozen messages."""
+    return msgspec.json.Decoder(Message)
 
 
 def encode(message: Message, redact: Redact | None = None) -> bytes:

@@ -24,7 +24,7 @@ MAX_BYTES = 50 * 1024
 NOTICE_ROOM = 1_000
 
 # What could be taken for a notice, a quoted path, or the number of a line and its text.
-_ODD = re.compile(r"[\[\"\s]|.*[:-]\d+[:-] |.*\s\Z|--\Z", re.DOTALL)
+_ODD = r"(?s)[\[\"\s]|.*[:-]\d+[:-] |.*\s\Z|--\Z"
 
 
 class Update(NamedTuple):
@@ -128,7 +128,7 @@ def check_text(name: str, *texts: str) -> None:
 
 def quote(path: str) -> str:
     """The path as it is; as a JSON string where it could pose as something else."""
-    if path.isprintable() and not _ODD.match(path):
+    if path.isprintable() and not re.match(_ODD, path):
         return path
     return json.dumps(path, ensure_ascii=not path.isprintable())
 
