@@ -182,18 +182,16 @@ class _Packing:
             return value if math.isfinite(value) else None
         if isinstance(value, int):
             return value if value.bit_length() <= _MAX_BITS else self._leave_out(_TOO_MANY)
-        if not isinstance(value, (Mapping, list, tuple)):
+        if not isinstance(value, (dict, list, tuple, Mapping)):
             return self.text(str(value))
         if depth >= _MAX_DEPTH:
             return self._leave_out(_TOO_DEEP)
         self._values -= len(value)
         if self._values < 0:
             return self._leave_out(_TOO_MANY)
-        if isinstance(value, Mapping):
-            return {
-                self.text(str(key)): self._plain(item, depth + 1) for key, item in value.items()
-            }
-        return [self._plain(item, depth + 1) for item in value]
+        if isinstance(value, (list, tuple)):
+            return [self._plain(item, depth + 1) for item in value]
+        return {self.text(str(key)): self._plain(item, depth + 1) for key, item in value.items()}
 
     def _leave_out(self, why: str) -> str:
         self.is_cut = True
