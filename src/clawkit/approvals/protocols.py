@@ -1,9 +1,8 @@
 """What tools see of approvals: a command goes in, and comes out admitted or not at all.
 
-Every start of clawkit imports this; it must cost nothing.
+Every start of clawkit imports this; it must cost nothing. So annotations are not postponed: a
+NamedTuple compiles each that is text.
 """
-
-from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from types import MappingProxyType
@@ -30,8 +29,8 @@ class Request(NamedTuple):
     agent: str = "main"
     session: str = "main"
     call_id: str = ""
-    security: Security | None = None
-    ask: Ask | None = None
+    security: "Security | None" = None
+    ask: "Ask | None" = None
     wanted: Literal["auto", "sandbox", "host"] = "host"
     """In the sandbox unless an allowlist entry grants more, only there, or on the host."""
     leaves: bool = False
@@ -61,7 +60,7 @@ class Admitted(NamedTuple):
     """The only paths that may be started; None for any."""
     asked: bool = False
     host: Literal["sandbox", "gateway"] = "gateway"
-    hold: Hold | None = None
+    hold: "Hold | None" = None
     env: Mapping[str, str] = MappingProxyType({})
     """Variables that keep programs from starting others at the keyboard's command."""
     warning: str = ""
@@ -71,7 +70,7 @@ class Admitted(NamedTuple):
 class Waiting(NamedTuple):
     """A command that somebody may allow later."""
 
-    pending: Pending
+    pending: "Pending"
     reason: str
     to_allow: str
 
@@ -99,13 +98,13 @@ class Confines(Protocol):
 
     def in_sandbox(
         self, grants: Grants
-    ) -> tuple[Literal["sandbox", "gateway"], Hold | None, Mapping[str, str]]:
+    ) -> "tuple[Literal['sandbox', 'gateway'], Hold | None, Mapping[str, str]]":
         """The host of a command in the sandbox, what confines it, and the variables it gets."""
         ...
 
     def by_entry(
         self, grants: Grants
-    ) -> tuple[Literal["sandbox", "gateway"], Hold | None, Mapping[str, str]]:
+    ) -> "tuple[Literal['sandbox', 'gateway'], Hold | None, Mapping[str, str]]":
         """The same for a command that an entry allows; without a hold where the kernel cannot
         confine it."""
         ...
@@ -145,13 +144,13 @@ class Approvals(Protocol):
         """Whether somebody can answer now, somebody may later, or nobody ever."""
         ...
 
-    async def ask(self, request: Question, binding: Mapping[str, Any] | None = None) -> Answer:
+    async def ask(self, request: "Question", binding: Mapping[str, Any] | None = None) -> "Answer":
         """Wait for the answer of a person. Silence and nobody being there mean no. `binding` is
         what the answer is about, for the record."""
         ...
 
-    def submit(self, request: Question, binding: Mapping[str, Any] | None = None) -> Pending:
+    def submit(self, request: "Question", binding: Mapping[str, Any] | None = None) -> "Pending":
         """Put a question to whoever comes by; `outcome` waits for what becomes of it."""
         ...
 
-    async def outcome(self, pending: Pending) -> Answer: ...
+    async def outcome(self, pending: "Pending") -> "Answer": ...

@@ -1,6 +1,7 @@
-"""Commands as tools see them: what is to run, how it goes, and how it ended."""
+"""Commands as tools see them: what is to run, how it goes, and how it ended.
 
-from __future__ import annotations
+Annotations are not postponed: a NamedTuple compiles each that is text, and every start imports it.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from signal import Signals
@@ -55,7 +56,7 @@ class Grants(NamedTuple):
     write: tuple[str, ...] = ()
     """Absolute paths it may change although they are outside the workspace."""
 
-    def __or__(self, other: Grants) -> Grants:
+    def __or__(self, other: "Grants") -> "Grants":
         """Both together."""
         return Grants(
             self.network or other.network,
@@ -65,7 +66,7 @@ class Grants(NamedTuple):
             tuple(dict.fromkeys((*self.write, *other.write))),
         )
 
-    def without(self, other: Grants) -> Grants:
+    def without(self, other: "Grants") -> "Grants":
         """What the other does not grant."""
         return Grants(
             self.network and not other.network,
@@ -106,7 +107,7 @@ class Launch(NamedTuple):
     programs: tuple[str, ...] | None = None
     """Absolute paths of the only files, or directories with all in them, that may be started as
     programs; None for any. The shell and the loader are added."""
-    hold: Hold | None = None
+    hold: "Hold | None" = None
     """What the kernel confines it to; None for nothing but resource limits."""
     typed: str = ""
     """The command as it was sent, when the shell is given something else that means the same."""
@@ -137,7 +138,7 @@ class Exit(NamedTuple):
     """Whether the kernel refused it the network."""
 
     @classmethod
-    def of(cls, code: int, seconds: float) -> Exit:
+    def of(cls, code: int, seconds: float) -> "Exit":
         """What the code of a shell means; a negative one is a signal."""
         if code < 0:
             return cls("signal", None, name_signal(-code), seconds)
@@ -177,9 +178,9 @@ class Steered(Protocol):
     """Its process on this machine; 0 when it runs elsewhere."""
 
     @property
-    def output(self) -> Spool: ...
+    def output(self) -> "Spool": ...
     @property
-    def terminal(self) -> TerminalState | None: ...
+    def terminal(self) -> "TerminalState | None": ...
     @property
     def can_write(self) -> bool: ...
     @property
